@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The raw description of an attention call: pointers, extents and strides of memory that the
+// caller owns. Everything above this header (xtensor front-end, Python binding) is a way to
+// fill these structs; everything below it computes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+namespace attnscale {
+
+/// What an array holds. 16-bit types are storage: arithmetic on them is float32.
+enum class element_type : std::uint8_t { float32, float64, float16, bfloat16 };
+
+/// Element type and strides (in elements) of a matrix (rows, columns).
+struct matrix_layout {
+  element_type type = element_type::float32;
+  std::ptrdiff_t row = 0;
+  std::ptrdiff_t column = 1;
+};
+
+enum class mask_kind : std::uint8_t { none, boolean, additive };
+
+/// An open side of a window.
+inline constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
+
+/// Query i may see the keys i + offset - left ... i + offset + right, where offset is 0, or
+/// key_length - n_queries for bottom_right. A causal mask is right = 0.
+struct visibility {
+  std::int64_t left = unbounded;
+  std::int64_t right = unbounded;
+  bool bottom_right = false;
+};
+
+/// One (batch, head): where its rows start. value and output may be null (no output wanted),
+/// mask is null for mask_kind::none.
+struct attention_head {
+  const void* query = nullptr;
+  const void* key = nullptr;
+  const void* value = nullptr;
+  void* output = nullptr;
+  const void* mask = nullptr;
+  const double* scale = nullptr;  ///< multiplier of the raw dot product, one or one a row
+  std::int64_t key_length = 0;    ///< keys at or after this index are hidden; 0 ... n_keys
+};
+
+/// Outputs per row, contiguous (heads, n_queries), in the compute type. Null = not asked for.
+struct row_outputs {
+  void* lse = nullptr;
+  void* entropy = nullptr;
+  void* max_score = nullptr;
+  void* mean_score = nullptr;
+  void* score_variance = nullptr;
+  void* concentration = nullptr;
+  void* max_weight = nullptr;
+  std::int64_t* n_visible = nullptr;
+  std::int64_t* argmax = nullptr;
+};
+
+/// Inputs that every kernel shares.
+struct score_problem {
+  element_type compute = element_type::float32;  ///< float32 or float64
+  std::int64_t n_queries = 0;
+  std::int64_t n_keys = 0;
+  std::int64_t head_dim = 0;
+  matrix_layout query;
+  matrix_layout key;
+  matrix_layout mask;  ///< for mask_kind::boolean the type is ignored: one byte an element
+  mask_kind mask_type = mask_kind::none;
+  std::ptrdiff_t scale_row = 0;  ///< stride of attention_head::scale over queries; 0: one scale
+  visibility visible;
+  double softcap = 0;  ///< 0: none; else score = softcap * tanh(score / softcap)
+  std::vector<attention_head> heads;
+};
+
+/// output = softmax(score) value, with row statistics of the same pass.
+struct attention_problem : score_problem {
+  std::int64_t value_dim = 0;
+  matrix_layout value;
+  matrix_layout output;  ///< any element type; rows are converted on the way out
+  row_outputs statistics;
+};
+
+/// Row statistics at many scales from one pass over q . k. attention_head::scale is not read.
+struct curve_problem : score_problem {
+  std::vector<double> scales;
+  /// Contiguous (heads, n_queries, scales), in the compute type; null = not asked for. mean and
+  /// variance are of the raw q . k under the weights.
+  void* entropy = nullptr;
+  void* lse = nullptr;
+  void* mean = nullptr;
+  void* variance = nullptr;
+};
+
+/// How to run. `interrupted` is called now and then on the calling thread only; true stops the
+/// work and makes run() throw attnscale::interrupted.
+struct execution {
+  int num_threads = 0;  ///< 0: attnscale::num_threads()
+  bool (*interrupted)(void* context) = nullptr;
+  void* context = nullptr;
+};
+
+struct interrupted : std::runtime_error {
+  interrupted() : std::runtime_error("interrupted") {}
+};
+
+/// Computes what the non-null outputs ask for. Preconditions (the caller checks): extents >= 0,
+/// 0 <= key_length <= n_keys, strides within the arrays. Results are bit-identical for any
+/// number of threads. Throws std::bad_alloc and attnscale::interrupted.
+void run(const attention_problem& problem, const execution& how = {});
+void run(const curve_problem& problem, const execution& how = {});
+
+/// Number of keys each row may see, contiguous (heads, n_queries). A key that an additive mask
+/// sets to -inf is not seen.
+void count_visible(const score_problem& problem, std::int64_t* counts, const execution& how = {});
+
+}  // namespace attnscale

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What an ISA translation unit offers to the rest of the core: plain structs and function
+// pointers, no templates, no std types (the units that include this are compiled with AVX flags
+// and must not emit code that other units could link to).
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/problem.hpp"
+
+namespace attnscale::detail {
+
+struct stop_signal;
+struct attend_block;
+struct curve_block;
+
+/// The kernels for one compute type (float or double).
+struct typed_kernels {
+  int block_rows;  ///< queries that one call of attend / curve takes at most
+  size_t (*attend_scratch)(const attend_block& block);  ///< bytes of 64-byte aligned scratch
+  void (*attend)(const attend_block& block) noexcept;
+  size_t (*curve_scratch)(const curve_block& block);
+  void (*curve)(const curve_block& block) noexcept;
+  /// Independent multiply-adds in registers for `rounds` rounds: returns the number of floating
+  /// point operations done (2 an element) and writes a value that depends on all of them.
+  double (*fma_peak)(int64_t rounds, double* sink) noexcept;
+};
+
+struct kernel_table {
+  const char* name;
+  typed_kernels float32;
+  typed_kernels float64;
+  /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of what it read.
+  double (*read_memory)(const void* data, size_t bytes) noexcept;
+};
+
+#if defined(__x86_64__) || defined(_M_X64)
+extern const kernel_table baseline_kernels;
+extern const kernel_table avx2_kernels;
+extern const kernel_table avx512_kernels;
+#elif defined(__aarch64__)
+extern const kernel_table neon_kernels;
+#else
+extern const kernel_table baseline_kernels;
+#endif
+
+/// The table of the level in use (see simd_level.hpp).
+const kernel_table& active_kernels();
+
+}  // namespace attnscale::detail

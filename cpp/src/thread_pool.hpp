@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "attnscale/problem.hpp"
+
+namespace attnscale::detail {
+
+/// Asked by kernels between tiles: true = leave now, the result is not wanted any more.
+struct stop_signal {
+  bool (*poll)(const void* state) noexcept;
+  const void* state;
+  bool requested() const noexcept { return poll(state); }
+};
+
+/// One parallel loop: body(context, task, stop) runs once for each task in [0, n_tasks).
+struct parallel_loop {
+  std::int64_t n_tasks;
+  void (*body)(void* context, std::int64_t task, const stop_signal& stop);
+  void* context;
+};
+
+/// Runs the loop on at most `how.num_threads` threads (0: the default), the caller being one of
+/// them; tasks are handed out in order by an atomic counter. The first exception of a body ends
+/// the loop and is rethrown here; an interrupt throws attnscale::interrupted. Nested and
+/// concurrent calls are safe: a call that finds the workers busy runs on its own thread.
+void run_parallel(const parallel_loop& loop, const execution& how);
+
+/// The same for a callable: body(task, stop).
+template <class Body>
+void parallel_for(std::int64_t n_tasks, const execution& how, Body&& body) {
+  auto call = [](void* context, std::int64_t task, const stop_signal& stop) {
+    (*static_cast<std::remove_reference_t<Body>*>(context))(task, stop);
+  };
+  run_parallel({n_tasks, call, &body}, how);
+}
+
+}  // namespace attnscale::detail

@@ -11,19 +11,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "attnscale/types.hpp"
+
 namespace attnscale {
-
-/// What an array holds. 16-bit types are storage: arithmetic on them is float32.
-enum class element_type : std::uint8_t { float32, float64, float16, bfloat16 };
-
-/// Element type and strides (in elements) of a matrix (rows, columns).
-struct matrix_layout {
-  element_type type = element_type::float32;
-  std::ptrdiff_t row = 0;
-  std::ptrdiff_t column = 1;
-};
-
-enum class mask_kind : std::uint8_t { none, boolean, additive };
 
 /// An open side of a window.
 inline constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "attnscale/problem.hpp"
+#include "attnscale/types.hpp"
 
 namespace attnscale::detail {
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Plain types that the kernels share with the public API. No standard containers here: the
+// translation units that are compiled with AVX flags include this header.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace attnscale {
+
+/// What an array holds. 16-bit types are storage: arithmetic on them is float32.
+enum class element_type : uint8_t { float32, float64, float16, bfloat16 };
+
+/// Element type and strides (in elements) of a matrix (rows, columns).
+struct matrix_layout {
+  element_type type = element_type::float32;
+  ptrdiff_t row = 0;
+  ptrdiff_t column = 1;
+};
+
+enum class mask_kind : uint8_t { none, boolean, additive };
+
+}  // namespace attnscale

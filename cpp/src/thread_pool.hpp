@@ -2,17 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "attnscale/problem.hpp"
+#include "stop_signal.hpp"
 
 namespace attnscale::detail {
-
-/// Asked by kernels between tiles: true = leave now, the result is not wanted any more.
-struct stop_signal {
-  bool (*poll)(const void* state) noexcept;
-  const void* state;
-  bool requested() const noexcept { return poll(state); }
-};
 
 /// One parallel loop: body(context, task, stop) runs once for each task in [0, n_tasks).
 struct parallel_loop {

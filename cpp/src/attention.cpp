@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// run(attention_problem): cuts the problem into tasks (head, block of queries, range of keys),
+// runs the kernels on them and turns their sums into statistics. The cut depends on the problem
+// alone, so that results are the same for any number of threads.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "attnscale/problem.hpp"
+#include "blocks.hpp"
+#include "kernels/block.hpp"
+#include "kernels/table.hpp"
+#include "row_statistics.hpp"
+#include "scratch.hpp"
+#include "thread_pool.hpp"
+
+namespace attnscale {
+namespace {
+
+using namespace detail;
+
+/// Few rows and many keys leave threads idle: such problems also split the keys, every this many.
+constexpr std::int64_t split_keys = 8192;
+constexpr std::int64_t enough_tasks = 16;
+
+const typed_kernels& kernels_for(element_type compute) {
+  const kernel_table& table = active_kernels();
+  return compute == element_type::float64 ? table.float64 : table.float32;
+}
+
+/// The tasks of a problem, largest first within a head where a causal mask makes them unequal.
+struct task_plan {
+  std::int64_t block_rows, blocks, splits;
+
+  task_plan(const attention_problem& p, std::int64_t rows) : block_rows(rows) {
+    blocks = (p.n_queries + rows - 1) / rows;
+    const bool few = blocks * static_cast<std::int64_t>(p.heads.size()) < enough_tasks;
+    splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
+  }
+  std::int64_t block_of(std::int64_t task) const { return blocks - 1 - task % blocks; }
+};
+
+class attention_run {
+ public:
+  attention_run(const attention_problem& problem, const execution& how)
+      : p_(problem),
+        how_(how),
+        kernels_(kernels_for(problem.compute)),
+        plan_(problem, kernels_.block_rows) {
+    const row_outputs& s = p_.statistics;
+    moments_ = s.score_variance || s.concentration;
+    peak_ = s.argmax != nullptr;
+  }
+
+  void operator()() {
+    const auto heads = static_cast<std::int64_t>(p_.heads.size());
+    if (plan_.splits > 1) return run_split(heads);
+    parallel_for(heads * plan_.blocks, how_, [&](std::int64_t task, const stop_signal& stop) {
+      const std::int64_t head = task / plan_.blocks;
+      const query_block rows(p_, head, plan_.block_of(task) * plan_.block_rows,
+                             plan_.block_rows);
+      row_sums sums;
+      void* output = output_rows(head, rows.first);
+      attend(rows, 0, p_.n_keys, output, p_.output, sums, stop);
+      write_statistics(p_, rows, sums);
+    });
+  }
+
+ private:
+  void* output_rows(std::int64_t head, std::int64_t row) const {
+    return p_.heads[head].output ? element_at(p_.heads[head].output, p_.output, row) : nullptr;
+  }
+
+  void attend(const query_block& rows, std::int64_t key_begin, std::int64_t key_end, void* output,
+              const matrix_layout& layout, row_sums& sums, const stop_signal& stop) const {
+    const attention_head& head = p_.heads[rows.head];
+    attend_block block{};
+    fill_score_block(block, p_, rows, key_begin, key_end, stop);
+    block.value = {head.value, p_.value};
+    block.output = output;
+    block.output_layout = layout;
+    block.value_dim = output ? p_.value_dim : 0;
+    block.scale = head.scale + rows.first * p_.scale_row;
+    block.scale_row = p_.scale_row;
+    block.moments = moments_;
+    block.peak = peak_;
+    block.sums = &sums;
+    block.scratch = thread_scratch(kernels_.attend_scratch(block));
+    kernels_.attend(block);
+  }
+
+  /// Every (head, block, split) is attended on its own; then each block's splits are merged in
+  /// the order of the keys.
+  void run_split(std::int64_t heads) {
+    const std::int64_t parts = heads * plan_.blocks * plan_.splits;
+    const std::int64_t part_values = plan_.block_rows * p_.value_dim;
+    const bool wide = p_.compute == element_type::float64;
+    const auto sums = std::make_unique<row_sums[]>(static_cast<std::size_t>(parts));
+    aligned_buffer outputs(static_cast<std::size_t>(parts * part_values) *
+                           (wide ? sizeof(double) : sizeof(float)));
+    const matrix_layout layout{p_.compute, static_cast<std::ptrdiff_t>(p_.value_dim), 1};
+    parallel_for(parts, how_, [&](std::int64_t part, const stop_signal& stop) {
+      const std::int64_t task = part / plan_.splits, split = part % plan_.splits;
+      const std::int64_t head = task / plan_.blocks;
+      const query_block rows(p_, head, task % plan_.blocks * plan_.block_rows, plan_.block_rows);
+      void* output = p_.heads[head].output
+                         ? element_at(outputs.data(), {p_.compute, 1, 1}, part * part_values)
+                         : nullptr;
+      attend(rows, p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits,
+             output, layout, sums[part], stop);
+    });
+    for (std::int64_t task = 0; task < heads * plan_.blocks; ++task) {
+      const std::int64_t first = task * plan_.splits;
+      const query_block rows(p_, task / plan_.blocks, task % plan_.blocks * plan_.block_rows,
+                             plan_.block_rows);
+      if (wide)
+        merge(rows, &sums[first], static_cast<double*>(outputs.data()) + first * part_values);
+      else
+        merge(rows, &sums[first], static_cast<float*>(outputs.data()) + first * part_values);
+    }
+  }
+
+  template <class T>
+  void merge(const query_block& rows, const row_sums* parts, const T* outputs) const {
+    row_sums total;
+    std::vector<double> share(static_cast<std::size_t>(plan_.splits));
+    for (int r = 0; r < rows.count; ++r) {
+      merge_sums(parts, plan_.splits, r, total, share.data());
+      void* out = output_rows(rows.head, rows.first + r);
+      if (!out) continue;
+      for (std::int64_t c = 0; c < p_.value_dim; ++c) {
+        double sum = 0;
+        for (std::int64_t s = 0; s < plan_.splits; ++s)
+          if (share[s] != 0)
+            sum += share[s] * outputs[(s * plan_.block_rows + r) * p_.value_dim + c];
+        write_value(out, p_.output.type, c * p_.output.column, sum);
+      }
+    }
+    write_statistics(p_, rows, total);
+  }
+
+  const attention_problem& p_;
+  execution how_;
+  const typed_kernels& kernels_;
+  task_plan plan_;
+  bool moments_, peak_;
+};
+
+}  // namespace
+
+void run(const attention_problem& problem, const execution& how) {
+  attention_run(problem, how)();
+  if (problem.statistics.n_visible) count_visible(problem, problem.statistics.n_visible, how);
+}
+
+}  // namespace attnscale

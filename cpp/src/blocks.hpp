@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// From a problem to the blocks that kernels take: which keys a row may see, where rows start.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "attnscale/problem.hpp"
+#include "kernels/block.hpp"
+
+namespace attnscale::detail {
+
+inline std::size_t element_size(element_type type) {
+  return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
+}
+
+/// Start of a row.
+inline void* element_at(void* data, const matrix_layout& layout, std::int64_t row) {
+  return static_cast<char*>(data) +
+         row * layout.row * static_cast<std::ptrdiff_t>(element_size(layout.type));
+}
+inline const void* element_at(const void* data, const matrix_layout& layout, std::int64_t row) {
+  return element_at(const_cast<void*>(data), layout, row);
+}
+
+/// Keys [begin, end) that query i of a head may see by causal, window and key_length.
+struct key_interval {
+  std::int64_t begin, end;
+};
+inline key_interval visible_keys(const score_problem& p, std::int64_t key_length,
+                                 std::int64_t i) {
+  const std::int64_t at = i + (p.visible.bottom_right ? key_length - p.n_queries : 0);
+  const auto [left, right, bottom_right] = p.visible;
+  // Compared by subtraction of extents, so that an open or huge side cannot overflow.
+  const std::int64_t begin = left >= at ? 0 : at - left;
+  const std::int64_t end = right >= key_length - at ? key_length : at + right + 1;
+  return {std::min(begin, key_length), std::max<std::int64_t>(end, 0)};
+}
+
+/// Up to max_block_rows consecutive queries of one head.
+struct query_block {
+  std::int64_t head, first;
+  int count;
+  std::int64_t begin[max_block_rows], end[max_block_rows];
+
+  query_block(const score_problem& p, std::int64_t head_index, std::int64_t first_row,
+              std::int64_t block_rows)
+      : head(head_index),
+        first(first_row),
+        count(static_cast<int>(std::min(block_rows, p.n_queries - first_row))) {
+    for (int r = 0; r < count; ++r) {
+      const key_interval seen = visible_keys(p, p.heads[head].key_length, first + r);
+      begin[r] = seen.begin;
+      end[r] = std::max(seen.begin, seen.end);
+    }
+  }
+};
+
+inline void fill_score_block(score_block& block, const score_problem& p, const query_block& rows,
+                             std::int64_t key_begin, std::int64_t key_end,
+                             const stop_signal& stop) {
+  const attention_head& head = p.heads[rows.head];
+  const std::size_t mask_size = p.mask_type == mask_kind::boolean ? 1 : element_size(p.mask.type);
+  block.query = {element_at(head.query, p.query, rows.first), p.query};
+  block.key = {head.key, p.key};
+  block.mask = {static_cast<const char*>(head.mask) +
+                    rows.first * p.mask.row * static_cast<std::ptrdiff_t>(mask_size),
+                p.mask};
+  block.mask_type = p.mask_type;
+  block.rows = rows.count;
+  block.head_dim = p.head_dim;
+  block.key_begin = key_begin;
+  block.key_end = key_end;
+  block.first_visible = rows.begin;
+  block.last_visible = rows.end;
+  block.softcap = p.softcap;
+  block.stop = &stop;
+}
+
+}  // namespace attnscale::detail

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <xsimd/xsimd.hpp>
+
+namespace {
+using arch = xsimd::fma3<xsimd::avx2>;
+}
+
+#include "kernels/make_table-inl.hpp"
+
+namespace attnscale::detail {
+const kernel_table avx2_kernels = make_table("avx2");
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <xsimd/xsimd.hpp>
+
+namespace {
+using arch = xsimd::sse2;
+}
+
+#include "kernels/make_table-inl.hpp"
+
+namespace attnscale::detail {
+const kernel_table baseline_kernels = make_table("baseline");
+}

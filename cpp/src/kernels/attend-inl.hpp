@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The streaming loop: for each tile of keys and each panel of queries: scores, running maximum,
+// weights, sums, weighted values.
+#pragma once
+
+namespace {
+
+using attnscale::detail::attend_block;
+
+/// Keys of a tile; a multiple of the products' 6 rows. 192 x 64 floats of scores are 48 KiB:
+/// they stream through L2, and the products are long enough to hide their ends.
+constexpr int tile_keys = 192;
+
+/// Queries of a full block: the same tile shape at every level.
+template <class T>
+constexpr int block_rows = static_cast<int>(max_block_rows * sizeof(float) / sizeof(T));
+
+/// Hands out 64-byte aligned arrays from one scratch area; with null it only counts.
+struct arena {
+  char* next;
+  size_t used = 0;
+  template <class T>
+  T* take(int64_t elements) {
+    T* p = next ? reinterpret_cast<T*>(next + used) : nullptr;
+    used += (static_cast<size_t>(elements) * sizeof(T) + 63) / 64 * 64;
+    return p;
+  }
+};
+
+template <class T>
+struct attend_workspace {
+  T *query, *scores, *bias, *near, *far = nullptr, *rest = nullptr;
+  T *key_copy, *value_copy, *value_clean, *rows;
+  T *scale, *reference, *top;
+
+  attend_workspace(const attend_block& b, arena& a) {
+    constexpr int64_t lanes = block_rows<T>;
+    const int64_t columns = b.head_dim > b.value_dim ? b.head_dim : b.value_dim;
+    const int64_t row_length = columns > tile_keys ? columns : tile_keys;
+    query = a.take<T>(b.head_dim * lanes);
+    scores = a.take<T>(tile_keys * panel_vectors * width<T>);
+    bias = a.take<T>(tile_keys * panel_vectors * width<T>);
+    near = a.take<T>(b.value_dim * lanes);
+    if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
+      far = a.take<T>(b.value_dim * lanes);
+      rest = a.take<T>(b.value_dim * lanes);
+    }
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : tile_keys * b.head_dim);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : tile_keys * b.value_dim);
+    value_clean = a.take<T>(tile_keys * b.value_dim);
+    rows = a.take<T>(width<T> * row_length);
+    scale = a.take<T>(lanes);
+    reference = a.take<T>(lanes);
+    top = a.take<T>(lanes);
+  }
+};
+
+template <class T>
+class attend_run {
+ public:
+  explicit attend_run(const attend_block& block)
+      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_) {}
+
+  void run() {
+    prepare();
+    key_range ranges[3];
+    const int count = visible_ranges(b_, ranges);
+    for (int i = 0; i < count; ++i)
+      for (int64_t key = ranges[i].begin; key < ranges[i].end; key += tile_keys) {
+        if (b_.stop->poll(b_.stop->state)) return;
+        const int64_t left = ranges[i].end - key;
+        tile(key, static_cast<int>(left < tile_keys ? left : tile_keys), ranges[i].masked);
+      }
+    finish();
+  }
+
+ private:
+  static constexpr int w = width<T>;
+  static constexpr int panel_lanes = panel_vectors * w;
+
+  /// Calls f(count_t<N>, lane) for each panel: its number of vectors, its first lane.
+  template <class F>
+  void for_panels(F&& f) {
+    for (int lane = 0; lane < b_.rows; lane += panel_lanes) {
+      const int vectors = (b_.rows - lane + w - 1) / w;
+      with_vectors(vectors < panel_vectors ? vectors : panel_vectors,
+                   [&](auto count) { f(count, lane); });
+    }
+  }
+
+  panel_state<T> state(int lane) {
+    return {ws_.scale + lane, ws_.reference + lane, ws_.top + lane, lane, b_.sums};
+  }
+
+  template <int N>
+  output_panel<T> output(int lane) {
+    const int64_t at = lane * b_.value_dim;
+    return {ws_.near + at, ws_.far ? ws_.far + at : nullptr, ws_.far ? ws_.rest + at : nullptr,
+            b_.value_dim * N * w};
+  }
+
+  /// Row constants and sums. A negative scale is moved into the queries, so that the largest raw
+  /// product is the largest score.
+  void prepare() {
+    T sign[block_rows<T>];
+    bool negative = false;
+    for (int r = 0; r < block_rows<T>; ++r) {
+      const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
+      ws_.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
+      sign[r] = scale < 0 ? T(-1) : T(1);
+      negative = negative || scale < 0;
+      ws_.reference[r] = ws_.top[r] = limits<T>::lowest;
+      b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
+      b_.sums->argmax[r] = -1;
+    }
+    for_panels([&](auto count, int lane) {
+      constexpr int N = decltype(count)::value;
+      T* panel = ws_.query + lane * b_.head_dim;
+      for (int n = 0; n < N; ++n)
+        pack_lanes(b_.query, lane + n * w, b_.rows - lane - n * w, b_.head_dim, ws_.rows,
+                   panel + n * w, N * w);
+      if (negative) {
+        vec<T> factor[N];
+        for (int n = 0; n < N; ++n) factor[n] = load(sign + lane + n * w);
+        scale_lanes(panel, b_.head_dim * N * w, factor);
+      }
+      const output_panel<T> out = output<N>(lane);
+      clear(out.near, out.elements);
+      if (out.far) clear(out.far, out.elements), clear(out.rest, out.elements);
+    });
+  }
+
+  void tile(int64_t key, int keys, bool masked) {
+    const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
+    row_view<T> v = {nullptr, 0};
+    if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.value_copy);
+    for_panels([&](auto count, int lane) {
+      constexpr int N = decltype(count)::value;
+      masked || b_.softcap > 0 ? masked_tile<N>(lane, key, keys, k, v)
+                               : plain_tile<N>(lane, key, keys, k, v);
+    });
+    if (ws_.far && ++tiles_ % tiles_per_carry == 0)
+      for_panels([&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
+  }
+
+  template <int N>
+  void plain_tile(int lane, int64_t key, int keys, row_view<T> k, row_view<T> v) {
+    const panel_state<T> s = state(lane);
+    vec<T> high[N], low[N], scale[N];
+    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.scores, high,
+                       low);
+    for (int n = 0; n < N; ++n) {
+      poison_infinite(low[n], lane + n * w);
+      scale[n] = load(s.scale + n * w);
+      high[n] = high[n] * scale[n];
+    }
+    if (b_.peak) track_argmax<T, N>(s, ws_.scores, key, keys, scale, high);
+    update_reference<N>(s, high);
+    if (b_.moments) absorb_tile<T, N, false, true>(s, keys, ws_.scores);
+    else absorb_tile<T, N, false, false>(s, keys, ws_.scores);
+    if (b_.output) add_weighted_values<T, N>(v, keys, ws_.scores, b_.value_dim,
+                                             output<N>(lane).near);
+  }
+
+  template <int N>
+  void masked_tile(int lane, int64_t key, int keys, row_view<T> k, row_view<T> v) {
+    if (fill_bias(b_, lane, N, key, keys, ws_.rows, ws_.bias) == tile_sight::nothing) return;
+    const panel_state<T> s = state(lane);
+    vec<T> high[N], low[N], one[N];
+    for (int n = 0; n < N; ++n) one[n] = broadcast(T(1));
+    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.scores, high,
+                       low);
+    finish_scores<T, N>(s, ws_.bias, keys, static_cast<T>(b_.softcap), ws_.scores, high);
+    if (b_.peak) track_argmax<T, N>(s, ws_.scores, key, keys, one, high);
+    update_reference<N>(s, high);
+    if (b_.moments) absorb_tile<T, N, true, true>(s, keys, ws_.scores);
+    else absorb_tile<T, N, true, false>(s, keys, ws_.scores);
+    if (!b_.output) return;
+    T* out = output<N>(lane).near;
+    v = isolate_nonfinite(v, keys, b_.value_dim, ws_.bias, ws_.scores, N * w, out,
+                          ws_.value_clean);
+    add_weighted_values<T, N>(v, keys, ws_.scores, b_.value_dim, out);
+  }
+
+  /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN.
+  void poison_infinite(vec<T> low, int lane) {
+    if (!any<T>(low == broadcast(-limits<T>::infinity))) return;
+    T lanes[w];
+    store(lanes, low);
+    for (int r = 0; r < w; ++r)
+      if (lanes[r] == -limits<T>::infinity) b_.sums->weight[lane + r] = __builtin_nan("");
+  }
+
+  template <int N>
+  void update_reference(const panel_state<T>& s, const vec<T> (&high)[N]) {
+    T before[N * w], factors[N * w];
+    for (int n = 0; n < N; ++n) store(before + n * w, load(s.reference + n * w));
+    vec<T> factor[N];
+    if (!raise_reference<T, N>(s, high, factor)) return;
+    for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
+    for (int r = 0; r < N * w; ++r)
+      rescale_sums(*b_.sums, s.lane + r, before[r], s.reference[r], factors[r]);
+    if (b_.output) scale_output<T, N>(output<N>(s.lane), factor);
+  }
+
+  void finish() {
+    for (int r = 0; r < b_.rows; ++r) {
+      b_.sums->reference[r] = static_cast<double>(ws_.reference[r]);
+      b_.sums->top[r] = static_cast<double>(ws_.top[r]);
+    }
+    if (b_.output)
+      for_panels([&](auto count, int lane) { write_panel<decltype(count)::value>(lane); });
+  }
+
+  template <int N>
+  void write_panel(int lane) {
+    const output_panel<T> out = output<N>(lane);
+    gather(out);
+    for (int n = 0; n < N; ++n) {
+      const int row = lane + n * w;
+      const int rows = b_.rows - row < w ? b_.rows - row : w;
+      T inverse[w];
+      for (int r = 0; r < w; ++r) {
+        const double weight = b_.sums->weight[row + r];
+        inverse[r] = weight == 0 ? T(0) : static_cast<T>(1 / weight);
+      }
+      write_rows(out.near + n * w, N * w, load(inverse), row, rows);
+    }
+  }
+
+  void write_rows(const T* panel, ptrdiff_t lanes, vec<T> factor, int row, int rows) {
+    if (is_direct<T>(b_.output_layout)) {
+      T* out = static_cast<T*>(b_.output) + row * b_.output_layout.row;
+      return lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, out, b_.output_layout.row);
+    }
+    lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, ws_.rows, b_.value_dim);
+    for (int r = 0; r < rows; ++r)
+      write_row(b_.output, b_.output_layout, row + r, b_.value_dim, ws_.rows + r * b_.value_dim);
+  }
+
+  const attend_block& b_;
+  arena arena_;
+  attend_workspace<T> ws_;
+  int64_t tiles_ = 0;
+};
+
+template <class T>
+size_t attend_scratch(const attend_block& block) {
+  arena a{nullptr};
+  attend_workspace<T> unused(block, a);
+  return a.used;
+}
+
+template <class T>
+void attend(const attend_block& block) noexcept {
+  attend_run<T>(block).run();
+}
+
+}  // namespace

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What one kernel call works on: a block of queries of one head against a range of keys.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+
+namespace attnscale::detail {
+
+struct stop_signal;
+
+/// Queries of a block: 64 lanes of float, 32 of double, at every level (four AVX-512 vectors).
+inline constexpr int max_block_rows = 64;
+
+/// Where a matrix starts (row 0 of what the kernel may read) and how it is laid out.
+struct matrix {
+  const void* data;
+  matrix_layout layout;
+};
+
+/// Streaming sums of up to max_block_rows rows. Scores are in base 2: t = score * log2(e);
+/// every sum is over the visible keys with weights 2^(t - reference).
+struct row_sums {
+  double reference[max_block_rows];  ///< within 8 of the largest t; lowest float if no key
+  double weight[max_block_rows];     ///< sum of weights
+  double first[max_block_rows];      ///< sum of weight * (t - reference)
+  double second[max_block_rows];     ///< sum of weight * (t - reference)^2
+  double squares[max_block_rows];    ///< sum of weight^2
+  double top[max_block_rows];        ///< largest t
+  int64_t argmax[max_block_rows];    ///< first key with the largest t, -1 if none
+};
+
+/// What attend and curve share. Row 0 of query, mask and output is the block's first query,
+/// row 0 of key and value is key 0.
+struct score_block {
+  matrix query, key, mask;
+  mask_kind mask_type;
+  int rows;
+  int64_t head_dim;
+  int64_t key_begin, key_end;     ///< only these keys are looked at
+  const int64_t* first_visible;   ///< row r may see [first_visible[r], last_visible[r])
+  const int64_t* last_visible;
+  double softcap;                 ///< 0: none
+  void* scratch;                  ///< 64-byte aligned
+  const stop_signal* stop;
+};
+
+struct attend_block : score_block {
+  matrix value;
+  void* output;  ///< rows with output_layout; null: statistics only
+  matrix_layout output_layout;
+  int64_t value_dim;
+  const double* scale;
+  ptrdiff_t scale_row;
+  bool moments;  ///< second and squares are wanted
+  bool peak;     ///< argmax is wanted
+  row_sums* sums;
+};
+
+/// Sums at each scale, laid out [scale][row]; first and second are of q . k, not of t.
+struct curve_sums {
+  double* lse;       ///< natural log
+  double* score;     ///< mean score
+  double* mean;      ///< mean of q . k
+  double* variance;  ///< variance of q . k
+};
+
+struct curve_block : score_block {
+  const double* scales;
+  int64_t n_scales;
+  curve_sums sums;
+};
+
+}  // namespace attnscale::detail

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Everything an ISA unit compiles. The unit defines `arch` and then includes this file.
+#pragma once
+
+#include "kernels/simd.hpp"
+
+#include "kernels/block.hpp"
+#include "kernels/table.hpp"
+#include "stop_signal.hpp"
+
+#include "kernels/exp-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/softmax-inl.hpp"
+#include "kernels/output-inl.hpp"
+#include "kernels/attend-inl.hpp"
+#include "kernels/curve-inl.hpp"
+#include "kernels/peak-inl.hpp"
+
+namespace {
+
+template <class T>
+constexpr attnscale::detail::typed_kernels make_typed() {
+  return {block_rows<T>,  attend_scratch<T>, attend<T>,
+          curve_scratch<T>, curve<T>,        fma_peak<T>};
+}
+
+constexpr attnscale::detail::kernel_table make_table(const char* name) {
+  return {name, make_typed<float>(), make_typed<double>(), read_memory};
+}
+
+}  // namespace

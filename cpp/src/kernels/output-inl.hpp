@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The unnormalised output of one panel, [channel][lane]: rescaled when the reference moves,
+// carried over into a compensated pair of buffers so that its error does not grow with the
+// number of keys, and written out as rows.
+#pragma once
+
+namespace {
+
+/// Tiles between two carries: the sum in `near` is then at most this many roundings deep.
+constexpr int tiles_per_carry = 32;
+
+/// near: the last tiles. far + rest: everything before, with `rest` the rounding errors of far
+/// (two-sum). far is null when the keys are too few to need it.
+template <class T>
+struct output_panel {
+  T* near;
+  T* far;
+  T* rest;
+  int64_t elements;  ///< value_dim * lanes
+};
+
+template <class T>
+inline void clear(T* x, int64_t elements) {
+  for (int64_t i = 0; i < elements; i += width<T>) store(x + i, broadcast(T(0)));
+}
+
+template <class T, int N>
+inline void scale_lanes(T* x, int64_t elements, const vec<T> (&factor)[N]) {
+  for (int64_t i = 0; i < elements; i += N * width<T>)
+    for (int n = 0; n < N; ++n) {
+      T* p = x + i + n * width<T>;
+      store(p, load(p) * factor[n]);
+    }
+}
+
+template <class T, int N>
+inline void scale_output(const output_panel<T>& out, const vec<T> (&factor)[N]) {
+  scale_lanes(out.near, out.elements, factor);
+  if (!out.far) return;
+  scale_lanes(out.far, out.elements, factor);
+  scale_lanes(out.rest, out.elements, factor);
+}
+
+/// far + rest += near; near = 0. Knuth's two-sum keeps what the addition rounds away.
+template <class T>
+inline void carry(const output_panel<T>& out) {
+  for (int64_t i = 0; i < out.elements; i += width<T>) {
+    const vec<T> a = load(out.far + i), b = load(out.near + i);
+    const vec<T> sum = a + b;
+    const vec<T> b_seen = sum - a;
+    const vec<T> lost = (a - (sum - b_seen)) + (b - b_seen);
+    store(out.far + i, sum);
+    store(out.rest + i, load(out.rest + i) + lost);
+    store(out.near + i, broadcast(T(0)));
+  }
+}
+
+/// near += far + rest; where far overflowed, rest is NaN and says nothing.
+template <class T>
+inline void gather(const output_panel<T>& out) {
+  if (!out.far) return;
+  carry(out);
+  for (int64_t i = 0; i < out.elements; i += width<T>) {
+    const vec<T> far = load(out.far + i), rest = load(out.rest + i);
+    store(out.near + i, xsimd::select(rest == rest, far + rest, far));
+  }
+}
+
+/// Adds weight * value for the rows of a tile that hold NaN or inf, lane by lane: a plain
+/// product would carry 0 * NaN into lanes that do not see the key. A tile without such rows
+/// comes back as it is; else a copy with those rows zeroed, for the plain product.
+template <class T>
+inline row_view<T> isolate_nonfinite(row_view<T> value, int keys, int64_t value_dim,
+                                     const T* bias, const T* weights, ptrdiff_t lanes, T* out,
+                                     T* copy) {
+  bool copied = false;
+  for (int j = 0; j < keys; ++j) {
+    const T* v = value.data + j * value.stride;
+    T check = T(0);
+    for (int64_t c = 0; c < value_dim; ++c) check += v[c] * T(0);
+    if (check == T(0)) continue;
+    for (int64_t c = 0; c < value_dim; ++c)
+      for (ptrdiff_t r = 0; r < lanes; ++r)
+        if (bias[j * lanes + r] != hidden<T>) out[c * lanes + r] += weights[j * lanes + r] * v[c];
+    if (!copied)
+      for (int i = 0; i < keys; ++i)
+        for (int64_t c = 0; c < value_dim; ++c)
+          copy[i * value_dim + c] = value.data[i * value.stride + c];
+    copied = true;
+    for (int64_t c = 0; c < value_dim; ++c) copy[j * value_dim + c] = T(0);
+  }
+  return copied ? row_view<T>{copy, static_cast<ptrdiff_t>(value_dim)} : value;
+}
+
+}  // namespace

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <immintrin.h>
+
+namespace {
+
+/// Vectors of scores that a product keeps in registers: 6 x 2 accumulators of 16 registers.
+constexpr int panel_vectors = 2;
+
+ATTNSCALE_INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
+  return _mm256_fmadd_pd(a, b, c);
+}
+
+/// max and min that return b where either is NaN.
+ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) { return _mm256_max_ps(a, b); }
+ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm256_max_pd(a, b); }
+ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm256_min_ps(a, b); }
+ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm256_min_pd(a, b); }
+
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(r), 23));
+}
+ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
+  return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(r), 52));
+}
+
+/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) {
+  return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
+}
+ATTNSCALE_INLINE vec<float> interleave_high(vec<float> a, vec<float> b) {
+  return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31);
+}
+ATTNSCALE_INLINE vec<double> interleave_low(vec<double> a, vec<double> b) {
+  return _mm256_permute2f128_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b), 0x20);
+}
+ATTNSCALE_INLINE vec<double> interleave_high(vec<double> a, vec<double> b) {
+  return _mm256_permute2f128_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b), 0x31);
+}
+
+/// out[i] += a[i], widened to double.
+ATTNSCALE_INLINE void add_to_double(double* out, vec<double> a) {
+  _mm256_storeu_pd(out, _mm256_add_pd(_mm256_loadu_pd(out), a));
+}
+ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
+  const __m256 x = a;
+  const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+  const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+  _mm256_storeu_pd(out, _mm256_add_pd(_mm256_loadu_pd(out), low));
+  _mm256_storeu_pd(out + 4, _mm256_add_pd(_mm256_loadu_pd(out + 4), high));
+}
+
+/// One vector of float from 16-bit storage.
+ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
+  const __m256i bits =
+      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+
+}  // namespace

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <immintrin.h>
+
+namespace {
+
+/// Vectors of scores that a product keeps in registers: 6 x 4 accumulators of 32 registers.
+constexpr int panel_vectors = 4;
+
+ATTNSCALE_INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
+  return _mm512_fmadd_pd(a, b, c);
+}
+
+/// max and min that return b where either is NaN.
+ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) { return _mm512_max_ps(a, b); }
+ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm512_max_pd(a, b); }
+ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm512_min_ps(a, b); }
+ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm512_min_pd(a, b); }
+
+/// 2^n of r = 1.5 * 2^23 + 127 + n (float), 1.5 * 2^52 + 1023 + n (double): the low bits of the
+/// mantissa become the exponent.
+ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(r), 23));
+}
+ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
+  return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(r), 52));
+}
+
+/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) {
+  const __m512i index =
+      _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  return _mm512_permutex2var_ps(a, index, b);
+}
+ATTNSCALE_INLINE vec<float> interleave_high(vec<float> a, vec<float> b) {
+  const __m512i index =
+      _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  return _mm512_permutex2var_ps(a, index, b);
+}
+ATTNSCALE_INLINE vec<double> interleave_low(vec<double> a, vec<double> b) {
+  return _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), b);
+}
+ATTNSCALE_INLINE vec<double> interleave_high(vec<double> a, vec<double> b) {
+  return _mm512_permutex2var_pd(a, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), b);
+}
+
+/// out[i] += a[i], widened to double.
+ATTNSCALE_INLINE void add_to_double(double* out, vec<double> a) {
+  _mm512_storeu_pd(out, _mm512_add_pd(_mm512_loadu_pd(out), a));
+}
+ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
+  const __m512 x = a;
+  const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+  const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+  _mm512_storeu_pd(out, _mm512_add_pd(_mm512_loadu_pd(out), low));
+  _mm512_storeu_pd(out + 8, _mm512_add_pd(_mm512_loadu_pd(out + 8), high));
+}
+
+/// One vector of float from 16-bit storage.
+ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
+  const __m512i bits =
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+
+}  // namespace

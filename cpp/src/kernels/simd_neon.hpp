@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <arm_neon.h>
+
+#include "kernels/float16.hpp"
+
+namespace {
+
+/// Vectors of scores that a product keeps in registers: 6 x 4 accumulators of 32 registers.
+constexpr int panel_vectors = 4;
+
+ATTNSCALE_INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
+  return vfmaq_f32(c, a, b);
+}
+ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
+  return vfmaq_f64(c, a, b);
+}
+
+/// max and min that return b where either is NaN: NEON's own return NaN, so select.
+ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) {
+  return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) {
+  return vbslq_f64(vcgtq_f64(a, b), a, b);
+}
+ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) {
+  return vbslq_f32(vcltq_f32(a, b), a, b);
+}
+ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) {
+  return vbslq_f64(vcltq_f64(a, b), a, b);
+}
+
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
+  return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(r), 23));
+}
+ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
+  return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(r), 52));
+}
+
+/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) { return vzip1q_f32(a, b); }
+ATTNSCALE_INLINE vec<float> interleave_high(vec<float> a, vec<float> b) {
+  return vzip2q_f32(a, b);
+}
+ATTNSCALE_INLINE vec<double> interleave_low(vec<double> a, vec<double> b) {
+  return vzip1q_f64(a, b);
+}
+ATTNSCALE_INLINE vec<double> interleave_high(vec<double> a, vec<double> b) {
+  return vzip2q_f64(a, b);
+}
+
+/// out[i] += a[i], widened to double.
+ATTNSCALE_INLINE void add_to_double(double* out, vec<double> a) {
+  vst1q_f64(out, vaddq_f64(vld1q_f64(out), a));
+}
+ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
+  const float32x4_t x = a;
+  vst1q_f64(out, vaddq_f64(vld1q_f64(out), vcvt_f64_f32(vget_low_f32(x))));
+  vst1q_f64(out + 2, vaddq_f64(vld1q_f64(out + 2), vcvt_high_f64_f32(x)));
+}
+
+/// One vector of float from 16-bit storage.
+ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
+  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+
+}  // namespace

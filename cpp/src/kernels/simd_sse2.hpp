@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <emmintrin.h>
+
+#include "kernels/float16.hpp"
+
+namespace {
+
+/// Vectors of scores that a product keeps in registers: 6 x 2 accumulators of 16 registers.
+constexpr int panel_vectors = 2;
+
+/// SSE2 has no fused multiply-add: two roundings.
+ATTNSCALE_INLINE vec<float> fma(vec<float> a, vec<float> b, vec<float> c) {
+  return _mm_add_ps(_mm_mul_ps(a, b), c);
+}
+ATTNSCALE_INLINE vec<double> fma(vec<double> a, vec<double> b, vec<double> c) {
+  return _mm_add_pd(_mm_mul_pd(a, b), c);
+}
+
+/// max and min that return b where either is NaN.
+ATTNSCALE_INLINE vec<float> max_or(vec<float> a, vec<float> b) { return _mm_max_ps(a, b); }
+ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm_max_pd(a, b); }
+ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm_min_ps(a, b); }
+ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm_min_pd(a, b); }
+
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
+  return _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(r), 23));
+}
+ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
+  return _mm_castsi128_pd(_mm_slli_epi64(_mm_castpd_si128(r), 52));
+}
+
+/// a0 b0 a1 b1 ... over the low (high) halves of a and b.
+ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) {
+  return _mm_unpacklo_ps(a, b);
+}
+ATTNSCALE_INLINE vec<float> interleave_high(vec<float> a, vec<float> b) {
+  return _mm_unpackhi_ps(a, b);
+}
+ATTNSCALE_INLINE vec<double> interleave_low(vec<double> a, vec<double> b) {
+  return _mm_unpacklo_pd(a, b);
+}
+ATTNSCALE_INLINE vec<double> interleave_high(vec<double> a, vec<double> b) {
+  return _mm_unpackhi_pd(a, b);
+}
+
+/// out[i] += a[i], widened to double.
+ATTNSCALE_INLINE void add_to_double(double* out, vec<double> a) {
+  _mm_storeu_pd(out, _mm_add_pd(_mm_loadu_pd(out), a));
+}
+ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
+  const __m128 x = a;
+  const __m128d low = _mm_cvtps_pd(x);
+  const __m128d high = _mm_cvtps_pd(_mm_movehl_ps(x, x));
+  _mm_storeu_pd(out, _mm_add_pd(_mm_loadu_pd(out), low));
+  _mm_storeu_pd(out + 2, _mm_add_pd(_mm_loadu_pd(out + 2), high));
+}
+
+/// One vector of float from 16-bit storage.
+ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
+  return _mm_setr_ps(float_from_float16(p[0]), float_from_float16(p[1]),
+                     float_from_float16(p[2]), float_from_float16(p[3]));
+}
+ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
+  const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
+}
+
+}  // namespace

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Online softmax of one panel, one tile at a time, in base 2. The reference that exponents are
+// taken from may lag behind the running maximum by up to 8 (a factor 256, harmless in float):
+// most tiles then leave output and sums alone. All sums are over weights 2^(t - reference).
+#pragma once
+
+namespace {
+
+using attnscale::detail::row_sums;
+
+template <class T>
+constexpr T reference_lag = T(8);
+
+/// The rows of one panel: pointers to its lanes in the block's arrays.
+template <class T>
+struct panel_state {
+  T* scale;      ///< |scale| * log2(e)
+  T* reference;
+  T* top;
+  int lane;      ///< its first lane in `sums`
+  row_sums* sums;
+};
+
+/// scores <- base-2 scores with soft-cap, bias and mask; high <- their maximum. A visible score
+/// that is not finite becomes NaN: x + (x - x), before a soft-cap could hide it.
+template <class T, int N>
+inline void finish_scores(const panel_state<T>& state, const T* bias, int keys, T softcap,
+                          T* scores, vec<T> (&high)[N]) {
+  constexpr int w = width<T>;
+  const vec<T> gone = broadcast(hidden<T>);
+  const T cap = softcap > 0 ? softcap * T(log2e) : T(1);
+  for (int n = 0; n < N; ++n) {
+    const vec<T> scale = load(state.scale + n * w) / broadcast(cap);
+    vec<T> best = broadcast(-limits<T>::infinity);
+    for (int j = 0; j < keys; ++j) {
+      T* s = scores + (j * N + n) * w;
+      const vec<T> b = load(bias + (j * N + n) * w);
+      vec<T> x = load(s) * scale;
+      x = x + (x - x);
+      if (softcap > 0) x = tanh(x) * broadcast(cap);
+      x = xsimd::select(b == gone, gone, x + b);
+      best = max_or(x, best);
+      store(s, x);
+    }
+    high[n] = best;
+  }
+}
+
+/// First key of the tile with the largest score, for lanes where it exceeds all earlier tiles.
+/// `scale` turns the scores into base 2 (1 for finished scores).
+template <class T, int N>
+inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key, int keys,
+                         const vec<T> (&scale)[N], const vec<T> (&high)[N]) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < N; ++n) {
+    const vec_mask<T> better = high[n] > load(state.top + n * w);
+    if (!any<T>(better)) continue;
+    vec<T> where = broadcast(T(-1));
+    for (int j = keys - 1; j >= 0; --j) {
+      const vec_mask<T> here = load(scores + (j * N + n) * w) * scale[n] == high[n];
+      where = xsimd::select(here, broadcast(static_cast<T>(j)), where);
+    }
+    T index[w];
+    store(index, xsimd::select(better, where, broadcast(T(-1))));
+    for (int r = 0; r < w; ++r)
+      if (index[r] >= T(0))
+        state.sums->argmax[state.lane + n * w + r] = key + static_cast<int64_t>(index[r]);
+  }
+}
+
+/// Raises top to the tile's maximum. Returns whether a reference has fallen too far behind; then
+/// all references of the panel are raised and `factor` is what older sums have to be multiplied by.
+template <class T, int N>
+inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N],
+                            vec<T> (&factor)[N]) {
+  constexpr int w = width<T>;
+  bool behind = false;
+  for (int n = 0; n < N; ++n) {
+    const vec<T> top = max_or(high[n], load(state.top + n * w));
+    store(state.top + n * w, top);
+    const vec<T> limit = load(state.reference + n * w) + broadcast(reference_lag<T>);
+    behind = behind || any<T>(top > limit);
+  }
+  if (!behind) return false;
+  for (int n = 0; n < N; ++n) {
+    const vec<T> top = load(state.top + n * w);
+    factor[n] = exp2(clamp_exponent(load(state.reference + n * w) - top));
+    store(state.reference + n * w, top);
+  }
+  return true;
+}
+
+/// The sums under a new reference r' = r + s: with factor f = 2^-s,
+/// first' = f (first - s weight), second' = f (second - 2 s first + s^2 weight).
+template <class T>
+inline void rescale_sums(row_sums& sums, int lane, T old_reference, T new_reference, T factor) {
+  const double f = static_cast<double>(factor);
+  const double s = f > 0 ? static_cast<double>(new_reference) - static_cast<double>(old_reference)
+                         : 0.0;
+  const double weight = sums.weight[lane], first = sums.first[lane];
+  sums.second[lane] = f * (sums.second[lane] - 2 * s * first + s * s * weight);
+  sums.first[lane] = f * (first - s * weight);
+  sums.weight[lane] = f * weight;
+  sums.squares[lane] *= f * f;
+}
+
+/// One vector of scores to weights, and their share of the sums.
+template <class T, bool Masked, bool Moments>
+ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& weight,
+                             vec<T>& first, vec<T>& second, vec<T>& squares) {
+  const vec<T> s = load(score);
+  vec<T> t = Masked ? s - reference : fma(s, scale, -reference);
+  if constexpr (Masked)
+    t = xsimd::select(s == broadcast(hidden<T>), broadcast(exp2_terms<T>::lowest), t);
+  t = clamp_exponent(t);
+  const vec<T> p = exp2(t);
+  store(score, p);
+  weight = weight + p;
+  first = fma(p, t, first);
+  if constexpr (Moments) {
+    second = fma(p * t, t, second);
+    squares = fma(p, p, squares);
+  }
+}
+
+/// scores <- weights, and adds the tile to the sums. Masked: scores come from finish_scores,
+/// else they are raw dot products. Four partial sums a lane: shorter chains, smaller errors.
+template <class T, int N, bool Masked, bool Moments>
+inline void absorb_tile(const panel_state<T>& state, int keys, T* scores) {
+  constexpr int w = width<T>;
+  constexpr int parts = 4;
+  for (int n = 0; n < N; ++n) {
+    const vec<T> scale = load(state.scale + n * w);
+    const vec<T> reference = load(state.reference + n * w);
+    vec<T> weight[parts], first[parts], second[parts], squares[parts];
+    for (int i = 0; i < parts; ++i)
+      weight[i] = first[i] = second[i] = squares[i] = broadcast(T(0));
+    int j = 0;
+    for (; j + parts <= keys; j += parts)
+#pragma GCC unroll 4
+      for (int i = 0; i < parts; ++i)
+        absorb<T, Masked, Moments>(scores + ((j + i) * N + n) * w, scale, reference, weight[i],
+                                   first[i], second[i], squares[i]);
+    for (; j < keys; ++j)
+      absorb<T, Masked, Moments>(scores + (j * N + n) * w, scale, reference, weight[0], first[0],
+                                 second[0], squares[0]);
+    const int lane = state.lane + n * w;
+    add_to_double(state.sums->weight + lane, (weight[0] + weight[1]) + (weight[2] + weight[3]));
+    add_to_double(state.sums->first + lane, (first[0] + first[1]) + (first[2] + first[3]));
+    if constexpr (Moments) {
+      add_to_double(state.sums->second + lane, (second[0] + second[1]) + (second[2] + second[3]));
+      add_to_double(state.sums->squares + lane,
+                    (squares[0] + squares[1]) + (squares[2] + squares[3]));
+    }
+  }
+}
+
+}  // namespace

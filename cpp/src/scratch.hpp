@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <new>
+
+namespace attnscale::detail {
+
+/// Uninitialised memory aligned to a cache line (and an AVX-512 vector).
+class aligned_buffer {
+ public:
+  explicit aligned_buffer(std::size_t bytes)
+      : data_(bytes ? ::operator new(bytes, alignment) : nullptr) {}
+  ~aligned_buffer() { ::operator delete(data_, alignment); }
+  aligned_buffer(const aligned_buffer&) = delete;
+  aligned_buffer& operator=(const aligned_buffer&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  void* data_;
+};
+
+/// This thread's scratch area, kept from call to call because fresh pages cost more than a short
+/// attention call. Valid until the next call on this thread.
+void* thread_scratch(std::size_t bytes);
+
+}  // namespace attnscale::detail

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# One object file for each instruction set, each with its own flags. Only these files see xsimd.
+# They are optimised in every configuration and never take part in link-time optimisation: at
+# -O0, or through LTO, a helper compiled with AVX could be linked into code that runs without it.
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(attnscale_levels baseline avx2 avx512)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(attnscale_levels neon)
+else()
+  set(attnscale_levels baseline)
+endif()
+
+set(flags_baseline "")
+set(flags_neon "")
+set(flags_avx2 -mavx2 -mfma -mf16c)
+set(flags_avx512 -mavx512f -mavx512cd -mavx512dq -mavx512bw -mavx512vl -mfma -mavx2 -mf16c)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # gcc 12 warns about variables of its own <avx512fintrin.h> (GCC bug 105593).
+  list(APPEND flags_avx512 -Wno-maybe-uninitialized -Wno-uninitialized)
+endif()
+
+add_library(attnscale_kernels OBJECT)
+target_include_directories(attnscale_kernels PRIVATE cpp/include cpp/src)
+target_link_libraries(attnscale_kernels PRIVATE attnscale_flags attnscale_xsimd)
+foreach(level IN LISTS attnscale_levels)
+  set(unit ${PROJECT_SOURCE_DIR}/cpp/src/isa/${level}.cpp)
+  target_sources(attnscale_kernels PRIVATE ${unit})
+  set_source_files_properties(${unit} PROPERTIES
+    COMPILE_OPTIONS "${flags_${level}};-O3;-fno-lto")
+endforeach()

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <pybind11/pybind11.h>
+
+#include "attnscale/version.hpp"
+
+namespace py = pybind11;
+
+namespace attnscale::bindings {
+
+void register_runtime(py::module_& m);
+void register_attention(py::module_& m);
+
+}  // namespace attnscale::bindings
+
+// The core keeps its state in atomics and behind its own locks, so it needs no GIL.
+PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
+  m.attr("__version__") = ATTNSCALE_VERSION;
+  attnscale::bindings::register_runtime(m);
+  attnscale::bindings::register_attention(m);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "attnscale/simd_level.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "dispatch.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace attnscale {
+namespace {
+
+using detail::kernel_table;
+
+struct level {
+  const kernel_table* kernels;
+  bool (*supported)();
+};
+
+bool always() { return true; }
+
+#if defined(__x86_64__)
+
+// The compiler's builtins ask the operating system too: they say no to AVX where the kernel does
+// not save its registers. clang 14 knows no "f16c", hence the bit itself (leaf 1, ECX bit 29).
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
+}
+
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl");
+}
+
+constexpr level levels[] = {{&detail::baseline_kernels, always},
+                            {&detail::avx2_kernels, has_avx2},
+                            {&detail::avx512_kernels, has_avx512}};
+#elif defined(__aarch64__)
+constexpr level levels[] = {{&detail::neon_kernels, always}};
+#else
+constexpr level levels[] = {{&detail::baseline_kernels, always}};
+#endif
+
+std::string choices() {
+  std::string text;
+  for (const std::string_view name : available_simd_levels()) {
+    if (!text.empty()) text += ", ";
+    text += name;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string_view> available_simd_levels() {
+  std::vector<std::string_view> names;
+  for (const level& candidate : levels) {
+    if (candidate.supported()) names.emplace_back(candidate.kernels->name);
+  }
+  return names;
+}
+
+std::string_view simd_level() { return detail::active_kernels().name; }
+
+namespace detail {
+
+const kernel_table& kernels_for(const char* requested) {
+  const std::string_view name = requested != nullptr ? requested : "";
+  const kernel_table* best = nullptr;
+  for (const level& candidate : levels) {
+    if (!candidate.supported()) continue;
+    best = candidate.kernels;
+    if (name == best->name) return *best;
+  }
+  if (name.empty()) return *best;
+  throw std::runtime_error("ATTNSCALE_SIMD must be one of " + choices() +
+                           " (what this build and this CPU have), got '" + std::string(name) + "'");
+}
+
+// An atomic and not a magic static: a process may fork while another thread is choosing, and the
+// guard of a static would then stay locked in the child for ever.
+const kernel_table& active_kernels() {
+  static std::atomic<const kernel_table*> chosen{nullptr};
+  const kernel_table* table = chosen.load(std::memory_order_acquire);
+  if (table != nullptr) return *table;
+  const kernel_table* mine = &kernels_for(std::getenv("ATTNSCALE_SIMD"));
+  return chosen.compare_exchange_strong(table, mine) ? *mine : *table;
+}
+
+}  // namespace detail
+}  // namespace attnscale

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "thread_pool.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "attnscale/threads.hpp"
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
+
+namespace attnscale::detail {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+// Ctrl-C is to be answered within 0.2 s; asking takes the GIL, which other threads may want.
+constexpr auto poll_interval = std::chrono::milliseconds(25);
+
+// The signal of the task that this thread is in: a nested loop stops with the one around it.
+thread_local const stop_signal* enclosing = nullptr;
+
+/// What the threads of one loop share.
+class job {
+ public:
+  job(const parallel_loop& loop, const execution& how)
+      : loop_(loop), how_(how), outer_(enclosing), next_poll_(clock::now() + poll_interval) {}
+
+  void work_as_caller() noexcept { work({ask_caller, this}); }
+  void work_as_helper() noexcept { work({ask_helper, this}); }
+
+  /// Only on the calling thread: runs the user's check when it is due.
+  void poll() noexcept {
+    if (outer_ != nullptr && outer_->requested()) interrupt();
+    if (how_.interrupted == nullptr || stop_.load(std::memory_order_relaxed)) return;
+    const auto now = clock::now();
+    if (now < next_poll_) return;
+    next_poll_ = now + poll_interval;
+    if (how_.interrupted(how_.context)) interrupt();
+  }
+
+  void fail(std::exception_ptr error) noexcept {
+    if (!failed_.exchange(true)) error_ = std::move(error);
+    stop_.store(true, std::memory_order_relaxed);
+  }
+
+  /// After the last thread has left.
+  void rethrow() const {
+    if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(error_);
+  }
+
+ private:
+  static bool ask_helper(const void* state) noexcept {
+    return static_cast<const job*>(state)->stop_.load(std::memory_order_relaxed);
+  }
+
+  static bool ask_caller(const void* state) noexcept {
+    const_cast<job*>(static_cast<const job*>(state))->poll();
+    return ask_helper(state);
+  }
+
+  void interrupt() noexcept { fail(std::make_exception_ptr(interrupted())); }
+
+  void work(const stop_signal& signal) noexcept {
+    const stop_signal* const before = std::exchange(enclosing, &signal);
+    try {
+      while (!signal.requested()) {
+        const std::int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
+        if (task >= loop_.n_tasks) break;
+        loop_.body(loop_.context, task, signal);
+      }
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    enclosing = before;
+  }
+
+  const parallel_loop& loop_;
+  const execution& how_;
+  const stop_signal* outer_;
+  std::atomic<std::int64_t> next_{0};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+  clock::time_point next_poll_;
+};
+
+// Counts the forks between this process and the one that loaded the library: threads of an
+// earlier count do not exist here.
+std::atomic<unsigned> forks{0};
+
+/// Threads that sleep until a job is offered. One job at a time; never destroyed, because its
+/// threads may still sleep in it when the process ends.
+class pool {
+ public:
+  void run(job& work, int helpers) {
+    const unsigned forks_before = forks.load();
+    start_threads(helpers);
+    offer(work, helpers);
+    work.work_as_caller();
+    withdraw(work, forks_before);
+  }
+
+ private:
+  void start_threads(int wanted);
+  void serve() noexcept;
+  void offer(job& work, int helpers);
+  void withdraw(job& work, unsigned forks_before);
+
+  std::mutex mutex_;
+  std::condition_variable offered_;
+  std::condition_variable left_;
+  job* current_ = nullptr;
+  std::uint64_t offers_ = 0;  // how many jobs so far: a thread joins each at most once
+  int places_ = 0;            // helpers that may still join the current job
+  int inside_ = 0;            // helpers at work on it
+  int threads_ = 0;
+};
+
+/// While it lives, a thread that is started inherits a mask without asynchronous signals: those
+/// belong to the threads that the program itself made. Faults stay visible to crash handlers.
+class signals_blocked {
+ public:
+  signals_blocked() {
+    sigset_t mask;
+    sigfillset(&mask);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
+      sigdelset(&mask, fault);
+    }
+    pthread_sigmask(SIG_SETMASK, &mask, &before_);
+  }
+  ~signals_blocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  signals_blocked(const signals_blocked&) = delete;
+  signals_blocked& operator=(const signals_blocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// A system that refuses more threads is no error: the loop then runs on those there are.
+void pool::start_threads(int wanted) {
+  if (threads_ >= wanted) return;
+  const signals_blocked blocked;
+  try {
+    for (; threads_ < wanted; ++threads_) std::thread([this] { serve(); }).detach();
+  } catch (const std::system_error&) {
+    return;
+  }
+}
+
+void pool::offer(job& work, int helpers) {
+  {
+    const std::lock_guard lock(mutex_);
+    current_ = &work;
+    places_ = helpers;
+    ++offers_;
+  }
+  if (helpers >= threads_) {
+    offered_.notify_all();
+  } else {
+    for (int i = 0; i < helpers; ++i) offered_.notify_one();
+  }
+}
+
+// Nobody joins any more; waits for those who did. A fork inside the loop (a signal handler that
+// runs in poll() may do that) leaves a child without them and with their tasks half done: that
+// child touches neither the mutex nor the counts, which may be in any state.
+void pool::withdraw(job& work, unsigned forks_before) {
+  const auto forked = [&] { return forks.load() != forks_before; };
+  for (bool first = true; !forked(); first = false) {
+    {
+      std::unique_lock lock(mutex_);
+      if (first) current_ = nullptr;
+      if (left_.wait_for(lock, poll_interval, [this] { return inside_ == 0; })) return;
+    }
+    work.poll();
+  }
+  work.fail(std::make_exception_ptr(
+      std::runtime_error("the process forked inside a parallel loop: its child cannot finish it")));
+}
+
+void pool::serve() noexcept {
+  std::uint64_t seen = 0;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    offered_.wait(lock, [&] { return current_ != nullptr && places_ > 0 && offers_ != seen; });
+    seen = offers_;
+    --places_;
+    ++inside_;
+    job* const work = current_;
+    lock.unlock();
+    work->work_as_helper();
+    lock.lock();
+    if (--inside_ == 0) left_.notify_one();
+  }
+}
+
+std::atomic<bool> busy{false};          // somebody runs a job on the pool
+std::atomic<pool*> the_pool{nullptr};  // touched only by who set busy, and after a fork
+
+// The child of a fork has one thread and locks in an unknown state: it forgets the pool.
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
+  forks.fetch_add(1);
+  the_pool.store(nullptr);
+  busy.store(false);
+});
+
+pool& shared_pool() {
+  if (the_pool.load() == nullptr) the_pool.store(new pool);
+  return *the_pool.load();
+}
+
+}  // namespace
+
+void run_parallel(const parallel_loop& loop, const execution& how) {
+  if (loop.n_tasks <= 0) return;
+  const std::int64_t asked = how.num_threads > 0 ? how.num_threads : num_threads();
+  const int helpers = static_cast<int>(std::min(asked, loop.n_tasks)) - 1;
+  job work(loop, how);
+  if (helpers > 0 && !busy.exchange(true)) {
+    try {
+      shared_pool().run(work, helpers);
+    } catch (...) {
+      busy.store(false);
+      throw;
+    }
+    busy.store(false);
+  } else {
+    work.work_as_caller();
+  }
+  work.rethrow();
+}
+
+}  // namespace attnscale::detail

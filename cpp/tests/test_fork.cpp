@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// fork() and the thread pool: a child has one thread and must neither hang nor crash.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "thread_pool.hpp"
+
+using attnscale::execution;
+using attnscale::detail::parallel_for;
+using attnscale::detail::stop_signal;
+using namespace std::chrono_literals;
+
+namespace {
+
+enum child_answer : int { good = 0, wrong = 1 };
+
+int sum_in_parallel(int n_threads) {
+  execution how;
+  how.num_threads = n_threads;
+  std::atomic<int> sum{0};
+  parallel_for(100, how, [&](std::int64_t task, const stop_signal&) { sum += int(task); });
+  return sum;
+}
+
+/// Runs `work` in a forked child that a hang would end by SIGALRM; the exit status, or -signal.
+template <class Work>
+int in_child(Work&& work) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(10);
+    _exit(work());
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+int child_sums() { return sum_in_parallel(3) == 4950 && sum_in_parallel(2) == 4950 ? good : wrong; }
+
+}  // namespace
+
+TEST_CASE("a child of a process whose pool is idle has a pool of its own") {
+  REQUIRE(sum_in_parallel(3) == 4950);
+  for (int i = 0; i < 20; ++i) REQUIRE(in_child(child_sums) == good);
+  CHECK(in_child([] { return in_child(child_sums); }) == good);
+  CHECK(sum_in_parallel(3) == 4950);
+}
+
+TEST_CASE("a child that is forked while another thread is in a loop has a pool of its own") {
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!done) sum_in_parallel(3);
+  });
+  for (int i = 0; i < 200; ++i) REQUIRE(in_child(child_sums) == good);
+  done = true;
+  other.join();
+  CHECK(sum_in_parallel(3) == 4950);
+}
+
+TEST_CASE("a fork inside a loop: the parent finishes it, the child gets an error and goes on") {
+  struct forker {
+    pid_t child = -1;
+  } context;
+  execution how;
+  how.num_threads = 2;
+  how.context = &context;
+  how.interrupted = [](void* self) {
+    auto& me = *static_cast<forker*>(self);
+    if (me.child == -1) me.child = fork();
+    if (me.child == 0) alarm(10);
+    return false;
+  };
+  std::string message;
+  try {
+    parallel_for(40, how, [](std::int64_t, const stop_signal&) { std::this_thread::sleep_for(5ms); });
+  } catch (const std::runtime_error& error) {
+    message = error.what();
+  }
+  if (context.child == 0) {
+    _exit(message.find("forked inside a parallel loop") != std::string::npos ? child_sums() : wrong);
+  }
+  int status = 0;
+  REQUIRE(waitpid(context.child, &status, 0) == context.child);
+  CHECK(message == "");
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == good);
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "attnscale/simd_level.hpp"
+#include "dispatch.hpp"
+
+using attnscale::available_simd_levels;
+using attnscale::detail::kernels_for;
+
+namespace {
+
+std::string error_of(const char* requested) {
+  try {
+    kernels_for(requested);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("the level in use is the forced one, else the best") {
+  const char* const forced = std::getenv("ATTNSCALE_SIMD");
+  CHECK(attnscale::simd_level() == (forced != nullptr ? forced : available_simd_levels().back()));
+}
+
+TEST_CASE("every available level can be asked for by its name") {
+  const auto levels = available_simd_levels();
+  REQUIRE(!levels.empty());
+  for (const auto name : levels) CHECK(kernels_for(std::string(name).c_str()).name == name);
+  CHECK(kernels_for(nullptr).name == levels.back());
+  CHECK(kernels_for("").name == levels.back());
+}
+
+TEST_CASE("levels come worst first, and the one that every CPU has is among them") {
+  const auto levels = available_simd_levels();
+#if defined(__aarch64__)
+  CHECK(levels == std::vector<std::string_view>{"neon"});
+#else
+  const std::vector<std::string_view> order{"baseline", "avx2", "avx512"};
+  REQUIRE(levels.size() <= order.size());
+  CHECK(std::equal(levels.begin(), levels.end(), order.begin()));
+#endif
+}
+
+TEST_CASE("an unknown level is an error that names the variable, the choices and what was seen") {
+  const std::string text = error_of("sse9");
+  CHECK(text.find("ATTNSCALE_SIMD") != std::string::npos);
+  CHECK(text.find("'sse9'") != std::string::npos);
+  for (const auto name : available_simd_levels()) CHECK(text.find(name) != std::string::npos);
+}
+
+TEST_CASE("a level of another architecture is an error, not a silent fallback") {
+#if defined(__aarch64__)
+  CHECK(error_of("avx2").find("'avx2'") != std::string::npos);
+#else
+  CHECK(error_of("neon").find("'neon'") != std::string::npos);
+#endif
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "attnscale/threads.hpp"
+#include "num_threads.hpp"
+#include "thread_pool.hpp"
+
+using attnscale::execution;
+using attnscale::interrupted;
+using attnscale::detail::parallel_for;
+using attnscale::detail::stop_signal;
+using namespace std::chrono_literals;
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+execution threads(int n) {
+  execution how;
+  how.num_threads = n;
+  return how;
+}
+
+/// Runs n_tasks tasks and says how often each one ran.
+std::vector<int> count_runs(std::int64_t n_tasks, int n_threads) {
+  std::vector<std::atomic<int>> counts(static_cast<std::size_t>(n_tasks));
+  parallel_for(n_tasks, threads(n_threads), [&](std::int64_t task, const stop_signal&) {
+    counts[static_cast<std::size_t>(task)].fetch_add(1);
+  });
+  return {counts.begin(), counts.end()};
+}
+
+/// Asks for an interrupt once `after` has passed; remembers how often and from where it was asked.
+struct alarm_clock {
+  clock_type::duration after{};
+  clock_type::time_point start = clock_type::now();
+  std::thread::id owner = std::this_thread::get_id();
+  int calls = 0;
+  bool foreign = false;
+
+  execution watch(int n_threads) {
+    execution how = threads(n_threads);
+    how.context = this;
+    how.interrupted = [](void* self) {
+      auto& me = *static_cast<alarm_clock*>(self);
+      ++me.calls;
+      me.foreign |= me.owner != std::this_thread::get_id();
+      return clock_type::now() - me.start >= me.after;
+    };
+    return how;
+  }
+  clock_type::duration elapsed() const { return clock_type::now() - start; }
+};
+
+}  // namespace
+
+TEST_CASE("every task runs exactly once, for any number of threads") {
+  for (const std::int64_t n_tasks : {0, 1, 2, 3, 7, 64, 1000}) {
+    for (const int n_threads : {0, 1, 2, 3, 8}) {
+      CAPTURE(n_tasks);
+      CAPTURE(n_threads);
+      CHECK(count_runs(n_tasks, n_threads) == std::vector<int>(static_cast<std::size_t>(n_tasks), 1));
+    }
+  }
+}
+
+TEST_CASE("a loop uses at most the threads it was given, and really uses them") {
+  for (const int limit : {1, 2, 3}) {
+    std::mutex mutex;
+    std::set<std::thread::id> seen;
+    parallel_for(32, threads(limit), [&](std::int64_t, const stop_signal&) {
+      std::this_thread::sleep_for(2ms);
+      const std::lock_guard lock(mutex);
+      seen.insert(std::this_thread::get_id());
+    });
+    CHECK(seen.size() == static_cast<std::size_t>(limit));
+    CHECK(seen.count(std::this_thread::get_id()) == 1);
+  }
+}
+
+TEST_CASE("one task runs on the calling thread") {
+  std::thread::id where;
+  parallel_for(1, threads(4), [&](std::int64_t, const stop_signal&) {
+    where = std::this_thread::get_id();
+  });
+  CHECK(where == std::this_thread::get_id());
+}
+
+TEST_CASE("the first exception of a task ends the loop and reaches the caller") {
+  for (const int n_threads : {1, 2, 4}) {
+    std::atomic<int> runs{0};
+    const auto loop = [&] {
+      parallel_for(100000, threads(n_threads), [&](std::int64_t task, const stop_signal&) {
+        ++runs;
+        std::this_thread::sleep_for(100us);
+        if (task == 5) throw std::out_of_range("task 5");
+      });
+    };
+    CHECK_THROWS_WITH_AS(loop(), "task 5", std::out_of_range);
+    CHECK(runs < 1000);
+    CHECK(count_runs(50, n_threads) == std::vector<int>(50, 1));
+  }
+}
+
+TEST_CASE("an interrupt between short tasks ends the loop") {
+  for (const int n_threads : {1, 2, 4}) {
+    alarm_clock alarm{60ms};
+    const auto loop = [&] {
+      parallel_for(1 << 30, alarm.watch(n_threads), [](std::int64_t, const stop_signal&) {
+        std::this_thread::sleep_for(1ms);
+      });
+    };
+    CHECK_THROWS_AS(loop(), interrupted);
+    CHECK(alarm.elapsed() < 200ms);
+    CHECK(!alarm.foreign);
+    CHECK(alarm.calls >= 2);
+    CHECK(alarm.calls <= 6);
+  }
+}
+
+TEST_CASE("an interrupt inside long tasks reaches all threads through the stop signal") {
+  for (const int n_threads : {1, 2, 4}) {
+    alarm_clock alarm{60ms};
+    const auto loop = [&] {
+      parallel_for(n_threads, alarm.watch(n_threads), [](std::int64_t, const stop_signal& stop) {
+        while (!stop.requested()) std::this_thread::sleep_for(100us);
+      });
+    };
+    CHECK_THROWS_AS(loop(), interrupted);
+    CHECK(alarm.elapsed() < 200ms);
+    CHECK(!alarm.foreign);
+  }
+}
+
+TEST_CASE("an interrupt is noticed while the caller waits for another thread's task") {
+  alarm_clock alarm{60ms};
+  const std::thread::id caller = std::this_thread::get_id();
+  const auto loop = [&] {
+    parallel_for(2, alarm.watch(2), [&](std::int64_t, const stop_signal& stop) {
+      if (std::this_thread::get_id() == caller) return std::this_thread::sleep_for(5ms);
+      while (!stop.requested()) std::this_thread::sleep_for(100us);
+    });
+  };
+  CHECK_THROWS_AS(loop(), interrupted);
+  CHECK(alarm.elapsed() < 200ms);
+  CHECK(!alarm.foreign);
+}
+
+TEST_CASE("a short loop does not ask for interrupts") {
+  alarm_clock alarm{0ms};
+  for (int i = 0; i < 100; ++i) {
+    parallel_for(4, alarm.watch(2), [](std::int64_t, const stop_signal&) {});
+  }
+  CHECK(alarm.calls == 0);
+}
+
+TEST_CASE("a nested loop runs, on the thread of the task that holds it") {
+  std::atomic<int> inner{0}, elsewhere{0};
+  parallel_for(8, threads(3), [&](std::int64_t, const stop_signal&) {
+    const auto outer_thread = std::this_thread::get_id();
+    parallel_for(10, threads(3), [&](std::int64_t, const stop_signal&) {
+      ++inner;
+      elsewhere += std::this_thread::get_id() != outer_thread;
+    });
+  });
+  CHECK(inner == 80);
+  CHECK(elsewhere == 0);
+}
+
+TEST_CASE("an interrupt of the outer loop stops the nested ones") {
+  alarm_clock alarm{60ms};
+  const auto loop = [&] {
+    parallel_for(2, alarm.watch(2), [](std::int64_t, const stop_signal&) {
+      parallel_for(1 << 30, threads(2), [](std::int64_t, const stop_signal&) {
+        std::this_thread::sleep_for(1ms);
+      });
+    });
+  };
+  CHECK_THROWS_AS(loop(), interrupted);
+  CHECK(alarm.elapsed() < 200ms);
+  CHECK(!alarm.foreign);
+}
+
+TEST_CASE("concurrent calls from several threads all finish") {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        wrong += count_runs(16, 3) != std::vector<int>(16, 1);
+      }
+    });
+  }
+  for (auto& caller : callers) caller.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("idle threads sleep") {
+  count_runs(64, 4);
+  std::this_thread::sleep_for(20ms);
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(200ms);
+  CHECK(double(std::clock() - before) / CLOCKS_PER_SEC < 0.02);
+}
+
+TEST_CASE("num_threads is set for the process, and refuses less than one") {
+  const int before = attnscale::num_threads();
+  CHECK(before >= 1);
+  attnscale::set_num_threads(3);
+  CHECK(attnscale::num_threads() == 3);
+  CHECK(attnscale_get_num_threads() == 3);
+  CHECK_THROWS_WITH_AS(attnscale::set_num_threads(0), "num_threads must be >= 1, got 0",
+                       std::invalid_argument);
+  attnscale_set_num_threads(-1);
+  CHECK(attnscale::num_threads() == 3);
+  attnscale_set_num_threads(before);
+  CHECK(attnscale::num_threads() == before);
+}
+
+TEST_CASE("ATTNSCALE_NUM_THREADS is an integer of at least one") {
+  using attnscale::detail::parse_num_threads;
+  CHECK(parse_num_threads("1") == 1);
+  CHECK(parse_num_threads("12") == 12);
+  for (const char* const text : {"0", "-2", "2.5", "four", "3 ", "99999999999"}) {
+    const std::string expected =
+        "ATTNSCALE_NUM_THREADS must be an integer >= 1, got '" + std::string(text) + "'";
+    CHECK_THROWS_WITH_AS(parse_num_threads(text), expected.c_str(), std::runtime_error);
+  }
+}
+
+TEST_CASE("a cgroup quota counts in whole CPUs, rounded up") {
+  using attnscale::detail::quota_cpus;
+  CHECK(quota_cpus("200000 100000") == 2);
+  CHECK(quota_cpus("150000 100000") == 2);
+  CHECK(quota_cpus("50000 100000") == 1);
+  CHECK(quota_cpus("1e30 1") == 2147483647);
+  for (const char* const none : {"max 100000", "-1 100000", "", "0 0", "nonsense"}) {
+    CHECK(quota_cpus(none) == 0);
+  }
+}

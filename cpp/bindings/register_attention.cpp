@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// attend, curve and count_visible: arrays that Python has checked become the core's problems.
+// Docstrings and messages live in Python; _core.pyi lists the signatures.
+
+#include "arrays.hpp"
+
+namespace attnscale::bindings {
+namespace {
+
+/// What every call shares besides its arrays: Visibility of _options.py, soft-cap and threads.
+struct options {
+  operand mask;         // (..., heads, n_queries, n_keys), boolean or additive
+  operand key_lengths;  // (..., heads), int64
+  visibility visible;
+  double softcap;
+  int num_threads;
+
+  options(const py::object& mask_or_none, const py::object& lengths_or_none, std::int64_t left,
+          std::int64_t right, bool bottom_right, double cap, int threads)
+      : mask(mask_or_none, 2),
+        key_lengths(lengths_or_none, 0),
+        visible{left, right, bottom_right},
+        softcap(cap),
+        num_threads(threads) {}
+};
+
+mask_kind kind_of(const py::object& mask) {
+  if (mask.is_none()) return mask_kind::none;
+  const bool boolean = py::reinterpret_borrow<py::array>(mask).dtype().kind() == 'b';
+  return boolean ? mask_kind::boolean : mask_kind::additive;
+}
+
+/// The parts of a problem that do not depend on the kind of call.
+void describe(score_problem& problem, const options& how, mask_kind kind) {
+  problem.mask_type = kind;
+  if (kind == mask_kind::additive) problem.mask = how.mask.layout();
+  if (kind == mask_kind::boolean)
+    problem.mask = {element_type::float32, how.mask.stride(2), how.mask.stride(1)};
+  problem.visible = how.visible;
+  problem.softcap = how.softcap;
+}
+
+void describe(score_problem& problem, const operand& query, const operand& key) {
+  problem.query = query.layout();
+  problem.key = key.layout();
+  problem.n_queries = query.extent(2);
+  problem.n_keys = key.extent(2);
+  problem.head_dim = query.extent(1);
+}
+
+bool is_double(const operand& array) {
+  return array && array.layout().type == element_type::float64;
+}
+
+std::int64_t key_length(const options& how, const extents& index, const extents& shape,
+                        std::int64_t n_keys) {
+  const auto* length = static_cast<const std::int64_t*>(how.key_lengths.at(index, shape));
+  return length == nullptr ? n_keys : *length;
+}
+
+/// scale is a float, or a float64 array that broadcasts to (..., heads, n_queries).
+struct scale_operand {
+  double one = 0;
+  operand rows;
+
+  explicit scale_operand(const py::object& scale) {
+    if (PyFloat_Check(scale.ptr())) {
+      one = PyFloat_AS_DOUBLE(scale.ptr());
+    } else {
+      rows = operand(scale, 1);
+    }
+  }
+  const double* at(const extents& index, const extents& shape) const {
+    return rows ? static_cast<const double*>(rows.at(index, shape)) : &one;
+  }
+};
+
+/// The statistics in the order of attnscale.AttentionStatistics; bit k of `wanted` asks for the
+/// k-th one. Those not asked for stay None and null.
+class statistics_arrays {
+ public:
+  statistics_arrays(unsigned wanted, const extents& shape, const attention_problem& problem,
+                    row_outputs& rows) {
+    void** floats[] = {&rows.lse,        &rows.entropy,        &rows.max_score,
+                       &rows.mean_score, &rows.score_variance, &rows.concentration};
+    for (void** place : floats) add_float(wanted, shape, problem, place);
+    for (std::int64_t** place : {&rows.n_visible, &rows.argmax}) {
+      if (next(wanted)) *place = keep(new_counts(shape, problem.n_queries)).mutable_data();
+    }
+    add_float(wanted, shape, problem, &rows.max_weight);
+  }
+
+  py::tuple result() const { return arrays_; }
+
+ private:
+  bool next(unsigned wanted) { return (wanted >> position_++ & 1u) != 0; }
+
+  template <class Array>
+  Array keep(Array array) {
+    arrays_[position_ - 1] = array;
+    return array;
+  }
+
+  void add_float(unsigned wanted, const extents& shape, const attention_problem& problem,
+                 void** place) {
+    if (next(wanted))
+      *place = keep(new_array(shape, {problem.n_queries}, problem.compute)).mutable_data();
+  }
+
+  static py::tuple nothing(std::size_t n) {
+    py::tuple all(n);
+    for (std::size_t k = 0; k < n; ++k) all[k] = py::none();
+    return all;
+  }
+
+  unsigned position_ = 0;
+  py::tuple arrays_ = nothing(9);
+};
+
+/// Writes `output` (None: no output wanted) and returns the statistics asked for.
+py::tuple attend(const py::array& query_array, const py::array& key_array,
+                 const py::object& value_array, const py::object& output_array, unsigned statistics,
+                 const py::object& scale_object, const py::object& mask,
+                 const py::object& key_lengths, std::int64_t left, std::int64_t right,
+                 bool bottom_right, double softcap, int num_threads) {
+  const operand query(query_array, 2), key(key_array, 2), value(value_array, 2),
+      output(output_array, 2);
+  const scale_operand scale(scale_object);
+  const options how(mask, key_lengths, left, right, bottom_right, softcap, num_threads);
+  const extents shape = leading_shape({&query, &key, &value});
+
+  attention_problem problem;
+  describe(problem, query, key);
+  describe(problem, how, kind_of(mask));
+  const bool wide = is_double(query) || is_double(key) || is_double(value);
+  problem.compute = wide ? element_type::float64 : element_type::float32;
+  problem.value = value.layout();
+  problem.output = output.layout();
+  problem.value_dim = value ? value.extent(1) : 0;
+  problem.scale_row = scale.rows ? scale.rows.stride(1) : 0;
+  const statistics_arrays arrays(statistics, shape, problem, problem.statistics);
+  problem.heads.reserve(static_cast<std::size_t>(count(shape)));
+  for_each_index(shape, [&](const extents& index) {
+    problem.heads.push_back({query.at(index, shape), key.at(index, shape), value.at(index, shape),
+                             const_cast<void*>(output.at(index, shape)), how.mask.at(index, shape),
+                             scale.at(index, shape),
+                             key_length(how, index, shape, problem.n_keys)});
+  });
+  run_released(num_threads, [&](const execution& run_how) { run(problem, run_how); });
+  return arrays.result();
+}
+
+/// Returns (entropy, lse, mean, variance), each (..., heads, n_queries, scales).
+py::tuple curve(const py::array& query_array, const py::array& key_array,
+                const py::array_t<double>& scales, const py::object& mask,
+                const py::object& key_lengths, std::int64_t left, std::int64_t right,
+                bool bottom_right, double softcap, int num_threads) {
+  const operand query(query_array, 2), key(key_array, 2);
+  const options how(mask, key_lengths, left, right, bottom_right, softcap, num_threads);
+  const extents shape = leading_shape({&query, &key});
+
+  curve_problem problem;
+  describe(problem, query, key);
+  describe(problem, how, kind_of(mask));
+  problem.compute =
+      is_double(query) || is_double(key) ? element_type::float64 : element_type::float32;
+  problem.scales.assign(scales.data(), scales.data() + scales.size());
+  py::tuple results(4);
+  void** const places[] = {&problem.entropy, &problem.lse, &problem.mean, &problem.variance};
+  for (std::size_t k = 0; k < 4; ++k) {
+    py::array array = new_array(shape, {problem.n_queries, scales.size()}, problem.compute);
+    *places[k] = array.mutable_data();
+    results[k] = array;
+  }
+  problem.heads.reserve(static_cast<std::size_t>(count(shape)));
+  for_each_index(shape, [&](const extents& index) {
+    problem.heads.push_back({query.at(index, shape), key.at(index, shape), nullptr, nullptr,
+                             how.mask.at(index, shape), nullptr,
+                             key_length(how, index, shape, problem.n_keys)});
+  });
+  run_released(num_threads, [&](const execution& run_how) { run(problem, run_how); });
+  return results;
+}
+
+/// Keys that each row may see, over the leading axes of the mask and of key_lengths alone.
+py::array count_visible_keys(std::int64_t n_queries, std::int64_t n_keys, const py::object& mask,
+                             const py::object& key_lengths, std::int64_t left, std::int64_t right,
+                             bool bottom_right, int num_threads) {
+  const options how(mask, key_lengths, left, right, bottom_right, 0.0, num_threads);
+  const extents shape = leading_shape({&how.mask, &how.key_lengths});
+  score_problem problem;
+  describe(problem, how, kind_of(mask));
+  problem.n_queries = n_queries;
+  problem.n_keys = n_keys;
+  py::array_t<std::int64_t> counts = new_counts(shape, n_queries);
+  problem.heads.reserve(static_cast<std::size_t>(count(shape)));
+  for_each_index(shape, [&](const extents& index) {
+    attention_head head;
+    head.mask = how.mask.at(index, shape);
+    head.key_length = key_length(how, index, shape, n_keys);
+    problem.heads.push_back(head);
+  });
+  std::int64_t* const out = counts.mutable_data();
+  run_released(num_threads,
+               [&](const execution& run_how) { count_visible(problem, out, run_how); });
+  return counts;
+}
+
+}  // namespace
+
+void register_attention(py::module_& module) {
+  module.def("attend", &attend);
+  module.def("curve", &curve);
+  module.def("count_visible", &count_visible_keys);
+}
+
+}  // namespace attnscale::bindings

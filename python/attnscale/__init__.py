@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Exact attention on the CPU with its entropy, and every published scale law under one definition.
+
+>>> import numpy as np, attnscale as at
+>>> rng = np.random.default_rng(0)
+>>> q, k, v = rng.standard_normal((3, 8, 128, 64), np.float32)  # each (heads, n, head_dim)
+>>> rows = at.attention_statistics(q, k, v, scale="log_n", is_causal=True)
+>>> rows.output.shape, rows.entropy.shape
+((8, 128, 64), (8, 128))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ._core import __version__
+from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
+from ._statistics import AttentionStatistics
+from .attention import attention, attention_entropy, attention_statistics
+from .curve import EntropyCurve, entropy_curve
+from .state import AttentionState, attention_state, merge_states
+
+if TYPE_CHECKING:
+    from . import datasets, laws, plot, reference
+
+__all__ = [
+    "AttentionState",
+    "AttentionStatistics",
+    "EntropyCurve",
+    "__version__",
+    "attention",
+    "attention_entropy",
+    "attention_state",
+    "attention_statistics",
+    "datasets",
+    "entropy_curve",
+    "get_num_threads",
+    "laws",
+    "merge_states",
+    "plot",
+    "reference",
+    "set_num_threads",
+    "show_config",
+    "simd_level",
+]
+
+# Loaded at first use (SPEC 1), so that `import attnscale` costs little more than NumPy.
+_SUBMODULES = frozenset({"datasets", "laws", "plot", "reference"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

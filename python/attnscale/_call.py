@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One attention call: every option checked, in the form that the core takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _core
+from ._checks import choose
+from ._inputs import Inputs, make_output, read_inputs
+from ._options import Visibility, read_num_threads, read_softcap, read_visibility
+from ._scale import read_scale
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["attend", "read_options"]
+
+_LAYOUTS = ("bhsd", "bshd")
+_NORMALIZERS = ("softmax",)
+
+
+class Options(NamedTuple):
+    """What goes with the arrays, as given by the caller. All public functions share these."""
+
+    is_causal: Any
+    causal: Any
+    attn_mask: Any
+    window: Any
+    key_lengths: Any
+    enable_gqa: Any
+    softcap: Any
+    normalizer: Any
+    layout: Any
+
+
+def read_options(
+    query: Any, key: Any, value: Any, options: Options, num_threads: Any
+) -> tuple[Inputs, Visibility, float, int]:
+    """The arrays, what is visible, soft-cap and number of threads: checked, as the core takes them."""
+    if options.layout not in _LAYOUTS:
+        choose("layout", options.layout, _LAYOUTS)
+    if options.normalizer not in _NORMALIZERS:
+        choose("normalizer", options.normalizer, _NORMALIZERS)
+    inputs = read_inputs(query, key, value, options.enable_gqa, options.layout)
+    visible = read_visibility(
+        inputs, options.is_causal, options.causal, options.attn_mask, options.window, options.key_lengths
+    )
+    return inputs, visible, read_softcap(options.softcap), read_num_threads(num_threads)
+
+
+def attend(
+    query: Any,
+    key: Any,
+    value: Any,
+    scale: Any,
+    statistics: int,
+    out: Any,
+    options: Options,
+    num_threads: Any,
+) -> tuple[NDArray[Any] | None, tuple[NDArray[Any] | None, ...]]:
+    """(output, statistics): output if there is a value, those statistics whose bit is set."""
+    inputs, visible, softcap, threads = read_options(query, key, value, options, num_threads)
+    multiplier = read_scale(scale, inputs, visible, threads)
+    output = view = None
+    if value is not None:
+        output, view = make_output(inputs, options.layout, out)
+    q, k, v = inputs.query, inputs.key, inputs.value
+    return output, _core.attend(q, k, v, view, statistics, multiplier, *visible, softcap, threads)

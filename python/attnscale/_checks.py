@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of shapes and numbers. Every message names the argument, the rule and what was seen."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["as_array", "choose", "fit_to", "number", "positive_int"]
+
+
+def choose(name: str, value: object, choices: Sequence[str]) -> str:
+    """`value`, if it is one of `choices`."""
+    if isinstance(value, str) and value in choices:
+        return value
+    listed = ", ".join(repr(choice) for choice in choices)
+    raise ValueError(f"{name} must be {'one of ' if len(choices) > 1 else ''}{listed}, got {value!r}")
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a finite float."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    try:
+        converted = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r}") from None
+    if not np.isfinite(converted):
+        raise ValueError(f"{name} must be finite, got {converted}")
+    return converted
+
+
+def positive_int(name: str, value: Any) -> int:
+    """`value` as an int, at least 1."""
+    try:
+        converted = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if converted < 1:
+        raise ValueError(f"{name} must be at least 1, got {converted}")
+    return converted
+
+
+def as_array(name: str, value: Any) -> NDArray[Any]:
+    """`value` as an ndarray, without a copy where its memory is on the CPU."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be lost; pass its data and attn_mask=")
+    try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:
+        kind = type(value).__name__
+        raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {error}") from error
+
+
+def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) -> NDArray[Any]:
+    """`array` less leading axes of extent 1, if it then broadcasts to `shape`, which `axes` describes."""
+    original = array.shape
+    while array.ndim > len(shape) and array.shape[0] == 1:
+        array = array[0]
+    fits = array.ndim <= len(shape) and all(
+        extent in (1, wanted) for extent, wanted in zip(reversed(array.shape), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise ValueError(f"{name} must broadcast to {axes} = {shape}, got shape {original}")
+    return array

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The compiled core. Arrays come checked; None stands for an absent one."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+
+def simd_level() -> str: ...
+def available_simd_levels() -> tuple[str, ...]: ...
+def num_threads() -> int: ...
+def set_num_threads(n: int) -> None: ...
+def build_info() -> dict[str, str]: ...
+def attend(
+    query: NDArray[Any],
+    key: NDArray[Any],
+    value: NDArray[Any] | None,
+    output: NDArray[Any] | None,
+    statistics: int,
+    scale: float | NDArray[np.float64],
+    mask: NDArray[Any] | None,
+    key_lengths: NDArray[np.int64] | None,
+    left: int,
+    right: int,
+    bottom_right: bool,
+    softcap: float,
+    num_threads: int,
+    /,
+) -> tuple[NDArray[Any] | None, ...]: ...
+def curve(
+    query: NDArray[Any],
+    key: NDArray[Any],
+    scales: NDArray[np.float64],
+    mask: NDArray[Any] | None,
+    key_lengths: NDArray[np.int64] | None,
+    left: int,
+    right: int,
+    bottom_right: bool,
+    softcap: float,
+    num_threads: int,
+    /,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+def count_visible(
+    n_queries: int,
+    n_keys: int,
+    mask: NDArray[Any] | None,
+    key_lengths: NDArray[np.int64] | None,
+    left: int,
+    right: int,
+    bottom_right: bool,
+    num_threads: int,
+    /,
+) -> NDArray[np.int64]: ...

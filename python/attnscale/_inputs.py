@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Query, key, value and out: from whatever the caller has to arrays that fit each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ._checks import as_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Inputs", "is_float_type", "make_output", "read_inputs"]
+
+# Types that NumPy itself knows, in native byte order; bfloat16 comes on top by name.
+_FLOAT_TYPES = frozenset(np.dtype(name) for name in ("float32", "float64", "float16"))
+_FLOAT_NAMES = "float64, float32, float16 or bfloat16"
+
+
+class Inputs(NamedTuple):
+    """Arrays (..., heads, n, dim) that fit each other, and what their shapes say."""
+
+    query: NDArray[Any]
+    key: NDArray[Any]
+    value: NDArray[Any] | None
+    dtype: np.dtype[Any]
+    leading: tuple[int, ...]  # (..., heads) of the result; () for 2-D input
+
+
+def is_float_type(dtype: np.dtype[Any]) -> bool:
+    """True for the types that the core reads. ml_dtypes is not imported: its type goes by its name."""
+    return dtype in _FLOAT_TYPES or dtype.name == "bfloat16"
+
+
+def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str) -> Inputs:
+    """Read and check the arrays; `value` may be None. Views only, unless the byte order is foreign."""
+    q = _read("query", query)
+    k = _read("key", key)
+    v = None if value is None else _read("value", value)
+    if layout == "bshd":
+        q, k, v = swap_heads(q), swap_heads(k), None if v is None else swap_heads(v)
+    _check_inner_axes(q, k, v)
+    dtype = q.dtype
+    if k.dtype is not dtype or (v is not None and v.dtype is not dtype):
+        dtype = np.result_type(*(x.dtype for x in (q, k, v) if x is not None))
+    leading = q.shape[:-2]
+    if leading != k.shape[:-2] or (v is not None and leading != v.shape[:-2]):
+        leading = _broadcast_leading(q, k, v, enable_gqa)
+    return Inputs(q, k, v, dtype, leading)
+
+
+def swap_heads(array: NDArray[Any]) -> NDArray[Any]:
+    """(..., n, heads, dim) as (..., heads, n, dim) and back; 2-D arrays have no heads."""
+    return array if array.ndim < 3 else array.swapaxes(-3, -2)
+
+
+def make_output(inputs: Inputs, layout: str, out: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The array to return, and a view of it as (..., heads, n_queries, value_dim)."""
+    assert inputs.value is not None
+    shape = (*inputs.leading, inputs.query.shape[-2], inputs.value.shape[-1])
+    swapped = layout == "bshd" and len(shape) > 2
+    if swapped:
+        shape = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    if out is None:
+        try:
+            out = np.empty(shape, inputs.dtype)
+        except ValueError:  # NumPy's answer to a size beyond the address space
+            raise MemoryError(f"an output of shape {shape} and type {inputs.dtype} is too large") from None
+    else:
+        _check_out(out, shape, inputs)
+    return out, out.swapaxes(-3, -2) if swapped else out
+
+
+def _read(name: str, value: Any) -> NDArray[Any]:
+    array = value if type(value) is np.ndarray else as_array(name, value)
+    dtype = array.dtype
+    if dtype not in _FLOAT_TYPES and dtype.name != "bfloat16":
+        if dtype.newbyteorder("=") not in _FLOAT_TYPES:
+            hint = f"; use {name}.astype(np.float32)" if dtype.kind in "iub" else ""
+            raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
+        array = array.astype(dtype.newbyteorder("="))
+    if array.ndim < 2:
+        raise ValueError(f"{name} must have at least 2 axes (..., n, dim), got shape {array.shape}")
+    return array
+
+
+def _check_inner_axes(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any] | None) -> None:
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(
+            f"query and key must have the same last dimension (head_dim), got {q.shape[-1]} and {k.shape[-1]}"
+        )
+    if v is not None and k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            f"key and value must have the same number of keys, got {k.shape[-2]} and {v.shape[-2]}"
+        )
+
+
+def _broadcast_leading(
+    q: NDArray[Any], k: NDArray[Any], v: NDArray[Any] | None, enable_gqa: bool
+) -> tuple[int, ...]:
+    """(..., heads) of the result. Batch axes broadcast; heads as enable_gqa says."""
+    arrays = [("query", q), ("key", k)] + ([] if v is None else [("value", v)])
+    try:
+        batch = np.broadcast_shapes(*(x.shape[:-3] for _, x in arrays))
+    except ValueError:
+        seen = " and ".join(f"{name} {x.shape[:-3]}" for name, x in arrays)
+        raise ValueError(f"the batch axes must broadcast, got {seen}") from None
+    heads = [(name, x.shape[-3]) for name, x in arrays if x.ndim > 2]
+    if not heads:
+        return ()
+    if enable_gqa and q.ndim > 2:
+        _check_groups(heads)
+        return (*batch, q.shape[-3])
+    extents = {n for _, n in heads if n != 1}
+    if len(extents) > 1:
+        _explain_heads(heads)
+    return (*batch, extents.pop() if extents else 1)
+
+
+def _check_groups(heads: list[tuple[str, int]]) -> None:
+    n_heads = heads[0][1]
+    for name, kv_heads in heads[1:]:
+        if kv_heads != n_heads and (kv_heads == 0 or n_heads % kv_heads):
+            raise ValueError(
+                f"enable_gqa=True needs a number of query heads that is a multiple of the {name} heads, "
+                f"got {n_heads} and {kv_heads}"
+            )
+
+
+def _explain_heads(heads: list[tuple[str, int]]) -> None:
+    seen = ", ".join(f"{name} {n}" for name, n in heads)
+    n_heads = heads[0][1]
+    grouped = heads[0][0] == "query" and all(n and n_heads % n == 0 for _, n in heads)
+    hint = ". Pass enable_gqa=True to let groups of query heads share a key head" if grouped else ""
+    raise ValueError(f"the numbers of heads must be equal or 1, got {seen}{hint}")
+
+
+def _check_out(out: Any, shape: tuple[int, ...], inputs: Inputs) -> None:
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    if out.shape != shape:
+        raise ValueError(f"out must have the shape of the output, {shape}, got {out.shape}")
+    if out.dtype != inputs.dtype:
+        raise TypeError(f"out must have the type of the output, {inputs.dtype}, got {out.dtype}")
+    if not out.flags.writeable:
+        raise ValueError("out must be writable, got a read-only array")
+    if not out.flags.aligned:
+        raise ValueError("out must be aligned to its item size")
+    if any(stride == 0 and n > 1 for stride, n in zip(out.strides, shape, strict=True)):
+        raise ValueError(f"out must not overlap itself, got strides {out.strides}")
+    for name, array in (("query", inputs.query), ("key", inputs.key), ("value", inputs.value)):
+        if array is not None and _overlap(out, array):
+            raise ValueError(f"out must not overlap {name}, which is read while out is written")
+
+
+def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    # Exact overlap is a hard problem for wild strides; beyond this much work, assume the worst.
+    try:
+        return np.shares_memory(a, b, max_work=10_000)  # type: ignore[arg-type]  # any int >= -1
+    except np.exceptions.TooHardError:
+        return True

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Results of attention_statistics and the names of its statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["AttentionStatistics", "describe_arrays", "statistics_bits"]
+
+
+def describe_arrays(result: Any) -> str:
+    """Class name and the fields that are present, with type and shape instead of numbers."""
+    present = ((field.name, getattr(result, field.name)) for field in fields(result))
+    parts = [
+        f"{name}=<{value.dtype} {value.shape}>" if hasattr(value, "shape") else f"{name}={value!r}"
+        for name, value in present
+        if value is not None
+    ]
+    return f"{type(result).__name__}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionStatistics:
+    """Statistics of each row of attention weights; those that were not asked for are None.
+
+    A row is one query of one head. With s its scores (after scale, soft-cap and bias) over the keys
+    it may see and p = softmax(s):
+
+    Attributes
+    ----------
+    output : ndarray, shape (..., heads, n_queries, value_dim)
+        sum_j p_j v_j, of the inputs' type (the order of axes follows ``layout``). None without value.
+    lse : ndarray, shape (..., heads, n_queries)
+        ln sum_j exp(s_j). -inf for a row without keys.
+    entropy : ndarray
+        -sum_j p_j ln p_j = lse - mean_score, in nats, between 0 and ln n_visible.
+    max_score : ndarray
+        The largest score. -inf for a row without keys.
+    mean_score : ndarray
+        sum_j p_j s_j.
+    score_variance : ndarray
+        sum_j p_j (s_j - mean_score)^2; d entropy / d ln(scale) is minus this (no soft-cap or bias).
+    concentration : ndarray
+        sum_j p_j^2: the inverse of an effective number of keys.
+    n_visible : ndarray of int64
+        Keys that the row may see.
+    argmax : ndarray of int64
+        Index of the first key with the largest score; -1 for a row without keys.
+    max_weight : ndarray
+        The largest weight.
+
+    Notes
+    -----
+    Shapes are (..., heads, n_queries); types are float64 for float64 input, else float32, and int64
+    for the counts. A row without keys has zeros where no other value is named. A row that sees a NaN
+    or an infinite score is NaN.
+    """
+
+    output: NDArray[Any] | None = None
+    lse: NDArray[Any] | None = None
+    entropy: NDArray[Any] | None = None
+    max_score: NDArray[Any] | None = None
+    mean_score: NDArray[Any] | None = None
+    score_variance: NDArray[Any] | None = None
+    concentration: NDArray[Any] | None = None
+    n_visible: NDArray[np.int64] | None = None
+    argmax: NDArray[np.int64] | None = None
+    max_weight: NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)
+
+
+# Bit k of the core's request is the k-th of these.
+NAMES = tuple(field.name for field in fields(AttentionStatistics) if field.name != "output")
+
+_bits_of: dict[Any, int] = {("lse", "entropy"): 0b11, ("entropy",): 0b10, ("lse", "mean_score"): 0b1001}
+
+
+def statistics_bits(statistics: Iterable[str]) -> int:
+    """The core's request for these names."""
+    try:
+        return _bits_of[statistics]
+    except (KeyError, TypeError):  # not a usual one, or a list
+        pass
+    wanted = (statistics,) if isinstance(statistics, str) else statistics
+    try:
+        unknown = [name for name in wanted if name not in NAMES]
+        bits = sum(1 << NAMES.index(name) for name in dict.fromkeys(wanted) if name in NAMES)
+    except TypeError:
+        raise TypeError(f"statistics must be names of statistics, got {statistics!r}") from None
+    if unknown:
+        raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {unknown[0]!r}")
+    return bits

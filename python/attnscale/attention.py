@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Exact attention and the statistics of its weights, in one streaming pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ._call import Options, attend
+from ._statistics import AttentionStatistics, statistics_bits
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from ._types import Causal, KeyLengths, Layout, Scale, Window
+
+__all__ = ["attention", "attention_entropy", "attention_statistics"]
+
+
+def attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    scale: Scale = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: ArrayLike | None = None,
+    window: Window | None = None,
+    key_lengths: KeyLengths | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str = "softmax",
+    layout: Layout = "bhsd",
+    out: NDArray[Any] | None = None,
+    num_threads: int | None = None,
+) -> NDArray[Any]:
+    """softmax(scale * query key^T) value, without the matrix of weights.
+
+    Parameters
+    ----------
+    query : array_like, shape (..., heads, n_queries, head_dim)
+        float64, float32, float16 or bfloat16 (of ``ml_dtypes``). 16-bit types are storage: the
+        arithmetic is float32. Any strides; torch tensors and other arrays on the CPU are read in
+        place. 2-D arrays are one head.
+    key : array_like, shape (..., kv_heads, n_keys, head_dim)
+    value : array_like, shape (..., kv_heads, n_keys, value_dim)
+        Leading axes of query, key and value broadcast.
+    scale : float, array_like, Law or str, optional
+        The whole multiplier of query . key. None: 1/sqrt(head_dim). An array must broadcast to
+        (..., heads, n_queries): one scale a head is an array of shape (heads, 1). A law of
+        :mod:`attnscale.laws`, or its name, is evaluated at the n of each query (see
+        :data:`attnscale.laws.MEANINGS_OF_N`). Zero and negative scales are legal.
+    is_causal : bool, default False
+        Query i sees the keys 0 ... i; the same as ``causal="top_left"`` (as in PyTorch).
+    causal : {"top_left", "bottom_right"}, optional
+        Query i sees the keys up to i + offset: offset = 0 for "top_left", n_keys (or the key length)
+        - n_queries for "bottom_right" (as in flash-attention; decoding).
+    attn_mask : array_like of bool or float, optional
+        Broadcasts to (..., heads, n_queries, n_keys). bool: True = the key takes part. float: added
+        to the score; -inf hides the key.
+    window : (int or None, int or None), optional
+        (left, right): query i sees the keys from i + offset - left to i + offset + right, with the
+        offset of ``causal``. None: that side is open.
+    key_lengths : int or array_like of int, optional
+        Broadcasts to the batch shape query.shape[:-3]. Keys at and after this index are hidden.
+    enable_gqa : bool, default False
+        Query head h uses key head h // (heads / kv_heads), as in PyTorch.
+    softcap : float, optional
+        c > 0: the score is c * tanh(score / c). After the scale, before bias and mask.
+    normalizer : {"softmax"}
+        How scores become weights.
+    layout : {"bhsd", "bshd"}
+        "bshd": query, key, value and output are (..., n, heads, dim). Statistics, masks and scale
+        are as above.
+    out : ndarray, optional
+        Where the output goes: of its shape and type, apart from the inputs.
+    num_threads : int, optional
+        None: see :func:`attnscale.set_num_threads`. The result does not depend on it.
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n_queries, value_dim)
+        Of the inputs' common type (``np.result_type``); ``out`` if that is given.
+
+    Raises
+    ------
+    TypeError
+        If an array is not of a float type, or an option of the wrong kind.
+    ValueError
+        If shapes do not fit, or an option is out of range.
+    MemoryError
+        If the result cannot be allocated.
+
+    Notes
+    -----
+    A key is seen if all of ``causal``, ``attn_mask``, ``window`` and ``key_lengths`` let it. A query
+    that sees no key has output 0. A NaN or infinity in a visible query, key or value reaches the rows
+    that see it, and no other.
+
+    The softmax is the streaming one of Milakov & Gimelshein 2018 (arXiv 1805.02867) and of Dao et al.
+    2022 (arXiv 2205.14135): memory does not grow with n_queries * n_keys.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 2, 8, 100, 64), np.float32)  # each (batch, heads, n, dim)
+    >>> at.attention(q, k, v, is_causal=True).shape
+    (2, 8, 100, 64)
+    """
+    options = Options(
+        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+    )
+    if value is None:
+        raise TypeError("value must be an array, got None; attention_statistics works without a value")
+    output, _ = attend(query, key, value, scale, 0, out, options, num_threads)
+    assert output is not None
+    return output
+
+
+def attention_statistics(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike | None = None,
+    *,
+    statistics: Iterable[str] = ("lse", "entropy"),
+    scale: Scale = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: ArrayLike | None = None,
+    window: Window | None = None,
+    key_lengths: KeyLengths | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str = "softmax",
+    layout: Layout = "bhsd",
+    out: NDArray[Any] | None = None,
+    num_threads: int | None = None,
+) -> AttentionStatistics:
+    """Statistics of every row of weights, and the output, in one pass.
+
+    Parameters
+    ----------
+    query, key : array_like
+        As for :func:`attention`.
+    value : array_like, optional
+        None: no output is computed, which saves half of the work.
+    statistics : sequence of str, default ("lse", "entropy")
+        Fields of :class:`AttentionStatistics`: "lse", "entropy", "max_score", "mean_score",
+        "score_variance", "concentration", "n_visible", "argmax", "max_weight".
+    scale, is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout, \
+out, num_threads
+        As for :func:`attention`.
+
+    Returns
+    -------
+    AttentionStatistics
+        With the fields asked for; with the output if there is a value.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attention`.
+
+    Notes
+    -----
+    entropy = lse - sum_j p_j s_j, both sums taken in the pass that finds the output. Sums over keys
+    are kept relative to the running maximum and in float64 across tiles.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.zeros((2, 1, 4, 8))
+    >>> rows = at.attention_statistics(q, k, is_causal=True, statistics=("entropy", "n_visible"))
+    >>> np.exp(rows.entropy).round(6), rows.n_visible  # zero scores: every visible key counts the same
+    (array([[1., 2., 3., 4.]]), array([[1, 2, 3, 4]]))
+    """
+    options = Options(
+        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+    )
+    if value is None and out is not None:
+        raise ValueError("out is for the output, which needs a value; got out without value")
+    output, rows = attend(query, key, value, scale, statistics_bits(statistics), out, options, num_threads)
+    return AttentionStatistics(output, *rows)
+
+
+def attention_entropy(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    scale: Scale = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: ArrayLike | None = None,
+    window: Window | None = None,
+    key_lengths: KeyLengths | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str = "softmax",
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> NDArray[np.floating[Any]]:
+    """Entropy of every row of attention weights, in nats.
+
+    Parameters
+    ----------
+    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, \
+layout, num_threads
+        As for :func:`attention`.
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n_queries)
+        -sum_j p_j ln p_j, between 0 and ln(number of visible keys); 0 for a query without keys.
+        float64 for float64 input, else float32.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attention`.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> rng = np.random.default_rng(0)
+    >>> q, k = rng.standard_normal((2, 8, 512, 64), np.float32)
+    >>> print(f"{at.attention_entropy(q, k).mean():.2f} of at most {np.log(512):.2f} nats")
+    5.74 of at most 6.24 nats
+    """
+    options = Options(
+        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+    )
+    entropy = attend(query, key, None, scale, 0b10, None, options, num_threads)[1][1]
+    assert entropy is not None
+    return entropy

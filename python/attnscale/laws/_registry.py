@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Laws by name, and laws of the user's own."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+
+from .._checks import choose
+from ._base import MEANINGS_OF_N, Law, NMeans
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["FunctionLaw", "built_in", "explain", "get", "names", "register"]
+
+_LawType = TypeVar("_LawType", bound=type[Law])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_classes: dict[str, type[Law]] = {}
+_functions: dict[str, tuple[Callable[..., Any], NMeans]] = {}
+
+
+def built_in(law: _LawType) -> _LawType:
+    """Make a class of this package known by its name."""
+    _classes[law.name] = law
+    return law
+
+
+@dataclass(frozen=True, repr=False)
+class FunctionLaw(Law):
+    """A registered function with its parameters; made by :func:`get`.
+
+    Attributes
+    ----------
+    name, n_means, formula, source, used_by : str
+        As for every law; the formula is the first line of the function's docstring.
+    function : callable
+        ``function(n, head_dim, **parameters)`` returns the scale.
+    parameters : tuple of (str, value) pairs
+        Its keyword arguments, defaults included.
+    """
+
+    name: str  # type: ignore[misc]  # of the instance here, of the class for every other law
+    function: Callable[..., Any]
+    parameters: tuple[tuple[str, Any], ...]
+    n_means: NMeans  # type: ignore[misc]
+
+    @property
+    def formula(self) -> str:  # type: ignore[override]
+        """First line of the function's docstring."""
+        return (inspect.getdoc(self.function) or self.function.__qualname__).splitlines()[0]
+
+    source = "registered by the user"
+    used_by = "its author"
+
+    def __repr__(self) -> str:
+        arguments = "".join(f", {name}={value!r}" for name, value in self.parameters)
+        return f"get({self.name!r}{arguments})"
+
+    def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return self.function(n, head_dim, **dict(self.parameters))
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return self._scale(n, head_dim) * math.sqrt(head_dim)
+
+
+def names() -> tuple[str, ...]:
+    """Names that :func:`get` and ``scale=`` take: those of the package, then registered ones.
+
+    Examples
+    --------
+    >>> names()[:3]
+    ('standard', 'unscaled', 'constant')
+    """
+    return (*_classes, *_functions)
+
+
+def get(law: str | Law, **parameters: Any) -> Law:
+    """The law of a name.
+
+    Parameters
+    ----------
+    law : str or Law
+        One of :func:`names`. A law is returned as it is.
+    **parameters
+        Parameters of that law.
+
+    Raises
+    ------
+    ValueError
+        If there is no such law, or a parameter is out of range.
+    TypeError
+        If the law has no such parameter, needs one that is not given, or the name is no string.
+
+    Examples
+    --------
+    >>> get("log_n", base=1024)
+    LogN(base=1024.0, floor=1.0)
+    """
+    if isinstance(law, Law):
+        if parameters:
+            raise TypeError(f"parameters go with a law's name, got {law!r} and {sorted(parameters)}")
+        return law
+    if not isinstance(law, str):
+        raise TypeError(f"a law is a Law or the name of one, got {law!r}")
+    choose("the name of a law", law, names())
+    if law in _classes:
+        known, required = _parameters_of_class(_classes[law])
+        _check_parameters(law, parameters, known, required)
+        return _classes[law](**parameters)
+    function, n_means = _functions[law]
+    defaults, required = _parameters_of_function(function)
+    _check_parameters(law, parameters, [*defaults, *required], required)
+    return FunctionLaw(law, function, tuple({**defaults, **parameters}.items()), n_means)
+
+
+def explain(law: str | Law, **parameters: Any) -> str:
+    """Formula, meaning of n, source and users of a law, as text.
+
+    Examples
+    --------
+    >>> print(explain("unscaled"))
+    unscaled: Unscaled()
+      scale    1
+      n        not used: the scale is the same at every length
+      source   TENER, Yan et al. 2019, arXiv 1911.04474
+      used by  TENER, T5 (whose initialisation carries the factor)
+    """
+    return get(law, **parameters).explain()
+
+
+def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Function], _Function]:
+    """Make a function a law that ``scale=`` knows by name.
+
+    Parameters
+    ----------
+    name : str
+        Its name. A name of this package is refused; a registered one is replaced.
+    n_means : str, default "visible keys"
+        What n counts: one of :data:`MEANINGS_OF_N`.
+
+    Returns
+    -------
+    callable
+        A decorator that returns its function unchanged. The function is called as
+        ``function(n, head_dim, *, <parameters>)`` with an array n (float64, at least 1) and returns
+        the scale. Where it has no value (NaN) the rows of attention are NaN.
+
+    Examples
+    --------
+    >>> @register("root_log")
+    ... def root_log(n, head_dim, *, n0=512):
+    ...     "sqrt(1 + 2 ln(n / n0)) / sqrt(head_dim)"
+    ...     return (1 + 2 * np.log(n / n0)) ** 0.5 / head_dim**0.5
+    >>> get("root_log", n0=64)
+    get('root_log', n0=64)
+    >>> get("root_log").scale(512, 64)
+    0.125
+    """
+    if not name:
+        raise ValueError("name must not be empty")
+    if name in _classes:
+        raise ValueError(f"name must not be one of this package's laws, got {name!r}")
+    meaning = cast(NMeans, choose("n_means", n_means, list(MEANINGS_OF_N)))
+
+    def decorate(function: _Function) -> _Function:
+        _parameters_of_function(function)
+        _functions[name] = (function, meaning)
+        return function
+
+    return decorate
+
+
+def _parameters_of_class(law: type[Law]) -> tuple[list[str], list[str]]:
+    """(all, required)."""
+    signature = inspect.signature(law).parameters
+    required = [name for name, each in signature.items() if each.default is each.empty]
+    return [field.name for field in fields(cast(Any, law))], required
+
+
+def _parameters_of_function(function: Callable[..., Any]) -> tuple[dict[str, Any], list[str]]:
+    """(defaults, required) of the keyword-only parameters."""
+    parameters = list(inspect.signature(function).parameters.values())
+    keyword = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    if len(parameters) - len(keyword) != 2:
+        raise TypeError(
+            "a law is a function (n, head_dim, *, parameters), "
+            f"got {function.__name__}{inspect.signature(function)}"
+        )
+    defaults = {each.name: each.default for each in keyword if each.default is not each.empty}
+    return defaults, [each.name for each in keyword if each.default is each.empty]
+
+
+def _check_parameters(name: str, given: dict[str, Any], known: list[str], required: list[str]) -> None:
+    for unknown in given.keys() - set(known):
+        listed = ", ".join(known) if known else "none"
+        raise TypeError(f"law {name!r} has no parameter {unknown!r}; its parameters: {listed}")
+    for missing in required:
+        if missing not in given:
+            raise TypeError(f"law {name!r} needs {missing}: laws.get({name!r}, {missing}=...)")

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Laws that multiply by a logarithm of n."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ._base import Law, NMeans
+from ._parameters import at_least, finite, greater_than
+from ._registry import built_in
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Kappa", "LogN", "LogNFromTraining", "NaturalLogN"]
+
+
+@built_in
+@dataclass(frozen=True)
+class LogN(Law):
+    """log_base(n) / sqrt(head_dim): 1/sqrt(head_dim) at n = base.
+
+    Parameters
+    ----------
+    base : float, default 512
+        The length at which the scale is the standard one; > 1.
+    floor : float, default 1
+        Shorter rows count as this long; >= 1. bert4keras takes 16.
+
+    Examples
+    --------
+    >>> LogN().multiplier([512, 512**2], 64)
+    array([1., 2.])
+    """
+
+    base: float = 512.0
+    floor: float = 1.0
+    name: ClassVar[str] = "log_n"
+    n_means: ClassVar[NMeans] = "visible keys"
+    formula: ClassVar[str] = "ln(max(n, floor)) / ln(base) / sqrt(head_dim)"
+    source: ClassVar[str] = "Su Jianlin 2021, kexue.fm/8823, eq. 4 and 5"
+    used_by: ClassVar[str] = "bert4keras (softmax_plus, floor=16), GAU-alpha"
+    remark: ClassVar[str] = (
+        "slows the growth of entropy with n, and does not stop it: for keys uniform on a sphere, "
+        "head_dim 64, E[H] = 5.75, 7.46, 9.09 nats at n = 512, 4096, 32768 (1/sqrt(d): 5.75, 7.83, 9.91)"
+    )
+
+    def __post_init__(self) -> None:
+        greater_than(self, "base", 1)
+        at_least(self, "floor", 1)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return np.log(np.maximum(n, self.floor)) / math.log(self.base)
+
+
+@built_in
+@dataclass(frozen=True)
+class LogNFromTraining(Law):
+    """max(1, log_L(n)) / sqrt(head_dim): the standard scale up to the training length L.
+
+    Parameters
+    ----------
+    train_length : float
+        L, in tokens; > 1.
+
+    Examples
+    --------
+    >>> LogNFromTraining(512).multiplier([100, 512**2], 64)
+    array([1., 2.])
+    """
+
+    train_length: float
+    name: ClassVar[str] = "log_n_from_training"
+    n_means: ClassVar[NMeans] = "query position + 1"
+    formula: ClassVar[str] = "max(1, ln(n) / ln(train_length)) / sqrt(head_dim)"
+    source: ClassVar[str] = "Su Jianlin 2023, kexue.fm/9708; bojone/rerope"
+    used_by: ClassVar[str] = "ReRoPE, at inference only"
+
+    def __post_init__(self) -> None:
+        greater_than(self, "train_length", 1)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return np.maximum(1.0, np.log(n) / math.log(self.train_length))
+
+
+@built_in
+@dataclass(frozen=True)
+class NaturalLogN(Law):
+    """ln(n) / sqrt(head_dim).
+
+    Examples
+    --------
+    >>> NaturalLogN().multiplier(1024, 64)
+    6.931471805599453
+    """
+
+    name: ClassVar[str] = "natural_log_n"
+    n_means: ClassVar[NMeans] = "row size"
+    formula: ClassVar[str] = "ln(n) / sqrt(head_dim)"
+    source: ClassVar[str] = "Chiang & Cholak 2022, arXiv 2202.12172, section 4.3"
+    used_by: ClassVar[str] = "transformers that recognise PARITY; ln n is also SSMax with s = 1"
+    remark: ClassVar[str] = (
+        "for keys uniform on a sphere, head_dim 64, E[H] = 1.24, 1.17, 1.12 nats at n = 512, 4096, 32768: "
+        "nearly constant, at about 3 effective keys"
+    )
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return np.log(n)
+
+
+@built_in
+@dataclass(frozen=True)
+class Kappa(Law):
+    """kappa * ln(n) / head_dim: the entropy-invariant scale before its constant is chosen.
+
+    Parameters
+    ----------
+    kappa : float
+        The constant; sqrt(head_dim) / ln(512) makes it LogN().
+
+    Examples
+    --------
+    >>> law = Kappa(8 / np.log(512))
+    >>> bool(np.isclose(law.scale(4096, 64), LogN().scale(4096, 64)))
+    True
+    """
+
+    kappa: float
+    name: ClassVar[str] = "kappa"
+    n_means: ClassVar[NMeans] = "visible keys"
+    formula: ClassVar[str] = "kappa * ln(n) / head_dim"
+    source: ClassVar[str] = "Su Jianlin 2021, kexue.fm/8823, eq. 3"
+    used_by: ClassVar[str] = "the derivation of LogN"
+
+    def __post_init__(self) -> None:
+        finite(self, "kappa")
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return self.kappa * np.log(n) / math.sqrt(head_dim)

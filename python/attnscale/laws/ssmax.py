@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Scalable-Softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ._base import Law, NMeans, head_parameter
+from ._parameters import OneOrPerHead, one_or_per_head
+from ._registry import built_in
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["SSMax"]
+
+
+@built_in
+@dataclass(frozen=True)
+class SSMax(Law):
+    """(s * ln(n) + b) / sqrt(head_dim), s and b learned.
+
+    Parameters
+    ----------
+    s : float or sequence of float, default 0.43
+        Slope, one for all heads or one a head.
+    b : float or sequence of float, default 0
+        Offset, likewise.
+
+    Examples
+    --------
+    >>> SSMax(s=[0.4, 0.5]).multiplier(1024, 64).shape
+    (2, 1)
+    """
+
+    s: OneOrPerHead | Sequence[float] = 0.43
+    b: OneOrPerHead | Sequence[float] = 0.0
+    name: ClassVar[str] = "ssmax"
+    n_means: ClassVar[NMeans] = "row size"
+    formula: ClassVar[str] = "(s * ln(n) + b) / sqrt(head_dim)"
+    source: ClassVar[str] = "Nakanishi 2025, arXiv 2501.19399"
+    used_by: ClassVar[str] = "axolotl (n = max(i + 1, 2), from the start of each packed document), OLMo-core"
+    remark: ClassVar[str] = "s is learned a head and layer; 0.43 is the value of the paper's figure 1"
+
+    def __post_init__(self) -> None:
+        one_or_per_head(self, "s")
+        one_or_per_head(self, "b")
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return head_parameter(self, "s") * np.log(n) + head_parameter(self, "b")

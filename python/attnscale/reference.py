@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The mathematics in plain NumPy: float64, every matrix written out.
+
+One twin of each numeric function of the package, with its arguments, short enough to be read at once:
+the oracle of the tests, and the definition in case of doubt. Inputs are NumPy arrays and are not
+checked; memory grows with n_queries * n_keys.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import laws
+
+__all__ = [
+    "attention",
+    "attention_entropy",
+    "attention_state",
+    "attention_statistics",
+    "dot_products",
+    "entropy_curve",
+    "merge_states",
+    "n_of_law",
+    "scores",
+    "visible",
+]
+
+Array = NDArray[Any]
+
+
+def dot_products(query: Array, key: Array, *, enable_gqa: bool = False, layout: str = "bhsd") -> Array:
+    """query . key of every pair, (..., heads, n_queries, n_keys)."""
+    q, k = _heads_first(query, layout), _heads_first(key, layout)
+    with np.errstate(invalid="ignore", over="ignore"):
+        products: Array = np.einsum("...id,...jd->...ij", q, _repeat_heads(k, q, enable_gqa))
+    return products
+
+
+def visible(
+    shape: tuple[int, ...],
+    *,
+    is_causal: bool = False,
+    causal: str | None = None,
+    attn_mask: Array | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    key_lengths: Any = None,
+) -> NDArray[np.bool_]:
+    """True where the query may see the key, of the shape (..., heads, n_queries, n_keys)."""
+    i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])
+    lengths = np.asarray(shape[-1] if key_lengths is None else key_lengths)
+    if lengths.ndim:
+        lengths = lengths[..., None, None, None]
+    left, right = window or (None, None)
+    distance = j - i - (lengths - shape[-2] if causal == "bottom_right" else 0)
+    seen: NDArray[np.bool_] = np.broadcast_to(j < lengths, shape)
+    if is_causal or causal is not None:
+        seen = seen & (distance <= 0)
+    if left is not None:
+        seen = seen & (distance >= -left)
+    if right is not None:
+        seen = seen & (distance <= right)
+    return seen if attn_mask is None else seen & _mask_lets(attn_mask)
+
+
+def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
+    """What the law's n is for each row: 1 for a row without keys."""
+    n_queries, n_keys = seen.shape[-2:]
+    n: Array = seen.sum(-1)
+    lengths = np.asarray(n_keys if options.get("key_lengths") is None else options["key_lengths"])
+    lengths = lengths[..., None, None] if lengths.ndim else lengths
+    offset = lengths - n_queries if options.get("causal") == "bottom_right" else 0
+    if law.n_means == "query position + 1":
+        n = np.arange(n_queries) + offset + 1
+    if law.n_means == "row size":
+        right = (options.get("window") or (None, None))[1]
+        n = visible(seen.shape, **{**options, "attn_mask": None, "window": (None, right)}).sum(-1)
+    return np.maximum(n, 1)
+
+
+def scores(
+    query: Array,
+    key: Array,
+    *,
+    scale: Any = None,
+    softcap: float | None = None,
+    enable_gqa: bool = False,
+    layout: str = "bhsd",
+    **masks: Any,
+) -> tuple[Array, NDArray[np.bool_]]:
+    """(score, visible) of every pair: scale, soft-cap, bias, mask, in this order."""
+    product = dot_products(query, key, enable_gqa=enable_gqa, layout=layout)
+    seen = visible(product.shape, **masks)
+    with np.errstate(invalid="ignore", over="ignore"):
+        score = product * _row_scale(scale, query.shape[-1], seen, masks)
+        score = np.where(np.isfinite(score), score, np.nan)
+        if softcap is not None:
+            score = softcap * np.tanh(score / softcap)
+        if masks.get("attn_mask") is not None and masks["attn_mask"].dtype != bool:
+            score = score + masks["attn_mask"].astype(np.float64)
+    return np.where(seen, score, -np.inf), seen
+
+
+def attention_statistics(
+    query: Array, key: Array, value: Array | None = None, **options: Any
+) -> SimpleNamespace:
+    """Every field of attnscale.AttentionStatistics, in float64."""
+    s, seen = scores(query, key, **options)
+    rows = _softmax_rows(s, seen)
+    p = rows.p
+    # Terms of hidden keys are 0, whatever their scores.
+    finite = np.where(seen, s, 0)
+    rows.mean_score = (p * finite).sum(-1)
+    rows.entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1) + 0.0
+    rows.score_variance = (p * (finite - rows.mean_score[..., None]) ** 2).sum(-1)
+    rows.concentration, rows.max_weight = (p * p).sum(-1), p.max(-1, initial=0)
+    rows.n_visible = seen.sum(-1)
+    rows.argmax = s.argmax(-1) if s.shape[-1] else np.full(s.shape[:-1], -1)
+    rows.argmax = np.where(rows.n_visible == 0, -1, rows.argmax)
+    rows.output = None if value is None else _weighted_values(p, seen, value, query, **options)
+    return rows
+
+
+def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
+    """softmax(score) value."""
+    output: Array = attention_statistics(query, key, value, **options).output
+    return output
+
+
+def attention_entropy(query: Array, key: Array, **options: Any) -> Array:
+    """-sum p ln p of every row."""
+    entropy: Array = attention_statistics(query, key, **options).entropy
+    return entropy
+
+
+def entropy_curve(query: Array, key: Array, scales: Array, **options: Any) -> SimpleNamespace:
+    """entropy and lse at each scale, mean and variance of query . key under the weights."""
+    form = {name: options[name] for name in ("enable_gqa", "layout") if name in options}
+    x, curve = dot_products(query, key, **form), []
+    for scale in scales:
+        seen = scores(query, key, scale=float(scale), **options)[1]
+        rows = attention_statistics(query, key, scale=float(scale), **options)
+        p, xs = rows.p, np.where(seen, x, 0)
+        mean = (p * xs).sum(-1)
+        curve.append([rows.entropy, rows.lse, mean, (p * (xs - mean[..., None]) ** 2).sum(-1)])
+    stacked = np.moveaxis(np.array(curve), 0, -1)  # (4, ..., n_scales)
+    return SimpleNamespace(**dict(zip(("entropy", "lse", "mean", "variance"), stacked, strict=True)))
+
+
+def attention_state(query: Array, key: Array, value: Array, **options: Any) -> SimpleNamespace:
+    """output, lse and mean_score: what merge_states needs."""
+    return attention_statistics(query, key, value, **options)
+
+
+def merge_states(states: list[Any]) -> SimpleNamespace:
+    """Weighted means of the outputs and mean scores, weights exp(lse)."""
+    lse = np.logaddexp.reduce([state.lse.astype(np.float64) for state in states])
+    shares = [np.where(np.isneginf(state.lse), 0, np.exp(state.lse - lse)) for state in states]
+    output = sum(w[..., None] * state.output for w, state in zip(shares, states, strict=True))
+    mean_score = sum(w * state.mean_score for w, state in zip(shares, states, strict=True))
+    entropy = np.where(np.isneginf(lse), 0, lse - mean_score)
+    return SimpleNamespace(output=output, lse=lse, mean_score=mean_score, entropy=entropy)
+
+
+def _softmax_rows(s: Array, seen: NDArray[np.bool_]) -> SimpleNamespace:
+    """p, lse and max_score. A row that sees a score that is not finite is NaN throughout."""
+    broken: NDArray[np.bool_] = np.any(seen & ~np.isfinite(s), axis=-1)
+    top = np.where(broken, np.nan, s.max(-1, initial=-np.inf))
+    empty = np.isneginf(top)
+    with np.errstate(invalid="ignore"):
+        e = np.where(seen, np.exp(s - np.where(empty, 0, top)[..., None]), 0)
+    total = e.sum(-1)
+    p = np.where(broken[..., None], np.nan, e / np.where(empty, 1, total)[..., None])
+    with np.errstate(divide="ignore"):
+        return SimpleNamespace(p=p, lse=np.log(total) + top, max_score=top)
+
+
+def _weighted_values(
+    p: Array,
+    seen: NDArray[np.bool_],
+    value: Array,
+    query: Array,
+    *,
+    enable_gqa: bool = False,
+    layout: str = "bhsd",
+    **_: Any,
+) -> Array:
+    v = _repeat_heads(_heads_first(value, layout), _heads_first(query, layout), enable_gqa)
+    with np.errstate(invalid="ignore"):
+        products = p[..., None] * v[..., None, :, :]
+    output: Array = np.where(seen[..., None], products, 0).sum(-2)
+    return _heads_first(output, layout)
+
+
+def _heads_first(array: Array, layout: str) -> Array:
+    wide: Array = array.astype(np.float64)
+    return wide.swapaxes(-3, -2) if layout == "bshd" and wide.ndim > 2 else wide
+
+
+def _repeat_heads(array: Array, query: Array, enable_gqa: bool) -> Array:
+    if not enable_gqa or array.ndim < 3:
+        return array
+    return array.repeat(query.shape[-3] // max(array.shape[-3], 1), axis=-3)
+
+
+def _mask_lets(attn_mask: Array) -> NDArray[np.bool_]:
+    return attn_mask if attn_mask.dtype == bool else ~np.isneginf(attn_mask.astype(np.float64))
+
+
+def _row_scale(scale: Any, head_dim: int, seen: NDArray[np.bool_], masks: dict[str, Any]) -> Any:
+    if scale is None:
+        return 1 / np.sqrt(max(head_dim, 1))
+    if isinstance(scale, (str, laws.Law)):
+        law = laws.get(scale)
+        scale = law.scale(n_of_law(law, seen, **masks), max(head_dim, 1))
+    return np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else scale

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention over parts of the keys, and how parts merge into the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._call import Options, attend
+from ._checks import choose
+from ._inputs import swap_heads
+from ._statistics import describe_arrays, statistics_bits
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from ._types import Causal, KeyLengths, Layout, Scale, Window
+
+__all__ = ["AttentionState", "attention_state", "merge_states"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionState:
+    """Attention of queries to some of their keys: all that it takes to merge it with the rest.
+
+    Attributes
+    ----------
+    output : ndarray, shape (..., heads, n_queries, value_dim)
+        (..., n_queries, heads, value_dim) for layout "bshd".
+    lse : ndarray, shape (..., heads, n_queries)
+        ln sum exp(score) over these keys; -inf where there are none.
+    mean_score : ndarray, shape (..., heads, n_queries)
+        Mean score under the weights over these keys.
+    layout : {"bhsd", "bshd"}
+        Order of the output's axes.
+    """
+
+    output: NDArray[Any]
+    lse: NDArray[Any]
+    mean_score: NDArray[Any]
+    layout: Layout = "bhsd"
+
+    @property
+    def entropy(self) -> NDArray[Any]:
+        """lse - mean_score, in nats; 0 where there are no keys."""
+        # Rounding of two large numbers may leave a difference just below 0.
+        difference: NDArray[Any] = np.maximum(self.lse - self.mean_score, 0)
+        difference[np.isneginf(self.lse)] = 0
+        return difference
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)
+
+
+def attention_state(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    scale: Scale = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: ArrayLike | None = None,
+    window: Window | None = None,
+    key_lengths: KeyLengths | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str = "softmax",
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> AttentionState:
+    """Attention to a part of the keys, ready to be merged with the other parts.
+
+    Parameters
+    ----------
+    query, key, value, scale, is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, \
+normalizer, layout, num_threads
+        As for :func:`attnscale.attention`. Masks and alignment are those of this part: its key 0 is the
+        first one given here. A law sees the n of this part alone: where n is the length of the whole,
+        evaluate it first and pass the number, ``scale=law.scale(n_total, head_dim)``.
+
+    Returns
+    -------
+    AttentionState
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 4, 100, 16))
+    >>> parts = [at.attention_state(q, k[:, i : i + 50], v[:, i : i + 50]) for i in (0, 50)]
+    >>> bool(np.allclose(at.merge_states(parts).entropy, at.attention_entropy(q, k)))
+    True
+    """
+    options = Options(
+        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+    )
+    if value is None:
+        raise TypeError("value must be an array, got None")
+    output, rows = attend(
+        query, key, value, scale, statistics_bits(("lse", "mean_score")), None, options, num_threads
+    )
+    lse, mean_score = rows[0], rows[3]
+    assert output is not None
+    assert lse is not None
+    assert mean_score is not None
+    return AttentionState(output, lse, mean_score, layout)
+
+
+def merge_states(states: Iterable[AttentionState]) -> AttentionState:
+    """The state over all keys, from states over parts of them.
+
+    Parameters
+    ----------
+    states : iterable of AttentionState
+        At least one, of equal shapes. Their sets of keys must not overlap.
+
+    Returns
+    -------
+    AttentionState
+        Of the common type of the states.
+
+    Raises
+    ------
+    ValueError
+        If there is no state, or their shapes or layouts differ.
+    TypeError
+        If one of them is not an AttentionState.
+
+    Notes
+    -----
+    With w_k = exp(lse_k) / sum_l exp(lse_l), output and mean_score are the w-weighted means of the
+    parts: the merge is associative and commutative up to rounding, and a state without keys (lse =
+    -inf) changes nothing. Arithmetic is float64.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> one = at.AttentionState(np.ones((1, 1, 2)), np.zeros((1, 1)), np.zeros((1, 1)))
+    >>> at.merge_states([one, one]).entropy  # two keys of weight 1/2
+    array([[0.69314718]])
+    """
+    parts = list(states)
+    _check_states(parts)
+    lse = np.stack([part.lse.astype(np.float64) for part in parts])
+    # Rows without any key have no maximum to refer to; 0 keeps their weights exp(-inf) = 0.
+    top = lse.max(axis=0)
+    top = np.where(np.isneginf(top), 0.0, top)
+    weights = np.exp(lse - top)
+    total = weights.sum(axis=0)
+    weights /= np.where(total == 0, 1.0, total)
+    swapped = parts[0].layout == "bshd"
+    # ln 0 = -inf: no keys at all. 0 * inf = NaN: a visible infinity shows, however small its weight.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        merged_lse = np.log(total) + top
+        output = sum(
+            w[..., None] * (swap_heads(part.output) if swapped else part.output).astype(np.float64)
+            for w, part in zip(weights, parts, strict=True)
+        )
+        mean_score = sum(w * part.mean_score for w, part in zip(weights, parts, strict=True))
+    row_type = np.result_type(*(part.lse for part in parts))
+    output = np.asarray(output).astype(np.result_type(*(part.output for part in parts)))
+    return AttentionState(
+        swap_heads(output) if swapped else output,
+        merged_lse.astype(row_type),
+        np.asarray(mean_score).astype(row_type),
+        parts[0].layout,
+    )
+
+
+def _check_states(states: list[AttentionState]) -> None:
+    if not states:
+        raise ValueError("states must hold at least one AttentionState, got none")
+    for state in states:
+        if not isinstance(state, AttentionState):
+            raise TypeError(f"states must be AttentionState objects, got {type(state).__name__}")
+        choose("the layout of a state", state.layout, ("bhsd", "bshd"))
+    first = states[0]
+    for state in states[1:]:
+        for name in ("layout", "output", "lse", "mean_score"):
+            seen, wanted = (getattr(s, name) for s in (state, first))
+            if getattr(seen, "shape", seen) != getattr(wanted, "shape", wanted):
+                raise ValueError(
+                    f"states must agree in {name}, got {getattr(wanted, 'shape', wanted)} "
+                    f"and {getattr(seen, 'shape', seen)}"
+                )

@@ -33,17 +33,6 @@ ATTNSCALE_INLINE int next_rows(int64_t left) {
   return left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
-/// Calls f(count_t<M>) for M = next_rows(left).
-template <class F>
-ATTNSCALE_INLINE void with_rows(int rows, F&& f) {
-  switch (rows) {
-    case 6: return f(count_t<6>{});
-    case 4: return f(count_t<4>{});
-    case 2: return f(count_t<2>{});
-    default: return f(count_t<1>{});
-  }
-}
-
 /// acc[m][n] = sum over k < depth of a(m, k) * b[k][n]; a(m, k) is a[m * stride + k], or
 /// a[k * stride + m] if Transposed.
 template <class T, int M, int N, bool Transposed>
@@ -51,45 +40,82 @@ ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, int64_t
                                vec<T> (&acc)[M][N]) {
   constexpr int w = width<T>;
   const T* row[M];
+#pragma GCC unroll 8
   for (int m = 0; m < M; ++m) {
     row[m] = Transposed ? a + m : a + m * stride;
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) acc[m][n] = broadcast(T(0));
   }
   for (int64_t k = 0; k < depth; ++k) {
     vec<T> bk[N];
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) bk[n] = load(b + (k * N + n) * w);
+#pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
       const vec<T> x = broadcast(Transposed ? a[k * stride + m] : row[m][k]);
+#pragma GCC unroll 8
       for (int n = 0; n < N; ++n) acc[m][n] = fma(x, bk[n], acc[m][n]);
     }
   }
 }
 
-/// Raw dot products of `keys` keys with one panel, and their largest and smallest a lane.
-/// NaN is not seen by high and low; it stays in the scores.
+/// One register block of dot_products.
+template <class T, int M, int N>
+inline void dot_block(const T* key, ptrdiff_t stride, const T* query, int64_t head_dim, T* scores,
+                      T* high, T* low) {
+  constexpr int w = width<T>;
+  vec<T> acc[M][N];
+  multiply<T, M, N, false>(key, stride, query, head_dim, acc);
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    vec<T> most = acc[0][n], least = acc[0][n];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) {
+      store(scores + (m * N + n) * w, acc[m][n]);
+      most = max_or(acc[m][n], most);
+      least = min_or(acc[m][n], least);
+    }
+    store(high + n * w, max_or(most, load(high + n * w)));
+    store(low + n * w, min_or(least, load(low + n * w)));
+  }
+}
+
+/// Raw dot products of `keys` keys with one panel, and their largest and smallest a lane. Where a
+/// product is NaN, high and low of that lane may miss others; NaN stays in the scores.
 template <class T, int N>
 inline void dot_products(row_view<T> key, int keys, const T* query, int64_t head_dim, T* scores,
                          vec<T> (&high)[N], vec<T> (&low)[N]) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
-    high[n] = broadcast(-limits<T>::infinity);
-    low[n] = broadcast(limits<T>::infinity);
-  }
+  T most[N * w], least[N * w];
+  for (int i = 0; i < N * w; ++i) most[i] = -limits<T>::infinity, least[i] = limits<T>::infinity;
   for (int j = 0; j < keys;) {
     const int rows = next_rows(keys - j);
-    with_rows(rows, [&](auto count) {
-      constexpr int M = decltype(count)::value;
-      vec<T> acc[M][N];
-      multiply<T, M, N, false>(key.data + j * key.stride, key.stride, query, head_dim, acc);
-      for (int m = 0; m < M; ++m)
-        for (int n = 0; n < N; ++n) {
-          store(scores + ((j + m) * N + n) * w, acc[m][n]);
-          high[n] = max_or(acc[m][n], high[n]);
-          low[n] = min_or(acc[m][n], low[n]);
-        }
-    });
+    const T* k = key.data + j * key.stride;
+    T* s = scores + j * N * w;
+    switch (rows) {
+      case 6: dot_block<T, 6, N>(k, key.stride, query, head_dim, s, most, least); break;
+      case 4: dot_block<T, 4, N>(k, key.stride, query, head_dim, s, most, least); break;
+      case 2: dot_block<T, 2, N>(k, key.stride, query, head_dim, s, most, least); break;
+      default: dot_block<T, 1, N>(k, key.stride, query, head_dim, s, most, least);
+    }
     j += rows;
   }
+  for (int n = 0; n < N; ++n) high[n] = load(most + n * w), low[n] = load(least + n * w);
+}
+
+/// One register block of add_weighted_values.
+template <class T, int M, int N>
+inline void value_block(const T* value, ptrdiff_t stride, const T* weights, int64_t keys, T* out) {
+  constexpr int w = width<T>;
+  vec<T> acc[M][N];
+  multiply<T, M, N, true>(value, stride, weights, keys, acc);
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      T* o = out + (m * N + n) * w;
+      store(o, load(o) + acc[m][n]);
+    }
 }
 
 /// out += value^T weights for one panel. The tile's sum is formed in registers and added once:
@@ -100,16 +126,14 @@ inline void add_weighted_values(row_view<T> value, int keys, const T* weights, i
   constexpr int w = width<T>;
   for (int64_t c = 0; c < value_dim;) {
     const int rows = next_rows(value_dim - c);
-    with_rows(rows, [&](auto count) {
-      constexpr int M = decltype(count)::value;
-      vec<T> acc[M][N];
-      multiply<T, M, N, true>(value.data + c, value.stride, weights, keys, acc);
-      for (int m = 0; m < M; ++m)
-        for (int n = 0; n < N; ++n) {
-          T* o = out + ((c + m) * N + n) * w;
-          store(o, load(o) + acc[m][n]);
-        }
-    });
+    const T* v = value.data + c;
+    T* o = out + c * N * w;
+    switch (rows) {
+      case 6: value_block<T, 6, N>(v, value.stride, weights, keys, o); break;
+      case 4: value_block<T, 4, N>(v, value.stride, weights, keys, o); break;
+      case 2: value_block<T, 2, N>(v, value.stride, weights, keys, o); break;
+      default: value_block<T, 1, N>(v, value.stride, weights, keys, o);
+    }
     c += rows;
   }
 }

@@ -8,26 +8,6 @@ namespace {
 
 using attnscale::detail::attend_block;
 
-/// Keys of a tile; a multiple of the products' 6 rows. 192 x 64 floats of scores are 48 KiB:
-/// they stream through L2, and the products are long enough to hide their ends.
-constexpr int tile_keys = 192;
-
-/// Queries of a full block: the same tile shape at every level.
-template <class T>
-constexpr int block_rows = static_cast<int>(max_block_rows * sizeof(float) / sizeof(T));
-
-/// Hands out 64-byte aligned arrays from one scratch area; with null it only counts.
-struct arena {
-  char* next;
-  size_t used = 0;
-  template <class T>
-  T* take(int64_t elements) {
-    T* p = next ? reinterpret_cast<T*>(next + used) : nullptr;
-    used += (static_cast<size_t>(elements) * sizeof(T) + 63) / 64 * 64;
-    return p;
-  }
-};
-
 template <class T>
 struct attend_workspace {
   T *query, *scores, *bias, *near, *far = nullptr, *rest = nullptr;
@@ -77,20 +57,9 @@ class attend_run {
 
  private:
   static constexpr int w = width<T>;
-  static constexpr int panel_lanes = panel_vectors * w;
-
-  /// Calls f(count_t<N>, lane) for each panel: its number of vectors, its first lane.
-  template <class F>
-  void for_panels(F&& f) {
-    for (int lane = 0; lane < b_.rows; lane += panel_lanes) {
-      const int vectors = (b_.rows - lane + w - 1) / w;
-      with_vectors(vectors < panel_vectors ? vectors : panel_vectors,
-                   [&](auto count) { f(count, lane); });
-    }
-  }
 
   panel_state<T> state(int lane) {
-    return {ws_.scale + lane, ws_.reference + lane, ws_.top + lane, lane, b_.sums};
+    return {ws_.scale + lane, ws_.reference + lane, ws_.top + lane};
   }
 
   template <int N>
@@ -114,12 +83,10 @@ class attend_run {
       b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
       b_.sums->argmax[r] = -1;
     }
-    for_panels([&](auto count, int lane) {
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
       T* panel = ws_.query + lane * b_.head_dim;
-      for (int n = 0; n < N; ++n)
-        pack_lanes(b_.query, lane + n * w, b_.rows - lane - n * w, b_.head_dim, ws_.rows,
-                   panel + n * w, N * w);
+      pack_queries<T, N>(b_, lane, ws_.rows, panel);
       if (negative) {
         vec<T> factor[N];
         for (int n = 0; n < N; ++n) factor[n] = load(sign + lane + n * w);
@@ -135,13 +102,13 @@ class attend_run {
     const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
     row_view<T> v = {nullptr, 0};
     if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.value_copy);
-    for_panels([&](auto count, int lane) {
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
       masked || b_.softcap > 0 ? masked_tile<N>(lane, key, keys, k, v)
                                : plain_tile<N>(lane, key, keys, k, v);
     });
     if (ws_.far && ++tiles_ % tiles_per_carry == 0)
-      for_panels([&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
+      for_panels<T>(b_.rows, [&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
   }
 
   template <int N>
@@ -155,10 +122,11 @@ class attend_run {
       scale[n] = load(s.scale + n * w);
       high[n] = high[n] * scale[n];
     }
-    if (b_.peak) track_argmax<T, N>(s, ws_.scores, key, keys, scale, high);
-    update_reference<N>(s, high);
-    if (b_.moments) absorb_tile<T, N, false, true>(s, keys, ws_.scores);
-    else absorb_tile<T, N, false, false>(s, keys, ws_.scores);
+    if (b_.peak)
+      track_argmax<T, N>(s, ws_.scores, key, keys, scale, high, b_.sums->argmax + lane);
+    update_reference<N>(s, lane, high);
+    if (b_.moments) absorb_tile<T, N, false, true>(s, keys, ws_.scores, *b_.sums, lane);
+    else absorb_tile<T, N, false, false>(s, keys, ws_.scores, *b_.sums, lane);
     if (b_.output) add_weighted_values<T, N>(v, keys, ws_.scores, b_.value_dim,
                                              output<N>(lane).near);
   }
@@ -171,11 +139,13 @@ class attend_run {
     for (int n = 0; n < N; ++n) one[n] = broadcast(T(1));
     dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.scores, high,
                        low);
-    finish_scores<T, N>(s, ws_.bias, keys, static_cast<T>(b_.softcap), ws_.scores, high);
-    if (b_.peak) track_argmax<T, N>(s, ws_.scores, key, keys, one, high);
-    update_reference<N>(s, high);
-    if (b_.moments) absorb_tile<T, N, true, true>(s, keys, ws_.scores);
-    else absorb_tile<T, N, true, false>(s, keys, ws_.scores);
+    finish_scores<T, N>(s, ws_.bias, keys, static_cast<T>(b_.softcap), ws_.scores, ws_.scores,
+                        high);
+    if (b_.peak)
+      track_argmax<T, N>(s, ws_.scores, key, keys, one, high, b_.sums->argmax + lane);
+    update_reference<N>(s, lane, high);
+    if (b_.moments) absorb_tile<T, N, true, true>(s, keys, ws_.scores, *b_.sums, lane);
+    else absorb_tile<T, N, true, false>(s, keys, ws_.scores, *b_.sums, lane);
     if (!b_.output) return;
     T* out = output<N>(lane).near;
     v = isolate_nonfinite(v, keys, b_.value_dim, ws_.bias, ws_.scores, N * w, out,
@@ -193,15 +163,15 @@ class attend_run {
   }
 
   template <int N>
-  void update_reference(const panel_state<T>& s, const vec<T> (&high)[N]) {
+  void update_reference(const panel_state<T>& s, int lane, const vec<T> (&high)[N]) {
     T before[N * w], factors[N * w];
     for (int n = 0; n < N; ++n) store(before + n * w, load(s.reference + n * w));
     vec<T> factor[N];
     if (!raise_reference<T, N>(s, high, factor)) return;
     for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
     for (int r = 0; r < N * w; ++r)
-      rescale_sums(*b_.sums, s.lane + r, before[r], s.reference[r], factors[r]);
-    if (b_.output) scale_output<T, N>(output<N>(s.lane), factor);
+      rescale_sums(*b_.sums, lane + r, before[r], s.reference[r], factors[r]);
+    if (b_.output) scale_output<T, N>(output<N>(lane), factor);
   }
 
   void finish() {
@@ -210,7 +180,7 @@ class attend_run {
       b_.sums->top[r] = static_cast<double>(ws_.top[r]);
     }
     if (b_.output)
-      for_panels([&](auto count, int lane) { write_panel<decltype(count)::value>(lane); });
+      for_panels<T>(b_.rows, [&](auto count, int lane) { write_panel<decltype(count)::value>(lane); });
   }
 
   template <int N>

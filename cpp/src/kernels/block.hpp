@@ -60,18 +60,21 @@ struct attend_block : score_block {
   row_sums* sums;
 };
 
-/// Sums at each scale, laid out [scale][row]; first and second are of q . k, not of t.
+/// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center`, which
+/// keeps their digits.
 struct curve_sums {
-  double* lse;       ///< natural log
-  double* score;     ///< mean score
-  double* mean;      ///< mean of q . k
-  double* variance;  ///< variance of q . k
+  double reference[max_block_rows];
+  double weight[max_block_rows];
+  double first[max_block_rows];       ///< sum of weight * (t - reference)
+  double center[max_block_rows];
+  double raw_first[max_block_rows];   ///< sum of weight * (raw - center)
+  double raw_second[max_block_rows];  ///< sum of weight * (raw - center)^2
 };
 
 struct curve_block : score_block {
   const double* scales;
   int64_t n_scales;
-  curve_sums sums;
+  curve_sums* sums;  ///< one a scale
 };
 
 }  // namespace attnscale::detail

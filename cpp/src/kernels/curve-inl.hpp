@@ -1,6 +1,207 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//
+// Row sums at many scales from one pass over q . k: the raw products of a tile are computed once
+// and each scale streams over them.
 #pragma once
+
 namespace {
-template <class T> size_t curve_scratch(const attnscale::detail::curve_block&) { return 0; }
-template <class T> void curve(const attnscale::detail::curve_block&) noexcept {}
+
+using attnscale::detail::curve_block;
+using attnscale::detail::curve_sums;
+
+template <class T>
+struct curve_workspace {
+  T *query, *raw, *scores, *bias, *key_copy, *rows;
+  T *scale, *reference, *top;  ///< [scale][lane]
+
+  curve_workspace(const curve_block& b, arena& a) {
+    constexpr int64_t lanes = block_rows<T>, panel = tile_keys * panel_vectors * width<T>;
+    const int64_t row_length = b.head_dim > tile_keys ? b.head_dim : tile_keys;
+    query = a.take<T>(b.head_dim * lanes);
+    raw = a.take<T>(panel);
+    scores = a.take<T>(panel);
+    bias = a.take<T>(panel);
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : tile_keys * b.head_dim);
+    rows = a.take<T>(width<T> * row_length);
+    scale = a.take<T>(b.n_scales * lanes);
+    reference = a.take<T>(b.n_scales * lanes);
+    top = a.take<T>(b.n_scales * lanes);
+  }
+};
+
+/// One vector of weights into the sums of a scale. Hidden keys have weight 0, but their raw
+/// product may be anything.
+template <class T, bool Masked>
+ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, vec<T> reference,
+                                   vec<T> center, vec<T> (&sums)[4]) {
+  const vec<T> r = load(raw);
+  vec<T> x = r - center, t;
+  if constexpr (Masked) {
+    const vec<T> s = load(score);
+    const vec_mask<T> gone = s == broadcast(hidden<T>);
+    t = xsimd::select(gone, broadcast(exp2_terms<T>::lowest), s - reference);
+    x = xsimd::select(gone, broadcast(T(0)), x);
+  } else {
+    t = fma(r, scale, -reference);
+  }
+  t = clamp_exponent(t);
+  const vec<T> p = exp2(t), px = p * x;
+  sums[0] = sums[0] + p;
+  sums[1] = fma(p, t, sums[1]);
+  sums[2] = sums[2] + px;
+  sums[3] = fma(px, x, sums[3]);
 }
+
+template <class T, int N, bool Masked>
+inline void absorb_curve_tile(const panel_state<T>& state, int keys, const T* scores, const T* raw,
+                              curve_sums& sums, int first_lane) {
+  constexpr int w = width<T>;
+  constexpr int parts = 2;
+  for (int n = 0; n < N; ++n) {
+    const int lane = first_lane + n * w;
+    T centers[w];
+    for (int r = 0; r < w; ++r) centers[r] = static_cast<T>(sums.center[lane + r]);
+    const vec<T> scale = load(state.scale + n * w), reference = load(state.reference + n * w),
+                 center = load(centers);
+    vec<T> part[parts][4];
+    for (int i = 0; i < parts; ++i)
+      for (int k = 0; k < 4; ++k) part[i][k] = broadcast(T(0));
+    for (int j = 0; j < keys; ++j) {
+      const int at = (j * N + n) * w;
+      absorb_curve<T, Masked>(scores + at, raw + at, scale, reference, center, part[j % parts]);
+    }
+    add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
+    add_to_double(sums.first + lane, part[0][1] + part[1][1]);
+    add_to_double(sums.raw_first + lane, part[0][2] + part[1][2]);
+    add_to_double(sums.raw_second + lane, part[0][3] + part[1][3]);
+  }
+}
+
+/// The sums of a lane after its reference moved by `shift` and its center to `center`.
+inline void rescale_curve(curve_sums& sums, int lane, double factor, double shift,
+                          double center) {
+  const double weight = sums.weight[lane], first = sums.first[lane];
+  const double raw_first = sums.raw_first[lane], move = center - sums.center[lane];
+  sums.raw_second[lane] =
+      factor * (sums.raw_second[lane] - 2 * move * raw_first + move * move * weight);
+  sums.raw_first[lane] = factor * (raw_first - move * weight);
+  sums.first[lane] = factor * (first - shift * weight);
+  sums.weight[lane] = factor * weight;
+  sums.center[lane] = center;
+}
+
+template <class T>
+class curve_run {
+ public:
+  explicit curve_run(const curve_block& block)
+      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_) {}
+
+  void run() {
+    prepare();
+    key_range ranges[3];
+    const int count = visible_ranges(b_, ranges);
+    for (int i = 0; i < count; ++i)
+      for (int64_t key = ranges[i].begin; key < ranges[i].end; key += tile_keys) {
+        if (b_.stop->poll(b_.stop->state)) return;
+        const int64_t left = ranges[i].end - key;
+        const int keys = static_cast<int>(left < tile_keys ? left : tile_keys);
+        const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
+        for_panels<T>(b_.rows, [&](auto count_n, int lane) {
+          tile<decltype(count_n)::value>(lane, key, keys, k, ranges[i].masked || b_.softcap > 0);
+        });
+      }
+    for (int64_t s = 0; s < b_.n_scales; ++s)
+      for (int r = 0; r < b_.rows; ++r)
+        b_.sums[s].reference[r] = static_cast<double>(ws_.reference[s * block_rows<T> + r]);
+  }
+
+ private:
+  static constexpr int w = width<T>;
+
+  void prepare() {
+    for (int64_t s = 0; s < b_.n_scales; ++s) {
+      curve_sums& sums = b_.sums[s];
+      for (int r = 0; r < block_rows<T>; ++r) {
+        const int64_t at = s * block_rows<T> + r;
+        ws_.scale[at] = static_cast<T>(b_.scales[s] * log2e);
+        ws_.reference[at] = ws_.top[at] = limits<T>::lowest;
+        sums.weight[r] = sums.first[r] = sums.center[r] = 0;
+        sums.raw_first[r] = sums.raw_second[r] = 0;
+      }
+    }
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
+      pack_queries<T, decltype(count)::value>(b_, lane, ws_.rows, ws_.query + lane * b_.head_dim);
+    });
+  }
+
+  template <int N>
+  void tile(int lane, int64_t key, int keys, row_view<T> k, bool masked) {
+    if (masked &&
+        fill_bias(b_, lane, N, key, keys, ws_.rows, ws_.bias) == tile_sight::nothing)
+      return;
+    vec<T> most[N], least[N];
+    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.raw, most, least);
+    for (int64_t s = 0; s < b_.n_scales; ++s) {
+      const int64_t at = s * block_rows<T> + lane;
+      const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
+      vec<T> high[N];
+      if (masked)
+        finish_scores<T, N>(state, ws_.bias, keys, static_cast<T>(b_.softcap), ws_.raw,
+                            ws_.scores, high);
+      for (int n = 0; n < N; ++n) {
+        const vec<T> scale = load(state.scale + n * w);
+        if (!masked) high[n] = max_or(most[n] * scale, least[n] * scale);
+        if (!masked) poison_infinite(least[n], b_.sums[s], lane + n * w);
+      }
+      update_reference<N>(state, lane, most, high, b_.sums[s]);
+      if (masked) absorb_curve_tile<T, N, true>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
+      else absorb_curve_tile<T, N, false>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
+    }
+  }
+
+  /// As in attend: a visible raw score of -inf makes the row NaN.
+  void poison_infinite(vec<T> least, curve_sums& sums, int lane) {
+    if (!any<T>(least == broadcast(-limits<T>::infinity))) return;
+    T lanes[w];
+    store(lanes, least);
+    for (int r = 0; r < w; ++r)
+      if (lanes[r] == -limits<T>::infinity) sums.weight[lane + r] = __builtin_nan("");
+  }
+
+  template <int N>
+  void update_reference(const panel_state<T>& state, int lane, const vec<T> (&most)[N],
+                        const vec<T> (&high)[N], curve_sums& sums) {
+    T before[N * w], factors[N * w], raw[N * w];
+    for (int n = 0; n < N; ++n) {
+      store(before + n * w, load(state.reference + n * w));
+      store(raw + n * w, most[n]);
+    }
+    vec<T> factor[N];
+    if (!raise_reference<T, N>(state, high, factor)) return;
+    for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
+    for (int r = 0; r < N * w; ++r) {
+      const double shift = reference_shift(before[r], state.reference[r], factors[r]);
+      const bool finite = raw[r] - raw[r] == T(0);
+      rescale_curve(sums, lane + r, static_cast<double>(factors[r]), shift,
+                    finite ? static_cast<double>(raw[r]) : sums.center[lane + r]);
+    }
+  }
+
+  const curve_block& b_;
+  arena arena_;
+  curve_workspace<T> ws_;
+};
+
+template <class T>
+size_t curve_scratch(const curve_block& block) {
+  arena a{nullptr};
+  curve_workspace<T> unused(block, a);
+  return a.used;
+}
+
+template <class T>
+void curve(const curve_block& block) noexcept {
+  curve_run<T>(block).run();
+}
+
+}  // namespace

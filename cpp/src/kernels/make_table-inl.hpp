@@ -15,6 +15,8 @@
 #include "kernels/masks-inl.hpp"
 #include "kernels/softmax-inl.hpp"
 #include "kernels/output-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+
 #include "kernels/attend-inl.hpp"
 #include "kernels/curve-inl.hpp"
 #include "kernels/peak-inl.hpp"

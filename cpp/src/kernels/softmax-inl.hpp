@@ -15,18 +15,17 @@ constexpr T reference_lag = T(8);
 /// The rows of one panel: pointers to its lanes in the block's arrays.
 template <class T>
 struct panel_state {
-  T* scale;      ///< |scale| * log2(e)
+  T* scale;  ///< scale * log2(e)
   T* reference;
   T* top;
-  int lane;      ///< its first lane in `sums`
-  row_sums* sums;
 };
 
-/// scores <- base-2 scores with soft-cap, bias and mask; high <- their maximum. A visible score
+/// scores <- base-2 scores of raw products, with soft-cap, bias and mask; high <- their maximum.
+/// raw and scores may be the same array. A visible score
 /// that is not finite becomes NaN: x + (x - x), before a soft-cap could hide it.
 template <class T, int N>
 inline void finish_scores(const panel_state<T>& state, const T* bias, int keys, T softcap,
-                          T* scores, vec<T> (&high)[N]) {
+                          const T* raw, T* scores, vec<T> (&high)[N]) {
   constexpr int w = width<T>;
   const vec<T> gone = broadcast(hidden<T>);
   const T cap = softcap > 0 ? softcap * T(log2e) : T(1);
@@ -34,14 +33,13 @@ inline void finish_scores(const panel_state<T>& state, const T* bias, int keys, 
     const vec<T> scale = load(state.scale + n * w) / broadcast(cap);
     vec<T> best = broadcast(-limits<T>::infinity);
     for (int j = 0; j < keys; ++j) {
-      T* s = scores + (j * N + n) * w;
       const vec<T> b = load(bias + (j * N + n) * w);
-      vec<T> x = load(s) * scale;
+      vec<T> x = load(raw + (j * N + n) * w) * scale;
       x = x + (x - x);
       if (softcap > 0) x = tanh(x) * broadcast(cap);
       x = xsimd::select(b == gone, gone, x + b);
       best = max_or(x, best);
-      store(s, x);
+      store(scores + (j * N + n) * w, x);
     }
     high[n] = best;
   }
@@ -51,7 +49,7 @@ inline void finish_scores(const panel_state<T>& state, const T* bias, int keys, 
 /// `scale` turns the scores into base 2 (1 for finished scores).
 template <class T, int N>
 inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key, int keys,
-                         const vec<T> (&scale)[N], const vec<T> (&high)[N]) {
+                         const vec<T> (&scale)[N], const vec<T> (&high)[N], int64_t* argmax) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     const vec_mask<T> better = high[n] > load(state.top + n * w);
@@ -65,7 +63,7 @@ inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t k
     store(index, xsimd::select(better, where, broadcast(T(-1))));
     for (int r = 0; r < w; ++r)
       if (index[r] >= T(0))
-        state.sums->argmax[state.lane + n * w + r] = key + static_cast<int64_t>(index[r]);
+        argmax[n * w + r] = key + static_cast<int64_t>(index[r]);
   }
 }
 
@@ -91,13 +89,18 @@ inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N]
   return true;
 }
 
+/// How far the reference of a lane moved when its sums shrank by `factor`.
+template <class T>
+inline double reference_shift(T before, T after, T factor) {
+  return factor > 0 ? static_cast<double>(after) - static_cast<double>(before) : 0.0;
+}
+
 /// The sums under a new reference r' = r + s: with factor f = 2^-s,
 /// first' = f (first - s weight), second' = f (second - 2 s first + s^2 weight).
 template <class T>
 inline void rescale_sums(row_sums& sums, int lane, T old_reference, T new_reference, T factor) {
   const double f = static_cast<double>(factor);
-  const double s = f > 0 ? static_cast<double>(new_reference) - static_cast<double>(old_reference)
-                         : 0.0;
+  const double s = reference_shift(old_reference, new_reference, factor);
   const double weight = sums.weight[lane], first = sums.first[lane];
   sums.second[lane] = f * (sums.second[lane] - 2 * s * first + s * s * weight);
   sums.first[lane] = f * (first - s * weight);
@@ -127,7 +130,8 @@ ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& w
 /// scores <- weights, and adds the tile to the sums. Masked: scores come from finish_scores,
 /// else they are raw dot products. Four partial sums a lane: shorter chains, smaller errors.
 template <class T, int N, bool Masked, bool Moments>
-inline void absorb_tile(const panel_state<T>& state, int keys, T* scores) {
+inline void absorb_tile(const panel_state<T>& state, int keys, T* scores, row_sums& sums,
+                        int first_lane) {
   constexpr int w = width<T>;
   constexpr int parts = 4;
   for (int n = 0; n < N; ++n) {
@@ -145,12 +149,12 @@ inline void absorb_tile(const panel_state<T>& state, int keys, T* scores) {
     for (; j < keys; ++j)
       absorb<T, Masked, Moments>(scores + (j * N + n) * w, scale, reference, weight[0], first[0],
                                  second[0], squares[0]);
-    const int lane = state.lane + n * w;
-    add_to_double(state.sums->weight + lane, (weight[0] + weight[1]) + (weight[2] + weight[3]));
-    add_to_double(state.sums->first + lane, (first[0] + first[1]) + (first[2] + first[3]));
+    const int lane = first_lane + n * w;
+    add_to_double(sums.weight + lane, (weight[0] + weight[1]) + (weight[2] + weight[3]));
+    add_to_double(sums.first + lane, (first[0] + first[1]) + (first[2] + first[3]));
     if constexpr (Moments) {
-      add_to_double(state.sums->second + lane, (second[0] + second[1]) + (second[2] + second[3]));
-      add_to_double(state.sums->squares + lane,
+      add_to_double(sums.second + lane, (second[0] + second[1]) + (second[2] + second[3]));
+      add_to_double(sums.squares + lane,
                     (squares[0] + squares[1]) + (squares[2] + squares[3]));
     }
   }

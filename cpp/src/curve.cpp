@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// run(curve_problem): statistics of every row at many scales, from one pass over q . k.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attnscale/problem.hpp"
+#include "blocks.hpp"
+#include "kernels/block.hpp"
+#include "kernels/table.hpp"
+#include "scratch.hpp"
+#include "thread_pool.hpp"
+
+namespace attnscale {
+namespace {
+
+using namespace detail;
+
+constexpr double ln2 = 0.69314718055994530942;
+
+/// Row r at one scale.
+struct curve_point {
+  double entropy, lse, mean, variance;
+
+  curve_point(const curve_sums& s, int r) {
+    const double weight = s.weight[r];
+    if (weight == 0) {
+      entropy = mean = variance = 0;
+      lse = -std::numeric_limits<double>::infinity();
+      return;
+    }
+    const double log_weight = std::log(weight), raw = s.raw_first[r] / weight;
+    entropy = log_weight - ln2 * s.first[r] / weight;
+    if (entropy < 0) entropy = 0;  // rounding of a one-hot row; NaN stays
+    lse = ln2 * s.reference[r] + log_weight;
+    mean = s.center[r] + raw;
+    variance = s.raw_second[r] / weight - raw * raw;
+    if (variance < 0) variance = 0;
+    if (weight != weight) lse = mean = variance = weight;
+  }
+};
+
+template <class T>
+void put(void* out, std::int64_t at, double x) {
+  if (out) static_cast<T*>(out)[at] = static_cast<T>(x);
+}
+
+template <class T>
+void write_curve(const curve_problem& p, const query_block& rows,
+                 const std::vector<curve_sums>& sums) {
+  const auto n_scales = static_cast<std::int64_t>(p.scales.size());
+  for (int r = 0; r < rows.count; ++r)
+    for (std::int64_t s = 0; s < n_scales; ++s) {
+      const std::int64_t at = (rows.head * p.n_queries + rows.first + r) * n_scales + s;
+      const curve_point point(sums[static_cast<std::size_t>(s)], r);
+      put<T>(p.entropy, at, point.entropy);
+      put<T>(p.lse, at, point.lse);
+      put<T>(p.mean, at, point.mean);
+      put<T>(p.variance, at, point.variance);
+    }
+}
+
+}  // namespace
+
+void run(const curve_problem& p, const execution& how) {
+  const kernel_table& table = active_kernels();
+  const bool wide = p.compute == element_type::float64;
+  const typed_kernels& kernels = wide ? table.float64 : table.float32;
+  const std::int64_t blocks = (p.n_queries + kernels.block_rows - 1) / kernels.block_rows;
+  const auto tasks = static_cast<std::int64_t>(p.heads.size()) * blocks;
+  parallel_for(tasks, how, [&](std::int64_t task, const stop_signal& stop) {
+    const query_block rows(p, task / blocks, (blocks - 1 - task % blocks) * kernels.block_rows,
+                           kernels.block_rows);
+    std::vector<curve_sums> sums(p.scales.size());
+    curve_block block{};
+    fill_score_block(block, p, rows, 0, p.n_keys, stop);
+    block.scales = p.scales.data();
+    block.n_scales = static_cast<std::int64_t>(p.scales.size());
+    block.sums = sums.data();
+    block.scratch = thread_scratch(kernels.curve_scratch(block));
+    kernels.curve(block);
+    if (wide) write_curve<double>(p, rows, sums);
+    else write_curve<float>(p, rows, sums);
+  });
+}
+
+}  // namespace attnscale

@@ -75,7 +75,9 @@ def capture(model: Any, token_ids: list[int]) -> tuple[np.ndarray, np.ndarray, n
     for layer in model.encoder.layer:
         for name, caught in found.items():
             projection = getattr(layer.attention.self, name)
-            hooks.append(projection.register_forward_hook(lambda _m, _i, out, caught=caught: caught.append(out[0])))
+            hooks.append(
+                projection.register_forward_hook(lambda _m, _i, out, caught=caught: caught.append(out[0]))
+            )
     with torch.no_grad():
         result = model(torch.tensor([token_ids]), output_attentions=True)
     for hook in hooks:
@@ -83,8 +85,8 @@ def capture(model: Any, token_ids: list[int]) -> tuple[np.ndarray, np.ndarray, n
     heads = model.config.num_attention_heads
 
     def split(outputs: list[Any]) -> np.ndarray:
-        stacked = torch.stack(outputs)
-        return stacked.unflatten(-1, (heads, -1)).transpose(1, 2).numpy()
+        stacked = np.stack([output.numpy() for output in outputs])
+        return stacked.reshape(*stacked.shape[:2], heads, -1).swapaxes(1, 2)
 
     weights = torch.stack([layer[0] for layer in result.attentions]).numpy()
     return split(found["query"]), split(found["key"]), weights

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Queries and keys out of files: .npz, a pair of .npy, .safetensors."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["InputError", "StoredHeads", "read_heads"]
+
+# Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
+_QUERY_NAMES = ("query", "q", "queries", "query_states")
+_KEY_NAMES = ("key", "k", "keys", "key_states")
+
+
+class InputError(ValueError):
+    """Input that the caller can mend; its text is one line that says what was seen."""
+
+
+class StoredHeads(NamedTuple):
+    """Arrays of shape (..., heads, n, head_dim), and a name for every head."""
+
+    query: npt.NDArray[Any]
+    key: npt.NDArray[Any]
+    names: tuple[str, ...]
+
+
+def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHeads:
+    """Read one file with both arrays, or a .npy file of queries and one of keys.
+
+    Parameters
+    ----------
+    files : one or two paths
+        ``.npz`` or ``.safetensors`` with arrays named query and key (also q/k, queries/keys,
+        query_states/key_states, in any case), or two ``.npy`` files, queries first. If the file
+        also has integer arrays ``layers`` and ``heads``, they name the heads.
+    layout : {"bhsd", "bshd"}
+        Axis order: (..., heads, n, head_dim) or (..., n, heads, head_dim). 2-D arrays are one head in both.
+
+    Returns
+    -------
+    StoredHeads
+        In the order (..., heads, n, head_dim), at least 3-D, checked: floating point, finite,
+        shapes that fit.
+
+    Raises
+    ------
+    InputError
+        With one line that names the file, the array and what was seen.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "heads.npz"
+    >>> np.savez(path, q=np.ones((2, 8, 4)), k=np.ones((2, 8, 4)))
+    >>> read_heads([path]).names
+    ('0', '1')
+    """
+    paths = [Path(file) for file in files]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
+    if len(paths) == 2:
+        arrays: Mapping[str, npt.NDArray[Any]] = {"query": _read_npy(paths[0]), "key": _read_npy(paths[1])}
+    else:
+        arrays = _read_archive(paths[0])
+    query, key = _pick(arrays, _QUERY_NAMES, paths[0]), _pick(arrays, _KEY_NAMES, paths[0])
+    query, key = _arrange("query", query, layout), _arrange("key", key, layout)
+    _check_shapes(query, key)
+    return StoredHeads(query, key, _head_names(arrays, query.shape[-3]))
+
+
+def _read_npy(path: Path) -> npt.NDArray[Any]:
+    if path.suffix != ".npy":
+        raise InputError(f"{path}: with two files both must be .npy, queries first, then keys")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{path}: not a readable .npy file ({error})") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path}: a .npz archive named .npy")
+    return array
+
+
+def _read_archive(path: Path) -> Mapping[str, npt.NDArray[Any]]:
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    if path.suffix == ".npy":
+        raise InputError(f"{path}: one .npy holds one array; give two, queries first, then keys")
+    raise InputError(
+        f"{path}: expected .npz, .safetensors or two .npy files, got {path.suffix or 'no suffix'}"
+    )
+
+
+def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
+    wanted = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads"}
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            # Only what is needed is read; the other names are kept for the message.
+            empty = np.empty(0)
+            return {name: stored[name] if name.lower() in wanted else empty for name in stored.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        raise InputError(f"{path}: not a readable .npz file ({error})") from None
+
+
+def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise InputError(f"{path}: reading .safetensors needs its package: pip install safetensors") from None
+    try:
+        return load_file(path)
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a readable .safetensors file ({error})") from None
+
+
+def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], path: Path) -> npt.NDArray[Any]:
+    found = [name for name in arrays if name.lower() in spellings]
+    if len(found) == 1:
+        return arrays[found[0]]
+    seen = ", ".join(sorted(arrays)) or "nothing"
+    problem = (
+        f"several arrays could be the {spellings[0]}" if found else f"no array named {' or '.join(spellings)}"
+    )
+    raise InputError(f"{path}: {problem}; the file has {seen}")
+
+
+def _arrange(name: str, array: npt.NDArray[Any], layout: str) -> npt.NDArray[Any]:
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        raise InputError(f"{name} must be floating point, got {array.dtype}")
+    if array.ndim < 2:
+        raise InputError(f"{name} must have 2 axes (n, head_dim) or more, got shape {array.shape}")
+    if array.ndim == 2:
+        array = array[None]
+    elif layout == "bshd":
+        array = np.swapaxes(array, -3, -2)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(index) for index in np.argwhere(bad)[0])
+        raise InputError(f"{name} holds {int(bad.sum())} NaN or infinite values, the first at index {where}")
+    return array
+
+
+def _check_shapes(query: npt.NDArray[Any], key: npt.NDArray[Any]) -> None:
+    shapes = f"query {query.shape} and key {key.shape}"
+    if query.ndim != key.ndim or query.shape[:-3] != key.shape[:-3]:
+        raise InputError(f"query and key must have the same batch axes, got {shapes}")
+    if query.shape[-1] != key.shape[-1]:
+        raise InputError(f"query and key must have the same last dimension, got {shapes}")
+    if 0 in query.shape or 0 in key.shape:
+        raise InputError(f"query and key must not be empty, got {shapes}")
+    if query.shape[-3] % key.shape[-3]:
+        raise InputError(f"the number of query heads must be a multiple of that of key heads, got {shapes}")
+
+
+def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int) -> tuple[str, ...]:
+    layers, heads = arrays.get("layers"), arrays.get("heads")
+    if layers is not None and heads is not None and layers.shape == heads.shape == (n_heads,):
+        return tuple(f"L{layer} H{head}" for layer, head in zip(layers, heads, strict=True))
+    return tuple(str(head) for head in range(n_heads))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables of the command line: aligned text for people, CSV and JSON for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["to_csv", "to_json", "to_text"]
+
+
+def to_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
+    """Columns two spaces apart; a column is flush right where all its cells are numbers.
+
+    Examples
+    --------
+    >>> print(to_text(["head", "entropy"], [["L0 H3", "0.20"], ["mean", "4.30"]]))
+    head   entropy
+    L0 H3     0.20
+    mean      4.30
+    """
+    columns = list(zip(header, *rows, strict=True))
+    padded = [_pad(column) for column in columns]
+    return "\n".join((indent + "  ".join(cells)).rstrip() for cells in zip(*padded, strict=True))
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line a row; the keys of the first row are the header."""
+    buffer = io.StringIO(newline="")
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def to_json(value: Any) -> str:
+    """Indented JSON, standard-conforming: NaN and infinity become null."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _pad(column: Sequence[str]) -> list[str]:
+    width = max(map(len, column))
+    right = all(map(_is_number, column[1:]))
+    return [cell.rjust(width) if right else cell.ljust(width) for cell in column]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell == "-"
+    return True
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

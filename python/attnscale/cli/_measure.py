@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Entropy of stored heads at prefix lengths, shared by ``entropy`` and ``demo``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import attention_entropy
+from .._io import InputError
+from ..laws import Law
+
+
+def mean_entropy(
+    query: NDArray[np.floating],
+    key: NDArray[np.floating],
+    law: Law,
+    lengths: Sequence[int] | None,
+    *,
+    is_causal: bool = False,
+) -> NDArray[np.float64]:
+    """Mean entropy of each head, shape (n_lengths, heads).
+
+    At length n the first n queries see the first n keys; None is one entry with everything. The
+    mean is over the queries and over the axes before the heads.
+    """
+    cuts = [(query, key)] if lengths is None else [(query[..., :n, :], key[..., :n, :]) for n in lengths]
+    gqa = query.shape[-3] != key.shape[-3]
+    means = []
+    for q, k in cuts:
+        try:
+            entropy = attention_entropy(q, k, scale=law, is_causal=is_causal, enable_gqa=gqa)
+        except ValueError as error:  # a per-head law with another number of heads
+            raise InputError(str(error)) from None
+        by_head = np.moveaxis(entropy.astype(np.float64), -2, 0)
+        means.append(by_head.reshape(by_head.shape[0], -1).mean(axis=1))
+    return np.stack(means)
+
+
+def mean_uniform_entropy(n_queries: int, n_keys: int, *, is_causal: bool = False) -> float:
+    """Mean over the queries of ln of the keys each sees: the entropy of equal weights."""
+    visible = np.minimum(np.arange(1, n_queries + 1), n_keys) if is_causal else np.full(n_queries, n_keys)
+    return float(np.log(visible).mean())
+
+
+def growth_per_doubling(lengths: Sequence[int], entropy: NDArray[np.float64]) -> float:
+    """Rise from the first length to the last, for each doubling between them."""
+    return float((entropy[-1] - entropy[0]) / np.log2(lengths[-1] / lengths[0]))

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale demo``: what scale laws do to the entropy of real heads as n grows."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import __version__, _core, attention_statistics, datasets, laws, show_config
+from .._io import InputError
+from .._table import to_json, to_text
+from ..datasets import HeadActivations
+from ._measure import growth_per_doubling, mean_entropy
+
+LENGTHS = (64, 128, 256, 512)
+COLUMNS = {"standard": "1/sqrt(d)", "log_n": "log_512 n/sqrt(d)", "natural_log_n": "ln n/sqrt(d)"}
+FIGURE = Path("attnscale-demo.png")
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "demo", help="entropy of real attention heads under three scale laws, with a figure"
+    )
+    parser.add_argument("--figure", type=Path, default=FIGURE, metavar="FILE", help=f"default: {FIGURE}")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print and draw."""
+    data = datasets.minilm_qk()
+    by_head = {law: mean_entropy(data.query, data.key, laws.get(law), LENGTHS) for law in COLUMNS}
+    mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
+    growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
+    seconds = _time(data)
+    share = _share_of_peak(data, seconds)
+    figure = _save_figure(options.figure, data, by_head)
+    if options.json:
+        print(to_json(_report(data, by_head, mean, growth, seconds, share, figure)))
+        return
+    config = show_config()
+    n_heads, n_tokens, _ = data.query.shape
+    print(f"attnscale {__version__}, {config['simd_level']}, {_count(config['num_threads'], 'thread')}")
+    print(f"Entropy of {n_heads} attention heads of all-MiniLM-L6-v2 (nats), {n_tokens} tokens of English\n")
+    rows = [
+        [str(n), *(f"{values[index]:.2f}" for values in mean.values())] for index, n in enumerate(LENGTHS)
+    ]
+    print(to_text(["n", "uniform", *COLUMNS.values()], rows, indent="  "), end="\n\n")
+    print(*_explain(growth), sep="\n", end="\n\n")
+    peak = "" if share is None else f" ({share:.0%} of this machine's peak, q . k alone counted)"
+    print(f"{n_tokens} tokens x {n_heads} heads took {1e3 * seconds:.1f} ms{peak}.")
+    print(
+        f"Figure: {figure}."
+        if figure
+        else 'No figure: matplotlib is not installed (pip install "attnscale[plot]").'
+    )
+    print("Next: notebooks/01_attention_and_entropy.ipynb")
+
+
+def _explain(growth: dict[str, float]) -> list[str]:
+    """What the numbers say, in words that hold for these numbers only."""
+    uniform, standard, log_n, natural = (growth[name] for name in ("uniform", *COLUMNS))
+    verdict = (
+        "slows the growth; it does not stop it" if 0 < log_n < standard else "does not slow the growth here"
+    )
+    span = f"From n = {LENGTHS[0]} to {LENGTHS[-1]}, for each doubling of n, entropy changes by"
+    return [
+        "Each entry is the mean over the heads and the first n queries, each of which sees the first n keys.",
+        f"{span} {uniform:+.2f} nat under equal weights,",
+        f"{standard:+.2f} under 1/sqrt(d), {log_n:+.2f} under log_512 n and {natural:+.2f} under ln n.",
+        f"log_512 n {verdict}. Up to n = 512 it is at most 1,",
+        "so it flattens short rows instead of sharpening long ones, and equals 1/sqrt(d) at 512.",
+        "`attnscale explain log_n` says why.",
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _time(data: HeadActivations) -> float:
+    """Least seconds of several runs for lse and entropy of every row, in float32."""
+    query, key = data.query.astype(np.float32), data.key.astype(np.float32)
+    runs = []
+    for _ in range(12):
+        start = time.perf_counter()
+        attention_statistics(query, key, scale="standard")
+        runs.append(time.perf_counter() - start)
+    return min(runs)
+
+
+def _share_of_peak(data: HeadActivations, seconds: float) -> float | None:
+    """Multiplications and additions of q . k against what the cores can do; the exponentials are not counted.
+
+    None where the core cannot measure its peak.
+    """
+    measure = getattr(_core, "fma_peak", None)
+    if measure is None:
+        return None
+    n_heads, n_tokens, head_dim = data.query.shape
+    return float(2 * n_heads * n_tokens**2 * head_dim / seconds / measure())
+
+
+def _save_figure(path: Path, data: HeadActivations, by_head: dict[str, NDArray[np.float64]]) -> str | None:
+    """Draw both panels; None without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+
+        from .. import plot
+    except ImportError:
+        return None
+    names = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
+    standard = by_head["standard"]
+    ends = {f"n = {LENGTHS[0]}": standard[0], f"n = {LENGTHS[-1]}": standard[-1]}
+    with plot.style():
+        figure = Figure(figsize=(8.6, 4.0))
+        panels: Any = figure.subfigures(1, 2, width_ratios=(1.05, 1))  # puts both titles at one height
+        left, right = panels
+        plot.entropy_vs_length(by_head, LENGTHS, ax=left.subplots())
+        left.suptitle(f"Mean of {len(names)} heads of all-MiniLM-L6-v2 (shade: middle half)", fontsize=9.5)
+        plot.entropy_by_head(ends, names, ax=right.subplots(), n_keys=LENGTHS[-1])
+        right.suptitle(r"Each head (L: layer, H: head) under $1/\sqrt{d}$", fontsize=9.5)
+        try:
+            figure.savefig(path)
+        except ValueError as error:  # a suffix that matplotlib does not know
+            raise InputError(f"--figure {path}: {error}") from None
+    return str(path)
+
+
+def _report(
+    data: HeadActivations,
+    by_head: dict[str, NDArray[np.float64]],
+    mean: dict[str, NDArray[np.float64]],
+    growth: dict[str, float],
+    seconds: float,
+    share: float | None,
+    figure: str | None,
+) -> dict[str, Any]:
+    return {
+        "config": show_config(),
+        "provenance": dict(data.provenance),
+        "layers": data.layers.tolist(),
+        "heads": data.heads.tolist(),
+        "n": list(LENGTHS),
+        "mean_entropy": {law: values.tolist() for law, values in mean.items()},
+        "mean_entropy_by_head": {law: values.tolist() for law, values in by_head.items()},
+        "growth_per_doubling": growth,
+        "seconds": seconds,
+        "share_of_peak": share,
+        "figure": figure,
+    }

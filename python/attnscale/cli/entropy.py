@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale entropy``: entropy of stored queries and keys under scale laws."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._io import InputError, StoredHeads, read_heads
+from .._table import to_csv, to_json, to_text
+from ..laws import Law
+from ._measure import mean_entropy, mean_uniform_entropy
+from .laws import read_law
+
+DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
+
+_DESCRIPTION = """\
+Mean entropy of each head in nats, and exp(mean entropy) = effective keys, under scale laws.
+FILE is a .npz or .safetensors with arrays named query and key (or q/k, queries/keys,
+query_states/key_states) of shape (..., heads, n, head_dim), or two .npy files, queries first.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "entropy",
+        help="entropy of the queries and keys in a file, per head and law",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument("--query", type=Path, metavar="NPY", help="queries, with --key instead of FILE")
+    parser.add_argument("--key", type=Path, metavar="NPY", help="keys")
+    parser.add_argument(
+        "--laws", nargs="+", default=DEFAULT_LAWS, metavar="LAW", help="NAME or 'NAME(parameter=value)'"
+    )
+    parser.add_argument("--causal", action="store_true", help="query i sees the keys 0 ... i")
+    parser.add_argument(
+        "--lengths", nargs="+", type=int, metavar="N", help="the first N queries and keys, for each N"
+    )
+    parser.add_argument(
+        "--layout", choices=("bhsd", "bshd"), default="bhsd", help="axis order (default: bhsd)"
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--csv", metavar="FILE", help="write CSV, to standard output for '-'")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and print."""
+    heads = read_heads(_files(options), layout=options.layout)
+    lengths = _check_lengths(options.lengths, heads)
+    laws = {text: read_law(text) for text in options.laws}
+    entropy = {
+        text: mean_entropy(heads.query, heads.key, law, lengths, is_causal=options.causal)
+        for text, law in laws.items()
+    }
+    if options.plot is not None:
+        _save_figure(options, heads, lengths, entropy)
+    rows = _rows(heads, lengths, entropy, is_causal=options.causal)
+    if options.csv is not None and options.csv != "-":
+        Path(options.csv).write_text(to_csv(rows), encoding="utf-8")
+    if options.csv == "-":
+        sys.stdout.write(to_csv(rows))
+    elif options.json:
+        print(to_json({**_settings(options, heads, laws), "rows": rows}))
+    else:
+        _print_table(options, heads, lengths, entropy)
+
+
+def _files(options: argparse.Namespace) -> list[Path]:
+    pair = [path for path in (options.query, options.key) if path is not None]
+    if len(pair) == 1 or (pair and options.files) or not 1 <= len(pair or options.files) <= 2:
+        raise InputError("give one FILE, two .npy FILEs, or --query and --key")
+    return pair or list(options.files)
+
+
+def _check_lengths(lengths: list[int] | None, heads: StoredHeads) -> list[int] | None:
+    if lengths is None:
+        return None
+    n_queries, n_keys = heads.query.shape[-2], heads.key.shape[-2]
+    for n in lengths:
+        if not 1 <= n <= min(n_queries, n_keys):
+            raise InputError(
+                f"--lengths must be between 1 and {min(n_queries, n_keys)}, the tokens in the file, got {n}"
+            )
+    return sorted(set(lengths))
+
+
+def _sizes(heads: StoredHeads, lengths: list[int] | None) -> list[tuple[int, int]]:
+    """(n_queries, n_keys) of every row of the result."""
+    return [(n, n) for n in lengths] if lengths else [(heads.query.shape[-2], heads.key.shape[-2])]
+
+
+def _rows(
+    heads: StoredHeads, lengths: list[int] | None, entropy: dict[str, NDArray[np.float64]], *, is_causal: bool
+) -> list[dict[str, Any]]:
+    """One entry for every length, head and law."""
+    rows = []
+    for index, (n_queries, n_keys) in enumerate(_sizes(heads, lengths)):
+        uniform = mean_uniform_entropy(n_queries, n_keys, is_causal=is_causal)
+        for head, name in enumerate(heads.names):
+            for law, values in entropy.items():
+                mean = float(values[index, head])
+                rows.append(
+                    {"head": name, "n_queries": n_queries, "n_keys": n_keys, "law": law}
+                    | {"entropy": mean, "effective_keys": float(np.exp(mean)), "uniform_entropy": uniform}
+                )
+    return rows
+
+
+def _settings(options: argparse.Namespace, heads: StoredHeads, laws: dict[str, Law]) -> dict[str, Any]:
+    return {
+        "files": [str(path) for path in _files(options)],
+        "query_shape": list(heads.query.shape),
+        "key_shape": list(heads.key.shape),
+        "dtype": str(heads.query.dtype),
+        "causal": options.causal,
+        "laws": {text: repr(law) for text, law in laws.items()},
+        "unit": "nat",
+    }
+
+
+def _print_table(
+    options: argparse.Namespace,
+    heads: StoredHeads,
+    lengths: list[int] | None,
+    entropy: dict[str, NDArray[np.float64]],
+) -> None:
+    several = lengths is not None and len(lengths) > 1
+    header = [*(["n"] if several else []), "head"]
+    for law in entropy:
+        header += [law, "keys"]
+    table = []
+    for index, (_, n_keys) in enumerate(_sizes(heads, lengths)):
+        start = [str(n_keys)] if several else []
+        for head, name in enumerate(heads.names):
+            table.append([*start, name, *_cells([values[index, head] for values in entropy.values()])])
+        if len(heads.names) > 1:
+            table.append([*start, "mean", *_cells([values[index].mean() for values in entropy.values()])])
+    print(_title(options, heads, lengths), to_text(header, table), sep="\n\n")
+
+
+def _cells(entropies: list[np.float64]) -> list[str]:
+    return [cell for mean in entropies for cell in (f"{mean:.3f}", f"{np.exp(mean):.1f}")]
+
+
+def _title(options: argparse.Namespace, heads: StoredHeads, lengths: list[int] | None) -> str:
+    sizes = _sizes(heads, lengths)
+    queries, keys = (", ".join(str(size[axis]) for size in sizes) for axis in (0, 1))
+    seen = f"{queries} tokens" if queries == keys else f"{queries} queries, {keys} keys"
+    limits = [f"{mean_uniform_entropy(*size, is_causal=options.causal):.3f}" for size in sizes]
+    return (
+        f"Mean entropy (nats) of {len(heads.names)} heads, {seen}{', causal' if options.causal else ''}; "
+        f"keys: exp(entropy). Equal weights: {', '.join(limits)}"
+    )
+
+
+def _save_figure(
+    options: argparse.Namespace,
+    heads: StoredHeads,
+    lengths: list[int] | None,
+    entropy: dict[str, NDArray[np.float64]],
+) -> None:
+    try:
+        from matplotlib.figure import Figure
+
+        from .. import plot
+    except ImportError:
+        raise InputError('--plot needs matplotlib: pip install "attnscale[plot]"') from None
+    # A Figure of its own, not pyplot: no window, no backend, nothing left open.
+    with plot.style():
+        several = lengths is not None and len(lengths) > 1
+        figure = Figure(figsize=(4.6, 3.2 if several else 1.3 + 0.17 * len(heads.names)))
+        axes = figure.subplots()
+        if lengths is not None and several:
+            plot.entropy_vs_length(entropy, lengths, ax=axes, uniform=not options.causal)
+        else:
+            one_size = {law: values[0] for law, values in entropy.items()}
+            limit = None if options.causal else _sizes(heads, lengths)[0][1]
+            plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit)
+        try:
+            figure.savefig(options.plot)
+        except ValueError as error:  # a suffix that matplotlib does not know
+            raise InputError(f"--plot {options.plot}: {error}") from None

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale info``: what runs here."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .. import show_config
+from .._table import to_json
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser("info", help="version, SIMD level, threads, compiler, libraries")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the configuration."""
+    config = show_config()
+    if options.json:
+        print(to_json(config))
+        return
+    width = max(map(len, config))
+    for name, value in config.items():
+        print(f"{name:{width}}  {', '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")

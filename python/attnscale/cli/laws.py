@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale laws`` and ``attnscale explain``; and how a law is written on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import inspect
+from typing import Any, cast
+
+from .. import laws
+from .._io import InputError
+from .._table import to_json, to_text
+
+
+def add(commands: Any) -> None:
+    """Add both parsers."""
+    listing = commands.add_parser("laws", help="the scale laws that have a name")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(run=run_laws)
+    explain = commands.add_parser("explain", help="formula, meaning of n, source and users of a law")
+    explain.add_argument("name", metavar="NAME", help="a law, as in 'log_n' or 'log_n(base=1024)'")
+    explain.set_defaults(run=run_explain)
+
+
+def run_laws(options: argparse.Namespace) -> None:
+    """Print a table of all laws."""
+    rows = [_describe(law) for law in _law_classes().values()]
+    if options.json:
+        print(to_json(rows))
+        return
+    header = ("law", "scale", "n means")
+    print(to_text(header, [(_spelling(row), row["scale"], row["n_means"]) for row in rows]))
+    print("\nScale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME")
+
+
+def run_explain(options: argparse.Namespace) -> None:
+    """Print what is known about one law."""
+    name, parameters = read_call(options.name)
+    law = _law_classes().get(name)
+    if law is None or parameters or not any(_is_required(each) for each in _fields(law)):
+        print(read_law(options.name).explain())
+        return
+    # A law with a required parameter has a formula before the parameter has a value.
+    row = _describe(law)
+    print(f"{_spelling(row)}: {(inspect.getdoc(law) or '').splitlines()[0]}")
+    for title, text in (
+        ("scale", law.formula),
+        ("n", law.n_means),
+        ("source", law.source),
+        ("used by", law.used_by),
+    ):
+        print(f"  {title:7}  {text}")
+
+
+def read_law(text: str) -> laws.Law:
+    """The law written as NAME or NAME(parameter=value, ...).
+
+    Examples
+    --------
+    >>> read_law("log_n(base=1024)")
+    LogN(base=1024.0, floor=1.0)
+    """
+    name, parameters = read_call(text)
+    try:
+        return laws.get(name, **parameters)
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from None
+
+
+def read_call(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of a law's spelling; the parameters are Python literals."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        if isinstance(node, ast.Name):
+            return node.id, {}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
+            return node.func.id, {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+    except (SyntaxError, ValueError):
+        pass
+    raise InputError(f"a law is written NAME or NAME(parameter=value, ...), got {text!r}")
+
+
+def _law_classes() -> dict[str, type[laws.Law]]:
+    """Laws of the package by name, in the order of :func:`attnscale.laws.names`."""
+    exported = [getattr(laws, name) for name in laws.__all__]
+    found = {each.name: each for each in exported if isinstance(each, type) and hasattr(each, "name")}
+    return {name: found[name] for name in laws.names() if name in found}
+
+
+def _fields(law: type[laws.Law]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(cast(Any, law))
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING
+
+
+def _describe(law: type[laws.Law]) -> dict[str, Any]:
+    return {
+        "name": law.name,
+        "parameters": {each.name: None if _is_required(each) else each.default for each in _fields(law)},
+        "scale": law.formula,
+        "n_means": law.n_means,
+        "source": law.source,
+        "used_by": law.used_by,
+    }
+
+
+def _spelling(row: dict[str, Any]) -> str:
+    parameters = [
+        f"{name}={'...' if value is None else format(value, 'g')}"
+        for name, value in row["parameters"].items()
+    ]
+    return f"{row['name']}({', '.join(parameters)})" if parameters else str(row["name"])

@@ -215,16 +215,4 @@ class attend_run {
   int64_t tiles_ = 0;
 };
 
-template <class T>
-size_t attend_scratch(const attend_block& block) {
-  arena a{nullptr};
-  attend_workspace<T> unused(block, a);
-  return a.used;
-}
-
-template <class T>
-void attend(const attend_block& block) noexcept {
-  attend_run<T>(block).run();
-}
-
 }  // namespace

@@ -18,10 +18,28 @@
 #include "kernels/workspace-inl.hpp"
 
 #include "kernels/attend-inl.hpp"
+#include "kernels/few-inl.hpp"
 #include "kernels/curve-inl.hpp"
 #include "kernels/peak-inl.hpp"
 
 namespace {
+
+template <class T>
+size_t attend_scratch(const attend_block& block) {
+  arena a{nullptr};
+  if (block.rows <= few_rows) {
+    few_workspace<T> unused(block, a);
+    return a.used;
+  }
+  attend_workspace<T> unused(block, a);
+  return a.used;
+}
+
+template <class T>
+void attend(const attend_block& block) noexcept {
+  if (block.rows <= few_rows) return few_run<T>(block).run();
+  attend_run<T>(block).run();
+}
 
 template <class T>
 constexpr attnscale::detail::typed_kernels make_typed() {

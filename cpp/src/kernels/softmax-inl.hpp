@@ -20,26 +20,43 @@ struct panel_state {
   T* top;
 };
 
-/// scores <- base-2 scores of raw products, with soft-cap, bias and mask; high <- their maximum.
-/// raw and scores may be the same array. A visible score
-/// that is not finite becomes NaN: x + (x - x), before a soft-cap could hide it.
+/// Base-2 scores from raw products: scale, soft-cap, bias, mask, in this order.
+template <class T>
+struct score_rule {
+  vec<T> scale, cap;
+  bool capped;
+
+  /// softcap: 0 for none; scale: that of the row, times log2(e).
+  ATTNSCALE_INLINE score_rule(vec<T> row_scale, T softcap) {
+    cap = broadcast(softcap > 0 ? softcap * T(log2e) : T(1));
+    scale = row_scale / cap;
+    capped = softcap > 0;
+  }
+
+  /// A visible score that is not finite becomes NaN (x - x), before a soft-cap could hide it.
+  ATTNSCALE_INLINE vec<T> operator()(vec<T> raw, vec<T> bias) const {
+    const vec<T> gone = broadcast(hidden<T>);
+    vec<T> x = raw * scale;
+    x = x + (x - x);
+    if (capped) x = tanh(x) * cap;
+    return xsimd::select(bias == gone, gone, x + bias);
+  }
+};
+
+/// scores <- base-2 scores of raw products; high <- their maximum. raw and scores may be the
+/// same array.
 template <class T, int N>
 inline void finish_scores(const panel_state<T>& state, const T* bias, int keys, T softcap,
                           const T* raw, T* scores, vec<T> (&high)[N]) {
   constexpr int w = width<T>;
-  const vec<T> gone = broadcast(hidden<T>);
-  const T cap = softcap > 0 ? softcap * T(log2e) : T(1);
   for (int n = 0; n < N; ++n) {
-    const vec<T> scale = load(state.scale + n * w) / broadcast(cap);
+    const score_rule<T> rule(load(state.scale + n * w), softcap);
     vec<T> best = broadcast(-limits<T>::infinity);
     for (int j = 0; j < keys; ++j) {
-      const vec<T> b = load(bias + (j * N + n) * w);
-      vec<T> x = load(raw + (j * N + n) * w) * scale;
-      x = x + (x - x);
-      if (softcap > 0) x = tanh(x) * broadcast(cap);
-      x = xsimd::select(b == gone, gone, x + b);
+      const int at = (j * N + n) * w;
+      const vec<T> x = rule(load(raw + at), load(bias + at));
       best = max_or(x, best);
-      store(scores + (j * N + n) * w, x);
+      store(scores + at, x);
     }
     high[n] = best;
   }

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Attention of a handful of queries (decoding): memory-bound, so keys and values are read once,
+// in order, with the channels in the lanes. The panels of attend would leave most lanes empty.
+#pragma once
+
+namespace {
+
+/// Blocks with at most this many queries take this path. Measured on AVX-512: at 4 rows it is
+/// still limited by memory, at 8 the panels are faster.
+constexpr int few_rows = 4;
+
+/// Keys of a tile: K and V of it stay in L1 for the rows.
+constexpr int few_keys = 64;
+
+template <class T>
+struct few_workspace {
+  T *query, *scores, *bias, *near, *far = nullptr, *rest = nullptr;
+  T *key_copy, *value_copy, *row;
+  int64_t value_stride;
+
+  few_workspace(const attend_block& b, arena& a) {
+    constexpr int w = width<T>;
+    value_stride = (b.value_dim + w - 1) / w * w;
+    query = a.take<T>(few_rows * b.head_dim);
+    scores = a.take<T>(few_keys);
+    bias = a.take<T>(few_keys);
+    near = a.take<T>(few_rows * value_stride);
+    if (b.key_end - b.key_begin > tiles_per_carry * few_keys) {
+      far = a.take<T>(few_rows * value_stride);
+      rest = a.take<T>(few_rows * value_stride);
+    }
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : few_keys * b.head_dim);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : few_keys * b.value_dim);
+    row = a.take<T>(value_stride);
+  }
+};
+
+/// scores[j] = query . key[j] for `width` keys: channels in lanes, then a transposition turns the
+/// sums across lanes into sums of vectors.
+template <class T>
+inline void dot_rows(row_view<T> key, const T* query, int64_t head_dim, T* scores) {
+  constexpr int w = width<T>;
+  vec<T> acc[w];
+#pragma GCC unroll 16
+  for (int i = 0; i < w; ++i) acc[i] = broadcast(T(0));
+  int64_t c = 0;
+  for (; c + w <= head_dim; c += w) {
+    const vec<T> q = load(query + c);
+#pragma GCC unroll 16
+    for (int i = 0; i < w; ++i) acc[i] = fma(load(key.data + i * key.stride + c), q, acc[i]);
+  }
+  transpose<T>(acc);
+  vec<T> sum = acc[0];
+#pragma GCC unroll 16
+  for (int i = 1; i < w; ++i) sum = sum + acc[i];
+  store(scores, sum);
+  for (; c < head_dim; ++c)
+    for (int i = 0; i < w; ++i) scores[i] += query[c] * key.data[i * key.stride + c];
+}
+
+/// Asks for rows [row, row + rows) ahead of their use: a tile is too short for the hardware's
+/// prefetchers to follow the rows of K and V at the pace of memory (measured: 2x).
+template <class T>
+inline void prefetch_rows(row_view<T> view, int row, int rows, int64_t columns) {
+  constexpr int64_t line = 64 / sizeof(T);
+  for (int r = row; r < row + rows; ++r)
+    for (int64_t c = 0; c < columns; c += line)
+      __builtin_prefetch(view.data + r * view.stride + c);
+}
+
+/// The same for any number of keys, one by one.
+template <class T>
+inline void dot_rest(row_view<T> key, int keys, const T* query, int64_t head_dim, T* scores) {
+  constexpr int w = width<T>;
+  for (int j = 0; j < keys; ++j) {
+    const T* k = key.data + j * key.stride;
+    vec<T> acc = broadcast(T(0));
+    int64_t c = 0;
+    for (; c + w <= head_dim; c += w) acc = fma(load(k + c), load(query + c), acc);
+    T lanes[w];
+    store(lanes, acc);
+    T sum = T(0);
+    for (int i = 0; i < w; ++i) sum += lanes[i];
+    for (; c < head_dim; ++c) sum += query[c] * k[c];
+    scores[j] = sum;
+  }
+}
+
+/// out[0 .. M * width) += sum_j weight[j] * value[j]; keys whose bias is hidden are not read.
+template <class T, int M>
+inline void add_rows(row_view<T> value, int keys, const T* weights, const T* bias, T* out) {
+  constexpr int w = width<T>;
+  vec<T> acc[2][M];  // even and odd keys: two chains a vector hide the FMA's latency
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) acc[0][m] = acc[1][m] = broadcast(T(0));
+  for (int j = 0; j < keys; j += 2)
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      if (j + i >= keys || (bias && bias[j + i] == hidden<T>)) continue;
+      const vec<T> p = broadcast(weights[j + i]);
+      const T* v = value.data + (j + i) * value.stride;
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) acc[i][m] = fma(load(v + m * w), p, acc[i][m]);
+    }
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) store(out + m * w, load(out + m * w) + (acc[0][m] + acc[1][m]));
+}
+
+template <class T>
+inline T add_lanes(vec<T> v) {
+  T lanes[width<T>];
+  store(lanes, v);
+  T sum = T(0);
+  for (int i = 0; i < width<T>; ++i) sum += lanes[i];
+  return sum;
+}
+
+template <class T>
+class few_run {
+ public:
+  explicit few_run(const attend_block& block)
+      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_) {}
+
+  void run() {
+    prepare();
+    key_range ranges[3];
+    const int count = visible_ranges(b_, ranges);
+    for (int i = 0; i < count; ++i)
+      for (int64_t key = ranges[i].begin; key < ranges[i].end; key += few_keys) {
+        if (b_.stop->poll(b_.stop->state)) return;
+        const int64_t left = ranges[i].end - key;
+        tile(key, static_cast<int>(left < few_keys ? left : few_keys), ranges[i].masked);
+      }
+    finish();
+  }
+
+ private:
+  static constexpr int w = width<T>;
+
+  output_panel<T> output(int row) {
+    const int64_t at = row * ws_.value_stride;
+    return {ws_.near + at, ws_.far ? ws_.far + at : nullptr, ws_.far ? ws_.rest + at : nullptr,
+            ws_.value_stride};
+  }
+
+  void prepare() {
+    for (int r = 0; r < b_.rows; ++r) {
+      scale_[r] = static_cast<T>(b_.scale[r * b_.scale_row] * log2e);
+      reference_[r] = top_[r] = limits<T>::lowest;
+      b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
+      b_.sums->argmax[r] = -1;
+      read_row(b_.query, r, b_.head_dim, ws_.query + r * b_.head_dim);
+      const output_panel<T> out = output(r);
+      clear(out.near, out.elements);
+      if (out.far) clear(out.far, out.elements), clear(out.rest, out.elements);
+    }
+  }
+
+  void tile(int64_t key, int keys, bool masked) {
+    const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
+    row_view<T> v = {nullptr, 0};
+    if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.value_copy);
+    ++tiles_;
+    for (int r = 0; r < b_.rows; ++r) {
+      if (masked && !fill_row_bias(r, key, keys)) continue;
+      dot_tile(k, v, keys, r);
+      const T high = finish_row(r, keys, masked);
+      if (b_.peak && high > top_[r]) b_.sums->argmax[r] = key + first_equal(high, keys);
+      raise(r, high);
+      absorb_row(r, keys);
+      if (b_.output) add_values(r, v, keys, masked ? ws_.bias : nullptr);
+      if (ws_.far && tiles_ % tiles_per_carry == 0) carry(output(r));
+    }
+  }
+
+  /// Bias of one row over the tile; false if it hides every key.
+  bool fill_row_bias(int r, int64_t key, int keys) {
+    if (b_.mask_type != mask_kind::none) read_mask_row(b_, r, key, keys, ws_.bias);
+    bool seen = false;
+    for (int j = 0; j < keys; ++j) {
+      const bool inside = key + j >= b_.first_visible[r] && key + j < b_.last_visible[r];
+      if (!inside) ws_.bias[j] = hidden<T>;
+      else if (b_.mask_type == mask_kind::none) ws_.bias[j] = T(0);
+      seen = seen || ws_.bias[j] != hidden<T>;
+    }
+    return seen;
+  }
+
+  void dot_tile(row_view<T> k, row_view<T> v, int keys, int r) {
+    const T* query = ws_.query + r * b_.head_dim;
+    const bool ahead_k = r == 0 && is_direct<T>(b_.key.layout);
+    const bool ahead_v = r == 0 && b_.output && is_direct<T>(b_.value.layout);
+    int j = 0;
+    for (; j + w <= keys; j += w) {
+      if (ahead_k) prefetch_rows(k, j + few_keys, w, b_.head_dim);
+      if (ahead_v) prefetch_rows(v, j + few_keys, w, b_.value_dim);
+      dot_rows({k.data + j * k.stride, k.stride}, query, b_.head_dim, ws_.scores + j);
+    }
+    dot_rest({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, ws_.scores + j);
+  }
+
+  /// scores <- finished base-2 scores, `hidden` in the room up to a full vector; returns the
+  /// largest.
+  T finish_row(int r, int keys, bool masked) {
+    const score_rule<T> rule(broadcast(scale_[r]), static_cast<T>(b_.softcap));
+    vec<T> best = broadcast(hidden<T>);
+    for (int j = 0; j < keys; j += w) {
+      const vec<T> bias = masked ? load(ws_.bias + j) : broadcast(T(0));
+      store(ws_.scores + j, rule(load(ws_.scores + j), bias));
+      for (int i = keys; i < j + w; ++i) ws_.scores[i] = hidden<T>;
+      best = max_or(load(ws_.scores + j), best);
+    }
+    T lanes[w];
+    store(lanes, best);
+    T high = lanes[0];
+    for (int i = 1; i < w; ++i) high = lanes[i] > high ? lanes[i] : high;
+    return high;
+  }
+
+  int64_t first_equal(T high, int keys) const {
+    for (int j = 0; j < keys; ++j)
+      if (ws_.scores[j] == high) return j;
+    return 0;
+  }
+
+  void raise(int r, T high) {
+    if (high > top_[r]) top_[r] = high;
+    if (!(top_[r] > reference_[r] + reference_lag<T>)) return;
+    const T before = reference_[r];
+    reference_[r] = top_[r];
+    const vec<T> factor = exp2(clamp_exponent(broadcast(before - top_[r])));
+    T lanes[w];
+    store(lanes, factor);
+    rescale_sums(*b_.sums, r, before, top_[r], lanes[0]);
+    const vec<T> factors[1] = {factor};
+    if (b_.output) scale_output<T, 1>(output(r), factors);
+  }
+
+  void absorb_row(int r, int keys) {
+    const vec<T> one = broadcast(T(1)), reference = broadcast(reference_[r]);
+    vec<T> weight = broadcast(T(0)), first = weight, second = weight, squares = weight;
+    for (int j = 0; j < keys; j += w)
+      absorb<T, true, true>(ws_.scores + j, one, reference, weight, first, second, squares);
+    b_.sums->weight[r] += static_cast<double>(add_lanes(weight));
+    b_.sums->first[r] += static_cast<double>(add_lanes(first));
+    b_.sums->second[r] += static_cast<double>(add_lanes(second));
+    b_.sums->squares[r] += static_cast<double>(add_lanes(squares));
+  }
+
+  void add_values(int r, row_view<T> v, int keys, const T* bias) {
+    T* out = output(r).near;
+    int64_t c = 0;
+    for (; c + 4 * w <= b_.value_dim; c += 4 * w)
+      add_rows<T, 4>({v.data + c, v.stride}, keys, ws_.scores, bias, out + c);
+    for (; c + w <= b_.value_dim; c += w)
+      add_rows<T, 1>({v.data + c, v.stride}, keys, ws_.scores, bias, out + c);
+    for (; c < b_.value_dim; ++c) {
+      T sum = T(0);
+      for (int j = 0; j < keys; ++j)
+        if (!bias || bias[j] != hidden<T>) sum += ws_.scores[j] * v.data[j * v.stride + c];
+      out[c] += sum;
+    }
+  }
+
+  void finish() {
+    for (int r = 0; r < b_.rows; ++r) {
+      b_.sums->reference[r] = static_cast<double>(reference_[r]);
+      b_.sums->top[r] = static_cast<double>(top_[r]);
+      if (!b_.output) continue;
+      const output_panel<T> out = output(r);
+      gather(out);
+      const double weight = b_.sums->weight[r];
+      const T inverse = weight == 0 ? T(0) : static_cast<T>(1 / weight);
+      for (int64_t c = 0; c < b_.value_dim; ++c) ws_.row[c] = out.near[c] * inverse;
+      write_row(b_.output, b_.output_layout, r, b_.value_dim, ws_.row);
+    }
+  }
+
+  const attend_block& b_;
+  arena arena_;
+  few_workspace<T> ws_;
+  T scale_[few_rows], reference_[few_rows], top_[few_rows];
+  int64_t tiles_ = 0;
+};
+
+}  // namespace

@@ -25,7 +25,7 @@ def choose(name: str, value: object, choices: Sequence[str]) -> str:
 
 def number(name: str, value: Any) -> float:
     """`value` as a finite float."""
-    if isinstance(value, (bool, np.bool_)):
+    if isinstance(value, (bool, np.bool_, str, bytes)):
         raise TypeError(f"{name} must be a number, got {value!r}")
     try:
         converted = float(value)

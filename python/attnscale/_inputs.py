@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["Inputs", "is_float_type", "make_output", "read_inputs"]
 
 # Types that NumPy itself knows, in native byte order; bfloat16 comes on top by name.
-_FLOAT_TYPES = frozenset(np.dtype(name) for name in ("float32", "float64", "float16"))
+_FLOAT64, _FLOAT32, _FLOAT16 = np.dtype("float64"), np.dtype("float32"), np.dtype("float16")
+_FLOAT_TYPES = frozenset((_FLOAT64, _FLOAT32, _FLOAT16))
 _FLOAT_NAMES = "float64, float32, float16 or bfloat16"
 
 
@@ -44,7 +45,7 @@ def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str)
     _check_inner_axes(q, k, v)
     dtype = q.dtype
     if k.dtype is not dtype or (v is not None and v.dtype is not dtype):
-        dtype = np.result_type(*(x.dtype for x in (q, k, v) if x is not None))
+        dtype = _common_type({x.dtype for x in (q, k, v) if x is not None})
     leading = q.shape[:-2]
     if leading != k.shape[:-2] or (v is not None and leading != v.shape[:-2]):
         leading = _broadcast_leading(q, k, v, enable_gqa)
@@ -71,6 +72,13 @@ def make_output(inputs: Inputs, layout: str, out: Any) -> tuple[NDArray[Any], ND
     else:
         _check_out(out, shape, inputs)
     return out, out.swapaxes(-3, -2) if swapped else out
+
+
+def _common_type(dtypes: set[np.dtype[Any]]) -> np.dtype[Any]:
+    """As np.result_type, which has no answer for float16 with bfloat16; float32 holds both."""
+    if len(dtypes) == 1:
+        return dtypes.pop()
+    return _FLOAT64 if _FLOAT64 in dtypes else _FLOAT32
 
 
 def _read(name: str, value: Any) -> NDArray[Any]:

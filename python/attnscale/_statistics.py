@@ -89,12 +89,11 @@ def statistics_bits(statistics: Iterable[str]) -> int:
         return _bits_of[statistics]
     except (KeyError, TypeError):  # not a usual one, or a list
         pass
-    wanted = (statistics,) if isinstance(statistics, str) else statistics
     try:
-        unknown = [name for name in wanted if name not in NAMES]
-        bits = sum(1 << NAMES.index(name) for name in dict.fromkeys(wanted) if name in NAMES)
+        wanted = (statistics,) if isinstance(statistics, str) else tuple(dict.fromkeys(statistics))
     except TypeError:
         raise TypeError(f"statistics must be names of statistics, got {statistics!r}") from None
-    if unknown:
-        raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {unknown[0]!r}")
-    return bits
+    for name in wanted:
+        if name not in NAMES:
+            raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {name!r}")
+    return sum(1 << NAMES.index(name) for name in wanted)

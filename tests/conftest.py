@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Settings of all tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: a loaded machine is not a bug. Derandomized: a run either fails for all or for nobody.
+settings.register_profile(
+    "attnscale",
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("attnscale")
+
+
+def pytest_report_header() -> str:
+    return f"attnscale {at.__version__}, level {at.simd_level()}, {at.get_num_threads()} threads"
+
+
+@pytest.fixture(autouse=True)
+def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
+    """Names that docstrings use without an import."""
+    import numpy as np
+
+    doctest_namespace.update(np=np, at=at)

@@ -79,8 +79,10 @@ def _read_npy(path: Path) -> npt.NDArray[Any]:
     if path.suffix != ".npy":
         raise InputError(f"{path}: with two files both must be .npy, queries first, then keys")
     try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        # An open file, because np.load leaves one that it opened itself open where it fails.
+        with path.open("rb") as stream:
+            array = np.load(stream, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not a readable .npy file ({error})") from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path}: a .npz archive named .npy")
@@ -102,11 +104,11 @@ def _read_archive(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     wanted = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads"}
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             # Only what is needed is read; the other names are kept for the message.
             empty = np.empty(0)
             return {name: stored[name] if name.lower() in wanted else empty for name in stored.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:  # TypeError: a .npy inside
         raise InputError(f"{path}: not a readable .npz file ({error})") from None
 
 

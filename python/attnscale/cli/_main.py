@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -58,9 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # `attnscale ... | head`: point stdout at nothing, so that Python's own flush at exit stays quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `attnscale ... | head`
         return 1
     except (InputError, OSError) as error:
         print(f"attnscale: error: {error}", file=sys.stderr)

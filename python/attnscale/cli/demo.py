@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> None:
     growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
     seconds = _time(data)
     share = _share_of_peak(data, seconds)
-    figure = _save_figure(options.figure, data, by_head)
     if options.json:
+        figure = _save_figure(options.figure, data, by_head)
         print(to_json(_report(data, by_head, mean, growth, seconds, share, figure)))
         return
     config = show_config()
@@ -55,11 +55,9 @@ def run(options: argparse.Namespace) -> None:
     print(*_explain(growth), sep="\n", end="\n\n")
     peak = "" if share is None else f" ({share:.0%} of this machine's peak, q . k alone counted)"
     print(f"{n_tokens} tokens x {n_heads} heads took {1e3 * seconds:.1f} ms{peak}.")
-    print(
-        f"Figure: {figure}."
-        if figure
-        else 'No figure: matplotlib is not installed (pip install "attnscale[plot]").'
-    )
+    figure = _save_figure(options.figure, data, by_head)
+    missing = 'No figure: matplotlib is not installed (pip install "attnscale[plot]").'
+    print(f"Figure: {figure}" if figure else missing)
     print("Next: notebooks/01_attention_and_entropy.ipynb")
 
 

@@ -76,10 +76,16 @@ def read_call(text: str) -> tuple[str, dict[str, Any]]:
         if isinstance(node, ast.Name):
             return node.id, {}
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-            return node.func.id, {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+            return node.func.id, {_keyword_name(each): ast.literal_eval(each.value) for each in node.keywords}
     except (SyntaxError, ValueError):
         pass
     raise InputError(f"a law is written NAME or NAME(parameter=value, ...), got {text!r}")
+
+
+def _keyword_name(keyword: ast.keyword) -> str:
+    if keyword.arg is None:
+        raise ValueError("** has no place in the spelling of a law")
+    return keyword.arg
 
 
 def _law_classes() -> dict[str, type[laws.Law]]:

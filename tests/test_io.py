@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reading queries and keys: spellings, layouts, and one clear line for everything else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attnscale._io import InputError, read_heads
+
+RNG = np.random.default_rng(3)
+QUERY = RNG.standard_normal((4, 9, 8)).astype(np.float32)
+KEY = RNG.standard_normal((4, 9, 8)).astype(np.float32)
+
+
+def assert_read(files, **options):
+    heads = read_heads(files, **options)
+    np.testing.assert_array_equal(heads.query, QUERY)
+    np.testing.assert_array_equal(heads.key, KEY)
+    assert heads.names == ("0", "1", "2", "3")
+
+
+@pytest.mark.parametrize(
+    ("q", "k"),
+    [("query", "key"), ("q", "k"), ("Q", "K"), ("queries", "keys"), ("query_states", "key_states")],
+)
+def test_npz_spellings(tmp_path, q, k):
+    np.savez(tmp_path / "heads.npz", **{q: QUERY, k: KEY, "value": KEY})
+    assert_read([tmp_path / "heads.npz"])
+
+
+def test_pair_of_npy_is_queries_then_keys(tmp_path):
+    np.save(tmp_path / "a.npy", QUERY)
+    np.save(tmp_path / "b.npy", KEY)
+    assert_read([tmp_path / "a.npy", str(tmp_path / "b.npy")])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_safetensors(tmp_path, dtype):
+    save_file = pytest.importorskip("safetensors.numpy").save_file
+    kind = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+    save_file({"q": QUERY.astype(kind), "k": KEY.astype(kind)}, tmp_path / "heads.safetensors")
+    heads = read_heads([tmp_path / "heads.safetensors"])
+    assert heads.query.dtype == np.dtype(kind)
+    np.testing.assert_array_equal(heads.key, KEY.astype(kind))
+
+
+def test_layout_bshd(tmp_path):
+    np.savez(tmp_path / "heads.npz", q=QUERY.swapaxes(0, 1), k=KEY.swapaxes(0, 1))
+    assert_read([tmp_path / "heads.npz"], layout="bshd")
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_two_axes_are_one_head(tmp_path, layout):
+    np.savez(tmp_path / "heads.npz", q=QUERY[0], k=KEY[0])
+    heads = read_heads([tmp_path / "heads.npz"], layout=layout)
+    np.testing.assert_array_equal(heads.query, QUERY[:1])
+    assert heads.names == ("0",)
+
+
+def test_heads_are_named_by_layer_and_head(tmp_path):
+    np.savez(tmp_path / "heads.npz", q=QUERY, k=KEY, layers=[0, 0, 3, 3], heads=[1, 2, 1, 2])
+    assert read_heads([tmp_path / "heads.npz"]).names == ("L0 H1", "L0 H2", "L3 H1", "L3 H2")
+    np.savez(tmp_path / "heads.npz", q=QUERY, k=KEY, layers=[0, 3], heads=[1, 2])
+    assert read_heads([tmp_path / "heads.npz"]).names == ("0", "1", "2", "3")
+
+
+def broken(query=QUERY, key=KEY, **more):
+    return {"query": query, "key": key, **more}
+
+
+def with_nan():
+    query = QUERY.copy()
+    query[1, 2, 3] = np.nan
+    query[3, 0, 0] = np.inf
+    return query
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"foo": QUERY, "bar": KEY}, r"no array named query or q or .*; the file has bar, foo$"),
+        ({"query": QUERY, "scores": KEY}, r"no array named key or k or .*; the file has query, scores$"),
+        (
+            {"query": QUERY, "q": QUERY, "key": KEY},
+            r"several arrays could be the query; the file has key, q, query",
+        ),
+        (broken(query=with_nan()), r"^query holds 2 NaN or infinite values, the first at index \(1, 2, 3\)$"),
+        (broken(key=KEY.astype(np.int32)), r"^key must be floating point, got int32$"),
+        (broken(query=QUERY[0, 0]), r"^query must have 2 axes \(n, head_dim\) or more, got shape \(8,\)$"),
+        (broken(key=KEY[..., :5]), r"same last dimension, got query \(4, 9, 8\) and key \(4, 9, 5\)$"),
+        (broken(key=KEY[None]), r"same batch axes, got query \(4, 9, 8\) and key \(1, 4, 9, 8\)$"),
+        (broken(key=KEY[:3]), r"must be a multiple of that of key heads, got query"),
+        (broken(query=QUERY[:, :0]), r"must not be empty, got query \(4, 0, 8\)"),
+    ],
+)
+def test_npz_errors(tmp_path, arrays, message):
+    np.savez(tmp_path / "heads.npz", **arrays)
+    with pytest.raises(InputError, match=message) as caught:
+        read_heads([tmp_path / "heads.npz"])
+    assert "\n" not in str(caught.value)
+
+
+def test_grouped_heads_are_fine(tmp_path):
+    np.savez(tmp_path / "heads.npz", q=QUERY, k=KEY[:2])
+    assert read_heads([tmp_path / "heads.npz"]).key.shape == (2, 9, 8)
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(InputError, match=r"nope\.npz: no such file"):
+        read_heads([tmp_path / "nope.npz"])
+    with pytest.raises(InputError, match="is a folder"):
+        read_heads([tmp_path])
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".safetensors"])
+@pytest.mark.parametrize("content", [b"", b"hello, this is text", b"\x93NUMPY\x01\x00", b"PK\x03\x04 cut"])
+def test_files_with_another_content(tmp_path, suffix, content):
+    if suffix == ".safetensors":
+        pytest.importorskip("safetensors")
+    path = tmp_path / f"heads{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"not a readable {suffix} file") as caught:
+        read_heads([path, path] if suffix == ".npy" else [path])
+    assert "\n" not in str(caught.value)
+
+
+def test_npy_named_npz_and_npz_named_npy(tmp_path):
+    np.save(tmp_path / "a.npy", QUERY)
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npy").read_bytes())
+    with pytest.raises(InputError, match=r"not a readable \.npz file"):
+        read_heads([tmp_path / "a.npz"])
+    np.savez(tmp_path / "b.npz", q=QUERY)
+    (tmp_path / "b.npy").write_bytes((tmp_path / "b.npz").read_bytes())
+    with pytest.raises(InputError, match=r"archive named \.npy"):
+        read_heads([tmp_path / "b.npy", tmp_path / "a.npy"])
+
+
+def test_pickles_are_refused(tmp_path):
+    np.savez(tmp_path / "heads.npz", query=np.array([{"a": 1}], dtype=object), key=KEY)
+    with pytest.raises(InputError, match=r"not a readable \.npz file"):
+        read_heads([tmp_path / "heads.npz"])
+
+
+def test_one_npy_and_unknown_suffixes(tmp_path):
+    np.save(tmp_path / "a.npy", QUERY)
+    with pytest.raises(InputError, match=r"one \.npy holds one array; give two"):
+        read_heads([tmp_path / "a.npy"])
+    (tmp_path / "a.pt").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"expected .npz, .safetensors or two .npy files, got .pt"):
+        read_heads([tmp_path / "a.pt"])
+    np.savez(tmp_path / "a.npz", q=QUERY, k=KEY)
+    with pytest.raises(InputError, match=r"with two files both must be \.npy"):
+        read_heads([tmp_path / "a.npz", tmp_path / "a.npy"])

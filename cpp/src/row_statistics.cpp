@@ -15,10 +15,9 @@ namespace {
 constexpr double ln2 = 0.69314718055994530942;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// One row's sums.
+/// One row's sums, and the logarithm that three statistics share.
 struct sums_row {
   double reference, weight, first, second, squares, top;
-  std::int64_t argmax;
 
   sums_row(const row_sums& s, int r)
       : reference(s.reference[r]),
@@ -26,11 +25,10 @@ struct sums_row {
         first(s.first[r]),
         second(s.second[r]),
         squares(s.squares[r]),
-        top(s.top[r]),
-        argmax(s.argmax[r]) {}
+        top(s.top[r]) {}
 
-  double entropy() const {
-    const double h = std::log(weight) - ln2 * first / weight;
+  double entropy(double log_weight) const {
+    const double h = log_weight - ln2 * first / weight;
     return h < 0 ? 0 : h;  // rounding of a one-hot row; NaN stays
   }
   double mean() const { return ln2 * (reference + first / weight); }
@@ -40,31 +38,40 @@ struct sums_row {
   }
 };
 
-/// What a row reports: its value where it saw a key, `empty` where it did not. A row with a
-/// NaN or infinity has weight NaN, and then every statistic is NaN.
-template <class T, class F>
-void write_rows(void* out, std::int64_t at, int count, const row_sums& sums, double empty, F f) {
-  if (!out) return;
-  for (int r = 0; r < count; ++r) {
-    const double weight = sums.weight[r];
-    const double x = weight == 0 ? empty : weight != weight ? weight : f(sums_row(sums, r));
-    static_cast<T*>(out)[at + r] = static_cast<T>(x);
-  }
+template <class T>
+void put(void* out, std::int64_t at, double x) {
+  if (out) static_cast<T*>(out)[at] = static_cast<T>(x);
+}
+
+/// What a row without a visible key reports (x = 0), and a row with a NaN or infinity (x = NaN):
+/// its weight is NaN, and then every statistic is.
+template <class T>
+void write_degenerate(const row_outputs& out, std::int64_t at, double x) {
+  const double nothing = x == 0 ? -infinity : x;
+  put<T>(out.lse, at, nothing);
+  put<T>(out.max_score, at, nothing);
+  for (void* statistic : {out.entropy, out.mean_score, out.score_variance, out.concentration,
+                          out.max_weight})
+    put<T>(statistic, at, x);
 }
 
 template <class T>
 void write_typed(const row_outputs& out, std::int64_t at, int count, const row_sums& sums) {
-  const auto write = [&](void* to, double empty, auto f) {
-    write_rows<T>(to, at, count, sums, empty, f);
-  };
-  write(out.lse, -infinity, [](const sums_row& s) { return ln2 * s.reference + std::log(s.weight); });
-  write(out.entropy, 0, [](const sums_row& s) { return s.entropy(); });
-  write(out.max_score, -infinity, [](const sums_row& s) { return ln2 * s.top; });
-  write(out.mean_score, 0, [](const sums_row& s) { return s.mean(); });
-  write(out.score_variance, 0, [](const sums_row& s) { return s.variance(); });
-  write(out.concentration, 0, [](const sums_row& s) { return s.squares / (s.weight * s.weight); });
-  write(out.max_weight, 0,
-        [](const sums_row& s) { return std::exp2(s.top - s.reference) / s.weight; });
+  for (int r = 0; r < count; ++r, ++at) {
+    const sums_row s(sums, r);
+    if (!(s.weight > 0)) {
+      write_degenerate<T>(out, at, s.weight);
+      continue;
+    }
+    const double log_weight = out.lse || out.entropy ? std::log(s.weight) : 0;
+    put<T>(out.lse, at, ln2 * s.reference + log_weight);
+    put<T>(out.entropy, at, s.entropy(log_weight));
+    put<T>(out.max_score, at, ln2 * s.top);
+    put<T>(out.mean_score, at, s.mean());
+    put<T>(out.score_variance, at, s.variance());
+    put<T>(out.concentration, at, s.squares / (s.weight * s.weight));
+    if (out.max_weight) put<T>(out.max_weight, at, std::exp2(s.top - s.reference) / s.weight);
+  }
 }
 
 }  // namespace
@@ -78,7 +85,7 @@ void merge_sums(const row_sums* parts, std::int64_t count, int row, row_sums& to
     if (s.weight != 0) reference = std::fmax(reference, s.reference);
     if (s.weight != 0 && s.top > top) {
       top = s.top;
-      total.argmax[row] = s.argmax;
+      total.argmax[row] = parts[i].argmax[row];
     }
   }
   double weight = 0, first = 0, second = 0, squares = 0;
@@ -106,9 +113,11 @@ void write_statistics(const attention_problem& problem, const query_block& rows,
                       const row_sums& sums) {
   const row_outputs& out = problem.statistics;
   const std::int64_t at = rows.head * problem.n_queries + rows.first;
-  if (problem.compute == element_type::float64)
+  const bool any = out.lse || out.entropy || out.max_score || out.mean_score ||
+                   out.score_variance || out.concentration || out.max_weight;
+  if (any && problem.compute == element_type::float64)
     write_typed<double>(out, at, rows.count, sums);
-  else
+  else if (any)
     write_typed<float>(out, at, rows.count, sums);
   for (int r = 0; out.argmax && r < rows.count; ++r) out.argmax[at + r] = sums.argmax[r];
 }

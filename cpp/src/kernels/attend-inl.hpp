@@ -86,6 +86,7 @@ class attend_run {
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
       T* panel = ws_.query + lane * b_.head_dim;
+      fresh_[lane / w] = true;
       pack_queries<T, N>(b_, lane, ws_.rows, panel);
       if (negative) {
         vec<T> factor[N];
@@ -114,16 +115,15 @@ class attend_run {
   template <int N>
   void plain_tile(int lane, int64_t key, int keys, row_view<T> k, row_view<T> v) {
     const panel_state<T> s = state(lane);
-    vec<T> high[N], low[N], scale[N];
-    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.scores, high,
+    vec<T> most[N], low[N], high[N];
+    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.scores, most,
                        low);
     for (int n = 0; n < N; ++n) {
       poison_infinite(low[n], lane + n * w);
-      scale[n] = load(s.scale + n * w);
-      high[n] = high[n] * scale[n];
+      high[n] = most[n] * load(s.scale + n * w);
     }
     if (b_.peak)
-      track_argmax<T, N>(s, ws_.scores, key, keys, scale, high, b_.sums->argmax + lane);
+      track_argmax<T, N>(s, ws_.scores, key, keys, most, high, false, b_.sums->argmax + lane);
     update_reference<N>(s, lane, high);
     if (b_.moments) absorb_tile<T, N, false, true>(s, keys, ws_.scores, *b_.sums, lane);
     else absorb_tile<T, N, false, false>(s, keys, ws_.scores, *b_.sums, lane);
@@ -135,14 +135,13 @@ class attend_run {
   void masked_tile(int lane, int64_t key, int keys, row_view<T> k, row_view<T> v) {
     if (fill_bias(b_, lane, N, key, keys, ws_.rows, ws_.bias) == tile_sight::nothing) return;
     const panel_state<T> s = state(lane);
-    vec<T> high[N], low[N], one[N];
-    for (int n = 0; n < N; ++n) one[n] = broadcast(T(1));
+    vec<T> high[N], low[N];
     dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.scores, high,
                        low);
     finish_scores<T, N>(s, ws_.bias, keys, static_cast<T>(b_.softcap), ws_.scores, ws_.scores,
                         high);
     if (b_.peak)
-      track_argmax<T, N>(s, ws_.scores, key, keys, one, high, b_.sums->argmax + lane);
+      track_argmax<T, N>(s, ws_.scores, key, keys, high, high, true, b_.sums->argmax + lane);
     update_reference<N>(s, lane, high);
     if (b_.moments) absorb_tile<T, N, true, true>(s, keys, ws_.scores, *b_.sums, lane);
     else absorb_tile<T, N, true, false>(s, keys, ws_.scores, *b_.sums, lane);
@@ -168,9 +167,14 @@ class attend_run {
     for (int n = 0; n < N; ++n) store(before + n * w, load(s.reference + n * w));
     vec<T> factor[N];
     if (!raise_reference<T, N>(s, high, factor)) return;
+    if (fresh_[lane / w]) {
+      fresh_[lane / w] = false;
+      return;
+    }
     for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
-    for (int r = 0; r < N * w; ++r)
-      rescale_sums(*b_.sums, lane + r, before[r], s.reference[r], factors[r]);
+    reference_move move;
+    describe_move(before, s.reference, factors, N * w, move);
+    rescale_sums(*b_.sums, lane, N * w, move);
     if (b_.output) scale_output<T, N>(output<N>(lane), factor);
   }
 
@@ -213,6 +217,7 @@ class attend_run {
   arena arena_;
   attend_workspace<T> ws_;
   int64_t tiles_ = 0;
+  bool fresh_[block_rows<T>] = {};  ///< per panel: nothing is summed yet
 };
 
 }  // namespace

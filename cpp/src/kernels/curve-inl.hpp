@@ -179,10 +179,11 @@ class curve_run {
     vec<T> factor[N];
     if (!raise_reference<T, N>(state, high, factor)) return;
     for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
+    reference_move move;
+    describe_move(before, state.reference, factors, N * w, move);
     for (int r = 0; r < N * w; ++r) {
-      const double shift = reference_shift(before[r], state.reference[r], factors[r]);
       const bool finite = raw[r] - raw[r] == T(0);
-      rescale_curve(sums, lane + r, static_cast<double>(factors[r]), shift,
+      rescale_curve(sums, lane + r, move.factor[r], move.shift[r],
                     finite ? static_cast<double>(raw[r]) : sums.center[lane + r]);
     }
   }

@@ -232,7 +232,9 @@ class few_run {
     const vec<T> factor = exp2(clamp_exponent(broadcast(before - top_[r])));
     T lanes[w];
     store(lanes, factor);
-    rescale_sums(*b_.sums, r, before, top_[r], lanes[0]);
+    reference_move move;
+    describe_move(&before, &top_[r], lanes, 1, move);
+    rescale_sums(*b_.sums, r, 1, move);
     const vec<T> factors[1] = {factor};
     if (b_.output) scale_output<T, 1>(output(r), factors);
   }

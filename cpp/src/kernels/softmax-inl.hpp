@@ -63,24 +63,27 @@ inline void finish_scores(const panel_state<T>& state, const T* bias, int keys, 
 }
 
 /// First key of the tile with the largest score, for lanes where it exceeds all earlier tiles.
-/// `scale` turns the scores into base 2 (1 for finished scores).
+/// `most` is the largest entry of `scores` a lane, `high` the same in base 2; a zero scale makes
+/// all keys equal, and the first one wins.
 template <class T, int N>
 inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key, int keys,
-                         const vec<T> (&scale)[N], const vec<T> (&high)[N], int64_t* argmax) {
+                         const vec<T> (&most)[N], const vec<T> (&high)[N], bool masked,
+                         int64_t* argmax) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     const vec_mask<T> better = high[n] > load(state.top + n * w);
     if (!any<T>(better)) continue;
     vec<T> where = broadcast(T(-1));
     for (int j = keys - 1; j >= 0; --j) {
-      const vec_mask<T> here = load(scores + (j * N + n) * w) * scale[n] == high[n];
+      const vec_mask<T> here = load(scores + (j * N + n) * w) == most[n];
       where = xsimd::select(here, broadcast(static_cast<T>(j)), where);
     }
+    if (!masked)
+      where = xsimd::select(load(state.scale + n * w) == broadcast(T(0)), broadcast(T(0)), where);
     T index[w];
     store(index, xsimd::select(better, where, broadcast(T(-1))));
     for (int r = 0; r < w; ++r)
-      if (index[r] >= T(0))
-        argmax[n * w + r] = key + static_cast<int64_t>(index[r]);
+      if (index[r] >= T(0)) argmax[n * w + r] = key + static_cast<int64_t>(index[r]);
   }
 }
 
@@ -106,23 +109,33 @@ inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N]
   return true;
 }
 
-/// How far the reference of a lane moved when its sums shrank by `factor`.
+/// What a new reference does to the sums of consecutive lanes: they shrink by `factor`, and the
+/// reference has moved by `shift` (0 where nothing was summed yet).
+struct reference_move {
+  double factor[max_block_rows], shift[max_block_rows];
+};
+
 template <class T>
-inline double reference_shift(T before, T after, T factor) {
-  return factor > 0 ? static_cast<double>(after) - static_cast<double>(before) : 0.0;
+inline void describe_move(const T* before, const T* after, const T* factor, int lanes,
+                          reference_move& move) {
+  for (int r = 0; r < lanes; ++r) {
+    const double shift = static_cast<double>(after[r]) - static_cast<double>(before[r]);
+    move.factor[r] = static_cast<double>(factor[r]);
+    move.shift[r] = factor[r] > T(0) ? shift : 0.0;
+  }
 }
 
-/// The sums under a new reference r' = r + s: with factor f = 2^-s,
-/// first' = f (first - s weight), second' = f (second - 2 s first + s^2 weight).
-template <class T>
-inline void rescale_sums(row_sums& sums, int lane, T old_reference, T new_reference, T factor) {
-  const double f = static_cast<double>(factor);
-  const double s = reference_shift(old_reference, new_reference, factor);
-  const double weight = sums.weight[lane], first = sums.first[lane];
-  sums.second[lane] = f * (sums.second[lane] - 2 * s * first + s * s * weight);
-  sums.first[lane] = f * (first - s * weight);
-  sums.weight[lane] = f * weight;
-  sums.squares[lane] *= f * f;
+/// With f the factor and s the shift: first' = f (first - s weight),
+/// second' = f (second - 2 s first + s^2 weight).
+inline void rescale_sums(row_sums& sums, int lane, int lanes, const reference_move& move) {
+  for (int r = 0; r < lanes; ++r) {
+    const double f = move.factor[r], s = move.shift[r];
+    const double weight = sums.weight[lane + r], first = sums.first[lane + r];
+    sums.second[lane + r] = f * (sums.second[lane + r] - s * (2 * first - s * weight));
+    sums.first[lane + r] = f * (first - s * weight);
+    sums.weight[lane + r] = f * weight;
+    sums.squares[lane + r] *= f * f;
+  }
 }
 
 /// One vector of scores to weights, and their share of the sums.
@@ -150,19 +163,19 @@ template <class T, int N, bool Masked, bool Moments>
 inline void absorb_tile(const panel_state<T>& state, int keys, T* scores, row_sums& sums,
                         int first_lane) {
   constexpr int w = width<T>;
-  constexpr int parts = 4;
+  constexpr int parts = 4, half = 2;  // half: registers run out with four sums in four parts
   for (int n = 0; n < N; ++n) {
     const vec<T> scale = load(state.scale + n * w);
     const vec<T> reference = load(state.reference + n * w);
-    vec<T> weight[parts], first[parts], second[parts], squares[parts];
-    for (int i = 0; i < parts; ++i)
-      weight[i] = first[i] = second[i] = squares[i] = broadcast(T(0));
+    vec<T> weight[parts], first[parts], second[half], squares[half];
+    for (int i = 0; i < parts; ++i) weight[i] = first[i] = broadcast(T(0));
+    for (int i = 0; i < half; ++i) second[i] = squares[i] = broadcast(T(0));
     int j = 0;
     for (; j + parts <= keys; j += parts)
 #pragma GCC unroll 4
       for (int i = 0; i < parts; ++i)
         absorb<T, Masked, Moments>(scores + ((j + i) * N + n) * w, scale, reference, weight[i],
-                                   first[i], second[i], squares[i]);
+                                   first[i], second[i % half], squares[i % half]);
     for (; j < keys; ++j)
       absorb<T, Masked, Moments>(scores + (j * N + n) * w, scale, reference, weight[0], first[0],
                                  second[0], squares[0]);
@@ -170,9 +183,8 @@ inline void absorb_tile(const panel_state<T>& state, int keys, T* scores, row_su
     add_to_double(sums.weight + lane, (weight[0] + weight[1]) + (weight[2] + weight[3]));
     add_to_double(sums.first + lane, (first[0] + first[1]) + (first[2] + first[3]));
     if constexpr (Moments) {
-      add_to_double(sums.second + lane, (second[0] + second[1]) + (second[2] + second[3]));
-      add_to_double(sums.squares + lane,
-                    (squares[0] + squares[1]) + (squares[2] + squares[3]));
+      add_to_double(sums.second + lane, second[0] + second[1]);
+      add_to_double(sums.squares + lane, squares[0] + squares[1]);
     }
   }
 }

@@ -175,16 +175,17 @@ def check(query: Any, key: Any, value: Any, *, data_factor: float = 1.0, **optio
     )
     share = limits.relative_output + (data_factor - 1) * 4 * machine_epsilon(query, key, value)
     limit = share[..., None] * _absolute_output(query, key, value, **call)
-    rounding = 0.5 * float(_finfo(rows.output.dtype).eps) if rows.output.dtype.itemsize == 2 else 0.0
+    rounding = 0.5 * float(finfo(rows.output.dtype).eps) if rows.output.dtype.itemsize == 2 else 0.0
     if options.get("layout") == "bshd" and query.ndim > 2:
         limit = limit.swapaxes(-3, -2)
-    limit = limit + rounding * np.abs(truth.output) + float(_finfo(rows.output.dtype).smallest_subnormal)
+    limit = limit + rounding * np.abs(truth.output) + float(finfo(rows.output.dtype).smallest_subnormal)
     close(rows.output, truth.output, limit, "output")
     close(at.attention(query, key, value, **options), truth.output, limit, "attention")
     return rows
 
 
-def _finfo(dtype: np.dtype[Any]) -> Any:
+def finfo(dtype: np.dtype[Any]) -> Any:
+    """np.finfo, for bfloat16 too."""
     if dtype.name == "bfloat16":
         import ml_dtypes
 

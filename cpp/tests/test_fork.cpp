@@ -48,6 +48,8 @@ int child_sums() { return sum_in_parallel(3) == 4950 && sum_in_parallel(2) == 49
 
 }  // namespace
 
+TEST_SUITE_BEGIN("fork");
+
 TEST_CASE("a child of a process whose pool is idle has a pool of its own") {
   REQUIRE(sum_in_parallel(3) == 4950);
   for (int i = 0; i < 20; ++i) REQUIRE(in_child(child_sums) == good);
@@ -94,3 +96,5 @@ TEST_CASE("a fork inside a loop: the parent finishes it, the child gets an error
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == good);
 }
+
+TEST_SUITE_END();

@@ -8,11 +8,13 @@
 #include <xtensor/containers/xarray.hpp>
 #include <xtensor/containers/xtensor.hpp>
 #include <xtensor/core/xexpression.hpp>
+#include <xtensor/generators/xbuilder.hpp>
 #include <xtensor/views/xstrided_view.hpp>
 #include <xtensor/views/xview.hpp>
 #else
 #include <xtensor/xadapt.hpp>
 #include <xtensor/xarray.hpp>
+#include <xtensor/xbuilder.hpp>
 #include <xtensor/xexpression.hpp>
 #include <xtensor/xstrided_view.hpp>
 #include <xtensor/xtensor.hpp>

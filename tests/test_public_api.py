@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Names and signatures that users rely on: a change here is a change of the interface."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import laws, reference
+from cases import random_inputs
+
+NAMES = [
+    "AttentionState",
+    "AttentionStatistics",
+    "EntropyCurve",
+    "__version__",
+    "attention",
+    "attention_entropy",
+    "attention_state",
+    "attention_statistics",
+    "datasets",
+    "entropy_curve",
+    "get_num_threads",
+    "laws",
+    "merge_states",
+    "plot",
+    "reference",
+    "set_num_threads",
+    "show_config",
+    "simd_level",
+]
+
+MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None"
+REST = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd'"
+
+SIGNATURES = {
+    "attention": f"query, key, value, *, scale=None, {MASKS}, {REST}, out=None, num_threads=None",
+    "attention_statistics": "query, key, value=None, *, statistics=('lse', 'entropy'), "
+    f"scale=None, {MASKS}, {REST}, out=None, num_threads=None",
+    "attention_entropy": f"query, key, *, scale=None, {MASKS}, {REST}, num_threads=None",
+    "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
+    "entropy_curve": f"query, key, scales, *, {MASKS}, {REST}, num_threads=None",
+    "merge_states": "states",
+}
+
+FIELDS = {
+    "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
+    "argmax max_weight",
+    "AttentionState": "output lse mean_score layout",
+    "EntropyCurve": "scales entropy lse mean variance",
+}
+
+
+def test_names() -> None:
+    assert sorted(at.__all__) == sorted(NAMES)
+    assert dir(at) == sorted(NAMES)
+    for name in NAMES:
+        if name != "plot":  # needs matplotlib
+            assert getattr(at, name) is not None
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures(name: str) -> None:
+    signature = inspect.signature(getattr(at, name))
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    assert str(inspect.Signature(plain)) == f"({SIGNATURES[name]})"
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields(name: str) -> None:
+    cls = getattr(at, name)
+    assert " ".join(field.name for field in dataclasses.fields(cls)) == FIELDS[name]
+    assert cls.__dataclass_params__.frozen
+
+
+@pytest.mark.parametrize("name", [*SIGNATURES, *FIELDS])
+def test_docstrings_have_the_parts_of_numpydoc(name: str) -> None:
+    text = inspect.getdoc(getattr(at, name)) or ""
+    assert text.splitlines()[0].endswith(".")
+    if name in SIGNATURES:
+        for part in ("Parameters\n---", "Returns\n---", "Raises\n---", "Examples\n---", ">>> "):
+            assert part in text, part
+        for parameter in inspect.signature(getattr(at, name)).parameters:
+            assert parameter in text, parameter
+    else:
+        for field in dataclasses.fields(getattr(at, name)):
+            assert field.name in text, field.name
+
+
+def test_every_numeric_function_has_its_twin() -> None:
+    for name in SIGNATURES:
+        twin: Callable[..., Any] = getattr(reference, name)
+        body = inspect.getsource(twin).split('"""')[2].strip().splitlines()
+        assert len(body) <= 15, name
+
+
+def test_laws_have_their_names() -> None:
+    assert set(laws.__all__) >= {
+        *("Standard", "Unscaled", "Constant", "LogN", "LogNFromTraining", "NaturalLogN", "Kappa", "SSMax"),
+        *("PerHead", "Law", "get", "names", "explain", "register", "MEANINGS_OF_N"),
+    }
+
+
+def test_unknown_attributes_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="module 'attnscale' has no attribute 'atention'"):
+        at.atention  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("with_value", [False, True])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("enable_gqa", [False, True])
+def test_types_of_results_do_not_depend_on_booleans(
+    with_value: bool, is_causal: bool, enable_gqa: bool
+) -> None:
+    q, k, v = random_inputs(1)
+    options = {"is_causal": is_causal, "enable_gqa": enable_gqa}
+    rows = at.attention_statistics(q, k, v if with_value else None, **options)
+    assert type(rows) is at.AttentionStatistics
+    assert type(at.attention(q, k, v, **options)) is np.ndarray
+    assert type(at.attention_entropy(q[0], k[0], **options)) is np.ndarray
+
+
+def test_the_example_of_the_issue() -> None:
+    q, k, _ = random_inputs(2)
+    entropy = at.attention_statistics(q, k, scale="log_n", is_causal=True).entropy
+    assert entropy is not None
+    assert entropy.shape == (2, 17)

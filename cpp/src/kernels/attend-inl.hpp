@@ -17,18 +17,18 @@ struct attend_workspace {
   attend_workspace(const attend_block& b, arena& a) {
     constexpr int64_t lanes = block_rows<T>;
     const int64_t columns = b.head_dim > b.value_dim ? b.head_dim : b.value_dim;
-    const int64_t row_length = columns > tile_keys ? columns : tile_keys;
+    const int64_t row_length = columns > max_tile_keys ? columns : max_tile_keys;
     query = a.take<T>(b.head_dim * lanes);
-    scores = a.take<T>(tile_keys * panel_vectors * width<T>);
-    bias = a.take<T>(tile_keys * panel_vectors * width<T>);
+    scores = a.take<T>(max_tile_keys * panel_vectors * width<T>);
+    bias = a.take<T>(max_tile_keys * panel_vectors * width<T>);
     near = a.take<T>(b.value_dim * lanes);
     if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
       far = a.take<T>(b.value_dim * lanes);
       rest = a.take<T>(b.value_dim * lanes);
     }
-    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : tile_keys * b.head_dim);
-    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : tile_keys * b.value_dim);
-    value_clean = a.take<T>(tile_keys * b.value_dim);
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
+    value_clean = a.take<T>(max_tile_keys * b.value_dim);
     rows = a.take<T>(width<T> * row_length);
     scale = a.take<T>(lanes);
     reference = a.take<T>(lanes);
@@ -47,10 +47,11 @@ class attend_run {
     key_range ranges[3];
     const int count = visible_ranges(b_, ranges);
     for (int i = 0; i < count; ++i)
-      for (int64_t key = ranges[i].begin; key < ranges[i].end; key += tile_keys) {
+      for (int64_t key = ranges[i].begin; key < ranges[i].end;) {
         if (b_.stop->poll(b_.stop->state)) return;
-        const int64_t left = ranges[i].end - key;
-        tile(key, static_cast<int>(left < tile_keys ? left : tile_keys), ranges[i].masked);
+        const int keys = next_tile(ranges[i].end - key);
+        tile(key, keys, ranges[i].masked);
+        key += keys;
       }
     finish();
   }
@@ -115,41 +116,66 @@ class attend_run {
   template <int N>
   void plain_tile(int lane, int64_t key, int keys, row_view<T> k, row_view<T> v) {
     const panel_state<T> s = state(lane);
+    vector_keys<N> seen;
+    for (int n = 0; n < N; ++n) seen.begin[n] = 0, seen.end[n] = keys;
     vec<T> most[N], low[N], high[N];
-    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.scores, most,
-                       low);
+    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, N * w, b_.head_dim, ws_.scores,
+                       most, low);
     for (int n = 0; n < N; ++n) {
       poison_infinite(low[n], lane + n * w);
       high[n] = most[n] * load(s.scale + n * w);
     }
     if (b_.peak)
-      track_argmax<T, N>(s, ws_.scores, key, keys, most, high, false, b_.sums->argmax + lane);
+      track_argmax<T, N>(s, ws_.scores, key, seen, most, high, false, b_.sums->argmax + lane);
     update_reference<N>(s, lane, high);
-    if (b_.moments) absorb_tile<T, N, false, true>(s, keys, ws_.scores, *b_.sums, lane);
-    else absorb_tile<T, N, false, false>(s, keys, ws_.scores, *b_.sums, lane);
-    if (b_.output) add_weighted_values<T, N>(v, keys, ws_.scores, b_.value_dim,
-                                             output<N>(lane).near);
+    if (b_.moments) absorb_tile<T, N, false, true>(s, seen, ws_.scores, *b_.sums, lane);
+    else absorb_tile<T, N, false, false>(s, seen, ws_.scores, *b_.sums, lane);
+    if (b_.output)
+      add_weighted_values<T, N>(v, keys, ws_.scores, N * w, b_.value_dim, output<N>(lane).near);
   }
 
   template <int N>
   void masked_tile(int lane, int64_t key, int keys, row_view<T> k, row_view<T> v) {
-    if (fill_bias(b_, lane, N, key, keys, ws_.rows, ws_.bias) == tile_sight::nothing) return;
+    const vector_keys<N> seen = keys_of_vectors<T, N>(b_, lane, key, keys);
+    if (seen.nothing() || !fill_bias<T, N>(b_, lane, key, keys, seen, ws_.rows, ws_.bias)) return;
     const panel_state<T> s = state(lane);
-    vec<T> high[N], low[N];
-    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.scores, high,
-                       low);
-    finish_scores<T, N>(s, ws_.bias, keys, static_cast<T>(b_.softcap), ws_.scores, ws_.scores,
+    strip strips[2 * N];
+    const int n_strips = cut_strips<N>(seen, strips);
+    for (int i = 0; i < n_strips; ++i)
+      dot_strip(strips[i], k, ws_.query + lane * b_.head_dim, N * w);
+    vec<T> high[N];
+    finish_scores<T, N>(s, ws_.bias, seen, static_cast<T>(b_.softcap), ws_.scores, ws_.scores,
                         high);
     if (b_.peak)
-      track_argmax<T, N>(s, ws_.scores, key, keys, high, high, true, b_.sums->argmax + lane);
+      track_argmax<T, N>(s, ws_.scores, key, seen, high, high, true, b_.sums->argmax + lane);
     update_reference<N>(s, lane, high);
-    if (b_.moments) absorb_tile<T, N, true, true>(s, keys, ws_.scores, *b_.sums, lane);
-    else absorb_tile<T, N, true, false>(s, keys, ws_.scores, *b_.sums, lane);
+    if (b_.moments) absorb_tile<T, N, true, true>(s, seen, ws_.scores, *b_.sums, lane);
+    else absorb_tile<T, N, true, false>(s, seen, ws_.scores, *b_.sums, lane);
     if (!b_.output) return;
     T* out = output<N>(lane).near;
-    v = isolate_nonfinite(v, keys, b_.value_dim, ws_.bias, ws_.scores, N * w, out,
-                          ws_.value_clean);
-    add_weighted_values<T, N>(v, keys, ws_.scores, b_.value_dim, out);
+    v = isolate_nonfinite<T, N>(v, keys, b_.value_dim, seen, ws_.bias, ws_.scores, out,
+                                ws_.value_clean);
+    for (int i = 0; i < n_strips; ++i) value_strip(strips[i], v, N * w, out);
+  }
+
+  /// Raw products of a strip's keys with its vectors; the rest of the tile is left as it is, its
+  /// bias hides it.
+  void dot_strip(const strip& s, row_view<T> k, const T* query, ptrdiff_t lanes) {
+    with_vectors(s.last - s.first, [&](auto count) {
+      constexpr int N = decltype(count)::value;
+      vec<T> high[N], low[N];
+      dot_products<T, N>({k.data + s.begin * k.stride, k.stride}, s.end - s.begin,
+                         query + s.first * w, lanes, b_.head_dim,
+                         ws_.scores + s.begin * lanes + s.first * w, high, low);
+    });
+  }
+
+  void value_strip(const strip& s, row_view<T> v, ptrdiff_t lanes, T* out) {
+    with_vectors(s.last - s.first, [&](auto count) {
+      add_weighted_values<T, decltype(count)::value>(
+          {v.data + s.begin * v.stride, v.stride}, s.end - s.begin,
+          ws_.scores + s.begin * lanes + s.first * w, lanes, b_.value_dim, out + s.first * w);
+    });
   }
 
   /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN.

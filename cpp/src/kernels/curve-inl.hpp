@@ -15,13 +15,13 @@ struct curve_workspace {
   T *scale, *reference, *top;  ///< [scale][lane]
 
   curve_workspace(const curve_block& b, arena& a) {
-    constexpr int64_t lanes = block_rows<T>, panel = tile_keys * panel_vectors * width<T>;
-    const int64_t row_length = b.head_dim > tile_keys ? b.head_dim : tile_keys;
+    constexpr int64_t lanes = block_rows<T>, panel = max_tile_keys * panel_vectors * width<T>;
+    const int64_t row_length = b.head_dim > max_tile_keys ? b.head_dim : max_tile_keys;
     query = a.take<T>(b.head_dim * lanes);
     raw = a.take<T>(panel);
     scores = a.take<T>(panel);
     bias = a.take<T>(panel);
-    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : tile_keys * b.head_dim);
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
     rows = a.take<T>(width<T> * row_length);
     scale = a.take<T>(b.n_scales * lanes);
     reference = a.take<T>(b.n_scales * lanes);
@@ -101,14 +101,14 @@ class curve_run {
     key_range ranges[3];
     const int count = visible_ranges(b_, ranges);
     for (int i = 0; i < count; ++i)
-      for (int64_t key = ranges[i].begin; key < ranges[i].end; key += tile_keys) {
+      for (int64_t key = ranges[i].begin; key < ranges[i].end;) {
         if (b_.stop->poll(b_.stop->state)) return;
-        const int64_t left = ranges[i].end - key;
-        const int keys = static_cast<int>(left < tile_keys ? left : tile_keys);
+        const int keys = next_tile(ranges[i].end - key);
         const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
         for_panels<T>(b_.rows, [&](auto count_n, int lane) {
           tile<decltype(count_n)::value>(lane, key, keys, k, ranges[i].masked || b_.softcap > 0);
         });
+        key += keys;
       }
     for (int64_t s = 0; s < b_.n_scales; ++s)
       for (int r = 0; r < b_.rows; ++r)
@@ -136,17 +136,18 @@ class curve_run {
 
   template <int N>
   void tile(int lane, int64_t key, int keys, row_view<T> k, bool masked) {
-    if (masked &&
-        fill_bias(b_, lane, N, key, keys, ws_.rows, ws_.bias) == tile_sight::nothing)
-      return;
+    vector_keys<N> seen;
+    for (int n = 0; n < N; ++n) seen.begin[n] = 0, seen.end[n] = keys;
+    if (masked && !fill_bias<T, N>(b_, lane, key, keys, seen, ws_.rows, ws_.bias)) return;
     vec<T> most[N], least[N];
-    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, b_.head_dim, ws_.raw, most, least);
+    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, N * w, b_.head_dim, ws_.raw, most,
+                       least);
     for (int64_t s = 0; s < b_.n_scales; ++s) {
       const int64_t at = s * block_rows<T> + lane;
       const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
       vec<T> high[N];
       if (masked)
-        finish_scores<T, N>(state, ws_.bias, keys, static_cast<T>(b_.softcap), ws_.raw,
+        finish_scores<T, N>(state, ws_.bias, seen, static_cast<T>(b_.softcap), ws_.raw,
                             ws_.scores, high);
       for (int n = 0; n < N; ++n) {
         const vec<T> scale = load(state.scale + n * w);

@@ -64,17 +64,40 @@ inline void read_mask_row(const score_block& block, int row, int64_t key, int ke
   }
 }
 
-/// What a bias panel leaves of a tile.
-enum class tile_sight { nothing, some };
+/// The keys of a tile, [begin[n], end[n]) and counted from its first, that vector n of a panel may
+/// see by interval: nothing outside them is computed or read.
+template <int N>
+struct vector_keys {
+  int begin[N], end[N];
+
+  bool nothing() const {
+    for (int n = 0; n < N; ++n)
+      if (begin[n] < end[n]) return false;
+    return true;
+  }
+};
+
+template <class T, int N>
+inline vector_keys<N> keys_of_vectors(const score_block& block, int lane, int64_t key, int keys) {
+  vector_keys<N> seen;
+  for (int n = 0; n < N; ++n) {
+    // Intervals move forward with the row: the first row begins first, the last row ends last.
+    const int first = lane + n * width<T>, past = first + width<T>;
+    const int last = (past < block.rows ? past : block.rows) - 1;
+    const int64_t lo = block.first_visible[first] - key, hi = block.last_visible[last] - key;
+    seen.begin[n] = static_cast<int>(lo < 0 ? 0 : lo > keys ? keys : lo);
+    seen.end[n] = static_cast<int>(hi < 0 ? 0 : hi > keys ? keys : hi);
+  }
+  return seen;
+}
 
 /// The array mask of one panel, transposed into lanes (or repeated if all rows share it).
-template <class T>
-inline void fill_mask_panel(const score_block& block, int lane, int vectors, int64_t key, int keys,
-                            T* rows, T* bias) {
+template <class T, int N>
+inline void fill_mask_panel(const score_block& block, int lane, int64_t key, int keys, T* rows,
+                            T* bias) {
   constexpr int w = width<T>;
-  const ptrdiff_t lanes = vectors * w;
   const bool shared = block.mask.layout.row == 0;
-  for (int n = 0; n < vectors; ++n) {
+  for (int n = 0; n < N; ++n) {
     const int valid = block.rows - (lane + n * w);
     for (int r = 0; r < w; ++r) {
       if (r > 0 && (shared || r >= valid)) {
@@ -84,39 +107,84 @@ inline void fill_mask_panel(const score_block& block, int lane, int vectors, int
         read_mask_row(block, lane + n * w + r, key, keys, rows + r * keys);
       }
     }
-    rows_to_lanes(row_view<T>{rows, keys}, keys, bias + n * w, lanes);
+    rows_to_lanes(row_view<T>{rows, keys}, keys, bias + n * w, N * w);
   }
 }
 
-/// Fills the bias panel for the lanes [lane, lane + vectors * width) and the keys
-/// [key, key + keys). `rows` is scratch of width * keys elements.
+/// Interval of each lane of a vector, counted from the tile's first key; exact in T.
 template <class T>
-inline tile_sight fill_bias(const score_block& block, int lane, int vectors, int64_t key, int keys,
-                            T* rows, T* bias) {
+inline void lane_intervals(const score_block& block, int lane, int64_t key, int keys, vec<T>& lo,
+                           vec<T>& hi) {
+  constexpr int w = width<T>;
+  T first[w], last[w];
+  for (int r = 0; r < w; ++r) {
+    const int row = lane + r;
+    const int64_t a = row < block.rows ? block.first_visible[row] - key : 0;
+    const int64_t b = row < block.rows ? block.last_visible[row] - key : 0;
+    first[r] = static_cast<T>(a < 0 ? 0 : a > keys ? keys : a);
+    last[r] = static_cast<T>(b < 0 ? 0 : b > keys ? keys : b);
+  }
+  lo = load(first);
+  hi = load(last);
+}
+
+/// Fills the bias panel of the vectors from `lane` on, for the keys [key, key + keys), where
+/// `seen` says that there is something to see. False if the array mask hides all of it. `rows` is
+/// scratch of width * keys elements.
+template <class T, int N>
+inline bool fill_bias(const score_block& block, int lane, int64_t key, int keys,
+                      const vector_keys<N>& seen, T* rows, T* bias) {
   constexpr int w = width<T>;
   const bool array = block.mask_type != mask_kind::none;
-  if (array) fill_mask_panel(block, lane, vectors, key, keys, rows, bias);
-  vec_mask<T> seen = broadcast(T(0)) != broadcast(T(0));
-  for (int n = 0; n < vectors; ++n) {
-    T first[w], last[w];  // relative to the tile, exact in T
-    for (int r = 0; r < w; ++r) {
-      const int row = lane + n * w + r;
-      const int64_t lo = row < block.rows ? block.first_visible[row] - key : 0;
-      const int64_t hi = row < block.rows ? block.last_visible[row] - key : 0;
-      first[r] = static_cast<T>(lo < 0 ? 0 : lo > keys ? keys : lo);
-      last[r] = static_cast<T>(hi < 0 ? 0 : hi > keys ? keys : hi);
-    }
-    const vec<T> lo = load(first), hi = load(last);
-    for (int j = 0; j < keys; ++j) {
-      T* out = bias + (j * vectors + n) * w;
+  if (array) fill_mask_panel<T, N>(block, lane, key, keys, rows, bias);
+  const vec<T> gone = broadcast(hidden<T>);
+  vec_mask<T> some = gone != gone;
+  for (int n = 0; n < N; ++n) {
+    vec<T> lo, hi;
+    lane_intervals(block, lane + n * w, key, keys, lo, hi);
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+      T* out = bias + (j * N + n) * w;
       const vec<T> at = broadcast(static_cast<T>(j));
       const vec<T> given = array ? load(out) : broadcast(T(0));
-      const vec<T> x = xsimd::select((at >= lo) & (at < hi), given, broadcast(hidden<T>));
-      seen = seen | (x != broadcast(hidden<T>));
+      const vec<T> x = xsimd::select((at >= lo) & (at < hi), given, gone);
+      some = some | (x != gone);
       store(out, x);
     }
   }
-  return any<T>(seen) ? tile_sight::some : tile_sight::nothing;
+  return any<T>(some);
+}
+
+/// Keys [begin, end) of a tile that only the vectors [first, last) of a panel may see.
+struct strip {
+  int begin, end, first, last;
+};
+
+/// A masked tile along the diagonal: its vectors come and go one by one, so it is cut into strips
+/// of keys, and each strip is multiplied with the vectors that see it. At most 2 N - 1 strips.
+template <int N>
+inline int cut_strips(const vector_keys<N>& seen, strip (&strips)[2 * N]) {
+  int cuts[2 * N];
+  for (int n = 0; n < N; ++n) {
+    cuts[2 * n] = seen.begin[n];
+    cuts[2 * n + 1] = seen.end[n];
+  }
+  for (int i = 1; i < 2 * N; ++i)
+    for (int k = i; k > 0 && cuts[k] < cuts[k - 1]; --k) {
+      const int t = cuts[k];
+      cuts[k] = cuts[k - 1];
+      cuts[k - 1] = t;
+    }
+  int count = 0;
+  for (int i = 0; i + 1 < 2 * N; ++i) {
+    strip s{cuts[i], cuts[i + 1], N, 0};
+    for (int n = 0; n < N; ++n)
+      if (seen.begin[n] <= s.begin && s.end <= seen.end[n]) {
+        if (n < s.first) s.first = n;
+        s.last = n + 1;
+      }
+    if (s.begin < s.end && s.first < s.last) strips[count++] = s;
+  }
+  return count;
 }
 
 }  // namespace

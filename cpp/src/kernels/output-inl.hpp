@@ -67,26 +67,35 @@ inline void gather(const output_panel<T>& out) {
   }
 }
 
+/// Whether v holds a NaN or an infinity.
+template <class T>
+inline bool has_nonfinite(const T* v, int64_t count) {
+  T check = T(0);
+  for (int64_t c = 0; c < count; ++c) check += v[c] * T(0);
+  return check != T(0);
+}
+
 /// Adds weight * value for the rows of a tile that hold NaN or inf, lane by lane: a plain
 /// product would carry 0 * NaN into lanes that do not see the key. A tile without such rows
 /// comes back as it is; else a copy with those rows zeroed, for the plain product.
-template <class T>
+template <class T, int N>
 inline row_view<T> isolate_nonfinite(row_view<T> value, int keys, int64_t value_dim,
-                                     const T* bias, const T* weights, ptrdiff_t lanes, T* out,
-                                     T* copy) {
+                                     const vector_keys<N>& seen, const T* bias, const T* weights,
+                                     T* out, T* copy) {
+  constexpr int w = width<T>, lanes = N * w;
   bool copied = false;
   for (int j = 0; j < keys; ++j) {
     const T* v = value.data + j * value.stride;
-    T check = T(0);
-    for (int64_t c = 0; c < value_dim; ++c) check += v[c] * T(0);
-    if (check == T(0)) continue;
-    for (int64_t c = 0; c < value_dim; ++c)
-      for (ptrdiff_t r = 0; r < lanes; ++r)
-        if (bias[j * lanes + r] != hidden<T>) out[c * lanes + r] += weights[j * lanes + r] * v[c];
-    if (!copied)
-      for (int i = 0; i < keys; ++i)
-        for (int64_t c = 0; c < value_dim; ++c)
-          copy[i * value_dim + c] = value.data[i * value.stride + c];
+    if (!has_nonfinite(v, value_dim)) continue;
+    for (int r = 0; r < lanes; ++r) {
+      const bool sees = seen.begin[r / w] <= j && j < seen.end[r / w] &&
+                        bias[j * lanes + r] != hidden<T>;
+      for (int64_t c = 0; sees && c < value_dim; ++c)
+        out[c * lanes + r] += weights[j * lanes + r] * v[c];
+    }
+    for (int i = 0; !copied && i < keys; ++i)
+      for (int64_t c = 0; c < value_dim; ++c)
+        copy[i * value_dim + c] = value.data[i * value.stride + c];
     copied = true;
     for (int64_t c = 0; c < value_dim; ++c) copy[j * value_dim + c] = T(0);
   }

@@ -34,44 +34,64 @@ ATTNSCALE_INLINE int next_rows(int64_t left) {
 }
 
 /// acc[m][n] = sum over k < depth of a(m, k) * b[k][n]; a(m, k) is a[m * stride + k], or
-/// a[k * stride + m] if Transposed.
+/// a[k * stride + m] if Transposed. Rows of b are `lanes` apart (N vectors, or more where only
+/// some vectors of a panel take part).
 template <class T, int M, int N, bool Transposed>
-ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, int64_t depth,
-                               vec<T> (&acc)[M][N]) {
+ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, ptrdiff_t lanes,
+                               int64_t depth, vec<T> (&acc)[M][N]) {
   constexpr int w = width<T>;
   const T* row[M];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int m = 0; m < M; ++m) {
     row[m] = Transposed ? a + m : a + m * stride;
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int n = 0; n < N; ++n) acc[m][n] = broadcast(T(0));
   }
-  for (int64_t k = 0; k < depth; ++k) {
+  for (int64_t k = 0; k < depth; ++k, b += lanes) {
     vec<T> bk[N];
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) bk[n] = load(b + (k * N + n) * w);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
+    for (int n = 0; n < N; ++n) bk[n] = load(b + n * w);
+#pragma GCC unroll 12
     for (int m = 0; m < M; ++m) {
       const vec<T> x = broadcast(Transposed ? a[k * stride + m] : row[m][k]);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int n = 0; n < N; ++n) acc[m][n] = fma(x, bk[n], acc[m][n]);
     }
   }
 }
 
-/// One register block of dot_products.
+/// Calls block(count_t<M>, i) for register blocks of M rows that cover `rows` rows. With one
+/// vector, 6 chains would wait for each other: blocks of 12.
+template <int N, class F>
+ATTNSCALE_INLINE void for_row_blocks(int64_t rows, F&& block) {
+  int64_t i = 0;
+  if constexpr (N == 1)
+    for (; i + 12 <= rows; i += 12) block(count_t<12>{}, i);
+  while (i < rows) {
+    const int next = next_rows(rows - i);
+    switch (next) {
+      case 6: block(count_t<6>{}, i); break;
+      case 4: block(count_t<4>{}, i); break;
+      case 2: block(count_t<2>{}, i); break;
+      default: block(count_t<1>{}, i);
+    }
+    i += next;
+  }
+}
+
+/// One register block of dot_products; high and low are running extremes a lane.
 template <class T, int M, int N>
-inline void dot_block(const T* key, ptrdiff_t stride, const T* query, int64_t head_dim, T* scores,
-                      T* high, T* low) {
+inline void dot_block(const T* key, ptrdiff_t stride, const T* query, ptrdiff_t lanes,
+                      int64_t head_dim, T* scores, T* high, T* low) {
   constexpr int w = width<T>;
   vec<T> acc[M][N];
-  multiply<T, M, N, false>(key, stride, query, head_dim, acc);
-#pragma GCC unroll 8
+  multiply<T, M, N, false>(key, stride, query, lanes, head_dim, acc);
+#pragma GCC unroll 12
   for (int n = 0; n < N; ++n) {
     vec<T> most = acc[0][n], least = acc[0][n];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int m = 0; m < M; ++m) {
-      store(scores + (m * N + n) * w, acc[m][n]);
+      store(scores + m * lanes + n * w, acc[m][n]);
       most = max_or(acc[m][n], most);
       least = min_or(acc[m][n], least);
     }
@@ -83,59 +103,43 @@ inline void dot_block(const T* key, ptrdiff_t stride, const T* query, int64_t he
 /// Raw dot products of `keys` keys with one panel, and their largest and smallest a lane. Where a
 /// product is NaN, high and low of that lane may miss others; NaN stays in the scores.
 template <class T, int N>
-inline void dot_products(row_view<T> key, int keys, const T* query, int64_t head_dim, T* scores,
-                         vec<T> (&high)[N], vec<T> (&low)[N]) {
+inline void dot_products(row_view<T> key, int keys, const T* query, ptrdiff_t lanes,
+                         int64_t head_dim, T* scores, vec<T> (&high)[N], vec<T> (&low)[N]) {
   constexpr int w = width<T>;
   T most[N * w], least[N * w];
   for (int i = 0; i < N * w; ++i) most[i] = -limits<T>::infinity, least[i] = limits<T>::infinity;
-  for (int j = 0; j < keys;) {
-    const int rows = next_rows(keys - j);
-    const T* k = key.data + j * key.stride;
-    T* s = scores + j * N * w;
-    switch (rows) {
-      case 6: dot_block<T, 6, N>(k, key.stride, query, head_dim, s, most, least); break;
-      case 4: dot_block<T, 4, N>(k, key.stride, query, head_dim, s, most, least); break;
-      case 2: dot_block<T, 2, N>(k, key.stride, query, head_dim, s, most, least); break;
-      default: dot_block<T, 1, N>(k, key.stride, query, head_dim, s, most, least);
-    }
-    j += rows;
-  }
+  for_row_blocks<N>(keys, [&](auto count, int64_t j) {
+    dot_block<T, decltype(count)::value, N>(key.data + j * key.stride, key.stride, query, lanes,
+                                            head_dim, scores + j * lanes, most, least);
+  });
   for (int n = 0; n < N; ++n) high[n] = load(most + n * w), low[n] = load(least + n * w);
 }
 
 /// One register block of add_weighted_values.
 template <class T, int M, int N>
-inline void value_block(const T* value, ptrdiff_t stride, const T* weights, int64_t keys, T* out) {
+inline void value_block(const T* value, ptrdiff_t stride, const T* weights, ptrdiff_t lanes,
+                        int64_t keys, T* out) {
   constexpr int w = width<T>;
   vec<T> acc[M][N];
-  multiply<T, M, N, true>(value, stride, weights, keys, acc);
-#pragma GCC unroll 8
+  multiply<T, M, N, true>(value, stride, weights, lanes, keys, acc);
+#pragma GCC unroll 12
   for (int m = 0; m < M; ++m)
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int n = 0; n < N; ++n) {
-      T* o = out + (m * N + n) * w;
+      T* o = out + m * lanes + n * w;
       store(o, load(o) + acc[m][n]);
     }
 }
 
-/// out += value^T weights for one panel. The tile's sum is formed in registers and added once:
-/// a long sum is blocked by tiles (see docs/explanation/numerics.md).
+/// out += value^T weights for N vectors of a panel. The tile's sum is formed in registers and
+/// added once: a long sum is blocked by tiles (see docs/explanation/numerics.md).
 template <class T, int N>
-inline void add_weighted_values(row_view<T> value, int keys, const T* weights, int64_t value_dim,
-                                T* out) {
-  constexpr int w = width<T>;
-  for (int64_t c = 0; c < value_dim;) {
-    const int rows = next_rows(value_dim - c);
-    const T* v = value.data + c;
-    T* o = out + c * N * w;
-    switch (rows) {
-      case 6: value_block<T, 6, N>(v, value.stride, weights, keys, o); break;
-      case 4: value_block<T, 4, N>(v, value.stride, weights, keys, o); break;
-      case 2: value_block<T, 2, N>(v, value.stride, weights, keys, o); break;
-      default: value_block<T, 1, N>(v, value.stride, weights, keys, o);
-    }
-    c += rows;
-  }
+inline void add_weighted_values(row_view<T> value, int keys, const T* weights, ptrdiff_t lanes,
+                                int64_t value_dim, T* out) {
+  for_row_blocks<N>(value_dim, [&](auto count, int64_t c) {
+    value_block<T, decltype(count)::value, N>(value.data + c, value.stride, weights, lanes, keys,
+                                              out + c * lanes);
+  });
 }
 
 }  // namespace

@@ -46,13 +46,13 @@ struct score_rule {
 /// scores <- base-2 scores of raw products; high <- their maximum. raw and scores may be the
 /// same array.
 template <class T, int N>
-inline void finish_scores(const panel_state<T>& state, const T* bias, int keys, T softcap,
-                          const T* raw, T* scores, vec<T> (&high)[N]) {
+inline void finish_scores(const panel_state<T>& state, const T* bias, const vector_keys<N>& seen,
+                          T softcap, const T* raw, T* scores, vec<T> (&high)[N]) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     const score_rule<T> rule(load(state.scale + n * w), softcap);
-    vec<T> best = broadcast(-limits<T>::infinity);
-    for (int j = 0; j < keys; ++j) {
+    vec<T> best = broadcast(hidden<T>);
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * N + n) * w;
       const vec<T> x = rule(load(raw + at), load(bias + at));
       best = max_or(x, best);
@@ -66,15 +66,15 @@ inline void finish_scores(const panel_state<T>& state, const T* bias, int keys, 
 /// `most` is the largest entry of `scores` a lane, `high` the same in base 2; a zero scale makes
 /// all keys equal, and the first one wins.
 template <class T, int N>
-inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key, int keys,
-                         const vec<T> (&most)[N], const vec<T> (&high)[N], bool masked,
+inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key,
+                         const vector_keys<N>& seen, const vec<T> (&most)[N], const vec<T> (&high)[N], bool masked,
                          int64_t* argmax) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     const vec_mask<T> better = high[n] > load(state.top + n * w);
     if (!any<T>(better)) continue;
     vec<T> where = broadcast(T(-1));
-    for (int j = keys - 1; j >= 0; --j) {
+    for (int j = seen.end[n] - 1; j >= seen.begin[n]; --j) {
       const vec_mask<T> here = load(scores + (j * N + n) * w) == most[n];
       where = xsimd::select(here, broadcast(static_cast<T>(j)), where);
     }
@@ -160,8 +160,8 @@ ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& w
 /// scores <- weights, and adds the tile to the sums. Masked: scores come from finish_scores,
 /// else they are raw dot products. Four partial sums a lane: shorter chains, smaller errors.
 template <class T, int N, bool Masked, bool Moments>
-inline void absorb_tile(const panel_state<T>& state, int keys, T* scores, row_sums& sums,
-                        int first_lane) {
+inline void absorb_tile(const panel_state<T>& state, const vector_keys<N>& seen, T* scores,
+                        row_sums& sums, int first_lane) {
   constexpr int w = width<T>;
   constexpr int parts = 4, half = 2;  // half: registers run out with four sums in four parts
   for (int n = 0; n < N; ++n) {
@@ -170,7 +170,8 @@ inline void absorb_tile(const panel_state<T>& state, int keys, T* scores, row_su
     vec<T> weight[parts], first[parts], second[half], squares[half];
     for (int i = 0; i < parts; ++i) weight[i] = first[i] = broadcast(T(0));
     for (int i = 0; i < half; ++i) second[i] = squares[i] = broadcast(T(0));
-    int j = 0;
+    const int keys = seen.end[n];
+    int j = seen.begin[n];
     for (; j + parts <= keys; j += parts)
 #pragma GCC unroll 4
       for (int i = 0; i < parts; ++i)

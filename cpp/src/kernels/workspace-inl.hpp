@@ -9,6 +9,14 @@ namespace {
 /// they stream through L2, and the products are long enough to hide their ends.
 constexpr int tile_keys = 192;
 
+/// What a last tile may hold: a few keys more in it cost less than a tile of their own.
+constexpr int max_tile_keys = 240;
+
+/// Keys of the next tile when `left` are left.
+inline int next_tile(int64_t left) {
+  return left <= max_tile_keys ? static_cast<int>(left) : tile_keys;
+}
+
 /// Queries of a full block: the same tile shape at every level.
 template <class T>
 constexpr int block_rows = static_cast<int>(max_block_rows * sizeof(float) / sizeof(T));

@@ -146,36 +146,41 @@ class curve_run {
       const int64_t at = s * block_rows<T> + lane;
       const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
       vec<T> high[N];
-      if (masked)
+      if (masked) {
         finish_scores<T, N>(state, ws_.bias, seen, static_cast<T>(b_.softcap), ws_.raw,
                             ws_.scores, high);
-      for (int n = 0; n < N; ++n) {
-        const vec<T> scale = load(state.scale + n * w);
-        if (!masked) high[n] = max_or(most[n] * scale, least[n] * scale);
-        if (!masked) poison_infinite(least[n], b_.sums[s], lane + n * w);
+      } else {
+        for (int n = 0; n < N; ++n) {
+          const vec<T> scale = load(state.scale + n * w);
+          high[n] = max_or(most[n] * scale, least[n] * scale);
+          poison_infinite(most[n], least[n], b_.sums[s], lane + n * w);
+        }
       }
-      update_reference<N>(state, lane, most, high, b_.sums[s]);
+      update_reference<N>(state, lane, b_.scales[s] < 0 ? least : most, high, b_.sums[s]);
       if (masked) absorb_curve_tile<T, N, true>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
       else absorb_curve_tile<T, N, false>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
     }
   }
 
-  /// As in attend: a visible raw score of -inf makes the row NaN.
-  void poison_infinite(vec<T> least, curve_sums& sums, int lane) {
-    if (!any<T>(least == broadcast(-limits<T>::infinity))) return;
+  /// A visible raw score that is infinite makes the row NaN, also where its weight would be 0.
+  void poison_infinite(vec<T> most, vec<T> least, curve_sums& sums, int lane) {
+    const vec<T> infinity = broadcast(limits<T>::infinity);
+    const vec_mask<T> bad = (most == infinity) | (least == -infinity);
+    if (!any<T>(bad)) return;
     T lanes[w];
-    store(lanes, least);
+    store(lanes, xsimd::select(bad, broadcast(T(1)), broadcast(T(0))));
     for (int r = 0; r < w; ++r)
-      if (lanes[r] == -limits<T>::infinity) sums.weight[lane + r] = __builtin_nan("");
+      if (lanes[r] != T(0)) sums.weight[lane + r] = __builtin_nan("");
   }
 
+  /// `edge` is a raw product near which the weights gather: the new center.
   template <int N>
-  void update_reference(const panel_state<T>& state, int lane, const vec<T> (&most)[N],
+  void update_reference(const panel_state<T>& state, int lane, const vec<T> (&edge)[N],
                         const vec<T> (&high)[N], curve_sums& sums) {
     T before[N * w], factors[N * w], raw[N * w];
     for (int n = 0; n < N; ++n) {
       store(before + n * w, load(state.reference + n * w));
-      store(raw + n * w, most[n]);
+      store(raw + n * w, edge[n]);
     }
     vec<T> factor[N];
     if (!raise_reference<T, N>(state, high, factor)) return;

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -179,9 +179,8 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
 
 def _parameters_of_class(law: type[Law]) -> tuple[list[str], list[str]]:
     """(all, required)."""
-    signature = inspect.signature(law).parameters
-    required = [name for name, each in signature.items() if each.default is each.empty]
-    return [field.name for field in fields(cast(Any, law))], required
+    parameters = fields(cast(Any, law))
+    return [each.name for each in parameters], [each.name for each in parameters if each.default is MISSING]
 
 
 def _parameters_of_function(function: Callable[..., Any]) -> tuple[dict[str, Any], list[str]]:

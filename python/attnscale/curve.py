@@ -85,8 +85,8 @@ def entropy_curve(
 
     Notes
     -----
-    With x = query . key over the visible keys and p the weights at scale a: entropy falls in |a|,
-    d entropy / d a = -a Var_p(x), and lse is convex in a.
+    With x = query . key over the visible keys and p the weights at scale a: entropy falls as a moves
+    away from 0, d entropy / d a = -a Var_p(x), and lse is convex in a.
 
     Examples
     --------

@@ -42,10 +42,9 @@
 # | length extrapolation | 长度外推 | use beyond the lengths of training |
 
 # %%
+import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
-
-import attnscale as at
 
 plt.rcParams["figure.dpi"] = 110
 rng = np.random.default_rng(20211221)

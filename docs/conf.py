@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sphinx: ``make docs``, or ``sphinx-build -W -b html docs docs/_build/html``."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import attnscale
+
+project = "attnscale"
+author = "The attnscale developers"
+release = attnscale.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
+exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+html_theme = "furo"
+html_title = f"attnscale {release}"
+html_static_path = ["_static"]
+
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_heading_anchors = 3
+# The notebooks come with their outputs, which tests/test_notebooks.py keeps up with the code.
+nb_execution_mode = "off"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+# numpydoc would turn the words of a parameter's type into references that do not exist.
+numpydoc_xref_param_type = False
+
+# Sphinx reads only what lies below docs/: the notebooks and the change log are copied in.
+HERE = Path(__file__).parent
+for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
+    shutil.copyfile(notebook, HERE / "tutorials" / notebook.name)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""README examples print what they say, pages name what exists, and the site builds without warnings."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import attnscale as at
+import pytest
+from attnscale.cli import build_parser
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)],
+)
+
+
+def page_name(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
+def test_readme_prints_what_it_says(readme):
+    result = doctest.testfile(str(ROOT / readme), module_relative=False, encoding="utf-8")
+    assert result.attempted >= 3
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_between_pages_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" in target:
+            continue
+        # The build copies the notebooks beside the page.
+        found = (page.parent / target, ROOT / "notebooks" / Path(target).name)
+        assert any(path.exists() for path in found), f"{page_name(page)} links to {target}"
+
+
+def test_every_public_name_is_in_the_reference():
+    text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
+    for name in (*at.__all__, *at.laws.__all__):
+        if name not in ("__version__",):
+            assert re.search(rf"\b{name}\b", text), name
+
+
+def test_every_command_is_on_its_page():
+    text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
+    commands = next(action.choices for action in build_parser()._actions if action.choices)
+    for command in commands:
+        assert f"| `{command}" in text, command
+
+
+def test_claims_name_notebooks_that_show_them():
+    text = (DOCS / "claims.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (T\d+) \|.*\(tutorials/(\w+)\.ipynb\)", text, flags=re.MULTILINE)
+    assert [claim for claim, _ in rows] == ["T3", "T4", "T6"]
+    for claim, notebook in rows:
+        assert claim in (ROOT / "notebooks" / f"{notebook}.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_site_builds_without_warnings(tmp_path):
+    for needed in ("sphinx", "myst_nb", "furo", "numpydoc"):
+        pytest.importorskip(needed)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    result = subprocess.run(
+        [*command, "-d", str(tmp_path / "doctrees"), str(DOCS), str(tmp_path / "html")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    page = (tmp_path / "html" / "tutorials" / "01_attention_and_entropy.html").read_text(encoding="utf-8")
+    assert page.count("<img") >= 5

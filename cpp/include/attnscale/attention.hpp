@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The C++ API: exact attention over xtensor containers and views, and the statistics of its
+// weights from the same streaming pass. Names and meanings are those of the Python package.
+//
+// query is (..., heads, n_queries, head_dim), key (..., kv_heads, n_keys, head_dim) and value
+// (..., kv_heads, n_keys, value_dim), of float or double, with any strides; they are read in
+// place. Leading axes broadcast; two axes are one head. Results are row-major, double if any input is,
+// else float. Arguments that do not fit are a std::invalid_argument.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "attnscale/describe.hpp"
+#include "attnscale/merge_states.hpp"
+#include "attnscale/options.hpp"
+#include "attnscale/problem.hpp"
+#include "attnscale/results.hpp"
+#include "attnscale/strided_array.hpp"
+#include "attnscale/xtensor_compat.hpp"
+
+namespace attnscale {
+
+namespace detail {
+
+template <class... Arrays>
+using compute_t = std::common_type_t<typename Arrays::value_type...>;
+
+/// Makes the statistics that are wanted and lets the problem point at them.
+template <class T>
+void make_statistics(const call_description& call, const statistic_set& wanted,
+                     attention_statistics_result<T>& result, row_outputs& rows) {
+  const auto make = [&](statistic which, auto& array, auto*& place) {
+    if (!wanted.contains(which)) return;
+    using element = typename std::remove_cvref_t<decltype(array)>::value_type::value_type;
+    array = new_array<element>(call.leading(), {call.n_queries()});
+    place = array->data();
+  };
+  make(statistic::lse, result.lse, rows.lse);
+  make(statistic::entropy, result.entropy, rows.entropy);
+  make(statistic::max_score, result.max_score, rows.max_score);
+  make(statistic::mean_score, result.mean_score, rows.mean_score);
+  make(statistic::score_variance, result.score_variance, rows.score_variance);
+  make(statistic::concentration, result.concentration, rows.concentration);
+  make(statistic::n_visible, result.n_visible, rows.n_visible);
+  make(statistic::argmax, result.argmax, rows.argmax);
+  make(statistic::max_weight, result.max_weight, rows.max_weight);
+}
+
+/// One pass: the output if there is a value, and the statistics that are wanted.
+template <class T>
+attention_statistics_result<T> attend(const call_description& call, const statistic_set& wanted) {
+  attention_statistics_result<T> result;
+  attention_problem problem;
+  void* output = nullptr;
+  if (call.value()) {
+    result.output = new_array<T>(call.leading(), {call.n_queries(), call.value_dim()});
+    output = result.output->data();
+    problem.value = call.value().layout();
+    problem.value_dim = call.value_dim();
+    problem.output = {element_type_of<T>, static_cast<std::ptrdiff_t>(call.value_dim()), 1};
+  }
+  call.fill(problem, element_type_of<T>, output);
+  make_statistics(call, wanted, result, problem.statistics);
+  run(problem, call.how());
+  return result;
+}
+
+}  // namespace detail
+
+/// softmax(scale * query key^T) value: (..., heads, n_queries, value_dim).
+template <float_array Q, float_array K, float_array V>
+auto attention(const Q& query, const K& key, const V& value,
+               const attention_options& options = {}) {
+  const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
+  return *detail::attend<detail::compute_t<Q, K, V>>(call, {}).output;
+}
+
+/// The output and the statistics of every row of weights.
+template <float_array Q, float_array K, float_array V>
+auto attention_statistics(const Q& query, const K& key, const V& value,
+                          const attention_options& options = {},
+                          const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
+  const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
+  return detail::attend<detail::compute_t<Q, K, V>>(call, statistics);
+}
+
+/// The same without a value: no output, and half of the work.
+template <float_array Q, float_array K>
+auto attention_statistics(const Q& query, const K& key, const attention_options& options = {},
+                          const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
+  const detail::call_description call({query, 2}, {key, 2}, {}, options);
+  return detail::attend<detail::compute_t<Q, K>>(call, statistics);
+}
+
+/// Entropy of every row of weights, in nats: (..., heads, n_queries).
+template <float_array Q, float_array K>
+auto attention_entropy(const Q& query, const K& key, const attention_options& options = {}) {
+  return *attention_statistics(query, key, options, {statistic::entropy}).entropy;
+}
+
+/// Statistics at many scales from one pass over q . k. options.scale must not be given.
+template <float_array Q, float_array K>
+auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scales,
+                   const attention_options& options = {}) {
+  using T = detail::compute_t<Q, K>;
+  const detail::call_description call({query, 2}, {key, 2}, {}, options);
+  if (options.scale) detail::refuse("entropy_curve takes its scales from the argument scales, got "
+                                    "also options.scale");
+  for (const double scale : scales)
+    if (!std::isfinite(scale)) detail::refuse("scales must be finite, got " + std::to_string(scale));
+  const auto n_scales = static_cast<std::int64_t>(scales.size());
+  const auto make = [&] { return detail::new_array<T>(call.leading(), {call.n_queries(), n_scales}); };
+  entropy_curve_result<T> result{scales, make(), make(), make(), make()};
+  curve_problem problem;
+  call.fill(problem, detail::element_type_of<T>);
+  problem.scales = scales;
+  problem.entropy = result.entropy.data();
+  problem.lse = result.lse.data();
+  problem.mean = result.mean.data();
+  problem.variance = result.variance.data();
+  run(problem, call.how());
+  return result;
+}
+
+/// Scales from a container or view with one axis.
+template <float_array Q, float_array K, class S>
+  requires std::derived_from<S, xt::xexpression<S>>
+auto entropy_curve(const Q& query, const K& key, const S& scales,
+                   const attention_options& options = {}) {
+  if (scales.dimension() != 1)
+    detail::refuse("scales must have one axis, got " + std::to_string(scales.dimension()));
+  return entropy_curve(query, key, std::vector<double>(scales.begin(), scales.end()), options);
+}
+
+/// Number of keys that each row may see: (..., heads, n_queries).
+template <float_array Q, float_array K>
+xt::xarray<std::int64_t> count_visible(const Q& query, const K& key,
+                                       const attention_options& options = {}) {
+  const detail::call_description call({query, 2}, {key, 2}, {}, options);
+  score_problem problem;
+  call.fill(problem, detail::element_type_of<detail::compute_t<Q, K>>);
+  auto counts = detail::new_array<std::int64_t>(call.leading(), {call.n_queries()});
+  count_visible(problem, counts.data(), call.how());
+  return counts;
+}
+
+/// Attention to a part of the keys. Masks and alignment are those of this part: its key 0 is the
+/// first one given here.
+template <float_array Q, float_array K, float_array V>
+auto attention_state(const Q& query, const K& key, const V& value,
+                     const attention_options& options = {}) {
+  auto all = attention_statistics(query, key, value, options,
+                                  {statistic::lse, statistic::mean_score});
+  return attention_state_result<detail::compute_t<Q, K, V>>{
+      std::move(*all.output), std::move(*all.lse), std::move(*all.mean_score)};
+}
+
+}  // namespace attnscale

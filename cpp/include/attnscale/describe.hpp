@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// From arrays and options to the core's problem: every check of shapes and numbers, and the walk
+// over batches and heads. Messages name the argument, the rule and what was seen.
+#pragma once
+
+#include <cmath>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "attnscale/options.hpp"
+#include "attnscale/problem.hpp"
+#include "attnscale/strided_array.hpp"
+
+namespace attnscale::detail {
+
+[[noreturn]] inline void refuse(const std::string& message) {
+  throw std::invalid_argument(message);
+}
+
+inline std::string text_of(std::int64_t number) { return std::to_string(number); }
+
+/// An argument of a call: its name for messages, and its array.
+struct named_array {
+  const char* name;
+  const strided_array* array;
+};
+
+/// `extent` joins the broadcast extent of an axis; false if they do not fit.
+inline bool broadcast_extent(std::int64_t& broadcast, std::int64_t extent) {
+  if (broadcast == 1) broadcast = extent;
+  return extent == broadcast || extent == 1;
+}
+
+inline extents batch_shape(const strided_array& array) {
+  const extents& shape = array.shape();
+  return {shape.begin(), shape.size() > 3 ? shape.end() - 3 : shape.begin()};
+}
+
+/// Batch axes (all leading axes but the heads) of the result.
+inline extents broadcast_batch(std::initializer_list<named_array> arrays) {
+  int n = 0;
+  for (const auto& [name, array] : arrays) n = std::max(n, array->n_leading() - 1);
+  extents batch(static_cast<std::size_t>(n), 1);
+  bool fits = true;
+  std::string seen;
+  for (const auto& [name, array] : arrays) {
+    for (int axis = 0; axis < n; ++axis)
+      fits &= broadcast_extent(batch[std::size_t(axis)], array->leading_extent(n - axis + 1));
+    seen += (seen.empty() ? "" : " and ") + std::string(name) + " " + text_of(batch_shape(*array));
+  }
+  if (!fits) refuse("the batch axes must broadcast, got " + seen);
+  return batch;
+}
+
+/// Number of heads of the result: that of the query under enable_gqa, else equal or 1.
+inline std::int64_t broadcast_heads(std::initializer_list<named_array> arrays, bool enable_gqa) {
+  const strided_array& query = *arrays.begin()->array;
+  std::int64_t heads = enable_gqa ? query.leading_extent(1) : 1;
+  bool fits = true;
+  std::string seen;
+  for (const auto& [name, array] : arrays) {
+    const std::int64_t here = array->leading_extent(1);
+    seen += (seen.empty() ? "" : ", ") + std::string(name) + " " + text_of(here);
+    fits &= enable_gqa ? here == heads || (here > 0 && heads % here == 0)
+                       : broadcast_extent(heads, here);
+  }
+  if (!fits && enable_gqa)
+    refuse("enable_gqa needs a number of query heads that is a multiple of the key and value "
+           "heads, got " + seen);
+  if (!fits)
+    refuse("the numbers of heads must be equal or 1, got " + seen +
+           "; enable_gqa lets groups of query heads share a key head");
+  return heads;
+}
+
+/// (..., heads) of the result.
+inline extents leading_shape(std::initializer_list<named_array> arrays, bool enable_gqa) {
+  bool any_heads = false;
+  for (const auto& [name, array] : arrays) {
+    if (array->dimension() < 2)
+      refuse(std::string(name) + " must have at least 2 axes (..., n, dim), got shape " +
+             text_of(array->shape()));
+    any_heads |= array->n_leading() > 0;
+  }
+  if (!any_heads) return {};
+  extents leading = broadcast_batch(arrays);
+  leading.push_back(broadcast_heads(arrays, enable_gqa));
+  return leading;
+}
+
+inline void check_matrices(const strided_array& query, const strided_array& key,
+                           const strided_array& value) {
+  if (query.extent(1) != key.extent(1))
+    refuse("query and key must have the same last dimension (head_dim), got " +
+           text_of(query.extent(1)) + " and " + text_of(key.extent(1)));
+  if (value && value.extent(2) != key.extent(2))
+    refuse("key and value must have the same number of keys, got " + text_of(key.extent(2)) +
+           " and " + text_of(value.extent(2)));
+}
+
+/// `array` has to broadcast to `shape`, whose axes `axes` names.
+inline void check_broadcast(const char* name, const strided_array& array, const extents& shape,
+                            const char* axes) {
+  const int n = static_cast<int>(shape.size());
+  bool fits = array.dimension() <= n;
+  for (int axis = 1; fits && axis <= array.dimension(); ++axis)
+    fits = array.extent(axis) == 1 || array.extent(axis) == shape[std::size_t(n - axis)];
+  if (!fits)
+    refuse(std::string(name) + " must broadcast to " + axes + " = " + text_of(shape) +
+           ", got shape " + text_of(array.shape()));
+}
+
+inline extents joined(extents shape, std::initializer_list<std::int64_t> inner) {
+  shape.insert(shape.end(), inner);
+  return shape;
+}
+
+inline double read_softcap(const attention_options& options) {
+  if (!options.softcap) return 0;
+  if (!(*options.softcap > 0) || std::isinf(*options.softcap))
+    refuse("softcap must be finite and greater than 0, got " + std::to_string(*options.softcap));
+  return *options.softcap;
+}
+
+inline visibility read_visibility(const attention_options& options, std::int64_t everything) {
+  const auto side = [&](const char* name, std::int64_t extent) {
+    if (extent < 0)
+      refuse(std::string("window.") + name + " must be at least 0, or unbounded, got " +
+             text_of(extent));
+    // A side that reaches beyond all keys is open: no sum of indices can then overflow.
+    return extent >= everything ? unbounded : extent;
+  };
+  if (options.is_causal && options.causal == causal_alignment::bottom_right)
+    refuse("is_causal means causal = top_left, got also causal = bottom_right");
+  visibility seen{side("left", options.window.left), side("right", options.window.right),
+                  options.causal == causal_alignment::bottom_right};
+  if (options.is_causal || options.causal != causal_alignment::none) seen.right = 0;
+  return seen;
+}
+
+/// The arrays and options of one call in the core's form, and what they own.
+class call_description {
+ public:
+  call_description(strided_array query, strided_array key, strided_array value,
+                   const attention_options& options)
+      : query_(std::move(query)),
+        key_(std::move(key)),
+        value_(std::move(value)),
+        mask_(options.attn_mask.array()),
+        options_(options) {
+    leading_ = value_ ? leading_shape({{"query", &query_}, {"key", &key_}, {"value", &value_}},
+                                      options.enable_gqa)
+                      : leading_shape({{"query", &query_}, {"key", &key_}}, options.enable_gqa);
+    check_matrices(query_, key_, value_);
+    if (mask_)
+      check_broadcast("attn_mask", mask_, joined(leading_, {n_queries(), n_keys()}),
+                      "(..., heads, n_queries, n_keys)");
+    read_key_lengths();
+    read_scale();
+    if (options.num_threads < 0)
+      refuse("num_threads must be at least 1, or 0 for the default, got " +
+             text_of(options.num_threads));
+  }
+  call_description(const call_description&) = delete;  // lengths_ and scales_ refer to options_
+  call_description& operator=(const call_description&) = delete;
+
+  const extents& leading() const { return leading_; }
+  std::int64_t n_queries() const { return query_.extent(2); }
+  std::int64_t n_keys() const { return key_.extent(2); }
+  std::int64_t value_dim() const { return value_ ? value_.extent(1) : 0; }
+  const strided_array& value() const { return value_; }
+  std::ptrdiff_t scale_row() const { return scales_.stride(1); }
+
+  /// What all kinds of problems share. `output` (null: none) is row-major, of `compute` type.
+  void fill(score_problem& problem, element_type compute, void* output = nullptr) const {
+    problem.compute = compute;
+    problem.n_queries = n_queries();
+    problem.n_keys = n_keys();
+    problem.head_dim = query_.extent(1);
+    problem.query = query_.layout();
+    problem.key = key_.layout();
+    if (mask_) problem.mask = mask_.layout();
+    problem.mask_type = options_.attn_mask.kind();
+    problem.scale_row = scale_row();
+    problem.visible = read_visibility(options_, n_queries() + n_keys());
+    problem.softcap = read_softcap(options_);
+    const std::int64_t head_bytes =
+        n_queries() * value_dim() * (compute == element_type::float64 ? 8 : 4);
+    problem.heads.reserve(static_cast<std::size_t>(count_entries(leading_)));
+    for_each_index(leading_, [&](const extents& index) {
+      problem.heads.push_back(head_at(index));
+      if (!output) return;
+      problem.heads.back().output = output;
+      output = static_cast<char*>(output) + head_bytes;
+    });
+  }
+
+  execution how() const {
+    execution how{options_.num_threads, nullptr, nullptr};
+    if (!options_.interrupted) return how;
+    how.interrupted = [](void* f) { return (*static_cast<const std::function<bool()>*>(f))(); };
+    how.context = const_cast<std::function<bool()>*>(&options_.interrupted);
+    return how;
+  }
+
+ private:
+  attention_head head_at(const extents& index) const {
+    const auto* scale = static_cast<const double*>(scales_.at(index, leading_));
+    const extents batch(index.begin(), index.empty() ? index.end() : index.end() - 1);
+    const extents batches(leading_.begin(), leading_.empty() ? leading_.end() : leading_.end() - 1);
+    const auto* length = static_cast<const std::int64_t*>(lengths_.at(batch, batches));
+    attention_head head;
+    head.query = query_.at(index, leading_);
+    head.key = key_.at(index, leading_);
+    head.value = value_.at(index, leading_);
+    head.mask = mask_.at(index, leading_);
+    head.scale = scale ? scale : &standard_scale_;
+    head.key_length = length ? *length : n_keys();
+    return head;
+  }
+
+  void read_key_lengths() {
+    if (!options_.key_lengths) return;
+    lengths_ = strided_array(options_.key_lengths.values(), 0);
+    const extents batch(leading_.begin(), leading_.empty() ? leading_.end() : leading_.end() - 1);
+    check_broadcast("key_lengths", lengths_, batch, "the batch axes");
+    for (const std::int64_t length : options_.key_lengths.values())
+      if (length < 0 || length > n_keys())
+        refuse("key_lengths must be between 0 and the number of keys, " + text_of(n_keys()) +
+               ", got " + text_of(length));
+  }
+
+  void read_scale() {
+    standard_scale_ = 1 / std::sqrt(std::max(1.0, static_cast<double>(query_.extent(1))));
+    if (!options_.scale) return;
+    scales_ = strided_array(options_.scale.values(), 1);
+    check_broadcast("scale", scales_, joined(leading_, {n_queries()}), "(..., heads, n_queries)");
+    for (const double scale : options_.scale.values())
+      if (!std::isfinite(scale)) refuse("scale must be finite, got " + std::to_string(scale));
+  }
+
+  strided_array query_, key_, value_, mask_, lengths_, scales_;
+  const attention_options& options_;
+  extents leading_;
+  double standard_scale_ = 1;
+};
+
+}  // namespace attnscale::detail

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// States over parts of the keys merge into the state over all of them. With
+// w_k = exp(lse_k) / sum_l exp(lse_l), output and mean_score are the w-weighted means of the
+// parts: associative and commutative up to rounding; a state without keys changes nothing.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "attnscale/describe.hpp"
+#include "attnscale/results.hpp"
+
+namespace attnscale {
+namespace detail {
+
+template <class T>
+void check_states(const std::vector<attention_state_result<T>>& states) {
+  if (states.empty()) refuse("states must hold at least one state, got none");
+  const auto shape_of = [](const xt::xarray<T>& array) {
+    return extents(array.shape().begin(), array.shape().end());
+  };
+  const auto check = [&](const char* name, const xt::xarray<T>& seen, const xt::xarray<T>& wanted) {
+    if (seen.shape() != wanted.shape())
+      refuse(std::string("states must agree in the shape of ") + name + ", got " +
+             text_of(shape_of(wanted)) + " and " + text_of(shape_of(seen)));
+  };
+  for (const auto& state : states) {
+    check("output", state.output, states[0].output);
+    check("lse", state.lse, states[0].lse);
+    check("mean_score", state.mean_score, states[0].lse);
+  }
+  extents rows = shape_of(states[0].output);
+  if (!rows.empty()) rows.pop_back();
+  if (rows != shape_of(states[0].lse))
+    refuse("the output of a state must have one axis more than its lse, got " +
+           text_of(shape_of(states[0].output)) + " and " + text_of(shape_of(states[0].lse)));
+}
+
+/// Row r of every state becomes row r of `merged`. Arithmetic is double. The product with a
+/// weight that is 0 by underflow is formed too: 0 * inf = NaN, a visible infinity shows.
+template <class T>
+void merge_row(const std::vector<attention_state_result<T>>& states, std::size_t r,
+               std::size_t value_dim, attention_state_result<T>& merged) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  double top = -infinity, total = 0, mean = 0;
+  for (const auto& state : states) top = std::fmax(top, state.lse.flat(r));
+  if (top == -infinity) top = 0;  // no keys, or NaN: exp(lse) is 0 or NaN as it should be
+  std::vector<double> weight;
+  for (const auto& state : states) {
+    weight.push_back(std::exp(state.lse.flat(r) - top));
+    total += weight.back();
+  }
+  for (std::size_t k = 0; k < states.size(); ++k) {
+    weight[k] /= total == 0 ? 1 : total;
+    mean += weight[k] * states[k].mean_score.flat(r);
+  }
+  merged.lse.flat(r) = static_cast<T>(std::log(total) + top);
+  merged.mean_score.flat(r) = static_cast<T>(mean);
+  for (std::size_t c = r * value_dim; c < (r + 1) * value_dim; ++c) {
+    double sum = 0;
+    for (std::size_t k = 0; k < states.size(); ++k) sum += weight[k] * states[k].output.flat(c);
+    merged.output.flat(c) = static_cast<T>(sum);
+  }
+}
+
+}  // namespace detail
+
+/// The state over all keys, from at least one state of equal shapes. Their sets of keys must not
+/// overlap.
+template <class T>
+attention_state_result<T> merge_states(const std::vector<attention_state_result<T>>& states) {
+  detail::check_states(states);
+  attention_state_result<T> merged = states[0];
+  const std::size_t rows = merged.lse.size();
+  const std::size_t value_dim = rows ? merged.output.size() / rows : 0;
+  for (std::size_t r = 0; r < rows; ++r) detail::merge_row(states, r, value_dim, merged);
+  return merged;
+}
+
+}  // namespace attnscale

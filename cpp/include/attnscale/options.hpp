@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The options of every attention call, with the names and meanings of the Python API.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "attnscale/problem.hpp"
+#include "attnscale/strided_array.hpp"
+
+namespace attnscale {
+
+/// Up to which key query i may see: i for top_left, i + n_keys (or key length) - n_queries for
+/// bottom_right.
+enum class causal_alignment : std::uint8_t { none, top_left, bottom_right };
+
+/// Keys beside the (aligned) diagonal that a query sees. `unbounded`: that side is open.
+struct key_window {
+  std::int64_t left = unbounded;
+  std::int64_t right = unbounded;
+};
+
+/// One number, or an array that broadcasts to the shape its option wants. Holds a copy.
+template <class T>
+class number_or_array {
+ public:
+  number_or_array() = default;  ///< not given
+
+  template <class N>
+    requires std::is_arithmetic_v<N>
+  number_or_array(N number) : values_(static_cast<T>(number)), given_(true) {}
+
+  template <class E>
+    requires(!std::is_arithmetic_v<E>) && std::derived_from<E, xt::xexpression<E>> &&
+            (std::floating_point<T> || std::integral<typename E::value_type>)
+  number_or_array(const E& expression) : values_(xt::cast<T>(expression)), given_(true) {}
+
+  explicit operator bool() const { return given_; }
+  const xt::xarray<T>& values() const { return values_; }
+
+ private:
+  xt::xarray<T> values_;
+  bool given_ = false;
+};
+
+/// A boolean mask (true: the key takes part) or an additive one (float or double; -inf hides the
+/// key) that broadcasts to (..., heads, n_queries, n_keys). An lvalue container or view is
+/// referred to and has to outlive the call; a temporary is taken over; any other expression is
+/// evaluated.
+class attention_mask {
+ public:
+  attention_mask() = default;  ///< no mask
+
+  template <class E, class D = std::remove_cvref_t<E>>
+    requires std::derived_from<D, xt::xexpression<D>>
+  attention_mask(E&& mask) {
+    if constexpr (!strided_container<D>) {
+      using element = std::remove_cv_t<typename D::value_type>;
+      take(xt::xarray<element>(std::forward<E>(mask)));
+    } else if constexpr (std::is_lvalue_reference_v<E>) {
+      refer(mask);
+    } else {
+      take(D(std::move(mask)));
+    }
+  }
+
+  mask_kind kind() const { return kind_; }
+  const detail::strided_array& array() const { return array_; }
+
+ private:
+  template <class A>
+  void refer(const A& mask) {
+    using element = std::remove_cv_t<typename A::value_type>;
+    static_assert(std::same_as<element, bool> || std::same_as<element, float> ||
+                      std::same_as<element, double>,
+                  "attn_mask must hold bool, float or double");
+    kind_ = std::same_as<element, bool> ? mask_kind::boolean : mask_kind::additive;
+    array_ = detail::strided_array(mask, 2);
+  }
+
+  template <class A>
+  void take(A&& mask) {
+    auto kept = std::make_shared<A>(std::move(mask));
+    refer(*kept);
+    owner_ = std::move(kept);
+  }
+
+  detail::strided_array array_;
+  mask_kind kind_ = mask_kind::none;
+  std::shared_ptr<const void> owner_;
+};
+
+/// Written with designated initialisers: attention(q, k, v, {.scale = 0.1, .is_causal = true}).
+/// A key is seen if is_causal / causal, attn_mask, window and key_lengths all let it. The score
+/// is scale * (q . k), then soft-cap, then bias.
+struct attention_options {
+  /// Multiplier of q . k: a number, or an array that broadcasts to (..., heads, n_queries).
+  /// Not given: 1 / sqrt(head_dim).
+  number_or_array<double> scale{};
+  bool is_causal = false;  ///< the same as causal = top_left
+  causal_alignment causal = causal_alignment::none;
+  attention_mask attn_mask{};
+  key_window window{};
+  /// Integers that broadcast to the batch axes; keys at or after this index are hidden.
+  number_or_array<std::int64_t> key_lengths{};
+  bool enable_gqa = false;  ///< query head h uses key head h / (heads / kv_heads)
+  std::optional<double> softcap{};  ///< c > 0: score <- c tanh(score / c)
+  int num_threads = 0;              ///< 0: attnscale::num_threads()
+  /// Asked now and then on the calling thread; true makes the call throw attnscale::interrupted.
+  std::function<bool()> interrupted{};
+};
+
+}  // namespace attnscale

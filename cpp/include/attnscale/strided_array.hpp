@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// xtensor containers and views, stripped to what the core wants: a pointer, extents and strides.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "attnscale/types.hpp"
+#include "attnscale/xtensor_compat.hpp"
+
+namespace attnscale {
+
+/// An xtensor container or view whose elements lie in memory at fixed strides: xarray, xtensor,
+/// adapt, transpose, view and strided_view with ranges. Other expressions become one by xt::eval.
+template <class A>
+concept strided_container = requires(const A& a) {
+  typename A::value_type;
+  { a.data() } -> std::convertible_to<const typename A::value_type*>;
+  { a.data_offset() } -> std::convertible_to<std::ptrdiff_t>;
+  { a.dimension() } -> std::convertible_to<std::size_t>;
+  a.shape();
+  a.strides();
+};
+
+/// What query, key and value may be: (..., heads, n, dim) of float or double.
+template <class A>
+concept float_array = strided_container<A> && (std::same_as<typename A::value_type, float> ||
+                                               std::same_as<typename A::value_type, double>);
+
+namespace detail {
+
+using extents = std::vector<std::int64_t>;
+
+template <class T>
+inline constexpr element_type element_type_of =
+    std::is_same_v<T, double> ? element_type::float64 : element_type::float32;
+
+/// An array whose last `inner` axes are the core's and whose other axes lead (..., heads). Axes
+/// of extent 1, and axes that are not there, have stride 0, so that they broadcast.
+class strided_array {
+ public:
+  strided_array() = default;  ///< absent: null, no axes
+
+  template <strided_container A>
+  strided_array(const A& array, int inner) : inner_(inner) {
+    data_ = reinterpret_cast<const char*>(array.data() + array.data_offset());
+    item_size_ = sizeof(typename A::value_type);
+    type_ = element_type_of<typename A::value_type>;
+    shape_.assign(array.shape().begin(), array.shape().end());
+    strides_.assign(array.strides().begin(), array.strides().end());
+    present_ = true;
+  }
+
+  explicit operator bool() const { return present_; }
+  const extents& shape() const { return shape_; }
+  int dimension() const { return static_cast<int>(shape_.size()); }
+  int n_leading() const { return dimension() - inner_; }
+
+  /// Extent and stride (in elements) of an axis counted from the last one, which is 1.
+  std::int64_t extent(int from_last) const {
+    return from_last > dimension() ? 1 : shape_[at_axis(from_last)];
+  }
+  std::ptrdiff_t stride(int from_last) const {
+    return extent(from_last) <= 1 ? 0 : strides_[at_axis(from_last)];
+  }
+  std::int64_t leading_extent(int from_last) const { return extent(inner_ + from_last); }
+
+  matrix_layout layout() const { return {type_, stride(2), stride(1)}; }
+
+  /// Where the entry of a leading index of the call begins. An axis that is shorter than the
+  /// call's (heads of key and value under grouped queries) serves consecutive indices.
+  const void* at(const extents& index, const extents& call_shape) const {
+    if (!present_) return nullptr;
+    std::ptrdiff_t elements = 0;
+    const int n = static_cast<int>(call_shape.size());
+    for (int axis = 0; axis < n; ++axis) {
+      const std::int64_t entries = leading_extent(n - axis);
+      if (entries <= 1) continue;
+      const auto a = static_cast<std::size_t>(axis);
+      elements += index[a] / (call_shape[a] / entries) * stride(inner_ + n - axis);
+    }
+    return data_ + elements * item_size_;
+  }
+
+ private:
+  std::size_t at_axis(int from_last) const { return shape_.size() - std::size_t(from_last); }
+
+  const char* data_ = nullptr;
+  std::ptrdiff_t item_size_ = 0;
+  element_type type_ = element_type::float32;
+  extents shape_;
+  std::vector<std::ptrdiff_t> strides_;
+  int inner_ = 0;
+  bool present_ = false;
+};
+
+/// "(2, 3)", as messages show shapes.
+inline std::string text_of(const extents& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+/// Number of entries; std::bad_alloc if no memory can hold them.
+inline std::int64_t count_entries(const extents& shape) {
+  std::int64_t total = 1;
+  for (const std::int64_t extent : shape)
+    if (extent == 0) return 0;
+  for (const std::int64_t extent : shape) {
+    if (total > PTRDIFF_MAX / 64 / extent) throw std::bad_alloc();
+    total *= extent;
+  }
+  return total;
+}
+
+/// Calls visit(index) for every index of a shape, in C order.
+template <class Visit>
+void for_each_index(const extents& shape, Visit visit) {
+  extents index(shape.size(), 0);
+  for (std::int64_t left = count_entries(shape); left > 0; --left) {
+    visit(index);
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      if (++index[axis] < shape[axis]) break;
+      index[axis] = 0;
+    }
+  }
+}
+
+/// A new row-major array (leading..., inner...), not initialised.
+template <class T>
+xt::xarray<T> new_array(const extents& leading, std::initializer_list<std::int64_t> inner) {
+  extents shape = leading;
+  shape.insert(shape.end(), inner);
+  count_entries(shape);
+  return xt::xarray<T>::from_shape(std::vector<std::size_t>(shape.begin(), shape.end()));
+}
+
+}  // namespace detail
+}  // namespace attnscale

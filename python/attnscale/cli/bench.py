@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale bench``: how fast it is here, beside targets, PyTorch and NumPy."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from .._io import InputError
+
+_DESCRIPTION = """\
+Measure this machine's multiply-add peak and read bandwidth, and every speed that attnscale
+promises as a share of them or as a ratio within the same run. A row that misses its target
+is marked; the exit status is 0 all the same.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "bench",
+        help="how fast it is on this machine, beside targets, PyTorch and NumPy",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, and no case that takes long")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these cases; --list shows their names")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases and leave")
+    parser.add_argument("--threads", type=int, metavar="N", help="default: as attnscale info shows")
+    parser.add_argument("--repeat", type=int, metavar="R", help="rounds (default: 9, or 3 with --quick)")
+    parser.add_argument("--json", action="store_true", help="print JSON, every sample included")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and print."""
+    from .. import bench  # not needed by the other commands
+
+    if options.list:
+        print(*bench.CASES, sep="\n")
+        return
+    progress = _show_progress if sys.stderr.isatty() else _stay_quiet
+    try:
+        report = bench.run(
+            options.only,
+            quick=options.quick,
+            threads=options.threads,
+            rounds=options.repeat,
+            progress=progress,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    finally:
+        progress("")
+    print(report.to_json() if options.json else report.to_text())
+
+
+def _show_progress(name: str) -> None:
+    """One line that the next one overwrites."""
+    print(f"\r\x1b[K{name}", end="", file=sys.stderr, flush=True)
+
+
+def _stay_quiet(name: str) -> None:
+    """Nobody watches."""

@@ -10,6 +10,7 @@ import attnscale
 
 project = "attnscale"
 author = "The attnscale developers"
+copyright = author
 release = attnscale.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from .._runtime import get_num_threads
 from ..attention import attention_statistics
 from ._machine import FmaPeak
+from ._session import PEAK, Measured
 from ._timing import interleave
 
 __all__ = ["CallCost", "call_cost"]
@@ -47,7 +48,8 @@ def call_cost(
     -----
     flops = 2 * (visible pairs of query and key) * (head_dim + value_dim): the two products. The
     exponentials and the statistics are not counted. The peak is that of multiply-adds in registers
-    at the same SIMD level and number of threads, in the type in which the call computes.
+    at the same SIMD level and number of threads, in the type in which the call computes. The share
+    is one of CPU times if other processes take part of the cores.
 
     Examples
     --------
@@ -64,11 +66,13 @@ def call_cost(
     assert counted.n_visible is not None
     flops = 2.0 * int(counted.n_visible.sum()) * dims
     wide = np.result_type(*(array.dtype for array in arrays)) == np.float64
-    peak = FmaPeak(np.float64 if wide else np.float32, options.get("num_threads") or get_num_threads())
+    threads = options.get("num_threads") or get_num_threads()
+    peak = FmaPeak(np.float64 if wide else np.float32, threads)
     samples = interleave(
-        {"peak": peak, "call": lambda: attention_statistics(query, key, value, **options)},
+        {PEAK: peak, "call": lambda: attention_statistics(query, key, value, **options)},
         rounds,
         min_seconds=0.01,
     )
-    share = samples.ratio("peak", "call").value * flops / peak.flops
-    return CallCost(samples.seconds("call"), flops, share)
+    measured = Measured(samples, peak.flops, threads)
+    fair = measured.on_cpu_time() if measured.disturbed else measured
+    return CallCost(samples.seconds("call"), flops, fair.share_of_peak(flops, "call").value)

@@ -60,8 +60,8 @@ class Row:
 
     Values are in base units: seconds, bytes, and 0.82 for 82 %. `seconds`, `flops` and `share` (of
     the FMA peak at the same level, threads and type) are those of this package's call, `others` the
-    seconds of the same work elsewhere. `cores` is the share of its cores that the process had, and
-    `on_cpu_time` the value by CPU time: what it might be on a machine that nobody else uses.
+    seconds of the same work elsewhere. `cores` is the share of its cores that the process had (`disturbed`
+    if others took part of them), and `on_cpu_time` the value by CPU time: what it might be without them.
     """
 
     name: str
@@ -74,14 +74,10 @@ class Row:
     share: float | None = None
     others: Mapping[str, float] = field(default_factory=dict)
     cores: float | None = None
+    disturbed: bool = False
     on_cpu_time: float | None = None
     note: str = ""
     samples: Mapping[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def disturbed(self) -> bool:
-        """Other processes took a good part of the cores."""
-        return self.cores is not None and self.cores < 0.95
 
     @property
     def meets_target(self) -> bool | None:
@@ -102,7 +98,6 @@ class Row:
         entry["value"], entry["spread"] = (None, None) if found is None else found
         entry["target"] = None if self.target is None else self.target._asdict()
         entry["meets_target"] = self.meets_target
-        entry["disturbed"] = self.disturbed
         entry["gflops"] = None if not self.flops or not self.seconds else self.flops / self.seconds / 1e9
         return entry
 

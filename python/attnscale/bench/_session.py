@@ -37,9 +37,19 @@ class Measured:
         """How many times our time another candidate takes."""
         return self.samples.ratio(other, OURS)
 
+    @property
     def cores(self) -> float:
         """Share of its cores that this process had: the yardstick keeps every thread busy."""
         return self.samples.cpus(PEAK) / self.threads
+
+    @property
+    def disturbed(self) -> bool:
+        """Other processes took a good part of the cores."""
+        return self.cores < 0.95
+
+    def on_cpu_time(self) -> Measured:
+        """The same by the time of the CPUs, which others on the machine do not add to."""
+        return replace(self, samples=self.samples.on_cpu_time())
 
     def row(
         self,
@@ -66,8 +76,9 @@ class Measured:
             flops=flops,
             share=self.share_of_peak(flops, of).value,
             others={who: seconds[who] for who in ("torch", "numpy") if who in wall},
-            cores=self.cores(),
-            on_cpu_time=find(replace(self, samples=self.samples.on_cpu_time())).value,
+            cores=self.cores,
+            disturbed=self.disturbed,
+            on_cpu_time=find(self.on_cpu_time()).value,
             note=note,
             samples=wall,
         )

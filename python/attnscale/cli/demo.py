@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, _core, attention_statistics, datasets, laws, show_config
+from .. import __version__, datasets, laws, show_config
 from .._io import InputError
 from .._table import to_json, to_text
 from ..datasets import HeadActivations
 from ._measure import growth_per_doubling, mean_entropy
+
+if TYPE_CHECKING:
+    from ..bench import CallCost
 
 LENGTHS = (64, 128, 256, 512)
 COLUMNS = {"standard": "1/sqrt(d)", "log_n": "log_512 n/sqrt(d)", "natural_log_n": "ln n/sqrt(d)"}
@@ -38,11 +40,10 @@ def run(options: argparse.Namespace) -> None:
     by_head = {law: mean_entropy(data.query, data.key, laws.get(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
     growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
-    seconds = _time(data)
-    share = _share_of_peak(data, seconds)
+    cost = _measure(data)
     if options.json:
         figure = _save_figure(options.figure, data, by_head)
-        print(to_json(_report(data, by_head, mean, growth, seconds, share, figure)))
+        print(to_json(_report(data, by_head, mean, growth, cost, figure)))
         return
     config = show_config()
     n_heads, n_tokens, _ = data.query.shape
@@ -53,8 +54,8 @@ def run(options: argparse.Namespace) -> None:
     ]
     print(to_text(["n", "uniform", *COLUMNS.values()], rows, indent="  "), end="\n\n")
     print(*_explain(growth), sep="\n", end="\n\n")
-    peak = "" if share is None else f" ({share:.0%} of this machine's peak, q . k alone counted)"
-    print(f"{n_tokens} tokens x {n_heads} heads took {1e3 * seconds:.1f} ms{peak}.")
+    peak = f"{cost.share_of_peak:.0%} of this machine's peak, q . k alone counted"
+    print(f"{n_tokens} tokens x {n_heads} heads took {1e3 * cost.seconds:.1f} ms ({peak}).")
     figure = _save_figure(options.figure, data, by_head)
     missing = 'No figure: matplotlib is not installed (pip install "attnscale[plot]").'
     print(f"Figure: {figure}" if figure else missing)
@@ -82,27 +83,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _time(data: HeadActivations) -> float:
-    """Least seconds of several runs for lse and entropy of every row, in float32."""
+def _measure(data: HeadActivations) -> CallCost:
+    """lse and entropy of every row, in float32."""
+    from ..bench import call_cost  # not needed by the other commands
+
     query, key = data.query.astype(np.float32), data.key.astype(np.float32)
-    runs = []
-    for _ in range(12):
-        start = time.perf_counter()
-        attention_statistics(query, key, scale="standard")
-        runs.append(time.perf_counter() - start)
-    return min(runs)
-
-
-def _share_of_peak(data: HeadActivations, seconds: float) -> float | None:
-    """Multiplications and additions of q . k against what the cores can do; the exponentials are not counted.
-
-    None where the core cannot measure its peak.
-    """
-    measure = getattr(_core, "fma_peak", None)
-    if measure is None:
-        return None
-    n_heads, n_tokens, head_dim = data.query.shape
-    return float(2 * n_heads * n_tokens**2 * head_dim / seconds / measure())
+    return call_cost(query, key, scale="standard")
 
 
 def _save_figure(path: Path, data: HeadActivations, by_head: dict[str, NDArray[np.float64]]) -> str | None:
@@ -136,8 +122,7 @@ def _report(
     by_head: dict[str, NDArray[np.float64]],
     mean: dict[str, NDArray[np.float64]],
     growth: dict[str, float],
-    seconds: float,
-    share: float | None,
+    cost: CallCost,
     figure: str | None,
 ) -> dict[str, Any]:
     return {
@@ -149,7 +134,7 @@ def _report(
         "mean_entropy": {law: values.tolist() for law, values in mean.items()},
         "mean_entropy_by_head": {law: values.tolist() for law, values in by_head.items()},
         "growth_per_doubling": growth,
-        "seconds": seconds,
-        "share_of_peak": share,
+        "seconds": cost.seconds,
+        "share_of_peak": cost.share_of_peak,
         "figure": figure,
     }

@@ -126,6 +126,7 @@ def test_mistakes_are_explained(make: Any, error: type[Exception], message: str)
         {"is_causal": np.True_},
         {"window": [2, 1]},
         {"window": (np.int64(2), None)},
+        {"window": (2**70, 2**64)},
         {"num_threads": np.int32(1)},
         {"scale": np.float16(0.5)},
         {"softcap": np.float32(20)},
@@ -150,6 +151,18 @@ def test_out_may_share_a_buffer_without_sharing_elements() -> None:
     np.testing.assert_array_equal(out, want)
 
 
+def test_out_whose_overlap_is_too_hard_to_tell_is_refused() -> None:
+    space = np.zeros(2**22, np.float32)
+    shape = (5, 5, 3, 3, 2, 2, 2, 3)
+    strides = [4 * step for step in (20641, 24658, 25658, 26327, 29450, 32717, 36597, 38858)]
+    wild = np.lib.stride_tricks.as_strided(space, shape, strides)
+    out = np.lib.stride_tricks.as_strided(space[1631:], shape, strides)
+    with pytest.raises(np.exceptions.TooHardError):
+        np.shares_memory(wild, out, max_work=10_000)
+    with pytest.raises(ValueError, match="out must not overlap query"):
+        at.attention(wild, wild.copy(), wild.copy(), out=out)
+
+
 @pytest.mark.parametrize("n", [2**45, 2**60, 2**62 - 1])
 def test_a_result_that_does_not_fit_is_a_memory_error(n: int) -> None:
     few = np.zeros((1, 1), np.float16)
@@ -160,6 +173,8 @@ def test_a_result_that_does_not_fit_is_a_memory_error(n: int) -> None:
         at.attention_entropy(query, few)
     with pytest.raises(MemoryError):
         at.entropy_curve(query, few, [1.0, 2.0])
+    with pytest.raises(MemoryError):
+        at.attention(query, few, np.zeros((1, 8), np.float16))
     heads = np.lib.stride_tricks.as_strided(few, (n // 2**4, 2, 1), (0, 0, 2))
     with pytest.raises(MemoryError):
         at.attention_statistics(heads, few, statistics=("entropy",))

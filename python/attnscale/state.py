@@ -46,10 +46,9 @@ class AttentionState:
     @property
     def entropy(self) -> NDArray[Any]:
         """lse - mean_score, in nats; 0 where there are no keys."""
-        # Rounding of two large numbers may leave a difference just below 0.
-        difference: NDArray[Any] = np.maximum(self.lse - self.mean_score, 0)
-        difference[np.isneginf(self.lse)] = 0
-        return difference
+        # The difference of two large numbers may be just below 0; without keys it is -inf.
+        entropy: NDArray[Any] = np.maximum(self.lse - self.mean_score, 0)
+        return entropy
 
     def __repr__(self) -> str:
         return describe_arrays(self)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import attnscale as at
+import numpy as np
 import pytest
 from attnscale.cli import build_parser
 
@@ -40,6 +41,26 @@ def test_links_between_pages_lead_somewhere(page):
         # The build copies the notebooks beside the page.
         found = (page.parent / target, ROOT / "notebooks" / Path(target).name)
         assert any(path.exists() for path in found), f"{page_name(page)} links to {target}"
+
+
+HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=page_name)
+def test_how_to_code_runs(page, monkeypatch):
+    monkeypatch.setattr("attnscale.laws._registry._functions", {})  # its laws are gone afterwards
+    rng = np.random.default_rng(0)
+    query, key, value = rng.standard_normal((3, 2, 30, 8))
+    names = {"query": query, "key": key, "q": query, "n_total": 30, "head_dim": 8}
+    names["chunks"] = [(key[:, :10], value[:, :10]), (key[:, 10:], value[:, 10:])]
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    ours = [block for block in blocks if "import attnscale as at" in block]
+    assert ours
+    for block in ours:
+        exec(compile(block, page_name(page), "exec"), names)
+    if "state" in names:
+        whole = at.attention_entropy(query, key, scale="log_n")
+        np.testing.assert_allclose(names["state"].entropy, whole, atol=1e-12)
 
 
 def test_every_public_name_is_in_the_reference():

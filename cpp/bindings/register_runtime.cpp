@@ -2,7 +2,6 @@
 #include <pybind11/pybind11.h>
 
 #include <string>
-
 #include <xsimd/config/xsimd_config.hpp>
 #if __has_include(<xtensor/core/xtensor_config.hpp>)
 #include <xtensor/core/xtensor_config.hpp>
@@ -42,7 +41,8 @@ py::dict build_info() {
   info["flags"] = ATTNSCALE_BUILD_FLAGS;
   info["xsimd"] = version(XSIMD_VERSION_MAJOR, XSIMD_VERSION_MINOR, XSIMD_VERSION_PATCH);
   info["xtensor"] = version(XTENSOR_VERSION_MAJOR, XTENSOR_VERSION_MINOR, XTENSOR_VERSION_PATCH);
-  info["pybind11"] = version(PYBIND11_VERSION_MAJOR, PYBIND11_VERSION_MINOR, PYBIND11_VERSION_MICRO);
+  info["pybind11"] =
+      version(PYBIND11_VERSION_MAJOR, PYBIND11_VERSION_MINOR, PYBIND11_VERSION_MICRO);
   return info;
 }
 

@@ -26,7 +26,8 @@ namespace {
 
 int affinity_cpus() {
 #if defined(__linux__)
-  // The kernel refuses a mask smaller than its own: 1024 CPUs fit the fixed type, double from there.
+  // The kernel refuses a mask smaller than its own: 1024 CPUs fit the fixed type, double from
+  // there.
   for (int capacity = CPU_SETSIZE; capacity <= (1 << 20); capacity *= 2) {
     cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
     const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));

@@ -237,7 +237,7 @@ void pool::serve() noexcept {
   }
 }
 
-std::atomic<bool> busy{false};          // somebody runs a job on the pool
+std::atomic<bool> busy{false};         // somebody runs a job on the pool
 std::atomic<pool*> the_pool{nullptr};  // touched only by who set busy, and after a fork
 
 // The child of a fork has one thread and locks in an unknown state: it forgets the pool.

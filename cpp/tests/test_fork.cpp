@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -44,6 +46,20 @@ int in_child(Work&& work) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+/// Threads that take part in a loop of short sleeps.
+std::size_t threads_used(int n_threads) {
+  execution how;
+  how.num_threads = n_threads;
+  std::mutex mutex;
+  std::set<std::thread::id> seen;
+  parallel_for(30, how, [&](std::int64_t, const stop_signal&) {
+    std::this_thread::sleep_for(1ms);
+    const std::lock_guard lock(mutex);
+    seen.insert(std::this_thread::get_id());
+  });
+  return seen.size();
+}
+
 int child_sums() { return sum_in_parallel(3) == 4950 && sum_in_parallel(2) == 4950 ? good : wrong; }
 
 }  // namespace
@@ -62,9 +78,13 @@ TEST_CASE("a child that is forked while another thread is in a loop has a pool o
   std::thread other([&] {
     while (!done) sum_in_parallel(3);
   });
-  for (int i = 0; i < 200; ++i) REQUIRE(in_child(child_sums) == good);
+  int bad = 0;
+  for (int i = 0; i < 100; ++i) bad += in_child(child_sums) != good;
+  for (int i = 0; i < 20; ++i)
+    bad += in_child([] { return threads_used(3) == 3 ? good : wrong; }) != good;
   done = true;
   other.join();
+  CHECK(bad == 0);
   CHECK(sum_in_parallel(3) == 4950);
 }
 
@@ -83,12 +103,14 @@ TEST_CASE("a fork inside a loop: the parent finishes it, the child gets an error
   };
   std::string message;
   try {
-    parallel_for(40, how, [](std::int64_t, const stop_signal&) { std::this_thread::sleep_for(5ms); });
+    parallel_for(40, how,
+                 [](std::int64_t, const stop_signal&) { std::this_thread::sleep_for(5ms); });
   } catch (const std::runtime_error& error) {
     message = error.what();
   }
   if (context.child == 0) {
-    _exit(message.find("forked inside a parallel loop") != std::string::npos ? child_sums() : wrong);
+    _exit(message.find("forked inside a parallel loop") != std::string::npos ? child_sums()
+                                                                             : wrong);
   }
   int status = 0;
   REQUIRE(waitpid(context.child, &status, 0) == context.child);

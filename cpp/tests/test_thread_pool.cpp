@@ -70,13 +70,14 @@ TEST_CASE("every task runs exactly once, for any number of threads") {
     for (const int n_threads : {0, 1, 2, 3, 8}) {
       CAPTURE(n_tasks);
       CAPTURE(n_threads);
-      CHECK(count_runs(n_tasks, n_threads) == std::vector<int>(static_cast<std::size_t>(n_tasks), 1));
+      CHECK(count_runs(n_tasks, n_threads) ==
+            std::vector<int>(static_cast<std::size_t>(n_tasks), 1));
     }
   }
 }
 
 TEST_CASE("a loop uses at most the threads it was given, and really uses them") {
-  for (const int limit : {1, 2, 3}) {
+  for (const int limit : {3, 2, 1, 3}) {  // down: threads that exist must stay out
     std::mutex mutex;
     std::set<std::thread::id> seen;
     parallel_for(32, threads(limit), [&](std::int64_t, const stop_signal&) {
@@ -91,9 +92,8 @@ TEST_CASE("a loop uses at most the threads it was given, and really uses them") 
 
 TEST_CASE("one task runs on the calling thread") {
   std::thread::id where;
-  parallel_for(1, threads(4), [&](std::int64_t, const stop_signal&) {
-    where = std::this_thread::get_id();
-  });
+  parallel_for(1, threads(4),
+               [&](std::int64_t, const stop_signal&) { where = std::this_thread::get_id(); });
   CHECK(where == std::this_thread::get_id());
 }
 
@@ -117,9 +117,8 @@ TEST_CASE("an interrupt between short tasks ends the loop") {
   for (const int n_threads : {1, 2, 4}) {
     alarm_clock alarm{60ms};
     const auto loop = [&] {
-      parallel_for(1 << 30, alarm.watch(n_threads), [](std::int64_t, const stop_signal&) {
-        std::this_thread::sleep_for(1ms);
-      });
+      parallel_for(1 << 30, alarm.watch(n_threads),
+                   [](std::int64_t, const stop_signal&) { std::this_thread::sleep_for(1ms); });
     };
     CHECK_THROWS_AS(loop(), interrupted);
     CHECK(alarm.elapsed() < 200ms);
@@ -182,9 +181,8 @@ TEST_CASE("an interrupt of the outer loop stops the nested ones") {
   alarm_clock alarm{60ms};
   const auto loop = [&] {
     parallel_for(2, alarm.watch(2), [](std::int64_t, const stop_signal&) {
-      parallel_for(1 << 30, threads(2), [](std::int64_t, const stop_signal&) {
-        std::this_thread::sleep_for(1ms);
-      });
+      parallel_for(1 << 30, threads(2),
+                   [](std::int64_t, const stop_signal&) { std::this_thread::sleep_for(1ms); });
     });
   };
   CHECK_THROWS_AS(loop(), interrupted);

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""SIMD levels, threads, fork, Ctrl-C, threadpoolctl, import time."""
+"""How a level is chosen, how many threads run, fork, threadpoolctl."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import attnscale as at
 import numpy as np
@@ -45,14 +41,10 @@ def error_of(code: str, **environment: str) -> str:
 # ---- SIMD level --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_forced_level_is_the_one_in_use(level: str) -> None:
-    code = "import attnscale as at; print(at.simd_level(), at.show_config()['simd_level'])"
-    assert run_python(code, ATTNSCALE_SIMD=level).split() == [level, level]
-
-
 def test_best_level_without_the_variable() -> None:
-    assert run_python("import attnscale as at; print(at.simd_level())", ATTNSCALE_SIMD="").strip() == LEVELS[-1]
+    assert (
+        run_python("import attnscale as at; print(at.simd_level())", ATTNSCALE_SIMD="").strip() == LEVELS[-1]
+    )
 
 
 def test_unknown_level_lists_the_choices() -> None:
@@ -66,24 +58,6 @@ def test_unknown_level_lists_the_choices() -> None:
 def test_unknown_level_stops_a_computation_too() -> None:
     code = "import attnscale as at, numpy as np; x = np.ones((1, 4, 8)); at.attention(x, x, x)"
     assert "ATTNSCALE_SIMD" in error_of(code, ATTNSCALE_SIMD="avx3")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", LEVELS[:-1])
-def test_suite_at_every_lower_level(level: str) -> None:
-    """The numeric tests once more in a process that is forced to the level."""
-    here = os.path.dirname(__file__)
-    names = ("attention", "curve", "dtypes", "masks", "promises", "scale", "state", "statistics", "strides")
-    files = [os.path.join(here, f"test_{name}.py") for name in names]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
-        env={**os.environ, "ATTNSCALE_SIMD": level},
-        capture_output=True,
-        text=True,
-        cwd=os.path.dirname(here),
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert re.search(r"\d+ passed", done.stdout)
 
 
 # ---- number of threads -------------------------------------------------------------------------
@@ -159,25 +133,6 @@ def test_results_do_not_depend_on_threads() -> None:
         assert np.array_equal(run.entropy, runs[0].entropy)
 
 
-def test_concurrent_calls_give_the_same_results() -> None:
-    rng = np.random.default_rng(2)
-    q, k, v = rng.standard_normal((3, 4, 300, 32))
-    expected = at.attention(q, k, v)
-    wrong = []
-
-    def call() -> None:
-        for _ in range(20):
-            if not np.array_equal(at.attention(q, k, v), expected):
-                wrong.append(threading.get_ident())
-
-    callers = [threading.Thread(target=call) for _ in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert wrong == []
-
-
 # ---- threadpoolctl -----------------------------------------------------------------------------
 
 
@@ -194,7 +149,7 @@ def test_threadpoolctl_sees_and_limits_the_pool() -> None:
     assert at.get_num_threads() == 4
 
 
-# ---- configuration and import ------------------------------------------------------------------
+# ---- configuration ------------------------------------------------------------------
 
 
 def test_show_config() -> None:
@@ -209,14 +164,6 @@ def test_show_config() -> None:
     assert len(text) == len(config)
     assert any(re.fullmatch(r"SIMD level +" + config["simd_level"], line) for line in text)
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", config[name]) for name in ("xsimd", "xtensor", "pybind11"))
-
-
-def test_import_costs_little_more_than_numpy() -> None:
-    """At most 50 ms. The best of five runs: other work on the machine only adds."""
-    code = (
-        "import time, numpy; start = time.perf_counter(); import attnscale; print(time.perf_counter() - start)"
-    )
-    assert min(float(run_python(code)) for _ in range(5)) < 0.05
 
 
 # ---- fork --------------------------------------------------------------------------------------
@@ -261,68 +208,3 @@ def test_fork(method: str, moment: str, tmp_path) -> None:
         [sys.executable, script, method, moment], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.strip() == "good", done.stderr
-
-
-# ---- Ctrl-C ------------------------------------------------------------------------------------
-
-
-@contextmanager
-def interrupt_after(seconds: float) -> Iterator[list[float]]:
-    """Sends SIGINT; the list receives the time at which it was sent."""
-    sent: list[float] = []
-
-    def send() -> None:
-        sent.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    timer = threading.Timer(seconds, send)
-    timer.start()
-    try:
-        yield sent
-    finally:
-        timer.cancel()
-        timer.join()
-
-
-def long_calls() -> dict[str, object]:
-    """Calls that would take many seconds, one for each driver and each way to split the work."""
-    x = np.ones((1, 100_000, 64))
-    decode = np.ones((1, 1, 16))
-    keys = np.broadcast_to(np.ones((1, 1, 16)), (64, 1 << 24, 16))
-    return {
-        "attention": lambda n: at.attention(x, x, x, num_threads=n),
-        "entropy": lambda n: at.attention_entropy(x, x, num_threads=n),
-        "curve": lambda n: at.entropy_curve(x, x, np.linspace(0.1, 1, 8), num_threads=n),
-        "decode": lambda n: at.attention_entropy(
-            np.broadcast_to(decode, (64, 1, 16)), keys, num_threads=n
-        ),
-    }
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])
-@pytest.mark.parametrize("call", ["attention", "entropy", "curve", "decode"])
-def test_ctrl_c_is_answered_within_a_fifth_of_a_second(call: str, n_threads: int) -> None:
-    run = long_calls()[call]
-    with interrupt_after(0.3) as sent, pytest.raises(KeyboardInterrupt):
-        run(n_threads)
-    assert time.perf_counter() - sent[0] < 0.2
-    x = np.ones((4, 100, 8))
-    assert np.array_equal(at.attention(x, x, x, num_threads=2), x)
-
-
-def test_other_python_threads_run_meanwhile() -> None:
-    x = np.ones((1, 20_000, 64))
-    counts = [0]
-    done = threading.Event()
-
-    def count() -> None:
-        while not done.is_set():
-            counts[0] += 1
-            time.sleep(0.001)
-
-    counter = threading.Thread(target=count)
-    counter.start()
-    at.attention_entropy(x, x, num_threads=1)
-    done.set()
-    counter.join()
-    assert counts[0] > 20

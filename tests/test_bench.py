@@ -360,3 +360,12 @@ def test_faster_than_numpy_by_hand():
             }
         )
     assert found.speedup("numpy").value > 1
+
+
+def test_every_case_answers_a_question_in_benchmarks():
+    folder = Path(__file__).resolve().parents[1] / "benchmarks"
+    scripts = {script.name: script.read_text(encoding="utf-8") for script in folder.glob("bench_*.py")}
+    asked = [name for text in scripts.values() for name in re.findall(r'"(\w+)"', text.split("run(")[1])]
+    assert sorted(asked) == sorted(bench.CASES)
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"`(bench_\w+\.py)` \|", readme)) == sorted(scripts)

@@ -30,7 +30,8 @@ numpydoc_show_class_members = False
 # numpydoc would turn the words of a parameter's type into references that do not exist.
 numpydoc_xref_param_type = False
 
-# Sphinx reads only what lies below docs/: the notebooks and the change log are copied in.
+# Sphinx reads only what lies below docs/: the notebooks are copied in.
 HERE = Path(__file__).parent
+(HERE / "tutorials").mkdir(exist_ok=True)  # nothing in it is kept in git
 for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
     shutil.copyfile(notebook, HERE / "tutorials" / notebook.name)

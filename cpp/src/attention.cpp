@@ -131,9 +131,9 @@ class attention_run {
       if (!out) continue;
       for (std::int64_t c = 0; c < p_.value_dim; ++c) {
         double sum = 0;
+        // Also where a share is 0: a NaN or infinity that the row sees has to show.
         for (std::int64_t s = 0; s < plan_.splits; ++s)
-          if (share[s] != 0)
-            sum += share[s] * outputs[(s * plan_.block_rows + r) * p_.value_dim + c];
+          sum += share[s] * outputs[(s * plan_.block_rows + r) * p_.value_dim + c];
         write_value(out, p_.output.type, c * p_.output.column, sum);
       }
     }

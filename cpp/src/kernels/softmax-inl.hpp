@@ -87,8 +87,9 @@ inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t k
   }
 }
 
-/// Raises top to the tile's maximum. Returns whether a reference has fallen too far behind; then
-/// all references of the panel are raised and `factor` is what older sums have to be multiplied by.
+/// Raises top to the tile's maximum, and the references that have fallen too far behind; returns
+/// whether there are any. Then `factor` is what older sums have to be multiplied by: exactly 1 in
+/// the other lanes, so that no row's result depends on its neighbours.
 template <class T, int N>
 inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N],
                             vec<T> (&factor)[N]) {
@@ -102,9 +103,10 @@ inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N]
   }
   if (!behind) return false;
   for (int n = 0; n < N; ++n) {
-    const vec<T> top = load(state.top + n * w);
-    factor[n] = exp2(clamp_exponent(load(state.reference + n * w) - top));
-    store(state.reference + n * w, top);
+    const vec<T> top = load(state.top + n * w), old = load(state.reference + n * w);
+    const vec<T> raised = xsimd::select(top > old + broadcast(reference_lag<T>), top, old);
+    factor[n] = exp2(clamp_exponent(old - raised));
+    store(state.reference + n * w, raised);
   }
   return true;
 }

@@ -15,6 +15,11 @@ using attnscale::detail::score_block;
 template <class T>
 constexpr T hidden = limits<T>::lowest;
 
+/// The least bias of a visible key. Masks of the lowest finite number, which log2(e) would carry
+/// to -inf, absorb any score as they do in a plain softmax: a row of them has equal weights.
+template <class T>
+constexpr T lowest_bias = limits<T>::lowest / 2;
+
 constexpr double log2e = 1.4426950408889634074;
 
 /// A run of keys that every tile in it treats alike.
@@ -59,8 +64,11 @@ inline void read_mask_row(const score_block& block, int row, int64_t key, int ke
     return;
   }
   for (int j = 0; j < keys; ++j) {
-    const T x = read_element<T>(m.data, m.layout.type, start + j * m.layout.column);
-    out[j] = x == -limits<T>::infinity ? hidden<T> : x * T(log2e);
+    const double x = read_element<double>(m.data, m.layout.type, start + j * m.layout.column);
+    const double t = x * log2e;
+    out[j] = x == -limits<double>::infinity ? hidden<T>
+             : t < lowest_bias<T>           ? lowest_bias<T>
+                                            : static_cast<T>(t);
   }
 }
 

@@ -90,6 +90,24 @@ inline void rescale_curve(curve_sums& sums, int lane, double factor, double shif
   sums.center[lane] = center;
 }
 
+/// Largest and smallest raw product of the keys that a lane sees; hidden ones may hold anything.
+template <class T, int N>
+inline void visible_extremes(const T* bias, const T* raw, int keys, vec<T> (&most)[N],
+                             vec<T> (&least)[N]) {
+  constexpr int w = width<T>;
+  const vec<T> gone = broadcast(hidden<T>), infinity = broadcast(limits<T>::infinity);
+  for (int n = 0; n < N; ++n) {
+    most[n] = -infinity;
+    least[n] = infinity;
+    for (int j = 0; j < keys; ++j) {
+      const vec<T> r = load(raw + (j * N + n) * w);
+      const vec_mask<T> hides = load(bias + (j * N + n) * w) == gone;
+      most[n] = max_or(xsimd::select(hides, -infinity, r), most[n]);
+      least[n] = min_or(xsimd::select(hides, infinity, r), least[n]);
+    }
+  }
+}
+
 template <class T>
 class curve_run {
  public:
@@ -142,6 +160,7 @@ class curve_run {
     vec<T> most[N], least[N];
     dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, N * w, b_.head_dim, ws_.raw, most,
                        least);
+    if (masked) visible_extremes<T, N>(ws_.bias, ws_.raw, keys, most, least);
     for (int64_t s = 0; s < b_.n_scales; ++s) {
       const int64_t at = s * block_rows<T> + lane;
       const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
@@ -188,9 +207,9 @@ class curve_run {
     reference_move move;
     describe_move(before, state.reference, factors, N * w, move);
     for (int r = 0; r < N * w; ++r) {
-      const bool finite = raw[r] - raw[r] == T(0);
+      const bool moves = state.reference[r] != before[r] && raw[r] - raw[r] == T(0);
       rescale_curve(sums, lane + r, move.factor[r], move.shift[r],
-                    finite ? static_cast<double>(raw[r]) : sums.center[lane + r]);
+                    moves ? static_cast<double>(raw[r]) : sums.center[lane + r]);
     }
   }
 

@@ -70,7 +70,9 @@ void write_typed(const row_outputs& out, std::int64_t at, int count, const row_s
     put<T>(out.mean_score, at, s.mean());
     put<T>(out.score_variance, at, s.variance());
     put<T>(out.concentration, at, s.squares / (s.weight * s.weight));
-    if (out.max_weight) put<T>(out.max_weight, at, std::exp2(s.top - s.reference) / s.weight);
+    // The rounding of a large `top` counts here as a factor, but no weight is above 1.
+    if (out.max_weight)
+      put<T>(out.max_weight, at, std::fmin(1, std::exp2(s.top - s.reference) / s.weight));
   }
 }
 

@@ -10,8 +10,17 @@ namespace {
 /// still limited by memory, at 8 the panels are faster.
 constexpr int few_rows = 4;
 
-/// Keys of a tile: K and V of it stay in L1 for the rows.
-constexpr int few_keys = 64;
+/// Keys of a tile: this tile and the next one, on its way, stay in L1 (measured: 32 beats 64 and
+/// 128 by 10 and 20 %).
+constexpr int few_keys = 32;
+
+/// State of one query.
+template <class T>
+struct few_row {
+  T scale, reference;
+  T top[width<T>];  ///< everything below: a lane for each key of a vector
+  double weight[width<T>], first[width<T>], second[width<T>], squares[width<T>];
+};
 
 template <class T>
 struct few_workspace {
@@ -36,25 +45,39 @@ struct few_workspace {
   }
 };
 
-/// scores[j] = query . key[j] for `width` keys: channels in lanes, then a transposition turns the
-/// sums across lanes into sums of vectors.
+/// Lane i of the result: the sum of the lanes of v[i]. Each round folds vectors i and i + half
+/// into one that holds half of either.
+template <class T>
+ATTNSCALE_INLINE vec<T> sum_across(vec<T> (&v)[width<T>]) {
+#pragma GCC unroll 4
+  for (int half = width<T> / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i)
+      v[i] = interleave_low(v[i], v[i + half]) + interleave_high(v[i], v[i + half]);
+  return v[0];
+}
+
+/// scores[j] = query . key[j] for `width` keys, with the channels in the lanes.
 template <class T>
 inline void dot_rows(row_view<T> key, const T* query, int64_t head_dim, T* scores) {
   constexpr int w = width<T>;
   vec<T> acc[w];
-#pragma GCC unroll 16
-  for (int i = 0; i < w; ++i) acc[i] = broadcast(T(0));
   int64_t c = 0;
-  for (; c + w <= head_dim; c += w) {
-    const vec<T> q = load(query + c);
 #pragma GCC unroll 16
-    for (int i = 0; i < w; ++i) acc[i] = fma(load(key.data + i * key.stride + c), q, acc[i]);
+  for (int i = 0; i < w; ++i) {
+    const T* k = key.data + i * key.stride;
+    vec<T> even = broadcast(T(0)), odd = even;
+    for (c = 0; c + 2 * w <= head_dim; c += 2 * w) {
+      even = fma(load(k + c), load(query + c), even);
+      odd = fma(load(k + c + w), load(query + c + w), odd);
+    }
+    if (c + w <= head_dim) {
+      even = fma(load(k + c), load(query + c), even);
+      c += w;
+    }
+    acc[i] = even + odd;
   }
-  transpose<T>(acc);
-  vec<T> sum = acc[0];
-#pragma GCC unroll 16
-  for (int i = 1; i < w; ++i) sum = sum + acc[i];
-  store(scores, sum);
+  store(scores, sum_across<T>(acc));
   for (; c < head_dim; ++c)
     for (int i = 0; i < w; ++i) scores[i] += query[c] * key.data[i * key.stride + c];
 }
@@ -107,12 +130,10 @@ inline void add_rows(row_view<T> value, int keys, const T* weights, const T* bia
   for (int m = 0; m < M; ++m) store(out + m * w, load(out + m * w) + (acc[0][m] + acc[1][m]));
 }
 
-template <class T>
-inline T add_lanes(vec<T> v) {
-  T lanes[width<T>];
-  store(lanes, v);
-  T sum = T(0);
-  for (int i = 0; i < width<T>; ++i) sum += lanes[i];
+template <class X>
+inline X add_lanes(const X* lanes, int count) {
+  X sum = X(0);
+  for (int i = 0; i < count; ++i) sum += lanes[i];
   return sum;
 }
 
@@ -146,9 +167,13 @@ class few_run {
 
   void prepare() {
     for (int r = 0; r < b_.rows; ++r) {
-      scale_[r] = static_cast<T>(b_.scale[r * b_.scale_row] * log2e);
-      reference_[r] = top_[r] = limits<T>::lowest;
-      b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
+      few_row<T>& row = row_[r];
+      row.scale = static_cast<T>(b_.scale[r * b_.scale_row] * log2e);
+      row.reference = limits<T>::lowest;
+      for (int i = 0; i < w; ++i) {
+        row.top[i] = limits<T>::lowest;
+        row.weight[i] = row.first[i] = row.second[i] = row.squares[i] = 0;
+      }
       b_.sums->argmax[r] = -1;
       read_row(b_.query, r, b_.head_dim, ws_.query + r * b_.head_dim);
       const output_panel<T> out = output(r);
@@ -165,10 +190,10 @@ class few_run {
     for (int r = 0; r < b_.rows; ++r) {
       if (masked && !fill_row_bias(r, key, keys)) continue;
       dot_tile(k, v, keys, r);
-      const T high = finish_row(r, keys, masked);
-      if (b_.peak && high > top_[r]) b_.sums->argmax[r] = key + first_equal(high, keys);
+      const vec<T> high = finish_row(r, keys, masked);
+      if (b_.peak) track_peak(r, high, key, keys);
       raise(r, high);
-      absorb_row(r, keys);
+      b_.moments ? absorb_row<true>(row_[r], keys) : absorb_row<false>(row_[r], keys);
       if (b_.output) add_values(r, v, keys, masked ? ws_.bias : nullptr);
       if (ws_.far && tiles_ % tiles_per_carry == 0) carry(output(r));
     }
@@ -201,9 +226,9 @@ class few_run {
   }
 
   /// scores <- finished base-2 scores, `hidden` in the room up to a full vector; returns the
-  /// largest.
-  T finish_row(int r, int keys, bool masked) {
-    const score_rule<T> rule(broadcast(scale_[r]), static_cast<T>(b_.softcap));
+  /// largest a lane.
+  vec<T> finish_row(int r, int keys, bool masked) {
+    const score_rule<T> rule(broadcast(row_[r].scale), static_cast<T>(b_.softcap));
     vec<T> best = broadcast(hidden<T>);
     for (int j = 0; j < keys; j += w) {
       const vec<T> bias = masked ? load(ws_.bias + j) : broadcast(T(0));
@@ -211,43 +236,59 @@ class few_run {
       for (int i = keys; i < j + w; ++i) ws_.scores[i] = hidden<T>;
       best = max_or(load(ws_.scores + j), best);
     }
+    return best;
+  }
+
+  void track_peak(int r, vec<T> high, int64_t key, int keys) {
     T lanes[w];
-    store(lanes, best);
+    store(lanes, high);
+    const T tile_top = largest(lanes);
+    if (!(tile_top > largest(row_[r].top))) return;
+    for (int j = keys - 1; j >= 0; --j)
+      if (ws_.scores[j] == tile_top) b_.sums->argmax[r] = key + j;
+  }
+
+  static T largest(const T* lanes) {
     T high = lanes[0];
     for (int i = 1; i < w; ++i) high = lanes[i] > high ? lanes[i] : high;
     return high;
   }
 
-  int64_t first_equal(T high, int keys) const {
-    for (int j = 0; j < keys; ++j)
-      if (ws_.scores[j] == high) return j;
-    return 0;
-  }
-
-  void raise(int r, T high) {
-    if (high > top_[r]) top_[r] = high;
-    if (!(top_[r] > reference_[r] + reference_lag<T>)) return;
-    const T before = reference_[r];
-    reference_[r] = top_[r];
-    const vec<T> factor = exp2(clamp_exponent(broadcast(before - top_[r])));
+  /// Raises the row's reference when some lane is too far above it (see softmax-inl.hpp).
+  void raise(int r, vec<T> high) {
+    few_row<T>& row = row_[r];
+    store(row.top, max_or(high, load(row.top)));
+    if (!any<T>(high > broadcast(row.reference + reference_lag<T>))) return;
+    const T before = row.reference;
+    row.reference = largest(row.top);
+    const vec<T> factor = exp2(clamp_exponent(broadcast(before - row.reference)));
     T lanes[w];
     store(lanes, factor);
     reference_move move;
-    describe_move(&before, &top_[r], lanes, 1, move);
-    rescale_sums(*b_.sums, r, 1, move);
+    describe_move(&before, &row.reference, lanes, 1, move);
+    const double f = move.factor[0], shift = move.shift[0];
+    for (int i = 0; i < w; ++i) {
+      const double weight = row.weight[i], first = row.first[i];
+      row.second[i] = f * (row.second[i] - shift * (2 * first - shift * weight));
+      row.first[i] = f * (first - shift * weight);
+      row.weight[i] = f * weight;
+      row.squares[i] *= f * f;
+    }
     const vec<T> factors[1] = {factor};
     if (b_.output) scale_output<T, 1>(output(r), factors);
   }
 
-  void absorb_row(int r, int keys) {
-    const vec<T> one = broadcast(T(1)), reference = broadcast(reference_[r]);
+  template <bool Moments>
+  void absorb_row(few_row<T>& row, int keys) {
+    const vec<T> one = broadcast(T(1)), reference = broadcast(row.reference);
     vec<T> weight = broadcast(T(0)), first = weight, second = weight, squares = weight;
     for (int j = 0; j < keys; j += w)
-      absorb<T, true, true>(ws_.scores + j, one, reference, weight, first, second, squares);
-    b_.sums->weight[r] += static_cast<double>(add_lanes(weight));
-    b_.sums->first[r] += static_cast<double>(add_lanes(first));
-    b_.sums->second[r] += static_cast<double>(add_lanes(second));
-    b_.sums->squares[r] += static_cast<double>(add_lanes(squares));
+      absorb<T, true, Moments>(ws_.scores + j, one, reference, weight, first, second, squares);
+    add_to_double(row.weight, weight);
+    add_to_double(row.first, first);
+    if (!Moments) return;
+    add_to_double(row.second, second);
+    add_to_double(row.squares, squares);
   }
 
   void add_values(int r, row_view<T> v, int keys, const T* bias) {
@@ -267,8 +308,13 @@ class few_run {
 
   void finish() {
     for (int r = 0; r < b_.rows; ++r) {
-      b_.sums->reference[r] = static_cast<double>(reference_[r]);
-      b_.sums->top[r] = static_cast<double>(top_[r]);
+      const few_row<T>& row = row_[r];
+      b_.sums->reference[r] = static_cast<double>(row.reference);
+      b_.sums->top[r] = static_cast<double>(largest(row.top));
+      b_.sums->weight[r] = add_lanes(row.weight, w);
+      b_.sums->first[r] = add_lanes(row.first, w);
+      b_.sums->second[r] = add_lanes(row.second, w);
+      b_.sums->squares[r] = add_lanes(row.squares, w);
       if (!b_.output) continue;
       const output_panel<T> out = output(r);
       gather(out);
@@ -282,7 +328,7 @@ class few_run {
   const attend_block& b_;
   arena arena_;
   few_workspace<T> ws_;
-  T scale_[few_rows], reference_[few_rows], top_[few_rows];
+  few_row<T> row_[few_rows];
   int64_t tiles_ = 0;
 };
 

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Which keys a row sees: causal, window, key_lengths and array masks, alone and together. The
+// oracle spells every one of them out as a boolean matrix.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <vector>
+
+#include "attnscale/attention.hpp"
+#include "compare.hpp"
+
+using attnscale::attention;
+using attnscale::attention_options;
+using attnscale::causal_alignment;
+using attnscale::unbounded;
+using namespace testing;
+
+namespace {
+
+/// The definition of causal, window and key_lengths, key by key.
+void hide(oracle::setting& s, const attention_options& options, std::int64_t key_length) {
+  const auto n_queries = static_cast<std::int64_t>(s.visible.shape(0));
+  const auto n_keys = static_cast<std::int64_t>(s.visible.shape(1));
+  const bool bottom_right = options.causal == causal_alignment::bottom_right;
+  const bool causal = options.is_causal || options.causal != causal_alignment::none;
+  for (std::int64_t i = 0; i < n_queries; ++i)
+    for (std::int64_t j = 0; j < n_keys; ++j) {
+      const std::int64_t beside = j - (i + (bottom_right ? key_length - n_queries : 0));
+      const bool seen = j < key_length && !(causal && beside > 0) &&
+                        !(beside < 0 && -beside > options.window.left) &&
+                        !(beside > 0 && beside > options.window.right);
+      s.visible(i, j) = s.visible(i, j) && seen;
+    }
+}
+
+template <class T>
+void check_hidden(const inputs<T>& in, attention_options options) {
+  oracle::setting s = in.setting();
+  const auto n_keys = static_cast<std::int64_t>(in.key.shape(0));
+  hide(s, options, options.key_lengths ? options.key_lengths.values()() : n_keys);
+  CAPTURE(int(options.causal));
+  CAPTURE(options.window.left);
+  CAPTURE(options.window.right);
+  check_call(in, options, s);
+}
+
+constexpr std::array<std::array<std::size_t, 2>, 10> shapes{
+    {{1, 1}, {7, 7}, {64, 64}, {65, 193}, {193, 65}, {200, 385}, {385, 200}, {1, 300}, {130, 1},
+     {97, 192}}};
+
+/// A boolean mask with about `share` true entries.
+xt::xarray<bool> random_mask(const shape_type& shape, unsigned seed, double share) {
+  const xt::xarray<double> x = normal<double>(shape, seed);
+  return x < share * 4 - 2;
+}
+
+}  // namespace
+
+TEST_CASE("causal, both alignments, with as many queries as keys and not") {
+  for_both_types([](auto zero) {
+    for (const auto& [n_queries, n_keys] : shapes) {
+      const inputs<decltype(zero)> in(n_queries, n_keys, 8, 5);
+      check_hidden(in, {.is_causal = true});
+      check_hidden(in, {.causal = causal_alignment::top_left});
+      check_hidden(in, {.causal = causal_alignment::bottom_right});
+    }
+  });
+}
+
+TEST_CASE("windows, with open sides, beside both alignments") {
+  for_both_types([](auto zero) {
+    for (const auto& [n_queries, n_keys] : shapes) {
+      const inputs<decltype(zero)> in(n_queries, n_keys, 4, 3);
+      for (const auto& [left, right] : {std::array<std::int64_t, 2>{0, 0}, {3, 0}, {0, 5}, {64, 2},
+                                        {unbounded, 1}, {2, unbounded}, {200, 200},
+                                        {unbounded - 1, unbounded - 1}}) {
+        check_hidden(in, {.window = {left, right}});
+        check_hidden(in, {.causal = causal_alignment::bottom_right, .window = {left, right}});
+      }
+    }
+  });
+}
+
+TEST_CASE("key_lengths, also 0, with causal and window") {
+  for_both_types([](auto zero) {
+    const inputs<decltype(zero)> in(70, 200, 6, 4);
+    for (const std::int64_t length : {0, 1, 63, 64, 191, 192, 199, 200}) {
+      check_hidden(in, {.key_lengths = length});
+      check_hidden(in, {.causal = causal_alignment::bottom_right, .key_lengths = length});
+      check_hidden(in, {.is_causal = true, .window = {10, 0}, .key_lengths = length});
+    }
+  });
+}
+
+TEST_CASE("key_lengths are one a batch entry") {
+  const auto q = normal<float>({3, 2, 10, 8}, 1), k = normal<float>({3, 2, 30, 8}, 2),
+             v = normal<float>({3, 2, 30, 4}, 3);
+  const xt::xarray<int> lengths = {0, 7, 30};
+  const auto seen = attention(q, k, v, {.key_lengths = lengths});
+  for (std::size_t b = 0; b < 3; ++b)
+    for (std::size_t h = 0; h < 2; ++h)
+      CHECK(identical(xt::xarray<float>(xt::view(seen, b, h)),
+                      attention(xt::view(q, b, h), xt::view(k, b, h), xt::view(v, b, h),
+                                {.key_lengths = lengths(b)})));
+}
+
+TEST_CASE("boolean masks, broadcast over queries or keys, and rows that see nothing") {
+  for_both_types([](auto zero) {
+    for (const auto& [n_queries, n_keys] : shapes) {
+      const inputs<decltype(zero)> in(n_queries, n_keys, 4, 3);
+      for (const auto& shape : {shape_type{n_queries, n_keys}, {1, n_keys}, {n_queries, 1}, {n_keys}})
+        for (const double share : {0.02, 0.5, 0.98}) {
+          const xt::xarray<bool> mask = random_mask(shape, 7, share);
+          oracle::setting s = in.setting();
+          s.visible = xt::broadcast(mask, s.visible.shape());
+          check_call(in, {.attn_mask = mask}, s);
+        }
+    }
+  });
+}
+
+TEST_CASE("additive masks: a bias, -inf hides the key") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    for (const auto& [n_queries, n_keys] : shapes) {
+      const inputs<T> in(n_queries, n_keys, 4, 3);
+      for (const auto& shape : {shape_type{n_queries, n_keys}, {1, n_keys}, {n_queries, 1}}) {
+        const xt::xarray<bool> kept = random_mask(shape, 8, 0.6);
+        const xt::xarray<T> mask = xt::where(kept, normal<T>(shape, 9, 2), T(-oracle::infinity));
+        oracle::setting s = in.setting();
+        s.visible = xt::broadcast(kept, s.visible.shape());
+        s.bias = xt::where(s.visible, xt::broadcast(mask, s.visible.shape()), 0.0);
+        check_call(in, {.attn_mask = mask}, s);
+        check_call(in, {.attn_mask = xt::xarray<double>(mask)}, s);
+      }
+    }
+  });
+}
+
+TEST_CASE("mask, causal, window, key length and soft-cap together") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    const inputs<T> in(140, 230, 8, 5);
+    const xt::xarray<T> mask = normal<T>({140, 230}, 5);
+    attention_options options{.causal = causal_alignment::bottom_right,
+                              .attn_mask = mask,
+                              .window = {40, 3},
+                              .key_lengths = 201,
+                              .softcap = 3};
+    oracle::setting s = in.setting();
+    s.bias = mask;
+    s.softcap = 3;
+    hide(s, options, 201);
+    check_call(in, options, s);
+  });
+}
+
+TEST_CASE("masks have leading axes, and any strides") {
+  const auto q = normal<float>({2, 3, 20, 4}, 1), k = normal<float>({2, 3, 50, 4}, 2);
+  const xt::xarray<bool> mask = random_mask({2, 1, 20, 50}, 3, 0.5);
+  const auto wanted = attnscale::attention_entropy(q, k, {.attn_mask = mask});
+  const xt::xarray<bool, xt::layout_type::column_major> fortran = mask;
+  CHECK(identical(wanted, attnscale::attention_entropy(q, k, {.attn_mask = fortran})));
+  CHECK(identical(wanted, attnscale::attention_entropy(q, k, {.attn_mask = mask && mask})));
+  for (std::size_t b = 0; b < 2; ++b)
+    for (std::size_t h = 0; h < 3; ++h)
+      CHECK(identical(xt::xarray<float>(xt::view(wanted, b, h)),
+                      attnscale::attention_entropy(xt::view(q, b, h), xt::view(k, b, h),
+                                                   {.attn_mask = xt::view(mask, b, 0)})));
+}
+
+TEST_CASE("split keys: rows whose first or last splits see nothing") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    const inputs<T> in(4, 30000, 4, 3);
+    check_hidden(in, {.causal = causal_alignment::bottom_right, .window = {100, 0}});
+    check_hidden(in, {.window = {50, 20}});
+    check_hidden(in, {.key_lengths = 17});
+    check_hidden(in, {.key_lengths = 0});
+    xt::xarray<bool> mask = random_mask({4, 30000}, 6, 0.5);
+    xt::view(mask, 0, xt::range(0, 29990)).fill(false);
+    xt::view(mask, 1).fill(false);
+    xt::view(mask, 2, xt::range(10, 30000)).fill(false);
+    oracle::setting s = in.setting();
+    s.visible = mask;
+    check_call(in, {.attn_mask = mask}, s);
+  });
+}
+
+TEST_CASE("count_visible counts what the statistics count") {
+  const auto q = normal<float>({2, 70, 4}, 1), k = normal<float>({2, 90, 4}, 2);
+  const xt::xarray<float> mask =
+      xt::where(random_mask({70, 90}, 3, 0.5), 0.5f, -std::numeric_limits<float>::infinity());
+  for (const attention_options& options :
+       {attention_options{}, attention_options{.is_causal = true},
+        attention_options{.causal = causal_alignment::bottom_right, .attn_mask = mask,
+                          .window = {9, 0}}}) {
+    const auto seen =
+        attnscale::attention_statistics(q, k, options, {attnscale::statistic::n_visible});
+    CHECK(attnscale::count_visible(q, k, options) == *seen.n_visible);
+    CHECK(!seen.lse);
+    CHECK(!seen.output);
+  }
+}
+
+TEST_CASE("a row that sees nothing") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    const inputs<T> in(3, 200, 4, 2);
+    const auto row = attnscale::attention_statistics(
+        in.query, in.key, in.value, {.attn_mask = xt::xarray<bool>(xt::zeros<bool>({1, 200}))},
+        attnscale::all_statistics);
+    const T minus_infinity = -std::numeric_limits<T>::infinity();
+    CHECK(xt::all(xt::equal(*row.output, T(0))));
+    CHECK(xt::all(xt::equal(*row.lse, minus_infinity)));
+    CHECK(xt::all(xt::equal(*row.max_score, minus_infinity)));
+    for (const auto* zeros : {&row.entropy, &row.mean_score, &row.score_variance,
+                              &row.concentration, &row.max_weight})
+      CHECK(xt::all(xt::equal(**zeros, T(0))));
+    CHECK(xt::all(xt::equal(*row.argmax, -1)));
+    CHECK(xt::all(xt::equal(*row.n_visible, 0)));
+  });
+}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import attnscale as at
@@ -132,3 +133,21 @@ def test_calls_from_many_threads_agree() -> None:
         thread.join()
     for one, other in zip(seen, want, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("call", ["attention(q, q, q", "attention_entropy(q, q", "entropy_curve(q, q, [1.0]"])
+def test_a_call_starts_the_threads_it_is_given(call: str, threads: int) -> None:
+    code = f"""
+import os
+import numpy as np
+import attnscale as at
+
+q = np.ones((8, 600, 16), np.float32)
+before = len(os.listdir("/proc/self/task"))
+at.{call}, num_threads={threads})
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == threads - 1

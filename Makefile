@@ -35,7 +35,7 @@ demo: $(STAMPS)/install
 test: lint test-cpp test-example test-clang test-xsimd14 test-asan test-neon test-python
 
 test-quick: $(STAMPS)/test-tools
-	$(call say,pytest, without the slow and the torch tests)
+	$(call say,pytest without the slow and the torch tests)
 	$(BIN)/pytest -q -m "not slow and not torch"
 
 bench: $(STAMPS)/install
@@ -143,8 +143,8 @@ build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 
 # ---- Python ------------------------------------------------------------------------------------
 
-test-python: $(STAMPS)/torch
-	$(call say,pytest: tests, doctests, notebooks)
+test-python: $(STAMPS)/torch $(STAMPS)/docs-tools
+	$(call say,pytest: everything)
 	$(BIN)/pytest
 
 clean:

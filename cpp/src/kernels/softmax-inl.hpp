@@ -73,10 +73,10 @@ inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t k
   for (int n = 0; n < N; ++n) {
     const vec_mask<T> better = high[n] > load(state.top + n * w);
     if (!any<T>(better)) continue;
-    vec<T> where = broadcast(T(-1));
+    vec<T> where = broadcast(T(-1)), at = broadcast(static_cast<T>(seen.end[n]));
     for (int j = seen.end[n] - 1; j >= seen.begin[n]; --j) {
-      const vec_mask<T> here = load(scores + (j * N + n) * w) == most[n];
-      where = xsimd::select(here, broadcast(static_cast<T>(j)), where);
+      at = at - broadcast(T(1));
+      where = xsimd::select(load(scores + (j * N + n) * w) == most[n], at, where);
     }
     if (!masked)
       where = xsimd::select(load(state.scale + n * w) == broadcast(T(0)), broadcast(T(0)), where);

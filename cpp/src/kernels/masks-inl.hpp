@@ -53,23 +53,39 @@ inline int visible_ranges(const score_block& block, key_range (&ranges)[3]) {
   return count;
 }
 
+/// Booleans are read as bytes: any one but 0 lets the key be seen.
+template <class T>
+inline T bias_of(uint8_t seen) {
+  return seen ? T(0) : hidden<T>;
+}
+template <class T, class M>
+inline T bias_of(M x) {
+  const T t = static_cast<T>(x) * T(log2e);
+  return x == -limits<M>::infinity ? hidden<T> : t < lowest_bias<T> ? lowest_bias<T> : t;
+}
+
+/// Elements at a stride as bias; neighbours (`step` 1) in a loop of their own, which vectorises.
+template <class T, class M>
+inline void read_bias(const M* mask, ptrdiff_t step, int keys, T* out) {
+  if (step == 1)
+    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j]);
+  else
+    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j * step]);
+}
+
 /// One row of the array mask over `keys` keys as bias.
 template <class T>
 inline void read_mask_row(const score_block& block, int row, int64_t key, int keys, T* out) {
   const matrix& m = block.mask;
-  const ptrdiff_t start = row * m.layout.row + key * m.layout.column;
-  if (block.mask_type == mask_kind::boolean) {
-    const uint8_t* seen = static_cast<const uint8_t*>(m.data) + start;
-    for (int j = 0; j < keys; ++j) out[j] = seen[j * m.layout.column] ? T(0) : hidden<T>;
-    return;
-  }
-  for (int j = 0; j < keys; ++j) {
-    const double x = read_element<double>(m.data, m.layout.type, start + j * m.layout.column);
-    const double t = x * log2e;
-    out[j] = x == -limits<double>::infinity ? hidden<T>
-             : t < lowest_bias<T>           ? lowest_bias<T>
-                                            : static_cast<T>(t);
-  }
+  const ptrdiff_t step = m.layout.column, start = row * m.layout.row + key * step;
+  if (block.mask_type == mask_kind::boolean)
+    return read_bias(static_cast<const uint8_t*>(m.data) + start, step, keys, out);
+  if (m.layout.type == element_type::float32)
+    return read_bias(static_cast<const float*>(m.data) + start, step, keys, out);
+  if (m.layout.type == element_type::float64)
+    return read_bias(static_cast<const double*>(m.data) + start, step, keys, out);
+  for (int j = 0; j < keys; ++j)
+    out[j] = bias_of<T>(read_element<float>(m.data, m.layout.type, start + j * step));
 }
 
 /// The keys of a tile, [begin[n], end[n]) and counted from its first, that vector n of a panel may

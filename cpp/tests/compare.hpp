@@ -44,9 +44,7 @@ struct inputs {
   double standard_scale() const {
     return 1 / std::sqrt(std::max<double>(1, static_cast<double>(query.shape(1))));
   }
-  oracle::setting setting() const {
-    return {query.shape(0), key.shape(0), standard_scale()};
-  }
+  oracle::setting setting() const { return {query.shape(0), key.shape(0), standard_scale()}; }
 };
 
 /// True if both arrays hold the same bits.
@@ -108,9 +106,7 @@ struct bounds {
   }
 
   /// A row without keys has lse -inf, which has to be met exactly.
-  static oracle::column finite(const oracle::column& x) {
-    return xt::where(xt::isinf(x), 0.0, x);
-  }
+  static oracle::column finite(const oracle::column& x) { return xt::where(xt::isinf(x), 0.0, x); }
 };
 
 /// argmax may differ from the oracle's where the two keys' scores tie within rounding.
@@ -120,8 +116,8 @@ void check_argmax(const xt::xarray<std::int64_t>& seen, const oracle::expected& 
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < seen.size(); ++i) {
     if (seen.flat(i) == e.argmax(i)) continue;
-    const bool in_range = seen.flat(i) >= 0 &&
-                          seen.flat(i) < static_cast<std::int64_t>(e.weights.shape(1));
+    const bool in_range =
+        seen.flat(i) >= 0 && seen.flat(i) < static_cast<std::int64_t>(e.weights.shape(1));
     wrong += !in_range || e.argmax(i) < 0 ||
              e.weights(i, static_cast<std::size_t>(seen.flat(i))) <
                  e.max_weight(i) * std::exp(-2 * bound.score(i));

@@ -45,10 +45,10 @@ struct expected {
   matrix output, absolute_output;  // sum p v, sum p |v|
   column lse, entropy, max_score, mean_score, score_variance, concentration, max_weight;
   xt::xtensor<std::int64_t, 1> n_visible, argmax;
-  column magnitude;     // largest |scale| sum |q| |k| + |bias| of a visible key
-  column spread;        // sum p (s - max)^2
-  matrix raw;           // q . k
-  matrix weights;       // p
+  column magnitude;  // largest |scale| sum |q| |k| + |bias| of a visible key
+  column spread;     // sum p (s - max)^2
+  matrix raw;        // q . k
+  matrix weights;    // p
 };
 
 /// a b^T.

@@ -18,7 +18,7 @@ using namespace testing;
 namespace {
 
 /// Around the lanes of a vector (4 ... 16), a block (32, 64) and a tile of keys (192).
-constexpr std::array<std::size_t, 18> edges{1,  2,  3,   5,   15,  16,  17,  63,  64,
+constexpr std::array<std::size_t, 18> edges{1,  2,   3,   5,   15,  16,  17,  63,  64,
                                             65, 127, 128, 129, 191, 192, 193, 383, 385};
 
 template <class T>
@@ -90,8 +90,8 @@ TEST_CASE("one scale a head is the single heads") {
   const xt::xtensor<double, 2> scale = {{0.1}, {-0.5}, {1.0}};
   const auto all = attention(q, k, v, {.scale = scale});
   for (std::size_t h = 0; h < 3; ++h) {
-    const auto one = attention(xt::view(q, h), xt::view(k, h), xt::view(v, h),
-                               {.scale = scale(h, 0)});
+    const auto one =
+        attention(xt::view(q, h), xt::view(k, h), xt::view(v, h), {.scale = scale(h, 0)});
     CHECK(identical(xt::xarray<float>(xt::view(all, h)), one));
   }
 }
@@ -124,17 +124,16 @@ TEST_CASE("any strides are read in place and give the same bits") {
   CHECK(identical(wanted, attention(q, fixed, v)));
 
   xt::xarray<float> wide = xt::zeros<float>({2, 3, 80, 25});
-  const auto every_other = xt::view(wide, xt::all(), xt::all(), xt::range(0, 80, 2),
-                                    xt::range(3, 23, 2));
+  const auto every_other =
+      xt::view(wide, xt::all(), xt::all(), xt::range(0, 80, 2), xt::range(3, 23, 2));
   xt::view(wide, xt::all(), xt::all(), xt::range(0, 80, 2), xt::range(3, 23, 2)) = k;
   CHECK(identical(wanted, attention(q, every_other, v)));
 
   using namespace xt::placeholders;
   const xt::xarray<float> backwards = xt::view(v, xt::all(), xt::all(), xt::range(_, _, -1));
-  CHECK(identical(wanted, attention(q, k, xt::view(backwards, xt::all(), xt::all(),
-                                                   xt::range(_, _, -1)))));
-  const auto adapted = xt::adapt(k.data(), k.size(), xt::no_ownership(),
-                                 shape_type{2, 3, 40, 10});
+  CHECK(identical(wanted,
+                  attention(q, k, xt::view(backwards, xt::all(), xt::all(), xt::range(_, _, -1)))));
+  const auto adapted = xt::adapt(k.data(), k.size(), xt::no_ownership(), shape_type{2, 3, 40, 10});
   CHECK(identical(wanted, attention(q, adapted, v)));
 }
 
@@ -203,9 +202,10 @@ TEST_CASE("results do not depend on the number of threads, to the last bit") {
     for (const auto& [n_queries, n_keys] : {std::array<std::size_t, 2>{300, 400}, {2, 40000}}) {
       const inputs<T> in(n_queries, n_keys, 16, 8);
       const auto run = [&](int threads) {
-        return attention_statistics(in.query, in.key, in.value,
-                                    {.window = {20000, attnscale::unbounded}, .num_threads = threads},
-                                    attnscale::all_statistics);
+        return attention_statistics(
+            in.query, in.key, in.value,
+            {.window = {20000, attnscale::unbounded}, .num_threads = threads},
+            attnscale::all_statistics);
       };
       const auto one = run(1);
       for (const int threads : {2, 3, 8}) {
@@ -227,12 +227,10 @@ TEST_CASE("an interrupted call throws, soon, and the next call works") {
   for (const int threads : {1, 2, 4}) {
     const auto start = clock_type::now();
     clock_type::time_point asked{};
-    const attention_options options{
-        .num_threads = threads,
-        .interrupted = [&] {
-          asked = clock_type::now();
-          return asked - start > std::chrono::milliseconds(20);
-        }};
+    const attention_options options{.num_threads = threads, .interrupted = [&] {
+                                      asked = clock_type::now();
+                                      return asked - start > std::chrono::milliseconds(20);
+                                    }};
     // Again and again, because a fast machine may finish before the first question.
     const auto work = [&] {
       for (int i = 0; i < 1000; ++i) attention(in.query, in.key, in.value, options);

@@ -126,7 +126,8 @@ TEST_CASE("curve: hidden keys leave no trace, however large") {
       xt::view(changed.key, 50).fill(bad);
       const auto seen = entropy_curve(changed.query, changed.key, some_scales, {.is_causal = true});
       CHECK(same_rows(clean, seen, 0, 50));
-      if (!std::isfinite(bad)) CHECK(xt::all(xt::isnan(xt::view(seen.entropy, xt::range(50, 100)))));
+      if (!std::isfinite(bad))
+        CHECK(xt::all(xt::isnan(xt::view(seen.entropy, xt::range(50, 100)))));
     }
   });
 }
@@ -152,8 +153,8 @@ TEST_CASE("curve: one scale agrees with attention_statistics, any number of thre
     const auto q = normal<T>({2, 3, 100, 8}, 1), k = normal<T>({2, 3, 250, 8}, 2);
     const auto one = entropy_curve(q, k, {0.4}, {.num_threads = 1});
     const auto entropy = attnscale::attention_entropy(q, k, {.scale = 0.4});
-    CHECK(xt::amax(xt::abs(xt::view(one.entropy, xt::all(), xt::all(), xt::all(), 0) - entropy))() <=
-          10 * bounds<T>::sums);
+    CHECK(xt::amax(xt::abs(xt::view(one.entropy, xt::all(), xt::all(), xt::all(), 0) -
+                           entropy))() <= 10 * bounds<T>::sums);
     for (const int threads : {2, 3, 8}) {
       const auto many = entropy_curve(q, k, {0.4}, {.num_threads = threads});
       CHECK(identical(one.entropy, many.entropy));

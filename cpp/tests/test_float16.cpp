@@ -27,15 +27,16 @@ double by_definition(std::uint16_t h, int exponent_bits, int mantissa_bits) {
   if (exponent == (1 << exponent_bits) - 1)
     return mantissa ? std::nan("") : sign * std::numeric_limits<double>::infinity();
   const double leading = exponent == 0 ? 0 : 1;
-  return sign * std::ldexp(leading + std::ldexp(mantissa, -mantissa_bits),
-                           std::max(exponent, 1) - bias);
+  return sign *
+         std::ldexp(leading + std::ldexp(mantissa, -mantissa_bits), std::max(exponent, 1) - bias);
 }
 
 /// Nearest value of the format to x (a float), ties to even; the neighbours are all values of
 /// the format, in order of their bits.
 std::uint16_t nearest(float x, int exponent_bits, int mantissa_bits) {
   const double magnitude = std::abs(static_cast<double>(x));
-  const auto infinity_bits = static_cast<std::uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
+  const auto infinity_bits =
+      static_cast<std::uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
   std::uint16_t low = 0, high = infinity_bits;
   while (high - low > 1) {
     const auto middle = static_cast<std::uint16_t>((low + high) / 2);
@@ -44,8 +45,8 @@ std::uint16_t nearest(float x, int exponent_bits, int mantissa_bits) {
   const double below = by_definition(low, exponent_bits, mantissa_bits);
   // Beyond the largest number the next one counts as if the exponent went on.
   const double step = below - by_definition(low - 1, exponent_bits, mantissa_bits);
-  const double above = high == infinity_bits ? below + step
-                                             : by_definition(high, exponent_bits, mantissa_bits);
+  const double above =
+      high == infinity_bits ? below + step : by_definition(high, exponent_bits, mantissa_bits);
   const bool up = magnitude - below > above - magnitude ||
                   (magnitude - below == above - magnitude && (low & 1));
   return static_cast<std::uint16_t>((up ? high : low) | (std::signbit(x) ? 0x8000 : 0));
@@ -65,8 +66,8 @@ int wrong_roundings(int exponent_bits, int mantissa_bits, Narrow narrow) {
     const double before =
         by_definition(static_cast<std::uint16_t>(h - 1), exponent_bits, mantissa_bits);
     const auto tie = static_cast<float>(before + (here - before) / 2);
-    for (const float x : {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e38f),
-                          static_cast<float>(here)})
+    for (const float x :
+         {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e38f), static_cast<float>(here)})
       wrong += narrow(x) != nearest(x, exponent_bits, mantissa_bits) ||
                narrow(-x) != nearest(-x, exponent_bits, mantissa_bits);
   }
@@ -86,8 +87,8 @@ halves narrowed(const xt::xarray<float>& x, element_type type) {
 xt::xarray<float> widened(const halves& x, element_type type, const shape_type& shape) {
   xt::xarray<float> result = xt::xarray<float>::from_shape(shape);
   for (std::size_t i = 0; i < x.size(); ++i)
-    result.flat(i) = type == element_type::float16 ? float_from_float16(x[i])
-                                                   : float_from_bfloat16(x[i]);
+    result.flat(i) =
+        type == element_type::float16 ? float_from_float16(x[i]) : float_from_bfloat16(x[i]);
   return result;
 }
 
@@ -124,17 +125,16 @@ struct half_call {
     if (causal) p.visible.right = 0;
     p.statistics.entropy = entropy.data();
     const double scale = 0.3;
-    p.heads.push_back({query.data(), key.data(), value.data(), output.data(), nullptr, &scale,
-                       p.n_keys});
+    p.heads.push_back(
+        {query.data(), key.data(), value.data(), output.data(), nullptr, &scale, p.n_keys});
     attnscale::run(p);
   }
 
   /// The same call on the widened numbers.
   attnscale::attention_statistics_result<float> as_float(bool causal) const {
-    return attnscale::attention_statistics(widened(query, type, {n_queries, head_dim}),
-                                           widened(key, type, {n_keys, head_dim}),
-                                           widened(value, type, {n_keys, value_dim}),
-                                           {.scale = 0.3, .is_causal = causal});
+    return attnscale::attention_statistics(
+        widened(query, type, {n_queries, head_dim}), widened(key, type, {n_keys, head_dim}),
+        widened(value, type, {n_keys, value_dim}), {.scale = 0.3, .is_causal = causal});
   }
 };
 
@@ -182,15 +182,15 @@ TEST_CASE("16-bit storage is float32 arithmetic on the stored numbers") {
         call.run(causal);
         const auto wanted = call.as_float(causal);
         CHECK(call.output == narrowed(*wanted.output, type));
-        CHECK(call.entropy ==
-              std::vector<float>(wanted.entropy->begin(), wanted.entropy->end()));
+        CHECK(call.entropy == std::vector<float>(wanted.entropy->begin(), wanted.entropy->end()));
       }
 }
 
 TEST_CASE("16-bit storage: NaN and infinity reach the rows that see them") {
   const std::size_t bad_key = 50;
   for (const element_type type : {element_type::float16, element_type::bfloat16})
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
       for (const bool in_key : {false, true}) {
         half_call clean(inputs<float>(100, 200, 9, 5), type), changed = clean;
         halves& place = in_key ? changed.key : changed.value;

@@ -45,9 +45,16 @@ void check_hidden(const inputs<T>& in, attention_options options) {
   check_call(in, options, s);
 }
 
-constexpr std::array<std::array<std::size_t, 2>, 10> shapes{
-    {{1, 1}, {7, 7}, {64, 64}, {65, 193}, {193, 65}, {200, 385}, {385, 200}, {1, 300}, {130, 1},
-     {97, 192}}};
+constexpr std::array<std::array<std::size_t, 2>, 10> shapes{{{1, 1},
+                                                             {7, 7},
+                                                             {64, 64},
+                                                             {65, 193},
+                                                             {193, 65},
+                                                             {200, 385},
+                                                             {385, 200},
+                                                             {1, 300},
+                                                             {130, 1},
+                                                             {97, 192}}};
 
 /// A boolean mask with about `share` true entries.
 xt::xarray<bool> random_mask(const shape_type& shape, unsigned seed, double share) {
@@ -72,8 +79,13 @@ TEST_CASE("windows, with open sides, beside both alignments") {
   for_both_types([](auto zero) {
     for (const auto& [n_queries, n_keys] : shapes) {
       const inputs<decltype(zero)> in(n_queries, n_keys, 4, 3);
-      for (const auto& [left, right] : {std::array<std::int64_t, 2>{0, 0}, {3, 0}, {0, 5}, {64, 2},
-                                        {unbounded, 1}, {2, unbounded}, {200, 200},
+      for (const auto& [left, right] : {std::array<std::int64_t, 2>{0, 0},
+                                        {3, 0},
+                                        {0, 5},
+                                        {64, 2},
+                                        {unbounded, 1},
+                                        {2, unbounded},
+                                        {200, 200},
                                         {unbounded - 1, unbounded - 1}}) {
         check_hidden(in, {.window = {left, right}});
         check_hidden(in, {.causal = causal_alignment::bottom_right, .window = {left, right}});
@@ -109,7 +121,8 @@ TEST_CASE("boolean masks, broadcast over queries or keys, and rows that see noth
   for_both_types([](auto zero) {
     for (const auto& [n_queries, n_keys] : shapes) {
       const inputs<decltype(zero)> in(n_queries, n_keys, 4, 3);
-      for (const auto& shape : {shape_type{n_queries, n_keys}, {1, n_keys}, {n_queries, 1}, {n_keys}})
+      for (const auto& shape :
+           {shape_type{n_queries, n_keys}, {1, n_keys}, {n_queries, 1}, {n_keys}})
         for (const double share : {0.02, 0.5, 0.98}) {
           const xt::xarray<bool> mask = random_mask(shape, 7, share);
           oracle::setting s = in.setting();
@@ -194,8 +207,8 @@ TEST_CASE("count_visible counts what the statistics count") {
       xt::where(random_mask({70, 90}, 3, 0.5), 0.5f, -std::numeric_limits<float>::infinity());
   for (const attention_options& options :
        {attention_options{}, attention_options{.is_causal = true},
-        attention_options{.causal = causal_alignment::bottom_right, .attn_mask = mask,
-                          .window = {9, 0}}}) {
+        attention_options{
+            .causal = causal_alignment::bottom_right, .attn_mask = mask, .window = {9, 0}}}) {
     const auto seen =
         attnscale::attention_statistics(q, k, options, {attnscale::statistic::n_visible});
     CHECK(attnscale::count_visible(q, k, options) == *seen.n_visible);
@@ -215,8 +228,8 @@ TEST_CASE("a row that sees nothing") {
     CHECK(xt::all(xt::equal(*row.output, T(0))));
     CHECK(xt::all(xt::equal(*row.lse, minus_infinity)));
     CHECK(xt::all(xt::equal(*row.max_score, minus_infinity)));
-    for (const auto* zeros : {&row.entropy, &row.mean_score, &row.score_variance,
-                              &row.concentration, &row.max_weight})
+    for (const auto* zeros :
+         {&row.entropy, &row.mean_score, &row.score_variance, &row.concentration, &row.max_weight})
       CHECK(xt::all(xt::equal(**zeros, T(0))));
     CHECK(xt::all(xt::equal(*row.argmax, -1)));
     CHECK(xt::all(xt::equal(*row.n_visible, 0)));

@@ -51,7 +51,7 @@ double output_error(const std::vector<double>& scores,
       const double error = std::abs(static_cast<double>((*seen.output)(i, c) - sum[c] / total));
       worst = std::max(worst, error * static_cast<double>(total / absolute[c]) / bounds<T>::eps);
     }
-    CHECK(std::abs((*seen.entropy)(i) - entropy) <= 4 * bounds<T>::sums);
+    CHECK(std::abs((*seen.entropy)(i)-entropy) <= 4 * bounds<T>::sums);
   }
   return worst;
 }
@@ -97,17 +97,21 @@ void check_reach_of_all(const inputs<T>& in, const attention_options& options, s
     CAPTURE(bad);
     CAPTURE(key);
     const auto sees = [&](std::size_t i) { return visible(i, key); };
-    check_reach<T>(in, options, [&](auto& x) { xt::view(x.key, key).fill(bad); }, sees, true);
-    check_reach<T>(in, options, [&](auto& x) { x.key(key, 1) = bad; }, sees, true);
-    check_reach<T>(in, options, [&](auto& x) { xt::view(x.value, key).fill(bad); }, sees, false);
+    check_reach<T>(
+        in, options, [&](auto& x) { xt::view(x.key, key).fill(bad); }, sees, true);
+    check_reach<T>(
+        in, options, [&](auto& x) { x.key(key, 1) = bad; }, sees, true);
+    check_reach<T>(
+        in, options, [&](auto& x) { xt::view(x.value, key).fill(bad); }, sees, false);
     const std::size_t row = in.query.shape(0) / 2;
-    check_reach<T>(in, options, [&](auto& x) { x.query(row, 0) = bad; },
-                   [&](std::size_t i) {
-                     bool any = false;
-                     for (std::size_t j = 0; j < in.key.shape(0); ++j) any |= visible(i, j);
-                     return i == row && any;
-                   },
-                   true);
+    check_reach<T>(
+        in, options, [&](auto& x) { x.query(row, 0) = bad; },
+        [&](std::size_t i) {
+          bool any = false;
+          for (std::size_t j = 0; j < in.key.shape(0); ++j) any |= visible(i, j);
+          return i == row && any;
+        },
+        true);
   }
 }
 
@@ -209,14 +213,15 @@ TEST_CASE("weights are at most 1 and entropy lies in [0, ln n]") {
     for (const double sigma : {0.0, 1.0, 30.0, 1000.0})
       for (const std::size_t n : {1, 2, 100, 500}) {
         const inputs<T> in(70, n, 5, 1, sigma);
-        const auto s = attention_statistics(in.query, in.key, {.scale = 1.0},
-                                            attnscale::all_statistics);
+        const auto s =
+            attention_statistics(in.query, in.key, {.scale = 1.0}, attnscale::all_statistics);
         CAPTURE(sigma);
         CAPTURE(n);
         CHECK(xt::amax(*s.max_weight)() <= 1);
         CHECK(xt::amax(*s.concentration)() <= 1);
         CHECK(xt::amin(*s.entropy)() >= 0);
-        CHECK(xt::amax(*s.entropy)() <= std::log(double(n)) * (1 + bounds<T>::eps) + bounds<T>::sums);
+        CHECK(xt::amax(*s.entropy)() <=
+              std::log(double(n)) * (1 + bounds<T>::eps) + bounds<T>::sums);
         CHECK(xt::amin(*s.score_variance)() >= 0);
       }
   });
@@ -233,8 +238,9 @@ TEST_CASE("NaN and infinity reach the rows that see them, and no other row chang
                             [](auto, auto) { return true; });
       check_reach_of_all<T>(in, {.is_causal = true}, key,
                             [](std::size_t i, std::size_t j) { return j <= i; });
-      check_reach_of_all<T>(in, {.causal = causal_alignment::bottom_right, .window = {30, 0}}, key,
-                            [](std::size_t i, std::size_t j) { return j <= i + 270 && j + 30 >= i + 270; });
+      check_reach_of_all<T>(
+          in, {.causal = causal_alignment::bottom_right, .window = {30, 0}}, key,
+          [](std::size_t i, std::size_t j) { return j <= i + 270 && j + 30 >= i + 270; });
       check_reach_of_all<T>(in, {.key_lengths = 192}, key,
                             [](std::size_t, std::size_t j) { return j < 192; });
     }
@@ -244,17 +250,17 @@ TEST_CASE("NaN and infinity reach the rows that see them, and no other row chang
 TEST_CASE("NaN and infinity under a boolean and an additive mask") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
-   for (const std::size_t n_queries : {3, 67}) {
-    const inputs<T> in(n_queries, 200, 4, 3);
-    const xt::xarray<bool> mask = normal<double>({n_queries, 200}, 4) < 0.0;
-    const xt::xarray<T> bias = xt::where(mask, T(1), -infinite<T>);
-    const auto visible = [&](std::size_t i, std::size_t j) { return mask(i, j); };
-    for (const std::size_t key : {3, 195}) {
-      check_reach_of_all<T>(in, {.attn_mask = mask}, key, visible);
-      check_reach_of_all<T>(in, {.attn_mask = bias}, key, visible);
-      check_reach_of_all<T>(in, {.attn_mask = bias, .softcap = 2}, key, visible);
+    for (const std::size_t n_queries : {3, 67}) {
+      const inputs<T> in(n_queries, 200, 4, 3);
+      const xt::xarray<bool> mask = normal<double>({n_queries, 200}, 4) < 0.0;
+      const xt::xarray<T> bias = xt::where(mask, T(1), -infinite<T>);
+      const auto visible = [&](std::size_t i, std::size_t j) { return mask(i, j); };
+      for (const std::size_t key : {3, 195}) {
+        check_reach_of_all<T>(in, {.attn_mask = mask}, key, visible);
+        check_reach_of_all<T>(in, {.attn_mask = bias}, key, visible);
+        check_reach_of_all<T>(in, {.attn_mask = bias, .softcap = 2}, key, visible);
+      }
     }
-   }
   });
 }
 
@@ -264,9 +270,8 @@ TEST_CASE("NaN and infinity with split keys") {
     const inputs<T> in(3, 20000, 4, 3);
     for (const std::size_t key : {5, 19990}) {
       check_reach_of_all<T>(in, {}, key, [](auto, auto) { return true; });
-      check_reach_of_all<T>(in, {.window = {0, 15000}}, key, [](std::size_t i, std::size_t j) {
-        return j >= i && j <= i + 15000;
-      });
+      check_reach_of_all<T>(in, {.window = {0, 15000}}, key,
+                            [](std::size_t i, std::size_t j) { return j >= i && j <= i + 15000; });
     }
   });
 }
@@ -275,15 +280,17 @@ TEST_CASE("a NaN value shows even where its weight underflows, also between spli
   for_both_types([](auto zero) {
     using T = decltype(zero);
     for (const std::size_t n : {std::size_t{400}, std::size_t{20000}})
-     for (const std::size_t n_queries : {2, 7}) {
-      CAPTURE(n);
-      xt::xarray<T> key = xt::zeros<T>({n, std::size_t{1}}), value = xt::ones<T>({n, std::size_t{2}});
-      key(0, 0) = T(5000);
-      value(n - 1, 1) = not_a_number<T>;
-      const auto out = attention(xt::xarray<T>(xt::ones<T>({n_queries, std::size_t{1}})), key, value, {.scale = 1.0});
-      CHECK(std::isnan(out(0, 1)));
-      CHECK(out(0, 0) == T(1));
-    }
+      for (const std::size_t n_queries : {2, 7}) {
+        CAPTURE(n);
+        xt::xarray<T> key = xt::zeros<T>({n, std::size_t{1}}),
+                      value = xt::ones<T>({n, std::size_t{2}});
+        key(0, 0) = T(5000);
+        value(n - 1, 1) = not_a_number<T>;
+        const auto out = attention(xt::xarray<T>(xt::ones<T>({n_queries, std::size_t{1}})), key,
+                                   value, {.scale = 1.0});
+        CHECK(std::isnan(out(0, 1)));
+        CHECK(out(0, 0) == T(1));
+      }
   });
 }
 
@@ -306,24 +313,24 @@ TEST_CASE("an additive mask of the lowest finite number hides less than -inf") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
     const T lowest = std::numeric_limits<T>::lowest();
-   for (const std::size_t n_queries : {2, 9}) {
-    const inputs<T> in(n_queries, 50, 4, 3);
-    xt::xarray<T> mask = xt::zeros<T>({n_queries, std::size_t{50}});
-    xt::view(mask, 0, xt::range(10, 50)).fill(lowest);
-    xt::view(mask, 1).fill(lowest);
-    const auto s = attention_statistics(in.query, in.key, in.value, {.attn_mask = mask},
-                                        attnscale::all_statistics);
-    CHECK((*s.n_visible)(0) == 50);
-    CHECK((*s.max_weight)(0) > 0);
-    // score + lowest = lowest: the weights of such a row are equal, as in PyTorch.
-    CHECK((*s.entropy)(1) == doctest::Approx(std::log(50.0)));
-    const double mean = xt::mean(xt::view(in.value, xt::all(), 0))();
-    CHECK((*s.output)(1, 0) == doctest::Approx(mean));
-    // The lowest double is beyond float, but it is not -inf.
-    const xt::xarray<double> wide =
-        xt::ones<double>({1, 50}) * std::numeric_limits<double>::lowest();
-    CHECK(attnscale::attention_entropy(in.query, in.key, {.attn_mask = wide})(0) ==
-          doctest::Approx(std::log(50.0)));
-   }
+    for (const std::size_t n_queries : {2, 9}) {
+      const inputs<T> in(n_queries, 50, 4, 3);
+      xt::xarray<T> mask = xt::zeros<T>({n_queries, std::size_t{50}});
+      xt::view(mask, 0, xt::range(10, 50)).fill(lowest);
+      xt::view(mask, 1).fill(lowest);
+      const auto s = attention_statistics(in.query, in.key, in.value, {.attn_mask = mask},
+                                          attnscale::all_statistics);
+      CHECK((*s.n_visible)(0) == 50);
+      CHECK((*s.max_weight)(0) > 0);
+      // score + lowest = lowest: the weights of such a row are equal, as in PyTorch.
+      CHECK((*s.entropy)(1) == doctest::Approx(std::log(50.0)));
+      const double mean = xt::mean(xt::view(in.value, xt::all(), 0))();
+      CHECK((*s.output)(1, 0) == doctest::Approx(mean));
+      // The lowest double is beyond float, but it is not -inf.
+      const xt::xarray<double> wide =
+          xt::ones<double>({1, 50}) * std::numeric_limits<double>::lowest();
+      CHECK(attnscale::attention_entropy(in.query, in.key, {.attn_mask = wide})(0) ==
+            doctest::Approx(std::log(50.0)));
+    }
   });
 }

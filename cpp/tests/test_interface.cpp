@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the calls refuse, in which words; states of parts of the keys and how they merge.
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "attnscale/attention.hpp"
+#include "compare.hpp"
+
+using attnscale::attention;
+using attnscale::attention_options;
+using attnscale::attention_state;
+using attnscale::attention_state_result;
+using attnscale::causal_alignment;
+using attnscale::merge_states;
+using namespace testing;
+
+namespace {
+
+xt::xarray<float> zeros(const shape_type& shape) { return xt::zeros<float>(shape); }
+
+std::string refusal_of(const attention_options& options) {
+  const auto x = zeros({2, 3, 5, 4});
+  return refusal([&] { attention(x, x, x, options); });
+}
+
+std::string refusal_of(const shape_type& query, const shape_type& key, const shape_type& value,
+                       bool enable_gqa = false) {
+  return refusal(
+      [&] { attention(zeros(query), zeros(key), zeros(value), {.enable_gqa = enable_gqa}); });
+}
+
+/// States of the keys in runs of `length`.
+template <class T>
+std::vector<attention_state_result<T>> states_of(const inputs<T>& in, std::size_t length) {
+  std::vector<attention_state_result<T>> states;
+  for (std::size_t key = 0; key < in.key.shape(0); key += length) {
+    const std::size_t last = std::min(key + length, in.key.shape(0));
+    states.push_back(attention_state(in.query, xt::view(in.key, xt::range(key, last)),
+                                     xt::view(in.value, xt::range(key, last))));
+  }
+  return states;
+}
+
+template <class T>
+void check_close(const attention_state_result<T>& seen, const oracle::expected& e) {
+  const bounds<T> b(e);
+  CHECK(worst_ratio(seen.output, e.output, b.output(e, 8)) <= 1);
+  CHECK(worst_ratio(seen.lse, e.lse, b.lse(e)) <= 1);
+  CHECK(worst_ratio(seen.mean_score, e.mean_score, b.mean_score(e)) <= 1);
+  const oracle::column allowed = b.lse(e) + b.mean_score(e);
+  CHECK(worst_ratio(seen.entropy(), e.entropy, allowed) <= 1);
+}
+
+}  // namespace
+
+TEST_CASE("shapes that do not fit are refused, with the argument, the rule and what was seen") {
+  CHECK(refusal_of({4}, {5, 4}, {5, 4}) ==
+        "query must have at least 2 axes (..., n, dim), got shape (4,)");
+  CHECK(refusal_of({3, 4}, {5, 6}, {5, 4}) ==
+        "query and key must have the same last dimension (head_dim), got 4 and 6");
+  CHECK(refusal_of({3, 4}, {5, 4}, {7, 4}) ==
+        "key and value must have the same number of keys, got 5 and 7");
+  CHECK(refusal_of({2, 1, 3, 4}, {3, 1, 5, 4}, {5, 4}) ==
+        "the batch axes must broadcast, got query (2,) and key (3,) and value ()");
+  CHECK(refusal_of({4, 3, 4}, {2, 5, 4}, {2, 5, 4}) ==
+        "the numbers of heads must be equal or 1, got query 4, key 2, value 2; enable_gqa lets "
+        "groups of query heads share a key head");
+  CHECK(refusal_of({4, 3, 4}, {3, 5, 4}, {3, 5, 4}, true) ==
+        "enable_gqa needs a number of query heads that is a multiple of the key and value heads, "
+        "got query 4, key 3, value 3");
+}
+
+TEST_CASE("options out of range are refused") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(refusal_of({.scale = nan}) == "scale must be finite, got nan");
+  CHECK(refusal_of({.scale = xt::xtensor<double, 1>{1, 2, 3}}) ==
+        "scale must broadcast to (..., heads, n_queries) = (2, 3, 5), got shape (3,)");
+  CHECK(refusal_of({.attn_mask = xt::xarray<bool>(xt::ones<bool>({4, 5}))}) ==
+        "attn_mask must broadcast to (..., heads, n_queries, n_keys) = (2, 3, 5, 5), got shape "
+        "(4, 5)");
+  CHECK(refusal_of({.window = {-1, 0}}) == "window.left must be at least 0, or unbounded, got -1");
+  CHECK(refusal_of({.key_lengths = 6}) ==
+        "key_lengths must be between 0 and the number of keys, 5, got 6");
+  CHECK(refusal_of({.key_lengths = xt::xtensor<int, 1>{1, 2, 3}}) ==
+        "key_lengths must broadcast to the batch axes = (2,), got shape (3,)");
+  CHECK(refusal_of({.is_causal = true, .causal = causal_alignment::bottom_right}) ==
+        "is_causal means causal = top_left, got also causal = bottom_right");
+  for (const double cap : {0.0, -1.0, nan})
+    CHECK(refusal_of({.softcap = cap}) ==
+          "softcap must be finite and greater than 0, got " + std::to_string(cap));
+  CHECK(refusal_of({.num_threads = -1}) ==
+        "num_threads must be at least 1, or 0 for the default, got -1");
+  const auto x = zeros({5, 4});
+  CHECK(refusal([&] { attnscale::entropy_curve(x, x, {1.0}, {.scale = 1.0}); }) ==
+        "entropy_curve takes its scales from the argument scales, got also options.scale");
+  CHECK(refusal([&] {
+          attnscale::entropy_curve(x, x, {1.0, nan});
+        }) == "scales must be finite, got nan");
+}
+
+TEST_CASE("a result that no memory can hold is std::bad_alloc") {
+  float one = 1;
+  const std::size_t many = std::size_t{1} << 40;
+  const auto huge =
+      xt::adapt(&one, many * many / 4096, xt::no_ownership(), shape_type{many / 4096, many, 1},
+                std::vector<std::ptrdiff_t>{0, 0, 0});
+  CHECK_THROWS_AS(attnscale::attention_entropy(huge, zeros({1, 1})), std::bad_alloc);
+}
+
+TEST_CASE("states of parts of the keys merge into the whole, in any grouping") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    const inputs<T> in(20, 300, 8, 5);
+    const auto e = oracle::attention(in.query, in.key, in.value, in.setting());
+    for (const std::size_t length : {1, 7, 100, 300})
+      check_close(merge_states(states_of(in, length)), e);
+    const auto parts = states_of(in, 100);
+    check_close(merge_states<T>({merge_states<T>({parts[2], parts[0]}), parts[1]}), e);
+  });
+}
+
+TEST_CASE("a state without keys changes nothing; NaN and infinity survive a merge") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    const inputs<T> in(4, 30, 8, 5);
+    const auto whole = attention_state(in.query, in.key, in.value);
+    const auto none = attention_state(in.query, in.key, in.value, {.key_lengths = 0});
+    const auto merged = merge_states<T>({none, whole, none});
+    CHECK(identical(merged.output, whole.output));
+    CHECK(identical(merged.lse, whole.lse));
+    const auto empty = merge_states<T>({none, none});
+    CHECK(identical(empty.output, none.output));
+    CHECK(identical(empty.lse, none.lse));
+    CHECK(xt::all(xt::equal(empty.entropy(), T(0))));
+
+    auto low = whole, broken = whole;
+    low.lse -= T(5000);
+    low.output(1, 2) = std::numeric_limits<T>::infinity();
+    broken.lse(3) = std::numeric_limits<T>::quiet_NaN();
+    CHECK(!std::isfinite(merge_states<T>({whole, low}).output(1, 2)));
+    CHECK(std::isnan(merge_states<T>({none, broken}).lse(3)));
+  });
+}
+
+TEST_CASE("states that do not belong together are refused") {
+  const inputs<float> a(4, 30, 8, 5), b(3, 30, 8, 5);
+  using states = std::vector<attention_state_result<float>>;
+  CHECK(refusal([] { merge_states(states{}); }) == "states must hold at least one state, got none");
+  CHECK(refusal([&] {
+          merge_states(states{attention_state(a.query, a.key, a.value),
+                              attention_state(b.query, b.key, b.value)});
+        }) == "states must agree in the shape of output, got (4, 5) and (3, 5)");
+}
+
+TEST_CASE("argmax is the first of equal keys, across tiles and splits too") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    for (const std::size_t n : {10, 500, 20000})
+      for (const std::size_t n_queries : {2, 9}) {
+        const xt::xarray<T> q = xt::ones<T>({n_queries, std::size_t{1}});
+        xt::xarray<T> k = xt::zeros<T>({n, std::size_t{1}});
+        const auto top = [&](const attention_options& options) {
+          return (*attnscale::attention_statistics(q, k, options, {attnscale::statistic::argmax})
+                       .argmax)(1);
+        };
+        CHECK(top({}) == 0);
+        CHECK(top({.window = {0, attnscale::unbounded}}) == 1);
+        k(7, 0) = k(n - 1, 0) = T(2);
+        CHECK(top({}) == 7);
+        CHECK(top({.softcap = 3}) == 7);
+        CHECK(top({.scale = -1.0}) == 0);
+      }
+  });
+}

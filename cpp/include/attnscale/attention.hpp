@@ -5,8 +5,8 @@
 //
 // query is (..., heads, n_queries, head_dim), key (..., kv_heads, n_keys, head_dim) and value
 // (..., kv_heads, n_keys, value_dim), of float or double, with any strides; they are read in
-// place. Leading axes broadcast; two axes are one head. Results are row-major, double if any input is,
-// else float. Arguments that do not fit are a std::invalid_argument.
+// place. Leading axes broadcast; two axes are one head. Results are row-major, double if any input
+// is, else float. Arguments that do not fit are a std::invalid_argument.
 #pragma once
 
 #include <cmath>
@@ -64,8 +64,9 @@ attention_statistics_result<T> attend(const call_description& call, const statis
     problem.value_dim = call.value_dim();
     problem.output = {element_type_of<T>, static_cast<std::ptrdiff_t>(call.value_dim()), 1};
   }
-  call.fill(problem, element_type_of<T>, output);
+  // Before the walk over the heads: a result that is too large fails at once.
   make_statistics(call, wanted, result, problem.statistics);
+  call.fill(problem, element_type_of<T>, output);
   run(problem, call.how());
   return result;
 }
@@ -109,12 +110,17 @@ auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scal
                    const attention_options& options = {}) {
   using T = detail::compute_t<Q, K>;
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
-  if (options.scale) detail::refuse("entropy_curve takes its scales from the argument scales, got "
-                                    "also options.scale");
+  if (options.scale)
+    detail::refuse(
+        "entropy_curve takes its scales from the argument scales, got "
+        "also options.scale");
   for (const double scale : scales)
-    if (!std::isfinite(scale)) detail::refuse("scales must be finite, got " + std::to_string(scale));
+    if (!std::isfinite(scale))
+      detail::refuse("scales must be finite, got " + std::to_string(scale));
   const auto n_scales = static_cast<std::int64_t>(scales.size());
-  const auto make = [&] { return detail::new_array<T>(call.leading(), {call.n_queries(), n_scales}); };
+  const auto make = [&] {
+    return detail::new_array<T>(call.leading(), {call.n_queries(), n_scales});
+  };
   entropy_curve_result<T> result{scales, make(), make(), make(), make()};
   curve_problem problem;
   call.fill(problem, detail::element_type_of<T>);
@@ -129,7 +135,7 @@ auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scal
 
 /// Scales from a container or view with one axis.
 template <float_array Q, float_array K, class S>
-  requires std::derived_from<S, xt::xexpression<S>>
+requires std::derived_from<S, xt::xexpression<S>>
 auto entropy_curve(const Q& query, const K& key, const S& scales,
                    const attention_options& options = {}) {
   if (scales.dimension() != 1)
@@ -142,9 +148,9 @@ template <float_array Q, float_array K>
 xt::xarray<std::int64_t> count_visible(const Q& query, const K& key,
                                        const attention_options& options = {}) {
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
+  auto counts = detail::new_array<std::int64_t>(call.leading(), {call.n_queries()});
   score_problem problem;
   call.fill(problem, detail::element_type_of<detail::compute_t<Q, K>>);
-  auto counts = detail::new_array<std::int64_t>(call.leading(), {call.n_queries()});
   count_visible(problem, counts.data(), call.how());
   return counts;
 }
@@ -154,8 +160,8 @@ xt::xarray<std::int64_t> count_visible(const Q& query, const K& key,
 template <float_array Q, float_array K, float_array V>
 auto attention_state(const Q& query, const K& key, const V& value,
                      const attention_options& options = {}) {
-  auto all = attention_statistics(query, key, value, options,
-                                  {statistic::lse, statistic::mean_score});
+  auto all =
+      attention_statistics(query, key, value, options, {statistic::lse, statistic::mean_score});
   return attention_state_result<detail::compute_t<Q, K, V>>{
       std::move(*all.output), std::move(*all.lse), std::move(*all.mean_score)};
 }

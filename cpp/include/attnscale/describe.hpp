@@ -68,8 +68,10 @@ inline std::int64_t broadcast_heads(std::initializer_list<named_array> arrays, b
                        : broadcast_extent(heads, here);
   }
   if (!fits && enable_gqa)
-    refuse("enable_gqa needs a number of query heads that is a multiple of the key and value "
-           "heads, got " + seen);
+    refuse(
+        "enable_gqa needs a number of query heads that is a multiple of the key and value "
+        "heads, got " +
+        seen);
   if (!fits)
     refuse("the numbers of heads must be equal or 1, got " + seen +
            "; enable_gqa lets groups of query heads share a key head");

@@ -33,13 +33,15 @@ class number_or_array {
   number_or_array() = default;  ///< not given
 
   template <class N>
-    requires std::is_arithmetic_v<N>
-  number_or_array(N number) : values_(static_cast<T>(number)), given_(true) {}
+  requires std::is_arithmetic_v<N> number_or_array(N number)
+      : values_(static_cast<T>(number)), given_(true) {}
 
   template <class E>
-    requires(!std::is_arithmetic_v<E>) && std::derived_from<E, xt::xexpression<E>> &&
-            (std::floating_point<T> || std::integral<typename E::value_type>)
-  number_or_array(const E& expression) : values_(xt::cast<T>(expression)), given_(true) {}
+  requires(!std::is_arithmetic_v<E>) && std::derived_from<E, xt::xexpression<E>> &&
+      (std::floating_point<T> ||
+       std::integral<typename E::value_type>)number_or_array(const E& expression)
+      : values_(xt::cast<T>(expression)),
+  given_(true) {}
 
   explicit operator bool() const { return given_; }
   const xt::xarray<T>& values() const { return values_; }
@@ -58,8 +60,7 @@ class attention_mask {
   attention_mask() = default;  ///< no mask
 
   template <class E, class D = std::remove_cvref_t<E>>
-    requires std::derived_from<D, xt::xexpression<D>>
-  attention_mask(E&& mask) {
+  requires std::derived_from<D, xt::xexpression<D>> attention_mask(E&& mask) {
     if constexpr (!strided_container<D>) {
       using element = std::remove_cv_t<typename D::value_type>;
       take(xt::xarray<element>(std::forward<E>(mask)));
@@ -109,7 +110,7 @@ struct attention_options {
   key_window window{};
   /// Integers that broadcast to the batch axes; keys at or after this index are hidden.
   number_or_array<std::int64_t> key_lengths{};
-  bool enable_gqa = false;  ///< query head h uses key head h / (heads / kv_heads)
+  bool enable_gqa = false;          ///< query head h uses key head h / (heads / kv_heads)
   std::optional<double> softcap{};  ///< c > 0: score <- c tanh(score / c)
   int num_threads = 0;              ///< 0: attnscale::num_threads()
   /// Asked now and then on the calling thread; true makes the call throw attnscale::interrupted.

@@ -15,15 +15,15 @@ namespace attnscale {
 
 /// What attention_statistics can report of a row with scores s and weights p = softmax(s).
 enum class statistic : std::uint16_t {
-  lse = 1,             ///< ln sum exp s
-  entropy = 2,         ///< -sum p ln p, in nats
-  max_score = 4,       ///< largest score
-  mean_score = 8,      ///< sum p s
+  lse = 1,              ///< ln sum exp s
+  entropy = 2,          ///< -sum p ln p, in nats
+  max_score = 4,        ///< largest score
+  mean_score = 8,       ///< sum p s
   score_variance = 16,  ///< sum p (s - mean_score)^2
-  concentration = 32,  ///< sum p^2
-  n_visible = 64,      ///< keys that the row may see
-  argmax = 128,        ///< first key with the largest score, -1 if there is none
-  max_weight = 256     ///< largest p
+  concentration = 32,   ///< sum p^2
+  n_visible = 64,       ///< keys that the row may see
+  argmax = 128,         ///< first key with the largest score, -1 if there is none
+  max_weight = 256      ///< largest p
 };
 
 /// Written {statistic::entropy, statistic::argmax}.
@@ -39,9 +39,9 @@ class statistic_set {
 };
 
 inline const statistic_set all_statistics{
-    statistic::lse,            statistic::entropy,       statistic::max_score,
-    statistic::mean_score,     statistic::score_variance, statistic::concentration,
-    statistic::n_visible,      statistic::argmax,        statistic::max_weight};
+    statistic::lse,        statistic::entropy,        statistic::max_score,
+    statistic::mean_score, statistic::score_variance, statistic::concentration,
+    statistic::n_visible,  statistic::argmax,         statistic::max_weight};
 
 /// Arrays of shape (..., heads, n_queries), those that were asked for; output is there if there
 /// was a value. A row without keys has lse and max_score -inf, argmax -1 and zeros elsewhere.

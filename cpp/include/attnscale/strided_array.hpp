@@ -33,8 +33,8 @@ concept strided_container = requires(const A& a) {
 
 /// What query, key and value may be: (..., heads, n, dim) of float or double.
 template <class A>
-concept float_array = strided_container<A> && (std::same_as<typename A::value_type, float> ||
-                                               std::same_as<typename A::value_type, double>);
+concept float_array = strided_container<A> &&
+    (std::same_as<typename A::value_type, float> || std::same_as<typename A::value_type, double>);
 
 namespace detail {
 
@@ -106,8 +106,7 @@ class strided_array {
 /// "(2, 3)", as messages show shapes.
 inline std::string text_of(const extents& shape) {
   std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(shape[i]);
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # One object file for each instruction set, each with its own flags. Only these files see xsimd.
-# They are optimised in every configuration and never take part in link-time optimisation: at
-# -O0, or through LTO, a helper compiled with AVX could be linked into code that runs without it.
+# They are optimised in every configuration, never take part in link-time optimisation and have no
+# exceptions: at -O0, through LTO, or as clang's terminate handler, a helper compiled with AVX
+# could be linked into code that runs without it.
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(attnscale_levels baseline avx2 avx512)
@@ -28,5 +29,5 @@ foreach(level IN LISTS attnscale_levels)
   set(unit ${PROJECT_SOURCE_DIR}/cpp/src/isa/${level}.cpp)
   target_sources(attnscale_kernels PRIVATE ${unit})
   set_source_files_properties(${unit} PROPERTIES
-    COMPILE_OPTIONS "${flags_${level}};-O3;-fno-lto")
+    COMPILE_OPTIONS "${flags_${level}};-O3;-fno-lto;-fno-exceptions")
 endforeach()

@@ -23,7 +23,6 @@ foreach(object IN LISTS OBJECTS)
   execute_process(COMMAND ${NM} --defined-only ${object} OUTPUT_VARIABLE symbols
     COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[0-9a-f]+ [WwVvu] [^\n]+" weak "${symbols}")
-  list(FILTER weak EXCLUDE REGEX "DW\\.ref\\.__gxx_personality")  # a pointer of the C++ runtime
   if(weak)
     list(JOIN weak "\n  " weak)
     message(SEND_ERROR "weak symbols in ${object}:\n  ${weak}")

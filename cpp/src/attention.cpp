@@ -58,8 +58,7 @@ class attention_run {
     if (plan_.splits > 1) return run_split(heads);
     parallel_for(heads * plan_.blocks, how_, [&](std::int64_t task, const stop_signal& stop) {
       const std::int64_t head = task / plan_.blocks;
-      const query_block rows(p_, head, plan_.block_of(task) * plan_.block_rows,
-                             plan_.block_rows);
+      const query_block rows(p_, head, plan_.block_of(task) * plan_.block_rows, plan_.block_rows);
       row_sums sums;
       void* output = output_rows(head, rows.first);
       attend(rows, 0, p_.n_keys, output, p_.output, sums, stop);
@@ -107,8 +106,8 @@ class attention_run {
       void* output = p_.heads[head].output
                          ? element_at(outputs.data(), {p_.compute, 1, 1}, part * part_values)
                          : nullptr;
-      attend(rows, p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits,
-             output, layout, sums[part], stop);
+      attend(rows, p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits, output,
+             layout, sums[part], stop);
     });
     for (std::int64_t task = 0; task < heads * plan_.blocks; ++task) {
       const std::int64_t first = task * plan_.splits;

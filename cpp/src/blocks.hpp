@@ -28,8 +28,7 @@ inline const void* element_at(const void* data, const matrix_layout& layout, std
 struct key_interval {
   std::int64_t begin, end;
 };
-inline key_interval visible_keys(const score_problem& p, std::int64_t key_length,
-                                 std::int64_t i) {
+inline key_interval visible_keys(const score_problem& p, std::int64_t key_length, std::int64_t i) {
   const std::int64_t at = i + (p.visible.bottom_right ? key_length - p.n_queries : 0);
   const auto [left, right, bottom_right] = p.visible;
   // Compared by subtraction of extents, so that an open or huge side cannot overflow.

@@ -80,8 +80,10 @@ void run(const curve_problem& p, const execution& how) {
     block.sums = sums.data();
     block.scratch = thread_scratch(kernels.curve_scratch(block));
     kernels.curve(block);
-    if (wide) write_curve<double>(p, rows, sums);
-    else write_curve<float>(p, rows, sums);
+    if (wide)
+      write_curve<double>(p, rows, sums);
+    else
+      write_curve<float>(p, rows, sums);
   });
 }
 

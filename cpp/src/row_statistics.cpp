@@ -50,8 +50,8 @@ void write_degenerate(const row_outputs& out, std::int64_t at, double x) {
   const double nothing = x == 0 ? -infinity : x;
   put<T>(out.lse, at, nothing);
   put<T>(out.max_score, at, nothing);
-  for (void* statistic : {out.entropy, out.mean_score, out.score_variance, out.concentration,
-                          out.max_weight})
+  for (void* statistic :
+       {out.entropy, out.mean_score, out.score_variance, out.concentration, out.max_weight})
     put<T>(statistic, at, x);
 }
 
@@ -126,8 +126,12 @@ void write_statistics(const attention_problem& problem, const query_block& rows,
 
 void write_value(void* row, element_type type, std::ptrdiff_t i, double x) {
   switch (type) {
-    case element_type::float32: static_cast<float*>(row)[i] = static_cast<float>(x); break;
-    case element_type::float64: static_cast<double*>(row)[i] = x; break;
+    case element_type::float32:
+      static_cast<float*>(row)[i] = static_cast<float>(x);
+      break;
+    case element_type::float64:
+      static_cast<double*>(row)[i] = x;
+      break;
     case element_type::float16:
       static_cast<std::uint16_t*>(row)[i] = float16_from_float(static_cast<float>(x));
       break;

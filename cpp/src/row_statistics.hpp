@@ -11,8 +11,7 @@ namespace attnscale::detail {
 
 /// Row r of several ranges of keys becomes row r of `total`; share[i] is what part i's output
 /// weighs in the whole (0 if it saw no key).
-void merge_sums(const row_sums* parts, std::int64_t count, int row, row_sums& total,
-                double* share);
+void merge_sums(const row_sums* parts, std::int64_t count, int row, row_sums& total, double* share);
 
 /// The statistics that the problem asks for, from the sums of a block.
 void write_statistics(const attention_problem& problem, const query_block& rows,

@@ -20,8 +20,10 @@ bool hides(const void* mask, element_type type, std::ptrdiff_t i) {
       return static_cast<const float*>(mask)[i] == -std::numeric_limits<float>::infinity();
     case element_type::float64:
       return static_cast<const double*>(mask)[i] == -std::numeric_limits<double>::infinity();
-    case element_type::float16: return static_cast<const std::uint16_t*>(mask)[i] == 0xfc00u;
-    default: return static_cast<const std::uint16_t*>(mask)[i] == 0xff80u;
+    case element_type::float16:
+      return static_cast<const std::uint16_t*>(mask)[i] == 0xfc00u;
+    default:
+      return static_cast<const std::uint16_t*>(mask)[i] == 0xff80u;
   }
 }
 
@@ -34,8 +36,8 @@ std::int64_t count_row(const score_problem& p, const attention_head& head, std::
   const auto* bytes = static_cast<const std::uint8_t*>(head.mask);
   for (std::int64_t j = seen.begin; j < seen.end; ++j) {
     const std::ptrdiff_t at = row + j * p.mask.column;
-    count += p.mask_type == mask_kind::boolean ? bytes[at] != 0
-                                               : !hides(head.mask, p.mask.type, at);
+    count +=
+        p.mask_type == mask_kind::boolean ? bytes[at] != 0 : !hides(head.mask, p.mask.type, at);
   }
   return count;
 }

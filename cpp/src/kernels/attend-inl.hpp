@@ -110,7 +110,8 @@ class attend_run {
                                : plain_tile<N>(lane, key, keys, k, v);
     });
     if (ws_.far && ++tiles_ % tiles_per_carry == 0)
-      for_panels<T>(b_.rows, [&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
+      for_panels<T>(b_.rows,
+                    [&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
   }
 
   template <int N>
@@ -128,8 +129,10 @@ class attend_run {
     if (b_.peak)
       track_argmax<T, N>(s, ws_.scores, key, seen, most, high, false, b_.sums->argmax + lane);
     update_reference<N>(s, lane, high);
-    if (b_.moments) absorb_tile<T, N, false, true>(s, seen, ws_.scores, *b_.sums, lane);
-    else absorb_tile<T, N, false, false>(s, seen, ws_.scores, *b_.sums, lane);
+    if (b_.moments)
+      absorb_tile<T, N, false, true>(s, seen, ws_.scores, *b_.sums, lane);
+    else
+      absorb_tile<T, N, false, false>(s, seen, ws_.scores, *b_.sums, lane);
     if (b_.output)
       add_weighted_values<T, N>(v, keys, ws_.scores, N * w, b_.value_dim, output<N>(lane).near);
   }
@@ -149,8 +152,10 @@ class attend_run {
     if (b_.peak)
       track_argmax<T, N>(s, ws_.scores, key, seen, high, high, true, b_.sums->argmax + lane);
     update_reference<N>(s, lane, high);
-    if (b_.moments) absorb_tile<T, N, true, true>(s, seen, ws_.scores, *b_.sums, lane);
-    else absorb_tile<T, N, true, false>(s, seen, ws_.scores, *b_.sums, lane);
+    if (b_.moments)
+      absorb_tile<T, N, true, true>(s, seen, ws_.scores, *b_.sums, lane);
+    else
+      absorb_tile<T, N, true, false>(s, seen, ws_.scores, *b_.sums, lane);
     if (!b_.output) return;
     T* out = output<N>(lane).near;
     v = isolate_nonfinite<T, N>(v, keys, b_.value_dim, seen, ws_.bias, ws_.scores, out,
@@ -210,7 +215,8 @@ class attend_run {
       b_.sums->top[r] = static_cast<double>(ws_.top[r]);
     }
     if (b_.output)
-      for_panels<T>(b_.rows, [&](auto count, int lane) { write_panel<decltype(count)::value>(lane); });
+      for_panels<T>(b_.rows,
+                    [&](auto count, int lane) { write_panel<decltype(count)::value>(lane); });
   }
 
   template <int N>

@@ -40,11 +40,11 @@ struct score_block {
   mask_kind mask_type;
   int rows;
   int64_t head_dim;
-  int64_t key_begin, key_end;     ///< only these keys are looked at
-  const int64_t* first_visible;   ///< row r may see [first_visible[r], last_visible[r])
+  int64_t key_begin, key_end;    ///< only these keys are looked at
+  const int64_t* first_visible;  ///< row r may see [first_visible[r], last_visible[r])
   const int64_t* last_visible;
-  double softcap;                 ///< 0: none
-  void* scratch;                  ///< 64-byte aligned
+  double softcap;  ///< 0: none
+  void* scratch;   ///< 64-byte aligned
   const stop_signal* stop;
 };
 
@@ -65,7 +65,7 @@ struct attend_block : score_block {
 struct curve_sums {
   double reference[max_block_rows];
   double weight[max_block_rows];
-  double first[max_block_rows];       ///< sum of weight * (t - reference)
+  double first[max_block_rows];  ///< sum of weight * (t - reference)
   double center[max_block_rows];
   double raw_first[max_block_rows];   ///< sum of weight * (raw - center)
   double raw_second[max_block_rows];  ///< sum of weight * (raw - center)^2

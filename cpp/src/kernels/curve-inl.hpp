@@ -78,8 +78,7 @@ inline void absorb_curve_tile(const panel_state<T>& state, int keys, const T* sc
 }
 
 /// The sums of a lane after its reference moved by `shift` and its center to `center`.
-inline void rescale_curve(curve_sums& sums, int lane, double factor, double shift,
-                          double center) {
+inline void rescale_curve(curve_sums& sums, int lane, double factor, double shift, double center) {
   const double weight = sums.weight[lane], first = sums.first[lane];
   const double raw_first = sums.raw_first[lane], move = center - sums.center[lane];
   sums.raw_second[lane] =
@@ -166,8 +165,8 @@ class curve_run {
       const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
       vec<T> high[N];
       if (masked) {
-        finish_scores<T, N>(state, ws_.bias, seen, static_cast<T>(b_.softcap), ws_.raw,
-                            ws_.scores, high);
+        finish_scores<T, N>(state, ws_.bias, seen, static_cast<T>(b_.softcap), ws_.raw, ws_.scores,
+                            high);
       } else {
         for (int n = 0; n < N; ++n) {
           const vec<T> scale = load(state.scale + n * w);
@@ -176,8 +175,10 @@ class curve_run {
         }
       }
       update_reference<N>(state, lane, b_.scales[s] < 0 ? least : most, high, b_.sums[s]);
-      if (masked) absorb_curve_tile<T, N, true>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
-      else absorb_curve_tile<T, N, false>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
+      if (masked)
+        absorb_curve_tile<T, N, true>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
+      else
+        absorb_curve_tile<T, N, false>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
     }
   }
 

@@ -15,7 +15,7 @@ struct exp2_terms;
 template <>
 struct exp2_terms<float> {
   static constexpr int count = 6;
-  static constexpr float c[count] = {0x1.62e430p-1f, 0x1.ebfbdap-3f, 0x1.c6aed4p-5f,
+  static constexpr float c[count] = {0x1.62e430p-1f, 0x1.ebfbdap-3f,  0x1.c6aed4p-5f,
                                      0x1.3b2dbcp-7f, 0x1.5f456ap-10f, 0x1.41d334p-13f};
   static constexpr float magic = 12582912.0f + 127.0f;  // 1.5 * 2^23 + exponent bias
   static constexpr float lowest = -127.0f;              // 2^lowest is returned as 0

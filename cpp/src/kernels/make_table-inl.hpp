@@ -43,8 +43,7 @@ void attend(const attend_block& block) noexcept {
 
 template <class T>
 constexpr attnscale::detail::typed_kernels make_typed() {
-  return {block_rows<T>,  attend_scratch<T>, attend<T>,
-          curve_scratch<T>, curve<T>,        fma_peak<T>};
+  return {block_rows<T>, attend_scratch<T>, attend<T>, curve_scratch<T>, curve<T>, fma_peak<T>};
 }
 
 constexpr attnscale::detail::kernel_table make_table(const char* name) {

@@ -88,8 +88,8 @@ inline row_view<T> isolate_nonfinite(row_view<T> value, int keys, int64_t value_
     const T* v = value.data + j * value.stride;
     if (!has_nonfinite(v, value_dim)) continue;
     for (int r = 0; r < lanes; ++r) {
-      const bool sees = seen.begin[r / w] <= j && j < seen.end[r / w] &&
-                        bias[j * lanes + r] != hidden<T>;
+      const bool sees =
+          seen.begin[r / w] <= j && j < seen.end[r / w] && bias[j * lanes + r] != hidden<T>;
       for (int64_t c = 0; sees && c < value_dim; ++c)
         out[c * lanes + r] += weights[j * lanes + r] * v[c];
     }

@@ -70,10 +70,17 @@ ATTNSCALE_INLINE void for_row_blocks(int64_t rows, F&& block) {
   while (i < rows) {
     const int next = next_rows(rows - i);
     switch (next) {
-      case 6: block(count_t<6>{}, i); break;
-      case 4: block(count_t<4>{}, i); break;
-      case 2: block(count_t<2>{}, i); break;
-      default: block(count_t<1>{}, i);
+      case 6:
+        block(count_t<6>{}, i);
+        break;
+      case 4:
+        block(count_t<4>{}, i);
+        break;
+      case 2:
+        block(count_t<2>{}, i);
+        break;
+      default:
+        block(count_t<1>{}, i);
     }
     i += next;
   }

@@ -25,23 +25,31 @@ constexpr element_type native = sizeof(T) == 4 ? element_type::float32 : element
 template <class T>
 inline T read_element(const void* data, element_type type, ptrdiff_t i) {
   switch (type) {
-    case element_type::float32: return static_cast<T>(static_cast<const float*>(data)[i]);
-    case element_type::float64: return static_cast<T>(static_cast<const double*>(data)[i]);
+    case element_type::float32:
+      return static_cast<T>(static_cast<const float*>(data)[i]);
+    case element_type::float64:
+      return static_cast<T>(static_cast<const double*>(data)[i]);
     case element_type::float16:
       return static_cast<T>(float_from_float16(static_cast<const uint16_t*>(data)[i]));
-    default: return static_cast<T>(float_from_bfloat16(static_cast<const uint16_t*>(data)[i]));
+    default:
+      return static_cast<T>(float_from_bfloat16(static_cast<const uint16_t*>(data)[i]));
   }
 }
 
 template <class T>
 inline void write_element(void* data, element_type type, ptrdiff_t i, T x) {
   switch (type) {
-    case element_type::float32: static_cast<float*>(data)[i] = static_cast<float>(x); break;
-    case element_type::float64: static_cast<double*>(data)[i] = static_cast<double>(x); break;
+    case element_type::float32:
+      static_cast<float*>(data)[i] = static_cast<float>(x);
+      break;
+    case element_type::float64:
+      static_cast<double*>(data)[i] = static_cast<double>(x);
+      break;
     case element_type::float16:
       static_cast<uint16_t*>(data)[i] = float16_from_float(static_cast<float>(x));
       break;
-    default: static_cast<uint16_t*>(data)[i] = bfloat16_from_float(static_cast<float>(x));
+    default:
+      static_cast<uint16_t*>(data)[i] = bfloat16_from_float(static_cast<float>(x));
   }
 }
 
@@ -63,8 +71,8 @@ template <class T>
 inline void read_row(const matrix& m, int64_t row, int64_t count, T* out) {
   const ptrdiff_t start = row * m.layout.row;
   int64_t i = 0;
-  const bool half = m.layout.type == element_type::float16 ||
-                    m.layout.type == element_type::bfloat16;
+  const bool half =
+      m.layout.type == element_type::float16 || m.layout.type == element_type::bfloat16;
   if (half && m.layout.column == 1) i = widen_vectors(m.data, m.layout.type, start, count, out);
   for (; i < count; ++i)
     out[i] = read_element<T>(m.data, m.layout.type, start + i * m.layout.column);
@@ -85,8 +93,7 @@ inline bool is_direct(const matrix_layout& layout) {
 
 /// Rows [row, row + rows) of m as T: in place where the memory allows it, else copied.
 template <class T>
-inline row_view<T> view_rows(const matrix& m, int64_t row, int64_t rows, int64_t columns,
-                             T* copy) {
+inline row_view<T> view_rows(const matrix& m, int64_t row, int64_t rows, int64_t columns, T* copy) {
   if (is_direct<T>(m.layout))
     return {static_cast<const T*>(m.data) + row * m.layout.row, m.layout.row};
   for (int64_t r = 0; r < rows; ++r) read_row(m, row + r, columns, copy + r * columns);
@@ -129,8 +136,8 @@ inline void rows_to_lanes(row_view<T> in, int64_t columns, T* panel, ptrdiff_t l
 
 /// The way back, times a factor per lane: out[r * stride + c] = panel[c * lanes + r] * factor[r].
 template <class T>
-inline void lanes_to_rows(const T* panel, ptrdiff_t lanes, int64_t columns, vec<T> factor,
-                          int rows, T* out, ptrdiff_t stride) {
+inline void lanes_to_rows(const T* panel, ptrdiff_t lanes, int64_t columns, vec<T> factor, int rows,
+                          T* out, ptrdiff_t stride) {
   constexpr int w = width<T>;
   int64_t c = 0;
   for (; c + w <= columns; c += w) {

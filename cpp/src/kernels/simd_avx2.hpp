@@ -60,8 +60,7 @@ ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
-  const __m256i bits =
-      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 

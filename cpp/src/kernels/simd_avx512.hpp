@@ -32,8 +32,7 @@ ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
 
 /// a0 b0 a1 b1 ... over the low (high) halves of a and b.
 ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) {
-  const __m512i index =
-      _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i index = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   return _mm512_permutex2var_ps(a, index, b);
 }
 ATTNSCALE_INLINE vec<float> interleave_high(vec<float> a, vec<float> b) {

@@ -41,9 +41,7 @@ ATTNSCALE_INLINE vec<double> exponent_from_mantissa(vec<double> r) {
 
 /// a0 b0 a1 b1 ... over the low (high) halves of a and b.
 ATTNSCALE_INLINE vec<float> interleave_low(vec<float> a, vec<float> b) { return vzip1q_f32(a, b); }
-ATTNSCALE_INLINE vec<float> interleave_high(vec<float> a, vec<float> b) {
-  return vzip2q_f32(a, b);
-}
+ATTNSCALE_INLINE vec<float> interleave_high(vec<float> a, vec<float> b) { return vzip2q_f32(a, b); }
 ATTNSCALE_INLINE vec<double> interleave_low(vec<double> a, vec<double> b) {
   return vzip1q_f64(a, b);
 }

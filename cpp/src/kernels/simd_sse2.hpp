@@ -60,8 +60,8 @@ ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
 
 /// One vector of float from 16-bit storage.
 ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
-  return _mm_setr_ps(float_from_float16(p[0]), float_from_float16(p[1]),
-                     float_from_float16(p[2]), float_from_float16(p[3]));
+  return _mm_setr_ps(float_from_float16(p[0]), float_from_float16(p[1]), float_from_float16(p[2]),
+                     float_from_float16(p[3]));
 }
 ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
   const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));

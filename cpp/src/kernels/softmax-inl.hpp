@@ -67,8 +67,8 @@ inline void finish_scores(const panel_state<T>& state, const T* bias, const vect
 /// all keys equal, and the first one wins.
 template <class T, int N>
 inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key,
-                         const vector_keys<N>& seen, const vec<T> (&most)[N], const vec<T> (&high)[N], bool masked,
-                         int64_t* argmax) {
+                         const vector_keys<N>& seen, const vec<T> (&most)[N],
+                         const vec<T> (&high)[N], bool masked, int64_t* argmax) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     const vec_mask<T> better = high[n] > load(state.top + n * w);

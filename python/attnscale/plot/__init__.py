@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Figures of entropy against length and by head. Needs matplotlib (``pip install "attnscale[plot]"``).
+
+Every function draws on ``ax`` (a new figure's if it is None), returns it and never shows it. The
+colours are those of Okabe and Ito, which colour-blind readers can tell apart; :func:`style` sets
+fonts and sizes for print.
+"""
+
+from ._heads import entropy_by_head
+from ._length import entropy_vs_length
+from ._style import COLOURS, style
+
+__all__ = ["COLOURS", "entropy_by_head", "entropy_vs_length", "style"]

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Entropy against the number of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ._style import GREY, LABELS, colours, new_axes, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["entropy_vs_length", "label_lines"]
+
+
+def entropy_vs_length(
+    entropy: Mapping[str, ArrayLike],
+    lengths: Sequence[int],
+    *,
+    ax: Axes | None = None,
+    uniform: bool = True,
+    labels: Mapping[str, str] | None = None,
+) -> Axes:
+    """Mean entropy against the number of keys, one line for every law.
+
+    Parameters
+    ----------
+    entropy : mapping of str to array_like
+        Nats under each law, of shape (n_lengths,), or (n_lengths, n_heads): then the line is the
+        mean over the heads and the shade spans the middle half of them.
+    lengths : sequence of int
+        Numbers of keys, increasing.
+    ax : matplotlib Axes, optional
+    uniform : bool, default True
+        Draw ln n, the entropy of equal weights, which no law can exceed.
+    labels : mapping, optional
+        Names to print for the keys of ``entropy``.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> ax = entropy_vs_length({"standard": [3.0, 3.6], "log_n": [3.2, 3.6]}, [128, 256])
+    >>> ax.get_ylabel()
+    'mean entropy (nats)'
+    """
+    names = {**LABELS, **(labels or {})}
+    n = np.asarray(lengths, np.float64)
+    with style():
+        ax = new_axes(ax)
+        ends: list[tuple[NDArray[np.float64], str, str]] = []
+        if uniform:
+            ax.plot(n, np.log(n), color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
+            ends.append((np.log(n), r"uniform, $\ln n$", GREY))
+        for (law, values), colour in zip(entropy.items(), colours(len(entropy)), strict=True):
+            mean = _draw_law(ax, n, np.asarray(values, np.float64), colour)
+            ends.append((mean, names.get(law, law), colour))
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(n, [f"{int(length)}" for length in n])
+        ax.set_xticks([], minor=True)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("keys per query, $n$")
+        ax.set_ylabel("mean entropy (nats)")
+        label_lines(ax, n, ends)
+    return ax
+
+
+def _draw_law(
+    ax: Axes, n: NDArray[np.float64], values: NDArray[np.float64], colour: str
+) -> NDArray[np.float64]:
+    """Line of the mean, shade of the middle half of the heads."""
+    if values.shape[0] != n.size:
+        raise ValueError(
+            f"entropy must have one row for each of the {n.size} lengths, got shape {values.shape}"
+        )
+    mean = values
+    if values.ndim == 2:
+        mean = values.mean(axis=1)
+        low, high = np.quantile(values, [0.25, 0.75], axis=1)
+        ax.fill_between(n, low, high, color=colour, alpha=0.10, linewidth=0)
+    ax.plot(n, mean, color=colour, marker="o")
+    return mean
+
+
+def label_lines(
+    ax: Axes, n: NDArray[np.float64], lines: Sequence[tuple[NDArray[np.float64], str, str]]
+) -> None:
+    """Name every line at the side where the lines are further apart, moved until names do not touch."""
+    right = _least_gap([mean[-1] for mean, _, _ in lines]) >= _least_gap([mean[0] for mean, _, _ in lines])
+    end = -1 if right else 0
+    low, high = ax.get_ylim()
+    line_height = 0.075 * (high - low)
+    placed = -np.inf
+    for mean, name, colour in sorted(lines, key=lambda line: float(line[0][end])):
+        placed = max(float(mean[end]), placed + line_height)
+        ax.annotate(
+            name,
+            (n[end], placed),
+            xytext=(8 if right else -8, 0),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+            color=colour,
+            fontsize=8,
+            annotation_clip=False,
+        )
+    # Room for the names inside the axes: 30 % of their width, on a logarithmic scale.
+    room = (n[-1] / n[0]) ** 0.43 if n.size > 1 else 4.0
+    ax.set_xlim(*((n[0] / 1.12, n[-1] * room) if right else (n[0] / room, n[-1] * 1.12)))
+
+
+def _least_gap(values: Sequence[float]) -> float:
+    return float(np.diff(np.sort(values)).min()) if len(values) > 1 else np.inf

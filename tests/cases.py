@@ -203,7 +203,7 @@ def _score_sizes(query: Any, key: Any, **options: Any) -> np.ndarray:
         if name in options
     }
     seen = reference.visible(products.shape, **masks)
-    scale = np.abs(reference._row_scale(options.get("scale"), query.shape[-1], seen, masks))
+    scale = np.abs(reference._attention._row_scale(options.get("scale"), query.shape[-1], seen, masks))
     size = scale * products
     mask = options.get("attn_mask")
     if mask is not None and mask.dtype != bool:

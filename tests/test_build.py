@@ -213,7 +213,7 @@ def test_the_wheel_holds_the_package_alone(distributions: tuple[Path, Path]) -> 
     required = [
         line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra" not in line
     ]
-    assert required == ["Requires-Dist: numpy>=2"]
+    assert required == ["Requires-Dist: numpy>=2", "Requires-Dist: scipy>=1.13"]
     assert distributions[1].stat().st_size < 4e6
 
 

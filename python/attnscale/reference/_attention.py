@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The mathematics in plain NumPy: float64, every matrix written out.
-
-One twin of each numeric function of the package, with its arguments, short enough to be read at once:
-the oracle of the tests, and the definition in case of doubt. Inputs are NumPy arrays and are not
-checked; memory grows with n_queries * n_keys.
-"""
+"""Attention with every matrix written out."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import laws
+from .. import laws
 
 __all__ = [
     "attention",

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The mathematics in plain NumPy: float64, every matrix written out.
+
+One twin of each numeric function of the package, with its arguments, short enough to be read at once:
+the oracle of the tests, and the definition in case of doubt. Inputs are NumPy arrays and are not
+checked; memory grows with n_queries * n_keys.
+"""
+
+from ._attention import (
+    attention,
+    attention_entropy,
+    attention_state,
+    attention_statistics,
+    dot_products,
+    entropy_curve,
+    merge_states,
+    n_of_law,
+    scores,
+    visible,
+)
+
+__all__ = [
+    "attention",
+    "attention_entropy",
+    "attention_state",
+    "attention_statistics",
+    "dot_products",
+    "entropy_curve",
+    "merge_states",
+    "n_of_law",
+    "scores",
+    "visible",
+]

@@ -8,26 +8,65 @@
 True
 """
 
-from ._base import MEANINGS_OF_N, Law
-from ._registry import FunctionLaw, explain, get, names, register
+# The order of these imports is that of names().
+# isort: off
+from ._base import Law
+from ._meaning import MEANINGS_OF_N
+from ._registry import FunctionLaw, explain, from_dict, from_json, get, names, register
 from .constant import Constant, PerHead, Standard, Unscaled
+from .shape import DisentangledScale, LatentScale, LayerIndex, MuP
 from .log_n import Kappa, LogN, LogNFromTraining, NaturalLogN
+from .log_position import GrokTemperature, QwenLogN
 from .ssmax import SSMax
+from .asentmax import ASEntmax
+from .temperature import (
+    BeamTemperature,
+    InklingTemperature,
+    Llama4Temperature,
+    MinistralTemperature,
+)
+from .rotary import LongRoPE, MLAYaRN, YaRN
+from .info_scale import InfoScale
+from .invariance import Annealed
+from .distance import ScaleInvariant
+from .measured import AdaptiveTemperature, CriticalScale
+# isort: on
 
 __all__ = [
     "MEANINGS_OF_N",
+    "ASEntmax",
+    "AdaptiveTemperature",
+    "Annealed",
+    "BeamTemperature",
     "Constant",
+    "CriticalScale",
+    "DisentangledScale",
     "FunctionLaw",
+    "GrokTemperature",
+    "InfoScale",
+    "InklingTemperature",
     "Kappa",
+    "LatentScale",
     "Law",
+    "LayerIndex",
+    "Llama4Temperature",
     "LogN",
     "LogNFromTraining",
+    "LongRoPE",
+    "MLAYaRN",
+    "MinistralTemperature",
+    "MuP",
     "NaturalLogN",
     "PerHead",
+    "QwenLogN",
     "SSMax",
+    "ScaleInvariant",
     "Standard",
     "Unscaled",
+    "YaRN",
     "explain",
+    "from_dict",
+    "from_json",
     "get",
     "names",
     "register",

@@ -3,27 +3,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
+
+from ._meaning import COUNTED_AT, LEAST, MEANINGS_OF_N, NMeans
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MEANINGS_OF_N", "Law", "NMeans", "head_parameter"]
+__all__ = ["Channels", "Law", "head_parameter"]
 
-NMeans = Literal["visible keys", "row size", "query position + 1", "not used"]
-
-#: The meanings that a law may give its n, and how attention() finds it for each query.
-MEANINGS_OF_N: dict[NMeans, str] = {
-    "visible keys": "keys that the query may see, after every mask",
-    "row size": "keys up to the last one that causal, window and key_lengths let the query see "
-    "(causal: i + 1); a mask or the window's left side does not shorten it",
-    "query position + 1": "1-based index of the key that the query is aligned with, whatever is masked",
-    "not used": "the scale is the same at every length",
-}
+Channels = Literal["all", "rotated", "latent"]
 
 
 class Law(ABC):
@@ -38,12 +33,22 @@ class Law(ABC):
     n_means : str
         What n counts, one of :data:`MEANINGS_OF_N`. Part of the law's identity: laws differ in
         nothing but n as often as in the formula.
+    channels : {"all", "rotated", "latent"}
+        The channels of q and k that the law multiplies: all, those that rotary positions turn, or
+        those that a latent of low rank feeds.
+    layers : str
+        The layers of a model that use it, in words.
+    config_keys : tuple of str
+        Keys of a model's configuration that select it.
     formula, source, used_by, remark : str
         Parts of :meth:`explain`.
     """
 
     name: ClassVar[str]
     n_means: ClassVar[NMeans]
+    channels: ClassVar[Channels] = "all"
+    layers: ClassVar[str] = "all"
+    config_keys: ClassVar[tuple[str, ...]] = ()
     formula: ClassVar[str]
     source: ClassVar[str]
     used_by: ClassVar[str]
@@ -61,12 +66,12 @@ class Law(ABC):
         Parameters
         ----------
         n : array_like
-            What the law counts (see ``n_means``), at least 1.
+            What the law counts (see ``n_means``): at least 1, or 0 for the laws whose n starts there.
         head_dim : int
             At least 1.
         position : array_like, optional
-            0-based positions of the queries. A law whose n is "query position + 1" takes n from
-            here if it is given; other laws ignore it.
+            0-based positions of the queries. A law whose n is a query position (plus 1, plus 2) takes
+            n from here if it is given; other laws ignore it.
 
         Returns
         -------
@@ -82,16 +87,90 @@ class Law(ABC):
         """The whole multiplier of q . k; arguments and shapes as for :meth:`multiplier`."""
         return _plain(self._scale(self._checked_n(n, head_dim, position), head_dim))
 
+    def n_of_position(self, position: ArrayLike) -> NDArray[np.float64]:
+        """n of a causal query at this 0-based position that sees every key up to its own.
+
+        Parameters
+        ----------
+        position : array_like
+            At least 0. The last query of a text of n tokens is at n - 1.
+
+        Raises
+        ------
+        ValueError
+            If n is no count: a distance, or something measured on the row's scores.
+        """
+        if self.n_means not in COUNTED_AT:
+            raise ValueError(
+                f"law {self.name!r} has no n at a position: its n is {MEANINGS_OF_N[self.n_means]}"
+            )
+        where = np.asarray(position, np.float64)
+        if not (where >= 0).all():
+            raise ValueError(f"position must be at least 0, got {where.min()}")
+        return where + COUNTED_AT[self.n_means]
+
+    def channel_factors(self, head_dim: int, acted_on: Any, *, n: float = 1.0) -> NDArray[np.float64]:
+        """What multiplies each channel of the query, on top of 1/sqrt(head_dim).
+
+        Parameters
+        ----------
+        head_dim : int
+            At least 1.
+        acted_on : int, slice or array_like
+            The channels that the law acts on: how many from the first one, or an index of NumPy.
+        n : float, default 1
+            As for :meth:`multiplier`.
+
+        Returns
+        -------
+        ndarray of float64, shape (head_dim,)
+            The multiplier on those channels, 1 on the others. ``attention(query * factors, key, value)``
+            is attention under the law.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.laws.YaRN(factor=16).channel_factors(4, 2)  # the first two of four are rotated
+        array([1.63139022, 1.63139022, 1.        , 1.        ])
+        """
+        factors = np.ones(head_dim)
+        factors[slice(acted_on) if isinstance(acted_on, int) else acted_on] = self.multiplier(n, head_dim)
+        return factors
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and parameters, of types that JSON has; :func:`from_dict` is the way back.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.laws.LogN(base=1024).to_dict()
+        {'name': 'log_n', 'parameters': {'base': 1024.0, 'floor': 1.0}}
+        """
+        parameters = {each.name: getattr(self, each.name) for each in fields(cast(Any, self))}
+        return {"name": self.name, "parameters": {name: _listed(each) for name, each in parameters.items()}}
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as one line of JSON; :func:`from_json` is the way back."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
     def explain(self) -> str:
         """Formula, meaning of n, source and users, as text."""
+        return "\n".join([f"{self.name}: {self!r}", *self._description(self.channels)])
+
+    @classmethod
+    def _description(cls, channels: str) -> list[str]:
+        """The lines of an explanation that do not depend on parameters, except for the channels."""
         lines = [
-            f"{self.name}: {self!r}",
-            f"  scale    {self.formula}",
-            f"  n        {self.n_means}: {MEANINGS_OF_N[self.n_means]}",
-            f"  source   {self.source}",
-            f"  used by  {self.used_by}",
+            ("scale", cls.formula),
+            ("n", f"{cls.n_means}: {MEANINGS_OF_N[cls.n_means]}"),
+            ("on", "" if channels == "all" else f"the {channels} channels"),
+            ("layers", "" if cls.layers == "all" else cls.layers),
+            ("source", cls.source),
+            ("used by", cls.used_by),
+            ("config", ", ".join(cls.config_keys)),
+            ("note", cls.remark),
         ]
-        return "\n".join([*lines, f"  note     {self.remark}"] if self.remark else lines)
+        return [f"  {title:7}  {text}" for title, text in lines if text]
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self._beta(n, head_dim) / math.sqrt(head_dim)
@@ -99,11 +178,12 @@ class Law(ABC):
     def _checked_n(self, n: ArrayLike, head_dim: int, position: ArrayLike | None) -> NDArray[np.float64]:
         if head_dim < 1:
             raise ValueError(f"head_dim must be at least 1, got {head_dim}")
-        if position is not None and self.n_means == "query position + 1":
-            n = np.asarray(position) + 1
+        if position is not None and self.n_means.startswith("query position"):
+            n = self.n_of_position(position)
         counts = np.asarray(n, np.float64)
-        if not (counts >= 1).all():
-            raise ValueError(f"n must be at least 1, got {counts.min()}")
+        least = LEAST[self.n_means]
+        if not (counts >= least).all():
+            raise ValueError(f"n must be at least {least}, got {counts.min()}")
         return counts
 
 
@@ -115,3 +195,7 @@ def head_parameter(law: Law, name: str) -> Any:
 
 def _plain(x: Any) -> float | NDArray[np.float64]:
     return float(x) if np.ndim(x) == 0 else np.asarray(x, np.float64)
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import number
+from .._checks import choose, number
 
 if TYPE_CHECKING:
     from ._base import Law
 
-__all__ = ["OneOrPerHead", "at_least", "finite", "greater_than", "one_or_per_head"]
+__all__ = [
+    "OneOrPerHead",
+    "acting_channels",
+    "at_least",
+    "finite",
+    "flag",
+    "greater_than",
+    "integer_at_least",
+    "none_or_at_least",
+    "one_or_per_head",
+    "several",
+]
 
 #: A parameter that is one number, or one a head (stored as a tuple, so that laws compare and hash).
 OneOrPerHead = float | tuple[float, ...]
@@ -48,3 +59,40 @@ def one_or_per_head(law: Law, name: str) -> None:
     if np.ndim(given) != 1 or not len(given):
         raise ValueError(f"{name} must be a number or one number a head, got shape {np.shape(given)}")
     object.__setattr__(law, name, tuple(number(name, value) for value in given))
+
+
+def integer_at_least(law: Law, name: str, bound: int) -> None:
+    """Check that the parameter is an integer >= bound."""
+    given = getattr(law, name)
+    if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {given!r}")
+    if given < bound:
+        raise ValueError(f"{name} must be at least {bound}, got {given}")
+    object.__setattr__(law, name, int(given))
+
+
+def none_or_at_least(law: Law, name: str, bound: float) -> None:
+    """Check that the parameter is None, or a finite number >= bound."""
+    if getattr(law, name) is not None:
+        at_least(law, name, bound)
+
+
+def flag(law: Law, name: str) -> None:
+    """Check that the parameter is True or False."""
+    given = getattr(law, name)
+    if not isinstance(given, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {given!r}")
+    object.__setattr__(law, name, bool(given))
+
+
+def several(law: Law, name: str) -> None:
+    """Check that the parameter is a sequence of finite numbers; it becomes a tuple."""
+    given: Any = getattr(law, name)
+    if np.ndim(given) != 1 or not len(given):
+        raise ValueError(f"{name} must be numbers along one axis, got shape {np.shape(given)}")
+    object.__setattr__(law, name, tuple(number(name, value) for value in given))
+
+
+def acting_channels(law: Law, kind: str) -> None:
+    """Check `channels` of a law that acts on channels of one kind, or on all where all are of it."""
+    choose("channels", law.channels, (kind, "all"))

@@ -4,20 +4,32 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from .._checks import choose
-from ._base import MEANINGS_OF_N, Law, NMeans
+from ._base import Law
+from ._meaning import MEANINGS_OF_N, NMeans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FunctionLaw", "built_in", "explain", "get", "names", "register"]
+__all__ = [
+    "FunctionLaw",
+    "built_in",
+    "class_of",
+    "explain",
+    "from_dict",
+    "from_json",
+    "get",
+    "names",
+    "register",
+]
 
 _LawType = TypeVar("_LawType", bound=type[Law])
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -63,6 +75,10 @@ class FunctionLaw(Law):
         arguments = "".join(f", {name}={value!r}" for name, value in self.parameters)
         return f"get({self.name!r}{arguments})"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Name and parameters; the way back needs the function registered under this name."""
+        return {"name": self.name, "parameters": dict(self.parameters)}
+
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self.function(n, head_dim, **dict(self.parameters))
 
@@ -79,6 +95,11 @@ def names() -> tuple[str, ...]:
     ('standard', 'unscaled', 'constant')
     """
     return (*_classes, *_functions)
+
+
+def class_of(name: str) -> type[Law] | None:
+    """The package's class of that name; None for a registered function or an unknown name."""
+    return _classes.get(name)
 
 
 def get(law: str | Law, **parameters: Any) -> Law:
@@ -133,6 +154,54 @@ def explain(law: str | Law, **parameters: Any) -> str:
       used by  TENER, T5 (whose initialisation carries the factor)
     """
     return get(law, **parameters).explain()
+
+
+def from_dict(stored: Mapping[str, Any]) -> Law:
+    """The law that :meth:`Law.to_dict` wrote.
+
+    Parameters
+    ----------
+    stored : mapping
+        With the entries ``name`` and, unless all parameters have their defaults, ``parameters``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no such mapping; as :func:`get` for the law.
+
+    Examples
+    --------
+    >>> from_dict({"name": "log_n", "parameters": {"base": 1024}})
+    LogN(base=1024.0, floor=1.0)
+    """
+    if not isinstance(stored, Mapping):
+        raise TypeError(f"a stored law is a mapping with 'name' and 'parameters', got {stored!r}")
+    if "name" not in stored or stored.keys() - {"name", "parameters"}:
+        raise ValueError(f"a stored law has the entries 'name' and 'parameters', got {list(stored)}")
+    parameters = stored.get("parameters", {})
+    if not isinstance(parameters, Mapping):
+        raise TypeError(f"the parameters of a stored law are a mapping, got {parameters!r}")
+    return get(stored["name"], **parameters)
+
+
+def from_json(text: str) -> Law:
+    """The law that :meth:`Law.to_json` wrote.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the text is not JSON; as :func:`from_dict` for what it holds.
+
+    Examples
+    --------
+    >>> from_json(get("ssmax", s=[0.4, 0.5]).to_json())
+    SSMax(s=(0.4, 0.5), b=0.0, floor=1.0)
+    """
+    try:
+        stored = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"a stored law is JSON, got {text!r}: {error}") from None
+    return from_dict(stored)
 
 
 def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Function], _Function]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law, NMeans, head_parameter
+from ._base import Law, head_parameter
+from ._meaning import NMeans
 from ._parameters import OneOrPerHead, finite, one_or_per_head
 from ._registry import built_in
 

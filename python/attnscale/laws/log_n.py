@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law, NMeans
+from ._base import Law
+from ._meaning import NMeans
 from ._parameters import at_least, finite, greater_than
 from ._registry import built_in
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law, NMeans, head_parameter
-from ._parameters import OneOrPerHead, one_or_per_head
+from ._base import Law, head_parameter
+from ._meaning import NMeans
+from ._parameters import OneOrPerHead, at_least, one_or_per_head
 from ._registry import built_in
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["SSMax"]
 @built_in
 @dataclass(frozen=True)
 class SSMax(Law):
-    """(s * ln(n) + b) / sqrt(head_dim), s and b learned.
+    """(s * ln(max(n, floor)) + b) / sqrt(head_dim), s and b learned.
 
     Parameters
     ----------
@@ -30,6 +31,8 @@ class SSMax(Law):
         Slope, one for all heads or one a head.
     b : float or sequence of float, default 0
         Offset, likewise.
+    floor : float, default 1
+        Shorter rows count as this long; >= 1. axolotl takes 2.
 
     Examples
     --------
@@ -39,16 +42,18 @@ class SSMax(Law):
 
     s: OneOrPerHead | Sequence[float] = 0.43
     b: OneOrPerHead | Sequence[float] = 0.0
+    floor: float = 1.0
     name: ClassVar[str] = "ssmax"
     n_means: ClassVar[NMeans] = "row size"
-    formula: ClassVar[str] = "(s * ln(n) + b) / sqrt(head_dim)"
+    formula: ClassVar[str] = "(s * ln(max(n, floor)) + b) / sqrt(head_dim)"
     source: ClassVar[str] = "Nakanishi 2025, arXiv 2501.19399"
-    used_by: ClassVar[str] = "axolotl (n = max(i + 1, 2), from the start of each packed document), OLMo-core"
+    used_by: ClassVar[str] = "axolotl (floor=2, n from the start of each packed document), OLMo-core"
     remark: ClassVar[str] = "s is learned a head and layer; 0.43 is the value of the paper's figure 1"
 
     def __post_init__(self) -> None:
         one_or_per_head(self, "s")
         one_or_per_head(self, "b")
+        at_least(self, "floor", 1)
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return head_parameter(self, "s") * np.log(n) + head_parameter(self, "b")
+        return head_parameter(self, "s") * np.log(np.maximum(n, self.floor)) + head_parameter(self, "b")

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""InfoScale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ._base import Law
+from ._meaning import NMeans
+from ._parameters import greater_than
+from ._registry import built_in
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["InfoScale"]
+
+
+@built_in
+@dataclass(frozen=True)
+class InfoScale(Law):
+    """sqrt(1 - n^(-2/d)) / sqrt(1 - n0^(-2/d)) / sqrt(d), d = head_dim.
+
+    Parameters
+    ----------
+    train_length : float
+        n0, in tokens; > 1.
+
+    Notes
+    -----
+    sqrt(1 - n^(-2/d)) is about the largest cosine of one query with n random keys. Of the authors' two
+    programs one takes d = head_dim and one d = heads * head_dim; this is the first.
+
+    Examples
+    --------
+    >>> InfoScale(512).multiplier([512, 32768], 64).round(3)
+    array([1.   , 1.252])
+    """
+
+    train_length: float
+    name: ClassVar[str] = "info_scale"
+    n_means: ClassVar[NMeans] = "visible keys"
+    formula: ClassVar[str] = "sqrt((1 - n^(-2/d)) / (1 - train_length^(-2/d))) / sqrt(d), d = head_dim"
+    source: ClassVar[str] = "Information Entropy Invariance, 2025, arXiv 2501.08570, InfoScale"
+    used_by: ClassVar[str] = "the authors' GAU-alpha and T5"
+    remark: ClassVar[str] = (
+        "bounded: below 2.38 at every n for head_dim 64 and train_length 512. The authors' T5 program takes "
+        "d = heads * head_dim and never goes below 1"
+    )
+
+    def __post_init__(self) -> None:
+        greater_than(self, "train_length", 1)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        # -expm1(-x) is 1 - exp(-x) without the loss of digits at large head_dim.
+        trained = -math.expm1(-2 / head_dim * math.log(self.train_length))
+        return np.sqrt(-np.expm1(-2 / head_dim * np.log(n)) / trained)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Laws that look at the row's own scores, in a first pass at the standard scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ._base import Law
+from ._meaning import NMeans
+from ._parameters import finite, several
+from ._registry import built_in
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["AdaptiveTemperature", "CriticalScale"]
+
+
+@built_in
+@dataclass(frozen=True)
+class AdaptiveTemperature(Law):
+    """max(1, P(H)) / sqrt(head_dim) where the row's entropy H is above a threshold, else the standard scale.
+
+    Parameters
+    ----------
+    coefficients : sequence of float
+        Of the polynomial P, highest power first.
+    threshold : float, default 0.5
+        In nats.
+
+    Examples
+    --------
+    >>> AdaptiveTemperature().multiplier([0.4, 3.0, 8.0], 64)  # no correction of long diffuse rows
+    array([1.   , 2.25 , 1.   ])
+    """
+
+    coefficients: tuple[float, ...] | Sequence[float] = (-0.037, 0.481, -2.3, 4.917, -1.791)
+    threshold: float = 0.5
+    name: ClassVar[str] = "adaptive_temperature"
+    n_means: ClassVar[NMeans] = "row entropy"
+    formula: ClassVar[str] = (
+        "max(1, P(n)) / sqrt(head_dim) if n > 0.5, else 1 / sqrt(head_dim); "
+        "P(n) = -0.037 n^4 + 0.481 n^3 - 2.3 n^2 + 4.917 n - 1.791"
+    )
+    source: ClassVar[str] = "Velickovic et al. 2024, softmax is not enough, arXiv 2410.01104"
+    used_by: ClassVar[str] = "its authors, at inference"
+    remark: ClassVar[str] = (
+        "P is below 1 beyond 5.9445 nats (382 effective keys): longer diffuse rows get no correction. A port "
+        "that reads the coefficients lowest power first gets no correction at all"
+    )
+
+    def __post_init__(self) -> None:
+        several(self, "coefficients")
+        finite(self, "threshold")
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        polynomial = np.polyval(np.asarray(self.coefficients), n)
+        return np.where(n > self.threshold, np.maximum(polynomial, 1.0), 1.0)
+
+
+@built_in
+@dataclass(frozen=True)
+class CriticalScale(Law):
+    """Lambda / sqrt(head_dim): the critical inverse temperature of the row's own gaps.
+
+    Notes
+    -----
+    With the gaps Delta_j = max s - s_j of the row's scores at the standard scale and N(t) = #{Delta_j <= t},
+    Lambda = sup over t > 0 of ln N(t) / t. Far below it a row attends to everything, far above it to its
+    top key. The supremum is reached at a gap: Lambda = max over k >= 2 of ln(k) / Delta_(k), sorted.
+
+    A row of one key has Lambda = 0. Two keys that tie for the top make it infinite, and the row NaN.
+
+    Examples
+    --------
+    >>> round(CriticalScale.measure([3.0, 1.0, 1.0]), 6)  # ln(3) / 2
+    0.549306
+    """
+
+    name: ClassVar[str] = "critical_scale"
+    n_means: ClassVar[NMeans] = "row gaps"
+    formula: ClassVar[str] = "n / sqrt(head_dim)"
+    source: ClassVar[str] = "Hayase & Karakida 2026, arXiv 2605.12697"
+    used_by: ClassVar[str] = "a diagnostic; no model is known to use it"
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return n.copy()
+
+    @staticmethod
+    def measure(scores: ArrayLike) -> Any:
+        """Lambda of each row of scores at the standard scale.
+
+        Parameters
+        ----------
+        scores : array_like, shape (..., n)
+            -inf: the key is hidden.
+
+        Returns
+        -------
+        float or ndarray, shape (...)
+            inf where two keys tie for the top; NaN where a score is NaN or +inf.
+        """
+        s = -np.sort(-np.asarray(scores, np.float64), axis=-1)
+        if s.shape[-1] < 2:
+            return np.zeros(s.shape[:-1])[()]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            gaps = s[..., :1] - s[..., 1:]
+            rates = np.log(np.arange(2, s.shape[-1] + 1)) / gaps
+        # Hidden keys come last; their gap is infinite and their rate 0, or NaN if all are hidden.
+        rates = np.where(np.isneginf(s[..., 1:]), 0.0, rates)
+        return rates.max(axis=-1)[()]

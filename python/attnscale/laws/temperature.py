@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Temperatures that grow slowly with the query's position, in blocks or continuously."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ._base import Law
+from ._meaning import NMeans
+from ._parameters import finite, flag, greater_than
+from ._registry import built_in
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BeamTemperature", "InklingTemperature", "Llama4Temperature", "MinistralTemperature"]
+
+
+@built_in
+@dataclass(frozen=True)
+class Llama4Temperature(Law):
+    """(1 + a ln(1 + floor((i + 1) / F))) / sqrt(head_dim), on layers without rotary positions.
+
+    Parameters
+    ----------
+    a : float, default 0.1
+        ``attn_scale`` of the configuration.
+    floor : float, default 8192
+        F (``floor_scale``), in tokens; > 0.
+
+    Examples
+    --------
+    >>> law = Llama4Temperature()
+    >>> [round(law.multiplier(1, 128, position=i), 6) for i in (8190, 8191)]  # the block begins at i = F - 1
+    [1.0, 1.069315]
+    """
+
+    a: float = 0.1
+    floor: float = 8192.0
+    name: ClassVar[str] = "llama4_temperature"
+    n_means: ClassVar[NMeans] = "query position + 1"
+    layers: ClassVar[str] = "those without rotary positions (NoPE)"
+    config_keys: ClassVar[tuple[str, ...]] = ("attn_temperature_tuning", "attn_scale", "floor_scale")
+    formula: ClassVar[str] = "(1 + a * ln(1 + floor(n / F))) / sqrt(head_dim)"
+    source: ClassVar[str] = "Meta 2025, llama-models models/llama4/model.py"
+    used_by: ClassVar[str] = "Llama 4 (Scout, Maverick)"
+    remark: ClassVar[str] = "counts i + 1; the rule that Ministral made of it counts i"
+
+    def __post_init__(self) -> None:
+        finite(self, "a")
+        greater_than(self, "floor", 0)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return 1 + self.a * np.log1p(np.floor(n / self.floor))
+
+
+@built_in
+@dataclass(frozen=True)
+class MinistralTemperature(Law):
+    """(1 + beta ln(1 + floor(i / L))) / sqrt(head_dim).
+
+    Parameters
+    ----------
+    beta : float, default 0.1
+        ``llama_4_scaling_beta`` of the configuration.
+    length : float, default 16384
+        L (``original_max_position_embeddings``), in tokens; > 0. Mistral Large 3 has 8192.
+
+    Examples
+    --------
+    >>> law = MinistralTemperature()
+    >>> [round(law.multiplier(1, 128, position=i), 6) for i in (16383, 16384)]
+    [1.0, 1.069315]
+    """
+
+    beta: float = 0.1
+    length: float = 16384.0
+    name: ClassVar[str] = "ministral_temperature"
+    n_means: ClassVar[NMeans] = "query position"
+    config_keys: ClassVar[tuple[str, ...]] = ("llama_4_scaling_beta", "original_max_position_embeddings")
+    formula: ClassVar[str] = "(1 + beta * ln(1 + floor(n / length))) / sqrt(head_dim)"
+    source: ClassVar[str] = "Mistral AI 2025, transformers models/ministral3/modeling_ministral3.py"
+    used_by: ClassVar[str] = "Ministral 3 (L = 16384), Mistral Large 3 (L = 8192)"
+    remark: ClassVar[str] = (
+        "counts i, not i + 1, and acts on every layer; on top of YaRN's factor where the model has one. "
+        "vLLM ignored it (issue 48621)"
+    )
+
+    def __post_init__(self) -> None:
+        finite(self, "beta")
+        greater_than(self, "length", 0)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return 1 + self.beta * np.log1p(np.floor(n / self.length))
+
+
+@built_in
+@dataclass(frozen=True)
+class BeamTemperature(Law):
+    """(1 + (i + 1) / length) ** exponent / sqrt(head_dim), on layers without rotary positions.
+
+    Parameters
+    ----------
+    exponent : float, default 0.1
+    length : float, default 2048
+        In tokens; > 0.
+
+    Examples
+    --------
+    >>> round(BeamTemperature().multiplier(2048 * 1023, 128), 12)  # 1024 ** 0.1
+    2.0
+    """
+
+    exponent: float = 0.1
+    length: float = 2048.0
+    name: ClassVar[str] = "beam_temperature"
+    n_means: ClassVar[NMeans] = "query position + 1"
+    layers: ClassVar[str] = "full-attention layers, which have no rotary positions (NoPE)"
+    formula: ClassVar[str] = "(1 + n / length) ** exponent / sqrt(head_dim)"
+    source: ClassVar[str] = "transformers models/beam/modeling_beam.py"
+    used_by: ClassVar[str] = "Beam"
+    remark: ClassVar[str] = "a power of n, not a logarithm; both numbers are constants of the code"
+
+    def __post_init__(self) -> None:
+        finite(self, "exponent")
+        greater_than(self, "length", 0)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return np.exp(self.exponent * np.log1p(n / self.length))
+
+
+@built_in
+@dataclass(frozen=True)
+class InklingTemperature(Law):
+    """(1 + alpha ln(max(1, (i + 1) / floor))) / sqrt(head_dim), on full-attention layers.
+
+    Parameters
+    ----------
+    alpha : float, default 0.1
+        ``log_scaling_alpha`` of the configuration.
+    floor : float, default 128000
+        ``log_scaling_n_floor``, in tokens; > 0.
+    over_head_dim : bool, default False
+        True: over head_dim instead of its root, as the first of the two families has it.
+
+    Examples
+    --------
+    >>> InklingTemperature(floor=1000).multiplier([1000, 1000 * np.exp(10)], 128)
+    array([1., 2.])
+    """
+
+    alpha: float = 0.1
+    floor: float = 128000.0
+    over_head_dim: bool = False
+    name: ClassVar[str] = "inkling_temperature"
+    n_means: ClassVar[NMeans] = "query position + 1"
+    layers: ClassVar[str] = "full-attention layers"
+    config_keys: ClassVar[tuple[str, ...]] = ("log_scaling_alpha", "log_scaling_n_floor")
+    formula: ClassVar[str] = "(1 + alpha * ln(max(1, n / floor))) / sqrt(head_dim), or / head_dim"
+    source: ClassVar[str] = "transformers models/inkling and models/inkling2"
+    used_by: ClassVar[str] = "Inkling (over head_dim), Inkling 2"
+    remark: ClassVar[str] = "Inkling multiplies its relative bias by the same factor"
+
+    def __post_init__(self) -> None:
+        finite(self, "alpha")
+        greater_than(self, "floor", 0)
+        flag(self, "over_head_dim")
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        temperature = 1 + self.alpha * np.log(np.maximum(1.0, n / self.floor))
+        return temperature / math.sqrt(head_dim) if self.over_head_dim else temperature

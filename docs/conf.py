@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import attnscale
@@ -33,5 +34,10 @@ numpydoc_xref_param_type = False
 # Sphinx reads only what lies below docs/: the notebooks are copied in.
 HERE = Path(__file__).parent
 (HERE / "tutorials").mkdir(exist_ok=True)  # nothing in it is kept in git
+# So are the pages of the laws, written from the registry.
+sys.path.insert(0, str(HERE))
+from _law_pages import write_law_pages  # noqa: E402
+
+write_law_pages(HERE / "laws")
 for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
     shutil.copyfile(notebook, HERE / "tutorials" / notebook.name)

@@ -99,3 +99,20 @@ def test_site_builds_without_warnings(tmp_path):
     assert result.returncode == 0, result.stderr[-3000:]
     page = (tmp_path / "html" / "tutorials" / "01_attention_and_entropy.html").read_text(encoding="utf-8")
     assert page.count("<img") >= 5
+
+
+def test_every_law_has_its_place_on_the_page_of_its_family(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from _law_pages import write_law_pages
+
+    (tmp_path / "of_a_law_that_is_gone.md").write_text("# Gone", encoding="utf-8")
+    write_law_pages(tmp_path)
+    pages = {page.name: page.read_text(encoding="utf-8") for page in tmp_path.glob("*.md")}
+    assert "of_a_law_that_is_gone.md" not in pages
+    assert "| multiplier | 1.0000 | 1.3333 | 1.6667 | 1.8889 |" in pages["log_n.md"]
+    text = "".join(pages.values())
+    for name in at.laws.names():
+        law = at.laws._registry.class_of(name)
+        if law is not None:
+            assert text.count(f"| name | `{name}` |") == 1
+            assert law.source in text

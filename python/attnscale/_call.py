@@ -61,7 +61,7 @@ def attend(
 ) -> tuple[NDArray[Any] | None, tuple[NDArray[Any] | None, ...]]:
     """(output, statistics): output if there is a value, those statistics whose bit is set."""
     inputs, visible, softcap, threads = read_options(query, key, value, options, num_threads)
-    multiplier = read_scale(scale, inputs, visible, threads)
+    multiplier = read_scale(scale, inputs, visible, threads, softcap)
     output = view = None
     if value is not None:
         output, view = make_output(inputs, options.layout, out)

@@ -12,6 +12,7 @@ from ._checks import as_array, fit_to, number
 from ._inputs import Inputs
 from ._options import Visibility
 from ._row_counts import query_positions, row_sizes, visible_keys
+from ._row_measures import row_entropies, row_gaps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +25,7 @@ _AXES = "(..., heads, n_queries)"
 
 
 def read_scale(
-    scale: Any, inputs: Inputs, visible: Visibility, num_threads: int
+    scale: Any, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float = 0.0
 ) -> float | NDArray[np.float64]:
     """A float, or a float64 array that broadcasts to (..., heads, n_queries)."""
     head_dim = inputs.query.shape[-1]
@@ -35,7 +36,7 @@ def read_scale(
     from . import laws  # only here: most calls need no law
 
     if isinstance(scale, (str, laws.Law)):
-        return _law_scale(laws.get(scale), inputs, visible, num_threads)
+        return _law_scale(laws.get(scale), inputs, visible, num_threads, softcap)
     array = as_array("scale", scale)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"scale must be a number, an array of numbers, a law or its name, got {scale!r}")
@@ -68,16 +69,44 @@ def _rows(name: str, array: NDArray[Any], inputs: Inputs) -> NDArray[np.float64]
 
 
 def _law_scale(
-    law: Law, inputs: Inputs, visible: Visibility, num_threads: int
+    law: Law, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float
 ) -> float | NDArray[np.float64]:
-    n_queries, n_keys, head_dim = inputs.query.shape[-2], inputs.key.shape[-2], inputs.query.shape[-1]
-    n: Any = 1
-    if law.n_means == "visible keys":
-        n = visible_keys(n_queries, n_keys, visible, num_threads)
-    elif law.n_means == "row size":
-        n = row_sizes(n_queries, n_keys, visible)
-    elif law.n_means == "query position + 1":
-        n = query_positions(n_queries, n_keys, visible) + 1
-    # A row without keys has no scale to speak of; n = 1 keeps logarithms finite there.
-    scale = law.scale(np.maximum(n, 1), max(head_dim, 1))
+    from .laws._meaning import LEAST  # laws are loaded by now
+
+    _check_one_scale_a_row(law)
+    n = _n_of_rows(law, inputs, visible, num_threads, softcap)
+    # A row without keys has no scale to speak of; the least n keeps logarithms finite there. A row that
+    # sees a NaN is NaN whatever its scale.
+    n = np.maximum(np.nan_to_num(n, nan=0.0, posinf=np.inf), LEAST[law.n_means])
+    scale = law.scale(n, max(inputs.query.shape[-1], 1))
     return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, inputs)
+
+
+def _n_of_rows(law: Law, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float) -> Any:
+    """What the law counts, for each query; it broadcasts to (..., heads, n_queries)."""
+    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
+    if law.n_means == "visible keys":
+        return visible_keys(n_queries, n_keys, visible, num_threads)
+    if law.n_means == "row size":
+        return row_sizes(n_queries, n_keys, visible)
+    if law.n_means == "row entropy":
+        return row_entropies(inputs, visible, softcap, num_threads)
+    if law.n_means == "row gaps":
+        return row_gaps(inputs, visible, softcap)
+    if law.n_means == "not used":
+        return 1
+    return query_positions(n_queries, n_keys, visible) + law.n_of_position(0)
+
+
+def _check_one_scale_a_row(law: Law) -> None:
+    """A scale multiplies whole rows: all channels, and all keys alike."""
+    if law.channels != "all":
+        raise ValueError(
+            f"law {law.name!r} acts on the {law.channels} channels only, and a scale on all. Multiply "
+            "the query by law.channel_factors(head_dim, channels), or say channels='all' if all of them are"
+        )
+    if law.n_means == "query-key distance":
+        raise ValueError(
+            f"law {law.name!r} gives the keys of a row different scales, and scale takes one a row; "
+            "law.factor and law.bias are its tables, attnscale.reference computes with them"
+        )

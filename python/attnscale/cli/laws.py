@@ -12,6 +12,8 @@ from typing import Any, cast
 from .. import laws
 from .._io import InputError
 from .._table import to_json, to_text
+from ..laws._base import description
+from ..laws._registry import class_of
 
 
 def add(commands: Any) -> None:
@@ -31,7 +33,7 @@ def run_laws(options: argparse.Namespace) -> None:
         print(to_json(rows))
         return
     header = ("law", "scale", "n means")
-    print(to_text(header, [(_spelling(row), row["scale"], row["n_means"]) for row in rows]))
+    print(to_text(header, [(_spelling(row), row["scale"].split(";")[0], row["n_means"]) for row in rows]))
     print("\nScale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME")
 
 
@@ -39,19 +41,12 @@ def run_explain(options: argparse.Namespace) -> None:
     """Print what is known about one law."""
     name, parameters = read_call(options.name)
     law = _law_classes().get(name)
-    if law is None or parameters or not any(_is_required(each) for each in _fields(law)):
+    if law is None or parameters or not _describe(law)["required"]:
         print(read_law(options.name).explain())
         return
     # A law with a required parameter has a formula before the parameter has a value.
-    row = _describe(law)
-    print(f"{_spelling(row)}: {(inspect.getdoc(law) or '').splitlines()[0]}")
-    for title, text in (
-        ("scale", law.formula),
-        ("n", law.n_means),
-        ("source", law.source),
-        ("used by", law.used_by),
-    ):
-        print(f"  {title:7}  {text}")
+    print(f"{_spelling(_describe(law))}: {(inspect.getdoc(law) or '').splitlines()[0]}")
+    print(*description(law), sep="\n")
 
 
 def read_law(text: str) -> laws.Law:
@@ -90,33 +85,33 @@ def _keyword_name(keyword: ast.keyword) -> str:
 
 def _law_classes() -> dict[str, type[laws.Law]]:
     """Laws of the package by name, in the order of :func:`attnscale.laws.names`."""
-    exported = [getattr(laws, name) for name in laws.__all__]
-    found = {each.name: each for each in exported if isinstance(each, type) and hasattr(each, "name")}
-    return {name: found[name] for name in laws.names() if name in found}
-
-
-def _fields(law: type[laws.Law]) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(cast(Any, law))
-
-
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING
+    found = {name: class_of(name) for name in laws.names()}
+    return {name: law for name, law in found.items() if law is not None}
 
 
 def _describe(law: type[laws.Law]) -> dict[str, Any]:
+    parameters = dataclasses.fields(cast(Any, law))
+    required = [each.name for each in parameters if each.default is dataclasses.MISSING]
     return {
         "name": law.name,
-        "parameters": {each.name: None if _is_required(each) else each.default for each in _fields(law)},
+        "parameters": {each.name: None if each.name in required else each.default for each in parameters},
+        "required": required,
         "scale": law.formula,
         "n_means": law.n_means,
+        "channels": law.channels,
+        "layers": law.layers,
+        "config_keys": law.config_keys,
         "source": law.source,
         "used_by": law.used_by,
+        "remark": law.remark,
     }
 
 
 def _spelling(row: dict[str, Any]) -> str:
+    """The law with its required parameters and with the numbers that are defaults."""
     parameters = [
-        f"{name}={'...' if value is None else format(value, 'g')}"
+        f"{name}={'...' if name in row['required'] else format(value, 'g')}"
         for name, value in row["parameters"].items()
+        if name in row["required"] or (isinstance(value, (int, float)) and not isinstance(value, bool))
     ]
     return f"{row['name']}({', '.join(parameters)})" if parameters else str(row["name"])

@@ -16,7 +16,7 @@ from ._meaning import COUNTED_AT, LEAST, MEANINGS_OF_N, NMeans
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Channels", "Law", "head_parameter"]
+__all__ = ["Channels", "Law", "description", "head_parameter"]
 
 Channels = Literal["all", "rotated", "latent"]
 
@@ -130,8 +130,8 @@ class Law(ABC):
         Examples
         --------
         >>> import attnscale as at
-        >>> at.laws.YaRN(factor=16).channel_factors(4, 2)  # the first two of four are rotated
-        array([1.63139022, 1.63139022, 1.        , 1.        ])
+        >>> at.laws.YaRN(factor=16).channel_factors(4, 2).round(7)  # the first two of four are rotated
+        array([1.6313902, 1.6313902, 1.       , 1.       ])
         """
         factors = np.ones(head_dim)
         factors[slice(acted_on) if isinstance(acted_on, int) else acted_on] = self.multiplier(n, head_dim)
@@ -155,22 +155,7 @@ class Law(ABC):
 
     def explain(self) -> str:
         """Formula, meaning of n, source and users, as text."""
-        return "\n".join([f"{self.name}: {self!r}", *self._description(self.channels)])
-
-    @classmethod
-    def _description(cls, channels: str) -> list[str]:
-        """The lines of an explanation that do not depend on parameters, except for the channels."""
-        lines = [
-            ("scale", cls.formula),
-            ("n", f"{cls.n_means}: {MEANINGS_OF_N[cls.n_means]}"),
-            ("on", "" if channels == "all" else f"the {channels} channels"),
-            ("layers", "" if cls.layers == "all" else cls.layers),
-            ("source", cls.source),
-            ("used by", cls.used_by),
-            ("config", ", ".join(cls.config_keys)),
-            ("note", cls.remark),
-        ]
-        return [f"  {title:7}  {text}" for title, text in lines if text]
+        return "\n".join([f"{self.name}: {self!r}", *description(self)])
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self._beta(n, head_dim) / math.sqrt(head_dim)
@@ -185,6 +170,21 @@ class Law(ABC):
         if not (counts >= least).all():
             raise ValueError(f"n must be at least {least}, got {counts.min()}")
         return counts
+
+
+def description(law: Law | type[Law]) -> list[str]:
+    """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""
+    lines = [
+        ("scale", law.formula),
+        ("n", f"{law.n_means}: {MEANINGS_OF_N[law.n_means]}"),
+        ("on", "" if law.channels == "all" else f"the {law.channels} channels"),
+        ("layers", "" if law.layers == "all" else law.layers),
+        ("source", law.source),
+        ("used by", law.used_by),
+        ("config", ", ".join(law.config_keys)),
+        ("note", law.remark),
+    ]
+    return [f"  {title:7}  {text}" for title, text in lines if text]
 
 
 def head_parameter(law: Law, name: str) -> Any:

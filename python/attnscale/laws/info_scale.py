@@ -37,8 +37,8 @@ class InfoScale(Law):
 
     Examples
     --------
-    >>> InfoScale(512).multiplier([512, 32768], 64).round(3)
-    array([1.   , 1.252])
+    >>> InfoScale(512).multiplier([512, 32768], 64).round(4)
+    array([1.    , 1.2515])
     """
 
     train_length: float

@@ -36,7 +36,7 @@ class Annealed(Law):
     Examples
     --------
     >>> Annealed().multiplier([100, 512, 32768], 64).round(4)
-    array([0.    , 1.    , 3.0532])
+    array([0.    , 1.    , 3.0525])
     """
 
     n0: float = 512.0

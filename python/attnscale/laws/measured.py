@@ -35,7 +35,7 @@ class AdaptiveTemperature(Law):
     Examples
     --------
     >>> AdaptiveTemperature().multiplier([0.4, 3.0, 8.0], 64)  # no correction of long diffuse rows
-    array([1.   , 2.25 , 1.   ])
+    array([1.  , 2.25, 1.  ])
     """
 
     coefficients: tuple[float, ...] | Sequence[float] = (-0.037, 0.481, -2.3, 4.917, -1.791)
@@ -77,7 +77,7 @@ class CriticalScale(Law):
 
     Examples
     --------
-    >>> round(CriticalScale.measure([3.0, 1.0, 1.0]), 6)  # ln(3) / 2
+    >>> round(float(CriticalScale.measure([3.0, 1.0, 1.0])), 6)  # ln(3) / 2
     0.549306
     """
 

@@ -11,6 +11,7 @@ from ._attention import (
     attention_entropy,
     attention_state,
     attention_statistics,
+    distances,
     dot_products,
     entropy_curve,
     merge_states,
@@ -18,14 +19,17 @@ from ._attention import (
     scores,
     visible,
 )
+from ._laws import law_multiplier
 
 __all__ = [
     "attention",
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "distances",
     "dot_products",
     "entropy_curve",
+    "law_multiplier",
     "merge_states",
     "n_of_law",
     "scores",

@@ -16,6 +16,7 @@ __all__ = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "distances",
     "dot_products",
     "entropy_curve",
     "merge_states",
@@ -68,12 +69,20 @@ def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
     lengths = np.asarray(n_keys if options.get("key_lengths") is None else options["key_lengths"])
     lengths = lengths[..., None, None] if lengths.ndim else lengths
     offset = lengths - n_queries if options.get("causal") == "bottom_right" else 0
-    if law.n_means == "query position + 1":
-        n = np.arange(n_queries) + offset + 1
+    if law.n_means.startswith("query position"):
+        n = np.arange(n_queries) + offset + law.n_of_position(0)
     if law.n_means == "row size":
         right = (options.get("window") or (None, None))[1]
         n = visible(seen.shape, **{**options, "attn_mask": None, "window": (None, right)}).sum(-1)
-    return np.maximum(n, 1)
+    return np.maximum(n, laws._meaning.LEAST[law.n_means])
+
+
+def distances(shape: tuple[int, ...], **options: Any) -> Array:
+    """Positions between each query and key, of the shape (..., n_queries, n_keys)."""
+    lengths = np.asarray(shape[-1] if options.get("key_lengths") is None else options["key_lengths"])
+    lengths = lengths[..., None, None, None] if lengths.ndim else lengths
+    offset = lengths - shape[-2] if options.get("causal") == "bottom_right" else 0
+    return np.abs(np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1]))
 
 
 def scores(
@@ -89,14 +98,41 @@ def scores(
     """(score, visible) of every pair: scale, soft-cap, bias, mask, in this order."""
     product = dot_products(query, key, enable_gqa=enable_gqa, layout=layout)
     seen = visible(product.shape, **masks)
+    if isinstance(scale, (str, laws.Law)):
+        law = laws.get(scale)
+        if law.n_means == "query-key distance":
+            t = distances(product.shape, **masks)
+            score = product * law.scale(t, query.shape[-1]) + getattr(law, "bias", np.zeros_like)(t)
+            return _scores(score, seen, softcap, masks), seen
+        if law.n_means in ("row entropy", "row gaps"):
+            first = _scores(product * _row_scale(None, query.shape[-1], seen, masks), seen, softcap, masks)
+            scale = law.scale(_measure(law, first, seen), query.shape[-1])
+    return _scores(product * _row_scale(scale, query.shape[-1], seen, masks), seen, softcap, masks), seen
+
+
+def _scores(score: Array, seen: NDArray[np.bool_], softcap: float | None, masks: dict[str, Any]) -> Array:
+    """Scaled products after soft-cap, bias and mask."""
     with np.errstate(invalid="ignore", over="ignore"):
-        score = product * _row_scale(scale, query.shape[-1], seen, masks)
         score = np.where(np.isfinite(score), score, np.nan)
         if softcap is not None:
             score = softcap * np.tanh(score / softcap)
         if masks.get("attn_mask") is not None and masks["attn_mask"].dtype != bool:
             score = score + masks["attn_mask"].astype(np.float64)
-    return np.where(seen, score, -np.inf), seen
+    return np.where(seen, score, -np.inf)
+
+
+def _measure(law: laws.Law, score: Array, seen: NDArray[np.bool_]) -> Array:
+    """What a law of the row's own scores sees: entropy, or sup ln N(t) / t over the gaps."""
+    if law.n_means == "row entropy":
+        p = _softmax_rows(score, seen).p
+        entropy: Array = -(p * np.log(np.where(p > 0, p, 1))).sum(-1) + 0.0
+        return entropy
+    top = score.max(-1, initial=-np.inf, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        gap = np.sort(np.where(seen, top - score, np.inf), axis=-1)
+        rates: Array = np.log(np.arange(1, gap.shape[-1] + 1)) / gap
+    highest: Array = rates[..., 1:].max(-1, initial=0)
+    return highest
 
 
 def attention_statistics(

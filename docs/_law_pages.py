@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A page for each family of laws, written from the laws themselves, so that it cannot go stale."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from attnscale import laws
+from attnscale.laws._registry import class_of
+
+# What a law without defaults is tabulated with.
+EXAMPLES = {
+    "constant": {"value": 1 / 16},
+    "per_head": {"values": 1.5},
+    "layer_index": {"layer": 3},
+    "disentangled_scale": {"terms": 3},
+    "latent_scale": {"hidden": 6144, "rank": 1536},
+    "log_n_from_training": {"train_length": 8192},
+    "kappa": {"kappa": 1.28},
+    "qwen_log_n": {"train_length": 8192},
+    "grok_temperature": {"length": 1024},
+    "asentmax": {"delta": 1, "beta": 0.1, "gamma": 1},
+    "yarn": {"factor": 16},
+    "mla_yarn": {"factor": 40, "mscale_all_dim": 1},
+    "longrope": {"train_length": 4096, "factor": 32},
+    "info_scale": {"train_length": 512},
+}
+LENGTHS = (512, 4096, 32768, 131072)
+HEAD_DIM = 64
+
+
+def write_law_pages(folder):
+    """One page for each module of attnscale.laws that defines laws; pages of before are removed."""
+    folder.mkdir(exist_ok=True)
+    families = {}
+    for name in laws.names():
+        law = class_of(name)
+        if law is not None:
+            families.setdefault(law.__module__, []).append(law)
+    written = {
+        f"{module.rpartition('.')[2]}.md": _page(module, members) for module, members in families.items()
+    }
+    for page in folder.glob("*.md"):
+        if page.name not in written:
+            page.unlink()
+    for name, text in written.items():
+        path = Path(folder, name)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # keeps the builder's cache
+            path.write_text(text, encoding="utf-8")
+
+
+def _page(module, members):
+    title = sys.modules[module].__doc__.strip().splitlines()[0].rstrip(".")
+    return "\n\n".join([f"# {title}", *(_section(law) for law in members)]) + "\n"
+
+
+def _section(law):
+    rows = [
+        ("name", f"`{law.name}`"),
+        ("class", f"{{class}}`~attnscale.laws.{law.__name__}`"),
+        ("parameters", _parameters(law)),
+        ("scale", f"`{law.formula}`"),
+        ("n", f"{law.n_means}: {laws.MEANINGS_OF_N[law.n_means]}"),
+        ("channels", law.channels),
+        ("layers", law.layers),
+        ("source", law.source),
+        ("used by", law.used_by),
+        ("configuration", ", ".join(f"`{key}`" for key in law.config_keys)),
+        ("note", law.remark),
+    ]
+    table = "\n".join(f"| {title} | {_cell(text)} |" for title, text in rows if text)
+    return f"## {law.__name__}\n\n| | |\n|---|---|\n{table}\n\n{_values(law)}"
+
+
+def _parameters(law):
+    texts = []
+    for each in dataclasses.fields(law):
+        default = "" if each.default is dataclasses.MISSING else f" = {each.default!r}"
+        texts.append(f"`{each.name}{default}`")
+    return ", ".join(texts)
+
+
+def _values(law):
+    example = laws.get(law.name, **EXAMPLES.get(law.name, {}))
+    if law.n_means == "query-key distance":
+        head, n = "distance", LENGTHS
+        values = [f"{factor:.4f}" for factor in example.factor(n)]
+    elif law.n_means.startswith("row"):
+        head, n = law.n_means, (1, 2, 4, 8)
+        values = [f"{value:.4f}" for value in example.multiplier(n, HEAD_DIM)]
+    else:
+        head, n = "keys of a causal query", LENGTHS
+        counts = example.n_of_position([length - 1 for length in LENGTHS])
+        values = [f"{value:.4f}" for value in example.multiplier(counts, HEAD_DIM)]
+    return (
+        f"`{example!r}`, multiple of $1/\\sqrt d$ at head_dim {HEAD_DIM}:\n\n"
+        f"| {head} | {' | '.join(map(str, n))} |\n|---|{'---|' * len(n)}\n"
+        f"| multiplier | {' | '.join(values)} |"
+    )
+
+
+def _cell(text):
+    return text.replace("|", "\\|")

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mistakes that published programs made with these laws: the right value here, the wrong one named."""
+
+from __future__ import annotations
+
+import math
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import laws
+
+
+def test_the_polynomial_is_read_highest_power_first() -> None:
+    """deep-spin/asentmax reads the coefficients lowest power first: -31.6 at H = 3, clamped to 1."""
+    law = laws.AdaptiveTemperature()
+    assert law.multiplier(3.0, 64) == pytest.approx(2.25, abs=1e-12)
+    reversed_ = laws.AdaptiveTemperature(coefficients=law.coefficients[::-1])
+    assert np.polyval(reversed_.coefficients, 3.0) == pytest.approx(-31.606, abs=1e-9)
+    assert reversed_.multiplier(3.0, 64) == 1
+
+
+def test_the_published_polynomial_gives_long_diffuse_rows_nothing() -> None:
+    """P < 1 beyond 5.9445 nats, 382 effective keys; -14.9 at 8 nats."""
+    law = laws.AdaptiveTemperature()
+    assert law.multiplier(5.944, 64) > 1
+    assert law.multiplier(5.945, 64) == 1
+    assert math.exp(5.9445) == pytest.approx(381.7, abs=0.1)
+    assert np.polyval(law.coefficients, 8.0) == pytest.approx(-14.9, abs=0.05)
+
+
+def test_a_shift_by_log_n_is_no_law() -> None:
+    """Edifice documents exp(x - s log n): softmax cancels the shift, so nothing happens."""
+    rng = np.random.default_rng(1)
+    q, k = rng.standard_normal((2, 1, 100, 16))
+    standard = at.attention_entropy(q, k)
+    shift = np.full((100, 100), -0.43 * math.log(100))
+    np.testing.assert_allclose(at.attention_entropy(q, k, attn_mask=shift), standard, atol=1e-12)
+    assert np.abs(at.attention_entropy(q, k, scale="ssmax") - standard).min() > 0.1
+
+
+def test_no_epsilon_in_the_logarithm() -> None:
+    """-p ln(p + 1e-6) on a uniform row of 2^20 keys: 13.146 for ln n = 13.863, off by -0.717."""
+    n = 2**20
+    entropy = at.attention_entropy(np.ones((1, 4), np.float32), np.zeros((n, 4), np.float32))[0]
+    assert entropy == pytest.approx(math.log(n), abs=3e-6)
+    assert -math.log(1 / n + 1e-6) - math.log(n) == pytest.approx(-0.717, abs=5e-4)
+
+
+def test_causal_entropy_is_of_the_visible_keys() -> None:
+    """entropix took it over the masked future, and the variance along an axis of one entry."""
+    q, k = np.random.default_rng(2).standard_normal((2, 1, 50, 16))
+    rows = at.attention_statistics(q, k, is_causal=True, statistics=("entropy", "score_variance"))
+    for i in (0, 1, 20, 49):
+        alone = at.attention_entropy(q[:, i : i + 1], k[:, : i + 1])
+        np.testing.assert_allclose(rows.entropy[:, i], alone[:, 0], atol=1e-12)
+    assert (rows.entropy <= np.log(np.arange(1, 51)) + 1e-12).all()
+    # Masked scores left at 0 count as keys: the first row would have ln 50 = 3.9 instead of 0.
+    assert abs(rows.entropy[0, 0]) < 1e-12
+    assert (rows.score_variance[0, 1:] > 0).all()
+
+
+def test_info_scale_is_of_one_head() -> None:
+    """The authors' T5 program takes d = heads * head_dim: 1.28752 for 1.25148 at n = 32768, 12 heads."""
+    law = laws.InfoScale(512)
+    assert law.multiplier(32768, 64) == pytest.approx(1.25148, abs=5e-6)
+    assert law.multiplier(32768, 12 * 64) == pytest.approx(1.28752, abs=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("law", "last_without", "first_with"),
+    [
+        (laws.QwenLogN(100), 99, 100),  # i + 1 > L
+        (laws.GrokTemperature(100), 100, 101),  # i > T: one later
+        (laws.Llama4Temperature(floor=100), 98, 99),  # floor((i + 1) / F) >= 1
+        (laws.MinistralTemperature(length=100), 99, 100),  # floor(i / L) >= 1: one later
+        (laws.InklingTemperature(floor=100), 99, 100),  # (i + 1) / floor > 1
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_off_by_one(law: laws.Law, last_without: int, first_with: int) -> None:
+    """The families disagree about where they begin; one port of another's rule is off by one."""
+    assert law.multiplier(1, 64, position=last_without) == 1
+    assert law.multiplier(1, 64, position=first_with) > 1
+    q, k, v = np.random.default_rng(3).standard_normal((3, 1, 110, 8))
+    rows = at.attention_statistics(q, k, v, scale=law, is_causal=True)
+    standard = at.attention_statistics(q, k, v, is_causal=True)
+    changed = np.abs(rows.lse - standard.lse)[0] > 1e-9
+    assert int(changed.argmax()) == first_with
+
+
+def test_the_smallest_n_of_each_family() -> None:
+    assert laws.ASEntmax(0, 1, 1).multiplier(2, 64, position=0) == pytest.approx(math.log(2))  # i + 2
+    assert laws.SSMax(s=1, floor=2).multiplier(1, 64) == pytest.approx(math.log(2))  # axolotl: max(i + 1, 2)
+    assert laws.SSMax(s=1).multiplier(1, 64) == 0
+
+
+def test_lse_is_natural() -> None:
+    """flex_attention's FLASH backend returned log2: 10 for 1024 equal scores, where ln is 6.931."""
+    q, k, v = np.zeros((3, 1, 1024, 4))
+    v[0, 512:] = 1
+    rows = at.attention_statistics(q[:, :1], k)
+    assert rows.lse[0, 0] == pytest.approx(math.log(1024), rel=1e-12)
+    parts = [at.attention_state(q[:, :1], k[:, cut], v[:, cut]) for cut in (slice(0, 256), slice(256, 1024))]
+    assert at.merge_states(parts).output[0, 0, 0] == pytest.approx(0.5, abs=1e-12)
+    base2 = [at.AttentionState(p.output, p.lse / math.log(2), p.mean_score) for p in parts]
+    # 256 against 768 keys weighed by e^(log2 n): the later keys get 0.830 instead of 0.75.
+    assert at.merge_states(base2).output[0, 0, 0] == pytest.approx(0.5533, abs=1e-4)
+
+
+def test_rules_that_engines_left_out() -> None:
+    # vLLM issue 36880: use_logn_attn of Qwen ignored, 1 for 1.1538 at n = 32768.
+    assert laws.QwenLogN(8192).multiplier(32768, 128) == pytest.approx(1.153846, abs=5e-7)
+    # vLLM issue 48621: Ministral 3 without YaRN's factor ("27 %": 1.277 of cos and sin).
+    assert laws.YaRN(16).attention_scaling == pytest.approx(1.2773, abs=5e-5)
+    assert laws.YaRN(16).multiplier(1, 128) == pytest.approx(1.6314, abs=5e-5)
+    # and without the temperature: 1 for 1.0693 from i = 16384 on.
+    assert laws.MinistralTemperature().multiplier(1, 128, position=16384) == pytest.approx(1.0693, abs=5e-5)
+    # vLLM pull request 48351: attention_factor dropped, 1.4159 used where 1 is configured.
+    assert laws.YaRN(64, attention_factor=1.0).attention_scaling == 1
+    assert laws.YaRN(64).attention_scaling == pytest.approx(1.4159, abs=5e-5)

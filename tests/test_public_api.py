@@ -18,6 +18,8 @@ NAMES = [
     "AttentionState",
     "AttentionStatistics",
     "EntropyCurve",
+    "SweepError",
+    "SweepInterrupted",
     "__version__",
     "attention",
     "attention_entropy",
@@ -33,6 +35,7 @@ NAMES = [
     "set_num_threads",
     "show_config",
     "simd_level",
+    "sweep",
 ]
 
 MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None"

@@ -20,6 +20,7 @@ from ._statistics import AttentionStatistics
 from .attention import attention, attention_entropy, attention_statistics
 from .curve import EntropyCurve, entropy_curve
 from .state import AttentionState, attention_state, merge_states
+from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
     from . import datasets, laws, plot, reference
@@ -28,6 +29,8 @@ __all__ = [
     "AttentionState",
     "AttentionStatistics",
     "EntropyCurve",
+    "SweepError",
+    "SweepInterrupted",
     "__version__",
     "attention",
     "attention_entropy",
@@ -43,6 +46,7 @@ __all__ = [
     "set_num_threads",
     "show_config",
     "simd_level",
+    "sweep",
 ]
 
 # Loaded at first use (SPEC 1), so that `import attnscale` costs little more than NumPy.

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a sweep ends when not all of its cases are finished."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Failure", "SweepError", "SweepInterrupted"]
+
+
+class Failure(NamedTuple):
+    """Why a case has no result.
+
+    Text instead of the exception travels between processes: an exception whose constructor takes
+    other arguments than its ``args`` cannot be unpickled, and takes a process pool down with it.
+    """
+
+    message: str
+    traceback: str
+    exception: BaseException | None = None  # of a case that ran in this process
+
+
+class SweepError(RuntimeError):
+    """Some cases failed; all others are finished.
+
+    Attributes
+    ----------
+    failures : dict of str to str
+        What happened to each case, by its parameters.
+    partial : xarray.Dataset or None
+        The results, NaN where a case failed; None if no case is finished.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> try:
+    ...     at.sweep(lambda n: 1 / n, {"n": [0, 1, 2]}, progress=False)
+    ... except at.SweepError as error:
+    ...     print(error.failures, error.partial["value"].values)
+    {'n=0': 'ZeroDivisionError: division by zero'} [nan 1.  0.5]
+    """
+
+    def __init__(self, message: str, failures: dict[str, str], partial: xarray.Dataset | None) -> None:
+        super().__init__(message)
+        self.failures = failures
+        self.partial = partial
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.failures, self.partial)
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Ctrl-C came before all cases were finished.
+
+    Attributes
+    ----------
+    partial : xarray.Dataset or None
+        The results, NaN where a case is not finished; None if no case is.
+    """
+
+    def __init__(self, message: str, partial: xarray.Dataset | None) -> None:
+        super().__init__(message)
+        self.partial = partial
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.partial)

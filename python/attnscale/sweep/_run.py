@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Running the cases: here, in processes by joblib, or by an executor. Outcomes come as they finish."""
+
+from __future__ import annotations
+
+import operator
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ._errors import Failure
+from ._grid import Case
+from ._results import Fields, Reserved, to_fields
+from ._seeds import case_seed
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+__all__ = ["Runner", "Task", "choose_runner"]
+
+Outcome = Fields | Failure
+Outcomes = Generator[tuple[Case, Outcome], None, None]
+Runner = Callable[["Task", Sequence[Case]], Outcomes]
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a process needs to run a case of the sweep.
+
+    Attributes
+    ----------
+    function : callable
+    constants : dict
+    seed : SeedSequence or None
+        Of the whole sweep; None if the function takes no ``rng``.
+    reserved : frozenset of str
+        Names of the axes.
+    num_threads : int or None
+        At most so many threads of attention in another process.
+    away : bool
+        In another process than the caller's: the task was pickled.
+    """
+
+    function: Callable[..., Any]
+    constants: dict[str, Any]
+    seed: np.random.SeedSequence | None
+    reserved: Reserved
+    num_threads: int | None = None
+    away: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.function, self.constants, self.seed, self.reserved, self.num_threads)
+        return Task, (*parts, True)
+
+    def __call__(self, case: Case) -> Outcome:
+        """The result of a case; what went wrong, as text, if an exception did."""
+        try:
+            arguments = {**self.constants, **case.parameters}
+            if self.seed is not None:
+                arguments["rng"] = np.random.default_rng(case_seed(self.seed, case))
+            with self._few_threads():
+                result = self.function(**arguments)
+            if getattr(result, "interrupted", False) is True:
+                raise KeyboardInterrupt  # an experiment that returned what it had at Ctrl-C
+            return to_fields(result, self.reserved)
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            return Failure(f"{type(error).__name__}: {error}", trace, None if self.away else error)
+
+    @contextmanager
+    def _few_threads(self) -> Iterator[None]:
+        """Workers share the cores; results do not depend on the number of threads."""
+        if self.num_threads is None or not self.away:
+            yield
+            return
+        before = _core.num_threads()
+        _core.set_num_threads(min(before, self.num_threads))
+        try:
+            yield
+        finally:
+            _core.set_num_threads(before)
+
+
+def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int | None]:
+    """What runs the cases, and how many threads each of its processes may use."""
+    try:
+        n_jobs = operator.index(n_jobs)
+    except TypeError:
+        raise TypeError(f"n_jobs must be an integer, got {n_jobs!r}") from None
+    if n_jobs == 0:
+        raise ValueError("n_jobs must be at least 1, or negative to count from all cores down, got 0")
+    if executor is not None:
+        if n_jobs != 1:
+            raise ValueError(f"n_jobs={n_jobs} and executor= were both given. Pass one of them.")
+        if not callable(getattr(executor, "submit", None)):
+            raise TypeError(f"executor must be a concurrent.futures.Executor, got {executor!r}")
+        return partial(run_on, executor), None
+    if n_jobs == 1:
+        return run_here, None
+    try:
+        import joblib
+    except ImportError:
+        raise ImportError('n_jobs needs joblib: pip install "attnscale[sweep]"') from None
+    workers = joblib.effective_n_jobs(n_jobs)
+    return partial(run_with_joblib, n_jobs), max(1, _core.num_threads() // workers)
+
+
+def run_here(task: Task, cases: Sequence[Case]) -> Outcomes:
+    """One after the other, in this thread."""
+    for case in cases:
+        yield case, task(case)
+
+
+def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
+    """In processes of joblib (or what ``joblib.parallel_config`` says), which take closures too."""
+    import joblib
+
+    waiting = {case.index: case for case in cases}
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    try:
+        for index, outcome in parallel(joblib.delayed(_with_index)(task, case) for case in cases):
+            yield waiting.pop(index), outcome
+    except Exception as error:  # a worker died, or the task cannot be pickled
+        failure = _lost(error)
+        for case in waiting.values():
+            yield case, failure
+
+
+def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
+    """By any executor. What it could not send, run or bring back is a failure of that case."""
+    from concurrent.futures import as_completed
+
+    futures = {executor.submit(task, case): case for case in cases}
+    try:
+        for future in as_completed(futures):
+            try:
+                outcome = future.result()
+            except Exception as error:
+                outcome = _lost(error)
+            yield futures[future], outcome
+    finally:
+        for future in futures:  # after Ctrl-C: what has not begun need not begin
+            future.cancel()
+
+
+def _lost(error: Exception) -> Failure:
+    """Of a case that could not be sent, whose worker died, or whose result did not come back."""
+    message = f"no worker brought its result back: {type(error).__name__}: {error}"
+    return Failure(message, "".join(traceback.format_exception(error)), error)
+
+
+def _with_index(task: Task, case: Case) -> tuple[tuple[int, ...], Outcome]:
+    return case.index, task(case)

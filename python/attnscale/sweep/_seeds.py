@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random numbers of the cases: one seed for the sweep, one child of it for each case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._grid import Case
+
+__all__ = ["case_seed", "read_rng", "seed_from_json", "seed_to_json"]
+
+
+def read_rng(rng: Any) -> np.random.SeedSequence:
+    """The seed that `rng` (SPEC 7) stands for. A Generator gives another one each time."""
+    if isinstance(rng, np.random.SeedSequence):
+        return rng
+    if isinstance(rng, (np.random.Generator, np.random.BitGenerator)):
+        bits = rng.bit_generator if isinstance(rng, np.random.Generator) else rng
+        spawned: np.random.SeedSequence = bits.seed_seq.spawn(1)[0]  # type: ignore[attr-defined]
+        return spawned
+    try:
+        return np.random.SeedSequence(rng)
+    except (TypeError, ValueError):
+        problem = f"rng must be None, a seed, a SeedSequence or a Generator, got {rng!r}"
+        kind = ValueError if isinstance(rng, int) else TypeError
+        raise kind(problem) from None
+
+
+def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequence:
+    """The child of `root` for a case, found from the case's own parameters.
+
+    Its place in the grid does not enter: a case draws the same numbers whatever other cases there
+    are, in whatever order they run. 128 bits of the digest keep two cases apart.
+    """
+    words = tuple(int(case.digest[start : start + 8], 16) for start in range(0, 32, 8))
+    return np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, *words), pool_size=root.pool_size)
+
+
+def seed_to_json(seed: np.random.SeedSequence) -> dict[str, Any]:
+    """What makes the same seed again."""
+    entropy = np.asarray(seed.entropy, object)
+    return {
+        "entropy": [int(word) for word in entropy.ravel()] if entropy.ndim else int(entropy.item()),
+        "spawn_key": [int(word) for word in seed.spawn_key],
+        "pool_size": seed.pool_size,
+    }
+
+
+def seed_from_json(stored: dict[str, Any]) -> np.random.SeedSequence:
+    """The seed that :func:`seed_to_json` wrote."""
+    return np.random.SeedSequence(
+        stored["entropy"], spawn_key=tuple(stored["spawn_key"]), pool_size=stored["pool_size"]
+    )

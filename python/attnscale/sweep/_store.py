@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The directory of a sweep: what it is of, and one file for each finished case.
+
+    DIR/attnscale-sweep.json    function, grid, constants, seed and versions
+    DIR/lock                    held while a sweep writes here
+    DIR/cases/DIGEST.npz        the arrays of one case, how they are named, and their digest
+
+A file appears under its name when it is whole and on the disk, so a process may be killed at any
+time: what is there is either finished or not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._describe import digest
+from ._grid import Case
+from ._results import Field, Fields
+
+__all__ = ["FORMAT", "Store", "from_bytes", "to_bytes"]
+
+#: Of the files. Another one is refused, not guessed at.
+FORMAT = 1
+_MANIFEST = "attnscale-sweep.json"
+_LOCK = "lock"
+_MARK = "attnscale sweep"
+
+
+class Store:
+    """Finished cases of one sweep in a directory.
+
+    Parameters
+    ----------
+    directory : path
+        Made if it does not exist.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        try:
+            self.directory = Path(directory)
+        except TypeError:
+            raise TypeError(f"store must be a directory, got {directory!r}") from None
+        if self.directory.exists() and not self.directory.is_dir():
+            raise ValueError(f"store must be a directory, got the file {str(directory)!r}")
+
+    def __str__(self) -> str:
+        return str(self.directory)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from writing here; a process that dies lets go."""
+        import fcntl  # POSIX, as the whole package
+
+        self._refuse_other_programs()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / _LOCK).open("a") as stream:
+            try:
+                # Record locks: a forked worker that outlives its parent does not keep them.
+                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                raise ValueError(
+                    f"store must be used by one sweep at a time, another process writes {str(self)!r}"
+                ) from None
+            except OSError:
+                pass  # a file system without locks
+            yield
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        """What the directory is of; None if it is new."""
+        path = self.directory / _MANIFEST
+        if not path.exists():
+            return None
+        try:
+            manifest = json.loads(path.read_bytes())
+        except ValueError:
+            manifest = None
+        if not isinstance(manifest, dict) or manifest.get("kind") != _MARK:
+            raise ValueError(f"store must be written by a sweep, got {str(path)!r} of another program")
+        if manifest.get("format") != FORMAT:
+            raise ValueError(
+                f"store must have format {FORMAT}, got {manifest.get('format')} in {str(path)!r}: it was "
+                f"written by attnscale {manifest.get('attnscale')}"
+            )
+        return manifest
+
+    def write_manifest(self, identity: dict[str, Any]) -> None:
+        """Say what the directory is of."""
+        text = json.dumps({"kind": _MARK, "format": FORMAT, **identity}, indent=2) + "\n"
+        _write(self.directory / _MANIFEST, text.encode())
+
+    def check_manifest(self, stored: dict[str, Any], identity: dict[str, Any]) -> None:
+        """Refuse results of another sweep than `identity`."""
+        for key, wanted in identity.items():
+            seen = stored.get(key)
+            if digest(seen) != digest(wanted):  # 1, 1.0 and True are different, and NaN is itself
+                raise ValueError(
+                    f"store must be of this sweep, got {str(self)!r}, whose "
+                    f"{_difference(key, seen, wanted)}; choose another directory, or delete this one"
+                )
+
+    def read(self, case: Case) -> Fields | None:
+        """The result of a case; None if it is not there, or damaged."""
+        try:
+            content = self._path(case).read_bytes()
+        except FileNotFoundError:
+            return None
+        return from_bytes(content, case.digest)
+
+    def write(self, case: Case, fields: Fields) -> None:
+        """Keep the result of a case; when this returns it is on the disk."""
+        path = self._path(case)
+        path.parent.mkdir(exist_ok=True)
+        _write(path, to_bytes(fields, case.digest))
+
+    def _path(self, case: Case) -> Path:
+        return self.directory / "cases" / f"{case.digest[:32]}.npz"
+
+    def _refuse_other_programs(self) -> None:
+        if not self.directory.exists() or (self.directory / _MANIFEST).exists():
+            return
+        # A sweep that was killed at once may have left these.
+        foreign = sorted({each.name for each in self.directory.iterdir()} - {_LOCK, f"{_MANIFEST}.tmp"})
+        if foreign:
+            raise ValueError(
+                f"store must be a new or empty directory or one of a sweep, got {str(self)!r} with "
+                f"{foreign[0]!r} in it"
+            )
+
+
+def _difference(key: str, seen: Any, wanted: Any) -> str:
+    """What differs, with the values where they are short."""
+    if isinstance(seen, dict) and isinstance(wanted, dict):
+        for name in {**seen, **wanted}:
+            if digest(seen.get(name)) != digest(wanted.get(name)):
+                return f"{key} has {name!r} = {_shown(seen.get(name))} and not {_shown(wanted.get(name))}"
+    return f"{key} is {_shown(seen)} and not {_shown(wanted)}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:70]}..."
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file as a whole: after a crash it is the old one or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    # The name is on the disk when its directory is.
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def to_bytes(fields: Fields, case: str) -> bytes:
+    """The arrays as an .npz file; its entry "about" has the case, the axes and a checksum."""
+    names = list(fields)
+    about = {
+        "case": case,
+        "names": names,
+        "dims": [fields[name].dims for name in names],
+        "attrs": [fields[name].attrs for name in names],
+    }
+    arrays = {f"array_{i}": fields[name].values for i, name in enumerate(names)}
+    text = json.dumps(about)
+    buffer = io.BytesIO()
+    np.savez(buffer, about=np.array([text, _checksum(text, arrays)]), **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def from_bytes(content: bytes, case: str) -> Fields | None:
+    """What :func:`to_bytes` wrote for this case; None if a bit of it is wrong."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            text, checksum = stored["about"].tolist()
+            about = json.loads(text)
+            arrays = {f"array_{i}": stored[f"array_{i}"] for i in range(len(about["names"]))}
+    except Exception:  # a damaged archive fails in many ways, NotImplementedError and zlib.error among them
+        return None
+    if checksum != _checksum(text, arrays) or about["case"] != case:
+        return None
+    return {
+        name: Field(arrays[f"array_{i}"], None if dims is None else tuple(dims), attrs)
+        for i, (name, dims, attrs) in enumerate(
+            zip(about["names"], about["dims"], about["attrs"], strict=True)
+        )
+    }
+
+
+def _checksum(text: str, arrays: dict[str, Any]) -> str:
+    total = hashlib.sha256(text.encode())
+    for array in arrays.values():
+        total.update(f"{array.dtype.str}{array.shape}".encode())
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()

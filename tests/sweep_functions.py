@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Functions that the tests sweep, in a module that worker processes can import."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import attnscale as at
+import numpy as np
+from numpy.typing import NDArray
+
+
+def power(base: float, exponent: int, factor: float = 1.0) -> float:
+    return factor * base**exponent
+
+
+def draw(n: int, law: str = "standard", *, rng: Any = None) -> NDArray[np.float64]:
+    """Three numbers that depend on the parameters and on the stream."""
+    return np.random.default_rng(rng).standard_normal(3) * n + len(law)
+
+
+def entropy(n: int, scale: Any) -> at.AttentionStatistics:
+    data = at.datasets.minilm_qk()
+    return at.attention_statistics(data.query[:2, :n], data.key[:2, :n], scale=scale)
+
+
+def fail_at_3(n: int) -> float:
+    if n == 3:
+        raise LookupError(f"no {n}")
+    return float(n)
+
+
+class AwkwardError(Exception):
+    """Cannot be unpickled: its arguments are not those of its constructor."""
+
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(f"because of {reason}")
+
+
+def fail_awkwardly(n: int) -> float:
+    if n == 3:
+        raise AwkwardError(reason="three")
+    return float(n)
+
+
+def die_at_3(n: int) -> float:
+    if n == 3:
+        time.sleep(0.5)  # the others finish first
+        os.kill(os.getpid(), 9)
+    return float(n)
+
+
+def process_of(n: int) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def threads(n: int) -> int:
+    time.sleep(0.05)
+    return at.get_num_threads()
+
+
+def slowly(n: int, rng: Any = None) -> NDArray[np.float64]:
+    time.sleep(0.1)
+    return draw(n, rng=rng)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """As an experiment returns it, without to_xarray."""
+
+    value: float
+    standard_error: float
+    samples: int
+    note: str | None = None
+
+
+def estimate(n: int) -> Estimate:
+    return Estimate(1 / n, 0.1, 10 * n)
+
+
+@dataclass(frozen=True)
+class Cut:
+    value: float
+    interrupted: bool
+
+
+def cut_at_3(n: int) -> Cut:
+    return Cut(n, interrupted=n == 3)

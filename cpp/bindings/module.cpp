@@ -10,6 +10,7 @@ namespace attnscale::bindings {
 void register_runtime(py::module_& m);
 void register_attention(py::module_& m);
 void register_bench(py::module_& m);
+void register_montecarlo(py::module_& m);
 
 }  // namespace attnscale::bindings
 
@@ -19,4 +20,5 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   attnscale::bindings::register_runtime(m);
   attnscale::bindings::register_attention(m);
   attnscale::bindings::register_bench(m);
+  attnscale::bindings::register_montecarlo(m);
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The compiled core. Arrays come checked; None stands for an absent one."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,21 @@ def count_visible(
 ) -> NDArray[np.int64]: ...
 def run_fma(n_tasks: int, rounds: int, wide: bool, num_threads: int, /) -> float: ...
 def read_memory(array: NDArray[Any], num_threads: int, /) -> int: ...
+def philox4x32_10(counter: Sequence[int], key: Sequence[int]) -> list[int]: ...
+def mc_fill(
+    out: NDArray[Any],
+    distribution: str,
+    parameters: Sequence[float],
+    key: int,
+    stream: int = 0,
+    first: int = 0,
+    num_threads: int = 0,
+) -> None: ...
+def mc_sphere(
+    out: NDArray[Any],
+    radius: float,
+    key: int,
+    stream: int = 0,
+    first: int = 0,
+    num_threads: int = 0,
+) -> None: ...

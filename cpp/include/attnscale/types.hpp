@@ -21,4 +21,13 @@ struct matrix_layout {
 
 enum class mask_kind : uint8_t { none, boolean, additive };
 
+/// One of 2^64 sequences under each of 2^64 keys. A number is a function of key, stream and its
+/// index alone (docs/explanation/random.md).
+struct random_stream {
+  uint64_t key = 0;
+  uint64_t stream = 0;
+};
+
+enum class distribution : uint8_t { uniform, normal, truncated_normal, laplace };
+
 }  // namespace attnscale

@@ -6,6 +6,7 @@
 #include "kernels/simd.hpp"
 
 #include "kernels/block.hpp"
+#include "kernels/random.hpp"
 #include "kernels/table.hpp"
 #include "stop_signal.hpp"
 
@@ -21,6 +22,11 @@
 #include "kernels/few-inl.hpp"
 #include "kernels/curve-inl.hpp"
 #include "kernels/peak-inl.hpp"
+
+#include "kernels/philox-inl.hpp"
+#include "kernels/variates-inl.hpp"
+#include "kernels/quantile-inl.hpp"
+#include "kernels/fill-inl.hpp"
 
 namespace {
 
@@ -43,7 +49,8 @@ void attend(const attend_block& block) noexcept {
 
 template <class T>
 constexpr attnscale::detail::typed_kernels make_typed() {
-  return {block_rows<T>, attend_scratch<T>, attend<T>, curve_scratch<T>, curve<T>, fma_peak<T>};
+  return {block_rows<T>, attend_scratch<T>, attend<T>, curve_scratch<T>,
+          curve<T>,      fma_peak<T>,       fill<T>};
 }
 
 constexpr attnscale::detail::kernel_table make_table(const char* name) {

@@ -64,4 +64,40 @@ ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<uint32_t> as_bits(vec<float> a) { return _mm256_castps_si256(a); }
+ATTNSCALE_INLINE vec<uint64_t> as_bits(vec<double> a) { return _mm256_castpd_si256(a); }
+ATTNSCALE_INLINE vec<float> from_bits(vec<uint32_t> a) { return _mm256_castsi256_ps(a); }
+ATTNSCALE_INLINE vec<double> from_bits(vec<uint64_t> a) { return _mm256_castsi256_pd(a); }
+
+ATTNSCALE_INLINE vec<float> signed_to_float(vec<uint32_t> a) { return _mm256_cvtepi32_ps(a); }
+/// High and low halves become 2^84 + 2^63 + high and 2^52 + low; only the last sum rounds.
+ATTNSCALE_INLINE vec<double> signed_to_float(vec<uint64_t> a) {
+  const __m256i top = _mm256_srli_epi64(a, 32);
+  const __m256i high = _mm256_xor_si256(top, _mm256_set1_epi64x(0x4530000080000000));
+  const __m256i low = _mm256_blend_epi16(a, _mm256_set1_epi64x(0x4330000000000000), 0xCC);
+  const __m256d magic = _mm256_set1_pd(0x1.00000801p+84);  // 2^84 + 2^63 + 2^52
+  return _mm256_add_pd(_mm256_sub_pd(_mm256_castsi256_pd(high), magic), _mm256_castsi256_pd(low));
+}
+
+ATTNSCALE_INLINE vec<float> pick(vec<uint32_t> which, vec<float> a, vec<float> b) {
+  return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(which));
+}
+ATTNSCALE_INLINE vec<double> pick(vec<uint64_t> which, vec<double> a, vec<double> b) {
+  return _mm256_blendv_pd(a, b, _mm256_castsi256_pd(which));
+}
+
+ATTNSCALE_INLINE vec<uint64_t> multiply_low_halves(vec<uint64_t> a, vec<uint64_t> b) {
+  return _mm256_mul_epu32(a, b);
+}
+ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t> odd) {
+  return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+}
+ATTNSCALE_INLINE vec<uint64_t> load_widened(const uint32_t* p) {
+  return _mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+ATTNSCALE_INLINE vec<uint64_t> xor_three(vec<uint64_t> a, vec<uint64_t> b, vec<uint64_t> c) {
+  return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+}
+
 }  // namespace

@@ -69,4 +69,38 @@ ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
 
+/// Bits of a float as an unsigned integer, and back.
+ATTNSCALE_INLINE vec<uint32_t> as_bits(vec<float> a) { return _mm512_castps_si512(a); }
+ATTNSCALE_INLINE vec<uint64_t> as_bits(vec<double> a) { return _mm512_castpd_si512(a); }
+ATTNSCALE_INLINE vec<float> from_bits(vec<uint32_t> a) { return _mm512_castsi512_ps(a); }
+ATTNSCALE_INLINE vec<double> from_bits(vec<uint64_t> a) { return _mm512_castsi512_pd(a); }
+
+/// The bits as a signed integer, rounded once to a float.
+ATTNSCALE_INLINE vec<float> signed_to_float(vec<uint32_t> a) { return _mm512_cvtepi32_ps(a); }
+ATTNSCALE_INLINE vec<double> signed_to_float(vec<uint64_t> a) { return _mm512_cvtepi64_pd(a); }
+
+/// a where the top bit of `which` is 0, else b.
+ATTNSCALE_INLINE vec<float> pick(vec<uint32_t> which, vec<float> a, vec<float> b) {
+  return _mm512_mask_blend_ps(_mm512_movepi32_mask(which), a, b);
+}
+ATTNSCALE_INLINE vec<double> pick(vec<uint64_t> which, vec<double> a, vec<double> b) {
+  return _mm512_mask_blend_pd(_mm512_movepi64_mask(which), a, b);
+}
+
+/// Product of the low 32 bits of each lane.
+ATTNSCALE_INLINE vec<uint64_t> multiply_low_halves(vec<uint64_t> a, vec<uint64_t> b) {
+  return _mm512_mul_epu32(a, b);
+}
+/// even[0] odd[0] even[1] odd[1] ..., the low 32 bits of each lane.
+ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t> odd) {
+  return _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
+}
+/// One vector of 64-bit lanes from 32-bit storage.
+ATTNSCALE_INLINE vec<uint64_t> load_widened(const uint32_t* p) {
+  return _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+ATTNSCALE_INLINE vec<uint64_t> xor_three(vec<uint64_t> a, vec<uint64_t> b, vec<uint64_t> c) {
+  return _mm512_ternarylogic_epi64(a, b, c, 0x96);
+}
+
 }  // namespace

@@ -67,4 +67,37 @@ ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
   return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
 }
 
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<uint32_t> as_bits(vec<float> a) { return vreinterpretq_u32_f32(a); }
+ATTNSCALE_INLINE vec<uint64_t> as_bits(vec<double> a) { return vreinterpretq_u64_f64(a); }
+ATTNSCALE_INLINE vec<float> from_bits(vec<uint32_t> a) { return vreinterpretq_f32_u32(a); }
+ATTNSCALE_INLINE vec<double> from_bits(vec<uint64_t> a) { return vreinterpretq_f64_u64(a); }
+
+ATTNSCALE_INLINE vec<float> signed_to_float(vec<uint32_t> a) {
+  return vcvtq_f32_s32(vreinterpretq_s32_u32(a));
+}
+ATTNSCALE_INLINE vec<double> signed_to_float(vec<uint64_t> a) {
+  return vcvtq_f64_s64(vreinterpretq_s64_u64(a));
+}
+
+ATTNSCALE_INLINE vec<float> pick(vec<uint32_t> which, vec<float> a, vec<float> b) {
+  const uint32x4_t mask = vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(which), 31));
+  return vbslq_f32(mask, b, a);
+}
+ATTNSCALE_INLINE vec<double> pick(vec<uint64_t> which, vec<double> a, vec<double> b) {
+  const uint64x2_t mask = vreinterpretq_u64_s64(vshrq_n_s64(vreinterpretq_s64_u64(which), 63));
+  return vbslq_f64(mask, b, a);
+}
+
+ATTNSCALE_INLINE vec<uint64_t> multiply_low_halves(vec<uint64_t> a, vec<uint64_t> b) {
+  return vmull_u32(vmovn_u64(a), vmovn_u64(b));
+}
+ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t> odd) {
+  return vtrn1q_u32(vreinterpretq_u32_u64(even), vreinterpretq_u32_u64(odd));
+}
+ATTNSCALE_INLINE vec<uint64_t> load_widened(const uint32_t* p) { return vmovl_u32(vld1_u32(p)); }
+ATTNSCALE_INLINE vec<uint64_t> xor_three(vec<uint64_t> a, vec<uint64_t> b, vec<uint64_t> c) {
+  return veorq_u64(veorq_u64(a, b), c);
+}
+
 }  // namespace

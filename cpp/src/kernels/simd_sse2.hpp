@@ -68,4 +68,46 @@ ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
   return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
 }
 
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<uint32_t> as_bits(vec<float> a) { return _mm_castps_si128(a); }
+ATTNSCALE_INLINE vec<uint64_t> as_bits(vec<double> a) { return _mm_castpd_si128(a); }
+ATTNSCALE_INLINE vec<float> from_bits(vec<uint32_t> a) { return _mm_castsi128_ps(a); }
+ATTNSCALE_INLINE vec<double> from_bits(vec<uint64_t> a) { return _mm_castsi128_pd(a); }
+
+ATTNSCALE_INLINE vec<float> signed_to_float(vec<uint32_t> a) { return _mm_cvtepi32_ps(a); }
+/// See simd_avx2.hpp.
+ATTNSCALE_INLINE vec<double> signed_to_float(vec<uint64_t> a) {
+  const __m128i halves = _mm_set1_epi64x(0xFFFFFFFF);
+  const __m128i top = _mm_srli_epi64(a, 32), bottom = _mm_and_si128(a, halves);
+  const __m128i high = _mm_xor_si128(top, _mm_set1_epi64x(0x4530000080000000));
+  const __m128i low = _mm_or_si128(bottom, _mm_set1_epi64x(0x4330000000000000));
+  const __m128d magic = _mm_set1_pd(0x1.00000801p+84);
+  return _mm_add_pd(_mm_sub_pd(_mm_castsi128_pd(high), magic), _mm_castsi128_pd(low));
+}
+
+ATTNSCALE_INLINE vec<float> pick(vec<uint32_t> which, vec<float> a, vec<float> b) {
+  const __m128 mask = _mm_castsi128_ps(_mm_srai_epi32(which, 31));
+  return _mm_or_ps(_mm_and_ps(mask, b), _mm_andnot_ps(mask, a));
+}
+ATTNSCALE_INLINE vec<double> pick(vec<uint64_t> which, vec<double> a, vec<double> b) {
+  const __m128i high = _mm_shuffle_epi32(which, _MM_SHUFFLE(3, 3, 1, 1));
+  const __m128d mask = _mm_castsi128_pd(_mm_srai_epi32(high, 31));
+  return _mm_or_pd(_mm_and_pd(mask, b), _mm_andnot_pd(mask, a));
+}
+
+ATTNSCALE_INLINE vec<uint64_t> multiply_low_halves(vec<uint64_t> a, vec<uint64_t> b) {
+  return _mm_mul_epu32(a, b);
+}
+ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t> odd) {
+  const __m128i low = _mm_and_si128(even, _mm_set1_epi64x(0xFFFFFFFF));
+  return _mm_or_si128(low, _mm_slli_epi64(odd, 32));
+}
+ATTNSCALE_INLINE vec<uint64_t> load_widened(const uint32_t* p) {
+  return _mm_unpacklo_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)),
+                            _mm_setzero_si128());
+}
+ATTNSCALE_INLINE vec<uint64_t> xor_three(vec<uint64_t> a, vec<uint64_t> b, vec<uint64_t> c) {
+  return _mm_xor_si128(_mm_xor_si128(a, b), c);
+}
+
 }  // namespace

@@ -15,6 +15,7 @@ namespace attnscale::detail {
 struct stop_signal;
 struct attend_block;
 struct curve_block;
+struct fill_block;
 
 /// The kernels for one compute type (float or double).
 struct typed_kernels {
@@ -26,6 +27,7 @@ struct typed_kernels {
   /// Independent multiply-adds in registers for `rounds` rounds: returns the number of floating
   /// point operations done (2 an element) and writes a value that depends on all of them.
   double (*fma_peak)(int64_t rounds, double* sink) noexcept;
+  void (*fill)(const fill_block& block) noexcept;
 };
 
 struct kernel_table {

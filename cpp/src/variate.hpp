@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include "attnscale/montecarlo.hpp"
+#include "kernels/random.hpp"
+
+namespace attnscale::detail {
+
+/// The constants of a distribution for elements of that type.
+variate_block prepare(const variate& what, element_type type);
+
+}  // namespace attnscale::detail

@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_distribution(name: str, dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_normal_moments(dtype: Any) -> None:
-    n = 1 << 24
+    n = 1 << 22
     x = np.empty(n, dtype)
     _core.mc_fill(x, "normal", (0.0, 1.0), KEY, 7, 0)
     # E z^k and the variance of z^k, from the moments 1, 3, 15, 105, 945, 10395 of even order.
@@ -66,8 +67,8 @@ def test_normal_moments(dtype: Any) -> None:
         power *= x
         expected, second = moments.get(k, 0), moments[2 * k]
         assert abs(power.mean() - expected) < 5 * np.sqrt((second - expected**2) / n)
-    assert 4.9 < x.max() < 6.77
-    assert -6.77 < x.min() < -4.9
+    assert 4.5 < x.max() < 6.77
+    assert -6.77 < x.min() < -4.5
 
 
 def test_normal_anderson_darling() -> None:
@@ -121,7 +122,8 @@ def test_elements_do_not_depend_on_the_call(name: str, dtype: Any) -> None:
         again = np.empty_like(whole)
         _core.mc_fill(again, kind, parameters, KEY, 0, 5, num_threads=threads)
         np.testing.assert_array_equal(again, whole)
-    pieces = [draw(n, name, dtype, first=5 + start) for start, n in ((0, 33), (33, 70_000), (70_033, 229_967))]
+    cuts = [0, 33, 70_033, 300_000]
+    pieces = [draw(end - start, name, dtype, first=5 + start) for start, end in pairwise(cuts)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
@@ -143,8 +145,6 @@ def test_sphere(dim: int, dtype: Any) -> None:
 
 
 SCRIPT = """
-import hashlib
-import numpy as np
 from attnscale import _core
 from test_random import digest
 print(_core.simd_level(), digest())

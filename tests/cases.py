@@ -199,7 +199,7 @@ def _score_sizes(query: Any, key: Any, **options: Any) -> np.ndarray:
     products = reference.dot_products(np.abs(query), np.abs(key), **form)
     masks = {
         name: options[name]
-        for name in ("is_causal", "causal", "attn_mask", "window", "key_lengths")
+        for name in ("is_causal", "causal", "attn_mask", "window", "key_lengths", "document_ids")
         if name in options
     }
     seen = reference.visible(products.shape, **masks)

@@ -38,7 +38,7 @@ NAMES = [
     "sweep",
 ]
 
-MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None"
+MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None, document_ids=None"
 REST = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd'"
 
 SIGNATURES = {

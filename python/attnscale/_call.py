@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
 from ._checks import choose
+from ._documents import Packed, attend_documents, read_documents
 from ._inputs import Inputs, make_output, read_inputs
 from ._options import Visibility, read_num_threads, read_softcap, read_visibility
 from ._scale import read_scale
@@ -32,6 +33,7 @@ class Options(NamedTuple):
     softcap: Any
     normalizer: Any
     layout: Any
+    document_ids: Any = None
 
 
 def read_options(
@@ -61,6 +63,11 @@ def attend(
 ) -> tuple[NDArray[Any] | None, tuple[NDArray[Any] | None, ...]]:
     """(output, statistics): output if there is a value, those statistics whose bit is set."""
     inputs, visible, softcap, threads = read_options(query, key, value, options, num_threads)
+    if options.document_ids is not None:
+        parts = read_documents(options.document_ids, inputs, visible)
+        output, view = (None, None) if value is None else make_output(inputs, options.layout, out)
+        how = Packed(inputs, visible, scale, softcap, threads)
+        return output, attend_documents(parts, how, view, statistics)
     multiplier = read_scale(scale, inputs, visible, threads, softcap)
     output = view = None
     if value is not None:

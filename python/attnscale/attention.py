@@ -29,6 +29,7 @@ def attention(
     attn_mask: ArrayLike | None = None,
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
+    document_ids: ArrayLike | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -65,6 +66,10 @@ def attention(
         offset of ``causal``. None: that side is open.
     key_lengths : int or array_like of int, optional
         Broadcasts to the batch shape query.shape[:-3]. Keys at and after this index are hidden.
+    document_ids : array_like of int, optional
+        Broadcasts to (..., n_keys): the document that each key is of, each one run of equal numbers. A
+        query is of the document of the key that it is aligned with (``causal``) and sees no other; masks
+        and the n of a law count within it, as if each document had its own call.
     enable_gqa : bool, default False
         Query head h uses key head h // (heads / kv_heads), as in PyTorch.
     softcap : float, optional
@@ -95,9 +100,9 @@ def attention(
 
     Notes
     -----
-    A key is seen if all of ``causal``, ``attn_mask``, ``window`` and ``key_lengths`` let it. A query
-    that sees no key has output 0. A NaN or infinity in a visible query, key or value reaches the rows
-    that see it, and no other.
+    A key is seen if all of ``causal``, ``attn_mask``, ``window``, ``key_lengths`` and ``document_ids``
+    let it. A query that sees no key has output 0. A NaN or infinity in a visible query, key or value
+    reaches the rows that see it, and no other.
 
     The softmax is the streaming one of Milakov & Gimelshein 2018 (arXiv 1805.02867) and of Dao et al.
     2022 (arXiv 2205.14135): memory does not grow with n_queries * n_keys.
@@ -111,7 +116,8 @@ def attention(
     (2, 8, 100, 64)
     """
     options = Options(
-        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
+        document_ids,
     )
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
@@ -132,6 +138,7 @@ def attention_statistics(
     attn_mask: ArrayLike | None = None,
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
+    document_ids: ArrayLike | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -150,8 +157,8 @@ def attention_statistics(
     statistics : sequence of str, default ("lse", "entropy")
         Fields of :class:`AttentionStatistics`: "lse", "entropy", "max_score", "mean_score",
         "score_variance", "concentration", "n_visible", "argmax", "max_weight".
-    scale, is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout, \
-out, num_threads
+    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, softcap, \
+normalizer, layout, out, num_threads
         As for :func:`attention`.
 
     Returns
@@ -178,7 +185,8 @@ out, num_threads
     (array([[1., 2., 3., 4.]]), array([[1, 2, 3, 4]]))
     """
     options = Options(
-        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
+        document_ids,
     )
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
@@ -196,6 +204,7 @@ def attention_entropy(
     attn_mask: ArrayLike | None = None,
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
+    document_ids: ArrayLike | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -206,8 +215,8 @@ def attention_entropy(
 
     Parameters
     ----------
-    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, \
-layout, num_threads
+    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, \
+softcap, normalizer, layout, num_threads
         As for :func:`attention`.
 
     Returns
@@ -230,7 +239,8 @@ layout, num_threads
     5.74 of at most 6.24 nats
     """
     options = Options(
-        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
+        document_ids,
     )
     entropy = attend(query, key, None, scale, 0b10, None, options, num_threads)[1][1]
     assert entropy is not None

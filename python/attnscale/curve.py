@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._call import Options, read_options
+from ._documents import Packed, curve_documents, read_documents
 from ._scale import read_scales
 from ._statistics import describe_arrays
 
@@ -57,6 +58,7 @@ def entropy_curve(
     attn_mask: ArrayLike | None = None,
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
+    document_ids: ArrayLike | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -71,7 +73,8 @@ def entropy_curve(
         As for :func:`attnscale.attention`.
     scales : array_like, shape (n_scales,)
         Multipliers of query . key, finite.
-    is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout, num_threads
+    is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, \
+layout, num_threads
         As for :func:`attnscale.attention`.
 
     Returns
@@ -98,9 +101,14 @@ def entropy_curve(
     array([5.55, 5.04, 3.73])
     """
     options = Options(
-        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
+        document_ids,
     )
     inputs, visible, cap, threads = read_options(query, key, None, options, num_threads)
     multipliers = read_scales(scales)
+    if document_ids is not None:
+        parts = read_documents(document_ids, inputs, visible)
+        how = Packed(inputs, visible, None, cap, threads)
+        return EntropyCurve(multipliers, *curve_documents(parts, how, multipliers))
     rows = _core.curve(inputs.query, inputs.key, multipliers, *visible, cap, threads)
     return EntropyCurve(multipliers, *rows)

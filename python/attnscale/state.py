@@ -65,6 +65,7 @@ def attention_state(
     attn_mask: ArrayLike | None = None,
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
+    document_ids: ArrayLike | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -75,8 +76,8 @@ def attention_state(
 
     Parameters
     ----------
-    query, key, value, scale, is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, \
-normalizer, layout, num_threads
+    query, key, value, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
+enable_gqa, softcap, normalizer, layout, num_threads
         As for :func:`attnscale.attention`. Masks and alignment are those of this part: its key 0 is the
         first one given here. A law sees the n of this part alone: where n is the length of the whole,
         evaluate it first and pass the number, ``scale=law.scale(n_total, head_dim)``.
@@ -100,7 +101,8 @@ normalizer, layout, num_threads
     True
     """
     options = Options(
-        is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout
+        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
+        document_ids,
     )
     if value is None:
         raise TypeError("value must be an array, got None")

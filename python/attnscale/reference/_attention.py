@@ -44,6 +44,7 @@ def visible(
     attn_mask: Array | None = None,
     window: tuple[int | None, int | None] | None = None,
     key_lengths: Any = None,
+    document_ids: Any = None,
 ) -> NDArray[np.bool_]:
     """True where the query may see the key, of the shape (..., heads, n_queries, n_keys)."""
     i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])
@@ -55,11 +56,23 @@ def visible(
     seen: NDArray[np.bool_] = np.broadcast_to(j < lengths, shape)
     if is_causal or causal is not None:
         seen = seen & (distance <= 0)
+    if document_ids is not None:
+        seen = seen & _same_document(document_ids, shape, (j - distance)[..., 0])
     if left is not None:
         seen = seen & (distance >= -left)
     if right is not None:
         seen = seen & (distance <= right)
     return seen if attn_mask is None else seen & _mask_lets(attn_mask)
+
+
+def _same_document(document_ids: Any, shape: tuple[int, ...], position: Array) -> NDArray[np.bool_]:
+    """True where the key at the query's position is of the document of the key."""
+    ids = np.broadcast_to(document_ids, (*shape[:-3], shape[-1]))
+    ids = ids[..., None, :] if len(shape) > 2 else ids
+    position = np.broadcast_to(position, (*ids.shape[:-1], shape[-2]))
+    own = np.take_along_axis(ids, np.clip(position, 0, None), -1)
+    same: NDArray[np.bool_] = (own[..., None] == ids[..., None, :]) & (position >= 0)[..., None]
+    return same
 
 
 def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
@@ -70,7 +83,10 @@ def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
     lengths = lengths[..., None, None] if lengths.ndim else lengths
     offset = lengths - n_queries if options.get("causal") == "bottom_right" else 0
     if law.n_means.startswith("query position"):
-        n = np.arange(n_queries) + offset + law.n_of_position(0)
+        position = np.arange(n_queries) + offset
+        n = position + law.n_of_position(0)
+        if options.get("document_ids") is not None:  # counted from the document's first key
+            n = n - _same_document(options["document_ids"], seen.shape, position).argmax(-1)
     if law.n_means == "row size":
         right = (options.get("window") or (None, None))[1]
         n = visible(seen.shape, **{**options, "attn_mask": None, "window": (None, right)}).sum(-1)

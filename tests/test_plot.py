@@ -128,3 +128,13 @@ def test_matplotlib_is_imported_only_to_draw():
     code = "import sys, attnscale; attnscale.plot.COLOURS; print('matplotlib' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+def test_head_map():
+    values = [[1.0, 2.0, np.nan], [3.0, 4.0, 5.0]]
+    ax = plot.head_map(values, low=0, high=6)
+    (image,) = ax.get_images()
+    np.testing.assert_array_equal(image.get_array().filled(np.nan), values)
+    assert image.get_clim() == (0, 6)
+    with pytest.raises(ValueError, match=r"values must have shape \(n_layers, n_heads\), got \(3,\)"):
+        plot.head_map([1.0, 2.0, 3.0])

@@ -30,6 +30,7 @@ NAMES = [
     "get_num_threads",
     "laws",
     "merge_states",
+    "montecarlo",
     "plot",
     "reference",
     "set_num_threads",

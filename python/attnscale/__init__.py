@@ -23,7 +23,7 @@ from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
-    from . import datasets, laws, plot, reference
+    from . import datasets, laws, montecarlo, plot, reference
 
 __all__ = [
     "AttentionState",
@@ -41,6 +41,7 @@ __all__ = [
     "get_num_threads",
     "laws",
     "merge_states",
+    "montecarlo",
     "plot",
     "reference",
     "set_num_threads",
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 # Loaded at first use (SPEC 1), so that `import attnscale` costs little more than NumPy.
-_SUBMODULES = frozenset({"datasets", "laws", "plot", "reference"})
+_SUBMODULES = frozenset({"datasets", "laws", "montecarlo", "plot", "reference"})
 
 
 def __getattr__(name: str) -> Any:

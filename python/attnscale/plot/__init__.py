@@ -6,8 +6,8 @@ colours are those of Okabe and Ito, which colour-blind readers can tell apart; :
 fonts and sizes for print.
 """
 
-from ._heads import entropy_by_head
+from ._heads import entropy_by_head, head_map
 from ._length import entropy_vs_length
 from ._style import COLOURS, style
 
-__all__ = ["COLOURS", "entropy_by_head", "entropy_vs_length", "style"]
+__all__ = ["COLOURS", "entropy_by_head", "entropy_vs_length", "head_map", "style"]

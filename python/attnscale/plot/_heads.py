@@ -14,7 +14,7 @@ from ._style import COLOURS, GREY, LABELS, MARKERS, new_axes, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["entropy_by_head"]
+__all__ = ["entropy_by_head", "head_map"]
 
 
 def entropy_by_head(
@@ -87,6 +87,60 @@ def entropy_by_head(
         _effective_keys_scale(ax)
         if len(series) > 1:
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(series), handletextpad=0.1)
+    return ax
+
+
+def head_map(
+    values: ArrayLike,
+    *,
+    label: str = "mean entropy (nats)",
+    low: float | None = None,
+    high: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """One number for each head of each layer, as a map of colours.
+
+    Parameters
+    ----------
+    values : array_like, shape (n_layers, n_heads)
+        NaN leaves a field white: a head that was not measured.
+    label : str
+        What the colour bar shows.
+    low, high : float, optional
+        Ends of the colours; the least and the largest value by default.
+    ax : matplotlib Axes, optional
+        A new figure's by default.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        ``values`` has not two axes.
+
+    Examples
+    --------
+    >>> ax = head_map([[0.2, 4.5, 5.8], [3.0, 2.2, 5.1]])
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('head', 'layer')
+    """
+    grid = np.asarray(values, np.float64)
+    if grid.ndim != 2:
+        raise ValueError(f"values must have shape (n_layers, n_heads), got {grid.shape}")
+    n_layers, n_heads = grid.shape
+    with style():
+        ax = new_axes(ax, height=1.0 + 0.26 * n_layers)
+        ax.grid(visible=False)
+        image = ax.imshow(grid, cmap="cividis", vmin=low, vmax=high, aspect="auto", interpolation="none")
+        ax.set_xticks(range(0, n_heads, max(1, n_heads // 16)))
+        ax.set_yticks(range(0, n_layers, max(1, n_layers // 24)))
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        ax.set_xlabel("head")
+        ax.set_ylabel("layer")
+        ax.figure.colorbar(image, ax=ax, label=label)
     return ax
 
 

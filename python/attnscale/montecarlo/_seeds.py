@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From `rng=` to the 64-bit keys of the generator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["RNG", "case_key", "philox_key", "seed_sequence"]
+
+RNG: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | np.random.BitGenerator | np.random.Generator"
+
+
+def seed_sequence(rng: Any) -> np.random.SeedSequence:
+    """The seed that `rng` stands for (Scientific Python SPEC 7).
+
+    None is fresh entropy, an integer or a sequence of integers the same seed every time. A
+    Generator or BitGenerator gives 128 bits, so that the next call with it gets other numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything else, and for negative integers.
+
+    Examples
+    --------
+    >>> seed_sequence(7).entropy
+    7
+    """
+    if isinstance(rng, np.random.SeedSequence):
+        return rng
+    if isinstance(rng, np.random.BitGenerator):
+        rng = np.random.Generator(rng)
+    if isinstance(rng, np.random.Generator):
+        return np.random.SeedSequence(rng.integers(0, 2**32, 4, np.uint32).tolist())
+    rule = "rng must be None, an integer of at least 0, integers, a SeedSequence or a Generator"
+    if isinstance(rng, (bool, np.bool_, str, bytes)):
+        raise TypeError(f"{rule}, got {rng!r}")
+    try:
+        return np.random.SeedSequence(rng)
+    except TypeError:
+        raise TypeError(f"{rule}, got {rng!r}") from None
+    except ValueError:
+        raise ValueError(f"{rule}, got {rng!r}") from None
+
+
+def philox_key(seed: np.random.SeedSequence) -> int:
+    """64 bits of the seed: the key of Philox4x32-10."""
+    return int(seed.generate_state(1, np.uint64)[0])
+
+
+def case_key(seed: np.random.SeedSequence, identity: tuple[int, ...]) -> int:
+    """Key of the case with these numbers, such as its n and head_dim.
+
+    It depends on the case alone, not on the grid around it: n = 512 gets the same numbers beside
+    n = 4096 as without it, and the two are independent.
+    """
+    spawn_key = (*seed.spawn_key, *identity)
+    return philox_key(np.random.SeedSequence(seed.entropy, spawn_key=spawn_key, pool_size=seed.pool_size))

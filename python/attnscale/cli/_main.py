@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from .. import __version__
 from .._io import InputError
-from . import bench, demo, entropy, info, laws
+from . import bench, demo, entropy, info, laws, sweep
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
-COMMANDS = (demo, entropy, laws, info, bench)
+COMMANDS = (demo, entropy, laws, sweep, info, bench)
 
 
 def build_parser() -> argparse.ArgumentParser:

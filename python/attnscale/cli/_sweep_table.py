@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A sweep's Dataset as rows for people, CSV and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._table import to_text
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["flat_rows", "nested_rows", "table_text"]
+
+
+def nested_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
+    """One mapping for each case: its parameters, then its results, arrays as nested lists."""
+    return [
+        {**place, **{name: _plain(array) for name, array in results.items()}}
+        for place, results in _cases(table, axes)
+    ]
+
+
+def flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
+    """The same with a column ``name[i,j]`` for every element of an array."""
+    rows = []
+    for place, results in _cases(table, axes):
+        row = dict(place)
+        for name, array in results.items():
+            for index in np.ndindex(array.shape):
+                where = ",".join(map(str, index))
+                row[f"{name}[{where}]" if where else name] = _plain(array[index])
+        rows.append(row)
+    return rows
+
+
+def table_text(table: xarray.Dataset, axes: list[str]) -> str:
+    """Columns for the parameters and for each result; of an array, its extents."""
+    rows = [
+        [
+            *(f"{value:g}" if isinstance(value, float) else str(value) for value in place.values()),
+            *(_cell(array) for array in results.values()),
+        ]
+        for place, results in _cases(table, axes)
+    ]
+    text = to_text([*axes, *map(str, table.data_vars)], rows)
+    if all(variable.ndim == len(axes) for variable in table.data_vars.values()):
+        return text
+    return f"{text}\n\nArrays are shown by their extents; --json and --csv have the numbers."
+
+
+def _cases(table: xarray.Dataset, axes: list[str]) -> list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]:
+    labels = {name: table[name].values for name in axes}
+    arrays = {str(name): variable.values for name, variable in table.data_vars.items()}
+    return [
+        (
+            {name: _plain(labels[name][i]) for name, i in zip(axes, index, strict=True)},
+            {name: np.asarray(array[index]) for name, array in arrays.items()},
+        )
+        for index in np.ndindex(*(len(values) for values in labels.values()))
+    ]
+
+
+def _plain(array: Any) -> Any:
+    """Numbers and text as JSON knows them, anything else as text."""
+    if np.asarray(array).dtype.kind in "cmM":
+        array = np.asarray(array).astype(np.str_)
+    return np.asarray(array).tolist()
+
+
+def _cell(array: NDArray[Any]) -> str:
+    if array.ndim:
+        return " x ".join(map(str, array.shape))
+    value = array.item()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""attnscale sweep: its file, what it prints, and one line on bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale.cli import main
+
+pytest.importorskip("xarray")
+
+MODULE = """
+import time
+import attnscale as at
+
+def entropy(n, law="standard", *, rng=None):
+    query, key = rng.standard_normal((2, 3, n, 8))
+    return {"mean": at.attention_entropy(query, key, scale=law).mean(), "rows": [n, n + 1], "note": "a"}
+
+def fails(n):
+    return 1 / (n - 2)
+
+def slow(n):
+    time.sleep(0.1)
+    return n
+
+number = 3
+"""
+
+FILE = """
+function = "own_module:entropy"
+rng = 4
+
+[grid]
+n = [4, 8]
+law = ["standard", "log_n(base=64)"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A folder with a module; what it imports is forgotten afterwards."""
+    (tmp_path / "own_module.py").write_text(MODULE)
+    (tmp_path / "sweep.toml").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("own_module", None)
+
+
+def run(capsys: Any, *arguments: str, status: int = 0) -> str:
+    assert main(["sweep", *arguments]) == status
+    return str(capsys.readouterr().out)
+
+
+def expected() -> Any:
+    import own_module
+
+    laws = ["standard", at.laws.LogN(base=64)]
+    return at.sweep(own_module.entropy, {"n": [4, 8], "law": laws}, rng=4, progress=False)
+
+
+def test_json_has_every_case(folder: Path, capsys: Any) -> None:
+    result = json.loads(run(capsys, "sweep.toml", "--json"))
+    assert result["function"] == "own_module:entropy"
+    assert result["entropy"] == "4"
+    sys.path.insert(0, str(folder))
+    try:
+        table = expected()
+    finally:
+        sys.path.remove(str(folder))
+    assert [(row["n"], row["law"]) for row in result["rows"]] == [
+        (n, law) for n in (4, 8) for law in ("standard", "LogN(base=64.0, floor=1.0)")
+    ]
+    np.testing.assert_array_equal([row["mean"] for row in result["rows"]], table["mean"].values.ravel())
+    assert result["rows"][-1]["rows"] == [8, 9]
+
+
+def test_table_and_csv(folder: Path, capsys: Any) -> None:
+    lines = run(capsys, "sweep.toml", "--csv", "out.csv").splitlines()
+    assert lines[0].split() == ["n", "law", "mean", "rows", "note"]
+    assert lines[1].split()[:2] == ["4", "standard"]
+    assert lines[1].split()[3:] == ["2", "a"]
+    assert lines[-1] == "Arrays are shown by their extents; --json and --csv have the numbers."
+    rows = list(csv.DictReader(io.StringIO((folder / "out.csv").read_text())))
+    assert list(rows[0]) == ["n", "law", "mean", "rows[0]", "rows[1]", "note"]
+    assert rows[3]["rows[1]"] == "9"
+    assert f"{float(rows[0]['mean']):.6g}" == lines[1].split()[2]
+    assert list(csv.DictReader(io.StringIO(run(capsys, "sweep.toml", "--csv", "-")))) == rows
+
+
+def test_processes_find_the_module_beside_the_file_and_the_store_is_kept(folder: Path, capsys: Any) -> None:
+    pytest.importorskip("joblib")
+    (folder / "sweep.toml").write_text(f'store = "kept"\nn_jobs = 2\n{FILE}')
+    first = run(capsys, "sweep.toml", "--json")
+    assert len(list((folder / "kept" / "cases").iterdir())) == 4
+    rows = json.loads(first)["rows"]
+    assert json.loads(run(capsys, "sweep.toml", "--json", "--n-jobs", "1", "--store", "new"))["rows"] == rows
+    assert json.loads(run(capsys, "sweep.toml", "--json", "--n-jobs", "1"))["rows"] == rows
+    assert str(folder) not in sys.path
+
+
+def test_functions_of_the_package_and_dotted_names(folder: Path, capsys: Any) -> None:
+    text = 'function = "attnscale.laws.get"\n[grid]\nlaw = ["nope"]\n'
+    (folder / "sweep.toml").write_text(text)
+    assert main(["sweep", "sweep.toml"]) == 2
+    assert "the name of a law must be one of 'standard'" in capsys.readouterr().err
+
+
+def test_what_is_finished_is_printed_beside_the_failure(folder: Path, capsys: Any) -> None:
+    (folder / "sweep.toml").write_text('function = "own_module:fails"\n[grid]\nn = [1, 2, 4]\n')
+    assert main(["sweep", "sweep.toml"]) == 2
+    captured = capsys.readouterr()
+    assert [line.split() for line in captured.out.splitlines()] == [
+        ["n", "value"],
+        ["1", "-1"],
+        ["2", "nan"],
+        ["4", "0.5"],
+    ]
+    assert captured.err.startswith(
+        "attnscale: error: 1 of 3 cases failed, the first at n=2: ZeroDivisionError: "
+    )
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("function = 3\n[grid]\nn = [1]", "function must be a string, 'module:function', got 3"),
+        ("[grid]\nn = [1]", "function is missing; it must be a string"),
+        ("function = 'own_module:fails'", "grid is missing; it must be a table: [grid]"),
+        ("function = 'own_module:fails'\ngrid = 3", "grid must be a table: [grid], got 3"),
+        ("function = 'own_module:fails'\n[gird]\nn = [1]", "unknown key 'gird'; the keys: function, store"),
+        (
+            "function = 'own_module:fails'\nn_jobs = true\n[grid]\nn = [1]",
+            "n_jobs must be an integer, got True",
+        ),
+        ("function = 'own_module:fails'\nn_jobs = 0\n[grid]\nn = [1]", "n_jobs must be at least 1"),
+        (
+            "function = 'own_module:fails'\nrng = 'x'\n[grid]\nn = [1]",
+            "rng must be an integer, the seed, got 'x'",
+        ),
+        (
+            "function = 'own_module:fails'\nrng = 1\n[grid]\nn = [1]",
+            "rng must be None where 'rng' is not its",
+        ),
+        (
+            "function = 'own_module:fails'\nstore = 1\n[grid]\nn = [1]",
+            "store must be a string, the name of a",
+        ),
+        (
+            "function = 'own_module:fails'\nstore = '.'\n[grid]\nn = [1]",
+            "store must be a new or empty directory",
+        ),
+        ("function = 'own_module:fails'\nconstants = []\n[grid]\nn = [1]", "constants must be a table"),
+        ("function = 'own_module:fails'\n[grid]\nn = 1", "grid['n'] must be a sequence of values, got 1"),
+        ("function = 'own_module:fails'\n[grid]\nm = [1]", "function must take the parameters of grid"),
+        (
+            "function = 'own_module'\n[grid]\nn = [1]",
+            "must be an importable 'module:function', got 'own_module'",
+        ),
+        ("function = 'nope:f'\n[grid]\nn = [1]", "got 'nope:f' (No module named 'nope')"),
+        ("function = 'own_module:nope'\n[grid]\nn = [1]", "(module 'own_module' has no attribute 'nope')"),
+        (
+            "function = 'own_module:number'\n[grid]\nn = [1]",
+            "function must be callable, got 'own_module:number'",
+        ),
+        (
+            "function = 'own_module:entropy'\n[grid]\nn = [1]\nlaw = ['log_n(bse=1)']",
+            "has no parameter 'bse'",
+        ),
+        ("function =", "not a readable TOML file (Invalid value"),
+        ("\xff", "not a readable TOML file"),
+    ],
+)
+def test_bad_files_are_one_line_and_status_2(content: str, message: str, folder: Path, capsys: Any) -> None:
+    (folder / "bad.toml").write_bytes(content.encode("latin-1"))
+    assert main(["sweep", "bad.toml"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("attnscale: error: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+def test_a_file_that_is_not_there(folder: Path, capsys: Any) -> None:
+    assert main(["sweep", "nope.toml"]) == 2
+    assert "No such file or directory: 'nope.toml'" in capsys.readouterr().err
+
+
+def test_ctrl_c_prints_what_is_there_and_leaves_with_130(folder: Path) -> None:
+    (folder / "sweep.toml").write_text(
+        f'function = "own_module:slow"\nstore = "kept"\n[grid]\nn = {list(range(100))}\n'
+    )
+    # Started in the background, the shell would let Ctrl-C be ignored.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from attnscale.cli import main; sys.exit(main(['sweep', 'sweep.toml']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
+    )
+    while len(list(folder.glob("kept/cases/*.npz"))) < 2:
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert output.splitlines()[1].split() == ["0", "0"]
+    assert errors.startswith("attnscale: interrupted: ")
+    assert "of 100 cases are finished; 'kept' keeps them, and the same call computes the rest" in errors
+    assert errors.count("\n") == 1

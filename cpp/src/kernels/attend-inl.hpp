@@ -46,6 +46,7 @@ class attend_run {
     prepare();
     key_range ranges[3];
     const int count = visible_ranges(b_, ranges);
+    look_ahead(ranges, count);
     for (int i = 0; i < count; ++i)
       for (int64_t key = ranges[i].begin; key < ranges[i].end;) {
         if (b_.stop->poll(b_.stop->state)) return;
@@ -68,6 +69,18 @@ class attend_run {
     const int64_t at = lane * b_.value_dim;
     return {ws_.near + at, ws_.far ? ws_.far + at : nullptr, ws_.far ? ws_.rest + at : nullptr,
             b_.value_dim * N * w};
+  }
+
+  /// What is needed after the tiles without a mask, and is new to this core: the last keys and
+  /// values, the output, and the next block's queries.
+  void look_ahead(const key_range* ranges, int count) {
+    if (count > 1 && ranges[count - 1].masked) {
+      const int64_t key = ranges[count - 1].begin, keys = ranges[count - 1].end - key;
+      ahead_[0] = {b_.key.data, b_.key.layout, key, keys, b_.head_dim};
+      ahead_[1] = {b_.value.data, b_.value.layout, key, keys, b_.value_dim};
+    }
+    ahead_[2] = {b_.output, b_.output_layout, 0, b_.rows, b_.value_dim};
+    ahead_[3] = {b_.query.data, b_.query.layout, b_.rows, b_.rows, b_.head_dim};
   }
 
   /// Row constants and sums. A negative scale is moved into the queries, so that the largest raw
@@ -121,7 +134,9 @@ class attend_run {
     for (int n = 0; n < N; ++n) seen.begin[n] = 0, seen.end[n] = keys;
     vec<T> most[N], low[N], high[N];
     dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, N * w, b_.head_dim, ws_.scores,
-                       most, low);
+                       most, low, [&] {
+                         for (rows_ahead& rows : ahead_) rows.ask(), rows.ask();
+                       });
     for (int n = 0; n < N; ++n) {
       poison_infinite(low[n], lane + n * w);
       high[n] = most[n] * load(s.scale + n * w);
@@ -249,6 +264,7 @@ class attend_run {
   arena arena_;
   attend_workspace<T> ws_;
   int64_t tiles_ = 0;
+  rows_ahead ahead_[4];
   bool fresh_[block_rows<T>] = {};  ///< per panel: nothing is summed yet
 };
 

@@ -67,12 +67,16 @@ inline void gather(const output_panel<T>& out) {
   }
 }
 
-/// Whether v holds a NaN or an infinity.
+/// Whether v holds a NaN or an infinity: only they make x * 0 something else than 0.
 template <class T>
 inline bool has_nonfinite(const T* v, int64_t count) {
-  T check = T(0);
-  for (int64_t c = 0; c < count; ++c) check += v[c] * T(0);
-  return check != T(0);
+  const vec<T> zero = broadcast(T(0));
+  vec<T> check = zero;
+  int64_t c = 0;
+  for (; c + width<T> <= count; c += width<T>) check = fma(load(v + c), zero, check);
+  T rest = T(0);
+  for (; c < count; ++c) rest += v[c] * T(0);
+  return rest != T(0) || any<T>(check != zero);
 }
 
 /// Adds weight * value for the rows of a tile that hold NaN or inf, lane by lane: a plain

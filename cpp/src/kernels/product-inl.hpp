@@ -107,15 +107,22 @@ inline void dot_block(const T* key, ptrdiff_t stride, const T* query, ptrdiff_t 
   }
 }
 
+struct do_nothing {
+  void operator()() const {}
+};
+
 /// Raw dot products of `keys` keys with one panel, and their largest and smallest a lane. Where a
-/// product is NaN, high and low of that lane may miss others; NaN stays in the scores.
-template <class T, int N>
+/// product is NaN, high and low of that lane may miss others; NaN stays in the scores. `meanwhile`
+/// is called once a register block.
+template <class T, int N, class F = do_nothing>
 inline void dot_products(row_view<T> key, int keys, const T* query, ptrdiff_t lanes,
-                         int64_t head_dim, T* scores, vec<T> (&high)[N], vec<T> (&low)[N]) {
+                         int64_t head_dim, T* scores, vec<T> (&high)[N], vec<T> (&low)[N],
+                         F&& meanwhile = {}) {
   constexpr int w = width<T>;
   T most[N * w], least[N * w];
   for (int i = 0; i < N * w; ++i) most[i] = -limits<T>::infinity, least[i] = limits<T>::infinity;
   for_row_blocks<N>(keys, [&](auto count, int64_t j) {
+    meanwhile();
     dot_block<T, decltype(count)::value, N>(key.data + j * key.stride, key.stride, query, lanes,
                                             head_dim, scores + j * lanes, most, least);
   });

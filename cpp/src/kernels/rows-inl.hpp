@@ -86,6 +86,41 @@ inline void write_row(void* data, const matrix_layout& layout, int64_t row, int6
     write_element(data, layout.type, start + i * layout.column, in[i]);
 }
 
+/// Rows to be asked for one at a time while a product keeps the core busy. In a burst it would
+/// wait for them: it can have some twenty lines under way.
+class rows_ahead {
+ public:
+  rows_ahead() = default;
+
+  /// Rows [row, row + rows) of a matrix, as far as they are contiguous. They may lie past its end.
+  rows_ahead(const void* data, const matrix_layout& layout, int64_t row, int64_t rows,
+             int64_t columns) {
+    const ptrdiff_t size = layout.type == element_type::float64   ? 8
+                           : layout.type == element_type::float32 ? 4
+                                                                  : 2;
+    if (layout.column != 1 || !data) return;
+    stride_ = layout.row * size;
+    bytes_ = columns * size;
+    rows_ = rows;
+    // As an integer: the address may be outside the array, and is never read.
+    next_ = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(row * stride_);
+  }
+
+  ATTNSCALE_INLINE void ask() {
+    constexpr ptrdiff_t line = 64;
+    if (rows_ <= 0) return;
+    for (ptrdiff_t at = 0; at < bytes_; at += line)
+      __builtin_prefetch(reinterpret_cast<const void*>(next_ + static_cast<uintptr_t>(at)));
+    next_ += static_cast<uintptr_t>(stride_);
+    --rows_;
+  }
+
+ private:
+  uintptr_t next_ = 0;
+  ptrdiff_t stride_ = 0, bytes_ = 0;
+  int64_t rows_ = 0;
+};
+
 template <class T>
 inline bool is_direct(const matrix_layout& layout) {
   return layout.type == native<T> && layout.column == 1;

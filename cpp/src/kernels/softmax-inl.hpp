@@ -62,6 +62,30 @@ inline void finish_scores(const panel_state<T>& state, const T* bias, const vect
   }
 }
 
+/// Index of the first of the keys [begin, end) whose score, `step` apart, equals `wanted`, a lane;
+/// `end` where there is none. Backwards, so that the first one is written last, and in four chains
+/// that do not wait for each other.
+template <class T>
+inline vec<T> first_equal(const T* scores, ptrdiff_t step, int begin, int end, vec<T> wanted) {
+  constexpr int parts = 4;
+  vec<T> where[parts], at[parts];
+  for (int i = 0; i < parts; ++i) {
+    where[i] = broadcast(static_cast<T>(end));
+    at[i] = broadcast(static_cast<T>(end - 1 - i));
+  }
+  int j = end - 1;
+  for (; j - parts >= begin - 1; j -= parts)
+#pragma GCC unroll 4
+    for (int i = 0; i < parts; ++i) {
+      where[i] = xsimd::select(load(scores + (j - i) * step) == wanted, at[i], where[i]);
+      at[i] = at[i] - broadcast(T(parts));
+    }
+  for (; j >= begin; --j)
+    where[0] =
+        xsimd::select(load(scores + j * step) == wanted, broadcast(static_cast<T>(j)), where[0]);
+  return min_or(min_or(where[0], where[1]), min_or(where[2], where[3]));
+}
+
 /// First key of the tile with the largest score, for lanes where it exceeds all earlier tiles.
 /// `most` is the largest entry of `scores` a lane, `high` the same in base 2; a zero scale makes
 /// all keys equal, and the first one wins.
@@ -73,17 +97,15 @@ inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t k
   for (int n = 0; n < N; ++n) {
     const vec_mask<T> better = high[n] > load(state.top + n * w);
     if (!any<T>(better)) continue;
-    vec<T> where = broadcast(T(-1)), at = broadcast(static_cast<T>(seen.end[n]));
-    for (int j = seen.end[n] - 1; j >= seen.begin[n]; --j) {
-      at = at - broadcast(T(1));
-      where = xsimd::select(load(scores + (j * N + n) * w) == most[n], at, where);
-    }
+    const vec<T> none = broadcast(static_cast<T>(seen.end[n]));
+    vec<T> where = first_equal(scores + n * w, N * w, seen.begin[n], seen.end[n], most[n]);
     if (!masked)
       where = xsimd::select(load(state.scale + n * w) == broadcast(T(0)), broadcast(T(0)), where);
     T index[w];
-    store(index, xsimd::select(better, where, broadcast(T(-1))));
+    store(index, xsimd::select(better, where, none));
     for (int r = 0; r < w; ++r)
-      if (index[r] >= T(0)) argmax[n * w + r] = key + static_cast<int64_t>(index[r]);
+      if (index[r] < static_cast<T>(seen.end[n]))
+        argmax[n * w + r] = key + static_cast<int64_t>(index[r]);
   }
 }
 

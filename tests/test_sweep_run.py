@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
@@ -249,3 +250,31 @@ def test_a_dask_cluster_that_loses_a_worker_finishes(tmp_path: Path) -> None:
             assert killed
             assert killed[0] not in client.run(os.getpid).values()
     assert data(there).identical(data(sweep(sweep_functions.draw, grid, rng=6)))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("tqdm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    for _ in range(2):  # the second one has nothing left to do
+        terminal.truncate(0)
+        at.sweep(sweep_functions.draw, {"n": range(1, 4)}, rng=1, store=tmp_path)
+        assert "100%" in terminal.getvalue()
+        assert "3/3" in terminal.getvalue()
+
+
+def test_no_bar_without_a_terminal_or_without_tqdm(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, options in ((io.StringIO(), {}), (Terminal(), {"progress": False})):
+        monkeypatch.setattr(sys, "stderr", stream)
+        at.sweep(sweep_functions.draw, {"n": [1]}, **options)
+        assert stream.getvalue() == ""
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert at.sweep(sweep_functions.power, {"base": [3.0], "exponent": [2]})["value"].item() == 9
+    assert terminal.getvalue() == ""

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import _core
 from .._provenance import provenance
+from ..montecarlo._seeds import seed_sequence
 from ._dataset import assemble
 from ._describe import describe, function_name
 from ._errors import Failure, SweepError, SweepInterrupted
@@ -18,7 +19,7 @@ from ._grid import Axes, Case, check_call, describe_axes, make_cases, read_const
 from ._progress import Progress
 from ._results import Fields
 from ._run import Runner, Task
-from ._seeds import read_rng, seed_from_json, seed_to_json
+from ._seeds import seed_from_json, seed_to_json
 from ._store import Store
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def make_plan(
     if rng is not None and not wants_rng:
         reason = "is in the grid or the constants" if "rng" in {**axes, **fixed} else "is not its parameter"
         raise ValueError(f"rng must be None where 'rng' {reason}: {function_name(function)}, got {rng!r}")
-    seed = read_rng(rng) if wants_rng else None
+    seed = seed_sequence(rng) if wants_rng else None
     described = describe_axes(axes) if stored or seed is not None else None
     identity = {}
     if stored:

@@ -9,23 +9,7 @@ import numpy as np
 
 from ._grid import Case
 
-__all__ = ["case_seed", "read_rng", "seed_from_json", "seed_to_json"]
-
-
-def read_rng(rng: Any) -> np.random.SeedSequence:
-    """The seed that `rng` (SPEC 7) stands for. A Generator gives another one each time."""
-    if isinstance(rng, np.random.SeedSequence):
-        return rng
-    if isinstance(rng, (np.random.Generator, np.random.BitGenerator)):
-        bits = rng.bit_generator if isinstance(rng, np.random.Generator) else rng
-        spawned: np.random.SeedSequence = bits.seed_seq.spawn(1)[0]  # type: ignore[attr-defined]
-        return spawned
-    try:
-        return np.random.SeedSequence(rng)
-    except (TypeError, ValueError):
-        problem = f"rng must be None, a seed, a SeedSequence or a Generator, got {rng!r}"
-        kind = ValueError if isinstance(rng, int) else TypeError
-        raise kind(problem) from None
+__all__ = ["case_seed", "seed_from_json", "seed_to_json"]
 
 
 def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequence:

@@ -46,6 +46,7 @@ else:
         ("at.attention(q, k, k, out=out, num_threads={threads})", 1, 2**32),
         ("at.attention_entropy(q, k, num_threads={threads})", 2**20, 2**20),
         ("at.entropy_curve(q, k, np.linspace(0, 1, 64), num_threads={threads})", 2**14, 2**24),
+        ("at.solve_scale(q, k, 1.0, num_threads={threads})", 2**20, 2**20),
         (
             "at.attention(q, k, k, attn_mask=np.broadcast_to(np.array(True), (n_queries, n)),"
             " scale='log_n', out=out, num_threads={threads})",
@@ -53,7 +54,7 @@ else:
             2**20,
         ),
     ],
-    ids=["attention", "decoding", "entropy", "curve", "count"],
+    ids=["attention", "decoding", "entropy", "curve", "solve", "count"],
 )
 def test_sigint_ends_a_call_within_a_fifth_of_a_second(
     call: str, n_queries: int, n_keys: int, threads: int

@@ -22,6 +22,7 @@ NUMERIC = (
     "scale",
     "state",
     "curve",
+    "solve",
     "dtypes",
     "strides",
     "promises",

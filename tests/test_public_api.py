@@ -18,6 +18,7 @@ NAMES = [
     "AttentionState",
     "AttentionStatistics",
     "EntropyCurve",
+    "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
     "__version__",
@@ -36,6 +37,7 @@ NAMES = [
     "set_num_threads",
     "show_config",
     "simd_level",
+    "solve_scale",
     "sweep",
 ]
 
@@ -50,6 +52,8 @@ SIGNATURES = {
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
     "entropy_curve": f"query, key, scales, *, {MASKS}, {REST}, num_threads=None",
     "merge_states": "states",
+    "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
+    f"{MASKS}, {REST}, num_threads=None",
 }
 
 FIELDS = {
@@ -57,6 +61,7 @@ FIELDS = {
     "argmax max_weight",
     "AttentionState": "output lse mean_score layout",
     "EntropyCurve": "scales entropy lse mean variance",
+    "ScaleSolution": "scale entropy lowest highest converged feasible iterations",
 }
 
 

@@ -9,6 +9,7 @@ namespace attnscale::bindings {
 
 void register_runtime(py::module_& m);
 void register_attention(py::module_& m);
+void register_solve(py::module_& m);
 void register_bench(py::module_& m);
 void register_montecarlo(py::module_& m);
 
@@ -19,6 +20,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   m.attr("__version__") = ATTNSCALE_VERSION;
   attnscale::bindings::register_runtime(m);
   attnscale::bindings::register_attention(m);
+  attnscale::bindings::register_solve(m);
   attnscale::bindings::register_bench(m);
   attnscale::bindings::register_montecarlo(m);
 }

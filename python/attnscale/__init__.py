@@ -19,6 +19,7 @@ from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
 from ._statistics import AttentionStatistics
 from .attention import attention, attention_entropy, attention_statistics
 from .curve import EntropyCurve, entropy_curve
+from .solve import ScaleSolution, solve_scale
 from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
 
@@ -29,6 +30,7 @@ __all__ = [
     "AttentionState",
     "AttentionStatistics",
     "EntropyCurve",
+    "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
     "__version__",
@@ -47,6 +49,7 @@ __all__ = [
     "set_num_threads",
     "show_config",
     "simd_level",
+    "solve_scale",
     "sweep",
 ]
 

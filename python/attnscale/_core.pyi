@@ -43,6 +43,27 @@ def curve(
     num_threads: int,
     /,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+def solve(
+    query: NDArray[Any],
+    key: NDArray[Any],
+    target: NDArray[np.float64],
+    tolerance: float,
+    mask: NDArray[Any] | None,
+    key_lengths: NDArray[np.int64] | None,
+    left: int,
+    right: int,
+    bottom_right: bool,
+    num_threads: int,
+    /,
+) -> tuple[
+    NDArray[np.float64],
+    NDArray[Any],
+    NDArray[Any],
+    NDArray[Any],
+    NDArray[np.bool_],
+    NDArray[np.bool_],
+    NDArray[np.int64],
+]: ...
 def count_visible(
     n_queries: int,
     n_keys: int,

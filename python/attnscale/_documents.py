@@ -20,7 +20,7 @@ from ._scale import read_scale
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Packed", "Part", "attend_documents", "curve_documents", "read_documents"]
+__all__ = ["Packed", "Part", "attend_documents", "curve_documents", "read_documents", "solve_documents"]
 
 _ARGMAX = 7  # among the statistics of the core: an index of keys
 
@@ -81,6 +81,19 @@ def curve_documents(
         return _core.curve(inputs.query, inputs.key, scales, *visible, how.softcap, how.num_threads)
 
     return cast(tuple[Any, ...], _gather(parts, how.inputs, curve, axes_after=1))
+
+
+def solve_documents(
+    parts: Sequence[Part], how: Packed, target: NDArray[np.float64], tolerance: float
+) -> tuple[NDArray[Any], ...]:
+    """Scales of all parts for targets that broadcast to (..., heads, n_queries)."""
+
+    def solve(part: Part) -> tuple[NDArray[Any], ...]:
+        inputs, visible = _cut(how.inputs, how.visible, part)
+        wanted = _cut_rows(target, how.inputs, part)
+        return _core.solve(inputs.query, inputs.key, wanted, tolerance, *visible, how.num_threads)
+
+    return cast(tuple[Any, ...], _gather(parts, how.inputs, solve))
 
 
 def read_documents(document_ids: Any, inputs: Inputs, visible: Visibility) -> list[Part]:

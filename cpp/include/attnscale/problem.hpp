@@ -86,6 +86,22 @@ struct curve_problem : score_problem {
   void* variance = nullptr;
 };
 
+/// For each row the scale >= 0 at which its weights have a given entropy, in nats, which
+/// attention_head::scale points at (with the stride scale_row). Soft-cap and finite bias are not
+/// allowed: the entropy need not fall with the scale.
+struct solve_problem : score_problem {
+  double tolerance = 0;  ///< of the entropy, in nats
+  /// Contiguous (heads, n_queries). entropy is that at the scale, lowest and highest are its limits
+  /// at scale infinity and 0; all three in the compute type.
+  double* scale = nullptr;
+  void* entropy = nullptr;
+  void* lowest = nullptr;
+  void* highest = nullptr;
+  bool* converged = nullptr;
+  bool* feasible = nullptr;
+  std::int64_t* iterations = nullptr;
+};
+
 /// How to run. `interrupted` is called now and then on the calling thread only; true stops the
 /// work and makes run() throw attnscale::interrupted.
 struct execution {
@@ -103,6 +119,7 @@ struct interrupted : std::runtime_error {
 /// number of threads. Throws std::bad_alloc and attnscale::interrupted.
 void run(const attention_problem& problem, const execution& how = {});
 void run(const curve_problem& problem, const execution& how = {});
+void run(const solve_problem& problem, const execution& how = {});
 
 /// Number of keys each row may see, contiguous (heads, n_queries). A key that an additive mask
 /// sets to -inf is not seen.

@@ -77,4 +77,34 @@ struct curve_block : score_block {
   curve_sums* sums;  ///< one a scale
 };
 
+/// What a search for scales knows of its rows before the first evaluation. raw = q . k of the
+/// visible keys; bad is NaN where one of them is not finite.
+struct solve_rows {
+  double top[max_block_rows];    ///< largest raw; -inf if no key is visible
+  double ties[max_block_rows];   ///< keys with that product
+  double count[max_block_rows];  ///< visible keys
+  double center[max_block_rows];
+  double first[max_block_rows];   ///< sum of raw - center
+  double second[max_block_rows];  ///< sum of (raw - center)^2
+  double bad[max_block_rows];
+};
+
+/// Sums at the scales of a search. t = scale * log2(e) * (raw - top), weights 2^t, u = t - center.
+struct solve_sums {
+  double weight[max_block_rows];
+  double first[max_block_rows];   ///< sum of weight * u
+  double second[max_block_rows];  ///< sum of weight * u^2
+  double third[max_block_rows];   ///< sum of weight * u^3
+};
+
+/// One panel of rows whose scales are searched for. The scratch memory lives from gather to the
+/// last evaluation: it holds the packed queries and, with `keep`, all products.
+struct solve_block : score_block {
+  bool keep;             ///< keep the products; else each evaluation computes them again
+  solve_rows* found;     ///< by gather
+  const double* scale;   ///< of each row, 0 for a row that is not evaluated
+  const double* center;  ///< of u, of each row: near the mean of t
+  solve_sums* sums;      ///< by evaluate
+};
+
 }  // namespace attnscale::detail

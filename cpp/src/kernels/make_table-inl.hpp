@@ -21,6 +21,7 @@
 #include "kernels/attend-inl.hpp"
 #include "kernels/few-inl.hpp"
 #include "kernels/curve-inl.hpp"
+#include "kernels/solve-inl.hpp"
 #include "kernels/peak-inl.hpp"
 
 #include "kernels/philox-inl.hpp"
@@ -49,8 +50,18 @@ void attend(const attend_block& block) noexcept {
 
 template <class T>
 constexpr attnscale::detail::typed_kernels make_typed() {
-  return {block_rows<T>, attend_scratch<T>, attend<T>, curve_scratch<T>,
-          curve<T>,      fma_peak<T>,       fill<T>};
+  return {block_rows<T>,
+          attend_scratch<T>,
+          attend<T>,
+          curve_scratch<T>,
+          curve<T>,
+          width<T>,
+          panel_vectors * width<T>,
+          solve_scratch<T>,
+          solve_gather<T>,
+          solve_evaluate<T>,
+          fma_peak<T>,
+          fill<T>};
 }
 
 constexpr attnscale::detail::kernel_table make_table(const char* name) {

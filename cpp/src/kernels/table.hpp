@@ -16,6 +16,7 @@ struct stop_signal;
 struct attend_block;
 struct curve_block;
 struct fill_block;
+struct solve_block;
 
 /// The kernels for one compute type (float or double).
 struct typed_kernels {
@@ -24,6 +25,11 @@ struct typed_kernels {
   void (*attend)(const attend_block& block) noexcept;
   size_t (*curve_scratch)(const curve_block& block);
   void (*curve)(const curve_block& block) noexcept;
+  int lanes;       ///< queries of one vector
+  int panel_rows;  ///< queries that one call of solve_* takes at most
+  size_t (*solve_scratch)(const solve_block& block);
+  void (*solve_gather)(const solve_block& block) noexcept;
+  void (*solve_evaluate)(const solve_block& block) noexcept;
   /// Independent multiply-adds in registers for `rounds` rounds: returns the number of floating
   /// point operations done (2 an element) and writes a value that depends on all of them.
   double (*fma_peak)(int64_t rounds, double* sink) noexcept;

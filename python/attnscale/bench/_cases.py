@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _attention_cases as attention
 from . import _process_cases as process
+from . import _solve_cases as solve
 from ._rows import Row, at_least
 from ._session import Session
 
@@ -57,6 +58,8 @@ CASES: dict[str, Case] = {
     "by_hand": Case(attention.by_hand),
     "decode": Case(attention.decode),
     "window": Case(attention.sliding_window),
+    "curve": Case(solve.curve),
+    "solve": Case(solve.solve, slow=True),
     "memory": Case(process.additional_memory, slow=True),
     "overhead": Case(attention.call_overhead),
     "import": Case(process.import_time),

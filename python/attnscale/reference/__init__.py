@@ -20,6 +20,7 @@ from ._attention import (
     visible,
 )
 from ._laws import law_multiplier
+from ._solve import solve_scale
 
 __all__ = [
     "attention",
@@ -33,5 +34,6 @@ __all__ = [
     "merge_states",
     "n_of_law",
     "scores",
+    "solve_scale",
     "visible",
 ]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""solve_scale for rows that share a scale: the mean entropy of a group meets the target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ._statistics import statistics_bits
+from .solve import ScaleSolution
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ._solve_rows import Rows
+
+    Array = NDArray[np.float64]
+
+__all__ = ["solve_mean"]
+
+_MAX_STEPS = 100
+_BITS = statistics_bits(("entropy", "score_variance"))
+
+
+class Groups(NamedTuple):
+    """What one search is over: the rows, and which of them are averaged together."""
+
+    rows: Rows
+    axes: tuple[int, ...]
+    counted: NDArray[np.bool_]  # rows that see a key
+
+    def mean(self, rows: NDArray[np.floating]) -> Array:
+        """Over the counted rows of each group; 0 where there are none."""
+        number = self.counted.sum(self.axes)
+        total = np.where(self.counted, rows, 0).sum(self.axes, dtype=np.float64)
+        return np.asarray(total / np.maximum(number, 1))
+
+    def evaluate(self, scale: Array) -> tuple[Array, Array]:
+        """Mean entropy at these scales, and minus its derivative in ln(scale)."""
+        results = self.rows.statistics(np.expand_dims(scale, self.axes), _BITS)
+        entropy, variance = results[1], results[4]
+        assert entropy is not None
+        assert variance is not None
+        return self.mean(entropy), self.mean(variance)
+
+
+def solve_mean(rows: Rows, target: Array, tolerance: float, axes: tuple[int, ...]) -> ScaleSolution:
+    """As solve_scale; `axes` are those of the rows that share a scale, counted from the last."""
+    # Nothing is above infinite entropy: this finds the limits and evaluates nothing.
+    _, _, lowest_rows, highest_rows, *_ = rows.solve(np.array(np.inf), tolerance)
+    groups = Groups(rows, axes, rows.see_keys())
+    lowest, highest = groups.mean(lowest_rows), groups.mean(highest_rows)
+    scale, entropy, steps = _search(groups, target, tolerance, lowest, highest)
+    return ScaleSolution(
+        scale=scale,
+        entropy=entropy,
+        lowest=lowest,
+        highest=highest,
+        converged=np.asarray(np.abs(entropy - target) <= tolerance),
+        feasible=np.asarray((target >= lowest - tolerance) & (target <= highest + tolerance)),
+        iterations=steps,
+    )
+
+
+def _search(
+    groups: Groups, target: Array, tolerance: float, lowest: Array, highest: Array
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """(scale, entropy, steps): Newton on ln((highest - H) / (H - lowest)) inside a bracket."""
+    flat, narrow = target >= highest, target < lowest - tolerance
+    scale = np.where(flat, 0.0, np.where(narrow | (lowest == highest), np.inf, np.nan))
+    entropy = np.where(flat, highest, np.where(narrow, lowest, highest))
+    entropy = np.where(np.isnan(lowest), np.nan, entropy)
+    steps = np.zeros(target.shape, np.int64)
+    searching = np.isnan(scale) & ~np.isnan(lowest)
+    low, high = np.zeros(target.shape), np.full(target.shape, np.inf)
+    trial = np.where(searching, 1 / np.sqrt(max(groups.rows.inputs.query.shape[-1], 1)), 0.0)
+    aim = _logit(target, lowest, highest, tolerance)
+    best = np.full(target.shape, np.inf)
+    for _ in range(_MAX_STEPS):
+        if not searching.any():
+            break
+        mean, slope = groups.evaluate(trial)
+        steps += searching
+        error = mean - target
+        better = searching & (np.abs(error) < best)
+        best = np.where(better, np.abs(error), best)
+        scale, entropy = np.where(better, trial, scale), np.where(better, mean, entropy)
+        low, high = np.where(error > 0, trial, low), np.where(error > 0, high, trial)
+        searching &= (best > tolerance) & (high > low * (1 + 1e-15))
+        trial = np.where(searching, _next(trial, mean, slope, aim, (low, high), (lowest, highest)), 0.0)
+    return scale, entropy, steps
+
+
+def _logit(entropy: Array, lowest: Array, highest: Array, inside: float) -> Array:
+    with np.errstate(all="ignore"):
+        ratio = np.maximum(highest - entropy, 0) / np.maximum(entropy - lowest, inside / 2)
+        return np.asarray(np.log(ratio))
+
+
+def _next(
+    trial: Array,
+    mean: Array,
+    slope: Array,
+    aim: Array,
+    bracket: tuple[Array, Array],
+    limits: tuple[Array, Array],
+) -> Array:
+    (low, high), (lowest, highest) = bracket, limits
+    with np.errstate(all="ignore"):
+        above, below = highest - mean, mean - lowest
+        step = (np.log(above / below) - aim) / (slope / above + slope / below)
+        guess = trial * np.exp(np.clip(-step, -3, 3))
+        middle = np.where(low == 0, trial / 8, np.where(np.isinf(high), trial * 8, np.sqrt(low * high)))
+        return np.where((guess > low) & (guess < high), guess, middle)

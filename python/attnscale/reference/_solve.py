@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Twin of solve_scale."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._attention import attention_entropy, scores
+
+__all__ = ["solve_scale"]
+
+Array = NDArray[Any]
+
+
+def solve_scale(
+    query: Array, key: Array, target_entropy: Any, *, per: str = "row", **options: Any
+) -> SimpleNamespace:
+    """Bisection for the scale at which the (mean) entropy is the target; its limits and feasibility."""
+    x, seen = scores(query, key, scale=1.0, **options)
+    axes: Any = {"row": (), "head": (-1,), "all": tuple(range(1 - x.ndim, 0))}[per]
+    ties = (seen & (x == x.max(-1, keepdims=True, initial=-np.inf))).sum(-1)
+    lowest, highest = (_mean_row(np.log(np.maximum(n, 1)), seen, axes) for n in (ties, seen.sum(-1)))
+    low, high = np.full(lowest.shape, 1e-12), np.full(lowest.shape, 1e12)
+    for _ in range(70):
+        scale = np.sqrt(low * high)
+        entropy = attention_entropy(query, key, scale=np.expand_dims(scale, axes), **options)
+        flat = _mean_row(entropy, seen, axes) > target_entropy
+        low, high = np.where(flat, scale, low), np.where(flat, high, scale)
+    scale = np.where(target_entropy >= highest, 0, np.where(target_entropy < lowest, np.inf, high))
+    feasible = (lowest <= target_entropy) & (target_entropy <= highest)
+    return SimpleNamespace(scale=scale, lowest=lowest, highest=highest, feasible=feasible)
+
+
+def _mean_row(rows: Array, seen: NDArray[np.bool_], axes: tuple[int, ...]) -> Array:
+    """Over these axes, of the rows that see a key."""
+    counted = seen.any(-1)
+    return np.asarray(np.where(counted, rows, 0).sum(axes) / np.maximum(counted.sum(axes), 1))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The scale at which attention has a given entropy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ._call import Options, read_options
+from ._checks import as_array, choose, fit_to, number
+from ._documents import read_documents
+from ._solve_rows import Rows
+from ._statistics import describe_arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from ._options import Visibility
+    from ._types import Causal, KeyLengths, Layout, Window
+
+__all__ = ["ScaleSolution", "solve_scale"]
+
+_GROUPS = ("row", "head", "all")
+_AXES = {"row": "(..., heads, n_queries)", "head": "(..., heads)", "all": "()"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ScaleSolution:
+    """Scales that give a wanted entropy, and how far that went.
+
+    Shapes are (..., heads, n_queries) for ``per="row"``, (..., heads) for "head" and () for "all".
+
+    Attributes
+    ----------
+    scale : ndarray of float64
+        The least scale >= 0 at which the entropy is at most the target, to the tolerance: 0 where
+        the target is ``highest`` or above, inf where it is below ``lowest``, NaN where a visible
+        dot product is NaN or infinite.
+    entropy : ndarray
+        The entropy at this scale, in nats (its limit where the scale is inf). Of the arithmetic's
+        type for rows, else float64.
+    lowest, highest : ndarray
+        What any scale can reach: ln of the number of keys that tie for the largest dot product, and
+        ln n_visible; means over the rows for "head" and "all". ``lowest`` is a limit that no finite
+        scale need reach.
+    converged : ndarray of bool
+        Whether ``entropy`` is within the tolerance of the target.
+    feasible : ndarray of bool
+        Whether the target lies between ``lowest`` and ``highest``, to the tolerance.
+    iterations : ndarray of int64
+        Evaluations of the entropy; 0 where none was needed.
+    """
+
+    scale: NDArray[np.float64]
+    entropy: NDArray[Any]
+    lowest: NDArray[Any]
+    highest: NDArray[Any]
+    converged: NDArray[np.bool_]
+    feasible: NDArray[np.bool_]
+    iterations: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)
+
+
+def solve_scale(
+    query: ArrayLike,
+    key: ArrayLike,
+    target_entropy: ArrayLike,
+    *,
+    per: Literal["row", "head", "all"] = "row",
+    tolerance: float | None = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: ArrayLike | None = None,
+    window: Window | None = None,
+    key_lengths: KeyLengths | None = None,
+    document_ids: ArrayLike | None = None,
+    enable_gqa: bool = False,
+    softcap: None = None,
+    normalizer: str = "softmax",
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> ScaleSolution:
+    """The scale at which attention weights have this entropy.
+
+    Parameters
+    ----------
+    query, key : array_like
+        As for :func:`attnscale.attention`.
+    target_entropy : float or array_like
+        In nats, finite and at least 0. Broadcasts to the shape of the result.
+    per : {"row", "head", "all"}, default "row"
+        Which rows share a scale. "row": none. "head": those of a head (and batch entry). "all": all
+        of them. For the last two the target is the mean entropy over the rows that see a key.
+    tolerance : float, optional
+        Largest |entropy - target|, in nats. Default: 1e-9 for float64 input, else 1e-6.
+    is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, normalizer, layout, \
+num_threads
+        As for :func:`attnscale.attention`. A float mask may hold 0 and -inf only.
+    softcap : None
+        Not available here: see the notes.
+
+    Returns
+    -------
+    ScaleSolution
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`; if a target or the tolerance is out of range; with a soft-cap
+        or a bias.
+
+    Notes
+    -----
+    Let x = query . key over the visible keys, p the weights and a the scale. Entropy falls in a > 0,
+    d entropy / d ln a = -a^2 Var_p(x), from ln n_visible to ln of the number of keys that tie for the
+    largest x: between them the scale is unique. It is found by Halley steps on
+    ln((highest - H) / (H - lowest)), which is nearly linear in ln a, kept inside a bracket.
+
+    With a soft-cap c the score c tanh(a x / c) tends to c sign(x): entropy rises again as keys
+    saturate. With a bias the weights at a = 0 are softmax(bias), which need not be the flattest. In
+    both cases a target can have several scales or none, so both are refused.
+
+    Per row, dot products are computed once and kept while the search runs: at most 16 MiB a thread.
+    Rows of more keys than that (2^18 in float32 with AVX-512) compute them anew in every step.
+    "head" and "all" take one pass of :func:`attnscale.attention_statistics` a step.
+
+    The search for the perplexity of t-SNE is this problem with x = -distance^2, the target
+    ln(perplexity) and the scale 1 / (2 sigma^2).
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> rng = np.random.default_rng(0)
+    >>> q, k = rng.standard_normal((2, 8, 256, 64))
+    >>> solution = at.solve_scale(q, k, np.log(20))  # 20 effective keys in every row
+    >>> np.exp(at.attention_entropy(q, k, scale=solution.scale)).round(6).min()
+    np.float64(20.0)
+    >>> one_a_head = at.solve_scale(q, k, np.log(20), per="head")
+    >>> at.attention_entropy(q, k, scale=one_a_head.scale[:, None]).mean(axis=-1).round(6)
+    array([2.995732, 2.995732, 2.995732, 2.995732, 2.995732, 2.995732,
+           2.995732, 2.995732])
+    """
+    group = choose("per", per, _GROUPS)
+    _refuse_softcap(softcap)
+    options = Options(
+        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, None, normalizer, layout),
+        document_ids,
+    )
+    inputs, visible, _, threads = read_options(query, key, None, options, num_threads)
+    _refuse_bias(visible)
+    wide = np.float64 in (inputs.query.dtype, inputs.key.dtype)
+    limit = _read_tolerance(tolerance, 1e-9 if wide else 1e-6)
+    documents = None if document_ids is None else read_documents(document_ids, inputs, visible)
+    rows = Rows(inputs, visible, threads, documents)
+    shape = {"row": rows.shape, "head": rows.shape[:-1], "all": ()}[group]
+    target = _read_target(target_entropy, shape, group)
+    if group == "row":
+        return ScaleSolution(*rows.solve(target, limit))
+    from ._solve_mean import solve_mean
+
+    axes = (-1,) if group == "head" else tuple(range(-len(rows.shape), 0))
+    return solve_mean(rows, target, limit, axes)
+
+
+def _read_tolerance(tolerance: Any, default: float) -> float:
+    if tolerance is None:
+        return default
+    limit = number("tolerance", tolerance)
+    if limit <= 0:
+        raise ValueError(f"tolerance must be greater than 0, got {tolerance!r}")
+    return limit
+
+
+def _read_target(target_entropy: Any, shape: tuple[int, ...], group: str) -> NDArray[np.float64]:
+    array = as_array("target_entropy", target_entropy)
+    if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
+        raise TypeError(f"target_entropy must be a number or an array of numbers, got {target_entropy!r}")
+    target = fit_to("target_entropy", array, shape, _AXES[group]).astype(np.float64)
+    if not np.isfinite(target).all():
+        raise ValueError(f"target_entropy must be finite, got {_first(target, ~np.isfinite(target))}")
+    if (target < 0).any():
+        raise ValueError(f"target_entropy must be at least 0, got {_first(target, target < 0)}")
+    return target if group == "row" else np.broadcast_to(target, shape)
+
+
+def _first(array: NDArray[np.float64], where: NDArray[np.bool_]) -> float:
+    return float(array[where].flat[0])
+
+
+def _refuse_softcap(softcap: Any) -> None:
+    if softcap is not None:
+        raise ValueError(
+            "solve_scale takes no softcap: under it entropy need not fall with the scale, and a target can "
+            f"have several scales or none; got softcap={softcap!r}"
+        )
+
+
+def _refuse_bias(visible: Visibility) -> None:
+    mask = visible.mask
+    if mask is None or mask.dtype == np.bool_:
+        return
+    bias = (mask != 0) & ~np.isneginf(mask.astype(np.float32, copy=False))
+    if bias.any():
+        seen = float(mask[bias].flat[0])
+        raise ValueError(
+            "attn_mask of solve_scale must be bool, or float with 0 and -inf only: with a bias entropy need "
+            f"not fall with the scale, and a target can have several scales or none; got {seen}"
+        )

@@ -18,6 +18,8 @@ def test_the_polynomial_is_read_highest_power_first() -> None:
     reversed_ = laws.AdaptiveTemperature(coefficients=law.coefficients[::-1])
     assert np.polyval(reversed_.coefficients, 3.0) == pytest.approx(-31.606, abs=1e-9)
     assert reversed_.multiplier(3.0, 64) == 1
+    h = np.linspace(0, 9, 9001)
+    np.testing.assert_allclose(h[reversed_.multiplier(h, 64) > 1][[0, -1]], [0.92, 2.15], atol=5e-3)
 
 
 def test_the_published_polynomial_gives_long_diffuse_rows_nothing() -> None:

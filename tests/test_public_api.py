@@ -39,6 +39,7 @@ NAMES = [
     "simd_level",
     "solve_scale",
     "sweep",
+    "theory",
 ]
 
 MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None, document_ids=None"

@@ -24,7 +24,7 @@ from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
-    from . import datasets, laws, montecarlo, plot, reference
+    from . import datasets, laws, montecarlo, plot, reference, theory
 
 __all__ = [
     "AttentionState",
@@ -51,10 +51,11 @@ __all__ = [
     "simd_level",
     "solve_scale",
     "sweep",
+    "theory",
 ]
 
 # Loaded at first use (SPEC 1), so that `import attnscale` costs little more than NumPy.
-_SUBMODULES = frozenset({"datasets", "laws", "montecarlo", "plot", "reference"})
+_SUBMODULES = frozenset({"datasets", "laws", "montecarlo", "plot", "reference", "theory"})
 
 
 def __getattr__(name: str) -> Any:

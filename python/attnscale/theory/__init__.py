@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The exact theory of scale and entropy: closed forms, finite rows, bounds.
+
+Two models of a row run through it. "sphere": keys uniform on a sphere, so that a score is
+sqrt(head_dim) times a random cosine (Su 2021, kexue.fm/8823). "gaussian": independent normal scores,
+Derrida's random energy model, to which the sphere tends for large head_dim. ``beta`` is the multiple
+of the standard scale everywhere, ``scale = beta / sqrt(head_dim)``.
+
+>>> import numpy as np, attnscale as at
+>>> n = np.array([512, 4096, 32768])
+>>> at.theory.expected_entropy(n, 1).round(3)  # 1/sqrt(d): grows nearly like ln n
+array([5.752, 7.829, 9.908])
+>>> at.theory.expected_entropy(n, at.theory.invariant_beta(n)).round(3)
+array([5.752, 5.752, 5.752])
+"""
+
+from .bounds import entropy_lower_bound, spectral_entropy_bound, weight_bounds
+from .cosines import expected_max_cosine, max_cosine
+from .dot_products import dot_product_kurtosis, dot_product_variance, truncated_normal_variance
+from .expected import (
+    ExpectedStatistics,
+    expected_concentration,
+    expected_entropy,
+    expected_jacobian_trace,
+    expected_lse,
+    expected_statistics,
+)
+from .invariant import annealed_beta, invariant_beta
+from .johnson_lindenstrauss import equivalent_head_dim, jl_min_dim, jl_rule_of_thumb
+from .needle import needle_beta, needle_weight
+from .phases import annealed_entropy, condensed_concentration, condensed_entropy, critical_beta
+from .softmax import jacobian_norm, jacobian_trace, smooth_maximum, smooth_maximum_bounds
+from .sphere import (
+    GOLDEN_DEFICIT,
+    GOLDEN_DIMENSION,
+    sphere_entropy_deficit,
+    sphere_entropy_deficit_rate,
+    sphere_log_mgf,
+    sphere_mean_cosine,
+)
+
+__all__ = [
+    "GOLDEN_DEFICIT",
+    "GOLDEN_DIMENSION",
+    "ExpectedStatistics",
+    "annealed_beta",
+    "annealed_entropy",
+    "condensed_concentration",
+    "condensed_entropy",
+    "critical_beta",
+    "dot_product_kurtosis",
+    "dot_product_variance",
+    "entropy_lower_bound",
+    "equivalent_head_dim",
+    "expected_concentration",
+    "expected_entropy",
+    "expected_jacobian_trace",
+    "expected_lse",
+    "expected_max_cosine",
+    "expected_statistics",
+    "invariant_beta",
+    "jacobian_norm",
+    "jacobian_trace",
+    "jl_min_dim",
+    "jl_rule_of_thumb",
+    "max_cosine",
+    "needle_beta",
+    "needle_weight",
+    "smooth_maximum",
+    "smooth_maximum_bounds",
+    "spectral_entropy_bound",
+    "sphere_entropy_deficit",
+    "sphere_entropy_deficit_rate",
+    "sphere_log_mgf",
+    "sphere_mean_cosine",
+    "truncated_normal_variance",
+    "weight_bounds",
+]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of numbers and arrays of them, and results that are floats where the arguments were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import as_array
+
+__all__ = ["at_least", "between", "finite", "plain"]
+
+Array = NDArray[np.float64]
+
+
+def finite(name: str, value: Any) -> Array:
+    """`value` as finite float64 numbers of any shape."""
+    array = as_array(name, value)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be real numbers, got {array.dtype} ({value!r})"[:200])
+    wide = array.astype(np.float64)
+    if not np.isfinite(wide).all():
+        bad = wide[~np.isfinite(wide)]
+        raise ValueError(f"{name} must be finite, got {bad.flat[0]}")
+    return wide
+
+
+def at_least(name: str, value: Any, bound: float, *, integer: bool = False) -> Array:
+    """`value` as finite float64 numbers >= bound, whole ones if `integer`."""
+    array = finite(name, value)
+    if not (array >= bound).all():
+        raise ValueError(f"{name} must be at least {bound:g}, got {array.min():g}")
+    if integer and (array != np.floor(array)).any():
+        seen = array[array != np.floor(array)]
+        raise ValueError(f"{name} must be whole numbers, got {seen.flat[0]:g}")
+    return array
+
+
+def between(name: str, value: Any, low: float, high: float, *, closed: str = "") -> Array:
+    """`value` strictly between the bounds; a bound named in `closed` ("low", "high") belongs to it."""
+    array = finite(name, value)
+    above = array >= low if "low" in closed else array > low
+    below = array <= high if "high" in closed else array < high
+    if not (above & below).all():
+        brackets = "[" if "low" in closed else "(", "]" if "high" in closed else ")"
+        seen = array[~(above & below)]
+        interval = f"{brackets[0]}{low:g}, {high:g}{brackets[1]}"
+        raise ValueError(f"{name} must be in {interval}, got {seen.flat[0]:g}")
+    return array
+
+
+def plain(result: Any) -> Any:
+    """A float for a result without axes, else the float64 array."""
+    return float(result) if np.ndim(result) == 0 else np.asarray(result, np.float64)

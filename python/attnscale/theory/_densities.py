@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Densities of one score at beta = 1, each in the coordinate that suits it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._coordinates import Coordinate, HalfLine, Interval, Line, StretchedLine
+
+__all__ = ["Density", "Function", "Gaussian", "Sphere", "gauss_legendre"]
+
+Array = NDArray[np.float64]
+
+# ln of the share of a row that keys outside the panels may have.
+_NEGLECTED = 30.0
+
+
+@lru_cache(maxsize=8)
+def gauss_legendre(n: int) -> tuple[Array, Array]:
+    """Nodes and weights on (-1, 1)."""
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    return nodes, weights
+
+
+class Density(ABC):
+    """Density of a score, as a function of the coordinate v."""
+
+    coordinate: Coordinate
+
+    @abstractmethod
+    def log_density(self, v: Array) -> Array:
+        """ln of the density of v, up to a constant."""
+
+    @abstractmethod
+    def panels(self, log_n: float, beta: float) -> Array:
+        """Boundaries of panels of v that Gauss-Legendre rules resolve.
+
+        Outside of the outermost, n keys have no score that matters.
+        """
+
+    def log_norm(self, panels: Array) -> float:
+        """ln of the integral of exp(log_density) over the panels."""
+        nodes, weights = gauss_legendre(16)
+        half = np.diff(panels)[:, None] / 2
+        v = panels[:-1, None] + half * (1 + nodes)
+        return math.log((half * weights * np.exp(self.log_density(v))).sum())
+
+    def mean(self) -> float:
+        """E[s]; 0 unless a subclass says otherwise."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Gaussian(Density):
+    """Standard normal scores."""
+
+    coordinate = Line()
+
+    def log_density(self, v: Array) -> Array:
+        """See Density."""
+        return -0.5 * v * v
+
+    def panels(self, log_n: float, beta: float) -> Array:
+        """See Density."""
+        top = math.sqrt(2 * (log_n + _NEGLECTED)) + 1
+        upper = _spread(top, lambda v: min(1.5, 10 / (1 + v)))
+        lower = _spread(8.5, lambda v: 1.5)
+        return np.concatenate([-lower[:0:-1], upper])
+
+
+class Sphere(Density):
+    """sqrt(d) times the cosine to a uniform direction: s = sqrt(d) tanh v, density sech(v)^(d - 1).
+
+    The cosine t has density (1 - t^2)^((d-3)/2), which is singular at its ends for d = 2; in v it is
+    not.
+    """
+
+    def __init__(self, head_dim: int) -> None:
+        self.slope = head_dim - 1
+        self.coordinate = Interval(0.0, math.sqrt(head_dim))
+
+    def log_density(self, v: Array) -> Array:
+        """See Density."""
+        return -self.slope * (v + np.log(0.5 + 0.5 * np.exp(-2 * v)))  # ln cosh v
+
+    def panels(self, log_n: float, beta: float) -> Array:
+        """See Density."""
+
+        def width(v: float) -> float:
+            # Times exp(beta s) the density has a peak this wide, wherever beta puts it.
+            widest = 1.5 * math.cosh(v) / math.sqrt(self.slope)
+            return min(widest, 10 / (self.slope * math.tanh(v) + 1e-300), 3.5)
+
+        # Beyond the span beta s is constant, and the mass there need only be small beside that at it.
+        end = self.coordinate.span(beta)[1] + 36.0 / self.slope
+        upper = _spread(min(end, self._reach(log_n + _NEGLECTED)), width)
+        lower = _spread(min(end, self._reach(36.0)), width)
+        return np.concatenate([-lower[:0:-1], upper])
+
+    def _reach(self, log_mass: float) -> float:
+        """v with (d - 1) ln cosh v = log_mass."""
+        part = log_mass / self.slope
+        return math.acosh(math.exp(part)) if part < 300 else part + math.log(2)
+
+
+class Function(Density):
+    """A density that the user wrote: a vectorised function of the score, and where it is not 0."""
+
+    def __init__(self, density: Callable[[Array], object], support: tuple[float, float]) -> None:
+        self._density = density
+        low, high = support
+        if math.isinf(low) and math.isinf(high):
+            self.coordinate = StretchedLine()
+        elif math.isinf(high):
+            self.coordinate = HalfLine(low, 1)
+        elif math.isinf(low):
+            self.coordinate = HalfLine(high, -1)
+        else:
+            self.coordinate = Interval((low + high) / 2, (high - low) / 2)
+        self._panels = self._resolve()
+        mass = math.exp(self.log_norm(self._panels))
+        if not abs(mass - 1) < 1e-6:
+            raise ValueError(
+                f"model must be a density that integrates to 1 over support={support}, got {mass:.9g}"
+            )
+
+    def log_density(self, v: Array) -> Array:
+        """See Density."""
+        with np.errstate(over="ignore"):
+            s, slope = self.coordinate.score(v), self.coordinate.slope(v)
+        value = np.asarray(self._density(s), np.float64)
+        if value.shape != s.shape or not (value >= 0).all():
+            raise ValueError(
+                "model must return one density >= 0 for each score of an array, "
+                f"got shape {value.shape} for {s.shape}, minimum {value.min():g}"
+            )
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.maximum(np.log(value) + np.log(slope), -1e4))
+
+    def panels(self, log_n: float, beta: float) -> Array:
+        """See Density."""
+        return self._panels
+
+    def mean(self) -> float:
+        """See Density."""
+        nodes, weights = gauss_legendre(16)
+        half = np.diff(self._panels)[:, None] / 2
+        v = self._panels[:-1, None] + half * (1 + nodes)
+        p = half * weights * np.exp(self.log_density(v) - self.log_norm(self._panels))
+        return float((p * self.coordinate.score(v)).sum())
+
+    def _resolve(self) -> Array:
+        """Panels halved until two rules agree on each, so that kinks lie in small ones."""
+        grid = np.linspace(-60, 60, 961)
+        seen = np.flatnonzero(self.log_density(grid) > -110)
+        if seen.size == 0:
+            raise ValueError("model must be a density with scores of order 1, got 0 everywhere")
+        walls = grid[max(seen[0] - 1, 0) : min(seen[-1] + 2, grid.size) : 3]
+        walls = np.unique(np.append(walls, grid[min(seen[-1] + 1, grid.size - 1)]))
+        for _ in range(24):
+            rough = np.abs(self._masses(walls, 6) - self._masses(walls, 12)) > 1e-11
+            if not rough.any() or walls.size > 400:
+                break
+            walls = np.sort(np.concatenate([walls, (walls[:-1] + walls[1:])[rough] / 2]))
+        return walls
+
+    def _masses(self, walls: Array, order: int) -> Array:
+        nodes, weights = gauss_legendre(order)
+        half = np.diff(walls)[:, None] / 2
+        values = np.exp(self.log_density(walls[:-1, None] + half * (1 + nodes)))
+        return np.asarray((half * weights * values).sum(1))
+
+
+def _spread(end: float, width: Callable[[float], float]) -> Array:
+    """Points from 0 to `end` or a little beyond; the next is `width(v)` beyond v."""
+    points = [0.0]
+    while points[-1] < end:
+        points.append(points[-1] + width(points[-1]))
+    return np.array(points)

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Johnson-Lindenstrauss, largest cosines, needles, moments of dot products, bounds, softmax."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import attnscale as at
+import mpmath as mp
+import numpy as np
+import pytest
+from attnscale import theory
+from scipy.optimize import brentq
+
+
+def test_t1_numbers():
+    assert theory.dot_product_variance(64) == 64
+    rng = np.random.default_rng(0)
+    x, y = 0.5 + 2 * rng.standard_normal((20_000, 16)), 3 + rng.standard_normal((20_000, 16))
+    expected = theory.dot_product_variance(16, query_variance=4, query_mean=0.5, key_mean=3)
+    assert expected == 16 * (4 + 4 * 9 + 0.25)
+    products = (x * y).sum(1)
+    spread = np.sqrt(((products - products.mean()) ** 2).var() / 20_000)
+    assert abs(products.var() - expected) < 5 * spread
+    variance = theory.truncated_normal_variance(2)
+    assert variance == pytest.approx(0.773741, abs=5e-7)
+    scores = theory.dot_product_variance(64, query_variance=variance, key_variance=variance) / 64
+    assert scores == pytest.approx(0.598676, abs=5e-7)
+
+
+def test_truncated_normal_variance_at_every_cut():
+    with mp.workdps(60):
+        for cut in (1e-9, 0.01, 1.0, 5.0, 40.0):
+            c = mp.mpf(cut)
+            expected = 1 - 2 * c * mp.npdf(c) / mp.erf(c / mp.sqrt(2))
+            assert abs(theory.truncated_normal_variance(cut) / expected - 1) < 1e-12
+
+
+def test_kurtosis():
+    rng = np.random.default_rng(1)
+    x, y = rng.uniform(-1, 1, (400_000, 3)), rng.laplace(size=(400_000, 3))
+    z = (x * y).sum(1)
+    z /= z.std()
+    fourth = z**4
+    expected = theory.dot_product_kurtosis(3, query_kurtosis=1.8, key_kurtosis=6)
+    assert expected == pytest.approx(3 + 7.8 / 3)
+    assert abs(fourth.mean() - expected) < 5 * fourth.std() / np.sqrt(z.size)
+    assert theory.dot_product_kurtosis(64) == 3 + 6 / 64
+
+
+def test_t18_numbers():
+    assert theory.jl_min_dim(512, eps=[0.1, 0.5, 0.9]).tolist() == [5348, 300, 155]
+    real = 4 * np.log(512) / (np.array([0.1, 0.5, 0.9]) ** 2 / 2 - np.array([0.1, 0.5, 0.9]) ** 3 / 3)
+    np.testing.assert_allclose(real, [5347.14, 299.44, 154.03], atol=6e-3)
+    assert type(theory.jl_min_dim(512, eps=0.5)) is int
+    assert theory.jl_min_dim(1, eps=0.5) == theory.jl_min_dim(1, eps=0.5, failure_probability=0.1) == 1
+
+
+@pytest.mark.parametrize("eps", [0.2, 0.6])
+def test_jl_with_a_failure_probability_is_the_tight_union_bound(eps):
+    """The failure probability of k is the union bound's, and one dimension less is not enough."""
+    rate = eps**2 / 2 - eps**3 / 3
+    for n, delta in ((2, 0.5), (100, 0.01), (1e9, 1e-12)):
+        k = theory.jl_min_dim(n, eps=eps, failure_probability=delta)
+        union = [n * (n - 1) * np.exp(-each * rate / 2) for each in (k, k - 1)]
+        assert union[0] <= delta < union[1]
+
+
+def test_t19_numbers():
+    """8 ln n is the entropy estimate, and never the lemma: its constant is at least 24."""
+    rule = theory.jl_rule_of_thumb
+    assert rule(512) == pytest.approx(49.9, abs=0.05)
+    assert rule(1e5) == pytest.approx(92.1, abs=0.05)
+    assert rule(512, 8.33) == pytest.approx(52.0, abs=0.05)
+    assert rule(512, theory.GOLDEN_DIMENSION) == pytest.approx(2 * np.log(512) / theory.GOLDEN_DEFICIT)
+    eps = np.linspace(1e-3, 1 - 1e-9, 1001)
+    assert (theory.jl_min_dim(512, eps=eps) >= 24 * np.log(512)).all()
+    assert theory.jl_min_dim(512, eps=eps[-1]) == np.ceil(24 * np.log(512))
+    # d_n = d log_512 n: the ratio is the law log_n's multiplier.
+    n = np.array([64, 512, 4096])
+    ratio = theory.equivalent_head_dim(n, head_dim=64) / 64
+    np.testing.assert_allclose(ratio, at.laws.get("log_n").multiplier(n, 64))
+
+
+def test_t20_numbers():
+    n = np.array([512, 32768])
+    expected = theory.expected_max_cosine(n, 64)
+    np.testing.assert_allclose(expected, [0.3706, 0.4887], atol=6e-5)
+    usual = theory.max_cosine(n, 64)
+    np.testing.assert_allclose(usual, [0.4239, 0.5302], atol=6e-5)
+    ratio = theory.max_cosine([8, 64, 512, 32768, 2**20], 64) / theory.expected_max_cosine(
+        [8, 64, 512, 32768, 2**20], 64
+    )
+    assert (ratio > 1.05).all()
+    assert (ratio[1:] < 1.23).all()
+
+
+def test_expected_max_cosine_in_closed_form():
+    """n = 2: E|t1 - t2| / 2. On the circle also n = 3; d = 3 is a uniform cosine: (n - 1)/(n + 1)."""
+    n = np.array([2, 3, 10, 1e6, 1e15])
+    np.testing.assert_allclose(theory.expected_max_cosine(n, 3), (n - 1) / (n + 1), rtol=1e-8)
+    assert theory.expected_max_cosine(2, 2) == pytest.approx(4 / np.pi**2, rel=1e-8)
+    assert theory.expected_max_cosine(3, 2) == pytest.approx(6 / np.pi**2, rel=1e-8)
+    for d in (2, 3, 64, 100_000):
+        assert theory.expected_max_cosine(1, d) == 0
+    assert theory.expected_max_cosine(2, 100_000) * np.sqrt(1e5) == pytest.approx(
+        1 / np.sqrt(np.pi), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(("n", "d"), [(5, 3), (1000, 64), (1e15, 64), (1e15, 100_000)])
+def test_expected_max_cosine_from_the_summed_density(n, d):
+    """1 - F by summing the density from the top, and E max as the integral of 1 - F^n - (1 - F)^n."""
+    t = np.linspace(0, min(1, 16 / np.sqrt(d)), 400_001)
+    density = (1 - t * t) ** ((d - 3) / 2)
+    density /= 2 * ((density[1:] + density[:-1]) / 2).sum() * t[1]
+    steps = (density[1:] + density[:-1]) / 2 * t[1]
+    tail = np.append(np.cumsum(steps[::-1])[::-1], 0.0)
+    integrand = -np.expm1(n * np.log1p(-tail)) - tail**n
+    expected = ((integrand[1:] + integrand[:-1]) / 2).sum() * t[1]
+    assert theory.expected_max_cosine(n, d) == pytest.approx(expected, rel=1e-6)
+
+
+def test_t16_numbers():
+    n = np.array([64, 128, 256, 512, 1024])
+    cosine = 0.578386
+    standard = theory.needle_weight(n, cosine=cosine, beta=1)
+    np.testing.assert_allclose(standard, [0.500, 0.331, 0.197, 0.109, 0.057], atol=6e-4)
+    log_64 = theory.needle_weight(n, cosine=cosine, beta=np.log(n) / np.log(64))
+    np.testing.assert_allclose(log_64, [0.5000, 0.4727, 0.4402, 0.4025, 0.3604], atol=6e-5)
+    assert theory.needle_weight(65536, cosine=cosine, beta=np.log(65536) / np.log(64)) == pytest.approx(
+        0.105, abs=1e-3
+    )
+    far = np.array([1024, 65536])
+    kept = theory.needle_weight(far, cosine=0.578, beta=theory.invariant_beta(far, n0=64))
+    np.testing.assert_allclose(kept, [0.935, 0.814], atol=6e-4)
+    # Weight 1/2: near beta s0 = ln n + ln M(beta), and neither that law nor this one is log n.
+    n = np.array([512, 4096, 32768, 2**18])
+    half = theory.needle_beta(n, cosine=0.578)
+    np.testing.assert_allclose(half, [1.628, 2.390, 3.409, 5.084], atol=6e-4)
+    for size, beta in zip(n, half, strict=True):
+
+        def excess(b, size=size):
+            return 8 * 0.578 * b - np.log(size) - theory.sphere_log_mgf(b / 8, 64)
+
+        assert brentq(excess, 0.5, beta + 0.5) == pytest.approx(beta, rel=0.045)
+
+
+@pytest.mark.parametrize("d", [2, 5, 64])
+def test_needle_weight_against_monte_carlo(d):
+    rng = np.random.default_rng(d)
+    n, beta, cosine, rows = 40, 3.0, 0.6, 20_000
+    score = beta * np.sqrt(d) * (2 * rng.beta((d - 1) / 2, (d - 1) / 2, (rows, n - 1)) - 1)
+    own = np.exp(beta * np.sqrt(d) * cosine)
+    weight = own / (own + np.exp(score).sum(1))
+    exact = theory.needle_weight(n, head_dim=d, cosine=cosine, beta=beta)
+    assert abs(weight.mean() - exact) < 5 * weight.std() / np.sqrt(rows)
+
+
+def test_needle_limits():
+    weight = theory.needle_weight
+    assert weight([1, 10], cosine=0.3, beta=0).tolist() == [1.0, 0.1]
+    # At a large beta it wins if no other cosine is above: F(c)^(n-1), with F = (1 + c)/2 for d = 3.
+    for beta in (1e6, 1e12):
+        assert weight(20, head_dim=3, cosine=0.8, beta=beta) == pytest.approx(0.9**19, abs=1e-4)
+    assert weight(20, head_dim=2, cosine=1, beta=1e12) == pytest.approx(1, abs=1e-4)
+    assert weight(20, head_dim=64, cosine=-1, beta=5) < 1e-10
+    # Two keys with one cosine of the other given: half and half on average at d = 2 and cosine 0.
+    assert weight(2, head_dim=2, cosine=0, beta=7) == pytest.approx(0.5, abs=1e-9)
+    assert theory.needle_beta(10, cosine=0.5, weight=0.1) == 0
+    assert np.isnan(theory.needle_beta(10**6, cosine=0.1))
+    with pytest.raises(
+        ValueError, match=r"no beta gives a key with cosine 0.1 the weight 0.5 among 1e\+06 keys"
+    ):
+        theory.needle_beta(10**6, cosine=0.1, on_infeasible="raise")
+    beta = theory.needle_beta(100, head_dim=2, cosine=1, weight=0.9)
+    assert weight(100, head_dim=2, cosine=1, beta=beta) == pytest.approx(0.9, abs=1e-7)
+
+
+def test_bounds_hold_and_are_reached():
+    rng = np.random.default_rng(4)
+    for n, spread in ((2, 0.3), (16, 3.0), (500, 9.0)):
+        score = rng.uniform(0, spread, (200, n))
+        score[:, 0], score[:, 1] = 0, spread
+        p = np.exp(score) / np.exp(score).sum(1, keepdims=True)
+        entropy = -(p * np.log(p)).sum(1)
+        low, high = theory.weight_bounds(n, spread)
+        assert (p >= low - 1e-15).all()
+        assert (p <= high + 1e-15).all()
+        assert low >= 1 / (n * np.exp(spread))  # Velickovic's
+        assert (entropy >= theory.entropy_lower_bound(n, spread)).all()
+        norm = np.linalg.norm(score, axis=1)
+        assert (entropy >= theory.spectral_entropy_bound(n, norm) - 1e-12).all()
+        one = np.zeros(n)
+        one[0] = spread
+        weights = np.exp(one) / np.exp(one).sum()
+        assert weights[0] == pytest.approx(high)
+        centred = one - one.mean()
+        reached = -(weights * np.log(weights)).sum()
+        assert theory.spectral_entropy_bound(n, np.linalg.norm(centred)) == pytest.approx(reached)
+    assert theory.spectral_entropy_bound(16, 3) == pytest.approx(1.7675259, abs=5e-8)
+    ratio = (np.log(512) - theory.entropy_lower_bound(512, 0.01)) / (0.01**2 / 8)
+    half = np.repeat([0.0, 0.01], 256)
+    p = np.exp(half) / np.exp(half).sum()
+    assert (np.log(512) + (p * np.log(p)).sum()) / (0.01**2 / 8) == pytest.approx(ratio, rel=1e-4)
+
+
+def test_bounds_at_the_ends():
+    assert theory.weight_bounds(1, 5) == (1, 1)
+    low, high = theory.weight_bounds([3, 1000], 2000)
+    assert (low == 0).all()
+    assert (high == 1).all()
+    assert theory.spectral_entropy_bound([1, 5], [3, 0]).tolist() == [0, pytest.approx(np.log(5))]
+    assert theory.spectral_entropy_bound(100, 1e5) == 0
+    assert theory.entropy_lower_bound(10, 100) == 0
+
+
+def test_t2_jacobian():
+    rng = np.random.default_rng(5)
+    score = rng.standard_normal((3, 50, 20)) * np.array([0.1, 2.0, 30.0])[:, None, None]
+    p = np.exp(score - score.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    jacobian = np.einsum("...i,ij->...ij", p, np.eye(20)) - p[..., :, None] * p[..., None, :]
+    np.testing.assert_allclose(theory.jacobian_trace(p), np.trace(jacobian, axis1=-2, axis2=-1), atol=1e-15)
+    norm = theory.jacobian_norm(p)
+    np.testing.assert_allclose(norm, np.linalg.eigvalsh(jacobian)[..., -1], atol=1e-14)
+    assert (norm <= 0.5).all()
+    for row, expected in (
+        ([1.0], 0),
+        ([1, 0, 0], 0),
+        ([0.5, 0.5, 0], 0.5),
+        ([0.25] * 4, 0.25),
+        ([0.4, 0.4, 0.2], 0.4),
+    ):
+        assert theory.jacobian_norm(row) == pytest.approx(expected, abs=1e-15)
+
+
+def test_t3_smooth_maximum():
+    rng = np.random.default_rng(6)
+    x, a = rng.standard_normal((5, 30)), np.geomspace(1e-6, 1e6, 13)[:, None]
+    value = theory.smooth_maximum(x, a)
+    low, high = theory.smooth_maximum_bounds(x, a)
+    assert value.shape == low.shape == high.shape == (13, 5)
+    assert (low <= value + 1e-12).all()
+    assert (value <= high + 1e-9 * np.abs(high)).all()
+    np.testing.assert_allclose(value[-1], x.max(-1), atol=1e-5)
+    np.testing.assert_allclose(value[0] * a[0] - np.log(30), x.mean(-1) * a[0], atol=1e-9)
+    assert theory.smooth_maximum([1e300, -1e300], 1.0) == 1e300
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: theory.jl_min_dim(512, eps=0), "eps must be in (0, 1), got 0"),
+        (lambda: theory.jl_min_dim(512, eps=[0.5, 1.0]), "eps must be in (0, 1), got 1"),
+        (lambda: theory.jl_min_dim(0, eps=0.5), "n must be at least 1, got 0"),
+        (
+            lambda: theory.jl_min_dim(5, eps=0.5, failure_probability=1.5),
+            "failure_probability must be in (0, 1)",
+        ),
+        (lambda: theory.jl_min_dim(5, eps=1e-12), "eps must ask for a dimension that int64 holds"),
+        (lambda: theory.jl_rule_of_thumb(512, 0), "constant must be greater than 0, got 0"),
+        (lambda: theory.equivalent_head_dim(512, head_dim=64, n0=1), "n0 must be greater than 1, got 1"),
+        (lambda: theory.expected_max_cosine(10, 1), "head_dim must be at least 2, got 1"),
+        (lambda: theory.max_cosine(10, 1), "head_dim must be at least 2, got 1"),
+        (lambda: theory.needle_weight(10, cosine=1.1, beta=1), "cosine must be in [-1, 1], got 1.1"),
+        (lambda: theory.needle_beta(10, cosine=0.5, weight=1), "weight must be in (0, 1), got 1"),
+        (lambda: theory.condensed_entropy(1), "m must be in [0, 1), got 1"),
+        (lambda: theory.condensed_concentration(-0.1), "m must be in [0, 1), got -0.1"),
+        (lambda: theory.critical_beta(0.9), "n must be at least 1, got 0.9"),
+        (lambda: theory.annealed_entropy(5, 1, model=[1.0]), "model must be one of 'sphere', 'gaussian'"),
+        (lambda: theory.dot_product_variance(64, key_variance=-1), "key_variance must be at least 0, got -1"),
+        (lambda: theory.dot_product_kurtosis(0), "head_dim must be at least 1, got 0"),
+        (lambda: theory.truncated_normal_variance(0), "cut must be at least 1e-100, got 0"),
+        (lambda: theory.weight_bounds(5, -1), "spread must be at least 0, got -1"),
+        (lambda: theory.spectral_entropy_bound(5, np.nan), "norm must be finite, got nan"),
+        (lambda: theory.jacobian_norm([0.5, 0.6]), "weights must add up to 1 in each row"),
+        (lambda: theory.jacobian_trace([1.5, -0.5]), "weights must be at least 0, got -0.5"),
+        (lambda: theory.jacobian_trace(1.0), "weights must be rows of at least one weight, got shape ()"),
+        (lambda: theory.smooth_maximum([], 1), "x must be rows of at least one number, got shape (0,)"),
+        (lambda: theory.smooth_maximum([1.0], 0), "sharpness must be greater than 0, got 0"),
+    ],
+)
+def test_bad_values_are_one_clear_error(call, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the message is compared as text
+        call()
+    assert message in str(caught.value)
+
+
+def test_import_does_not_load_scipy():
+    code = "import sys, attnscale; attnscale.theory.expected_entropy(8, 1); print('scipy' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

@@ -99,6 +99,22 @@ def test_table_and_csv(folder: Path, capsys: Any) -> None:
     assert list(csv.DictReader(io.StringIO(run(capsys, "sweep.toml", "--csv", "-")))) == rows
 
 
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_figure(folder: Path, capsys: Any, suffix: str) -> None:
+    pytest.importorskip("matplotlib")
+    run(capsys, "sweep.toml", "--plot", f"figure.{suffix}")
+    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
+    assert (folder / f"figure.{suffix}").read_bytes().startswith(start)
+
+
+def test_a_figure_that_cannot_be_drawn_comes_after_the_numbers(folder: Path, capsys: Any) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["sweep", "sweep.toml", "--plot", "figure.foo"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[1].split()[:2] == ["4", "standard"]
+    assert captured.err.startswith("attnscale: error: --plot figure.foo: Format 'foo' is not supported")
+
+
 def test_processes_find_the_module_beside_the_file_and_the_store_is_kept(folder: Path, capsys: Any) -> None:
     pytest.importorskip("joblib")
     (folder / "sweep.toml").write_text(f'store = "kept"\nn_jobs = 2\n{FILE}')

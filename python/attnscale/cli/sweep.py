@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import plot
 from .._io import InputError
 from .._table import to_csv, to_json
 from ..sweep import SweepError, SweepInterrupted, sweep
+from ._figure import save_figure
 from ._sweep_file import SweepFile, read_sweep_file, resolve
 from ._sweep_table import flat_rows, nested_rows, table_text
 
@@ -46,6 +48,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--n-jobs", type=int, metavar="N", help="instead of the file's")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--csv", metavar="FILE", help="write CSV, to standard output for '-'")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
     parser.set_defaults(run=run)
 
 
@@ -92,3 +95,5 @@ def _show(options: argparse.Namespace, wanted: SweepFile, table: xarray.Dataset)
         print(to_json({**table.attrs, "rows": nested_rows(table, axes)}))
     else:
         print(table_text(table, axes))
+    if options.plot is not None:
+        save_figure(options.plot, lambda ax: plot.sweep(table, ax=ax))

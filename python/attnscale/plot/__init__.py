@@ -9,5 +9,6 @@ fonts and sizes for print.
 from ._heads import entropy_by_head, head_map
 from ._length import entropy_vs_length
 from ._style import COLOURS, style
+from ._sweep import sweep
 
-__all__ = ["COLOURS", "entropy_by_head", "entropy_vs_length", "head_map", "style"]
+__all__ = ["COLOURS", "entropy_by_head", "entropy_vs_length", "head_map", "style", "sweep"]

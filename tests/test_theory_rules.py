@@ -288,6 +288,23 @@ def test_bad_values_are_one_clear_error(call, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("d", [2, 3, 16, 64])
+def test_reference_twins(d):
+    """The definitions on dense grids, without the arrangements that make the package's exact."""
+    twin = at.reference
+    for scale in (0.01, 1 / np.sqrt(d), 1.0):
+        assert twin.sphere_entropy_deficit(scale, d) == pytest.approx(
+            theory.sphere_entropy_deficit(scale, d), rel=1e-6
+        )
+    for n, beta, model in ((2, 0.3, "sphere"), (512, 1.0, "sphere"), (512, 3.0, "gaussian")):
+        expected = twin.expected_statistics(n, beta, head_dim=d, model=model)
+        row = theory.expected_statistics(n, beta, head_dim=d, model=model)
+        assert row.entropy == pytest.approx(expected.entropy, abs=1e-6)
+        assert row.lse == pytest.approx(expected.lse, abs=1e-6)
+        assert row.concentration == pytest.approx(expected.concentration, abs=1e-6)
+    assert theory.expected_max_cosine(100, d) == pytest.approx(twin.expected_max_cosine(100, d), abs=2e-5)
+
+
 def test_import_does_not_load_scipy():
     code = "import sys, attnscale; attnscale.theory.expected_entropy(8, 1); print('scipy' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,6 +21,7 @@ from ._attention import (
 )
 from ._laws import law_multiplier
 from ._solve import solve_scale
+from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
 
 __all__ = [
     "attention",
@@ -30,10 +31,13 @@ __all__ = [
     "distances",
     "dot_products",
     "entropy_curve",
+    "expected_max_cosine",
+    "expected_statistics",
     "law_multiplier",
     "merge_states",
     "n_of_law",
     "scores",
     "solve_scale",
+    "sphere_entropy_deficit",
     "visible",
 ]

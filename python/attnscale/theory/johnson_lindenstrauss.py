@@ -67,7 +67,7 @@ def jl_min_dim(n: ArrayLike, *, eps: ArrayLike, failure_probability: ArrayLike |
 
 
 def jl_rule_of_thumb(n: ArrayLike, constant: ArrayLike = 8) -> Any:
-    """constant * ln n: the dimension at which the annealed entropy of n keys at scale 1 is used up.
+    """constant * ln n: where the annealed entropy of the n^2 pairs of n vectors at scale 1 is used up.
 
     Su 2020 and 2023 (kexue.fm/7695, /9588) finds n > 8.33 ln N for embedding dimensions from
     2 ln N - 0.24 n < 0, and rounds it to 8. With the constant unrounded it is :data:`GOLDEN_DIMENSION`.

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale jl``: dimensions for n vectors, by the lemma and by the rule of thumb."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .. import theory
+from .._io import InputError
+from .._table import to_csv, to_json, to_text
+
+_REMARK = """\
+The bound is for a random projection that keeps every squared distance to a factor 1 +- eps; its
+constant in front of ln n is never below 24. 8 ln n, and 8.31 ln n unrounded, is where the entropy
+2 ln n of n^2 pairs is used up at scale 1: an estimate of what dimension words or heads need.
+Different questions."""
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser("jl", help="dimensions for n vectors: Johnson-Lindenstrauss, and 8 ln n")
+    parser.add_argument("--n", nargs="+", type=float, required=True, metavar="N", help="numbers of vectors")
+    parser.add_argument("--eps", nargs="+", type=float, default=[0.5], metavar="E", help="default: 0.5")
+    parser.add_argument(
+        "--failure-probability", type=float, metavar="P", help="default: a projection succeeds 1 time in n"
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print JSON")
+    output.add_argument("--csv", action="store_true", help="print CSV")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Compute and print."""
+    try:
+        rows = [_row(n, eps, options.failure_probability) for n in options.n for eps in options.eps]
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if options.json:
+        print(to_json({"failure_probability": options.failure_probability, "rows": rows}))
+    elif options.csv:
+        print(to_csv(rows), end="")
+    else:
+        header = ("n", "eps", "bound", "8 ln n", "8.31 ln n")
+        print(to_text(header, [[_cell(value) for value in row.values()] for row in rows]))
+        print("\n" + _REMARK)
+
+
+def _row(n: float, eps: float, failure_probability: float | None) -> dict[str, Any]:
+    return {
+        "n": n,
+        "eps": eps,
+        "jl_min_dim": theory.jl_min_dim(n, eps=eps, failure_probability=failure_probability),
+        "rule_of_thumb": theory.jl_rule_of_thumb(n),
+        "golden_rule": theory.jl_rule_of_thumb(n, theory.GOLDEN_DIMENSION),
+    }
+
+
+def _cell(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else f"{value:.4g}"

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale theory``: exact expectations for rows of n independent keys."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from .. import theory
+from .._io import InputError
+from .._table import to_csv, to_json, to_text
+from .laws import read_law
+
+_DESCRIPTION = """\
+Expected entropy (nats), log-sum-exp and sum of squared weights of a row of n independent keys,
+at multiples beta of the standard scale or under scale laws; the multiple that keeps the entropy of
+n0 keys, and the one at which Gaussian scores freeze. Exact at every n, not a limit.
+"""
+_COLUMNS = {
+    "n": "n",
+    "at": "at",
+    "beta": "beta",
+    "entropy": "E[H]",
+    "lse": "E[lse]",
+    "concentration": "E[sum p^2]",
+    "invariant_beta": "invariant beta",
+    "critical_beta": "critical beta",
+}
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "theory",
+        help="exact expected entropy of random keys, and the scales that keep it",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--n", nargs="+", type=float, required=True, metavar="N", help="numbers of keys")
+    parser.add_argument("--beta", nargs="+", type=float, metavar="B", help="multiples of 1/sqrt(head_dim)")
+    parser.add_argument(
+        "--law",
+        nargs="+",
+        default=[],
+        metavar="LAW",
+        help="NAME or 'NAME(parameter=value)' (default: beta 1)",
+    )
+    parser.add_argument("--head-dim", type=int, default=64, metavar="D", help="default: 64")
+    parser.add_argument("--model", choices=("sphere", "gaussian"), default="sphere", help="default: sphere")
+    parser.add_argument("--n0", type=float, default=512, metavar="N0", help="where beta is 1 (default: 512)")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print JSON")
+    output.add_argument("--csv", action="store_true", help="print CSV")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Compute and print."""
+    try:
+        rows = _rows(options)
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from None
+    if options.json:
+        settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
+        print(to_json({**settings, "unit": "nat", "rows": rows}))
+    elif options.csv:
+        print(to_csv(rows), end="")
+    else:
+        print(to_text(list(_COLUMNS.values()), [[_cell(row[name]) for name in _COLUMNS] for row in rows]))
+        print("\n" + _legend(options))
+
+
+def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:
+    lengths = np.array(options.n)
+    model = {"head_dim": options.head_dim, "model": options.model}
+    kept = theory.invariant_beta(lengths, n0=options.n0, **model)
+    frozen = theory.critical_beta(lengths)
+    rows: list[dict[str, Any]] = []
+    for name, betas in _betas(options, lengths).items():
+        found = theory.expected_statistics(lengths, betas, **model)
+        values = (lengths, betas, found.entropy, found.lse, found.concentration, kept, frozen)
+        names = [each for each in _COLUMNS if each != "at"]
+        for row in zip(*values, strict=True):
+            rows += [{"at": name, **dict(zip(names, map(float, row), strict=True))}]
+    return [{each: row[each] for each in _COLUMNS} for row in sorted(rows, key=lambda row: row["n"])]
+
+
+def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:
+    """The multiples at the lengths, by what the table calls them."""
+    given = options.beta if options.beta or options.law else [1.0]
+    found: dict[str, Any] = {f"beta {beta:g}": np.full(lengths.shape, beta) for beta in given or []}
+    for text in options.law:
+        beta = np.asarray(read_law(text).multiplier(lengths, options.head_dim))
+        if beta.shape != lengths.shape:
+            raise InputError(f"--law {text}: one multiple for each n is needed, got shape {beta.shape}")
+        found[text] = beta
+    return found
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if np.isnan(value):
+        return "-"
+    return f"{value:.0f}" if value == np.floor(value) and 1 < value < 1e7 else f"{value:.5g}"
+
+
+def _legend(options: argparse.Namespace) -> str:
+    where = (
+        f"keys on a sphere, head_dim {options.head_dim}" if options.model == "sphere" else "Gaussian scores"
+    )
+    return (
+        f"Model: {where}. invariant beta keeps the entropy of n0 = {options.n0:g} keys at beta 1;\n"
+        "'-': n keys cannot have it. critical beta = sqrt(2 ln n) is where Gaussian scores freeze."
+    )

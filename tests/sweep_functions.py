@@ -27,6 +27,10 @@ def entropy(n: int, scale: Any) -> at.AttentionStatistics:
     return at.attention_statistics(data.query[:2, :n], data.key[:2, :n], scale=scale)
 
 
+def scale_of(law: str) -> float:
+    return float(at.laws.get(law).scale(512, 64))
+
+
 def fail_at_3(n: int) -> float:
     if n == 3:
         raise LookupError(f"no {n}")

@@ -141,6 +141,15 @@ def test_a_case_gives_its_threads_back() -> None:
         at.set_num_threads(before)
 
 
+@pytest.mark.parametrize("scale", [0.25, 0.5])  # the second one meets workers that know the first
+def test_registered_laws_go_along(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnscale.laws._registry._functions", {})
+    at.laws.register("sweep_run_test")(lambda n, head_dim: np.full_like(n, scale))
+    at.laws.register("not_in_the_grid")(lambda n, head_dim, *, base: n)
+    grid = {"law": ["standard", "sweep_run_test"]}
+    assert sweep(sweep_functions.scale_of, grid, n_jobs=2)["value"].values.tolist() == [0.125, scale]
+
+
 @pytest.mark.parametrize("function", [sweep_functions.fail_at_3, sweep_functions.fail_awkwardly])
 @pytest.mark.parametrize("runner", [processes, threads, joblib_processes])
 def test_one_failure_elsewhere_costs_one_case(function: Any, runner: Any) -> None:

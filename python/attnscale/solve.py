@@ -96,7 +96,7 @@ def solve_scale(
         Which rows share a scale. "row": none. "head": those of a head (and batch entry). "all": all
         of them. For the last two the target is the mean entropy over the rows that see a key.
     tolerance : float, optional
-        Largest |entropy - target|, in nats. Default: 1e-9 for float64 input, else 1e-6.
+        Largest distance of an entropy from its target, in nats. Default: 1e-9 for float64 input, else 1e-6.
     is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, normalizer, layout, \
 num_threads
         As for :func:`attnscale.attention`. A float mask may hold 0 and -inf only.

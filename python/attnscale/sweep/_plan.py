@@ -11,11 +11,13 @@ import numpy as np
 
 from .. import _core
 from .._provenance import provenance
+from ..laws import FunctionLaw
 from ..montecarlo._seeds import seed_sequence
 from ._dataset import assemble
 from ._describe import describe, function_name
 from ._errors import Failure, SweepError, SweepInterrupted
 from ._grid import Axes, Case, check_call, describe_axes, make_cases, read_constants, read_grid, short
+from ._laws import registered_laws
 from ._progress import Progress
 from ._results import Fields
 from ._run import Runner, Task
@@ -40,6 +42,8 @@ class Plan:
         The grid.
     cases : list of Case
         Its points.
+    laws : tuple of FunctionLaw
+        Registered laws that the grid or the constants name.
     seed : SeedSequence or None
         None if the function takes no ``rng``.
     identity : dict
@@ -52,6 +56,7 @@ class Plan:
     constants: dict[str, Any]
     axes: Axes
     cases: list[Case]
+    laws: tuple[FunctionLaw, ...]
     seed: np.random.SeedSequence | None
     identity: dict[str, Any]
     seed_is_given: bool
@@ -78,7 +83,8 @@ class Plan:
         """Compute what the store does not have."""
         finished = self._finished(store)
         failures: dict[Case, Failure] = {}
-        task = Task(self.function, self.constants, self.seed, frozenset(self.axes), num_threads)
+        reserved = frozenset(self.axes)
+        task = Task(self.function, self.constants, self.seed, reserved, self.laws, num_threads)
         outcomes = run(task, [case for case in self.cases if case not in finished])
         report(len(finished), len(self.cases))
         try:
@@ -150,6 +156,7 @@ def make_plan(
         reason = "is in the grid or the constants" if "rng" in {**axes, **fixed} else "is not its parameter"
         raise ValueError(f"rng must be None where 'rng' {reason}: {function_name(function)}, got {rng!r}")
     seed = seed_sequence(rng) if wants_rng else None
+    laws = registered_laws([*axes.values(), *fixed.values()])
     described = describe_axes(axes) if stored or seed is not None else None
     identity = {}
     if stored:
@@ -158,10 +165,11 @@ def make_plan(
             "function": describe("function", function),
             "constants": {name: describe(f"constants[{name!r}]", value) for name, value in fixed.items()},
             "grid": described,
+            "laws": {law.name: describe(f"the law {law.name!r}", law) for law in laws},
             "seed": None if seed is None else seed_to_json(seed),
         }
     cases = make_cases(axes, described)
-    return Plan(function, fixed, axes, cases, seed, identity, seed_is_given=rng is not None)
+    return Plan(function, fixed, axes, cases, laws, seed, identity, seed_is_given=rng is not None)
 
 
 def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure) -> Fields | Failure:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
+from ..laws import FunctionLaw
 from ._errors import Failure
 from ._grid import Case
+from ._laws import make_known
 from ._results import Fields, Reserved, to_fields
 from ._seeds import case_seed
 
@@ -41,6 +43,8 @@ class Task:
         Of the whole sweep; None if the function takes no ``rng``.
     reserved : frozenset of str
         Names of the axes.
+    laws : tuple of FunctionLaw
+        Laws that the parameters name and that another process has not registered.
     num_threads : int or None
         At most so many threads of attention in another process.
     away : bool
@@ -51,16 +55,19 @@ class Task:
     constants: dict[str, Any]
     seed: np.random.SeedSequence | None
     reserved: Reserved
+    laws: tuple[FunctionLaw, ...] = ()
     num_threads: int | None = None
     away: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.function, self.constants, self.seed, self.reserved, self.num_threads)
+        parts = (self.function, self.constants, self.seed, self.reserved, self.laws, self.num_threads)
         return Task, (*parts, True)
 
     def __call__(self, case: Case) -> Outcome:
         """The result of a case; what went wrong, as text, if an exception did."""
         try:
+            if self.away:
+                make_known(self.laws)
             arguments = {**self.constants, **case.parameters}
             if self.seed is not None:
                 arguments["rng"] = np.random.default_rng(case_seed(self.seed, case))

@@ -17,6 +17,7 @@ from cases import random_inputs
 NAMES = [
     "AttentionState",
     "AttentionStatistics",
+    "Calibration",
     "EntropyCurve",
     "ScaleSolution",
     "SweepError",
@@ -26,6 +27,7 @@ NAMES = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "calibrate",
     "datasets",
     "entropy_curve",
     "get_num_threads",
@@ -53,6 +55,8 @@ SIGNATURES = {
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
     "entropy_curve": f"query, key, scales, *, {MASKS}, {REST}, num_threads=None",
     "merge_states": "states",
+    "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
+    "layout='bhsd', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
     f"{MASKS}, {REST}, num_threads=None",
 }
@@ -62,6 +66,7 @@ FIELDS = {
     "argmax max_weight",
     "AttentionState": "output lse mean_score layout",
     "EntropyCurve": "scales entropy lse mean variance",
+    "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations",
 }
 

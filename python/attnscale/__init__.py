@@ -18,6 +18,7 @@ from ._core import __version__
 from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
 from ._statistics import AttentionStatistics
 from .attention import attention, attention_entropy, attention_statistics
+from .calibrate import Calibration, calibrate
 from .curve import EntropyCurve, entropy_curve
 from .solve import ScaleSolution, solve_scale
 from .state import AttentionState, attention_state, merge_states
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionState",
     "AttentionStatistics",
+    "Calibration",
     "EntropyCurve",
     "ScaleSolution",
     "SweepError",
@@ -38,6 +40,7 @@ __all__ = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "calibrate",
     "datasets",
     "entropy_curve",
     "get_num_threads",

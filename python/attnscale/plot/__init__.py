@@ -6,9 +6,18 @@ colours are those of Okabe and Ito, which colour-blind readers can tell apart; :
 fonts and sizes for print.
 """
 
+from ._calibration import calibrated_beta
 from ._heads import entropy_by_head, head_map
 from ._length import entropy_vs_length
 from ._style import COLOURS, style
 from ._sweep import sweep
 
-__all__ = ["COLOURS", "entropy_by_head", "entropy_vs_length", "head_map", "style", "sweep"]
+__all__ = [
+    "COLOURS",
+    "calibrated_beta",
+    "entropy_by_head",
+    "entropy_vs_length",
+    "head_map",
+    "style",
+    "sweep",
+]

@@ -20,7 +20,7 @@ from ._attention import (
     visible,
 )
 from ._laws import law_multiplier
-from ._solve import solve_scale
+from ._solve import calibrate, solve_scale
 from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "calibrate",
     "distances",
     "dot_products",
     "entropy_curve",

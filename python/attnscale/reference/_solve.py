@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Twin of solve_scale."""
+"""Twins of solve_scale and calibrate."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ._attention import attention_entropy, scores
 
-__all__ = ["solve_scale"]
+__all__ = ["calibrate", "solve_scale"]
 
 Array = NDArray[Any]
 
@@ -33,6 +34,15 @@ def solve_scale(
     scale = np.where(target_entropy >= highest, 0, np.where(target_entropy < lowest, np.inf, high))
     feasible = (lowest <= target_entropy) & (target_entropy <= highest)
     return SimpleNamespace(scale=scale, lowest=lowest, highest=highest, feasible=feasible)
+
+
+def calibrate(query: Array, key: Array, n0: int, lengths: Sequence[int]) -> SimpleNamespace:
+    """target and beta of every head: the entropy of n0 keys under 1/sqrt(d), kept at other lengths."""
+    target = attention_entropy(query[..., :n0, :], key[..., :n0, :]).mean(-1)
+    cuts = [(query[..., :n, :], key[..., :n, :]) for n in lengths]
+    found = [solve_scale(q, k, target, per="head") for q, k in cuts]
+    beta = np.stack([np.where(each.feasible, each.scale, np.nan) for each in found], axis=-1)
+    return SimpleNamespace(target=target, beta=beta * np.sqrt(query.shape[-1]))
 
 
 def _mean_row(rows: Array, seen: NDArray[np.bool_], axes: tuple[int, ...]) -> Array:

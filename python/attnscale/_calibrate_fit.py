@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Entropy and laws at one length of a calibration, and the fit of laws to what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from . import laws as registry
+from ._inputs import Inputs
+from ._options import Visibility, read_visibility
+from ._scale import read_scale
+from .attention import attention_entropy
+from .laws import Law
+from .solve import ScaleSolution, solve_scale
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+__all__ = ["Fit", "Length", "candidates", "cut", "fit_laws"]
+
+# Parameters of laws that are a length: that of the calibration is meant.
+_LENGTHS = ("n0", "train_length", "length", "base")
+
+
+class Length(NamedTuple):
+    """The rows whose mean entropy counts at one length."""
+
+    inputs: Inputs
+    visible: Visibility
+    options: dict[str, Any]
+
+    def entropy(self, scale: Any) -> Array:
+        """Mean over the rows of each head, shape (..., heads)."""
+        rows = attention_entropy(self.inputs.query, self.inputs.key, scale=scale, **self.options)
+        return np.asarray(rows.mean(-1, dtype=np.float64))
+
+    def solve(self, target: Array) -> ScaleSolution:
+        """One scale a head."""
+        return solve_scale(self.inputs.query, self.inputs.key, target, per="head", **self.options)
+
+    def law_scale(self, law: Law) -> Array:
+        """The law's scale of each row, shape (..., heads, rows)."""
+        threads = self.options["num_threads"] or 0
+        scale = read_scale(law, self.inputs, self.visible, threads)
+        return np.broadcast_to(scale, (*self.inputs.leading, self.inputs.query.shape[-2]))
+
+
+class Fit(NamedTuple):
+    """Laws at their amplitudes; see Calibration."""
+
+    amplitude: Array
+    law_beta: Array
+    law_entropy: Array
+
+
+def cut(inputs: Inputs, n: int, is_causal: bool, threads: int) -> Length:
+    """The first n keys with the first n queries; causal: with the last eighth of those."""
+    first = n - max(n // 8, 1) if is_causal else 0
+    query, key = inputs.query[..., first:n, :], inputs.key[..., :n, :]
+    part = Inputs(query, key, None, inputs.dtype, inputs.leading)
+    causal = "bottom_right" if is_causal else None
+    heads = query.ndim > 2 and query.shape[-3] != key.shape[-3]
+    options = {"causal": causal, "enable_gqa": heads, "num_threads": threads or None}
+    return Length(part, read_visibility(part, False, causal, None, None, None), options)
+
+
+def candidates(wanted: Iterable[Law | str] | None, n0: int) -> Iterator[Law]:
+    """The laws to compare; by name with n0 for every parameter that is a length."""
+    if isinstance(wanted, (str, Law)):
+        wanted = (wanted,)
+    if wanted is not None:
+        chosen = [_with_length(law, n0) if isinstance(law, str) else registry.get(law) for law in wanted]
+        if not chosen:
+            raise ValueError("laws must name at least one law, got none")
+        yield from cast(list[Law], chosen)
+        return
+    for name in registry.names():
+        law = _with_length(name, n0, required=False)
+        if law is None or law.channels != "all" or law.n_means == "query-key distance":
+            continue
+        if law.n_means != "not used" or name == "standard":
+            yield law
+
+
+def _with_length(name: str, n0: int, *, required: bool = True) -> Law | None:
+    """None if another parameter has no default; `required` makes that the registry's error."""
+    from .laws._registry import _classes
+
+    if name not in _classes:
+        return registry.get(name)
+    parameters = fields(cast(Any, _classes[name]))
+    lengths = {each.name: float(n0) for each in parameters if each.name in _LENGTHS}
+    missing = [each for each in parameters if each.default is MISSING and each.name not in lengths]
+    return None if missing and not required else registry.get(name, **lengths)
+
+
+def fit_laws(compared: Sequence[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:
+    """Each law times the amplitude that brings it closest to beta, and the entropy that gives."""
+    fits = [_fit(law, cuts, beta, np.sqrt(head_dim)) for law in compared]
+    return Fit(*(np.stack(part) for part in zip(*fits, strict=True)))
+
+
+def _fit(law: Law, cuts: Sequence[Length], beta: Array, root: float) -> Fit:
+    scales = [each.law_scale(law) for each in cuts]
+    multiplier = np.stack([scale.mean(-1) for scale in scales], axis=-1) * root
+    amplitude = _amplitude(multiplier, beta)
+    known = np.isfinite(amplitude)
+    usable = np.where(known, amplitude, 0.0)[..., None]
+    entropy = [each.entropy(usable * scale) for each, scale in zip(cuts, scales, strict=True)]
+    kept = np.stack(entropy, axis=-1)
+    return Fit(amplitude, amplitude[..., None] * multiplier, np.where(known[..., None], kept, np.nan))
+
+
+def _amplitude(multiplier: Array, beta: Array) -> Array:
+    """c with the least sum of (c multiplier - beta)^2 over the lengths with a beta; NaN without one."""
+    known = np.isfinite(beta)
+    squares = np.where(known, multiplier**2, 0.0).sum(-1)
+    products = (np.where(known, multiplier, 0.0) * np.where(known, beta, 0.0)).sum(-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(squares > 0, products / squares, np.nan))

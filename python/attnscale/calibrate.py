@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The scale that keeps the entropy of given heads, measured, and the law that comes closest to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._call import Options, read_options
+from ._checks import positive_int
+from ._statistics import describe_arrays
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike, NDArray
+
+    from ._calibrate_fit import Length
+    from ._types import Layout
+    from .laws import Law
+
+__all__ = ["Calibration", "calibrate"]
+
+_SHORTEST = 32  # of the lengths that are chosen by default
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration:
+    """What beta each head needs at each length, and how well laws give it.
+
+    Beta is the scale times sqrt(head_dim); 1 is ordinary attention.
+
+    Attributes
+    ----------
+    n0 : int
+        The length whose entropy is kept.
+    lengths : ndarray of int64, shape (n_lengths,)
+    target : ndarray, shape (..., heads)
+        Mean entropy of the rows at n0 under the standard scale, in nats.
+    beta : ndarray, shape (..., heads, n_lengths)
+        Measured: at this beta the mean entropy at that length is the target. NaN where no beta does
+        that (a target above ln n, most often), and for heads that see a NaN.
+    standard_entropy : ndarray, shape (..., heads, n_lengths)
+        Mean entropy under the standard scale.
+    laws : tuple of Law
+        Those compared.
+    amplitude : ndarray, shape (n_laws, ..., heads)
+        The constant that each law is multiplied by: the least-squares fit to ``beta``.
+    law_beta : ndarray, shape (n_laws, ..., heads, n_lengths)
+        Mean over the rows of the amplitude times the law's multiplier.
+    law_entropy : ndarray, shape (n_laws, ..., heads, n_lengths)
+        Mean entropy under the amplitude times the law, computed and not extrapolated.
+    """
+
+    n0: int
+    lengths: NDArray[np.int64]
+    target: NDArray[np.float64]
+    beta: NDArray[np.float64]
+    standard_entropy: NDArray[np.float64]
+    laws: tuple[Law, ...]
+    amplitude: NDArray[np.float64]
+    law_beta: NDArray[np.float64]
+    law_entropy: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)
+
+    @property
+    def beta_error(self) -> NDArray[np.float64]:
+        """Root mean square over the lengths of law_beta - beta, shape (n_laws, ..., heads)."""
+        return _root_mean_square(self.law_beta - self.beta)
+
+    @property
+    def entropy_error(self) -> NDArray[np.float64]:
+        """Root mean square over the lengths of law_entropy - target in nats, shape (n_laws, ..., heads).
+
+        Lengths at which no beta gives the target do not count.
+        """
+        return _root_mean_square(self.law_entropy - self.target[..., None] + 0 * self.beta)
+
+    @property
+    def best(self) -> NDArray[np.int64]:
+        """Index into ``laws`` of the least entropy_error of each head; -1 where there is none."""
+        errors = np.where(np.isnan(self.entropy_error), np.inf, self.entropy_error)
+        return np.where(np.isfinite(errors.min(0)), errors.argmin(0), -1)
+
+    @property
+    def ranking(self) -> dict[str, float]:
+        """Laws and the root mean square of their entropy_error over the heads, least first.
+
+        Names of laws that are equal up to the amplitude are joined by " = ".
+        """
+        return _rank(self)
+
+    @property
+    def recommendation(self) -> str:
+        """What the numbers say, in words that hold for these heads and lengths only."""
+        return describe(self)
+
+    def to_xarray(self) -> Any:
+        """All arrays as an xarray Dataset with the dimensions law, head (and batch axes), n."""
+        try:
+            import xarray
+        except ImportError:
+            raise ImportError('to_xarray needs xarray: pip install "attnscale[sweep]"') from None
+        axes = [f"batch_{i}" for i in range(self.target.ndim - 1)] + ["head"]
+        heads = tuple(axes[len(axes) - self.target.ndim :])
+        by_length, by_law = (*heads, "n"), ("law", *heads)
+        return xarray.Dataset(
+            {
+                "target": (heads, self.target),
+                "beta": (by_length, self.beta),
+                "standard_entropy": (by_length, self.standard_entropy),
+                "amplitude": (by_law, self.amplitude),
+                "law_beta": (("law", *by_length), self.law_beta),
+                "law_entropy": (("law", *by_length), self.law_entropy),
+                "beta_error": (by_law, self.beta_error),
+                "entropy_error": (by_law, self.entropy_error),
+            },
+            coords={"law": [law.name for law in self.laws], "n": self.lengths},
+            attrs={"n0": self.n0},
+        )
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Measured beta of every head against n, and the best laws; see attnscale.plot."""
+        from .plot import calibrated_beta
+
+        return calibrated_beta(self, ax=ax)
+
+
+def calibrate(
+    query: ArrayLike,
+    key: ArrayLike,
+    n0: int = 512,
+    lengths: Sequence[int] | None = None,
+    *,
+    laws: Iterable[Law | str] | None = None,
+    is_causal: bool = False,
+    enable_gqa: bool = False,
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> Calibration:
+    """Measure the scale that keeps each head's entropy as n grows, and fit laws to it.
+
+    Parameters
+    ----------
+    query, key : array_like
+        As for :func:`attnscale.attention`. At length n the first n keys count and the first n
+        queries (all of them, if there are fewer).
+    n0 : int, default 512
+        The length whose mean entropy under the standard scale is the target.
+    lengths : sequence of int, optional
+        Where beta is measured. Default: n0 times the powers of 2, from 32 to the number of keys.
+    laws : iterable of Law or str, optional
+        Laws to compare. Default: every law of :func:`attnscale.laws.names` that gives a row one
+        scale and whose parameters are lengths, which become n0, or have defaults; of the laws that do
+        not depend on n only "standard" is taken, because the amplitude makes them equal.
+    is_causal : bool, default False
+        Query i sees the keys 0 ... i. Then the mean at length n is over the last eighth of the first
+        n queries, which see between 7n/8 and n keys.
+    enable_gqa, layout, num_threads
+        As for :func:`attnscale.attention`.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`; if n0 or a length is not between 2 and the number of keys.
+
+    Notes
+    -----
+    Each law is multiplied by a constant of the head, since the size of the query and the key can
+    absorb one; log_n, natural_log_n and ssmax then are one law. Laws are judged by what they do to the
+    entropy, not by their distance from beta: a head with flat weights does not care.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> data = at.datasets.minilm_qk()
+    >>> found = at.calibrate(data.query, data.key, n0=128, laws=["standard", "log_n", "annealed"])
+    >>> found.lengths
+    array([ 32,  64, 128, 256, 512])
+    >>> found.beta.shape, found.beta[:, 2].round(3).tolist() == [1.0] * 18
+    ((18, 5), True)
+    """
+    from ._calibrate_fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
+
+    options = Options(False, None, None, None, None, enable_gqa, None, "softmax", layout)
+    inputs, _, _, threads = read_options(query, key, None, options, num_threads)
+    n_keys, head_dim = inputs.key.shape[-2], max(inputs.query.shape[-1], 1)
+    start = _read_length("n0", n0, n_keys)
+    chosen = _read_lengths(lengths, start, n_keys)
+    if not isinstance(is_causal, (bool, np.bool_)):
+        raise TypeError(f"is_causal must be True or False, got {is_causal!r}")
+    if is_causal and inputs.query.shape[-2] != n_keys:
+        raise ValueError(
+            "is_causal=True needs as many queries as keys, "
+            f"got {inputs.query.shape[-2]} queries and {n_keys} keys"
+        )
+    compared = tuple(candidates(laws, start))
+    cuts = [cut(inputs, n, is_causal, threads) for n in chosen]
+    standard = 1 / np.sqrt(head_dim)
+    target = cut(inputs, start, is_causal, threads).entropy(standard)
+    beta = np.stack([_beta(each, target, head_dim) for each in cuts], axis=-1)
+    return Calibration(
+        n0=start,
+        lengths=np.array(chosen, np.int64),
+        target=target,
+        beta=beta,
+        standard_entropy=np.stack([each.entropy(standard) for each in cuts], axis=-1),
+        laws=compared,
+        **fit_laws(compared, cuts, beta, head_dim)._asdict(),
+    )
+
+
+def describe(found: Calibration) -> str:
+    """The recommendation: mean errors of the laws, how many heads prefer which, how beta moves."""
+    errors = found.entropy_error.reshape(len(found.laws), -1)
+    usable = ~np.isnan(errors).all(0)
+    span = f"n = {found.lengths.min()} to {found.lengths.max()}"
+    if not usable.any():
+        return f"No head keeps its entropy of n = {found.n0} at any beta over {span}."
+    groups = _rank(found)
+    first, least = next(iter(groups.items()))
+    listed = ", ".join(f"{name} {error:.3f}" for name, error in list(groups.items())[:4])
+    counts = np.bincount(found.best.ravel()[usable], minlength=len(found.laws))
+    order = [i for i in np.argsort(-counts, kind="stable") if counts[i]]
+    preferred = ", ".join(f"{found.laws[i].name} for {counts[i]}" for i in order)
+    last = found.beta[..., -1].ravel()
+    beta = f"{np.nanmedian(last):.3f}" if np.isfinite(last).any() else "nothing that exists"
+    return (
+        f"To keep the entropy of n = {found.n0} over {span}, use {first}: it misses by {least:.3f} nat "
+        f"(root mean square over {usable.sum()} heads and the lengths). In order: {listed}. Best head by "
+        f"head: {preferred}. The median head needs beta = {beta} at n = {found.lengths[-1]}."
+    )
+
+
+def _rank(found: Calibration) -> dict[str, float]:
+    errors = found.entropy_error.reshape(len(found.laws), -1)
+    usable = ~np.isnan(errors).all(0)
+    mean = np.sqrt((errors[:, usable] ** 2).sum(1) / max(usable.sum(), 1))
+    ranking: dict[str, float] = {}
+    left = np.argsort(mean, kind="stable").tolist()
+    while left:
+        first = left[0]
+        same = [i for i in left if np.allclose(found.law_beta[i], found.law_beta[first], equal_nan=True)]
+        left = [i for i in left if i not in same]
+        ranking[" = ".join(found.laws[i].name for i in sorted(same))] = float(mean[first])
+    return ranking
+
+
+def _read_length(name: str, value: Any, n_keys: int) -> int:
+    length = positive_int(name, value)
+    if not 2 <= length <= n_keys:
+        raise ValueError(f"{name} must be between 2 and the number of keys, {n_keys}, got {length}")
+    return length
+
+
+def _read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
+    if lengths is None:
+        least = min(n0, _SHORTEST)
+        below = [n0 >> k for k in range(1, n0.bit_length()) if n0 >> k >= least]
+        above = [n0 << k for k in range((n_keys // n0).bit_length()) if n0 << k <= n_keys]
+        return sorted(below) + above
+    try:
+        given = list(lengths)
+    except TypeError:
+        raise TypeError(f"lengths must be integers, got {lengths!r}") from None
+    if not given:
+        raise ValueError("lengths must name at least one length, got none")
+    return [_read_length("lengths", n, n_keys) for n in given]
+
+
+def _beta(length: Length, target: NDArray[np.float64], head_dim: int) -> NDArray[np.float64]:
+    """Beta of each head; NaN where the target is out of reach."""
+    broken = np.isnan(target)
+    found = length.solve(np.where(broken, 0.0, target))
+    return np.where(found.feasible & ~broken, found.scale * np.sqrt(head_dim), np.nan)
+
+
+def _root_mean_square(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Over the last axis, NaN left out; NaN where nothing is left."""
+    count = np.isfinite(x).sum(-1)
+    total = np.where(np.isfinite(x), x, 0.0)
+    return np.where(count > 0, np.sqrt((total**2).sum(-1) / np.maximum(count, 1)), np.nan)

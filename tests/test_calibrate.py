@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""calibrate: beta that keeps the entropy, on spheres as the theory says, and which law comes close."""
+
+from __future__ import annotations
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import reference
+from cases import random_inputs
+
+# T12: beta that keeps E[H] of n = 512, beta = 1 for keys uniform on a sphere, head_dim 64.
+INVARIANT = {1024: 1.58696, 4096: 2.43330}
+
+
+def on_sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Uniform on the sphere of radius sqrt(d)."""
+    x = rng.standard_normal(shape)
+    return (x * np.sqrt(shape[-1]) / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def test_equals_the_theory_on_spheres() -> None:
+    """T12 within five standard errors of the mean over heads, which are independent."""
+    rng = np.random.default_rng(12)
+    heads = 24
+    query, key = on_sphere(rng, (heads, 128, 64)), on_sphere(rng, (heads, 4096, 64))
+    found = at.calibrate(query, key, lengths=[512, *INVARIANT], laws=["log_n", "annealed"])
+    assert found.n0 == 512
+    np.testing.assert_allclose(found.beta[:, 0], 1, atol=1e-5)
+    for index, (n, beta) in enumerate(INVARIANT.items(), start=1):
+        seen = found.beta[:, index]
+        error = seen.std(ddof=1) / np.sqrt(heads)
+        assert error < 0.01
+        assert abs(seen.mean() - beta) < 5 * error, n
+    # T10: log_512 n does not keep the entropy; annealed, the first order of T12, does better.
+    errors = found.entropy_error.mean(-1)
+    assert errors[1] < 0.5 * errors[0]
+    assert (found.best == 1).all()
+    assert "use annealed: it misses by 0." in found.recommendation
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_against_the_twin(dtype: str) -> None:
+    q, k, _ = random_inputs(1, heads=3, n_queries=64, n_keys=64, dtype=dtype)
+    found = at.calibrate(q, k, n0=32, lengths=[16, 32, 64])
+    truth = reference.calibrate(q, k, 32, [16, 32, 64])
+    np.testing.assert_allclose(found.target, truth.target, atol=2e-6)
+    np.testing.assert_allclose(found.beta, truth.beta, rtol=1e-5)
+    entropy = reference.attention_entropy(q, k).mean(-1)
+    np.testing.assert_allclose(found.standard_entropy[:, 2], entropy, atol=2e-6)
+
+
+def test_the_measured_beta_keeps_the_entropy() -> None:
+    q, k, _ = random_inputs(2, batch=(2,), heads=4, kv_heads=2, n_queries=96, n_keys=96, dtype="float64")
+    found = at.calibrate(q, k, n0=48, lengths=[48, 72, 96], enable_gqa=True)
+    assert found.beta.shape == (2, 4, 3)
+    for index, n in enumerate(found.lengths):
+        scale = found.beta[..., index, None] / 4
+        entropy = at.attention_entropy(q[..., :n, :], k[..., :n, :], scale=scale, enable_gqa=True)
+        np.testing.assert_allclose(entropy.mean(-1), found.target, atol=2e-9)
+    swapped = at.calibrate(
+        *(q.swapaxes(1, 2), k.swapaxes(1, 2)), n0=48, lengths=[48, 72, 96], enable_gqa=True, layout="bshd"
+    )
+    np.testing.assert_array_equal(swapped.beta, found.beta)
+
+
+def test_causal_rows_are_those_that_see_about_n_keys() -> None:
+    q, k, _ = random_inputs(3, n_queries=128, n_keys=128, dtype="float64")
+    found = at.calibrate(q, k, n0=64, is_causal=True, laws=["standard", "log_n"])
+    np.testing.assert_array_equal(found.lengths, [32, 64, 128])
+    whole = at.attention_entropy(q, k, is_causal=True)
+    np.testing.assert_allclose(found.target, whole[:, 56:64].mean(-1), atol=1e-12)
+    scale = found.beta[:, 2, None] / 4
+    kept = at.attention_entropy(q, k, scale=scale, is_causal=True)[:, 112:]
+    np.testing.assert_allclose(kept.mean(-1), found.target, atol=2e-9)
+    law = found.amplitude[1][:, None] * at.laws.LogN(base=64).scale(np.arange(113, 129), 16)
+    under_law = at.attention_entropy(q[:, 112:], k, scale=law, causal="bottom_right").mean(-1)
+    np.testing.assert_allclose(found.law_entropy[1, :, 2], under_law, atol=1e-12)
+
+
+def test_which_laws_are_compared_and_how_they_are_fitted() -> None:
+    rng = np.random.default_rng(4)
+    q, k = rng.standard_normal((2, 2, 64, 16))
+    found = at.calibrate(q, k, n0=32, lengths=[8, 16, 32, 64])
+    names = [law.name for law in found.laws]
+    assert names[0] == "standard"
+    assert {"log_n", "annealed", "qwen_log_n", "grok_temperature", "critical_scale"} <= set(names)
+    assert not {"unscaled", "mup", "yarn", "scale_invariant", "kappa"} & set(names)
+    assert found.laws[names.index("annealed")] == at.laws.Annealed(n0=32)
+    flat = at.calibrate(q, k, n0=32, lengths=[32], laws=["standard", "log_n"])
+    # One length: any law fits with its amplitude.
+    np.testing.assert_allclose(flat.law_beta, 1, atol=1e-6)
+    assert (flat.entropy_error < 1e-6).all()
+    np.testing.assert_allclose(flat.amplitude[0], 1, atol=1e-6)
+
+
+def test_real_heads() -> None:
+    data = at.datasets.minilm_qk()
+    found = at.calibrate(data.query, data.key, n0=64, lengths=[64, 128, 256, 512])
+    assert np.isfinite(found.beta).all()
+    np.testing.assert_allclose(found.beta[:, 0], 1, atol=1e-4)
+    assert (np.median(found.beta, 0)[1:] > np.median(found.beta, 0)[:-1]).all()
+    names = [law.name for law in found.laws]
+    error = dict(zip(names, found.entropy_error.mean(-1), strict=True))
+    assert error["log_n"] < 0.6 * error["standard"]
+    assert error["annealed"] < 0.6 * error["standard"]
+    assert found.recommendation.startswith("To keep the entropy of n = 64 over n = 64 to 512, use ")
+    ranking = found.ranking
+    assert list(ranking.values()) == sorted(ranking.values())
+    assert "log_n = natural_log_n = ssmax" in ranking
+    assert set(found.best.tolist()) <= set(range(len(names)))
+    assert (
+        np.take_along_axis(found.entropy_error, found.best[None], 0)[0] == found.entropy_error.min(0)
+    ).all()
+
+
+def test_lengths_at_which_no_beta_helps() -> None:
+    """ln 4 is below the entropy of 64 keys, and a NaN breaks its head alone."""
+    q, k, _ = random_inputs(5, heads=3, n_queries=64, n_keys=64)
+    q *= np.float32(0.1)
+    k[2, 50] = np.nan
+    found = at.calibrate(q, k, n0=32, lengths=[4, 32, 64], laws=["standard"])
+    np.testing.assert_array_equal(np.isnan(found.beta[:2]), [[True, False, False]] * 2)
+    np.testing.assert_array_equal(np.isnan(found.beta[2]), [True, False, True])
+    assert np.isfinite(found.entropy_error).all()
+    k[2, 3] = np.nan
+    broken = at.calibrate(q, k, n0=32, lengths=[4, 32, 64], laws=["standard"])
+    np.testing.assert_array_equal(broken.best, [0, 0, -1])
+    assert np.isnan(broken.law_entropy[:, 2]).all()
+    nothing = at.calibrate(q[:2], k[:2], n0=32, lengths=[4], laws=["standard"])
+    assert nothing.recommendation == "No head keeps its entropy of n = 32 at any beta over n = 4 to 4."
+
+
+def test_to_xarray() -> None:
+    pytest.importorskip("xarray")
+    q, k, _ = random_inputs(6, batch=(2,), heads=3, n_queries=40, n_keys=40)
+    table = at.calibrate(q, k, n0=20, laws=["standard", "log_n"]).to_xarray()
+    assert dict(table.sizes) == {"batch_0": 2, "head": 3, "n": 2, "law": 2}
+    assert table["beta"].dims == ("batch_0", "head", "n")
+    assert table["law_entropy"].sel(law="log_n", n=40).shape == (2, 3)
+    one = at.calibrate(q[0, 0], k[0, 0], n0=20, laws=["standard"]).to_xarray()
+    assert one["beta"].dims == ("n",)
+
+
+def test_plot() -> None:
+    pytest.importorskip("matplotlib")
+    q, k, _ = random_inputs(7, n_queries=64, n_keys=64)
+    ax = at.calibrate(q, k, n0=32, laws=["standard", "log_n", "annealed", "info_scale"]).plot()
+    assert "keeps the entropy of $n = 32$" in ax.get_ylabel()
+    assert {text.get_text() for text in ax.texts} > {"measured, median", "log_n"}
+    ax.figure.canvas.draw()
+
+
+def test_mistakes_are_explained() -> None:
+    q, k, _ = random_inputs(8)
+    with pytest.raises(ValueError, match="n0 must be between 2 and the number of keys, 33, got 512"):
+        at.calibrate(q, k)
+    with pytest.raises(ValueError, match="lengths must be between 2 and the number of keys, 33, got 1"):
+        at.calibrate(q, k, n0=16, lengths=[1])
+    with pytest.raises(ValueError, match="lengths must name at least one length, got none"):
+        at.calibrate(q, k, n0=16, lengths=[])
+    with pytest.raises(TypeError, match="lengths must be integers, got 3"):
+        at.calibrate(q, k, n0=16, lengths=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"n0 must be an integer, got 16\.5"):
+        at.calibrate(q, k, n0=16.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="laws must name at least one law, got none"):
+        at.calibrate(q, k, n0=16, laws=[])
+    with pytest.raises(ValueError, match="the name of a law must be one of"):
+        at.calibrate(q, k, n0=16, laws="no_law")
+    with pytest.raises(TypeError, match="law 'kappa' needs kappa"):
+        at.calibrate(q, k, n0=16, laws=["kappa"])
+    with pytest.raises(TypeError, match="is_causal must be True or False, got 1"):
+        at.calibrate(q, k, n0=16, is_causal=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"is_causal=True needs as many queries as keys, got 17 .* 33 keys"):
+        at.calibrate(q, k, n0=16, is_causal=True)

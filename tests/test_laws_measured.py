@@ -113,13 +113,8 @@ def test_empty_extents() -> None:
         assert at.attention(np.ones((1, 2, 3)), np.ones((1, 0, 3)), np.ones((1, 0, 3)), scale=law).sum() == 0
 
 
-def test_scale_invariant_is_refused_and_has_a_twin() -> None:
+def test_scale_invariant() -> None:
     q, k, v = random_inputs(10, n_queries=20, n_keys=20, dtype="float64")
-    for function in (at.attention, at.attention_statistics, at.attention_state):
-        with pytest.raises(
-            ValueError, match="law 'scale_invariant' gives the keys of a row different scales"
-        ):
-            function(q, k, v, scale="scale_invariant")
     law = laws.ScaleInvariant()
     distance = np.abs(np.arange(20)[:, None] - np.arange(20))
     raw = q @ k.swapaxes(-1, -2) / 4
@@ -127,11 +122,14 @@ def test_scale_invariant_is_refused_and_has_a_twin() -> None:
     score = np.where(np.tri(20, dtype=bool), score, -np.inf)
     weights = np.exp(score - score.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(at.attention(q, k, v, scale=law, is_causal=True), weights @ v, atol=1e-13)
     twin = reference.attention(q, k, v, scale=law, is_causal=True)
     np.testing.assert_allclose(twin, weights @ v, atol=1e-13)
     # Distances count from where the query is aligned.
-    last = reference.attention(q[:, -3:], k, v, scale=law, causal="bottom_right")
+    last = at.attention(q[:, -3:], k, v, scale="scale_invariant", causal="bottom_right")
     np.testing.assert_allclose(last, twin[:, -3:], atol=1e-13)
+    with pytest.raises(ValueError, match="scale='scale_invariant' depends on distances in the whole"):
+        at.attention_state(q, k, v, scale=law)
 
 
 def test_laws_of_some_channels_say_what_to_do() -> None:

@@ -48,6 +48,26 @@ inline void describe(score_problem& problem, const operand& query, const operand
   problem.head_dim = query.extent(1);
 }
 
+/// Tables over (query, key) that all calls but a search for the scale take; of the compute type.
+struct score_tables {
+  operand factor, offset;  // (..., heads, n_queries, n_keys)
+
+  score_tables(const py::object& factor_or_none, const py::object& offset_or_none)
+      : factor(factor_or_none, 2), offset(offset_or_none, 2) {}
+
+  void describe(score_problem& problem) const {
+    problem.factor = factor.layout();
+    problem.offset = offset.layout();
+    for (const operand* each : {&factor, &offset})
+      if (*each && each->layout().type != problem.compute)
+        throw std::invalid_argument("a table of scores must have the type of the arithmetic");
+  }
+  void set(attention_head& head, const extents& index, const extents& shape) const {
+    head.factor = factor.at(index, shape);
+    head.offset = offset.at(index, shape);
+  }
+};
+
 inline bool is_double(const operand& array) {
   return array && array.layout().type == element_type::float64;
 }

@@ -72,11 +72,13 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
                  const py::object& value_array, const py::object& output_array, unsigned statistics,
                  const py::object& scale_object, const py::object& mask,
                  const py::object& key_lengths, std::int64_t left, std::int64_t right,
-                 bool bottom_right, double softcap, int num_threads) {
+                 bool bottom_right, double softcap, int num_threads, const py::object& factor,
+                 const py::object& offset) {
   const operand query(query_array, 2), key(key_array, 2), value(value_array, 2),
       output(output_array, 2);
   const scale_operand scale(scale_object);
   const options how(mask, key_lengths, left, right, bottom_right, softcap, num_threads);
+  const score_tables tables(factor, offset);
   const extents shape = leading_shape({&query, &key, &value});
 
   attention_problem problem;
@@ -84,6 +86,7 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
   describe(problem, how, kind_of(mask));
   const bool wide = is_double(query) || is_double(key) || is_double(value);
   problem.compute = wide ? element_type::float64 : element_type::float32;
+  tables.describe(problem);
   problem.value = value.layout();
   problem.output = output.layout();
   problem.value_dim = value ? value.extent(1) : 0;
@@ -95,6 +98,7 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
                              const_cast<void*>(output.at(index, shape)), how.mask.at(index, shape),
                              scale.at(index, shape),
                              key_length(how, index, shape, problem.n_keys)});
+    tables.set(problem.heads.back(), index, shape);
   });
   run_released(num_threads, [&](const execution& run_how) { run(problem, run_how); });
   return arrays.result();
@@ -104,9 +108,11 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
 py::tuple curve(const py::array& query_array, const py::array& key_array,
                 const py::array_t<double>& scales, const py::object& mask,
                 const py::object& key_lengths, std::int64_t left, std::int64_t right,
-                bool bottom_right, double softcap, int num_threads) {
+                bool bottom_right, double softcap, int num_threads, const py::object& factor,
+                const py::object& offset) {
   const operand query(query_array, 2), key(key_array, 2);
   const options how(mask, key_lengths, left, right, bottom_right, softcap, num_threads);
+  const score_tables tables(factor, offset);
   const extents shape = leading_shape({&query, &key});
 
   curve_problem problem;
@@ -114,6 +120,7 @@ py::tuple curve(const py::array& query_array, const py::array& key_array,
   describe(problem, how, kind_of(mask));
   problem.compute =
       is_double(query) || is_double(key) ? element_type::float64 : element_type::float32;
+  tables.describe(problem);
   problem.scales.assign(scales.data(), scales.data() + scales.size());
   py::tuple results(4);
   void** const places[] = {&problem.entropy, &problem.lse, &problem.mean, &problem.variance};
@@ -127,6 +134,7 @@ py::tuple curve(const py::array& query_array, const py::array& key_array,
     problem.heads.push_back({query.at(index, shape), key.at(index, shape), nullptr, nullptr,
                              how.mask.at(index, shape), nullptr,
                              key_length(how, index, shape, problem.n_keys)});
+    tables.set(problem.heads.back(), index, shape);
   });
   run_released(num_threads, [&](const execution& run_how) { run(problem, run_how); });
   return results;

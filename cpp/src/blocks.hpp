@@ -67,6 +67,8 @@ inline void fill_score_block(score_block& block, const score_problem& p, const q
                     rows.first * p.mask.row * static_cast<std::ptrdiff_t>(mask_size),
                 p.mask};
   block.mask_type = p.mask_type;
+  if (head.factor) block.factor = {element_at(head.factor, p.factor, rows.first), p.factor};
+  if (head.offset) block.offset = {element_at(head.offset, p.offset, rows.first), p.offset};
   block.rows = rows.count;
   block.head_dim = p.head_dim;
   block.key_begin = key_begin;

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
 from ._checks import choose
+from ._distance import NO_TABLES, law_of_distance, read_tables
 from ._documents import Packed, attend_documents, read_documents
 from ._inputs import Inputs, make_output, read_inputs
 from ._options import Visibility, read_num_threads, read_softcap, read_visibility
-from ._scale import read_scale
+from ._scale import read_scale, refuse_row_measures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +35,8 @@ class Options(NamedTuple):
     normalizer: Any
     layout: Any
     document_ids: Any = None
+    distance_scale: Any = None
+    distance_bias: Any = None
 
 
 def read_options(
@@ -63,14 +66,21 @@ def attend(
 ) -> tuple[NDArray[Any] | None, tuple[NDArray[Any] | None, ...]]:
     """(output, statistics): output if there is a value, those statistics whose bit is set."""
     inputs, visible, softcap, threads = read_options(query, key, value, options, num_threads)
+    law = law_of_distance(scale)
+    if law is not None:
+        scale = None
+    distance = options.distance_scale, options.distance_bias, law
+    tables = read_tables(*distance, inputs, visible)
+    if tables is not NO_TABLES:
+        refuse_row_measures(scale)
     if options.document_ids is not None:
         parts = read_documents(options.document_ids, inputs, visible)
         output, view = (None, None) if value is None else make_output(inputs, options.layout, out)
-        how = Packed(inputs, visible, scale, softcap, threads)
+        how = Packed(inputs, visible, scale, softcap, threads, distance)
         return output, attend_documents(parts, how, view, statistics)
     multiplier = read_scale(scale, inputs, visible, threads, softcap)
     output = view = None
     if value is not None:
         output, view = make_output(inputs, options.layout, out)
     q, k, v = inputs.query, inputs.key, inputs.value
-    return output, _core.attend(q, k, v, view, statistics, multiplier, *visible, softcap, threads)
+    return output, _core.attend(q, k, v, view, statistics, multiplier, *visible, softcap, threads, *tables)

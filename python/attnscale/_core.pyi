@@ -28,6 +28,8 @@ def attend(
     bottom_right: bool,
     softcap: float,
     num_threads: int,
+    factor: NDArray[Any] | None,
+    offset: NDArray[Any] | None,
     /,
 ) -> tuple[NDArray[Any] | None, ...]: ...
 def curve(
@@ -41,6 +43,8 @@ def curve(
     bottom_right: bool,
     softcap: float,
     num_threads: int,
+    factor: NDArray[Any] | None,
+    offset: NDArray[Any] | None,
     /,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
 def solve(

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import _core
 from ._checks import as_array, fit_to
+from ._distance import Tables, read_tables
 from ._inputs import Inputs
 from ._options import Visibility
 from ._scale import read_scale
@@ -41,6 +42,7 @@ class Packed(NamedTuple):
     scale: Any
     softcap: float
     num_threads: int
+    distance: tuple[Any, Any, Any] = (None, None, None)  # distance_scale, distance_bias, law
 
 
 def attend_documents(
@@ -62,7 +64,10 @@ def attend_documents(
         )
         place = None if view is None else view[part.batch][..., part.queries, :]
         q, k, v = inputs.query, inputs.key, inputs.value
-        results = _core.attend(q, k, v, place, statistics, scale, *visible, how.softcap, how.num_threads)
+        tables = _cut_tables(how, inputs, visible, part)
+        results = _core.attend(
+            *(q, k, v, place, statistics, scale), *visible, how.softcap, how.num_threads, *tables
+        )
         argmax = results[_ARGMAX]
         if argmax is not None:
             argmax[argmax >= 0] += part.keys.start
@@ -78,7 +83,10 @@ def curve_documents(
 
     def curve(part: Part) -> tuple[NDArray[Any], ...]:
         inputs, visible = _cut(how.inputs, how.visible, part)
-        return _core.curve(inputs.query, inputs.key, scales, *visible, how.softcap, how.num_threads)
+        tables = _cut_tables(how, inputs, visible, part)
+        return _core.curve(
+            *(inputs.query, inputs.key, scales), *visible, how.softcap, how.num_threads, *tables
+        )
 
     return cast(tuple[Any, ...], _gather(parts, how.inputs, curve, axes_after=1))
 
@@ -142,6 +150,23 @@ def _cut(inputs: Inputs, visible: Visibility, part: Part) -> tuple[Inputs, Visib
         if mask.ndim > 0 and mask.shape[-1] > 1:
             mask = mask[..., part.keys]
     return Inputs(query, key, value, inputs.dtype, leading), visible._replace(mask=mask, key_lengths=None)
+
+
+def _cut_tables(how: Packed, inputs: Inputs, visible: Visibility, part: Part) -> Tables:
+    """Tables over the distance, which is the same within a document as within the pack."""
+    distance_scale, distance_bias, law = how.distance
+    batch = how.inputs.leading[:-1]
+    tables = (_cut_table(table, batch, part) for table in (distance_scale, distance_bias))
+    return read_tables(*tables, law, inputs, visible)
+
+
+def _cut_table(table: Any, batch: tuple[int, ...], part: Part) -> Any:
+    if table is None or not part.batch:
+        return table
+    if callable(table):
+        return lambda distances: _cut_table(table(distances), batch, part)
+    array = np.asarray(table)
+    return array if array.ndim < 3 else np.broadcast_to(array, (*batch, *array.shape[-2:]))[part.batch]
 
 
 def _cut_rows(scale: Any, inputs: Inputs, part: Part) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .laws import Law
 
-__all__ = ["read_scale", "read_scales"]
+__all__ = ["read_scale", "read_scales", "refuse_row_measures"]
 
 _AXES = "(..., heads, n_queries)"
 
@@ -107,6 +107,16 @@ def _check_one_scale_a_row(law: Law) -> None:
         )
     if law.n_means == "query-key distance":
         raise ValueError(
-            f"law {law.name!r} gives the keys of a row different scales, and scale takes one a row; "
-            "law.factor and law.bias are its tables, attnscale.reference computes with them"
+            f"law {law.name!r} gives the keys of a row different scales, and scale takes one a row here"
+        )
+
+
+def refuse_row_measures(scale: Any) -> None:
+    """Laws that measure a row do so without distance_scale and distance_bias."""
+    from . import laws
+
+    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).n_means in ("row entropy", "row gaps"):
+        raise ValueError(
+            f"scale={law.name!r} measures the row without distance_scale and distance_bias; pass the scale "
+            "as an array, measured with them"
         )

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Names for the types of options; imported by type checkers only."""
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from .laws import Law
 
@@ -12,3 +14,4 @@ Causal: TypeAlias = Literal["top_left", "bottom_right"]
 Layout: TypeAlias = Literal["bhsd", "bshd"]
 Window: TypeAlias = tuple[int | None, int | None]
 KeyLengths: TypeAlias = ArrayLike
+DistanceTable: TypeAlias = ArrayLike | Callable[[NDArray[np.int64]], NDArray[Any]]

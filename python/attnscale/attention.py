@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, KeyLengths, Layout, Scale, Window
+    from ._types import Causal, DistanceTable, KeyLengths, Layout, Scale, Window
 
 __all__ = ["attention", "attention_entropy", "attention_statistics"]
 
@@ -30,6 +30,8 @@ def attention(
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
     document_ids: ArrayLike | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -70,6 +72,12 @@ def attention(
         Broadcasts to (..., n_keys): the document that each key is of, each one run of equal numbers. A
         query is of the document of the key that it is aligned with (``causal``) and sees no other; masks
         and the n of a law count within it, as if each document had its own call.
+    distance_scale, distance_bias : array_like or callable, optional
+        Tables over the distance t between query and key, the query counted from where ``causal`` aligns
+        it: the score is softcap(scale * distance_scale[t] * (query . key)) + distance_bias[t]. Entry t
+        of the last axis, t = 0, 1, ..., is for both sides; other axes broadcast to (..., heads). Or a
+        function of the signed distances, query less key, shape (..., n), that returns as many numbers
+        on its last axis. O(n) memory; ALiBi is ``distance_bias=-slopes[:, None] * np.arange(n_keys)``.
     enable_gqa : bool, default False
         Query head h uses key head h // (heads / kv_heads), as in PyTorch.
     softcap : float, optional
@@ -117,7 +125,7 @@ def attention(
     """
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        document_ids,
+        *(document_ids, distance_scale, distance_bias),
     )
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
@@ -139,6 +147,8 @@ def attention_statistics(
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
     document_ids: ArrayLike | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -157,7 +167,8 @@ def attention_statistics(
     statistics : sequence of str, default ("lse", "entropy")
         Fields of :class:`AttentionStatistics`: "lse", "entropy", "max_score", "mean_score",
         "score_variance", "concentration", "n_visible", "argmax", "max_weight".
-    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, softcap, \
+    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
+distance_bias, enable_gqa, softcap, \
 normalizer, layout, out, num_threads
         As for :func:`attention`.
 
@@ -186,7 +197,7 @@ normalizer, layout, out, num_threads
     """
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        document_ids,
+        *(document_ids, distance_scale, distance_bias),
     )
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
@@ -205,6 +216,8 @@ def attention_entropy(
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
     document_ids: ArrayLike | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -215,7 +228,8 @@ def attention_entropy(
 
     Parameters
     ----------
-    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, \
+    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
+distance_scale, distance_bias, enable_gqa, \
 softcap, normalizer, layout, num_threads
         As for :func:`attention`.
 
@@ -240,7 +254,7 @@ softcap, normalizer, layout, num_threads
     """
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        document_ids,
+        *(document_ids, distance_scale, distance_bias),
     )
     entropy = attend(query, key, None, scale, 0b10, None, options, num_threads)[1][1]
     assert entropy is not None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._call import Options, read_options
+from ._distance import read_tables
 from ._documents import Packed, curve_documents, read_documents
 from ._scale import read_scales
 from ._statistics import describe_arrays
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, KeyLengths, Layout, Window
+    from ._types import Causal, DistanceTable, KeyLengths, Layout, Window
 
 __all__ = ["EntropyCurve", "entropy_curve"]
 
@@ -59,6 +60,8 @@ def entropy_curve(
     window: Window | None = None,
     key_lengths: KeyLengths | None = None,
     document_ids: ArrayLike | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
     normalizer: str = "softmax",
@@ -73,9 +76,10 @@ def entropy_curve(
         As for :func:`attnscale.attention`.
     scales : array_like, shape (n_scales,)
         Multipliers of query . key, finite.
-    is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, \
-layout, num_threads
-        As for :func:`attnscale.attention`.
+    is_causal, causal, attn_mask, window, key_lengths, document_ids, \
+distance_scale, distance_bias, enable_gqa, softcap, normalizer, layout, num_threads
+        As for :func:`attnscale.attention`. With a distance_scale, "query . key" below is its product
+        with that.
 
     Returns
     -------
@@ -102,13 +106,15 @@ layout, num_threads
     """
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        document_ids,
+        *(document_ids, distance_scale, distance_bias),
     )
     inputs, visible, cap, threads = read_options(query, key, None, options, num_threads)
     multipliers = read_scales(scales)
+    distance = distance_scale, distance_bias, None
     if document_ids is not None:
         parts = read_documents(document_ids, inputs, visible)
-        how = Packed(inputs, visible, None, cap, threads)
+        how = Packed(inputs, visible, None, cap, threads, distance)
         return EntropyCurve(multipliers, *curve_documents(parts, how, multipliers))
-    rows = _core.curve(inputs.query, inputs.key, multipliers, *visible, cap, threads)
+    tables = read_tables(*distance, inputs, visible)
+    rows = _core.curve(inputs.query, inputs.key, multipliers, *visible, cap, threads, *tables)
     return EntropyCurve(multipliers, *rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._distance import law_of_distance
 from ._call import Options, attend
 from ._checks import choose
 from ._inputs import swap_heads
@@ -106,6 +107,10 @@ enable_gqa, softcap, normalizer, layout, num_threads
     )
     if value is None:
         raise TypeError("value must be an array, got None")
+    if (law := law_of_distance(scale)) is not None:
+        raise ValueError(
+            f"scale={law.name!r} depends on distances in the whole sequence, and a state knows only its part"
+        )
     output, rows = attend(
         query, key, value, scale, statistics_bits(("lse", "mean_score")), None, options, num_threads
     )

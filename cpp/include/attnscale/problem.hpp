@@ -36,6 +36,8 @@ struct attention_head {
   const void* mask = nullptr;
   const double* scale = nullptr;  ///< multiplier of the raw dot product, one or one a row
   std::int64_t key_length = 0;    ///< keys at or after this index are hidden; 0 ... n_keys
+  const void* factor = nullptr;   ///< null: none; multiplies the raw dot product of query and key
+  const void* offset = nullptr;   ///< null: none; is added to the score after soft-cap
 };
 
 /// Outputs per row, contiguous (heads, n_queries), in the compute type. Null = not asked for.
@@ -61,6 +63,9 @@ struct score_problem {
   matrix_layout key;
   matrix_layout mask;  ///< for mask_kind::boolean the type is ignored: one byte an element
   mask_kind mask_type = mask_kind::none;
+  /// Of attention_head::factor and offset: finite numbers of the compute type at (query, key). A
+  /// table of the distance alone is one of n_queries + n_keys - 1 numbers with strides -1 and 1.
+  matrix_layout factor, offset;
   std::ptrdiff_t scale_row = 0;  ///< stride of attention_head::scale over queries; 0: one scale
   visibility visible;
   double softcap = 0;  ///< 0: none; else score = softcap * tanh(score / softcap)

@@ -10,7 +10,7 @@ using attnscale::detail::attend_block;
 
 template <class T>
 struct attend_workspace {
-  T *query, *scores, *bias, *near, *far = nullptr, *rest = nullptr;
+  T *query, *scores, *bias, *table = nullptr, *near, *far = nullptr, *rest = nullptr;
   T *key_copy, *value_copy, *value_clean, *rows;
   T *scale, *reference, *top;
 
@@ -21,6 +21,7 @@ struct attend_workspace {
     query = a.take<T>(b.head_dim * lanes);
     scores = a.take<T>(max_tile_keys * panel_vectors * width<T>);
     bias = a.take<T>(max_tile_keys * panel_vectors * width<T>);
+    if (has_tables(b)) table = a.take<T>(max_tile_keys * panel_vectors * width<T>);
     near = a.take<T>(b.value_dim * lanes);
     if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
       far = a.take<T>(b.value_dim * lanes);
@@ -161,6 +162,8 @@ class attend_run {
     const int n_strips = cut_strips<N>(seen, strips);
     for (int i = 0; i < n_strips; ++i)
       dot_strip(strips[i], k, ws_.query + lane * b_.head_dim, N * w);
+    if (has_tables(b_))
+      apply_tables<T, N>(b_, lane, key, keys, ws_.rows, ws_.table, ws_.scores, ws_.bias);
     vec<T> high[N];
     finish_scores<T, N>(s, ws_.bias, seen, static_cast<T>(b_.softcap), ws_.scores, ws_.scores,
                         high);

@@ -37,6 +37,7 @@ struct row_sums {
 /// row 0 of key and value is key 0.
 struct score_block {
   matrix query, key, mask;
+  matrix factor, offset;  ///< (query, key) tables of the compute type; null data: none
   mask_kind mask_type;
   int rows;
   int64_t head_dim;

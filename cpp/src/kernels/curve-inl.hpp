@@ -11,7 +11,7 @@ using attnscale::detail::curve_sums;
 
 template <class T>
 struct curve_workspace {
-  T *query, *raw, *scores, *bias, *key_copy, *rows;
+  T *query, *raw, *scores, *bias, *table = nullptr, *key_copy, *rows;
   T *scale, *reference, *top;  ///< [scale][lane]
 
   curve_workspace(const curve_block& b, arena& a) {
@@ -21,6 +21,7 @@ struct curve_workspace {
     raw = a.take<T>(panel);
     scores = a.take<T>(panel);
     bias = a.take<T>(panel);
+    if (has_tables(b)) table = a.take<T>(panel);
     key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
     rows = a.take<T>(width<T> * row_length);
     scale = a.take<T>(b.n_scales * lanes);
@@ -159,6 +160,8 @@ class curve_run {
     vec<T> most[N], least[N];
     dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, N * w, b_.head_dim, ws_.raw, most,
                        least);
+    if (has_tables(b_))
+      apply_tables<T, N>(b_, lane, key, keys, ws_.rows, ws_.table, ws_.raw, ws_.bias);
     if (masked) visible_extremes<T, N>(ws_.bias, ws_.raw, keys, most, least);
     for (int64_t s = 0; s < b_.n_scales; ++s) {
       const int64_t at = s * block_rows<T> + lane;

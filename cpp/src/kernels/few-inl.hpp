@@ -192,6 +192,7 @@ class few_run {
     for (int r = 0; r < b_.rows; ++r) {
       if (masked && !fill_row_bias(r, key, keys)) continue;
       dot_tile(k, keys, r);
+      if (has_tables(b_)) apply_table_rows(b_, r, key, keys, ws_.scores, ws_.bias);
       const vec<T> high = finish_row(r, keys, masked);
       if (b_.peak) track_peak(r, high, key, keys);
       raise(r, high);

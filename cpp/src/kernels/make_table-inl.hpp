@@ -14,6 +14,7 @@
 #include "kernels/rows-inl.hpp"
 #include "kernels/product-inl.hpp"
 #include "kernels/masks-inl.hpp"
+#include "kernels/tables-inl.hpp"
 #include "kernels/softmax-inl.hpp"
 #include "kernels/output-inl.hpp"
 #include "kernels/workspace-inl.hpp"

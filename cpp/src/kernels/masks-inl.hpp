@@ -28,6 +28,9 @@ struct key_range {
   bool masked;
 };
 
+/// Whether scores depend on the position of query and key by a table.
+inline bool has_tables(const score_block& block) { return block.factor.data || block.offset.data; }
+
 /// Cuts the keys that any row may see into masked, unmasked, masked; returns how many ranges.
 inline int visible_ranges(const score_block& block, key_range (&ranges)[3]) {
   int64_t begin = block.key_end, end = block.key_begin;
@@ -42,7 +45,7 @@ inline int visible_ranges(const score_block& block, key_range (&ranges)[3]) {
   if (begin < block.key_begin) begin = block.key_begin;
   if (end > block.key_end) end = block.key_end;
   if (begin >= end) return 0;
-  if (block.mask_type != mask_kind::none || full_begin >= full_end) {
+  if (block.mask_type != mask_kind::none || has_tables(block) || full_begin >= full_end) {
     ranges[0] = {begin, end, true};
     return 1;
   }

@@ -35,7 +35,8 @@ class ScaleInvariant(Law):
     2 [ln(t/tau + 1) - ln(alpha) + beta/alpha] and m_t = -a_t^2 + beta/alpha with alpha = beta = e^(1/2),
     which is the same.
 
-    The factor differs from key to key of one row. :meth:`factor` and :meth:`bias` are the tables.
+    The factor differs from key to key of one row: attention takes the tables :meth:`factor` and
+    :meth:`bias` over the distance between query and key, on either side.
 
     Examples
     --------

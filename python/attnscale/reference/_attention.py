@@ -94,11 +94,22 @@ def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
 
 
 def distances(shape: tuple[int, ...], **options: Any) -> Array:
-    """Positions between each query and key, of the shape (..., n_queries, n_keys)."""
+    """Position of each query less that of each key, of the shape (..., n_queries, n_keys)."""
     lengths = np.asarray(shape[-1] if options.get("key_lengths") is None else options["key_lengths"])
     lengths = lengths[..., None, None, None] if lengths.ndim else lengths
     offset = lengths - shape[-2] if options.get("causal") == "bottom_right" else 0
-    return np.abs(np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1]))
+    return np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1])
+
+
+def of_distance(table: Any, t: Array) -> Array:
+    """A table, indexed by the distance, or a function of the signed one, at every pair."""
+    if callable(table):
+        flat = np.asarray(table(t.ravel()))
+        return flat.reshape(*flat.shape[:-1], *t.shape)
+    table = np.asarray(table)[..., None, :]
+    lead = np.broadcast_shapes(table.shape[:-2], t.shape[:-2])
+    rows = np.broadcast_to(table, (*lead, t.shape[-2], table.shape[-1]))
+    return np.take_along_axis(rows, np.broadcast_to(np.abs(t), (*lead, *t.shape[-2:])), -1)
 
 
 def scores(
@@ -109,29 +120,36 @@ def scores(
     softcap: float | None = None,
     enable_gqa: bool = False,
     layout: str = "bhsd",
+    distance_scale: Any = None,
+    distance_bias: Any = None,
     **masks: Any,
 ) -> tuple[Array, NDArray[np.bool_]]:
     """(score, visible) of every pair: scale, soft-cap, bias, mask, in this order."""
     product = dot_products(query, key, enable_gqa=enable_gqa, layout=layout)
     seen = visible(product.shape, **masks)
+    t = distances(product.shape, **masks)
+    product = product * (1 if distance_scale is None else of_distance(distance_scale, t))
+    bias = 0 if distance_bias is None else of_distance(distance_bias, t)
     if isinstance(scale, (str, laws.Law)):
         law = laws.get(scale)
         if law.n_means == "query-key distance":
-            t = distances(product.shape, **masks)
-            score = product * law.scale(t, query.shape[-1]) + getattr(law, "bias", np.zeros_like)(t)
-            return _scores(score, seen, softcap, masks), seen
+            bias = bias + getattr(law, "bias", np.zeros_like)(np.abs(t))
+            return _scores(product * law.scale(np.abs(t), query.shape[-1]), seen, softcap, masks, bias), seen
         if law.n_means in ("row entropy", "row gaps"):
-            first = _scores(product * _row_scale(None, query.shape[-1], seen, masks), seen, softcap, masks)
+            first = _scores(product * _row_scale(None, query.shape[-1], seen, masks), seen, softcap, masks, bias)
             scale = law.scale(_measure(law, first, seen), query.shape[-1])
-    return _scores(product * _row_scale(scale, query.shape[-1], seen, masks), seen, softcap, masks), seen
+    return _scores(product * _row_scale(scale, query.shape[-1], seen, masks), seen, softcap, masks, bias), seen
 
 
-def _scores(score: Array, seen: NDArray[np.bool_], softcap: float | None, masks: dict[str, Any]) -> Array:
+def _scores(
+    score: Array, seen: NDArray[np.bool_], softcap: float | None, masks: dict[str, Any], bias: Any
+) -> Array:
     """Scaled products after soft-cap, bias and mask."""
     with np.errstate(invalid="ignore", over="ignore"):
         score = np.where(np.isfinite(score), score, np.nan)
         if softcap is not None:
             score = softcap * np.tanh(score / softcap)
+        score = score + bias
         if masks.get("attn_mask") is not None and masks["attn_mask"].dtype != bool:
             score = score + masks["attn_mask"].astype(np.float64)
     return np.where(seen, score, -np.inf)

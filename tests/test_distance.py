@@ -89,13 +89,20 @@ def test_empty_extents() -> None:
     for shape in ((0, 4, 3), (2, 0, 3), (2, 4, 0)):
         q = np.zeros(shape)
         assert at.attention(q, q, q, distance_bias=np.zeros(10), distance_scale=np.ones_like).shape == shape
-    assert at.attention(np.ones((1, 2, 3)), np.ones((1, 0, 3)), np.ones((1, 0, 3)), distance_bias=[0]).sum() == 0
+    assert (
+        at.attention(np.ones((1, 2, 3)), np.ones((1, 0, 3)), np.ones((1, 0, 3)), distance_bias=[0, 1]).sum()
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("table", "error", "message"),
     [
-        (np.ones(9), ValueError, "distance_bias must have an entry for each distance 0 ... 9 on its last axis"),
+        (
+            np.ones(9),
+            ValueError,
+            "distance_bias must have an entry for each distance 0 ... 9 on its last axis",
+        ),
         (1.0, ValueError, r"distance_bias must have an entry .* got shape \(\)"),
         (np.full(10, np.nan), ValueError, "distance_bias must be finite, got NaN"),
         (np.ones((5, 10)), ValueError, r"distance_bias must broadcast to \(..., heads\) = \(3,\)"),

@@ -23,6 +23,7 @@ NUMERIC = (
     "state",
     "curve",
     "solve",
+    "distance",
     "dtypes",
     "strides",
     "promises",

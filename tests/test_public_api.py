@@ -45,15 +45,16 @@ NAMES = [
 ]
 
 MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None, document_ids=None"
+TABLES = "distance_scale=None, distance_bias=None"
 REST = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd'"
 
 SIGNATURES = {
-    "attention": f"query, key, value, *, scale=None, {MASKS}, {REST}, out=None, num_threads=None",
+    "attention": f"query, key, value, *, scale=None, {MASKS}, {TABLES}, {REST}, out=None, num_threads=None",
     "attention_statistics": "query, key, value=None, *, statistics=('lse', 'entropy'), "
-    f"scale=None, {MASKS}, {REST}, out=None, num_threads=None",
-    "attention_entropy": f"query, key, *, scale=None, {MASKS}, {REST}, num_threads=None",
+    f"scale=None, {MASKS}, {TABLES}, {REST}, out=None, num_threads=None",
+    "attention_entropy": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
-    "entropy_curve": f"query, key, scales, *, {MASKS}, {REST}, num_threads=None",
+    "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "merge_states": "states",
     "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', num_threads=None",

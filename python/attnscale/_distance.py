@@ -118,7 +118,9 @@ def _check_leading(name: str, values: NDArray[Any], inputs: Inputs) -> None:
         n in (1, m) for n, m in zip(reversed(leading), reversed(wanted), strict=False)
     )
     if not fits:
-        raise ValueError(f"{name} must broadcast to (..., heads) = {wanted} before its last axis, got {leading}")
+        raise ValueError(
+            f"{name} must broadcast to (..., heads) = {wanted} before its last axis, got {leading}"
+        )
 
 
 def _matrix(values: NDArray[Any] | None, inputs: Inputs) -> NDArray[Any] | None:

@@ -83,10 +83,8 @@ def curve_documents(
 
     def curve(part: Part) -> tuple[NDArray[Any], ...]:
         inputs, visible = _cut(how.inputs, how.visible, part)
-        tables = _cut_tables(how, inputs, visible, part)
-        return _core.curve(
-            *(inputs.query, inputs.key, scales), *visible, how.softcap, how.num_threads, *tables
-        )
+        q, k, tables = inputs.query, inputs.key, _cut_tables(how, inputs, visible, part)
+        return _core.curve(q, k, scales, *visible, how.softcap, how.num_threads, *tables)
 
     return cast(tuple[Any, ...], _gather(parts, how.inputs, curve, axes_after=1))
 
@@ -156,8 +154,8 @@ def _cut_tables(how: Packed, inputs: Inputs, visible: Visibility, part: Part) ->
     """Tables over the distance, which is the same within a document as within the pack."""
     distance_scale, distance_bias, law = how.distance
     batch = how.inputs.leading[:-1]
-    tables = (_cut_table(table, batch, part) for table in (distance_scale, distance_bias))
-    return read_tables(*tables, law, inputs, visible)
+    factor, offset = _cut_table(distance_scale, batch, part), _cut_table(distance_bias, batch, part)
+    return read_tables(factor, offset, law, inputs, visible)
 
 
 def _cut_table(table: Any, batch: tuple[int, ...], part: Part) -> Any:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._distance import law_of_distance
 from ._call import Options, attend
 from ._checks import choose
+from ._distance import law_of_distance
 from ._inputs import swap_heads
 from ._statistics import describe_arrays, statistics_bits
 

@@ -136,9 +136,13 @@ def scores(
             bias = bias + getattr(law, "bias", np.zeros_like)(np.abs(t))
             return _scores(product * law.scale(np.abs(t), query.shape[-1]), seen, softcap, masks, bias), seen
         if law.n_means in ("row entropy", "row gaps"):
-            first = _scores(product * _row_scale(None, query.shape[-1], seen, masks), seen, softcap, masks, bias)
+            first = _scores(
+                product * _row_scale(None, query.shape[-1], seen, masks), seen, softcap, masks, bias
+            )
             scale = law.scale(_measure(law, first, seen), query.shape[-1])
-    return _scores(product * _row_scale(scale, query.shape[-1], seen, masks), seen, softcap, masks, bias), seen
+    return _scores(
+        product * _row_scale(scale, query.shape[-1], seen, masks), seen, softcap, masks, bias
+    ), seen
 
 
 def _scores(

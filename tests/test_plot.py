@@ -138,3 +138,13 @@ def test_head_map():
     assert image.get_clim() == (0, 6)
     with pytest.raises(ValueError, match=r"values must have shape \(n_layers, n_heads\), got \(3,\)"):
         plot.head_map([1.0, 2.0, 3.0])
+
+
+def test_multipliers_of_many_laws_are_told_apart(ax):
+    curves = {f"law {index}": [1.0 + index, 2.0 + index] for index in range(20)}
+    assert plot.multiplier_vs_length({**curves, "flat": [0.0, 1.0]}, [64, 128], ax=ax) is ax
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in ax.lines}
+    assert len(looks) == 21
+    assert np.isnan(ax.lines[-1].get_ydata()[0])
+    with pytest.raises(ValueError, match="one value for each of the 2 lengths, got a"):
+        plot.multiplier_vs_length({"a": [1.0]}, [64, 128], ax=ax)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["save_figure"]
 
 
-def save_figure(path: Path, draw: Callable[[Axes], Any]) -> None:
+def save_figure(path: Path, draw: Callable[[Axes], Any], *, size: tuple[float, float] | None = None) -> None:
     """Draw on the axes of a new figure and save it; bad input where matplotlib or the format is missing."""
     try:
         from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ def save_figure(path: Path, draw: Callable[[Axes], Any]) -> None:
         raise InputError('--plot needs matplotlib: pip install "attnscale[plot]"') from None
     # A Figure of its own, not pyplot: no window, no backend, nothing left open.
     with plot.style():
-        figure = Figure()
+        figure = Figure(figsize=size)
         try:
             draw(figure.subplots())
             figure.savefig(path)

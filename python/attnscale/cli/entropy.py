@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .._io import InputError, StoredHeads, read_heads
 from .._table import to_csv, to_json, to_text
 from ..laws import Law
+from ._figure import save_figure
 from ._measure import mean_entropy, mean_uniform_entropy
 from .laws import read_law
 
@@ -170,24 +171,16 @@ def _save_figure(
     lengths: list[int] | None,
     entropy: dict[str, NDArray[np.float64]],
 ) -> None:
-    try:
-        from matplotlib.figure import Figure
+    several = lengths is not None and len(lengths) > 1
 
-        from .. import plot
-    except ImportError:
-        raise InputError('--plot needs matplotlib: pip install "attnscale[plot]"') from None
-    # A Figure of its own, not pyplot: no window, no backend, nothing left open.
-    with plot.style():
-        several = lengths is not None and len(lengths) > 1
-        figure = Figure(figsize=(4.6, 3.2 if several else 1.3 + 0.17 * len(heads.names)))
-        axes = figure.subplots()
+    def draw(axes: Any) -> None:
+        from .. import plot  # needs matplotlib, which save_figure has looked for
+
         if lengths is not None and several:
             plot.entropy_vs_length(entropy, lengths, ax=axes, uniform=not options.causal)
         else:
             one_size = {law: values[0] for law, values in entropy.items()}
             limit = None if options.causal else _sizes(heads, lengths)[0][1]
             plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit)
-        try:
-            figure.savefig(options.plot)
-        except ValueError as error:  # a suffix that matplotlib does not know
-            raise InputError(f"--plot {options.plot}: {error}") from None
+
+    save_figure(options.plot, draw, size=(4.6, 3.2 if several else 1.3 + 0.17 * len(heads.names)))

@@ -7,6 +7,7 @@ import argparse
 import ast
 import dataclasses
 import inspect
+from pathlib import Path
 from typing import Any, cast
 
 from .. import laws
@@ -19,6 +20,24 @@ from ..laws._registry import class_of
 def add(commands: Any) -> None:
     """Add both parsers."""
     listing = commands.add_parser("laws", help="the scale laws that have a name")
+    listing.add_argument(
+        "--at", nargs="+", type=int, metavar="N", help="compare the laws at these numbers of keys"
+    )
+    listing.add_argument(
+        "--laws", nargs="+", metavar="LAW", help="with --at: only these, as NAME or 'NAME(parameter=value)'"
+    )
+    listing.add_argument("--head-dim", type=int, default=64, metavar="D", help="with --at (default: 64)")
+    listing.add_argument(
+        "--train-length",
+        type=int,
+        default=512,
+        metavar="N",
+        help="with --at: of the laws that have one (default: 512)",
+    )
+    listing.add_argument(
+        "--plot", type=Path, metavar="FILE", help="with --at: save a figure: .png, .pdf, .svg"
+    )
+    listing.add_argument("--csv", metavar="FILE", help="with --at: write CSV, to standard output for '-'")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=run_laws)
     explain = commands.add_parser("explain", help="formula, meaning of n, source and users of a law")
@@ -27,7 +46,15 @@ def add(commands: Any) -> None:
 
 
 def run_laws(options: argparse.Namespace) -> None:
-    """Print a table of all laws."""
+    """Print a table of all laws, or compare them at some lengths."""
+    if options.at is not None:
+        from ._compare_laws import compare  # which reads laws with read_law
+
+        compare(options)
+        return
+    for option in ("laws", "plot", "csv"):
+        if getattr(options, option) is not None:
+            raise InputError(f"--{option} compares laws at some lengths and needs --at N ...")
     rows = [_describe(law) for law in _law_classes().values()]
     if options.json:
         print(to_json(rows))

@@ -27,7 +27,7 @@ from .temperature import (
 )
 from .rotary import LongRoPE, MLAYaRN, YaRN
 from .info_scale import InfoScale
-from .invariance import Annealed
+from .invariance import Annealed, EntropyInvariant
 from .distance import ScaleInvariant
 from .measured import AdaptiveTemperature, CriticalScale
 # isort: on
@@ -41,6 +41,7 @@ __all__ = [
     "Constant",
     "CriticalScale",
     "DisentangledScale",
+    "EntropyInvariant",
     "FunctionLaw",
     "GrokTemperature",
     "InfoScale",

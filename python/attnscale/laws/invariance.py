@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from .._checks import choose
 from ._base import Law
 from ._meaning import NMeans
 from ._parameters import at_least
@@ -17,7 +19,11 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Annealed"]
+__all__ = ["Annealed", "EntropyInvariant"]
+
+# The exact law is solved at Chebyshev nodes of panels of ln n and interpolated between them, to 1e-10: a
+# causal row has a thousand lengths, and a solution costs 10 ms.
+_WIDTH, _NODES = 1.0, 10
 
 
 @built_in
@@ -58,3 +64,80 @@ class Annealed(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         squared = 1 + 2 * (np.log(n) - math.log(self.n0))
         return np.maximum(np.sqrt(np.maximum(squared, 0.0)), self.least)
+
+
+@built_in
+@dataclass(frozen=True)
+class EntropyInvariant(Law):
+    """The scale that keeps the expected entropy of a row of n random keys what it is at n0 keys.
+
+    Parameters
+    ----------
+    n0 : float, default 512
+        The length at which the scale is the standard one; >= 2.
+    model : {"sphere", "gaussian"}, default "sphere"
+        What the keys are: uniform on a sphere, or such that their scores are independent and normal.
+    least : float, default 0
+        The multiplier is never below this; >= 0. Rows that are too short to have the entropy of n0 keys
+        come as near as they can at 0, with equal weights.
+
+    Notes
+    -----
+    Solves E[H(n, beta)] = E[H(n0, 1)] with :func:`attnscale.theory.invariant_beta`. To first order it is
+    :class:`Annealed`. Trained keys are neither independent nor isotropic: measure before you trust it.
+
+    Examples
+    --------
+    >>> EntropyInvariant().multiplier([100, 512, 4096, 32768], 64).round(4)
+    array([0.    , 1.    , 2.4333, 3.4712])
+    """
+
+    n0: float = 512.0
+    model: str = "sphere"
+    least: float = 0.0
+    name: ClassVar[str] = "entropy_invariant"
+    n_means: ClassVar[NMeans] = "visible keys"
+    formula: ClassVar[str] = "max(least, beta) / sqrt(head_dim); beta(n) solves E[H(n, beta)] = E[H(n0, 1)]"
+    source: ClassVar[str] = "attnscale.theory.invariant_beta, exact for random keys at every n"
+    used_by: ClassVar[str] = "this package"
+    remark: ClassVar[str] = (
+        "1.587, 2.433, 3.471, 5.041 at n = 1024, 4096, 32768, 2^20 for keys uniform on a sphere, head_dim "
+        "64: it keeps entropy, which is not the same as keeping one key in sight"
+    )
+
+    def __post_init__(self) -> None:
+        at_least(self, "n0", 2)
+        choose("model", self.model, ("sphere", "gaussian"))
+        at_least(self, "least", 0)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        start = _target_entropy(self.n0, head_dim, self.model)
+        # beta^2 is smooth in ln n down to the shortest row that can have this entropy, where it is 0.
+        offset = np.log(n) - start
+        squared = np.zeros(n.shape)
+        panels = np.floor(offset / _WIDTH)
+        for panel in np.unique(panels[offset > 0]):
+            here = (panels == panel) & (offset > 0)
+            coefficients = _panel(self.n0, head_dim, self.model, int(panel))
+            t = 2 * (offset[here] / _WIDTH - panel) - 1
+            squared[here] = np.polynomial.chebyshev.chebval(t, np.array(coefficients))
+        return np.maximum(np.sqrt(np.maximum(squared, 0.0)), self.least)
+
+
+@lru_cache(maxsize=256)
+def _target_entropy(n0: float, head_dim: int, model: str) -> float:
+    from .. import theory  # SciPy at first use
+
+    return float(theory.expected_entropy(n0, 1.0, head_dim=head_dim, model=model))
+
+
+@lru_cache(maxsize=4096)
+def _panel(n0: float, head_dim: int, model: str, panel: int) -> tuple[float, ...]:
+    """Chebyshev coefficients of beta^2 over one panel of ln n."""
+    from .. import theory
+
+    nodes = _NODES if head_dim > 3 else 2 * _NODES  # beta grows like n^(2/head_dim)
+    t = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
+    n = np.exp(_target_entropy(n0, head_dim, model) + _WIDTH * (panel + (t + 1) / 2))
+    beta = theory.invariant_beta(n, n0=n0, head_dim=head_dim, model=model)
+    return tuple(np.polynomial.chebyshev.chebfit(t, beta**2, nodes - 1).tolist())

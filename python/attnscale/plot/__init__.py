@@ -8,6 +8,7 @@ fonts and sizes for print.
 
 from ._calibration import calibrated_beta
 from ._heads import entropy_by_head, head_map
+from ._laws import multiplier_vs_length
 from ._length import entropy_vs_length
 from ._style import COLOURS, style
 from ._sweep import sweep
@@ -18,6 +19,7 @@ __all__ = [
     "entropy_by_head",
     "entropy_vs_length",
     "head_map",
+    "multiplier_vs_length",
     "style",
     "sweep",
 ]

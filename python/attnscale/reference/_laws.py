@@ -46,6 +46,13 @@ def _longrope(law: Any, n: Array, d: float) -> Any:
     return np.log(max(1, law.factor) * law.train_length) / np.log(law.train_length)
 
 
+def _entropy_invariant(law: Any, n: Array, d: float) -> Any:
+    from .. import theory
+
+    beta = theory.invariant_beta(n, n0=law.n0, head_dim=int(d), model=law.model)
+    return np.maximum(law.least, np.nan_to_num(beta))
+
+
 # law, n, head_dim -> multiplier.
 _FORMULAS: dict[str, Callable[[Any, Array, float], Any]] = {
     "standard": lambda law, n, d: 1.0,
@@ -77,6 +84,7 @@ _FORMULAS: dict[str, Callable[[Any, Array, float], Any]] = {
     "longrope": _longrope,
     "info_scale": lambda law, n, d: np.sqrt((1 - n ** (-2 / d)) / (1 - law.train_length ** (-2 / d))),
     "annealed": lambda law, n, d: np.maximum(law.least, np.sqrt(np.maximum(0, 1 + 2 * np.log(n / law.n0)))),
+    "entropy_invariant": _entropy_invariant,
     "scale_invariant": lambda law, n, d: np.sqrt(2 * (np.log(n / law.tau + 1) - 0.5 + 1)),
     "adaptive_temperature": _adaptive,
     "critical_scale": lambda law, n, d: n,

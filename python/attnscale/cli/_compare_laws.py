@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale laws --at``: what every law makes of the same lengths."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import attention_entropy, datasets, laws
+from .._io import InputError
+from .._table import to_csv, to_json, to_text
+from ._figure import save_figure
+from .laws import read_law
+
+__all__ = ["compare"]
+
+
+class Comparison(NamedTuple):
+    """One law at some lengths; NaN where it has no such number."""
+
+    law: laws.Law
+    multiplier: NDArray[np.float64]
+    sphere: NDArray[np.float64]
+    heads: NDArray[np.float64]
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Print the table; write the files asked for."""
+    lengths = sorted(set(options.at))
+    if lengths[0] < 1:
+        raise InputError(f"--at must be at least 1, got {lengths[0]}")
+    for name, least in (("head_dim", 2), ("train_length", 2)):
+        if getattr(options, name) < least:
+            raise InputError(
+                f"--{name.replace('_', '-')} must be at least {least}, got {getattr(options, name)}"
+            )
+    chosen = _laws(options, lengths[-1])
+    compared = {name: _compare(law, lengths, options.head_dim) for name, law in chosen.items()}
+    if options.plot is not None:
+        _save_figure(options, chosen, lengths)
+    rows = _rows(compared, lengths)
+    if options.csv is not None and options.csv != "-":
+        Path(options.csv).write_text(to_csv(rows), encoding="utf-8")
+    if options.json:
+        print(to_json(rows))
+    elif options.csv == "-":
+        print(to_csv(rows), end="")
+    else:
+        _print_table(options, compared, lengths)
+
+
+def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
+    """Those asked for, or all that a training length and a factor of extension determine."""
+    if options.laws:
+        return {spelling: read_law(spelling) for spelling in options.laws}
+    length = options.train_length
+    factor = max(1.0, longest / length)
+    known: dict[str, dict[str, Any]] = {
+        "log_n": {"base": length},
+        "log_n_from_training": {"train_length": length},
+        "qwen_log_n": {"train_length": length},
+        "grok_temperature": {"length": length},
+        "yarn": {"factor": factor, "channels": "all"},
+        "longrope": {"train_length": length, "factor": factor, "channels": "all"},
+        "info_scale": {"train_length": length},
+        "annealed": {"n0": length},
+        "entropy_invariant": {"n0": length},
+    }
+    found = {}
+    for name in laws.names():
+        try:
+            found[name] = laws.get(name, **known.get(name, {}))
+        except TypeError:  # a parameter that nothing here determines
+            continue
+    return found
+
+
+def _compare(law: laws.Law, lengths: Sequence[int], head_dim: int) -> Comparison:
+    from .. import theory
+
+    multiplier = _multipliers(law, lengths, head_dim)
+    known = np.isfinite(multiplier)
+    sphere = np.full(len(lengths), np.nan)
+    if known.any():
+        sphere[known] = theory.expected_entropy(
+            np.array(lengths)[known], np.abs(multiplier[known]), head_dim=head_dim
+        )
+    return Comparison(law, multiplier, sphere, np.array([_heads_entropy(law, n) for n in lengths]))
+
+
+def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArray[np.float64]:
+    """Of the last of n causal queries; NaN for a law of distances or of the row's scores."""
+    try:
+        n = law.n_of_position(np.array(lengths) - 1)
+    except ValueError:
+        return np.full(len(lengths), np.nan)
+    values = np.asarray(law.multiplier(n, head_dim))
+    if values.ndim > 1:
+        raise InputError(f"one value for all heads is compared, got {law!r}")
+    return values
+
+
+def _heads_entropy(law: laws.Law, n: int) -> float:
+    """Mean over the shipped heads and n queries, all with the scale of the last one; NaN beyond 512."""
+    data = datasets.minilm_qk()
+    if n > data.query.shape[-2] or law.n_means == "query-key distance":
+        return float("nan")
+    head_dim = data.query.shape[-1]
+    measured = law.n_means.startswith("row ")
+    scale: Any = law
+    if not measured or law.n_means == "row size":
+        scale = float(_multipliers(law, [n], head_dim)[0]) / np.sqrt(head_dim)
+    entropy = attention_entropy(data.query[:, :n], data.key[:, :n], scale=scale)
+    return float(np.nanmean(entropy.astype(np.float64)))
+
+
+def _rows(compared: Mapping[str, Comparison], lengths: Sequence[int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "law": name,
+            "definition": repr(each.law),
+            "n_means": each.law.n_means,
+            "n": n,
+            "multiplier": float(each.multiplier[index]),
+            "sphere_entropy": float(each.sphere[index]),
+            "minilm_entropy": float(each.heads[index]),
+        }
+        for name, each in compared.items()
+        for index, n in enumerate(lengths)
+    ]
+
+
+def _print_table(
+    options: argparse.Namespace, compared: Mapping[str, Comparison], lengths: Sequence[int]
+) -> None:
+    short = [
+        n for n in lengths if np.isfinite([each.heads[lengths.index(n)] for each in compared.values()]).any()
+    ]
+    header = ["law", "n means", *(f"m({n})" for n in lengths), *(f"H({n})" for n in lengths)]
+    header += [f"heads({n})" for n in short]
+    table = [
+        [
+            name,
+            each.law.n_means,
+            *(_cell(value, 4) for value in each.multiplier),
+            *(_cell(value, 3) for value in each.sphere),
+            *(_cell(each.heads[lengths.index(n)], 3) for n in short),
+        ]
+        for name, each in compared.items()
+    ]
+    print(f"m(n): multiple of 1/sqrt(d) for the last of n causal queries, d = {options.head_dim}.")
+    print(f"H(n): expected entropy (nats) of n keys uniform on a sphere; equal weights: {_uniform(lengths)}.")
+    if short:
+        print("heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32), at the m of the last query.")
+    if not options.laws:
+        print(
+            f"Laws with a training length have {options.train_length}; those of rotated channels act on all."
+        )
+    print()
+    print(to_text(header, table))
+
+
+def _uniform(lengths: Sequence[int]) -> str:
+    return ", ".join(f"{np.log(n):.3f}" for n in lengths)
+
+
+def _cell(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "-"
+
+
+def _save_figure(options: argparse.Namespace, chosen: Mapping[str, laws.Law], lengths: Sequence[int]) -> None:
+    low, high = lengths[0], max(lengths[-1], lengths[0] + 1)
+    n = np.unique(np.geomspace(low, high, 513).round().astype(np.int64))
+    curves = {name: _multipliers(law, n.tolist(), options.head_dim) for name, law in chosen.items()}
+
+    def draw(axes: Any) -> None:
+        from .. import plot  # needs matplotlib, which save_figure has looked for
+
+        plot.multiplier_vs_length({name: m for name, m in curves.items() if np.isfinite(m).any()}, n, ax=axes)
+        axes.set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {options.head_dim}$")
+
+    save_figure(options.plot, draw, size=(6.4, 4.4))

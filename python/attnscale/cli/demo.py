@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from ..bench import CallCost
 
 LENGTHS = (64, 128, 256, 512)
-COLUMNS = {"standard": "1/sqrt(d)", "log_n": "log_512 n/sqrt(d)", "natural_log_n": "ln n/sqrt(d)"}
+COLUMNS = {
+    "standard": "1/sqrt(d)",
+    "log_n": "log_512 n/sqrt(d)",
+    "natural_log_n": "ln n/sqrt(d)",
+    "entropy_invariant": "entropy-invariant",
+}
 FIGURE = Path("attnscale-demo.png")
 
 
 def add(commands: Any) -> None:
     """Add the command's parser."""
     parser = commands.add_parser(
-        "demo", help="entropy of real attention heads under three scale laws, with a figure"
+        "demo", help="entropy of real attention heads under four scale laws, with a figure"
     )
     parser.add_argument("--figure", type=Path, default=FIGURE, metavar="FILE", help=f"default: {FIGURE}")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -37,7 +42,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure, print and draw."""
     data = datasets.minilm_qk()
-    by_head = {law: mean_entropy(data.query, data.key, laws.get(law), LENGTHS) for law in COLUMNS}
+    by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
     growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
     cost = _measure(data)
@@ -62,9 +67,14 @@ def run(options: argparse.Namespace) -> None:
     print("Next: notebooks/01_attention_and_entropy.ipynb")
 
 
+def _law(name: str) -> laws.Law:
+    """The law of a column; the invariant one starts from the first length."""
+    return laws.EntropyInvariant(n0=LENGTHS[0]) if name == "entropy_invariant" else laws.get(name)
+
+
 def _explain(growth: dict[str, float]) -> list[str]:
     """What the numbers say, in words that hold for these numbers only."""
-    uniform, standard, log_n, natural = (growth[name] for name in ("uniform", *COLUMNS))
+    uniform, standard, log_n, natural, invariant = (growth[name] for name in ("uniform", *COLUMNS))
     verdict = (
         "slows the growth; it does not stop it" if 0 < log_n < standard else "does not slow the growth here"
     )
@@ -75,7 +85,9 @@ def _explain(growth: dict[str, float]) -> list[str]:
         f"{standard:+.2f} under 1/sqrt(d), {log_n:+.2f} under log_512 n and {natural:+.2f} under ln n.",
         f"log_512 n {verdict}. Up to n = 512 it is at most 1,",
         "so it flattens short rows instead of sharpening long ones, and equals 1/sqrt(d) at 512.",
-        "`attnscale explain log_n` says why.",
+        f"The entropy-invariant law keeps random keys at what {LENGTHS[0]} of them have; these heads, which are",
+        f"not random, change by {invariant:+.2f}.",
+        "`attnscale explain log_n` and `attnscale explain entropy_invariant` say why.",
     ]
 
 

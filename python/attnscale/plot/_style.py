@@ -23,6 +23,7 @@ LABELS = {
     "log_n": r"$\log_{512} n\,/\sqrt{d}$",
     "natural_log_n": r"$\ln n\,/\sqrt{d}$",
     "unscaled": "unscaled, $1$",
+    "entropy_invariant": "entropy-invariant",
 }
 
 # 3.4 inches is one column of a two-column page; TrueType fonts keep text searchable in PDF and SVG.

@@ -14,6 +14,12 @@ from attnscale import laws
 from attnscale.cli import main
 
 
+@pytest.fixture(autouse=True)
+def only_laws_of_the_package(monkeypatch):
+    """Other tests register laws of their own in this process."""
+    monkeypatch.setattr("attnscale.laws._registry._functions", {})
+
+
 @pytest.fixture
 def run(capsys):
     """Run `attnscale laws` with these arguments and return what it printed."""
@@ -81,6 +87,18 @@ def test_entropy_of_the_shipped_heads(run):
     beta = laws.AdaptiveTemperature().multiplier(standard, 32)
     adaptive = at.reference.attention_entropy(q, k, scale=beta / np.sqrt(32)).mean()
     assert rows["adaptive_temperature", 64]["minilm_entropy"] == pytest.approx(adaptive, abs=1e-5)
+
+
+def test_registered_laws_are_compared_too(run):
+    @at.laws.register("always_two")
+    def always_two(n, head_dim):
+        """2 / sqrt(head_dim)"""
+        return 2 / np.sqrt(head_dim)
+
+    rows = table(run("--at", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
+    for n in (64, 600):
+        assert rows["always_two", n]["multiplier"] == 2
+        assert rows["always_two", n]["sphere_entropy"] == rows["constant(value=0.25)", n]["sphere_entropy"]
 
 
 def test_text_and_csv(run, tmp_path):

@@ -102,7 +102,7 @@ def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArra
     values = np.asarray(law.multiplier(n, head_dim))
     if values.ndim > 1:
         raise InputError(f"one value for all heads is compared, got {law!r}")
-    return values
+    return np.broadcast_to(values, n.shape)  # a registered function may return one number
 
 
 def _heads_entropy(law: laws.Law, n: int) -> float:

@@ -85,8 +85,8 @@ def _explain(growth: dict[str, float]) -> list[str]:
         f"{standard:+.2f} under 1/sqrt(d), {log_n:+.2f} under log_512 n and {natural:+.2f} under ln n.",
         f"log_512 n {verdict}. Up to n = 512 it is at most 1,",
         "so it flattens short rows instead of sharpening long ones, and equals 1/sqrt(d) at 512.",
-        f"The entropy-invariant law keeps random keys at what {LENGTHS[0]} of them have; these heads, which are",
-        f"not random, change by {invariant:+.2f}.",
+        f"The entropy-invariant law keeps random keys at what {LENGTHS[0]} of them have; these heads,",
+        f"which are not random, change by {invariant:+.2f}.",
         "`attnscale explain log_n` and `attnscale explain entropy_invariant` say why.",
     ]
 

@@ -77,6 +77,52 @@ void mc_sphere(py::array& out, double radius, std::uint64_t key, std::uint64_t s
   });
 }
 
+score_model model_named(const std::string& name) {
+  if (name == "sphere") return score_model::sphere;
+  if (name == "gaussian") return score_model::gaussian;
+  if (name == "correlated") return score_model::correlated;
+  throw std::invalid_argument("there is no model '" + name + "'");
+}
+
+void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
+  if (value < least)
+    throw std::invalid_argument(std::string(name) + " must be at least " + std::to_string(least) +
+                                ", got " + std::to_string(value));
+}
+
+/// (count, multipliers, 9): the members of score_row.
+py::array mc_score_rows(const std::string& model, std::int64_t n, std::int64_t head_dim,
+                        double correlation, const std::vector<double>& multipliers,
+                        double needle_cosine, std::uint64_t key, std::uint64_t stream,
+                        std::int64_t first, std::int64_t count, int num_threads) {
+  check_at_least("n", n, 1);
+  check_at_least("head_dim", head_dim, 1);
+  check_at_least("count", count, 0);
+  score_rows_problem problem{model_named(model), n,           head_dim,
+                             correlation,        multipliers, needle_cosine,
+                             {key, stream},      first,       count};
+  constexpr std::int64_t columns = sizeof(score_row) / sizeof(double);
+  const auto width = static_cast<std::int64_t>(multipliers.size());
+  py::array result = new_array({count, width}, {columns}, element_type::float64);
+  auto* const out = static_cast<score_row*>(result.mutable_data());
+  run_released(num_threads, [&](const execution& how) { run(problem, out, how); });
+  return result;
+}
+
+py::array mc_max_cosine(std::int64_t n, std::int64_t head_dim, std::uint64_t key,
+                        std::uint64_t stream, std::int64_t first, std::int64_t count,
+                        int num_threads) {
+  check_at_least("n", n, 1);
+  check_at_least("head_dim", head_dim, 1);
+  check_at_least("count", count, 0);
+  py::array result = new_array({count}, {}, element_type::float64);
+  auto* const out = static_cast<double*>(result.mutable_data());
+  run_released(num_threads, [&](const execution& how) {
+    max_cosine(out, count, n, head_dim, {key, stream}, first, how);
+  });
+  return result;
+}
+
 }  // namespace
 
 void register_montecarlo(py::module_& m) {
@@ -85,6 +131,13 @@ void register_montecarlo(py::module_& m) {
         py::arg("key"), py::arg("stream") = 0, py::arg("first") = 0, py::arg("num_threads") = 0);
   m.def("mc_sphere", &mc_sphere, py::arg("out"), py::arg("radius"), py::arg("key"),
         py::arg("stream") = 0, py::arg("first") = 0, py::arg("num_threads") = 0);
+  m.def("mc_score_rows", &mc_score_rows, py::kw_only(), py::arg("model"), py::arg("n"),
+        py::arg("head_dim"), py::arg("correlation"), py::arg("multipliers"),
+        py::arg("needle_cosine"), py::arg("key"), py::arg("stream") = 0, py::arg("first") = 0,
+        py::arg("count"), py::arg("num_threads") = 0);
+  m.def("mc_max_cosine", &mc_max_cosine, py::kw_only(), py::arg("n"), py::arg("head_dim"),
+        py::arg("key"), py::arg("stream") = 0, py::arg("first") = 0, py::arg("count"),
+        py::arg("num_threads") = 0);
 }
 
 }  // namespace attnscale::bindings

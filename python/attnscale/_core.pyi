@@ -99,3 +99,27 @@ def mc_sphere(
     first: int = 0,
     num_threads: int = 0,
 ) -> None: ...
+def mc_score_rows(
+    *,
+    model: str,
+    n: int,
+    head_dim: int,
+    correlation: float,
+    multipliers: Sequence[float] | NDArray[np.float64],
+    needle_cosine: float,
+    key: int,
+    stream: int = 0,
+    first: int = 0,
+    count: int,
+    num_threads: int = 0,
+) -> NDArray[np.float64]: ...
+def mc_max_cosine(
+    *,
+    n: int,
+    head_dim: int,
+    key: int,
+    stream: int = 0,
+    first: int = 0,
+    count: int,
+    num_threads: int = 0,
+) -> NDArray[np.float64]: ...

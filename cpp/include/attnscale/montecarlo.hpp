@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "attnscale/problem.hpp"
 #include "attnscale/types.hpp"
@@ -37,5 +39,42 @@ void fill_sphere(float* out, std::int64_t count, std::int64_t dim, double radius
                  const random_stream& from, std::int64_t first = 0, const execution& how = {});
 void fill_sphere(double* out, std::int64_t count, std::int64_t dim, double radius,
                  const random_stream& from, std::int64_t first = 0, const execution& how = {});
+
+/// Rows of softmax(multiplier * s) over n random scores s = q . k / sqrt(head_dim):
+///   sphere      q and the keys are uniform on the sphere of radius sqrt(head_dim)
+///   gaussian    the scores are independent standard normal numbers
+///   correlated  q and the keys have standard normal components, and the keys share a part:
+///               k_j = sqrt(correlation) m + sqrt(1 - correlation) e_j, a new m in each row
+/// Each row is one sample with its own numbers. No key is ever formed: given q, the scores have a
+/// distribution of their own, which is sampled exactly (docs/explanation/random.md).
+struct score_rows_problem {
+  score_model model = score_model::sphere;
+  std::int64_t n = 1;  ///< keys a row, the needle among them
+  std::int64_t head_dim = 1;
+  double correlation = 0;
+  std::vector<double> multipliers;
+  /// Key 0 has norm sqrt(head_dim) and this cosine with q; NaN: key 0 is like the others.
+  double needle_cosine = std::numeric_limits<double>::quiet_NaN();
+  random_stream from;
+  std::int64_t first = 0;  ///< rows first ... first + count - 1
+  std::int64_t count = 0;
+};
+
+/// One row at one multiplier; score means multiplier * s.
+struct score_row {
+  double entropy, lse, concentration, max_weight, mean_score, score_variance;
+  double needle_weight;   ///< NaN without a needle
+  double needle_is_top;   ///< 1 if no other key has a larger score, else 0; NaN without a needle
+  double weighted_value;  ///< sum of weight * value, the values being standard normal numbers
+};
+
+/// Writes count x multipliers rows, contiguous. Memory does not grow with n or count. Throws
+/// attnscale::interrupted and std::bad_alloc.
+void run(const score_rows_problem& problem, score_row* out, const execution& how = {});
+
+/// Largest cosine between a vector and n points that are uniform on the sphere, for rows first ...
+/// first + count - 1.
+void max_cosine(double* out, std::int64_t count, std::int64_t n, std::int64_t head_dim,
+                const random_stream& from, std::int64_t first = 0, const execution& how = {});
 
 }  // namespace attnscale

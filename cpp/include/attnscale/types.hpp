@@ -30,4 +30,7 @@ struct random_stream {
 
 enum class distribution : uint8_t { uniform, normal, truncated_normal, laplace };
 
+/// Where the scores of a simulated row come from; see score_rows_problem.
+enum class score_model : uint8_t { sphere, gaussian, correlated };
+
 }  // namespace attnscale

@@ -45,22 +45,36 @@ struct exp2_parts {
   vec<T> power, q, f;
 };
 
-template <class T>
+/// How a polynomial is evaluated: fused where the level can, or the same bits at every level.
+struct fused {
+  template <class V>
+  static ATTNSCALE_INLINE V apply(V a, V b, V c) {
+    return fma(a, b, c);
+  }
+};
+struct two_roundings {
+  template <class V>
+  static ATTNSCALE_INLINE V apply(V a, V b, V c) {
+    return a * b + c;
+  }
+};
+
+template <class MultiplyAdd = fused, class T>
 ATTNSCALE_INLINE exp2_parts<T> split_exp2(vec<T> t) {
   using terms = exp2_terms<T>;
   const vec<T> shifted = t + broadcast(terms::magic);
   const vec<T> f = t - (shifted - broadcast(terms::magic));
   vec<T> q = broadcast(terms::c[terms::count - 1]);
 #pragma GCC unroll 16
-  for (int k = terms::count - 2; k >= 0; --k) q = fma(q, f, broadcast(terms::c[k]));
+  for (int k = terms::count - 2; k >= 0; --k) q = MultiplyAdd::apply(q, f, broadcast(terms::c[k]));
   return {exponent_from_mantissa(shifted), q, f};
 }
 
 /// 2^t for t = clamp_exponent(t) <= 120; exactly 0 from 2^-126.5 (2^-1022.5) down, 1 at 0.
-template <class T>
+template <class MultiplyAdd = fused, class T>
 ATTNSCALE_INLINE vec<T> exp2(vec<T> t) {
-  const exp2_parts<T> e = split_exp2(t);
-  return fma(e.q, e.f, broadcast(T(1))) * e.power;
+  const exp2_parts<T> e = split_exp2<MultiplyAdd>(t);
+  return MultiplyAdd::apply(e.q, e.f, broadcast(T(1))) * e.power;
 }
 
 /// tanh y = -m / (m + 2), m = e^(-2|y|) - 1 without cancellation for small |y|; NaN stays.

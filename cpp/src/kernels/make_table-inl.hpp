@@ -29,6 +29,7 @@
 #include "kernels/variates-inl.hpp"
 #include "kernels/quantile-inl.hpp"
 #include "kernels/fill-inl.hpp"
+#include "kernels/scores-inl.hpp"
 
 namespace {
 
@@ -66,7 +67,7 @@ constexpr attnscale::detail::typed_kernels make_typed() {
 }
 
 constexpr attnscale::detail::kernel_table make_table(const char* name) {
-  return {name, make_typed<float>(), make_typed<double>(), read_memory};
+  return {name, make_typed<float>(), make_typed<double>(), read_memory, score_row};
 }
 
 }  // namespace

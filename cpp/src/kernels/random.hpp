@@ -46,4 +46,48 @@ struct fill_block {
   void* out;
 };
 
+/// How a score is made of standard variates: normal; a coordinate of a uniform point of the unit
+/// sphere; or -1 and 1, the sphere of one dimension.
+enum class score_kind : uint8_t { normal, sphere, sign };
+
+/// Keys that a group holds.
+inline constexpr int keys_of_group(score_kind kind) {
+  return kind == score_kind::sphere ? group_words / 2 : group_words;
+}
+
+/// Streaming sums of a row at one multiplier, in base 2: t = score * factor, and the weights are
+/// 2^(t - reference). The reference is an integer, so that to change it rounds nothing.
+struct score_sums {
+  double reference;     ///< at least the largest t, and less than 1 above it
+  double weight;        ///< sum of weights
+  double first;         ///< sum of weight * (t - reference)
+  double squares;       ///< sum of weight^2
+  double value;         ///< sum of weight * value
+  double score_first;   ///< sum of weight * (score - center)
+  double score_second;  ///< sum of weight * (score - center)^2
+  double center;
+};
+
+/// Some keys of one row: score = offset + scale * standard variate.
+struct score_row_block {
+  random_source source;
+  score_kind kind;
+  uint64_t first_group;  ///< of the keys
+  uint64_t value_group;  ///< of their values
+  int64_t keys;
+  double offset, scale;
+  double power;          ///< sphere: radius^2 = 1 - 2^(-power * exponential variate)
+  const float* needle;   ///< score of the first of these keys instead of a random one, or null
+  const float* factors;  ///< multiplier * log2(e)
+  int64_t n_factors;
+  score_sums* sums;   ///< one a factor
+  float least, most;  ///< written: extremes of the random scores; +-infinity if there are none
+  void* scratch;      ///< score_scratch bytes a factor
+  const stop_signal* stop;
+};
+
+/// Terms of score_sums that are summed in lanes, 16 of them at every level.
+inline constexpr int score_terms = 6;
+inline constexpr size_t score_scratch = score_terms * group_blocks * sizeof(double);
+
 }  // namespace attnscale::detail

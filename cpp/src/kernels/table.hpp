@@ -17,6 +17,7 @@ struct attend_block;
 struct curve_block;
 struct fill_block;
 struct solve_block;
+struct score_row_block;
 
 /// The kernels for one compute type (float or double).
 struct typed_kernels {
@@ -42,6 +43,7 @@ struct kernel_table {
   typed_kernels float64;
   /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of what it read.
   double (*read_memory)(const void* data, size_t bytes) noexcept;
+  void (*score_row)(score_row_block& block) noexcept;
 };
 
 #if defined(__x86_64__) || defined(_M_X64)

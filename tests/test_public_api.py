@@ -27,6 +27,7 @@ NAMES = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "audit",
     "calibrate",
     "datasets",
     "entropy_curve",

@@ -25,7 +25,7 @@ from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
-    from . import datasets, laws, montecarlo, plot, reference, theory
+    from . import audit, datasets, laws, montecarlo, plot, reference, theory
 
 __all__ = [
     "AttentionState",
@@ -40,6 +40,7 @@ __all__ = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "audit",
     "calibrate",
     "datasets",
     "entropy_curve",
@@ -58,7 +59,7 @@ __all__ = [
 ]
 
 # Loaded at first use (SPEC 1), so that `import attnscale` costs little more than NumPy.
-_SUBMODULES = frozenset({"datasets", "laws", "montecarlo", "plot", "reference", "theory"})
+_SUBMODULES = frozenset({"audit", "datasets", "laws", "montecarlo", "plot", "reference", "theory"})
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The referee for model configs: what multiplies the score of a query and a key in each layer.
+
+>>> import attnscale as at
+>>> plan = at.audit.resolve({"model_type": "granite", "hidden_size": 4096, "num_attention_heads": 32,
+...                          "num_hidden_layers": 40, "attention_multiplier": 0.0078125})
+>>> plan.multiplier(layer=0, position=100)
+0.0078125
+"""
+
+from ._compare import Difference, compare
+from ._config import TRANSFORMERS, ConfigError
+from ._frameworks import FRAMEWORKS, Defect, as_framework
+from ._plan import LayerPlan, PlanError, ScalePlan, Term
+from ._resolve import AuditWarning, resolve
+
+__all__ = [
+    "FRAMEWORKS",
+    "TRANSFORMERS",
+    "AuditWarning",
+    "ConfigError",
+    "Defect",
+    "Difference",
+    "LayerPlan",
+    "PlanError",
+    "ScalePlan",
+    "Term",
+    "as_framework",
+    "compare",
+    "resolve",
+]

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Cells of the family tables: the base scale, and factors beside those of rotary positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..laws import (
+    BeamTemperature,
+    Constant,
+    DisentangledScale,
+    GrokTemperature,
+    InklingTemperature,
+    LatentScale,
+    Law,
+    LayerIndex,
+    Llama4Temperature,
+    MinistralTemperature,
+    MLAYaRN,
+    MuP,
+    QwenLogN,
+    Standard,
+    Unscaled,
+)
+from ._config import ConfigError, check_number
+from ._family import Layer
+from ._heads import is_latent, sliding_key
+from ._plan import Term
+from ._rope import Rope
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Base = Callable[[Layer, int], Term]
+
+
+def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
+    """A term whose rule is in the code of the model type, which the law's source names if it is special."""
+    return Term(law, channels, key, f"{layer.keys.kind or 'no model type'}; {law.source}")
+
+
+# ---- base scales ---------------------------------------------------------------------------------
+
+
+def standard(layer: Layer, head_dim: int) -> Term:
+    """1 / sqrt(head_dim)."""
+    return _term(layer, Standard(), f"head_dim = {head_dim}")
+
+
+def unscaled(layer: Layer, head_dim: int) -> Term:
+    """1: T5, and the Gemmas whose q and k are normed."""
+    return _term(layer, Unscaled(), f"{layer.keys.kind} has no scale")
+
+
+def over_head_dim(layer: Layer, head_dim: int) -> Term:
+    """1 / head_dim."""
+    return _term(layer, MuP(), f"head_dim = {head_dim}")
+
+
+def half_head_dim(layer: Layer, head_dim: int) -> Term:
+    """Zamba: (head_dim / 2)^-1/2, as half of the channels come from the first layer's input."""
+    return _term(layer, Constant((head_dim / 2) ** -0.5), f"attention_head_dim = {head_dim}")
+
+
+def query_pre_attn_scalar(layer: Layer, head_dim: int) -> Term:
+    """query_pre_attn_scalar^-1/2; null is head_dim where the family allows it."""
+    name = "query_pre_attn_scalar"
+    if layer.keys.get(name) is None:
+        if name in layer.keys.defaults:
+            raise ConfigError(f"{name} must be a number, got null")
+        return standard(layer, head_dim)
+    scalar = layer.keys.number(name, above=0)
+    return _term(layer, Constant(scalar**-0.5), layer.keys.origin(name))
+
+
+def attention_multiplier(layer: Layer, head_dim: int) -> Term:
+    """The scale itself; null is 1 / sqrt(head_dim) where the family allows it."""
+    name = "attention_multiplier"
+    if layer.keys.get(name) is None:
+        return standard(layer, head_dim)
+    return _term(layer, Constant(layer.keys.number(name, above=0)), layer.keys.origin(name))
+
+
+def unless_unscaled(layer: Layer, head_dim: int) -> Term:
+    """GPT-2: scale_attn_weights false leaves the scale out."""
+    name = "scale_attn_weights"
+    if layer.keys.flag(name, default=True):
+        return standard(layer, head_dim)
+    return _term(layer, Unscaled(), layer.keys.origin(name))
+
+
+def multiplied(name: str) -> Base:
+    """1 / sqrt(head_dim) times a key of the config."""
+
+    def base(layer: Layer, head_dim: int) -> Term:
+        factor = layer.keys.number(name, default=1.0)
+        return _term(layer, Constant(factor / math.sqrt(head_dim)), layer.keys.origin(name))
+
+    return base
+
+
+def softmax_scale(layer: Layer, head_dim: int) -> Term:
+    """MPT: attn_config.softmax_scale, or 1 / sqrt(head_dim)."""
+    value = layer.keys.table("attn_config").get("softmax_scale")
+    if value is None:
+        return standard(layer, head_dim)
+    scale = check_number("attn_config.softmax_scale", value, above=0)
+    return _term(layer, Constant(scale), f"attn_config.softmax_scale = {value}")
+
+
+# ---- further factors -----------------------------------------------------------------------------
+
+
+def layer_index(layer: Layer, head_dim: int) -> Term | None:
+    """1 / (layer + 1)."""
+    name = "scale_attn_by_inverse_layer_idx"
+    if not layer.keys.flag(name):
+        return None
+    return _term(layer, LayerIndex(layer.number), layer.keys.origin(name))
+
+
+def disentangled(layer: Layer, head_dim: int) -> Term | None:
+    """1 / sqrt(terms): content to content and the kinds in pos_att_type."""
+    keys = layer.keys
+    kinds = keys.get("pos_att_type") or []
+    names = kinds.split("|") if isinstance(kinds, str) else list(kinds)
+    counted = names if keys.kind == "deberta" else [name for name in ("c2p", "p2c") if name in names]
+    if not counted:
+        return None
+    return _term(layer, DisentangledScale(1 + len(counted)), keys.origin("pos_att_type", kinds))
+
+
+def latent_query(layer: Layer, head_dim: int) -> Term:
+    """sqrt(hidden / rank) of the query's latent, which feeds all channels."""
+    return _latent(layer, "q_lora_rank", "all", 1024)
+
+
+def latent_key(layer: Layer, head_dim: int) -> Term:
+    """sqrt(hidden / rank) of the key's latent, which feeds the channels without positions."""
+    return _latent(layer, "kv_lora_rank", "unrotated", 1024)
+
+
+def _latent(layer: Layer, name: str, channels: Any, sliding: int) -> Term:
+    hidden = layer.keys.size("hidden_size")
+    rank = sliding_key(layer, name, sliding)
+    return _term(layer, LatentScale(hidden, rank), f"hidden_size = {hidden}, {name} = {rank}", channels)
+
+
+def llama4_temperature(layer: Layer, head_dim: int) -> Term | None:
+    """On layers without rotary positions."""
+    keys = layer.keys
+    if not keys.flag("attn_temperature_tuning"):
+        return None
+    law = Llama4Temperature(
+        keys.number("attn_scale", default=0.1), keys.number("floor_scale", default=8192, above=0)
+    )
+    return _term(layer, law, ", ".join(keys.origin(name) for name in ("attn_scale", "floor_scale")))
+
+
+def beam_temperature(layer: Layer, head_dim: int) -> Term:
+    """On layers without rotary positions; its numbers are constants of the code."""
+    return _term(layer, BeamTemperature(), "no key: constants of the code")
+
+
+def inkling_temperature(layer: Layer, head_dim: int) -> Term | None:
+    """On layers of full attention."""
+    keys = layer.keys
+    if layer.kind == "hybrid_sliding" or keys.get("log_scaling_n_floor") is None:
+        return None
+    law = InklingTemperature(
+        alpha=keys.number("log_scaling_alpha"), floor=keys.number("log_scaling_n_floor", above=0)
+    )
+    return _term(layer, law, ", ".join(map(keys.origin, ("log_scaling_alpha", "log_scaling_n_floor"))))
+
+
+def logn_attention(layer: Layer, head_dim: int) -> Term | None:
+    """Qwen 1."""
+    keys = layer.keys
+    if not keys.flag("use_logn_attn"):
+        return None
+    length = keys.number("seq_length", above=1)
+    return _term(layer, QwenLogN(length), keys.origin("use_logn_attn") + ", " + keys.origin("seq_length"))
+
+
+def grok_temperature(layer: Layer, head_dim: int) -> Term | None:
+    """Grok as SGLang serves it; a length of 0 or less switches the rule off."""
+    for name in ("attn_temperature_len", "xai_temperature_len"):
+        length = layer.keys.get(name)
+        if length is not None and check_number(name, length) > 0:
+            return _term(layer, GrokTemperature(layer.keys.number(name, above=1)), layer.keys.origin(name))
+    return None
+
+
+# ---- factors that are written among the rope parameters ------------------------------------------
+
+
+def mla_yarn(layer: Layer, rope: Rope) -> Term | None:
+    """mscale_all_dim of multi-head latent attention: all channels, whatever the type of the positions."""
+    value = rope.parameters.get("mscale_all_dim")
+    if rope.kind == "default" or not value:
+        return None
+    weight = check_number(f"{rope.name}.mscale_all_dim", value, above=0)
+    factor = rope.number("factor")
+    if factor is None:
+        raise ConfigError(f"{rope.name}.factor is missing: mscale_all_dim needs it")
+    return _term(layer, MLAYaRN(factor, weight), rope.origin("factor", "mscale_all_dim"))
+
+
+def ministral_temperature(layer: Layer, rope: Rope) -> Term | None:
+    """llama_4_scaling_beta: every layer, counted by i."""
+    name = "llama_4_scaling_beta"
+    value = rope.parameters.get(name)
+    if value is None:
+        return None
+    length_key = "original_max_position_embeddings"
+    length = check_number(f"{rope.name}.{length_key}", rope.parameters[length_key], above=0)
+    law = MinistralTemperature(check_number(f"{rope.name}.{name}", value), length)
+    return _term(layer, law, rope.origin(name, length_key))
+
+
+@dataclass(frozen=True)
+class LengthSwitch(Law):
+    """Phi-MoE: one factor of cos and sin up to the original length, another for longer texts.
+
+    Parameters
+    ----------
+    short, long : float
+        The factors; the score has their square.
+    length : float
+        Original length, in tokens.
+    """
+
+    short: float
+    long: float
+    length: float
+    name: ClassVar[str] = "phimoe_mscale"
+    n_means: ClassVar[Any] = "query position + 1"
+    channels: ClassVar[Any] = "rotated"
+    formula: ClassVar[str] = "(long if n > length else short)^2 / sqrt(head_dim)"
+    source: ClassVar[str] = "transformers models/phimoe/modeling_phimoe.py"
+    used_by: ClassVar[str] = "Phi-3.5 MoE"
+    remark: ClassVar[str] = (
+        "n is the length of the whole text: in a longer one all queries have the long factor"
+    )
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return np.where(n > self.length, self.long, self.short) ** 2
+
+
+def phimoe_mscale(layer: Layer, rope: Rope) -> Term | None:
+    """short_mscale and long_mscale, in place of the factor of the positions' own rule."""
+    if rope.kind == "default":
+        return None
+    names = ("short_mscale", "long_mscale", "original_max_position_embeddings")
+    numbers = []
+    for name in names:
+        if rope.parameters.get(name) is None:
+            raise ConfigError(f"{rope.name}.{name} is missing: phimoe needs it")
+        numbers.append(check_number(f"{rope.name}.{name}", rope.parameters[name], above=0))
+    return _term(layer, LengthSwitch(*numbers), rope.origin(*names), "rotated")
+
+
+# ---- model types that are not known --------------------------------------------------------------
+
+
+def whatever_is_given(layer: Layer, head_dim: int) -> Term:
+    """The base scale by whichever keys there are."""
+    keys = layer.keys
+    for name, base in (
+        ("query_pre_attn_scalar", query_pre_attn_scalar),
+        ("attention_multiplier", attention_multiplier),
+        ("scale_attn_weights", unless_unscaled),
+    ):
+        if keys.get(name) is not None:
+            return base(layer, head_dim)
+    for name in ("mup_scale_qk_dot_by_d", "scale_qk_dot_by_d"):
+        if keys.flag(name):
+            return _term(layer, MuP(), keys.origin(name))
+    for name in ("softmax_scale", "attention_scale", "attn_scale"):
+        if keys.get(name) is not None and not keys.flag("attn_temperature_tuning"):
+            return _term(layer, Constant(keys.number(name, above=0)), keys.origin(name))
+    for name in ("qk_scale_factor", "key_multiplier"):
+        if keys.get(name) is not None:
+            return multiplied(name)(layer, head_dim)
+    return softmax_scale(layer, head_dim)
+
+
+def mla_yarn_if_latent(layer: Layer, rope: Rope) -> Term | None:
+    """The rule of multi-head latent attention, if the keys describe one."""
+    return mla_yarn(layer, rope) if is_latent(layer) else None
+
+
+def learned_if_named(layer: Layer) -> str | None:
+    """Scales that are weights, by the keys that switch them on."""
+    for name in ("ssmax", "use_ssmax", "scalable_softmax", "use_scalable_softmax", "scaled_softmax"):
+        value = layer.keys.get(name)
+        if value not in (None, False, "", "none"):
+            return f"{name} = {value}: the scale has weights of the checkpoint in it"
+    return None

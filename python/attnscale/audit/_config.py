@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A model's configuration: the file, the language model inside it, and each key with its default."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._io import InputError
+
+__all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
+
+#: Where other composite models keep their language model, if the model type is not known.
+_PARTS = ("text_config", "llm_config", "language_config", "language_model", "decoder")
+
+
+class ConfigError(InputError):
+    """A configuration that has no answer; its text names the key and what was seen."""
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """What transformers takes for keys that a config leaves out: scripts/extract_config_defaults.py."""
+    text = Path(__file__).with_name("defaults.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+#: Version of transformers whose defaults and code the tables were made from.
+TRANSFORMERS: str = _defaults()["transformers"]
+
+
+def known_types() -> frozenset[str]:
+    """Model types whose defaults are known."""
+    return frozenset(_defaults()["models"])
+
+
+class Keys:
+    """The keys of one language model: as given, or as its model type defaults them.
+
+    Parameters
+    ----------
+    given : mapping
+        The config, or the part of it that describes the language model.
+    kind : str
+        Model type.
+    part : str
+        Key of the composite config that ``given`` comes from; empty for the config itself.
+    """
+
+    def __init__(self, given: Mapping[str, Any], kind: str, part: str = "") -> None:
+        facts = _defaults()["models"].get(kind, {})
+        self.given = given
+        self.kind = kind
+        self.part = part
+        self.known = bool(facts)
+        self.defaults: dict[str, Any] = facts.get("defaults", {})
+        self.accepted = frozenset(facts.get("keys", ()))
+        self.facts: str = facts.get("source", "hp")  # letters: scripts/extract_config_defaults.py
+        self.reads_head_dim = "h" in self.facts
+        self.rotates_partly = "p" in self.facts
+        self.used: set[str] = set()
+        self._renamed: dict[str, str] = facts.get("renamed", {})
+
+    def stored(self, name: str) -> str:
+        """The name under which the config has the key: hidden_size is n_embd for GPT-2."""
+        alias = self._renamed.get(name, name)
+        return alias if alias in self.given or name not in self.given else name
+
+    def has(self, name: str) -> bool:
+        """Whether the config itself gives the key, null included."""
+        return self.stored(name) in self.given
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value given, else the default of the model type, else ``default``."""
+        stored = self.stored(name)
+        self.used.update((name, stored))
+        if stored in self.given:
+            return self.given[stored]
+        return self.defaults.get(name, default)
+
+    def origin(self, name: str, value: Any = None) -> str:
+        """The key and its value, for the column "from" of a plan."""
+        seen = self.get(name) if value is None else value
+        if self.has(name):
+            prefix = f"{self.part}." if self.part else ""
+            return f"{prefix}{self.stored(name)} = {seen}"
+        return f"{name} = {seen} (default of {self.kind})"
+
+    def number(self, name: str, *, default: Any = None, above: float | None = None) -> float:
+        """A finite number; greater than ``above`` if that is given."""
+        return check_number(self.stored(name), self.get(name, default), above=above)
+
+    def size(self, name: str, *, default: Any = None, least: int = 1) -> int:
+        """An integer, at least `least`."""
+        return check_size(self.stored(name), self.get(name, default), least)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """True or False; null is False."""
+        value = self.get(name, default)
+        if value is None:
+            return False
+        if not isinstance(value, (bool, np.bool_)):
+            raise ConfigError(f"{self.stored(name)} must be true or false, got {value!r}")
+        return bool(value)
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A mapping; null and a missing key are an empty one."""
+        return check_table(self.stored(name), self.get(name))
+
+
+def check_number(name: str, value: Any, *, above: float | None = None) -> float:
+    """`value` as a finite float, greater than `above`."""
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
+        raise ConfigError(f"{name} must be a number, got {value!r}")
+    if not np.isfinite(value) or (above is not None and value <= above):
+        rule = "finite" if above is None else f"a finite number greater than {above:g}"
+        raise ConfigError(f"{name} must be {rule}, got {value!r}")
+    return float(value)
+
+
+def check_size(name: str, value: Any, least: int = 1) -> int:
+    """`value` as an int, at least `least`."""
+    if value is None:
+        raise ConfigError(f"{name} is missing: the config does not say it, and the model type has no default")
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise ConfigError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ConfigError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def check_table(name: str, value: Any) -> dict[str, Any]:
+    """`value` as a dict; None is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name} must be a mapping, got {value!r}")
+    return dict(value)
+
+
+def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ...]]:
+    """Keys of the language model that a config describes, and what is to be said about the reading.
+
+    Parameters
+    ----------
+    config : mapping, str, path or transformers config
+        As for :func:`attnscale.audit.resolve`.
+    part : str, optional
+        The part of a composite config to look at, as "encoder" or "text_config".
+    """
+    given = _read(config)
+    kind = _model_type(given, "")
+    if part is not None:
+        return _chosen_part(given, kind, part)
+    remarks: tuple[str, ...] = ()
+    name = ""
+    while (inner := _inner(given, kind)) is not None:
+        key, kind, given, found = inner
+        name = f"{name}.{key}" if name else key
+        remarks += found
+    return Keys(given, kind, name), remarks
+
+
+def _inner(given: Mapping[str, Any], kind: str) -> tuple[str, str, Mapping[str, Any], tuple[str, ...]] | None:
+    """(key, model type, config, remarks) of the part of a composite config, or None."""
+    known = _defaults()["inside"].get(kind)
+    if known is not None:
+        key, inner_kind = known
+        if key not in given:  # older files keep the language model's keys at the top
+            return key, inner_kind, {**given, "model_type": inner_kind}, ()
+        inner = check_table(key, given[key])
+        return key, _model_type(inner, inner_kind), inner, ()
+    if kind in _defaults()["models"]:
+        return None
+    for key in _PARTS:
+        part = given.get(key)
+        if isinstance(part, Mapping) and part:
+            remark = f"model_type {kind!r} is not known; its language model is taken to be {key}"
+            return key, _model_type(part, kind), part, (remark,)
+    return None
+
+
+def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, tuple[str, ...]]:
+    inner = given.get(part)
+    if not isinstance(inner, Mapping):
+        found = ", ".join(key for key, value in given.items() if isinstance(value, Mapping)) or "none"
+        raise ConfigError(f"part must be a part of the config ({found}), got {part!r}")
+    default = f"{kind}_{part}" if f"{kind}_{part}" in known_types() else kind
+    if default not in known_types():
+        default = _defaults()["inside"].get(kind, ["", kind])[1]
+    return Keys(inner, _model_type(inner, default), part), ()
+
+
+def _model_type(given: Mapping[str, Any], default: str) -> str:
+    kind = given.get("model_type") or default
+    if not isinstance(kind, str):
+        raise ConfigError(f"model_type must be a string, got {kind!r}")
+    return kind
+
+
+def _read(config: Any) -> Mapping[str, Any]:
+    if isinstance(config, (str, os.PathLike)):
+        return _read_file(Path(config))
+    if hasattr(config, "to_dict") and not isinstance(config, Mapping):
+        config = config.to_dict()
+    if not isinstance(config, Mapping):
+        kind = type(config).__name__
+        raise TypeError(f"config must be a mapping, a path or a transformers config, got {kind}: {config!r}")
+    return config
+
+
+def _read_file(path: Path) -> Mapping[str, Any]:
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: there is no such file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not JSON: {error}") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file} must hold one JSON object, got {type(content).__name__}")
+    return content

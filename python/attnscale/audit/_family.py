@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a family of models is to the audit: a row of a table whose cells are small rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ._config import Keys
+from ._plan import Term
+
+if TYPE_CHECKING:
+    from ._rope import Rope
+
+__all__ = ["Family", "Layer", "QKNorm"]
+
+QKNorm = Literal["none", "before rotation", "after rotation"]
+
+
+class Layer(NamedTuple):
+    """One layer as the rules see it."""
+
+    keys: Keys
+    number: int  # from 0
+    kind: str
+    total: int  # layers of the model
+
+
+#: Where a legacy ``rope_scaling`` goes: to every layer, over the defaults of every kind of layer or of full
+#: attention only, or nowhere (the family reads ``rope_parameters`` alone).
+Legacy = Literal["every layer", "every kind", "full attention", "not read"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one family of models finds its scale.
+
+    Attributes
+    ----------
+    types : tuple of str
+        Model types.
+    head_dim : callable
+        Channels of q and k in a layer.
+    rotated : callable
+        How many of head_dim channels rotary positions turn, where the layer has rotary positions.
+    rotates : callable
+        Whether the layer has rotary positions.
+    base : callable
+        The scale before other factors.
+    extra : tuple of callables
+        Further factors; one that does not apply returns None. Those of a temperature that only acts
+        on layers without rotary positions are in ``nope_extra``.
+    rope_extra : tuple of callables
+        Further factors whose keys are among the rope parameters.
+    own_rope : callable or None
+        What the rotary positions bring, where it is not the common rule.
+    softcap : str
+        Key of the soft-cap; empty if the family has none.
+    sink : callable
+        Whether the layer has attention sinks.
+    qk_norm : callable
+    count : callable
+        Number of layers.
+    kinds : callable
+        (keys, number of layers) to the kinds of the layers, where the config does not list them.
+    rope_key : callable
+        The entry of nested rope parameters that a layer takes.
+    legacy_rope : str
+        Where a legacy ``rope_scaling`` goes.
+    refusal : callable
+        Why a layer has no answer, or None.
+    notes : tuple of str
+        What else a reader of the plan should know.
+    """
+
+    types: tuple[str, ...]
+    head_dim: Callable[[Layer], int]
+    rotated: Callable[[Layer, int], int]
+    rotates: Callable[[Layer], bool]
+    base: Callable[[Layer, int], Term]
+    extra: tuple[Callable[[Layer, int], Term | None], ...]
+    nope_extra: tuple[Callable[[Layer, int], Term | None], ...]
+    rope_extra: tuple[Callable[[Layer, Rope], Term | None], ...]
+    own_rope: Callable[[Layer, Rope], Term | None] | None
+    softcap: str
+    sink: Callable[[Layer], bool]
+    qk_norm: Callable[[Layer], QKNorm]
+    count: Callable[[Keys], int]
+    kinds: Callable[[Keys, int], list[str]]
+    rope_key: Callable[[Layer], str]
+    legacy_rope: Legacy
+    refusal: Callable[[Layer], str | None]
+    notes: tuple[str, ...]

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Cells of the family tables: channels of q and k, which of them rotary positions turn, and where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._config import ConfigError, check_size, check_table
+from ._family import Layer, QKNorm
+
+# ---- channels of q and k -------------------------------------------------------------------------
+
+
+def quotient(layer: Layer) -> int:
+    """hidden_size // num_attention_heads, whatever head_dim says."""
+    keys = layer.keys
+    sizes = []
+    for name in ("hidden_size", "num_attention_heads"):
+        if not keys.has(name) and not keys.part:
+            other = ", or head_dim" if keys.reads_head_dim else ""
+            raise ConfigError(
+                f"{keys.stored(name)} is missing: the head size is hidden_size / num_attention_heads{other}"
+            )
+        sizes.append(keys.size(name))
+    if sizes[0] < sizes[1]:
+        raise ConfigError(f"hidden_size must be at least num_attention_heads, got {sizes[0]} and {sizes[1]}")
+    return sizes[0] // sizes[1]
+
+
+def key_or_quotient(layer: Layer) -> int:
+    """head_dim, or the quotient where it is null or has no default."""
+    keys = layer.keys
+    stated = keys.reads_head_dim and keys.get("head_dim") is not None
+    return keys.size("head_dim") if stated else quotient(layer)
+
+
+def d_kv(layer: Layer) -> int:
+    """T5: the heads need not add up to the width of the model."""
+    return layer.keys.size("d_kv" if layer.keys.get("d_kv") is not None else "head_dim")
+
+
+def key_value_channels(layer: Layer) -> int:
+    """kv_channels of JetMoE."""
+    return layer.keys.size("kv_channels")
+
+
+def half(layer: Layer) -> int:
+    """Zamba: the heads span twice the width, as their input is two vectors beside each other."""
+    keys = layer.keys
+    if keys.get("attention_head_dim") is not None and keys.has("attention_head_dim"):
+        return keys.size("attention_head_dim")
+    return 2 * keys.size("hidden_size") // keys.size("num_attention_heads")
+
+
+def latent(layer: Layer) -> int:
+    """Multi-head latent attention: channels with and without positions beside each other."""
+    return layer.keys.size("qk_nope_head_dim") + layer.keys.size("qk_rope_head_dim", least=0)
+
+
+def global_head_dim(layer: Layer) -> int:
+    """Gemma 4: layers of full attention have wider heads."""
+    override = _per_layer(layer).get("head_dim")
+    if override is not None:
+        return check_size("per_layer_config head_dim", override)
+    if layer.kind == "full_attention" and not layer.keys.has("per_layer_config"):
+        return layer.keys.size("global_head_dim", default=512)
+    return key_or_quotient(layer)
+
+
+def swa_head_dim(layer: Layer) -> int:
+    """Inkling: sliding layers have a key of their own."""
+    return layer.keys.size("swa_head_dim" if layer.kind == "hybrid_sliding" else "head_dim")
+
+
+def sliding_latent(layer: Layer) -> int:
+    """Dots 3: sliding layers have other latent heads."""
+    return _sliding(layer, "qk_nope_head_dim", 192) + sliding_latent_rotated(layer, 0)
+
+
+def sliding_latent_rotated(layer: Layer, head_dim: int) -> int:
+    """The rotated channels of those."""
+    if layer.kind != "sliding_attention":
+        return layer.keys.size("qk_rope_head_dim")
+    nope = _sliding(layer, "qk_nope_head_dim", 192)
+    return _sliding(layer, "qk_rope_head_dim", _sliding(layer, "head_dim", 256) - nope)
+
+
+def sliding_key(layer: Layer, name: str, default: int) -> int:
+    """A size that sliding layers of Dots 3 have under a name of their own."""
+    return _sliding(layer, name, default)
+
+
+def _sliding(layer: Layer, name: str, default: int) -> int:
+    keys = layer.keys
+    if layer.kind != "sliding_attention":
+        return keys.size(name)
+    override = _per_layer(layer).get(name)
+    return check_size(name, override) if override is not None else keys.size(f"swa_{name}", default=default)
+
+
+def _per_layer(layer: Layer) -> dict[str, Any]:
+    table: dict[Any, Any] = layer.keys.table("per_layer_config")
+    return check_table("per_layer_config", table.get(str(layer.number), table.get(layer.number)))
+
+
+# ---- how many of them are rotated ----------------------------------------------------------------
+
+
+def latent_rotated(layer: Layer, head_dim: int) -> int:
+    """qk_rope_head_dim."""
+    return layer.keys.size("qk_rope_head_dim", least=0)
+
+
+def no_channel(layer: Layer, head_dim: int) -> int:
+    """None: positions come from elsewhere."""
+    return 0
+
+
+def rotary_dim(layer: Layer, head_dim: int) -> int:
+    """GPT-J and CodeGen give a number of channels; null is all of them."""
+    value = layer.keys.get("rotary_dim", 64)
+    return head_dim if value is None else min(head_dim, check_size("rotary_dim", value))
+
+
+# ---- in which layers -----------------------------------------------------------------------------
+
+
+def has_rope(layer: Layer) -> bool:
+    """Every layer, if the model type has rotary positions at all."""
+    keys = layer.keys
+    if keys.known:
+        return "rope_parameters" in keys.defaults
+    return any(keys.get(name) is not None for name in _ROTARY_KEYS)
+
+
+_ROTARY_KEYS = ("rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct")
+
+
+def always(layer: Layer) -> bool:
+    """In every layer."""
+    return True
+
+
+def never(layer: Layer) -> bool:
+    """In none."""
+    return False
+
+
+def sliding_only(layer: Layer) -> bool:
+    """Layers with a sliding window; full attention has no positions (NoPE)."""
+    return layer.kind == "sliding_attention"
+
+
+def full_only(layer: Layer) -> bool:
+    """Layers of full attention."""
+    return layer.kind == "full_attention"
+
+
+def sliding_or_no_window(layer: Layer) -> bool:
+    """Exaone 4: as sliding_only, and everywhere if the model has no sliding window."""
+    return layer.keys.get("sliding_window") is None or sliding_only(layer)
+
+
+def by_layer_list(layer: Layer) -> bool:
+    """no_rope_layers: 1 where there are rotary positions, in spite of the name."""
+    keys = layer.keys
+    given = keys.get("no_rope_layers")
+    if given:
+        return bool(_entry("no_rope_layers", given, layer))
+    return bool((layer.number + 1) % keys.size("no_rope_layer_interval", default=4))
+
+
+def by_theta_list(layer: Layer) -> bool:
+    """layer_rope_theta: 0 where there are none; without a list, everywhere."""
+    given = layer.keys.get("layer_rope_theta")
+    return bool(_entry("layer_rope_theta", given, layer)) if given is not None else True
+
+
+def by_theta_list_or_fourth(layer: Layer) -> bool:
+    """Muse: without a list, every fourth layer counted from the last has none."""
+    if layer.keys.get("layer_rope_theta") is not None:
+        return by_theta_list(layer)
+    return (layer.total - 1 - layer.number) % 4 != 0
+
+
+def if_flag(name: str, default: bool = False) -> Any:
+    """Where a key of the config is true."""
+
+    def rotates(layer: Layer) -> bool:
+        return layer.keys.flag(name, default=default)
+
+    return rotates
+
+
+def if_set(name: str, value: str) -> Any:
+    """Where a key of the config has this value."""
+
+    def rotates(layer: Layer) -> bool:
+        return bool(layer.keys.get(name) == value)
+
+    return rotates
+
+
+def unless_alibi(layer: Layer) -> bool:
+    """Falcon: rotary positions, or a linear bias instead."""
+    return not layer.keys.flag("alibi")
+
+
+def sliding_or_forced(layer: Layer) -> bool:
+    """Cohere 2 with experts: the dense layers before the others rotate whatever their window."""
+    keys = layer.keys
+    dense = _first_dense(layer)
+    forced = layer.number < dense and keys.get("prefix_dense_sliding_window_pattern", 1) == 1
+    return sliding_only(layer) or forced
+
+
+def _first_dense(layer: Layer) -> int:
+    value = layer.keys.get("first_k_dense_replace")
+    return int(value) if value else 0
+
+
+def rope_parameters_given(layer: Layer) -> bool:
+    """OLMo hybrid: rope_parameters null switches rotary positions off."""
+    keys = layer.keys
+    if keys.has("rope_scaling") or keys.has("rope_theta"):
+        return True
+    return bool(keys.get("rope_parameters"))
+
+
+def _entry(name: str, given: Any, layer: Layer) -> Any:
+    if not isinstance(given, (list, tuple)):
+        raise ConfigError(f"{name} must be a list, got {given!r}")
+    if len(given) < layer.total:
+        raise ConfigError(f"{name} must have one entry for each of {layer.total} layers, got {len(given)}")
+    return given[layer.number]
+
+
+# ---- norms of q and k ----------------------------------------------------------------------------
+
+
+def norm_by_type(layer: Layer) -> QKNorm:
+    """As the code of the model type has it; some switch it by a key."""
+    facts = layer.keys.facts
+    if "a" in facts:
+        return "after rotation"
+    switches = [name for name in ("use_qk_norm", "qk_layernorm") if _switches(layer, name)]
+    if switches:
+        return "before rotation" if layer.keys.flag(switches[0]) else "none"
+    return "before rotation" if "n" in facts else "none"
+
+
+def _switches(layer: Layer, name: str) -> bool:
+    return name in layer.keys.accepted or (not layer.keys.known and layer.keys.has(name))
+
+
+def norm_after_if_rotated(layer: Layer) -> QKNorm:
+    """Llama 4: q and k of the layers with rotary positions are normed behind them."""
+    return "after rotation" if layer.keys.flag("use_qk_norm") and by_layer_list(layer) else "none"
+
+
+# ---- model types that are not known --------------------------------------------------------------
+
+
+def is_latent(layer: Layer) -> bool:
+    """Whether the keys describe multi-head latent attention."""
+    return all(layer.keys.get(name) is not None for name in ("qk_nope_head_dim", "qk_rope_head_dim"))
+
+
+def whatever_is_given(layer: Layer) -> int:
+    """The head size by whichever keys there are."""
+    keys = layer.keys
+    if is_latent(layer):
+        return latent(layer)
+    for name in ("head_dim", "d_kv", "attention_head_dim"):
+        if keys.get(name) is not None:
+            return keys.size(name)
+    found = []
+    for names in _SIZE_SPELLINGS:
+        given = [name for name in names if keys.get(name) is not None]
+        if not given:
+            raise ConfigError(
+                f"{names[0]} is missing: the head size is head_dim, or hidden_size / num_attention_heads "
+                f"(also looked for: {', '.join(names[1:])})"
+            )
+        found.append(keys.size(given[0]))
+    if found[0] < found[1]:
+        raise ConfigError(f"hidden_size must be at least num_attention_heads, got {found[0]} and {found[1]}")
+    return found[0] // found[1]
+
+
+_SIZE_SPELLINGS = (
+    ("hidden_size", "n_embd", "d_model", "dim"),
+    ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+)
+
+
+def whatever_is_rotated(layer: Layer, head_dim: int) -> int:
+    """The rotated channels by whichever keys there are."""
+    keys = layer.keys
+    if is_latent(layer):
+        return latent_rotated(layer, head_dim)
+    if keys.get("rotary_dim") is not None:
+        return rotary_dim(layer, head_dim)
+    for name in ("partial_rotary_factor", "rotary_pct"):
+        if keys.get(name) is not None:
+            return int(head_dim * keys.number(name))
+    parameters = keys.table("rope_parameters") or keys.table("rope_scaling")
+    share = parameters.get("partial_rotary_factor", 1.0)
+    return int(head_dim * share) if isinstance(share, (int, float)) else head_dim
+
+
+def whatever_rotates(layer: Layer) -> bool:
+    """Whether rotary positions are spoken of, and no list excludes the layer."""
+    keys = layer.keys
+    if keys.get("no_rope_layers"):
+        return by_layer_list(layer)
+    return has_rope(layer) or is_latent(layer)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Cells of the family tables: the kind of each layer, where a config does not list them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ._config import ConfigError, Keys, check_size
+
+#: Kinds of layers that have no softmax over keys.
+NO_SOFTMAX = frozenset(("linear_attention", "conv", "recurrent", "mamba", "moe", "mlp", "short_conv", "rwkv"))
+
+#: Names in older files.
+_OLDER = {
+    "attention": "full_attention",
+    "mamba": "linear_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+    "qwen_sparse_attention": "indexed_attention",
+    "recurrent": "linear_attention",
+}
+
+Rule = Callable[[Keys, int], list[str]]
+
+
+def layer_count(keys: Keys) -> int:
+    """Number of layers."""
+    pattern = keys.get("hybrid_override_pattern")
+    if isinstance(pattern, str) and pattern:
+        return len(pattern)
+    for name in ("layer_types", "layers_block_type"):
+        given = keys.get(name)
+        if not keys.has("num_hidden_layers") and isinstance(given, (list, tuple)) and given:
+            return len(given)
+    return keys.size("num_hidden_layers")
+
+
+def layer_kinds(keys: Keys, count: int, rule: Rule) -> list[str]:
+    """The kinds that the config lists, else those of the family's rule."""
+    for name in ("layer_types", "layers_block_type"):
+        given = keys.given.get(name)
+        if given is None:
+            continue
+        if not isinstance(given, (list, tuple)) or not all(isinstance(kind, str) for kind in given):
+            raise ConfigError(f"{name} must be a list of names, got {given!r}")
+        if len(given) != count:
+            raise ConfigError(f"{name} must have one entry for each of {count} layers, got {len(given)}")
+        named: list[str] = [str(kind) for kind in given]
+        return [_OLDER.get(kind, kind) for kind in named]
+    return rule(keys, count)
+
+
+def two_each(keys: Keys) -> int:
+    """LongCat Flash: two layers of attention in each of num_layers."""
+    return 2 * keys.size("num_layers")
+
+
+def default_list(keys: Keys, count: int) -> list[str]:
+    """The list that the model type has by default, if it fits the number of layers."""
+    given: list[str] = keys.defaults.get("layers_block_type", [])
+    if len(given) != count:
+        raise ConfigError(f"layers_block_type is missing: {keys.kind} has no rule for {count} layers")
+    return given
+
+
+def zamba(keys: Keys, count: int) -> list[str]:
+    """Zamba: three layers, then attention every attn_layer_period layers of the rest."""
+    period, offset = keys.size("attn_layer_period", default=6), keys.get("attn_layer_offset", 4)
+    rest = ["hybrid" if i % period == offset else "linear_attention" for i in range(count - 3)]
+    return ["linear_attention", "linear_attention", "hybrid", *rest][:count]
+
+
+def uniform(kind: str) -> Rule:
+    """All layers alike."""
+    return lambda keys, count: [kind] * count
+
+
+def every(
+    period: int, *, key: str = "", last: str = "full_attention", others: str = "sliding_attention"
+) -> Rule:
+    """Every `period`-th layer is of the one kind, the others of the other; `key` may give the period."""
+
+    def rule(keys: Keys, count: int) -> list[str]:
+        value = keys.get(key) if key else None
+        step = period if value is None else check_size(key, value)
+        return [last if (i + 1) % step == 0 else others for i in range(count)]
+
+    return rule
+
+
+def ending_full(rule: Rule) -> Rule:
+    """The rule, with full attention in the last layer whatever it says."""
+
+    def ended(keys: Keys, count: int) -> list[str]:
+        return [*rule(keys, count)[:-1], "full_attention"]
+
+    return ended
+
+
+def full_at(where: Callable[[int, int], bool], others: str = "sliding_attention") -> Rule:
+    """Full attention where the condition on (layer, number of layers) holds."""
+    return lambda keys, count: ["full_attention" if where(i, count) else others for i in range(count)]
+
+
+def period_and_offset(keys: Keys, count: int) -> list[str]:
+    """Jamba: attention where layer % attn_layer_period == attn_layer_offset."""
+    period, offset = keys.size("attn_layer_period"), keys.get("attn_layer_offset")
+    return ["full_attention" if i % period == offset else "linear_attention" for i in range(count)]
+
+
+def listed_indices(key: str, other: str) -> Rule:
+    """Attention in the layers of a list; without one, in none (Bamba) or in all (LFM 2)."""
+
+    def rule(keys: Keys, count: int) -> list[str]:
+        given = keys.get(key)
+        if given is None:
+            return ["full_attention" if other == "conv" else other] * count
+        chosen = set(given) if isinstance(given, Iterable) else set()
+        return ["full_attention" if i in chosen else other for i in range(count)]
+
+    return rule
+
+
+def hybrid_pattern(keys: Keys, count: int) -> list[str]:
+    """Nemotron H: one character a layer."""
+    if keys.get("hybrid_override_pattern") is None:
+        return default_list(keys, count)
+    names = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+    pattern = keys.get("hybrid_override_pattern")
+    if not isinstance(pattern, str) or set(pattern) - set(names):
+        raise ConfigError(f"hybrid_override_pattern must consist of {', '.join(names)}, got {pattern!r}")
+    return [names[character] for character in pattern]
+
+
+def block_cycle(keys: Keys, count: int) -> list[str]:
+    """Recurrent Gemma: block_types repeated."""
+    cycle = list(keys.get("block_types") or ("recurrent", "recurrent", "attention"))
+    kinds = {"recurrent": "linear_attention", "attention": "sliding_attention"}
+    return [kinds.get(cycle[i % len(cycle)], cycle[i % len(cycle)]) for i in range(count)]
+
+
+def dense_then_every(keys: Keys, count: int) -> list[str]:
+    """Cohere 2 with experts: the first dense layers have a pattern of their own."""
+    dense = min(count, int(keys.get("first_k_dense_replace") or 0))
+    start = every(1, key="prefix_dense_sliding_window_pattern")(keys, dense)
+    return start + every(4, key="sliding_window_pattern")(keys, count - dense)
+
+
+def window_or_full(keys: Keys, count: int) -> list[str]:
+    """Sliding everywhere if there is a window (Ministral)."""
+    return ["sliding_attention" if keys.get("sliding_window") is not None else "full_attention"] * count
+
+
+def exaone(keys: Keys, count: int) -> list[str]:
+    """Exaone 4: a pattern, and full attention everywhere without a window."""
+    if keys.get("sliding_window") is None:
+        return ["full_attention"] * count
+    return every(4, key="sliding_window_pattern")(keys, count)
+
+
+def local_ids(keys: Keys, count: int) -> list[str]:
+    """Inkling: the sliding layers are listed; without a list every sixth layer is full."""
+    given = keys.get("local_layer_ids")
+    if given is None:
+        return every(6, last="hybrid", others="hybrid_sliding")(keys, count)
+    return ["hybrid_sliding" if i in set(given) else "hybrid" for i in range(count)]
+
+
+def compressed(keys: Keys, count: int) -> list[str]:
+    """DeepSeek V4: by compress_ratios, else two heavily compressed layers and then alternating."""
+    ratios = keys.get("compress_ratios")
+    names = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+    if ratios is not None:
+        return [names.get(ratio, str(ratio)) for ratio in list(ratios)[:count]]
+    heavy, sparse = names[128], names[4]
+    return ([heavy] * min(count, 2) + [sparse if i % 2 else heavy for i in range(max(count - 2, 0))])[:count]
+
+
+def kimi(keys: Keys, count: int) -> list[str]:
+    """Kimi Linear: linear_attn_config lists layers counted from 1."""
+    lists = keys.table("linear_attn_config")
+    if "full_attn_layers" in lists:
+        full = {number - 1 for number in lists["full_attn_layers"]}
+        return ["full_attention" if i in full else "linear_attention" for i in range(count)]
+    return ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in range(count)]
+
+
+def linear_but_fourth(keys: Keys, count: int) -> list[str]:
+    """OLMo hybrid: full attention in every fourth layer, or in the last if there are fewer."""
+    kinds = every(4, others="linear_attention")(keys, count)
+    return kinds if "full_attention" in kinds else [*kinds[:-1], "full_attention"]
+
+
+def modernbert(keys: Keys, count: int) -> list[str]:
+    """ModernBERT: full attention in the layers 0, 3, 6, ..."""
+    step = check_size("global_attn_every_n_layers", keys.get("global_attn_every_n_layers", 3) or 3)
+    return ["sliding_attention" if i % step else "full_attention" for i in range(count)]
+
+
+def lfm3(keys: Keys, count: int) -> list[str]:
+    """LFM 3: convolutions, and both kinds of attention in turn."""
+    kinds = {0: "sliding_attention", 2: "full_attention"}
+    return ["conv" if i == 0 else kinds.get(i % 4, "conv") for i in range(count)]
+
+
+def swin_layers(keys: Keys) -> int:
+    """Swin: depths lists the layers of each stage."""
+    depths = keys.get("depths") or [2, 2, 6, 2]
+    return sum(check_size("depths", depth) for depth in depths)

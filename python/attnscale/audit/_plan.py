@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What multiplies the score of a query and a key in each layer of a model."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..laws import Law
+from ._text import explain
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["LayerPlan", "PlanError", "ScalePlan", "Term"]
+
+Channels = Literal["rotated", "unrotated"]
+
+
+class PlanError(ValueError):
+    """A question that the config cannot answer; the text is the reason."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One factor of the score multiplier.
+
+    Attributes
+    ----------
+    law : Law
+        The rule with its parameters. For the base of a layer it gives the whole scale, for the other
+        terms a factor on top of it.
+    channels : {"all", "rotated", "unrotated"}
+        Channels of q and k that it multiplies.
+    key : str
+        The key of the config that it comes from, with the value.
+    rule : str
+        Where the rule is written down.
+    """
+
+    law: Law
+    channels: Literal["all", "rotated", "unrotated"]
+    key: str
+    rule: str
+
+    @property
+    def n_means(self) -> str:
+        """What the law's n counts; "not used" for a constant."""
+        return self.law.n_means
+
+    def acts_on(self, channels: Channels) -> bool:
+        """Whether it multiplies these channels."""
+        return self.channels in ("all", channels)
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One layer.
+
+    Attributes
+    ----------
+    index : int
+        0-based.
+    kind : str
+        As transformers names it: "full_attention", "sliding_attention", "linear_attention", ...
+    head_dim : int
+        Channels of q and k.
+    rotated : int
+        Channels that rotary positions turn; 0 if there are none.
+    base : Term
+        The scale before the other terms.
+    terms : tuple of Term
+        Factors on top of it.
+    softcap : float or None
+        c of c * tanh(score / c), after all factors.
+    softcap_key : str
+        The key of the config that it comes from.
+    sink : bool
+        Whether the softmax has a learned extra logit without a value.
+    qk_norm : {"none", "before rotation", "after rotation"}
+        A norm of q and k. After the rotation it undoes what was multiplied before.
+    notes : tuple of str
+        What else is to be known about the layer.
+    refusal : str or None
+        Why the config does not say the scale, if it does not.
+    """
+
+    index: int
+    kind: str
+    head_dim: int
+    rotated: int
+    base: Term
+    terms: tuple[Term, ...] = ()
+    softcap: float | None = None
+    softcap_key: str = ""
+    sink: bool = False
+    qk_norm: Literal["none", "before rotation", "after rotation"] = "none"
+    notes: tuple[str, ...] = ()
+    refusal: str | None = None
+
+    @property
+    def channel_kinds(self) -> tuple[Channels, ...]:
+        """Which of "rotated" and "unrotated" the layer has."""
+        kinds: list[Channels] = []
+        if self.rotated:
+            kinds.append("rotated")
+        if self.rotated < self.head_dim:
+            kinds.append("unrotated")
+        return tuple(kinds)
+
+    def multipliers(self, positions: NDArray[np.int64], channels: Channels) -> NDArray[np.float64]:
+        """The multiplier of q . k at each position, on one kind of channels."""
+        ones = np.ones(positions.shape)
+        result = np.asarray(self.base.law.scale(ones, self.head_dim, position=positions))
+        for term in self.terms:
+            if term.acts_on(channels):
+                result = result * term.law.multiplier(ones, self.head_dim, position=positions)
+        return np.broadcast_to(result, positions.shape)
+
+
+@dataclass(frozen=True)
+class ScalePlan:
+    """What multiplies the raw q . k in each layer of a model; :func:`attnscale.audit.resolve` makes it.
+
+    Raw q and k are those after every projection, norm and learned gain, before rotary positions and
+    before any factor that the config fixes.
+
+    Attributes
+    ----------
+    model_type : str
+        Of the language model.
+    known : bool
+        Whether the model type is one whose code was read; if not, the plan is what its keys say.
+    layers : tuple of LayerPlan
+    warnings : tuple of str
+        What could make the plan wrong.
+    remarks : tuple of str
+        How the config was read.
+    max_positions : int or None
+        ``max_position_embeddings``.
+    learned_positions : bool
+        Whether the model has no position beyond them.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> plan = at.audit.resolve({"model_type": "gemma2", "hidden_size": 4608, "num_attention_heads": 32,
+    ...                          "head_dim": 128, "num_hidden_layers": 46, "query_pre_attn_scalar": 144})
+    >>> plan.multiplier(layer=1, position=9) == 1 / 12, plan.softcap(1)
+    (True, 50.0)
+    """
+
+    model_type: str
+    known: bool
+    layers: tuple[LayerPlan, ...]
+    warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    max_positions: int | None = None
+    learned_positions: bool = field(default=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def layer(self, index: int) -> LayerPlan:
+        """One layer, 0-based.
+
+        Raises
+        ------
+        ValueError
+            If there is no such layer.
+        """
+        number = _integer("layer", index)
+        if not 0 <= number < len(self.layers):
+            raise PlanError(f"layer must be between 0 and {len(self.layers) - 1}, got {number}")
+        return self.layers[number]
+
+    def multiplier(self, *, layer: int, position: int, channels: Channels | None = None) -> float:
+        """What multiplies the raw q . k of a query, before soft-cap, bias and mask.
+
+        Parameters
+        ----------
+        layer : int
+            0-based.
+        position : int
+            0-based index of the query in its sequence. A rule that looks at the length takes it to be
+            position + 1.
+        channels : {"rotated", "unrotated"}, optional
+            Which part of q . k: that of the channels that rotary positions turn, or the others. May be
+            left out where the answer is the same for all channels of the layer.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            If the layer or position is out of range, the layer has no such channels, or the config
+            does not say the scale: the text gives the reason.
+        """
+        plan = self._answering(layer)
+        positions = self._positions(position)
+        if positions.ndim:
+            raise TypeError(f"position must be one integer, got {position!r}")
+        return float(self._multipliers(plan, positions, channels))
+
+    def softcap(self, layer: int) -> float | None:
+        """c of the layer's soft-cap c * tanh(score / c), or None."""
+        return self._answering(layer).softcap
+
+    def sink(self, layer: int) -> bool:
+        """Whether the layer's softmax has a learned extra logit without a value."""
+        return self._answering(layer).sink
+
+    def attention_options(
+        self, layer: int, positions: ArrayLike, *, channels: Channels | None = None
+    ) -> dict[str, Any]:
+        """Keyword arguments for :func:`attnscale.attention` on raw, rotated q and k.
+
+        Parameters
+        ----------
+        layer : int
+            0-based.
+        positions : int or array_like of int, shape (n_queries,)
+            0-based positions of the queries.
+        channels : {"rotated", "unrotated"}, optional
+            Needed where the multipliers of the two differ: the scale is then that of these channels,
+            and the others of the query have to be multiplied by the ratio of the two beforehand.
+
+        Returns
+        -------
+        dict
+            ``scale`` (a float, or one number a query) and ``softcap`` if there is one.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`multiplier`; and if the layer has a sink, whose logit the config does not hold.
+        """
+        plan = self._answering(layer)
+        if plan.sink:
+            raise PlanError(
+                f"layer {plan.index} has attention sinks, whose logits are weights of the checkpoint: "
+                "scale and soft-cap alone do not give its attention"
+            )
+        where = self._positions(positions)
+        scale = self._multipliers(plan, where, channels)
+        constant = not scale.ndim or all(term.n_means == "not used" for term in (plan.base, *plan.terms))
+        options: dict[str, Any] = {"scale": float(scale.flat[0]) if constant and scale.size else scale}
+        return options if plan.softcap is None else {**options, "softcap": plan.softcap}
+
+    def explain(self) -> str:
+        """The plan as text: layers that are alike in one row, and where each number comes from."""
+        return explain(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan in types that JSON has."""
+        from ._text import to_dict
+
+        return to_dict(self)
+
+    def with_layers(self, layers: tuple[LayerPlan, ...]) -> ScalePlan:
+        """The same plan with other layers."""
+        return replace(self, layers=layers)
+
+    def _answering(self, layer: int) -> LayerPlan:
+        plan = self.layer(layer)
+        if plan.refusal is not None:
+            raise PlanError(f"layer {plan.index} ({plan.kind}): {plan.refusal}")
+        return plan
+
+    def _positions(self, positions: Any) -> NDArray[np.int64]:
+        where = np.asarray(positions)
+        if where.dtype.kind not in "iu":
+            raise TypeError(f"position must be an integer, got {positions!r}")
+        if where.size and where.min() < 0:
+            raise PlanError(f"position must be at least 0, got {where.min()}")
+        if self.learned_positions and self.max_positions and where.size and where.max() >= self.max_positions:
+            raise PlanError(
+                f"position must be below {self.max_positions}, the learned positions of {self.model_type}, "
+                f"got {where.max()}"
+            )
+        return where.astype(np.int64)
+
+    def _multipliers(
+        self, plan: LayerPlan, positions: NDArray[np.int64], channels: Channels | None
+    ) -> NDArray[np.float64]:
+        if channels is None:
+            return self._common(plan, positions)
+        if channels not in ("rotated", "unrotated"):
+            raise ValueError(f"channels must be one of 'rotated', 'unrotated', got {channels!r}")
+        if channels not in plan.channel_kinds:
+            what = "every channel" if channels == "unrotated" else "no channel"
+            raise PlanError(
+                f"channels={channels!r}: rotary positions turn {what} of layer {plan.index} ({plan.kind})"
+            )
+        return plan.multipliers(positions, channels)
+
+    def _common(self, plan: LayerPlan, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        first, *others = (plan.multipliers(positions, kind) for kind in plan.channel_kinds)
+        if any(not np.array_equal(first, other) for other in others):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = float(np.ravel(others[0] / first)[0])
+            raise PlanError(
+                f"channels must be 'rotated' or 'unrotated' in layer {plan.index}: their multipliers differ "
+                f"(unrotated / rotated = {ratio:.9g})"
+            )
+        return first
+
+
+def _integer(name: str, value: Any) -> int:
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None

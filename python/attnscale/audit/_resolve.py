@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From a config to a plan."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from ._config import Keys, read_keys
+from ._families import family_of, has_row
+from ._family import Family, Layer
+from ._kinds import NO_SOFTMAX, layer_kinds
+from ._plan import LayerPlan, ScalePlan, Term
+from ._rope import rope_of, rope_terms
+from ._unknown import not_understood
+
+__all__ = ["AuditWarning", "resolve"]
+
+
+class AuditWarning(UserWarning):
+    """Something in a config that could make the plan wrong."""
+
+
+#: Types whose positions are rows of a learned table: there is no position behind its end.
+_LEARNED_POSITIONS = frozenset(
+    (
+        *("gpt2", "gpt-sw3", "gpt_bigcode", "gpt_neo", "openai-gpt", "decision_transformer", "imagegpt"),
+        *("bert", "albert", "electra", "distilbert", "gptj", "codegen"),
+    )
+)
+
+
+def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
+    """What multiplies the score of a query and a key in each layer of a model.
+
+    Parameters
+    ----------
+    config : mapping, str, path or transformers config
+        A Hugging Face config as a dict, the path of a ``config.json`` or of its directory, or a
+        config object. transformers itself is not needed. Old and new spellings are read
+        (``rope_scaling``, ``rope_parameters``, also by kind of layer; ``type``, ``rope_type``).
+    part : str, optional
+        The part of a composite config to look at, as "encoder" or "vision_config"; by default its
+        language model, or the decoder.
+
+    Returns
+    -------
+    ScalePlan
+
+    Warns
+    -----
+    AuditWarning
+        Of a model type that is not known (the plan is then what its keys say), and of each key that
+        could change the scale and that no rule reads. ``plan.warnings`` holds the same texts.
+
+    Raises
+    ------
+    ValueError
+        If the config is no JSON object, or a key is missing or out of range: the text names it.
+    TypeError
+        If ``config`` is none of the above.
+
+    Notes
+    -----
+    The reference is the code of transformers (``attnscale.audit.TRANSFORMERS`` says which version),
+    at inference. A key that is missing has the default of its model type.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> plan = at.audit.resolve({
+    ...     "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "num_hidden_layers": 28,
+    ...     "max_position_embeddings": 32768,
+    ...     "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+    ... })
+    >>> round(plan.multiplier(layer=3, position=0, channels="rotated") * 128**0.5, 6)  # (0.1 ln 4 + 1)^2
+    1.296477
+    """
+    keys, remarks = read_keys(config, part)
+    family = family_of(keys)
+    count = family.count(keys)
+    kinds = layer_kinds(keys, count, family.kinds)
+    layers = tuple(_layer(Layer(keys, index, kind, count), family) for index, kind in enumerate(kinds))
+    known = keys.known or has_row(keys.kind)
+    found = _warnings(keys, family, known, remarks)
+    for text in found:
+        warnings.warn(text, AuditWarning, stacklevel=2)
+    longest = keys.get("max_position_embeddings")
+    return ScalePlan(
+        model_type=keys.kind,
+        known=known,
+        layers=layers,
+        warnings=found,
+        remarks=(*remarks, *family.notes),
+        max_positions=longest if isinstance(longest, int) else None,
+        learned_positions=keys.kind in _LEARNED_POSITIONS,
+    )
+
+
+def _warnings(keys: Keys, family: Family, known: bool, remarks: tuple[str, ...]) -> tuple[str, ...]:
+    found = list(remarks)
+    legacy = keys.table("rope_scaling")
+    if legacy and family.legacy_rope == "not read":
+        found.append(f"rope_scaling = {legacy} is not read for {keys.kind}: only rope_parameters is")
+    elif legacy.get("type") and "rope_type" not in legacy and family.legacy_rope != "every layer":
+        found.append(
+            f"rope_scaling.type = {legacy['type']!r} has no effect for {keys.kind}: "
+            "only the spelling rope_type has"
+        )
+    if not known:
+        named = f"model_type {keys.kind!r}" if keys.kind else "a config without model_type"
+        found.append(f"{named} is not known: the plan is what its keys say, read as in other models")
+    reader = "transformers does not read it for this model type, and " if keys.known else ""
+    found += [
+        f"{name} = {keys.given[name]!r} is not understood: {reader}it could change the scale of attention"
+        for name in not_understood(keys)
+    ]
+    return tuple(found)
+
+
+def _layer(layer: Layer, family: Family) -> LayerPlan:
+    if layer.kind in NO_SOFTMAX or layer.kind == "fourier":
+        return _without_softmax(layer)
+    head_dim = family.head_dim(layer)
+    plan = LayerPlan(
+        index=layer.number,
+        kind=layer.kind,
+        head_dim=head_dim,
+        rotated=0,
+        base=family.base(layer, head_dim),
+        softcap=(softcap := _softcap(layer, family)),
+        softcap_key="" if softcap is None else layer.keys.origin(family.softcap),
+        sink=family.sink(layer),
+        qk_norm=family.qk_norm(layer),
+        refusal=family.refusal(layer),
+    )
+    terms = [term for rule in family.extra if (term := rule(layer, head_dim)) is not None]
+    rope = rope_of(layer, family) if family.rotates(layer) else None
+    if rope is None:
+        terms += [term for rule in family.nope_extra if (term := rule(layer, head_dim)) is not None]
+        return replace(plan, terms=tuple(terms))
+    rotated = family.rotated(layer, head_dim)
+    own = rope_terms(layer, rope, rotated) if family.own_rope is None else _some(family.own_rope(layer, rope))
+    terms += [term for rule in family.rope_extra if (term := rule(layer, rope)) is not None]
+    if plan.qk_norm == "after rotation" and own:
+        note = f"{own[0].law!r} is undone by the norm of q and k behind the rotation"
+        return replace(plan, rotated=rotated, terms=tuple(terms), notes=(note,))
+    return replace(plan, rotated=rotated, terms=(*own, *terms))
+
+
+def _some(term: Term | None) -> tuple[Term, ...]:
+    return () if term is None else (term,)
+
+
+def _softcap(layer: Layer, family: Family) -> float | None:
+    if not family.softcap or layer.keys.get(family.softcap) is None:
+        return None
+    return layer.keys.number(family.softcap, above=0)
+
+
+def _without_softmax(layer: Layer) -> LayerPlan:
+    from ._bases import unscaled
+
+    return LayerPlan(
+        index=layer.number,
+        kind=layer.kind,
+        head_dim=1,
+        rotated=0,
+        base=unscaled(layer, 1),
+        refusal="this layer has no softmax over keys, so no score multiplier",
+    )

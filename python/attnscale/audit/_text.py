@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A plan as text and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._table import to_text
+
+if TYPE_CHECKING:
+    from ._plan import LayerPlan, ScalePlan, Term
+
+__all__ = ["explain", "groups", "ranges", "to_dict"]
+
+_HEADER = ("layer", "base scale", "law", "on", "n means", "cap", "sink")
+
+
+def explain(plan: ScalePlan) -> str:
+    """A table with a row for layers that are alike, then the keys, then what is to be known."""
+    rows: list[tuple[str, ...]] = []
+    sources: list[str] = []
+    for numbers, layer in groups(plan):
+        name = _shortened(ranges(numbers))
+        rows += _rows(name, layer)
+        sources += [f"  layer {name}: {line}" for line in _sources(layer)]
+    head = f"{plan.model_type or 'model'}, {len(plan.layers)} layers" + ("" if plan.known else " (not known)")
+    parts = [head, to_text(_HEADER, rows), "from\n" + "\n".join(sources)]
+    parts += [f"note: {text}" for text in plan.remarks]
+    parts += [f"warning: {text}" for text in plan.warnings]
+    return "\n\n".join(parts[:3]) + "".join(f"\n{text}" for text in parts[3:])
+
+
+def groups(plan: ScalePlan) -> list[tuple[list[int], LayerPlan]]:
+    """(numbers, layer) of layers that differ in nothing but their number and the name of their kind."""
+    found: dict[LayerPlan, list[int]] = {}
+    for layer in plan.layers:
+        found.setdefault(replace(layer, index=0, kind=""), []).append(layer.index)
+    return [(numbers, layer) for layer, numbers in found.items()]
+
+
+def ranges(numbers: list[int]) -> str:
+    """Short for increasing numbers: "0-2,5", or with a step "0-44:2".
+
+    Examples
+    --------
+    >>> ranges([0, 1, 2, 5]), ranges([0, 2, 4, 6]), ranges([3])
+    ('0-2,5', '0-6:2', '3')
+    """
+    steps = {b - a for a, b in pairwise(numbers)}
+    if len(steps) == 1 and len(numbers) > 2 and steps != {1}:
+        return f"{numbers[0]}-{numbers[-1]}:{steps.pop()}"
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _shortened(text: str) -> str:
+    parts = text.split(",")
+    return text if len(parts) < 5 else ",".join([*parts[:2], "...", parts[-1]])
+
+
+def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
+    if layer.refusal is not None:
+        return [(name, "?", layer.refusal, "", "", "", "")]
+    cap = "-" if layer.softcap is None else f"{layer.softcap:g}"
+    scale = np.ravel(layer.base.law.scale(1, layer.head_dim))[0]
+    rows: list[tuple[str, ...]]
+    rows = [(name, f"{scale:.7g}", spelling(layer.base), _on(layer, layer.base), "-", cap, _yes(layer.sink))]
+    for term in layer.terms:
+        value = ""
+        if term.n_means == "not used":
+            value = f": {np.ravel(term.law.multiplier(1, layer.head_dim))[0]:.7f}"
+        rows.append(("", "x", spelling(term) + value, _on(layer, term), _n(term), "", ""))
+    return rows
+
+
+def spelling(term: Term) -> str:
+    """The law as the command line writes it, without what is said elsewhere."""
+    given = term.law.to_dict()["parameters"]
+    hidden = {"channels", *(["slope"] if given.get("slope") == 0.1 else [])}
+    parameters = {name: value for name, value in given.items() if value is not None and name not in hidden}
+    listed = ", ".join(f"{name}={_short(value)}" for name, value in parameters.items())
+    return f"{term.law.name}({listed})" if listed else term.law.name
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _on(layer: LayerPlan, term: Term) -> str:
+    if term.channels == "all":
+        return "all channels"
+    count = layer.rotated if term.channels == "rotated" else layer.head_dim - layer.rotated
+    return f"{term.channels} ({count} of {layer.head_dim})"
+
+
+def _n(term: Term) -> str:
+    return "-" if term.n_means == "not used" else term.n_means
+
+
+def _yes(flag: bool) -> str:
+    return "yes" if flag else "-"
+
+
+def _sources(layer: LayerPlan) -> list[str]:
+    if layer.refusal is not None:
+        return [layer.refusal]
+    lines = [f"{spelling(term)}: {term.key}" for term in (layer.base, *layer.terms)]
+    lines += [f"soft-cap: {layer.softcap_key}"] if layer.softcap is not None else []
+    if layer.qk_norm != "none":
+        lines.append(f"norm of q and k {layer.qk_norm}")
+    return [*lines, *layer.notes]
+
+
+def to_dict(plan: ScalePlan) -> dict[str, Any]:
+    """The plan in types that JSON has."""
+    return {
+        "model_type": plan.model_type,
+        "known": plan.known,
+        "max_positions": plan.max_positions,
+        "layers": [_layer_dict(layer) for layer in plan.layers],
+        "remarks": list(plan.remarks),
+        "warnings": list(plan.warnings),
+    }
+
+
+def _layer_dict(layer: LayerPlan) -> dict[str, Any]:
+    head = {"layer": layer.index, "kind": layer.kind}
+    if layer.refusal is not None:
+        return {**head, "refusal": layer.refusal}
+    return {
+        **head,
+        "head_dim": layer.head_dim,
+        "rotated": layer.rotated,
+        "base": _term_dict(layer.base),
+        "terms": [_term_dict(term) for term in layer.terms],
+        "softcap": layer.softcap,
+        "sink": layer.sink,
+        "qk_norm": layer.qk_norm,
+        "notes": list(layer.notes),
+    }
+
+
+def _term_dict(term: Term) -> dict[str, Any]:
+    return {
+        "law": term.law.to_dict(),
+        "channels": term.channels,
+        "n_means": term.n_means,
+        "key": term.key,
+        "rule": term.rule,
+    }

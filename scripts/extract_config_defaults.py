@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Extract from transformers what a config means where it says nothing.
+
+A config.json may leave keys out, and what then holds differs between families. This script writes
+``python/attnscale/audit/defaults.json``: for every model type with a language model its default of
+each key that the audit reads, the names under which it stores them (GPT-2 calls hidden_size n_embd),
+and the type of the language model inside a composite model. These are facts about transformers, of
+the version that is written into the file.
+
+Run it in an environment with the ``torch`` extra installed::
+
+    python scripts/extract_config_defaults.py            # write the file
+    python scripts/extract_config_defaults.py --check    # exit 1 if it would come out different
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import io
+import json
+import logging
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from attnscale.audit._unknown import SUSPICIOUS
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/audit/defaults.json"
+
+#: Keys that the audit reads, by their common name.
+KEYS = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim", "max_position_embeddings"),
+    *("d_kv", "kv_channels", "attention_head_dim", "global_head_dim", "swa_head_dim"),
+    *("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank", "kv_lora_rank"),
+    *("rope_parameters", "partial_rotary_factor", "rotary_dim", "original_max_position_embeddings"),
+    *("query_pre_attn_scalar", "attn_logit_softcapping", "attention_multiplier", "qk_scale_factor"),
+    *("scale_attn_weights", "scale_attn_by_inverse_layer_idx", "key_multiplier", "num_layers"),
+    *("attn_scale", "floor_scale", "attn_temperature_tuning", "log_scaling_alpha", "log_scaling_n_floor"),
+    *("use_qk_norm", "qk_layernorm", "qk_norm", "qk_norm_type", "pos_att_type", "relative_attention"),
+    *("no_rope_layer_interval", "sliding_window", "sliding_window_pattern", "global_attn_every_n_layers"),
+    *("prefix_dense_sliding_window_pattern", "first_k_dense_replace", "position_embedding_type"),
+    *("use_mem_rope", "use_sliding_window", "alibi", "layer_group_size", "force_rope", "rotary_value"),
+    *("attn_layer_period", "attn_layer_offset", "attn_layer_indices", "block_types"),
+    *("hybrid_override_pattern", "full_attention_interval", "layers_block_type"),
+)
+
+
+def main() -> int:
+    """Write or check the file; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    text = render(collect())
+    if not options.check:
+        options.output.write_text(text, encoding="utf-8")
+        return 0
+    if options.output.read_text(encoding="utf-8") == text:
+        return 0
+    print(f"{options.output} is not what this transformers gives", file=sys.stderr)
+    return 1
+
+
+def collect() -> dict[str, Any]:
+    """Everything that goes into the file."""
+    import transformers
+
+    with silence():
+        configs = dict(instances())
+        models = {kind: facts(config) for kind, config in configs.items() if is_language_model(config)}
+        inner = {kind: part for kind, config in configs.items() if (part := language_part(config))}
+    return {"transformers": transformers.__version__, "inside": inner, "models": models}
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Configs warn about their own defaults while they are made."""
+    logging.disable(logging.CRITICAL)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+    logging.disable(logging.NOTSET)
+
+
+def instances() -> Iterator[tuple[str, Any]]:
+    """(model type, default config), the parts of composite models included."""
+    from transformers import CONFIG_MAPPING
+
+    classes = {kind: CONFIG_MAPPING[kind] for kind in CONFIG_MAPPING}
+    waiting = list(classes.values())
+    while waiting:
+        for part in getattr(waiting.pop(), "sub_configs", {}).values():
+            kind = getattr(part, "model_type", "")
+            if kind and kind not in classes:
+                classes[kind] = part
+                waiting.append(part)
+    for kind, cls in sorted(classes.items()):
+        with contextlib.suppress(Exception):  # composite models whose parts are required
+            yield kind, cls()
+
+
+def is_language_model(config: Any) -> bool:
+    """Whether the config itself describes layers over tokens."""
+    stored = config.to_dict()
+    names = getattr(type(config), "attribute_map", {})
+    sizes = ("num_attention_heads", "vocab_size")
+    has_sizes = all(names.get(name, name) in stored for name in sizes)
+    return has_sizes and not language_part(config)
+
+
+def language_part(config: Any) -> list[str] | None:
+    """[key, model type] of the language model inside a composite config."""
+    for key in ("text_config", "decoder", "decoder_config", "thinker_config", "llm_config", "generator"):
+        part = getattr(config, key, None)
+        if hasattr(part, "to_dict") and getattr(part, "model_type", ""):
+            return [key, part.model_type]
+    return None
+
+
+def facts(config: Any) -> dict[str, Any]:
+    """Defaults of one model type, without those that are None."""
+    stored = config.to_dict()
+    names = {name: getattr(type(config), "attribute_map", {}).get(name, name) for name in KEYS}
+    known: dict[str, Any] = {}
+    for name, alias in names.items():
+        if stored.get(alias) is not None:
+            known[name] = stored[alias]
+    # What the class computes from other keys is no default: it would hide what the config says.
+    for name in computed(type(config), names):
+        known.pop(name, None)
+    renamed = {name: alias for name, alias in names.items() if alias != name}
+    accepted = sorted(set(stored) | set(inspect.signature(type(config).__init__).parameters) - {"self"})
+    return {
+        "defaults": known,
+        **({"renamed": renamed} if renamed else {}),
+        "source": source_facts(config),
+        "keys": [key for key in accepted if SUSPICIOUS.search(key)],
+    }
+
+
+def computed(cls: type, names: dict[str, str]) -> set[str]:
+    """Keys whose default follows from the number or the size of the heads."""
+    usual, found = cls().to_dict(), set()
+    for changed, value in (("num_attention_heads", 2), ("head_dim", 8)):
+        if names[changed] not in usual:
+            continue
+        with contextlib.suppress(Exception):  # a size that the class refuses
+            other = cls(**{changed: value}).to_dict()
+            follows = {name for name, alias in names.items() if other.get(alias) != usual.get(alias)}
+            found |= {name for name in follows if names[name] != names[changed]}
+    return found
+
+
+def source_facts(config: Any) -> str:
+    """What the code of the model does, a letter each.
+
+    h: the heads have config.head_dim; p: the share of rotated channels is read; n: a norm of q and k
+    before their rotation, a: one after it.
+    """
+    module = type(config).__module__.replace("configuration_", "modeling_")
+    try:
+        code = inspect.getsource(import_module(module))
+    except (ImportError, OSError):
+        return ""
+    classes = re.findall(r"^class (\w*Attention\w*)\((.*?)(?=^class |^def |^@|\Z)", code, re.M | re.S)
+    attention = "".join(body for name, body in classes if not re.search("Vision|Audio|Linear", name))
+    facts = {
+        "h": re.search(r"config\.head_dim|getattr\((?:self\.)?config, \"head_dim\"", attention),
+        "p": re.search(r"partial_rotary_factor|rotary_ndims|rotary_dim|rope_dim\b", code),
+        "n": re.search(rf"{_NORM}(?:(?!{_ROTATION}).)*{_ROTATION}", attention, re.S),
+        "a": re.search(rf"{_ROTATION}(?:(?!return ).)*{_NORM}", attention, re.S),
+    }
+    if not re.search(_ROTATION, attention):
+        facts["n"] = re.search(_NORM, attention)
+    return "".join(letter for letter, found in facts.items() if found)
+
+
+_NORM = r"= self\.(?:q_norm|q_layernorm|query_layernorm|qk_norm|q_b_norm)\("
+_ROTATION = r"apply_rotary\w*\("
+
+
+def render(content: dict[str, Any]) -> str:
+    """JSON with one line a model, so that a change of one model is a change of one line."""
+    lines = ["{", f'"transformers": {json.dumps(content["transformers"])},']
+    for title in ("inside", "models"):
+        entries = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(content[title].items())]
+        lines += [f'"{title}": {{', ",\n".join(entries), "}" + ("," if title == "inside" else "")]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

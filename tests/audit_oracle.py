@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What transformers' own code multiplies raw q . k with, seen from outside.
+
+A small model with random weights runs once. Hooks take q and k behind their last projection or norm
+(raw), an attention function takes them as they enter the softmax, with the scale and the soft-cap.
+A rotation leaves lengths as they are, so
+
+    multiplier = scale * |q| |k| as they enter / (|q| |k| raw)
+
+for the rotated and for the other channels: lengths, which a rotation keeps and which do not cancel.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+SIZES = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 32,
+    "moe_intermediate_size": 16,
+    "vocab_size": 64,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "max_position_embeddings": 4096,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+LENGTH = 40
+
+_QUERY = r"q_norm|q_layernorm|query_layernorm|q_proj|q_b_proj|query|qk_norm|q|q_b_norm"
+_KEY = r"k_norm|k_layernorm|key_layernorm|k_proj|key|qk_norm|k|kv_norm"
+
+
+class Seen(NamedTuple):
+    """One layer: multipliers at positions 0 ... LENGTH - 1, NaN where there are no such channels."""
+
+    rotated: np.ndarray
+    unrotated: np.ndarray
+    softcap: float | None
+    sink: bool
+
+
+class Calls:
+    """Attention calls of a model, with the raw q and k of each."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.raw: dict[int, dict[str, list[Any]]] = {}
+
+    def attend(self, module, query, key, value, attention_mask, scaling=None, softcap=None, **kwargs):
+        """An attention function of transformers that remembers what it was given."""
+        sinks = kwargs.get("s_aux", kwargs.get("sinks", getattr(module, "sinks", None)))
+        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+        self.calls.append(
+            {
+                "module": module,
+                "query": query,
+                "key": key,
+                "scale": scaling,
+                "softcap": softcap,
+                "sink": sinks is not None,
+                "raw": self.raw.pop(id(module), {}),
+            }
+        )
+        groups = query.shape[1] // key.shape[1]
+        k, v = (x.repeat_interleave(groups, 1) for x in (key, value))
+        weights = (query @ k.mT * scaling).softmax(-1)
+        return (weights @ v).transpose(1, 2).contiguous(), weights
+
+    def watch(self, model) -> None:
+        """Hooks on everything that could be the last step of raw q or k."""
+        for module in model.modules():
+            if not re.search(r"Attention|MLA", type(module).__name__):
+                continue
+            for part, child in module.named_children():
+                child.register_forward_hook(self._hook(module, part))
+
+    def _hook(self, module, part):
+        def hook(_, inputs, output):
+            if isinstance(output, torch.Tensor):
+                self.raw.setdefault(id(module), {}).setdefault(part, []).append(output)
+
+        return hook
+
+
+def raw_pair(call: dict[str, Any]) -> tuple[Any, Any]:
+    """Raw q and k of a call, as (heads, n, head_dim)."""
+    module, raw, head_dim = call["module"], call["raw"], call["query"].shape[-1]
+    if "kv_a_proj_with_mqa" in raw:
+        return latent_pair(module, raw, head_dim)
+    pair = []
+    for which, pattern in enumerate((_QUERY, _KEY)):
+        found = None
+        for part, outputs in raw.items():  # in the order of their first call
+            if re.fullmatch(pattern, part):
+                found = outputs[which if part == "qk_norm" else 0]
+            elif part in _FUSED:
+                found = fused_part(part, outputs[0], head_dim, which)
+        pair.append(as_heads(found, head_dim))
+    return pair[0], pair[1]
+
+
+_FUSED = ("c_attn", "qkv_proj", "query_key_value", "Wqkv")
+
+
+def fused_part(part: str, output: Any, head_dim: int, which: int) -> Any:
+    """q or k out of one projection for both and v."""
+    if part == "query_key_value":  # a head's q, k, v beside each other
+        return output.view(1, LENGTH, -1, 3, head_dim)[:, :, :, which]
+    heads = SIZES["num_attention_heads"] * head_dim
+    rest = (output.shape[-1] - heads) // 2
+    return output.split([heads, rest, rest], -1)[which]
+
+
+def latent_pair(module: Any, raw: dict[str, list[Any]], head_dim: int) -> tuple[Any, Any]:
+    """Multi-head latent attention: through the learned steps again, without the factors between them."""
+    if "q_a_layernorm" in raw and hasattr(module, "q_b_proj"):
+        q = module.q_b_proj(raw["q_a_layernorm"][0])
+    else:
+        q = raw["q_proj"][0]
+    q = as_heads(q, head_dim)
+    nope, rope = module.qk_nope_head_dim, module.qk_rope_head_dim
+    k = module.kv_b_proj(raw["kv_a_layernorm"][0]).view(LENGTH, q.shape[0], -1)[..., :nope].transpose(0, 1)
+    turned = raw["kv_a_proj_with_mqa"][0][0, :, -rope:]
+    if "k_rope_only_layernorm" in raw:
+        turned = raw["k_rope_only_layernorm"][0].view(LENGTH, rope)
+    return q, torch.cat([k, turned.expand(q.shape[0], -1, -1)], -1)
+
+
+def as_heads(x: Any, head_dim: int) -> Any:
+    """(1, n, heads * head_dim), (1, n, heads, head_dim) or (1, heads, n, head_dim) as the last one."""
+    if x.ndim == 3:
+        x = x.view(1, x.shape[1], -1, head_dim)
+    if x.shape[1] == LENGTH and x.shape[2] != LENGTH:
+        x = x.transpose(1, 2)
+    return x[0]
+
+
+def build(kind: str, **keys: Any) -> tuple[Any, dict[str, Any]]:
+    """A small model of this type with random weights, and the keys of its config.json."""
+    cls = config_class(kind)
+    names = getattr(cls, "attribute_map", {})
+    accepted = inspect.signature(cls.__init__).parameters
+    small = {name: size for name, size in SIZES.items() if names.get(name, name) in accepted}
+    torch.manual_seed(0)
+    config = cls(**copy.deepcopy({**small, **keys}))
+    config._attn_implementation = "eager"
+    model = model_class(cls)(config).eval()
+    for parameter in model.parameters():
+        parameter.data = torch.randn_like(parameter) * 0.3 + (0.5 if parameter.ndim == 1 else 0)
+    return model, {"model_type": kind, **small, **keys}
+
+
+def config_class(kind: str) -> Any:
+    """The configuration of a model type, those of parts of composite models included."""
+    from transformers import CONFIG_MAPPING
+
+    classes = {name: CONFIG_MAPPING[name] for name in CONFIG_MAPPING}
+    if kind in classes:
+        return classes[kind]
+    waiting = list(classes.values())
+    while waiting:
+        for part in getattr(waiting.pop(), "sub_configs", {}).values():
+            if getattr(part, "model_type", "") == kind:
+                return part
+            waiting.append(part)
+    raise KeyError(kind)
+
+
+def model_class(config: Any) -> Any:
+    """The model of a config that takes tokens, without a head if there is one."""
+    from transformers import MODEL_MAPPING
+
+    if config in MODEL_MAPPING:
+        found = MODEL_MAPPING[config]
+        return found[0] if isinstance(found, tuple) else found
+    module = import_module(config.__module__.replace("configuration_", "modeling_"))
+    fitting = [
+        each
+        for name, each in vars(module).items()
+        if inspect.isclass(each)
+        and getattr(each, "config_class", None) is config
+        and "input_ids" in inspect.signature(each.forward).parameters
+    ]
+    return min(fitting, key=lambda each: ("ForC" in each.__name__, len(each.__name__)))
+
+
+def run(model: Any, positions: Any = None, **inputs: Any) -> Calls:
+    """One forward pass."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    calls = Calls()
+    ALL_ATTENTION_FUNCTIONS.register("audit_oracle", calls.attend)
+    ALL_MASK_ATTENTION_FUNCTIONS.register("audit_oracle", eager_mask)
+    model.set_attn_implementation("audit_oracle")
+    calls.watch(model)
+    ids = torch.arange(3, 3 + LENGTH)[None] % 60 + 3
+    if positions is not None:
+        inputs["position_ids"] = torch.as_tensor(positions)[None]
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        inputs.setdefault("use_cache", False)
+    with torch.no_grad():
+        model(input_ids=ids, **inputs)
+    return calls
+
+
+@torch.no_grad()
+def multipliers(call: dict[str, Any], rotated: int) -> Seen:
+    """What the call says, for a head with this many rotated channels."""
+    q, k = call["query"][0], call["key"][0]
+    head_dim = q.shape[-1]
+    raw_q, raw_k = raw_pair(call)
+    rotated_last = "kv_a_proj_with_mqa" in call["raw"] or "kv_norm" in call["raw"]
+    groups = q.shape[0] // k.shape[0]
+    k, raw_k = k.repeat_interleave(groups, 0), raw_k.repeat_interleave(raw_q.shape[0] // raw_k.shape[0], 0)
+    split = (head_dim - rotated) if rotated_last else rotated
+    first, last = slice(0, split), slice(split, head_dim)
+    parts = {"rotated": last if rotated_last else first, "unrotated": first if rotated_last else last}
+    found = {name: np.full((1, LENGTH), np.nan) for name in parts}
+    for name, part in parts.items():
+        if part.start < part.stop:
+            lengths = [x[..., part].double().norm(dim=-1) for x in (q, k, raw_q, raw_k)]
+            found[name] = np.asarray(call["scale"] * lengths[0] * lengths[1] / (lengths[2] * lengths[3]))
+            spread = np.ptp(found[name], axis=0).max() / found[name].max()
+            assert spread < 3e-6, f"differs by head: {spread}"
+    return Seen(found["rotated"][0], found["unrotated"][0], call["softcap"], call["sink"])

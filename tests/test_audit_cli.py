@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale audit``."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attnscale.cli import main
+
+MINISTRAL = {
+    "model_type": "ministral3",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "head_dim": 128,
+    "num_hidden_layers": 34,
+}
+GEMMA2 = {
+    "model_type": "gemma2",
+    "hidden_size": 4608,
+    "num_attention_heads": 32,
+    "head_dim": 128,
+    "num_hidden_layers": 46,
+    "query_pre_attn_scalar": 144,
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write(config: Any, name: str = "config.json") -> str:
+        path = tmp_path / name
+        path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def test_a_plan_as_a_table(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", write(MINISTRAL)]) == 0
+    out = capsys.readouterr().out
+    assert "ministral3, 34 layers" in out
+    assert "ministral_temperature(beta=0.1, length=16384)" in out
+    assert "rotated (128 of 128)" in out
+    assert "query position" in out
+    assert "llama_4_scaling_beta = 0.1" in out
+
+
+def test_the_directory_will_do(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", str(Path(write(GEMMA2)).parent)]) == 0
+    out = capsys.readouterr().out
+    assert "0-45" in out
+    assert "query_pre_attn_scalar = 144" in out
+    assert "soft-cap: attn_logit_softcapping = 50.0 (default of gemma2)" in out
+
+
+def test_positions(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", write(MINISTRAL), "--layer", "3", "--at", "0", "16383", "16384", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["position"] for row in rows] == [0, 16383, 16384]
+    assert [row["layers"] for row in rows] == [[3]] * 3
+    assert rows[1]["rotated"] == 1 / math.sqrt(128)
+    assert rows[2]["rotated"] == pytest.approx(1.0693147180559945 / 128**0.5)
+    assert main(["audit", write(MINISTRAL), "--at", "16384"]) == 0
+    assert "0.094514961" in capsys.readouterr().out
+
+
+def test_a_plan_as_json(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", write(GEMMA2), "--layer", "1", "--json"]) == 0
+    (layer,) = json.loads(capsys.readouterr().out)["layers"]
+    assert (layer["layer"], layer["softcap"], layer["sink"]) == (1, 50.0, False)
+    assert layer["base"]["law"] == {"name": "constant", "parameters": {"value": 1 / 12}}
+
+
+def test_two_configs(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write({**GEMMA2, "query_pre_attn_scalar": 128}, "other.json")
+    assert main(["audit", write(GEMMA2), "--against", other]) == 0
+    assert "layers 0-45" in (out := capsys.readouterr().out)
+    assert "differs from i = 0 on: 0.08333333 here, 0.08838835 there (0.9428 times)" in out
+    assert main(["audit", write(GEMMA2), "--against", write(GEMMA2, "same.json")]) == 0
+    assert capsys.readouterr().out == "no difference\n"
+
+
+def test_a_framework(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rope = {"rope_type": "default", "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16384}
+    config = write({**MINISTRAL, "rope_parameters": rope})
+    assert main(["audit", config, "--against-framework", "vllm-0.9", "--at", "40000"]) == 0
+    out = capsys.readouterr().out
+    assert "differs from i = 16384 on: 0.09451496 here, 0.08838835 there (1.0693 times)" in out
+    assert "at i = 40000: 0.0980988 here" in out
+    assert "https://github.com/vllm-project/vllm/issues/48621" in out
+    assert main(["audit", config, "--against-framework", "vllm", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["differences"][0]["first_position"] == 16384
+    assert len(report["known"]) == 1
+
+
+def test_warnings_are_part_of_the_output(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", write({**MINISTRAL, "model_type": "novel"})]) == 0
+    assert "warning: model_type 'novel' is not known" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments", "message"),
+    [
+        ("[]", [], "must hold one JSON object, got list"),
+        ({**MINISTRAL, "rope_scaling": {"type": "yarn", "factor": 0}}, [], "rope_scaling.factor must be"),
+        (MINISTRAL, ["--layer", "34"], "layer must be between 0 and 33, got 34"),
+        (MINISTRAL, ["--at", "-1"], "position must be at least 0, got -1"),
+        (MINISTRAL, ["--against-framework", "ollama"], "framework must be one of"),
+        (MINISTRAL, ["--against-framework", "vllm", "--at", "-5"], "--at must be at least 0, got -5"),
+        (MINISTRAL, ["--part", "encoder"], "part must be a part of the config"),
+        (
+            {"model_type": "mamba", "num_hidden_layers": 2},
+            ["--layer", "0", "--at", "1"],
+            "no softmax over keys",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(
+    write: Any, capsys: pytest.CaptureFixture[str], config: Any, arguments: list[str], message: str
+) -> None:
+    assert main(["audit", write(config), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attnscale: error: ")
+    assert error.count("\n") == 1
+    assert message in error

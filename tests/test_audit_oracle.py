@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Plans against the code of transformers: small random models of every family with a rule of its own."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+import audit_oracle as oracle  # noqa: E402
+
+# transformers and torch warn about their own affairs while they load and run.
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+OLD_YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+PAIR = {**YARN, "mscale": 0.8, "mscale_all_dim": 0.5}
+LONG = {"type": "longrope", "short_factor": [1.0] * 6, "long_factor": [2.0] * 6}
+TEMPERED = {**YARN, "llama_4_scaling_beta": 0.2, "original_max_position_embeddings": 8}
+LATENT = {"num_key_value_heads": 4}
+LATENT_64 = {**LATENT, "head_dim": 8}  # some configurations keep the rotated channels there
+
+
+def nested(**by_kind: Any) -> dict[str, Any]:
+    plain = {"rope_type": "default", "rope_theta": 10000.0}
+    return {"full_attention": by_kind.get("full", plain), "sliding_attention": by_kind.get("sliding", plain)}
+
+
+#: (model type, keys on top of the sizes)
+CASES: list[tuple[str, dict[str, Any]]] = [
+    # Plain scale; YaRN in old and new spellings, and each of its rules.
+    ("llama", {}),
+    ("llama", {"rope_scaling": OLD_YARN}),
+    ("llama", {"rope_parameters": YARN}),
+    ("llama", {"rope_parameters": {**YARN, "factor": 1.0}}),
+    ("llama", {"rope_parameters": {**YARN, "factor": None}}),
+    ("llama", {"rope_parameters": {**YARN, "attention_factor": 1.5}}),
+    ("llama", {"rope_parameters": PAIR}),
+    ("llama", {"rope_parameters": {**YARN, "mscale_all_dim": 0.5}}),
+    ("llama", {"rope_parameters": {**PAIR, "mscale": 0.0}}),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 8.0}}),
+    ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 8.0}}),
+    ("llama", {"head_dim": None, "rope_scaling": OLD_YARN}),
+    (
+        "llama",
+        {
+            "rope_scaling": {**LONG, "factor": 4.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
+            "original_max_position_embeddings": 64,
+        },
+    ),
+    ("qwen2", {"rope_scaling": OLD_YARN}),
+    ("qwen3", {"rope_scaling": OLD_YARN}),
+    ("qwen3_moe", {"rope_parameters": YARN}),
+    ("mistral", {"rope_parameters": YARN, "sliding_window": None}),
+    # A part of the channels.
+    ("phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 64, "rope_scaling": LONG}),
+    (
+        "phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 64,
+            "rope_scaling": {**LONG, "type": "su", "original_max_position_embeddings": 64},
+        },
+    ),
+    ("phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 4096, "rope_scaling": LONG}),
+    (
+        "phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 64,
+            "rope_scaling": {**LONG, "attention_factor": 1.25},
+        },
+    ),
+    ("gpt_neox", {"rotary_pct": 0.5, "rope_scaling": OLD_YARN}),
+    ("gpt_neox", {}),
+    ("glm4_moe", {"partial_rotary_factor": 0.5, "rope_parameters": YARN, "n_shared_experts": 1}),
+    ("glm4_moe", {"partial_rotary_factor": 0.5, "use_qk_norm": True, "n_shared_experts": 1}),
+    ("persimmon", {"rope_scaling": OLD_YARN}),
+    ("stablelm", {"rope_scaling": OLD_YARN}),
+    ("minimax_m2", {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}}),
+    ("mimo_v2_flash", {}),
+    (
+        "laguna",
+        {
+            "num_attention_heads_per_layer": [4] * 4,
+            "layer_types": ["full_attention"] * 4,
+            "rope_parameters": {"full_attention": {**YARN, "partial_rotary_factor": 0.5}},
+        },
+    ),
+    # By kind of layer.
+    ("gemma3_text", {"rope_parameters": nested(full=YARN)}),
+    ("gemma3_text", {"rope_scaling": YARN, "sliding_window_pattern": 2}),
+    ("olmo3", {"rope_scaling": YARN}),
+    ("modernbert", {"rope_scaling": YARN}),
+    ("olmo3", {"rope_parameters": nested(full=YARN)}),
+    ("modernbert", {"rope_parameters": nested(sliding=YARN)}),
+    # Layers without positions.
+    ("afmoe", {"rope_parameters": YARN}),
+    ("cohere2", {"rope_parameters": YARN}),
+    ("cohere2_moe", {"rope_parameters": YARN}),
+    ("exaone4", {"rope_parameters": YARN, "sliding_window": 16}),
+    ("exaone4", {"rope_parameters": YARN, "sliding_window": None, "layer_types": ["full_attention"] * 4}),
+    ("smollm3", {"rope_parameters": YARN, "no_rope_layer_interval": 2}),
+    ("smollm3", {"rope_parameters": YARN, "no_rope_layers": [0, 1, 1, 0]}),
+    ("flint", {"rope_parameters": YARN}),
+    ("kolibri1", {"rope_parameters": YARN, "num_hidden_layers": 5}),
+    # A norm behind the rotation undoes the factor.
+    ("hunyuan_v1_dense", {"rope_parameters": YARN}),
+    ("nanochat", {"rope_parameters": YARN}),
+    ("llama4_text", {"rope_parameters": YARN, "use_qk_norm": True, "floor_scale": 8}),
+    # Numbers of the config.
+    ("gemma2", {"query_pre_attn_scalar": 144}),
+    ("gemma2", {"attn_logit_softcapping": None}),
+    ("gemma2", {"attn_logit_softcapping": 30.0, "rope_parameters": YARN}),
+    ("vaultgemma", {"query_pre_attn_scalar": 100}),
+    ("gemma3_text", {"query_pre_attn_scalar": 168}),
+    ("gemma4_text", {}),
+    ("granite", {"attention_multiplier": 0.0078125, "rope_scaling": OLD_YARN}),
+    ("granite", {}),
+    ("granitemoe", {"attention_multiplier": 0.5}),
+    ("granitemoeshared", {"attention_multiplier": 0.5}),
+    ("granite_swa", {"attention_multiplier": 0.5, "layer_rope_theta": [0, 1e4, 1e4, 0]}),
+    ("hyperclovax", {"attention_multiplier": 0.5}),
+    ("hyperclovax", {}),
+    ("falcon_h1", {"key_multiplier": 0.25, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16}),
+    ("muse_glimmer_text", {"qk_scale_factor": 3.0, "rope_parameters": YARN}),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+    ("gpt2", {"scale_attn_weights": False}),
+    ("gpt2", {}),
+    ("gpt_bigcode", {"scale_attn_weights": False, "multi_query": True}),
+    # Temperatures: blocks of 8 positions, 40 positions.
+    ("llama4_text", {"floor_scale": 8, "attn_scale": 0.3}),
+    ("llama4_text", {"floor_scale": 8, "attn_temperature_tuning": False}),
+    (
+        "llama4_text",
+        {"floor_scale": 8, "no_rope_layers": [0, 1, 0, 1], "use_qk_norm": False, "rope_parameters": YARN},
+    ),
+    ("ministral3", {"rope_parameters": TEMPERED}),
+    ("ministral3", {"rope_scaling": {**TEMPERED, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    ("ministral3", {}),
+    ("mistral4", {**LATENT, "rope_parameters": {**TEMPERED, "mscale": 1.0, "mscale_all_dim": 0.5}}),
+    ("beam", {}),
+    (
+        "inkling_text",
+        {
+            "log_scaling_n_floor": 8,
+            "log_scaling_alpha": 0.3,
+            "swa_head_dim": 8,
+            "d_rel": 8,
+            "swa_num_attention_heads": 4,
+            "swa_num_key_value_heads": 2,
+            "num_hidden_layers": 6,
+        },
+    ),
+    # Multi-head latent attention.
+    *(
+        (kind, {**LATENT, "rope_parameters": PAIR})
+        for kind in ("deepseek_v2", "deepseek_v3", "deepseek_v32", "axk1", "hy_v4", "minicpm3", "youtu")
+    ),
+    ("deepseek_v3", {**LATENT, "rope_scaling": {**OLD_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    ("deepseek_v3", {**LATENT, "rope_scaling": {**OLD_YARN, "mscale_all_dim": 0.707}}),
+    ("deepseek_v3", {**LATENT, "rope_scaling": OLD_YARN}),
+    ("deepseek_v3", {**LATENT, "q_lora_rank": None}),
+    ("glm4_moe_lite", {**LATENT_64, "rope_parameters": PAIR}),
+    (
+        "longcat_flash",
+        {
+            **LATENT_64,
+            "rope_parameters": PAIR,
+            "num_layers": 2,
+            "num_hidden_layers": 4,
+            "ffn_hidden_size": 32,
+            "expert_ffn_hidden_size": 16,
+            "moe_topk": 2,
+            "zero_expert_num": 1,
+        },
+    ),
+    # Sinks.
+    ("gpt_oss", {"rope_scaling": OLD_YARN}),
+    ("gpt_oss", {}),
+    ("openai_privacy_filter", {}),
+]
+
+
+def label(case: Any) -> str:
+    return case if isinstance(case, str) else ",".join(f"{k}={v}" for k, v in case.items())[:60]
+
+
+@pytest.mark.parametrize(("kind", "keys"), CASES, ids=label)
+def test_multiplier_is_that_of_the_models_code(kind: str, keys: dict[str, Any]) -> None:
+    model, config = oracle.build(kind, **keys)
+    plan = resolve(config)
+    calls = oracle.run(model).calls
+    assert len(calls) == sum(layer.refusal is None for layer in plan.layers)
+    for index, call in enumerate(calls):
+        compare(plan, call, index)
+
+
+def resolve(config: dict[str, Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return at.audit.resolve(config)
+
+
+def compare(plan: Any, call: dict[str, Any], index: int, positions: Any = None) -> None:
+    layer = getattr(call["module"], "layer_idx", index)
+    seen = oracle.multipliers(call, plan.layer(layer).rotated)
+    positions = range(oracle.LENGTH) if positions is None else positions
+    for channels in plan.layer(layer).channel_kinds:
+        expected = [plan.multiplier(layer=layer, position=i, channels=channels) for i in positions]
+        np.testing.assert_allclose(
+            getattr(seen, channels), expected, rtol=2e-6, err_msg=f"{layer} {channels}"
+        )
+    assert plan.softcap(layer) == seen.softcap
+    assert plan.sink(layer) == seen.sink
+
+
+@pytest.mark.parametrize("kind", ["ministral3", "mistral4", "beam"])
+def test_far_positions(kind: str) -> None:
+    """L - 1, L, L + 1 and the first position, in one call."""
+    length = 16384
+    tempered = {**TEMPERED, "original_max_position_embeddings": length}
+    keys = {} if kind == "beam" else {"rope_parameters": tempered}
+    model, config = oracle.build(kind, **keys, **(LATENT if kind == "mistral4" else {}))
+    positions = [0, *range(length - 3, length + 3), *range(2 * length - 3, 2 * length + 30)]
+    for index, call in enumerate(oracle.run(model, positions).calls):
+        compare(resolve(config), call, index, positions)
+
+
+@pytest.mark.parametrize("kind", ["gemma3_text", "olmo3", "modernbert"])
+def test_the_old_spelling_of_the_type_is_lost_in_families_with_kinds_of_layers(kind: str) -> None:
+    """A defect of transformers' reading: the plan follows it, and warns."""
+    model, config = oracle.build(kind, rope_scaling=OLD_YARN)
+    with pytest.warns(at.audit.AuditWarning, match="only the spelling rope_type"):
+        plan = at.audit.resolve(config)
+    for index, call in enumerate(oracle.run(model).calls):
+        compare(plan, call, index)
+
+
+@pytest.mark.parametrize("length", [oracle.LENGTH, oracle.LENGTH - 1])
+def test_phimoe_has_one_factor_for_the_whole_text(length: int) -> None:
+    rope = {
+        **LONG,
+        "short_factor": [1.0] * 8,
+        "long_factor": [2.0] * 8,
+        "short_mscale": 1.25,
+        "long_mscale": 1.5,
+        "original_max_position_embeddings": length,
+    }
+    model, config = oracle.build("phimoe", rope_scaling=rope)
+    plan = resolve(config)
+    seen = oracle.multipliers(oracle.run(model).calls[0], 16)
+    expected = plan.multiplier(layer=0, position=oracle.LENGTH - 1, channels="rotated")
+    np.testing.assert_allclose(seen.rotated, expected, rtol=2e-6)
+    assert expected == pytest.approx((1.25 if length == oracle.LENGTH else 1.5) ** 2 / 4)
+
+
+@pytest.mark.parametrize("kind", ["deberta", "deberta-v2"])
+@pytest.mark.parametrize("terms", [[], ["c2p"], ["c2p", "p2c"]], ids=str)
+def test_deberta_divides_by_its_terms(kind: str, terms: list[str]) -> None:
+    """Without relative embeddings in the score: the scale still counts the terms."""
+    model, config = oracle.build(kind, pos_att_type=terms, relative_attention=False)
+    weights, q, k = own_weights(model, "DisentangledSelfAttention", ("query_proj", "key_proj", "in_proj"))
+    expected = resolve(config).multiplier(layer=0, position=5)
+    assert implied_scale(weights, q, k) == pytest.approx(expected, rel=1e-5)
+
+
+def test_mpt_takes_a_scale_from_its_attention_config() -> None:
+    """Two scales and the same linear bias: the difference of the logits is that of the scales times q . k."""
+    found = []
+    for scale in (0.125, 0.25):
+        model, config = oracle.build("mpt", attn_config={"softmax_scale": scale})
+        assert resolve(config).multiplier(layer=0, position=5) == scale
+        found.append(own_weights(model, "MptAttention", ("Wqkv",)))
+    (first, q, k), (second, _, _) = found
+    assert implied_scale(second / first, q, k, causal=True) == pytest.approx(0.125, rel=1e-4)
+
+
+def own_weights(model: Any, name: str, parts: tuple[str, ...]) -> tuple[Any, Any, Any]:
+    """Weights of the first layer of a model with attention of its own, and raw q and k of its first head."""
+    module = next(each for each in model.modules() if type(each).__name__ == name)
+    caught: dict[str, Any] = {}
+    for part in parts:
+        if hasattr(module, part):
+            child = getattr(module, part)
+            child.register_forward_hook(lambda _, i, output, part=part: caught.update({part: output}))
+    with torch.no_grad():
+        out = model(input_ids=torch.arange(3, 35)[None], output_attentions=True)
+    if "Wqkv" in caught or "in_proj" in caught:
+        fused = next(iter(caught.values()))[0]
+        if "in_proj" in caught:
+            fused = fused.view(32, 4, 3, 16).permute(0, 2, 1, 3).reshape(32, -1)
+            bias = module.q_bias[:16]
+            return out.attentions[0][0, 0], fused[:, :16] + bias, fused[:, 64:80]
+        return out.attentions[0][0, 0], fused[:, :16], fused[:, 64:80]
+    return out.attentions[0][0, 0], caught["query_proj"][0][:, :16], caught["key_proj"][0][:, :16]
+
+
+def implied_scale(weights: Any, q: Any, k: Any, causal: bool = False) -> float:
+    """Slope of ln p_ij - ln p_i0 over q_i . (k_j - k_0), where both weights are not lost in rounding."""
+    logs = weights.double().log()
+    seen = (
+        torch.tril(torch.ones(32, 32, dtype=torch.bool)) if causal else torch.ones(32, 32, dtype=torch.bool)
+    )
+    seen &= torch.isfinite(logs)
+    top = torch.where(seen, logs, -math.inf).argmax(-1)
+    rows = torch.arange(32)
+    y = logs - logs[rows, top][:, None]
+    x = (q[:, None] * (k[None] - k[top][:, None])).sum(-1).double()
+    good = seen & (y > -20) & (y < 0)
+    return float((x[good] * y[good]).sum() / (x[good] ** 2).sum())
+
+
+def test_the_defaults_are_those_of_this_transformers() -> None:
+    """The shipped table belongs to the version that it names; another one has its own."""
+    import transformers
+
+    if transformers.__version__ != at.audit.TRANSFORMERS:
+        pytest.skip(f"the table was made with transformers {at.audit.TRANSFORMERS}")
+    model, config = oracle.build("gemma2")
+    stated = at.audit.resolve({**config, "query_pre_attn_scalar": model.config.query_pre_attn_scalar})
+    assert stated.layers[0].base.law == at.audit.resolve(config).layers[0].base.law

@@ -60,7 +60,7 @@ def test_known_numbers(run):
         np.testing.assert_allclose(seen, values, atol=6e-5)
     assert rows["annealed", 512]["sphere_entropy"] == rows["standard", 512]["sphere_entropy"]
     assert rows["scale_invariant", 512]["multiplier"] is None
-    assert rows["scale_invariant", 512]["minilm_entropy"] is None
+    assert rows["scale_invariant", 512]["sphere_entropy"] is None
     assert rows["standard", 4096]["minilm_entropy"] is None  # 512 tokens
 
 
@@ -78,10 +78,23 @@ def test_every_law_that_a_length_determines(run):
 
 def test_entropy_of_the_shipped_heads(run):
     data = at.datasets.minilm_qk()
-    rows = table(run("--at", "64", "--json", "--laws", "standard", "ssmax(s=0.5)", "adaptive_temperature"))
+    rows = table(
+        run(
+            "--at",
+            "64",
+            "--json",
+            "--laws",
+            "standard",
+            "ssmax(s=0.5)",
+            "adaptive_temperature",
+            "scale_invariant",
+        )
+    )
     q, k = data.query[:, :64].astype(float), data.key[:, :64].astype(float)
     standard = at.reference.attention_entropy(q, k)
     assert rows["standard", 64]["minilm_entropy"] == pytest.approx(standard.mean(), abs=1e-5)
+    by_distance = at.reference.attention_entropy(q, k, scale="scale_invariant").mean()
+    assert rows["scale_invariant", 64]["minilm_entropy"] == pytest.approx(by_distance, abs=1e-5)
     ssmax = at.reference.attention_entropy(q, k, scale=0.5 * np.log(64) / np.sqrt(32)).mean()
     assert rows["ssmax(s=0.5)", 64]["minilm_entropy"] == pytest.approx(ssmax, abs=1e-5)
     beta = laws.AdaptiveTemperature().multiplier(standard, 32)

@@ -106,14 +106,17 @@ def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArra
 
 
 def _heads_entropy(law: laws.Law, n: int) -> float:
-    """Mean over the shipped heads and n queries, all with the scale of the last one; NaN beyond 512."""
+    """Mean over the shipped heads and n queries; NaN beyond 512.
+
+    A law that counts gives all queries the scale of the last one. One that looks at the row or at distances
+    goes its own way.
+    """
     data = datasets.minilm_qk()
-    if n > data.query.shape[-2] or law.n_means == "query-key distance":
+    if n > data.query.shape[-2]:
         return float("nan")
     head_dim = data.query.shape[-1]
-    measured = law.n_means.startswith("row ")
     scale: Any = law
-    if not measured or law.n_means == "row size":
+    if law.n_means not in ("query-key distance", "row entropy", "row gaps"):
         scale = float(_multipliers(law, [n], head_dim)[0]) / np.sqrt(head_dim)
     entropy = attention_entropy(data.query[:, :n], data.key[:, :n], scale=scale)
     return float(np.nanmean(entropy.astype(np.float64)))

@@ -14,7 +14,11 @@ import pytest
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 # What each notebook has a section on.
-CLAIMS = {"01_attention_and_entropy": ("T3", "T4", "T6"), "06_which_n": ("T6",)}
+CLAIMS = {
+    "01_attention_and_entropy": ("T3", "T4", "T6"),
+    "06_which_n": ("T6",),
+    "07_calibrating_a_real_model": ("T4", "T12"),
+}
 SOURCES = sorted(NOTEBOOKS.glob("[0-9]*.py"))
 
 

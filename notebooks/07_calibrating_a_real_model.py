@@ -1,0 +1,259 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# <!-- SPDX-License-Identifier: BSD-3-Clause -->
+# # Calibrating a real model
+#
+# Which scale would keep the entropy of a head constant as the text grows? Theory answers for keys that are
+# spread evenly over a sphere (claim **T12**). Real heads are something else. This notebook measures the
+# answer for 18 heads of all-MiniLM-L6-v2, compares it with what theory and the laws say, and applies it.
+#
+# $\beta$ is the scale times $\sqrt d$, so that $\beta = 1$ is ordinary attention. Logarithms are natural,
+# entropies are in nats. Every statement with a number is followed by a cell that asserts it.
+#
+# **摘要.** 文本变长时, 怎样的缩放因子才能使一个注意力头的熵保持不变? 对于均匀分布在球面上的键,
+# 理论给出了答案 (T12). 本文对真实模型 (all-MiniLM-L6-v2) 的 18 个注意力头进行测量:
+# 先用 `solve_scale` 求出熵等于给定值的缩放因子 (由 T4, 解是唯一的), 再用 `calibrate` 求出每个长度所需的
+# $\beta(n)$, 并与各种缩放律比较. 结论: 真实的头所需的增长比球面模型慢, 各个头之间差别很大;
+# 从 64 到 256 个词元拟合的规律, 在 512 个词元处仍能把熵的误差从 1.86 降到 0.26.
+
+# %%
+import attnscale as at
+import matplotlib.pyplot as plt
+import numpy as np
+
+plt.rcParams["figure.dpi"] = 110
+rng = np.random.default_rng(20240512)
+print(f"attnscale {at.__version__}")
+
+# %% [markdown]
+# ## One scale for each entropy (T4)
+#
+# Entropy falls as the scale $a$ grows, $\mathrm dH/\mathrm d \ln a = -\mathrm{Var}_p(a\, q \cdot k)$, from
+# $\ln n$ at $a = 0$ to the logarithm of the number of keys that tie for the largest dot product. So every
+# entropy in between has exactly one scale, and `solve_scale` finds it. Here are the scales at which rows of
+# random data have 20 effective keys, and two targets that no scale can reach.
+
+# %%
+query, key = rng.standard_normal((2, 4, 512, 64))
+solution = at.solve_scale(query, key, np.log(20))
+assert solution.converged.all()
+np.testing.assert_allclose(at.attention_entropy(query, key, scale=solution.scale), np.log(20), atol=2e-9)
+print(f"scale from {solution.scale.min():.3f} to {solution.scale.max():.3f}, not {1 / np.sqrt(64)}")
+print(f"{solution.iterations.mean():.1f} evaluations a row, at most {solution.iterations.max()}")
+assert solution.iterations.mean() < 4
+
+too_many = at.solve_scale(query, key, np.log(600))  # 512 keys have no entropy of ln 600
+assert not too_many.feasible.any()
+assert (too_many.scale == 0).all()
+twins = np.concatenate([key, key], axis=1)  # every key twice: at least two share the top
+too_few = at.solve_scale(query, twins, np.log(1.5))
+assert not too_few.feasible.any()
+np.testing.assert_allclose(too_few.lowest, np.log(2))
+
+# %% [markdown]
+# The step that finds it is a prediction, too. From the entropy and the variance of the score at one scale,
+# the first-order answer is $\ln a^* \approx \ln a + (H - H^*)/\mathrm{Var}_p(s)$. We come back to it below.
+#
+# ## On a sphere the measurement agrees with theory (T12)
+#
+# `calibrate` takes the mean entropy of a head at $n_0$ keys under the standard scale, and finds for every
+# other $n$ the $\beta$ that gives the same. On keys that are uniform on a sphere the exact finite-$n$ theory
+# knows the answer, `theory.invariant_beta`. 24 independent heads give a mean and a standard error.
+
+# %%
+n_heads, d = 24, 64
+
+
+def on_sphere(shape):
+    """Uniform on the sphere of radius sqrt(d)."""
+    x = rng.standard_normal(shape, np.float32)
+    return x * np.sqrt(shape[-1], dtype=np.float32) / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+lengths = [512, 1024, 2048, 4096]
+sphere = at.calibrate(
+    on_sphere((n_heads, 128, d)), on_sphere((n_heads, 4096, d)), lengths=lengths, laws=["log_n", "annealed"]
+)
+measured = sphere.beta.mean(0)
+error = sphere.beta.std(0, ddof=1) / np.sqrt(n_heads)
+theory = at.theory.invariant_beta(lengths)
+for row in zip(lengths, measured, error, theory, strict=True):
+    print("n = {:5d}: measured {:.4f} +- {:.4f}, theory {:.4f}".format(*row))
+assert (np.abs(measured - theory) <= 5 * error + 1e-6).all()
+assert error.max() < 0.01
+np.testing.assert_allclose(theory[[1, 3]], [1.58696, 2.43330], atol=1e-5)
+
+# %% [markdown]
+# The law `log_n` misses the entropy by far more than `annealed`, $\sqrt{1 + 2 \ln (n/n_0)}$, which is the
+# first order of the exact answer.
+
+# %%
+print(sphere.recommendation)
+log_n, annealed = sphere.entropy_error.mean(1)
+assert annealed < log_n / 2
+
+# %% [markdown]
+# ## Real heads: what they need
+#
+# The package ships the queries and keys of heads 0 to 5 of the layers 0, 2 and 5 of all-MiniLM-L6-v2 on 512
+# tokens of English. At length $n$ the first $n$ queries see the first $n$ keys. The model reads in both
+# directions, so beyond layer 0 the vectors of a prefix have seen the whole text. We keep the entropy of
+# $n_0 = 64$ tokens.
+
+# %%
+data = at.datasets.minilm_qk()
+names = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
+lengths = [64, 128, 256, 512]
+laws = ["standard", "log_n", "natural_log_n", "ssmax", "qwen_log_n", "info_scale", "annealed"]
+found = at.calibrate(data.query, data.key, n0=64, lengths=lengths, laws=laws)
+
+print("head    H(64)   beta at 128   256    512")
+for name, target, beta in zip(names, found.target, found.beta, strict=True):
+    print(f"{name}   {target:5.2f}   {beta[1]:8.2f} {beta[2]:8.2f} {beta[3]:6.2f}")
+assert np.isfinite(found.beta).all()
+np.testing.assert_allclose(found.beta[:, 0], 1, atol=1e-4)
+
+# %%
+with at.plot.style():
+    ax = found.plot()
+    ax.set_title("18 heads of all-MiniLM-L6-v2 (grey), and fitted laws")
+    plt.show()
+
+# %% [markdown]
+# Three things stand out.
+#
+# - The median head needs $\beta = 1.28, 1.54, 1.80$ at 2, 4 and 8 times the length. A sphere in 32
+#   dimensions would need 1.66, 2.19, 2.67: most of these heads dilute more slowly than even keys would.
+# - Heads 0 and 1 of layer 0 do behave like the sphere: 2.63 and 2.80 at 512 tokens.
+# - Head 2 of layer 0 puts nearly all its weight on one key (entropy 0.005). The measured 78 is an answer to a
+#   question that nobody should ask.
+
+# %%
+median = np.median(found.beta, axis=0)
+even = at.theory.invariant_beta(lengths, n0=64, head_dim=32)
+np.testing.assert_allclose(median, [1, 1.28, 1.54, 1.80], atol=6e-3)
+np.testing.assert_allclose(even, [1, 1.66, 2.19, 2.67], atol=6e-3)
+assert (median[1:] < 0.8 * even[1:]).all()
+np.testing.assert_allclose(found.beta[:2, 3], [2.63, 2.80], atol=6e-3)
+assert found.target[2] < 0.01
+assert found.beta[2, 3] > 50
+
+# %%
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(4.6, 3.2))
+    for layer, colour in zip((0, 2, 5), at.plot.COLOURS, strict=False):
+        ax.plot(lengths, np.median(found.beta[data.layers == layer], axis=0), "o-", color=colour)
+        ax.text(
+            530, np.median(found.beta[data.layers == layer, 3]), f"layer {layer}", color=colour, fontsize=8
+        )
+    ax.plot(lengths, even, color="#6E6E6E", linestyle=(0, (4, 2)))
+    ax.text(530, even[-1], "sphere, $d = 32$", color="#6E6E6E", fontsize=8)
+    ax.set_xscale("log", base=2)
+    ax.set(xlim=(60, 1000), xlabel="keys per query, $n$", ylabel=r"$\beta$, median of the heads")
+    ax.set_xticks(lengths, [str(n) for n in lengths])
+    ax.set_title("The heads of a layer, and a sphere")
+    plt.show()
+
+# %% [markdown]
+# ## Predicted from one pass
+#
+# The entropy and the variance of the score at the standard scale come from one pass, and predict $\beta$ by
+# the first-order step above (**T4** again): $\ln \beta \approx (H - H^*)/\mathrm{Var}_p(s)$. Averages over
+# the rows of a head take the place of the row's own numbers. At 128 tokens this is close to the measurement
+# for most heads. At 512 it overshoots, since the variance at $\beta = 1$ is not that along the way: a step
+# that long has to be iterated, which is what `solve_scale` does.
+
+# %%
+ratios = {}
+for index, n in enumerate(lengths):
+    rows = at.attention_statistics(
+        data.query[:, :n], data.key[:, :n], statistics=("entropy", "score_variance")
+    )
+    gap = rows.entropy.mean(-1, dtype=float) - found.target
+    predicted = np.exp(gap / rows.score_variance.mean(-1, dtype=float))
+    ratios[n] = predicted / found.beta[:, index]
+    print(f"n = {n:3d}: predicted / measured, median {np.median(ratios[n]):.3f}")
+np.testing.assert_allclose([np.median(ratios[n]) for n in lengths], [1, 1.04, 1.09, 1.23], atol=6e-3)
+assert np.quantile(ratios[128], 0.8) < 1.15
+
+# %% [markdown]
+# ## Which law keeps the entropy best?
+#
+# Each law is multiplied by one constant a head, fitted to the measured $\beta$, and then judged by the
+# entropy that it really gives. Up to that constant `log_n`, `natural_log_n` and `ssmax` are the same law.
+
+# %%
+print(found.recommendation)
+ranking = found.ranking
+for group, error in ranking.items():
+    print(f"{error:6.3f} nat   {group}")
+assert next(iter(ranking)) == "log_n = natural_log_n = ssmax"
+np.testing.assert_allclose(list(ranking.values())[:2], [0.222, 0.280], atol=1e-3)
+constant = next(error for group, error in ranking.items() if group.startswith("standard"))
+assert constant > 2.5 * ranking["log_n = natural_log_n = ssmax"]
+
+best = [found.laws[index].name for index in found.best]
+counts = {name: best.count(name) for name in sorted(set(best))}
+print(counts)
+assert counts == {"annealed": 9, "info_scale": 1, "log_n": 8}
+growth = [law(512, 32) / law(64, 32) for law in (at.laws.Annealed(64).multiplier, at.laws.LogN().multiplier)]
+np.testing.assert_allclose(growth, [2.27, 1.50], atol=6e-3)
+
+# %% [markdown]
+# The heads are split: nine are closest to `annealed`, eight to a logarithm. From 64 to 512 tokens `annealed`
+# grows by a factor of 2.27 and the logarithm by 1.50; the median head, with 1.80, lies between them. Neither
+# is *the* law of this model, and both are far better than a constant.
+#
+# ## Corrected, beyond the lengths of the fit
+#
+# A fit that is judged where it was made proves little. So we fit on 64, 128 and 256 tokens and apply the
+# laws at 512. Unchanged attention has drifted by 1.86 nat from its entropy at 64 tokens (root mean square
+# over the heads). The logarithm brings that to 0.44 and `annealed` to 0.26.
+
+# %%
+short = at.calibrate(data.query, data.key, n0=64, lengths=lengths[:3], laws=["standard", "log_n", "annealed"])
+drift = {"unchanged": found.standard_entropy[:, 3] - found.target}
+for law, amplitude in zip(short.laws, short.amplitude, strict=True):
+    scale = amplitude[:, None] * law.scale(512, data.query.shape[-1])
+    entropy = at.attention_entropy(data.query, data.key, scale=scale).mean(-1, dtype=float)
+    drift[law.name] = entropy - found.target
+size = {name: np.sqrt((each**2).mean()) for name, each in drift.items()}
+for name, each in size.items():
+    print(f"{name:10} {each:.2f} nat")
+np.testing.assert_allclose(
+    [size["unchanged"], size["log_n"], size["annealed"]], [1.86, 0.44, 0.26], atol=6e-3
+)
+
+# %%
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(8.2, 3.0))
+    place = np.arange(len(names))
+    series = ("unchanged", "log_n", "annealed")
+    for offset, name, colour in zip((-0.26, 0, 0.26), series, ("#6E6E6E", *at.plot.COLOURS), strict=False):
+        ax.bar(place + offset, drift[name], width=0.25, color=colour, label=name)
+    ax.axhline(0, color="black", linewidth=0.8)
+    ax.set_xticks(place, names, rotation=60)
+    ax.set(ylabel="entropy at 512 minus at 64 (nats)", title="Fitted on 64 to 256 tokens, applied at 512")
+    ax.set_ylim(top=3.8)
+    ax.legend(ncols=3, loc="upper left")
+    plt.show()
+
+# %% [markdown]
+# What this does not show: that the model works better for it. The weights were trained at $\beta = 1$;
+# constant entropy is one property of attention, not its purpose. One model, one text,
+# and lengths up to 512 are no evidence about others. What carries over is the procedure, on your own heads:
+#
+#     found = at.calibrate(query, key, n0=4096, is_causal=True)
+#     print(found.recommendation)

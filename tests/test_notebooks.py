@@ -16,6 +16,8 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 # What each notebook has a section on.
 CLAIMS = {
     "01_attention_and_entropy": ("T3", "T4", "T6"),
+    "03_entropy_invariance": ("T7", "T8", "T9", "T10", "T11", "T12", "T14"),
+    "05_phases": ("T12", "T13", "T16"),
     "06_which_n": ("T6",),
     "07_calibrating_a_real_model": ("T4", "T12"),
 }

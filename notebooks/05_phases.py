@@ -1,0 +1,248 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# <!-- SPDX-License-Identifier: BSD-3-Clause -->
+# # Phases of attention: when a row freezes
+#
+# A row of attention over random keys is a known system of statistical physics. With normal scores it is
+# Derrida's random energy model: the scale is an inverse temperature, the keys are the states. The model
+# has two phases. Below $\beta_c = \sqrt{2 \ln n}$ a number of keys that grows with $n$ shares the weight;
+# above it a few keys have it all, however long the row is. This notebook draws the two phases (claim
+# **T13**), puts the scale laws into the picture (**T12**), and asks what "focus" should mean: keeping
+# the entropy, or keeping the weight of the one key that matters (**T16**). These turn out to be
+# different targets.
+#
+# **摘要.** 对随机键的注意力等价于统计物理中的随机能量模型 (Derrida 1981): 缩放因子相当于逆温度, 键相当于状态.
+# 当 $\beta < \beta_c = \sqrt{2\ln n}$ 时, 权重由数目随 $n$ 增长的许多键分担; 当 $\beta > \beta_c$ 时,
+# 无论 $n$ 多大, 权重都凝聚在少数几个键上 (T13). 本文画出相图, 标出各种缩放律的位置 (T12),
+# 并讨论"集中注意力"的两种含义: 保持熵不变, 或保持某个关键键的权重 (T16). 两者是不同的目标.
+#
+# | English | 中文 | here |
+# |---|---|---|
+# | random energy model | 随机能量模型 | independent normal scores |
+# | freezing, condensation | 冻结, 凝聚 | few keys hold the weight at every $n$ |
+# | inverse temperature | 逆温度 | $\beta$, the multiple of $1/\sqrt d$ |
+# | participation | 参与数 | $1/\sum p^2$, a number of keys |
+# | needle | 针 (关键键) | one key with a given cosine to the query |
+# | dilution | 稀释 | its weight falls as keys are added |
+
+# %%
+import attnscale as at
+import matplotlib.pyplot as plt
+import numpy as np
+from attnscale import theory
+
+plt.rcParams["figure.dpi"] = 110
+rng = np.random.default_rng(1981)
+
+# %% [markdown]
+# ## Two phases (T13)
+#
+# About $n\, e^{-s^2/2}$ of $n$ normal scores are near $s$, and the largest is near
+# $s = \sqrt{2 \ln n}$. The sum $\sum e^{\beta s}$ is dominated by the scores near $s = \beta$, as long as
+# there are any. Then $H \approx \ln n - \beta^2/2$. At $\beta_c = \sqrt{2 \ln n}$ this is 0, and the sum
+# hangs on the few largest scores from there on. For $n \to \infty$ at fixed $m = \beta_c/\beta < 1$ the
+# weights are those of Poisson and Dirichlet, with
+#
+# $$H \to \psi(1) - \psi(1 - m), \qquad \mathbb E \sum p^2 \to 1 - m.$$
+#
+# The exact finite-$n$ entropy shows how the limit is approached: like $1/\ln n$, that is, hardly at all. At
+# $\beta = 1.25\,\beta_c$ the limit is 4.71 nats. A thousand keys have 1.89, and $10^{100}$ keys
+# still only 4.32. No row of a transformer is anywhere near the limit.
+
+# %%
+m = 1 / 1.25
+n = np.array([1e3, 1e12, 1e100])
+reached = theory.expected_entropy(n, theory.critical_beta(n) / m, model="gaussian")
+print(
+    "H at beta = 1.25 beta_c:", dict(zip(("10^3", "10^12", "10^100"), reached.round(3).tolist(), strict=True))
+)
+np.testing.assert_allclose(reached, [1.893, 3.091, 4.323], atol=6e-4)
+assert abs(theory.condensed_entropy(m) - 4.712) < 5e-4
+assert abs(theory.condensed_concentration(m) - 0.2) < 1e-12
+np.testing.assert_allclose(theory.critical_beta([512, 32768]), [3.53, 4.56], atol=5e-3)
+for size in (512, 32768):
+    assert abs(theory.annealed_entropy(size, theory.critical_beta(size), model="gaussian")) < 1e-12
+
+# %%
+ratio = np.linspace(0.02, 2.5, 120)
+with at.plot.style():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.2))
+    for exponent, colour in zip((3, 6, 12, 100), at.plot.COLOURS, strict=False):
+        beta = ratio * theory.critical_beta(10.0**exponent)
+        rows = theory.expected_statistics(10.0**exponent, beta, model="gaussian")
+        left.plot(
+            ratio, rows.entropy / (exponent * np.log(10)), color=colour, label=f"$n = 10^{{{exponent}}}$"
+        )
+        right.plot(ratio, rows.concentration, color=colour)
+    left.plot(ratio, np.maximum(1 - ratio**2, 0), color="#6E6E6E", linestyle=(0, (4, 2)), label="limit")
+    right.plot(ratio, np.maximum(1 - 1 / ratio, 0), color="#6E6E6E", linestyle=(0, (4, 2)))
+    left.set(xlabel=r"$\beta/\beta_c$", ylabel=r"$H/\ln n$", title="Entropy")
+    right.set(xlabel=r"$\beta/\beta_c$", ylabel=r"expected $\sum p^2$", title="Concentration")
+    left.legend()
+    plt.show()
+
+# %% [markdown]
+# Random keys agree: rows of normal scores, run through the kernels. A query of one channel makes
+# $q \cdot k_j$ any score we like.
+
+# %%
+n_keys, n_rows = 4096, 200
+scores = rng.standard_normal((n_rows, n_keys))
+betas = np.array([1.0, 2.5, 4.0, 6.0])
+curve = at.entropy_curve(np.ones((n_rows, 1, 1)), scores[..., None], betas)
+simulated = curve.entropy[:, 0]  # (rows, betas)
+exact = theory.expected_entropy(n_keys, betas, model="gaussian")
+error = simulated.std(0, ddof=1) / np.sqrt(n_rows)
+for beta, mean, bar, value in zip(betas, simulated.mean(0), error, exact, strict=True):
+    print(f"beta {beta:.1f}: {mean:.4f} +- {bar:.4f}, exact {value:.4f}")
+assert (np.abs(simulated.mean(0) - exact) < 5 * error).all()
+
+# %% [markdown]
+# ## Scale laws in the phase diagram (T12)
+#
+# The colour below is the expected entropy. The standard scale is a horizontal line deep in the phase of
+# many keys at every length: attention at $1/\sqrt d$ is diluted by new keys because it is far from
+# freezing. $\log_{512} n$ rises, and stays below the freezing line $\sqrt{2 \ln n}$ for every length
+# in use. $\ln n$ lies above it: the condensed phase, where the entropy hardly depends on $n$. The
+# invariant law follows a line of equal colour, by definition. It runs below the freezing line and beside it,
+# since $\beta^2 = \beta_c^2 - 2 \ln 512 + 1$ to first order.
+
+# %%
+n = np.geomspace(64, 2**20, 45)
+beta = np.linspace(0.05, 8, 60)
+entropy = theory.expected_entropy(n, beta[:, None], model="gaussian")
+lines = {
+    r"$1/\sqrt{d}$": np.ones_like(n),
+    r"$\log_{512} n$": np.log(n) / np.log(512),
+    r"$\ln n$": np.log(n),
+    "invariant": theory.invariant_beta(n, model="gaussian"),
+}
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(5.6, 3.8))
+    shade = ax.contourf(n, beta, entropy, levels=np.linspace(0, 14, 15), cmap="Greys_r", alpha=0.45)
+    figure.colorbar(shade, label="expected entropy (nats)")
+    ax.plot(n, theory.critical_beta(n), color="black", linewidth=2.2, label=r"freezing, $\sqrt{2 \ln n}$")
+    for (name, values), colour in zip(lines.items(), at.plot.COLOURS[1:], strict=False):
+        ax.plot(n, values, color=colour, label=name)
+    ax.set(xscale="log", xlabel="$n$", ylabel=r"$\beta$", ylim=(0, 8), title="Normal scores")
+    ax.legend(loc="upper left", fontsize=7, frameon=True, framealpha=0.9)
+    plt.show()
+
+long = np.array([512, 4096, 32768, 2**20])
+invariant = theory.invariant_beta(long, model="gaussian")
+np.testing.assert_allclose(invariant[1:], [2.314, 3.168, 4.287], atol=6e-4)
+assert (invariant < theory.critical_beta(long)).all()
+assert (np.log(long) / np.log(512) < theory.critical_beta(long)).all()
+assert (np.log(long) > theory.critical_beta(long)).all()
+kept = theory.expected_entropy(long, invariant, model="gaussian")
+np.testing.assert_allclose(kept, kept[0], atol=1e-9)
+np.testing.assert_allclose(
+    theory.invariant_beta([1024, 4096, 32768, 2**20]), [1.58696, 2.43330, 3.47118, 5.0405], atol=5e-5
+)  # on the sphere, d = 64
+
+# %% [markdown]
+# ## Finding a needle (T16)
+#
+# Entropy says how many keys share the weight, not which. Put one key with a given cosine $c$ among
+# $n - 1$ random ones on the sphere, and ask for its weight. At $c = 0.578$ and $n = 64$ half of the weight
+# is its own at $\beta = 1$. Then keys are added:
+#
+# - under the standard scale the needle is diluted, to 6 % at $n = 1024$;
+# - under $\log_{64} n$ it keeps 36 % there, and 11 % at $n = 65536$;
+# - the entropy-invariant law *raises* it to more than 0.9 before the noise catches up: the needle stands out
+#   more than a random key of the same rank would.
+#
+# The multiple at which the needle keeps one half is about the solution of
+# $\beta\, c \sqrt d = \ln n + \ln M(\beta)$, and $\ln M$ grows with $\beta$: it rises faster than $\ln n$.
+# Retrieval and entropy are different targets, and no law of $n$ alone serves both.
+
+# %%
+n = np.array([64, 128, 256, 512, 1024])
+c = 0.578386
+log_64 = np.log(n) / np.log(64)
+standard = theory.needle_weight(n, cosine=c, beta=1)
+np.testing.assert_allclose(standard, [0.500, 0.331, 0.197, 0.109, 0.057], atol=6e-4)
+np.testing.assert_allclose(
+    theory.needle_weight(n, cosine=c, beta=log_64), [0.5000, 0.4727, 0.4402, 0.4025, 0.3604], atol=6e-5
+)
+far = np.array([1024, 65536])
+np.testing.assert_allclose(
+    theory.needle_weight(far, cosine=0.578, beta=theory.invariant_beta(far, n0=64)), [0.935, 0.814], atol=6e-4
+)
+half = theory.needle_beta([512, 4096, 32768, 2**18], cosine=0.578)
+np.testing.assert_allclose(half, [1.628, 2.390, 3.409, 5.084], atol=6e-4)
+print("beta at which the needle has half of the weight:", half.round(3))
+
+# %%
+grid = np.geomspace(64, 2**18, 40)
+laws = {
+    r"$1/\sqrt{d}$": np.ones_like(grid),
+    r"$\log_{64} n$": np.log(grid) / np.log(64),
+    "invariant": theory.invariant_beta(grid, n0=64),
+    "half for the needle": theory.needle_beta(grid, cosine=0.578),
+}
+with at.plot.style():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.2))
+    for (name, beta), colour in zip(laws.items(), at.plot.COLOURS, strict=False):
+        left.plot(grid, theory.needle_weight(grid, cosine=0.578, beta=beta), color=colour, label=name)
+        right.plot(grid, beta, color=colour)
+    left.set(xscale="log", xlabel="$n$", ylabel="weight of the needle", ylim=(0, 1.02))
+    left.set_title("One key with cosine 0.578, $d = 64$")
+    right.set(xscale="log", xlabel="$n$", ylabel=r"$\beta$", title="The multiples that were used")
+    left.legend(fontsize=7, loc="upper right", bbox_to_anchor=(1, 0.72))
+    plt.show()
+
+# %% [markdown]
+# A needle whose cosine is below what random keys reach cannot be found at any scale: among a million keys
+# of 64 dimensions the best random one has a cosine of 0.56, and a larger $\beta$ only sharpens the
+# preference for it. What helps then is a larger $d$, not a larger scale.
+
+# %%
+best = theory.expected_max_cosine(10**6, 64)
+wider = theory.expected_max_cosine(10**6, 128)
+print(f"largest of a million random cosines: {best:.3f} for d = 64, {wider:.3f} for d = 128")
+assert 0.55 < best < 0.58
+assert np.isnan(theory.needle_beta(10**6, cosine=0.5))
+assert theory.needle_beta(10**6, cosine=0.5, head_dim=128) > 0
+
+# %% [markdown]
+# ## Play with it
+#
+# With `ipywidgets` installed, the sorted weights of one row, on either side of the freezing line.
+
+# %%
+try:
+    import ipywidgets
+except ImportError:
+    print("No slider: ipywidgets is not installed.")
+else:
+
+    def draw(ratio=1.0, log2_n=12):
+        """Sorted weights of one row of normal scores."""
+        row = np.sort(np.random.default_rng(0).standard_normal(2**log2_n))[::-1]
+        row *= ratio * theory.critical_beta(2**log2_n)
+        p = np.exp(row - row[0])
+        p /= p.sum()
+        with at.plot.style():
+            _, ax = plt.subplots(figsize=(4.6, 2.6))
+            ax.plot(np.arange(1, p.size + 1), np.cumsum(p), color=at.plot.COLOURS[0])
+            ax.set(xscale="log", xlabel="largest keys", ylabel="their share of the weight", ylim=(0, 1.02))
+            plt.show()
+
+    ipywidgets.interact(
+        draw,
+        ratio=ipywidgets.FloatSlider(1.0, min=0.1, max=2.5, step=0.1, description="beta/beta_c"),
+        log2_n=ipywidgets.IntSlider(12, min=6, max=18),
+    )

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
+from attnscale.cli import main
 from cases import random_inputs
 
 # T12: beta that keeps E[H] of n = 512, beta = 1 for keys uniform on a sphere, head_dim 64.
@@ -173,3 +177,50 @@ def test_mistakes_are_explained() -> None:
         at.calibrate(q, k, n0=16, is_causal=1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"is_causal=True needs as many queries as keys, got 17 .* 33 keys"):
         at.calibrate(q, k, n0=16, is_causal=True)
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+
+def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--demo", "--lengths", "64", "512", "--laws", "standard", "annealed"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines[0].split()) == "head entropy at 64 beta at 64 beta at 512 best law misses by"
+    data = at.datasets.minilm_qk()
+    found = at.calibrate(data.query, data.key, 64, [64, 512], laws=["standard", "annealed"])
+    assert lines[1].split()[:2] == ["L0", "H0"]
+    assert lines[1].split()[3:5] == [f"{beta:.3f}" for beta in found.beta[0]]
+    assert lines[-1] == found.recommendation
+
+
+def test_command_on_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    q, k, _ = random_inputs(9, heads=4, kv_heads=2, n_queries=48, n_keys=48)
+    path = str(tmp_path / "heads.npz")
+    np.savez(path, query=q, key=k)
+    assert (
+        main(["calibrate", path, "--causal", "--n0", "24", "--laws", "log_n", "log_n(base=9)", "--json"]) == 0
+    )
+    report = json.loads(capsys.readouterr().out)
+    found = at.calibrate(q, k, 24, is_causal=True, enable_gqa=True)
+    assert report["lengths"] == found.lengths.tolist() == [24, 48]
+    assert [head["beta"] for head in report["heads"]] == found.beta.tolist()
+    assert report["laws"] == ["LogN(base=24.0, floor=1.0)", "LogN(base=9.0, floor=1.0)"]
+    assert list(report["ranking"]) == ["log_n = log_n"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give one FILE, two .npy FILEs, or --demo"),
+        (["--demo", "x.npz"], "give one FILE, two .npy FILEs, or --demo"),
+        (["--demo", "--n0", "513"], "n0 must be between 2 and the number of keys, 512, got 513"),
+        (["--demo", "--laws", "no_law"], "no_law"),
+        (["--demo", "--laws", "scale_invariant"], "scale_invariant"),
+    ],
+)
+def test_command_on_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attnscale: error: ")
+    assert error.count("\n") == 1
+    assert message in error

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale calibrate``: the scale that keeps the entropy of stored heads, and the law next to it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .._io import InputError, StoredHeads, read_heads
+from .._table import to_json, to_text
+from ..calibrate import Calibration, calibrate
+from ..datasets import minilm_qk
+from ..laws import names
+from .laws import read_law
+
+_DESCRIPTION = """\
+Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
+lengths, and the laws that come closest to it. FILE is as for `attnscale entropy`.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "calibrate",
+        help="the scale that keeps the entropy of the heads in a file, and the best law",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument("--demo", action="store_true", help="the shipped heads instead of FILE")
+    parser.add_argument(
+        "--n0", type=int, default=None, help="default: 512; with 512 keys or fewer an eighth of them"
+    )
+    parser.add_argument("--lengths", nargs="+", type=int, metavar="N", help="default: n0 times powers of 2")
+    parser.add_argument("--laws", nargs="+", metavar="LAW", help="NAME or 'NAME(parameter=value)'")
+    parser.add_argument("--causal", action="store_true", help="query i sees the keys 0 ... i")
+    parser.add_argument(
+        "--layout", choices=("bhsd", "bshd"), default="bhsd", help="axis order (default: bhsd)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, fit and print."""
+    heads = _read(options)
+    n_keys = heads.key.shape[-2]
+    n0 = options.n0 if options.n0 is not None else (512 if n_keys > 512 else max(n_keys // 8, 2))
+    # A bare name takes n0 for its lengths.
+    laws = options.laws and [text if text in names() else read_law(text) for text in options.laws]
+    gqa = heads.query.shape[-3] != heads.key.shape[-3]
+    try:
+        found = calibrate(
+            *(heads.query, heads.key, n0, options.lengths),
+            laws=laws,
+            is_causal=options.causal,
+            enable_gqa=gqa,
+        )
+    except ValueError as error:  # lengths, and laws that give the keys of a row different scales
+        raise InputError(str(error)) from None
+    if options.json:
+        print(to_json(_report(found, heads)))
+    else:
+        _print(found, heads)
+
+
+def _read(options: argparse.Namespace) -> StoredHeads:
+    if options.demo == bool(options.files) or len(options.files) > 2:
+        raise InputError("give one FILE, two .npy FILEs, or --demo")
+    if not options.demo:
+        heads = read_heads(options.files, layout=options.layout)
+        if heads.query.ndim > 3:
+            raise InputError(f"the file must hold one batch entry (heads, n, dim), got {heads.query.shape}")
+        return heads
+    data = minilm_qk()
+    labels = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
+    return StoredHeads(data.query, data.key, tuple(labels))
+
+
+def _best(found: Calibration, head: int) -> str:
+    index = int(found.best[head])
+    return "-" if index < 0 else found.laws[index].name
+
+
+def _print(found: Calibration, heads: StoredHeads) -> None:
+    header = [
+        "head",
+        f"entropy at {found.n0}",
+        *(f"beta at {n}" for n in found.lengths),
+        "best law",
+        "misses by",
+    ]
+    errors = found.entropy_error
+    rows = [
+        [
+            name,
+            f"{found.target[i]:.3f}",
+            *(f"{beta:.3f}" for beta in found.beta[i]),
+            _best(found, i),
+            f"{errors[found.best[i], i]:.3f}",
+        ]
+        for i, name in enumerate(heads.names)
+    ]
+    print(to_text(header, rows), found.recommendation, sep="\n\n")
+
+
+def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
+    per_head = [
+        {
+            "head": name,
+            "target": float(found.target[i]),
+            "beta": found.beta[i].tolist(),
+            "best": _best(found, i),
+        }
+        for i, name in enumerate(heads.names)
+    ]
+    return {
+        "n0": found.n0,
+        "lengths": found.lengths.tolist(),
+        "unit": "nat",
+        "heads": per_head,
+        "laws": [repr(law) for law in found.laws],
+        "ranking": found.ranking,
+        "recommendation": found.recommendation,
+    }

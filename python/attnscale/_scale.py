@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .laws import Law
 
-__all__ = ["read_scale", "read_scales", "refuse_row_measures"]
+__all__ = ["check_one_scale_a_row", "read_scale", "read_scales", "refuse_row_measures"]
 
 _AXES = "(..., heads, n_queries)"
 
@@ -73,7 +73,7 @@ def _law_scale(
 ) -> float | NDArray[np.float64]:
     from .laws._meaning import LEAST  # laws are loaded by now
 
-    _check_one_scale_a_row(law)
+    check_one_scale_a_row(law)
     n = _n_of_rows(law, inputs, visible, num_threads, softcap)
     # A row without keys has no scale to speak of; the least n keeps logarithms finite there. A row that
     # sees a NaN is NaN whatever its scale.
@@ -98,7 +98,7 @@ def _n_of_rows(law: Law, inputs: Inputs, visible: Visibility, num_threads: int, 
     return query_positions(n_queries, n_keys, visible) + law.n_of_position(0)
 
 
-def _check_one_scale_a_row(law: Law) -> None:
+def check_one_scale_a_row(law: Law) -> None:
     """A scale multiplies whole rows: all channels, and all keys alike."""
     if law.channels != "all":
         raise ValueError(

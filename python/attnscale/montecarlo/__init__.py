@@ -1,14 +1,44 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random numbers for experiments on attention.
+"""Monte Carlo experiments on attention, and the random numbers behind them.
 
-The same integer as ``rng=`` gives the same numbers for any number of threads, any SIMD level and any
-division of the work.
+Every experiment returns an :class:`ExperimentResult`: estimates with standard errors, for one value of
+each parameter or a sequence of them. The same integer as ``rng=`` gives the same numbers on every
+machine, whatever the number of threads or the pieces of work are.
 
 >>> import attnscale as at
->>> at.montecarlo.normal((2, 3), rng=7).shape
-(2, 3)
+>>> result = at.montecarlo.entropy_vs_length([512, 4096], samples=2000, rng=0)
+>>> result.axes, result.value.round(1)
+({'n': (512, 4096)}, array([5.8, 7.8]))
 """
 
+from ._result import Estimate, ExperimentResult
+from ._run import RunOptions
 from .arrays import laplace, normal, sphere, truncated_normal, uniform
+from .averaging import averaging_error
+from .cosine import max_cosine
+from .dot_product import dot_product_variance
+from .length import entropy_vs_length
+from .needle import head_dimension, needle_dilution
+from .projection import jl_distortion
+from .rank import rank_and_sparsity
+from .saturation import softmax_saturation
 
-__all__ = ["laplace", "normal", "sphere", "truncated_normal", "uniform"]
+__all__ = [
+    "Estimate",
+    "ExperimentResult",
+    "RunOptions",
+    "averaging_error",
+    "dot_product_variance",
+    "entropy_vs_length",
+    "head_dimension",
+    "jl_distortion",
+    "laplace",
+    "max_cosine",
+    "needle_dilution",
+    "normal",
+    "rank_and_sparsity",
+    "softmax_saturation",
+    "sphere",
+    "truncated_normal",
+    "uniform",
+]

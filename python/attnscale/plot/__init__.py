@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of entropy against length and by head. Needs matplotlib (``pip install "attnscale[plot]"``).
+"""Figures of entropy, heads, laws and experiments. Needs matplotlib (``pip install "attnscale[plot]"``).
 
 Every function draws on ``ax`` (a new figure's if it is None), returns it and never shows it. The
 colours are those of Okabe and Ito, which colour-blind readers can tell apart; :func:`style` sets
@@ -7,9 +7,11 @@ fonts and sizes for print.
 """
 
 from ._calibration import calibrated_beta
+from ._experiments import experiment, jl_distortion, needle, saturation
 from ._heads import entropy_by_head, head_map
 from ._laws import multiplier_vs_length
 from ._length import entropy_vs_length
+from ._phase import law_comparison, phase_diagram
 from ._style import COLOURS, style
 from ._sweep import sweep
 
@@ -18,8 +20,14 @@ __all__ = [
     "calibrated_beta",
     "entropy_by_head",
     "entropy_vs_length",
+    "experiment",
     "head_map",
+    "jl_distortion",
+    "law_comparison",
     "multiplier_vs_length",
+    "needle",
+    "phase_diagram",
+    "saturation",
     "style",
     "sweep",
 ]

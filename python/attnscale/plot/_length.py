@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ._curves import Curve, draw_curves, is_result, read_curves
 from ._style import GREY, LABELS, colours, new_axes, style
 
 if TYPE_CHECKING:
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["entropy_vs_length", "label_lines"]
 
+#: Values along a line, its name and its colour.
+_Line: TypeAlias = "tuple[NDArray[np.float64], str, str]"
+
 
 def entropy_vs_length(
-    entropy: Mapping[str, ArrayLike],
-    lengths: Sequence[int],
+    entropy: Any,
+    lengths: Sequence[int] | None = None,
     *,
     ax: Axes | None = None,
     uniform: bool = True,
@@ -29,11 +33,13 @@ def entropy_vs_length(
 
     Parameters
     ----------
-    entropy : mapping of str to array_like
+    entropy : mapping of str to array_like, ExperimentResult or Dataset
         Nats under each law, of shape (n_lengths,), or (n_lengths, n_heads): then the line is the
-        mean over the heads and the shade spans the middle half of them.
+        mean over the heads and the shade spans the middle half of them. Or a result of
+        :func:`attnscale.montecarlo.entropy_vs_length`, or a sweep of it: points with error bars of
+        one standard error, on the exact curve where there is one.
     lengths : sequence of int
-        Numbers of keys, increasing.
+        Numbers of keys, increasing; for a mapping only.
     ax : matplotlib Axes, optional
     uniform : bool, default True
         Draw ln n, the entropy of equal weights, which no law can exceed.
@@ -44,23 +50,30 @@ def entropy_vs_length(
     -------
     matplotlib Axes
 
+    Raises
+    ------
+    TypeError, ValueError
+        Lengths are missing, too many, or not as many as values; a result has no axis n.
+
     Examples
     --------
     >>> ax = entropy_vs_length({"standard": [3.0, 3.6], "log_n": [3.2, 3.6]}, [128, 256])
     >>> ax.get_ylabel()
     'mean entropy (nats)'
     """
-    names = {**LABELS, **(labels or {})}
-    n = np.asarray(lengths, np.float64)
+    if is_result(entropy) and lengths is not None:
+        raise TypeError("lengths go with a mapping: a result has its own")
+    if not is_result(entropy) and lengths is None:
+        raise TypeError("a mapping needs lengths")
+    curves = read_curves(entropy, "n", labels=labels)[1] if is_result(entropy) else None
+    n = np.asarray(lengths, np.float64) if curves is None else curves[0].x
     with style():
         ax = new_axes(ax)
-        ends: list[tuple[NDArray[np.float64], str, str]] = []
+        ends: list[_Line] = []
         if uniform:
             ax.plot(n, np.log(n), color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
             ends.append((np.log(n), r"uniform, $\ln n$", GREY))
-        for (law, values), colour in zip(entropy.items(), colours(len(entropy)), strict=True):
-            mean = _draw_law(ax, n, np.asarray(values, np.float64), colour)
-            ends.append((mean, names.get(law, law), colour))
+        ends += _draw_laws(ax, n, entropy, labels) if curves is None else _draw_points(ax, curves)
         ax.set_xscale("log", base=2)
         ax.set_xticks(n, [f"{int(length)}" for length in n])
         ax.set_xticks([], minor=True)
@@ -69,6 +82,21 @@ def entropy_vs_length(
         ax.set_ylabel("mean entropy (nats)")
         label_lines(ax, n, ends)
     return ax
+
+
+def _draw_laws(
+    ax: Axes, n: NDArray[np.float64], entropy: Mapping[str, ArrayLike], labels: Mapping[str, str] | None
+) -> list[_Line]:
+    names = {**LABELS, **(labels or {})}
+    found = []
+    for (law, values), colour in zip(entropy.items(), colours(len(entropy)), strict=True):
+        found.append((_draw_law(ax, n, np.asarray(values, np.float64), colour), names.get(law, law), colour))
+    return found
+
+
+def _draw_points(ax: Axes, curves: Sequence[Curve]) -> list[_Line]:
+    drawn = draw_curves(ax, curves)
+    return [(curve.value, curve.label, colour) for curve, colour in zip(curves, drawn, strict=True)]
 
 
 def _draw_law(
@@ -88,9 +116,7 @@ def _draw_law(
     return mean
 
 
-def label_lines(
-    ax: Axes, n: NDArray[np.float64], lines: Sequence[tuple[NDArray[np.float64], str, str]]
-) -> None:
+def label_lines(ax: Axes, n: NDArray[np.float64], lines: Sequence[_Line]) -> None:
     """Name every line at the side where the lines are further apart, moved until names do not touch."""
     right = _least_gap([mean[-1] for mean, _, _ in lines]) >= _least_gap([mean[0] for mean, _, _ in lines])
     end = -1 if right else 0

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLOURS", "GREY", "LABELS", "MARKERS", "colours", "new_axes", "style"]
+__all__ = ["COLOURS", "GREY", "LABELS", "MARKERS", "colours", "law_label", "new_axes", "style"]
 
 #: Okabe and Ito 2008, in the order of use: blue, vermilion, green, orange, sky blue, purple, black.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
@@ -70,6 +71,15 @@ def style() -> Iterator[None]:
 
     with mpl.rc_context(_STYLE):
         yield
+
+
+def law_label(name: str, labels: Mapping[str, str] | None = None) -> str:
+    """What to print for a law: its entry in `labels` or LABELS, a formula for log_n, else its name."""
+    known = {**LABELS, **(labels or {})}
+    logarithm = re.fullmatch(r"LogN\(base=([0-9.e+]+), floor=1\.0\)", name)
+    if name not in known and logarithm:
+        return rf"$\log_{{{float(logarithm[1]):g}}} n\,/\sqrt{{d}}$"
+    return known.get(name, name)
 
 
 def new_axes(ax: Axes | None, *, height: float | None = None) -> Axes:

@@ -20,6 +20,14 @@ from ._attention import (
     visible,
 )
 from ._laws import law_multiplier
+from ._montecarlo import (
+    projection_ratios,
+    random_cosines,
+    random_rows,
+    random_scores,
+    row_measures,
+    weight_ranks,
+)
 from ._solve import calibrate, solve_scale
 from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
 
@@ -37,8 +45,14 @@ __all__ = [
     "law_multiplier",
     "merge_states",
     "n_of_law",
+    "projection_ratios",
+    "random_cosines",
+    "random_rows",
+    "random_scores",
+    "row_measures",
     "scores",
     "solve_scale",
     "sphere_entropy_deficit",
     "visible",
+    "weight_ranks",
 ]

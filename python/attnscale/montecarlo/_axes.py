@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Axes of an experiment: one value or a sequence of them, checked and labelled."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from .. import laws
+from .._checks import number, positive_int
+from .._scale import check_one_scale_a_row
+
+if TYPE_CHECKING:
+    from ..laws import Law
+
+__all__ = ["Axis", "LawAxis", "axis", "beta_of", "fraction", "integer_axis", "law_axis", "product"]
+
+#: A law, its name, or the scale itself.
+LawAxis: TypeAlias = "str | float | Law | Sequence[str | float | Law]"
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """Values of one parameter.
+
+    Attributes
+    ----------
+    name : str
+    values : tuple
+        What the experiment computes with.
+    labels : tuple of int, float or str
+        What results are labelled with.
+    scalar : bool
+        A single value was given: results have no axis for it.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+    labels: tuple[Any, ...]
+    scalar: bool
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def given(self) -> Any:
+        """The label or the list of labels, as the caller gave them."""
+        return self.labels[0] if self.scalar else list(self.labels)
+
+
+def axis(name: str, given: Any, check: Callable[[str, Any], Any]) -> Axis:
+    """The axis of one value or a sequence of them, each passed through ``check(name, value)``."""
+    scalar = isinstance(given, (str, laws.Law)) or not isinstance(given, (Sequence, np.ndarray, range))
+    if isinstance(given, np.ndarray) and given.ndim != 1:
+        if given.ndim == 0:
+            return axis(name, given.item(), check)
+        raise ValueError(f"{name} must be one value or a sequence of them, got shape {given.shape}")
+    entries = [given] if scalar else list(given)
+    if not entries:
+        raise ValueError(f"{name} must have at least one value, got none")
+    values = tuple(check(name, entry) for entry in entries)
+    return Axis(name, values, values, scalar)
+
+
+def integer_axis(name: str, given: Any, *, least: int = 1) -> Axis:
+    """An axis of integers of at least `least`."""
+
+    def check(name: str, value: Any) -> int:
+        converted = positive_int(name, value)
+        if converted < least:
+            raise ValueError(f"{name} must be at least {least}, got {converted}")
+        return converted
+
+    return _distinct(axis(name, given, check))
+
+
+def law_axis(name: str, given: Any) -> Axis:
+    """An axis of laws: a law's label is its name, or its repr where the parameters are not the usual ones."""
+    laid = axis(name, given, lambda name, value: _read_law(name, value))
+    return _distinct(Axis(name, laid.values, tuple(_label(value) for value in laid.values), laid.scalar))
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    converted = number(name, value)
+    if not 0 < converted < 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {converted:g}")
+    return converted
+
+
+def beta_of(law: Law | float, n: int, head_dim: int) -> float:
+    """The multiple of 1/sqrt(head_dim) that a law or a scale stands for at n.
+
+    The law's n is the n of the experiment, and the query is the last of n: the experiments have no
+    masks, so visible keys, row size and position + 1 are the same.
+    """
+    if isinstance(law, float):
+        return law * math.sqrt(head_dim)
+    check_one_scale_a_row(law)
+    if law.n_means.startswith("row ") and law.n_means != "row size":
+        raise ValueError(
+            f"law must be a function of n, got {law!r}, whose n is measured on the scores of a row"
+        )
+    beta = law.multiplier(n, head_dim, position=n - 1)
+    if not isinstance(beta, float):
+        raise ValueError(f"law must give one scale for each n, got {law!r} with one for each head")
+    if not math.isfinite(beta) or beta < 0:
+        raise ValueError(f"law must give a finite scale of at least 0, got {beta} from {law!r} at n = {n}")
+    return beta
+
+
+def product(*axes: Axis) -> list[tuple[Any, ...]]:
+    """All combinations of values, the last axis running fastest."""
+    return list(itertools.product(*(each.values for each in axes)))
+
+
+def _read_law(name: str, value: Any) -> Law | float:
+    if isinstance(value, (str, laws.Law)):
+        return laws.get(value)
+    scale = number(name, value)
+    if scale < 0:
+        raise ValueError(f"{name}: a scale must be at least 0, got {scale:g}")
+    return scale
+
+
+def _label(law: Law | float) -> str:
+    if isinstance(law, float):
+        return f"{law:g}"
+    try:
+        usual = law == laws.get(law.name)
+    except (TypeError, ValueError):  # a law with a parameter that has no default
+        usual = False
+    return law.name if usual else repr(law)
+
+
+def _distinct(laid: Axis) -> Axis:
+    if len(set(laid.labels)) < len(laid.labels):
+        raise ValueError(f"{laid.name} must have distinct values, got {list(laid.labels)}")
+    return laid

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What an experiment is: cases that give rows of numbers, and what their mean estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._axes import Axis
+from ._tally import Tally
+
+__all__ = ["Case", "Estimator", "Experiment", "Rows"]
+
+#: ``rows(key, first, count)``: rows first ... first + count - 1 of the generator with that key.
+#: Each depends on key and its index alone; shape (count, *inner axes, columns), float64.
+Rows: TypeAlias = Callable[[int, int, int], NDArray[np.float64]]
+Estimator: TypeAlias = Callable[[Tally], tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+def _means(tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return tally.mean, tally.standard_error
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One point of the outer axes.
+
+    Attributes
+    ----------
+    identity : tuple of int
+        Tells its random numbers from those of other cases.
+    rows : callable
+    cost : float
+        About how many operations a row takes: pieces of work are cut by it, results are not.
+    estimate : callable
+        From a tally to values and standard errors, (..., quantities): the means, unless given.
+    """
+
+    identity: tuple[int, ...]
+    rows: Rows
+    cost: float
+    estimate: Estimator = _means
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """An experiment with its parameters, ready to run.
+
+    Attributes
+    ----------
+    name : str
+    quantities : dict of str to str
+        Name and unit; the first is the one that a target error is for.
+    outer, inner : tuples of Axis
+        Each point of the outer axes is a case; its rows have one entry for each of the inner ones.
+    cases : tuple of Case
+        In the order of the outer axes, the last one running fastest.
+    parameters : dict
+        Everything that defines it, as JSON can hold it.
+    default_samples : int
+    columns : int
+        Numbers in a row, for each entry of the inner axes.
+    block : int
+        Samples in a row.
+    betas : ndarray or None
+        Of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
+    """
+
+    name: str
+    quantities: dict[str, str]
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    cases: tuple[Case, ...]
+    parameters: dict[str, Any]
+    default_samples: int
+    columns: int
+    block: int = 1
+    betas: NDArray[np.float64] | None = None
+
+    def empty_tally(self) -> Tally:
+        """A tally for the rows of one case."""
+        return Tally.empty((*map(len, self.inner), self.columns))
+
+    def identity(self, case: Case) -> tuple[int, ...]:
+        """Numbers that no case of this or another experiment shares."""
+        return (crc32(self.name.encode()), *case.identity)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What an experiment returns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._provenance import Provenance
+from .._table import to_text
+from ._tally import Tally
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.axes import Axes
+
+__all__ = ["Estimate", "ExperimentResult"]
+
+_MOST_ROWS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """One estimated quantity.
+
+    Attributes
+    ----------
+    value, standard_error : float or ndarray of float64
+        Of the shape of the result's axes. NaN where there are no samples; the error also with one.
+    unit : str
+        "nat" or "" (a plain number).
+    """
+
+    value: Any
+    standard_error: Any
+    unit: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExperimentResult:
+    """Estimates with their standard errors, and what is needed to repeat or continue them.
+
+    Attributes
+    ----------
+    experiment : str
+        Name of the function in :mod:`attnscale.montecarlo`.
+    quantity : str
+        Which quantity ``value`` is: the first of ``estimates``.
+    value, standard_error : float or ndarray of float64
+        One axis for each parameter that was given as a sequence, in the order of ``axes``.
+    estimates : dict of str to Estimate
+        All quantities; ``result["name"]`` is short for ``result.estimates["name"]``.
+    axes : dict of str to tuple
+        Labels along each axis of ``value``.
+    samples : int or ndarray of int64
+        How many were drawn, of the shape of ``value``.
+    parameters : dict
+        Everything that defines the experiment, sequences included, without the number of samples.
+    interrupted : bool
+        Ctrl-C came before all samples were drawn; ``resume=`` continues.
+    provenance : Provenance
+        Versions and seed.
+    """
+
+    experiment: str
+    quantity: str
+    estimates: dict[str, Estimate]
+    axes: dict[str, tuple[Any, ...]]
+    samples: Any
+    parameters: dict[str, Any]
+    interrupted: bool
+    provenance: Provenance
+    _betas: NDArray[np.float64] | None = field(repr=False)  # of the laws, of the shape of value
+    _seed: np.random.SeedSequence = field(repr=False)
+    _tallies: tuple[Tally, ...] = field(repr=False)
+
+    @property
+    def value(self) -> Any:
+        return self.estimates[self.quantity].value
+
+    @property
+    def standard_error(self) -> Any:
+        return self.estimates[self.quantity].standard_error
+
+    def __getitem__(self, name: str) -> Estimate:
+        try:
+            return self.estimates[name]
+        except KeyError:
+            raise KeyError(f"{name!r}; {self.experiment} estimates {', '.join(self.estimates)}") from None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for every point of the axes: labels, each quantity with its error, samples.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> result = at.montecarlo.max_cosine([64, 512], 16, samples=10, rng=0)
+        >>> [row["n"] for row in result.rows()]
+        [64, 512]
+        """
+        found = []
+        for index in np.ndindex(*(len(labels) for labels in self.axes.values())):
+            row = {name: labels[i] for (name, labels), i in zip(self.axes.items(), index, strict=True)}
+            for name, estimate in self.estimates.items():
+                row[name] = float(np.asarray(estimate.value)[index])
+                row[f"{name}_standard_error"] = float(np.asarray(estimate.standard_error)[index])
+            found.append({**row, "samples": int(np.asarray(self.samples)[index])})
+        return found
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The result as a labelled Dataset.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``value`` and ``standard_error`` of the main quantity, ``NAME`` and
+            ``NAME_standard_error`` of the others, ``samples``, and ``exact`` (the theory's value of
+            the main quantity) where there is one. Parameters and provenance are attributes.
+
+        Raises
+        ------
+        ImportError
+            xarray is not installed.
+        """
+        try:
+            import xarray
+        except ImportError:
+            raise ImportError('to_xarray() needs xarray: pip install "attnscale[sweep]"') from None
+        dims = tuple(self.axes)
+        variables: dict[str, Any] = {}
+        for name, estimate in self.estimates.items():
+            value, error = f"{name}", f"{name}_standard_error"
+            if name == self.quantity:
+                value, error = "value", "standard_error"
+            unit = {"units": estimate.unit}
+            variables[value] = (dims, estimate.value, {"long_name": name, **unit})
+            variables[error] = (dims, estimate.standard_error, unit)
+        variables["samples"] = (dims, self.samples)
+        if (known := self.exact().get(self.quantity)) is not None:
+            variables["exact"] = (dims, known, {"units": self.estimates[self.quantity].unit})
+        coords = {name: list(labels) for name, labels in self.axes.items()}
+        attrs = {
+            "experiment": self.experiment,
+            "parameters": json.dumps(self.parameters),
+            "interrupted": int(self.interrupted),  # netCDF has no booleans
+            **{f"provenance_{name}": value for name, value in self.provenance.to_dict().items()},
+        }
+        return xarray.Dataset(variables, coords, attrs)
+
+    def exact(self) -> dict[str, NDArray[np.float64]]:
+        """The expectations of :mod:`attnscale.theory`, for the quantities of which it has one.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Of the shape of ``value``; empty if there is no theory for the experiment.
+        """
+        from ._exact import exact
+
+        return exact(self)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the main quantity, with error bars and the exact curve where there is one.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            A new figure's by default.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        from .. import plot
+
+        return plot.experiment(self, ax=ax)
+
+    def __repr__(self) -> str:
+        shown = self.rows()[:_MOST_ROWS]
+        unit = self.estimates[self.quantity].unit
+        header = [*self.axes, f"{self.quantity}{f' ({unit})' if unit else ''}", "standard error", "samples"]
+        cells = [
+            [
+                *(str(row[name]) for name in self.axes),
+                f"{row[self.quantity]:.6g}",
+                f"{row[f'{self.quantity}_standard_error']:.2g}",
+                str(row["samples"]),
+            ]
+            for row in shown
+        ]
+        hidden = int(np.size(self.samples)) - len(shown)
+        lines = [f"{self.experiment}({_fixed(self)})", to_text(header, cells, indent="  ")]
+        others = [name for name in self.estimates if name != self.quantity]
+        lines += [f"  ... {hidden} more"] if hidden else []
+        lines += [f"  also: {', '.join(others)}"] if others else []
+        lines += ["  interrupted; resume=result continues"] if self.interrupted else []
+        return "\n".join(lines)
+
+
+def _fixed(result: ExperimentResult) -> str:
+    """Parameters that are no axis."""
+    entries = ((name, value) for name, value in result.parameters.items() if name not in result.axes)
+    return ", ".join(f"{name}={value!r}" for name, value in entries if value is not None)

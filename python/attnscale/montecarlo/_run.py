@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs experiments: how many samples, in what pieces, Ctrl-C, and going on from a result."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+
+from .._checks import choose, number, positive_int
+from .._provenance import provenance
+from ._experiment import Case, Experiment
+from ._progress import Progress, check_progress, reporting
+from ._result import Estimate, ExperimentResult
+from ._seeds import case_key, seed_sequence
+from ._tally import Tally
+
+__all__ = ["RunOptions", "num_threads_of", "run"]
+
+# A target error is looked at each time this many rows are there, whatever the pieces of work are.
+_ROWS_BETWEEN_LOOKS = 256
+# Operations of a piece of work: a fraction of a second, which is what Ctrl-C can lose.
+_PIECE = 4e8
+_MOST_ROWS = 1 << 15
+
+
+class RunOptions(TypedDict, total=False):
+    """Keyword options that every experiment takes besides ``samples`` and ``rng``.
+
+    Attributes
+    ----------
+    target_error : float, optional
+        Instead of ``samples``: draw until the standard error of the main quantity is at most this,
+        for every law. It is looked at after every 256 rows of a case.
+    max_samples : int, default 1000000
+        The most that ``target_error`` draws for a case; the error may then be larger.
+    progress : bool or callable, default False
+        True shows a bar where standard error is a terminal and tqdm is installed. A function is
+        called with (samples done, total or None) after each piece of work.
+    on_interrupt : {"return", "raise"}, default "return"
+        What Ctrl-C does: the result so far, with ``interrupted`` set, or KeyboardInterrupt.
+    resume : ExperimentResult, optional
+        Go on from this result of the same experiment with the same parameters. The seed is its own,
+        and the numbers are those of a run that was never interrupted, bit for bit.
+    num_threads : int, optional
+        At least 1; by default that of :func:`attnscale.get_num_threads`. Results do not depend on it.
+    """
+
+    target_error: float | None
+    max_samples: int
+    progress: Progress
+    on_interrupt: Literal["return", "raise"]
+    resume: ExperimentResult | None
+    num_threads: int | None
+
+
+_DEFAULTS: dict[str, Any] = {
+    "target_error": None,
+    "max_samples": 1_000_000,
+    "progress": False,
+    "on_interrupt": "return",
+    "resume": None,
+    "num_threads": None,
+}
+
+
+@dataclass(frozen=True)
+class _Stopping:
+    """Rows of one case: a fixed number, or enough for an error, but no more than a limit."""
+
+    most_rows: int
+    target_error: float | None
+
+    def goal(self, case: Case, tally: Tally) -> int:
+        """Draw until there are so many rows, then ask again; done if there are."""
+        if self.target_error is None:
+            return self.most_rows
+        if tally.rows and tally.rows % _ROWS_BETWEEN_LOOKS == 0:
+            errors = case.estimate(tally)[1][..., 0]
+            if (errors <= self.target_error).all():
+                return tally.rows
+        return min(self.most_rows, (tally.rows // _ROWS_BETWEEN_LOOKS + 1) * _ROWS_BETWEEN_LOOKS)
+
+
+def num_threads_of(name: str, options: RunOptions) -> int:
+    """Threads for the core (0: its default), after a check that all options exist."""
+    for unknown in options.keys() - _DEFAULTS.keys():
+        near = difflib.get_close_matches(unknown, [*_DEFAULTS, "samples", "rng"], 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{hint}")
+    threads = options.get("num_threads")
+    return 0 if threads is None else positive_int("num_threads", threads)
+
+
+def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> ExperimentResult:
+    """Draw rows for every case until there are enough of them.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    samples : int or None
+        For each case; rounded up to whole rows. None is the experiment's own number.
+    rng : see :func:`seed_sequence`
+    options : RunOptions
+    """
+    chosen: dict[str, Any] = {**_DEFAULTS, **options}
+    stopping = _read_stopping(experiment, samples, chosen)
+    choose("on_interrupt", chosen["on_interrupt"], ("return", "raise"))
+    progress = check_progress(chosen["progress"])
+    seed, tallies = _start(experiment, rng, chosen["resume"])
+    interrupted = False
+    total = None
+    if stopping.target_error is None:
+        total = stopping.most_rows * experiment.block * len(tallies)
+    drawn = sum(tally.rows for tally in tallies) * experiment.block
+    try:
+        with reporting(progress, total, drawn) as report:
+            for index, case in enumerate(experiment.cases):
+                key = case_key(seed, experiment.identity(case))
+                for tally in _draw(case, key, tallies[index], stopping):
+                    new = tally.rows - tallies[index].rows
+                    tallies[index] = tally
+                    report(new * experiment.block)
+    except KeyboardInterrupt:
+        if chosen["on_interrupt"] == "raise":
+            raise
+        interrupted = True
+    return _result(experiment, seed, tuple(tallies), interrupted=interrupted)
+
+
+def _read_stopping(experiment: Experiment, samples: Any, chosen: dict[str, Any]) -> _Stopping:
+    target = chosen["target_error"]
+    if target is None:
+        count = experiment.default_samples if samples is None else positive_int("samples", samples)
+        return _Stopping(-(-count // experiment.block), None)
+    if samples is not None:
+        raise ValueError(f"samples and target_error exclude each other, got {samples!r} and {target!r}")
+    if number("target_error", target) <= 0:
+        raise ValueError(f"target_error must be greater than 0, got {target!r}")
+    most = positive_int("max_samples", chosen["max_samples"])
+    return _Stopping(-(-most // experiment.block), float(target))
+
+
+def _start(
+    experiment: Experiment, rng: Any, before: ExperimentResult | None
+) -> tuple[np.random.SeedSequence, list[Tally]]:
+    if before is None:
+        return seed_sequence(rng), [experiment.empty_tally() for _ in experiment.cases]
+    if not isinstance(before, ExperimentResult):
+        raise TypeError(f"resume must be the result of an experiment, got {type(before).__name__}")
+    if rng is not None:
+        raise ValueError(f"resume goes on with the seed of its result; rng must be None, got {rng!r}")
+    if before.experiment != experiment.name:
+        raise ValueError(f"resume must be a result of {experiment.name}, got one of {before.experiment}")
+    for name in {**experiment.parameters, **before.parameters}:
+        here, there = (parameters.get(name) for parameters in (experiment.parameters, before.parameters))
+        if here != there:
+            raise ValueError(f"resume must have the same {name}, got {here!r} here and {there!r} there")
+    return before._seed, list(before._tallies)
+
+
+def _draw(case: Case, key: int, tally: Tally, stopping: _Stopping) -> Iterator[Tally]:
+    """The tally after each piece of work."""
+    piece = int(min(max(_PIECE / case.cost, 1), _MOST_ROWS))
+    while (goal := stopping.goal(case, tally)) > tally.rows:
+        while tally.rows < goal:
+            tally = tally.add(case.rows(key, tally.rows, min(piece, goal - tally.rows)))
+            yield tally
+
+
+def _result(
+    experiment: Experiment,
+    seed: np.random.SeedSequence,
+    tallies: tuple[Tally, ...],
+    *,
+    interrupted: bool,
+) -> ExperimentResult:
+    axes = (*experiment.outer, *experiment.inner)
+    shape = tuple(len(axis) for axis in axes if not axis.scalar)
+    inner = tuple(map(len, experiment.inner))
+    found = [case.estimate(tally) for case, tally in zip(experiment.cases, tallies, strict=True)]
+    values, errors = (np.stack(parts) for parts in zip(*found, strict=True))
+    samples = np.array([np.full(inner, tally.rows * experiment.block) for tally in tallies], np.int64)
+
+    def shaped(array: Any, kind: Callable[[Any], Any]) -> Any:
+        return array.reshape(shape) if shape else kind(array.item())
+
+    return ExperimentResult(
+        experiment=experiment.name,
+        quantity=next(iter(experiment.quantities)),
+        estimates={
+            name: Estimate(shaped(values[..., i].copy(), float), shaped(errors[..., i].copy(), float), unit)
+            for i, (name, unit) in enumerate(experiment.quantities.items())
+        },
+        axes={axis.name: axis.labels for axis in axes if not axis.scalar},
+        samples=shaped(samples, int),
+        parameters=experiment.parameters,
+        interrupted=interrupted,
+        provenance=provenance(seed),
+        _betas=None if experiment.betas is None else experiment.betas.reshape(shape),
+        _seed=seed,
+        _tallies=tallies,
+    )

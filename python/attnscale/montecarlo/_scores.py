@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of attention over random keys, from the core or from real heads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core, attention_statistics
+from .._checks import as_array, choose, number
+from ._digest import describe_array
+from ._experiment import Rows
+
+__all__ = [
+    "COLUMNS",
+    "MODELS",
+    "RealHeads",
+    "column",
+    "least_head_dim",
+    "model_rows",
+    "read_correlation",
+    "read_heads",
+    "read_model",
+]
+
+#: What the core reports of each row and multiplier.
+COLUMNS = (
+    "entropy",
+    "lse",
+    "concentration",
+    "max_weight",
+    "mean_score",
+    "score_variance",
+    "needle_weight",
+    "needle_is_top",
+    "weighted_value",
+)
+MODELS = ("sphere", "gaussian", "correlated")
+
+
+def column(name: str) -> int:
+    """Where `name` stands in a row."""
+    return COLUMNS.index(name)
+
+
+def least_head_dim(model: Any) -> int:
+    """A sphere of one dimension is two points."""
+    return 2 if model == "sphere" else 1
+
+
+def model_rows(
+    model: str,
+    n: int,
+    head_dim: int,
+    betas: list[float],
+    num_threads: int,
+    *,
+    correlation: float = 0.0,
+    cosine: float = math.nan,
+) -> Rows:
+    """Rows over n random keys with the scores ``beta q.k / sqrt(head_dim)``; columns as COLUMNS."""
+    multipliers = np.array(betas, np.float64)
+
+    def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
+        return _core.mc_score_rows(
+            model=model,
+            n=n,
+            head_dim=head_dim,
+            correlation=correlation,
+            multipliers=multipliers,
+            needle_cosine=cosine,
+            key=key,
+            stream=0,
+            first=first,
+            count=count,
+            num_threads=num_threads,
+        )
+
+    return rows
+
+
+def read_correlation(model: str, correlation: Any) -> float:
+    """The cosine that two keys of the correlated model have on average; 0 for other models."""
+    if model != "correlated":
+        if correlation is not None:
+            raise ValueError(f"correlation goes with model='correlated', got model={model!r}")
+        return 0.0
+    share = number("correlation", 0.5 if correlation is None else correlation)
+    if not 0 <= share <= 1:
+        raise ValueError(f"correlation must be between 0 and 1, got {share:g}")
+    return share
+
+
+class RealHeads:
+    """Queries and keys of a model; a row is one query against n keys of its head, all at random.
+
+    Parameters
+    ----------
+    query, key : ndarray, shape (heads, n_tokens, head_dim)
+        With as many heads each, or fewer key heads that groups of query heads share.
+    """
+
+    def __init__(self, query: NDArray[Any], key: NDArray[Any]) -> None:
+        self.query, self.key = query, key
+        self.head_dim = int(query.shape[-1])
+        self.n_keys = int(key.shape[-2])
+
+    def describe(self) -> list[str]:
+        """What tells these arrays from others."""
+        return [describe_array(self.query), describe_array(self.key)]
+
+    def rows(self, n: int, betas: list[float], num_threads: int) -> Rows:
+        """Columns as the first six of COLUMNS; n keys are drawn without replacement."""
+        scales = np.array(betas) / math.sqrt(self.head_dim)
+        threads = num_threads or None
+
+        def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
+            width = 2 + self.n_keys
+            u = np.empty(count * width)
+            _core.mc_fill(u, "uniform", (0.0, 1.0), key, 0, first * width, num_threads)
+            found = [self._row(draw, n, scales, threads) for draw in u.reshape(count, width)]
+            return np.array(found, np.float64)
+
+        return rows
+
+    def _row(
+        self, draw: NDArray[np.float64], n: int, scales: NDArray[np.float64], threads: int | None
+    ) -> list[list[float]]:
+        n_heads, n_queries, _ = self.query.shape
+        # u < 1, but u * n may round up to n.
+        head = min(int(draw[0] * n_heads), n_heads - 1)
+        token = min(int(draw[1] * n_queries), n_queries - 1)
+        chosen = np.sort(np.argpartition(draw[2:], n - 1)[:n])
+        keys = self.key[head * len(self.key) // n_heads, chosen]
+        # One query a scale: the heads of one call.
+        query = np.broadcast_to(self.query[head, token], (len(scales), 1, self.head_dim))
+        keys = np.broadcast_to(keys, (len(scales), *keys.shape))
+        names = COLUMNS[:6]
+        rows = attention_statistics(query, keys, scale=scales[:, None], statistics=names, num_threads=threads)
+        return np.stack([getattr(rows, name)[:, 0] for name in names], axis=-1).tolist()  # type: ignore[no-any-return]
+
+
+def read_heads(query: Any, key: Any) -> RealHeads:
+    """Arrays of shape (..., heads, n_tokens, head_dim), or (n_tokens, head_dim), checked."""
+    arrays = {"query": as_array("query", query), "key": as_array("key", key)}
+    for name, array in arrays.items():
+        if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+            raise TypeError(f"{name} must be floating point, got {array.dtype}")
+        if array.ndim < 2 or 0 in array.shape:
+            raise ValueError(f"{name} must be (..., heads, n, head_dim) and not empty, got {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite, got an array with NaN or infinity")
+    q, k = (array.reshape(-1, *array.shape[-2:]) for array in arrays.values())
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"query and key must have the same head_dim, got {q.shape[-1]} and {k.shape[-1]}")
+    if len(q) % len(k):
+        raise ValueError(f"query heads must be a multiple of key heads, got {len(q)} and {len(k)}")
+    return RealHeads(q, k)
+
+
+def read_model(model: Any) -> str | RealHeads:
+    """One of MODELS, or a pair (query, key)."""
+    if isinstance(model, tuple) and len(model) == 2:
+        return read_heads(*model)
+    if not isinstance(model, str):
+        listed = ", ".join(map(repr, MODELS))
+        raise TypeError(f"model must be one of {listed} or a pair (query, key), got {type(model).__name__}")
+    return choose("model", model, MODELS)

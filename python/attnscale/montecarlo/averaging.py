@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What sharp weights cost where all keys are equally good: the error of an average."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._axes import LawAxis, integer_axis, law_axis
+from ._run import RunOptions, num_threads_of, run
+from ._score_experiment import score_experiment
+from ._scores import column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._result import ExperimentResult
+    from ._seeds import RNG
+
+__all__ = ["averaging_error"]
+
+
+def averaging_error(
+    n: int | Sequence[int],
+    *,
+    law: LawAxis = "standard",
+    head_dim: int | Sequence[int] = 64,
+    samples: int | None = None,
+    rng: RNG | None = None,
+    **options: Unpack[RunOptions],
+) -> ExperimentResult:
+    """Variance of attention's estimate of a mean from n independent values of variance 1.
+
+    The values know nothing of the keys (sphere model), so the best weights are equal and the best
+    variance is 1/n. Weights p give sum p^2 of the row: a law that sharpens pays for it here.
+
+    Parameters
+    ----------
+    n : int or sequence of int
+        Keys and values in a row, at least 1.
+    law, head_dim, samples, rng, **options
+        As for :func:`entropy_vs_length`; 10000 samples by default.
+
+    Returns
+    -------
+    ExperimentResult
+        Of ``error_variance``, the mean of (sum_j p_j v_j)^2 with standard normal v; with
+        ``concentration``, the mean of sum p^2, which it equals in expectation and which is known
+        more precisely.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or out of range.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> result = at.montecarlo.averaging_error(4096, law=["standard", "natural_log_n"], rng=0)
+    >>> result["concentration"].value.round(2)
+    array([0.  , 0.51])
+    """
+    experiment = score_experiment(
+        "averaging_error",
+        {"error_variance": "", "concentration": ""},
+        _errors,
+        lengths=integer_axis("n", n),
+        dims=integer_axis("head_dim", head_dim, least=2),
+        laws=law_axis("law", law),
+        threads=num_threads_of("averaging_error", options),
+        default_samples=10_000,
+    )
+    return run(experiment, samples, rng, options)
+
+
+def _errors(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    del scales
+    value = rows[:, :, 0, column("weighted_value")]
+    return np.stack([value**2, rows[:, :, 0, column("concentration")]], axis=-1)

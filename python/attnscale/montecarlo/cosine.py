@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The nearest of n random keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from ._axes import integer_axis, product
+from ._experiment import Case, Experiment, Rows
+from ._run import RunOptions, num_threads_of, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._result import ExperimentResult
+    from ._seeds import RNG
+
+__all__ = ["max_cosine"]
+
+
+def max_cosine(
+    n: int | Sequence[int],
+    head_dim: int | Sequence[int] = 64,
+    *,
+    samples: int | None = None,
+    rng: RNG | None = None,
+    **options: Unpack[RunOptions],
+) -> ExperimentResult:
+    """Largest cosine of one query with n keys, uniform on a sphere.
+
+    Parameters
+    ----------
+    n : int or sequence of int
+        Keys, at least 1.
+    head_dim : int or sequence of int
+        At least 2.
+    samples, rng, **options
+        As for :func:`entropy_vs_length`.
+
+    Returns
+    -------
+    ExperimentResult
+        Of ``max_cosine``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or out of range.
+
+    See Also
+    --------
+    attnscale.theory.expected_max_cosine : the mean, from the order statistic.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> at.montecarlo.max_cosine([512, 32768], 64, rng=0).value.round(2)
+    array([0.37, 0.49])
+    """
+    threads = num_threads_of("max_cosine", options)
+    lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim, least=2)
+    cases = tuple(
+        Case((length, dim), _rows(length, dim, threads), float(length * dim))
+        for length, dim in product(lengths, dims)
+    )
+    experiment = Experiment(
+        name="max_cosine",
+        quantities={"max_cosine": ""},
+        outer=(lengths, dims),
+        inner=(),
+        cases=cases,
+        parameters={"n": lengths.given, "head_dim": dims.given},
+        default_samples=1000,
+        columns=1,
+    )
+    return run(experiment, samples, rng, options)
+
+
+def _rows(n: int, head_dim: int, threads: int) -> Rows:
+    def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
+        found = _core.mc_max_cosine(
+            n=n, head_dim=head_dim, key=key, stream=0, first=first, count=count, num_threads=threads
+        )
+        return found[:, None]
+
+    return rows

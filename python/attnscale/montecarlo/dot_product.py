@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Variance of a dot product: why the scale is 1/sqrt(head_dim)."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from .._checks import choose, number
+from ._axes import Axis, axis, integer_axis, product
+from ._experiment import Case, Experiment, Rows
+from ._run import RunOptions, num_threads_of, run
+from ._scores import RealHeads, read_heads
+from ._tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._result import ExperimentResult
+    from ._seeds import RNG
+
+__all__ = ["DISTRIBUTIONS", "dot_product_variance"]
+
+_Array = NDArray[np.float64]
+
+DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "laplace")
+_QUANTITIES = {"variance": "", "scaled_variance": "", "mean": "", "kurtosis": ""}
+# Pairs whose sums of powers come as one row.
+_BLOCK = 64
+
+
+def dot_product_variance(
+    *,
+    head_dim: int | Sequence[int] | None = None,
+    distribution: str | Sequence[str] = "normal",
+    mean: float | tuple[float, float] = 0.0,
+    std: float = 1.0,
+    query: Any = None,
+    key: Any = None,
+    samples: int | None = None,
+    rng: RNG | None = None,
+    **options: Unpack[RunOptions],
+) -> ExperimentResult:
+    """Variance of q . k over random pairs, of independent components or of a model's own vectors.
+
+    Parameters
+    ----------
+    head_dim : int or sequence of int, optional
+        Components of q and k; needed unless query and key are given.
+    distribution : {"normal", "uniform", "truncated_normal", "laplace"} or sequence of them
+        Of each component. The truncated normal is cut at 2 ``std`` and not rescaled, as in BERT's
+        initialisation: its own variance is 0.773741 std^2.
+    mean : float or pair of float
+        Of the components; a pair is (of q, of k).
+    std : float
+        Standard deviation of the components, before the cut of a truncated normal.
+    query, key : array_like, shape (..., heads, n, head_dim) or (n, head_dim), optional
+        Instead of a distribution: pairs are a random query and a random key of the same head.
+    samples : int, optional
+        Pairs, rounded up to a multiple of 64; 102400 by default.
+    rng, **options
+        As for :func:`entropy_vs_length`.
+
+    Returns
+    -------
+    ExperimentResult
+        Of ``variance`` (of q . k), with ``scaled_variance`` (variance / head_dim, that of
+        q . k / sqrt(head_dim)), ``mean`` and ``kurtosis`` (fourth central moment over squared
+        variance, 3 for a normal). For arrays of several heads the axis is ``head``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or out of range.
+
+    Notes
+    -----
+    For independent components Var(q . k) = d (v_q v_k + v_q m_k^2 + v_k m_q^2). With N samples the
+    standard error of the variance is sqrt((mu_4 - mu_2^2 (N - 3) / (N - 1)) / N); that of the
+    kurtosis follows from the covariance of the four power sums (delta method).
+
+    See Also
+    --------
+    attnscale.theory.dot_product_variance
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> result = at.montecarlo.dot_product_variance(head_dim=[16, 64], rng=0)
+    >>> result["scaled_variance"].value.round(1)
+    array([1., 1.])
+    """
+    threads = num_threads_of("dot_product_variance", options)
+    if query is not None or key is not None:
+        experiment = _of_arrays(head_dim, query, key, threads)
+    else:
+        experiment = _of_components(head_dim, distribution, mean, std, threads)
+    return run(experiment, samples, rng, options)
+
+
+def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, threads: int) -> Experiment:
+    if head_dim is None:
+        raise ValueError("head_dim must be given, or query and key")
+    dims = integer_axis("head_dim", head_dim)
+    kinds = axis("distribution", distribution, lambda name, value: choose(name, value, DISTRIBUTIONS))
+    means = mean if isinstance(mean, tuple) and len(mean) == 2 else (mean, mean)
+    means = (number("mean", means[0]), number("mean", means[1]))
+    spread = number("std", std)
+    if spread <= 0:
+        raise ValueError(f"std must be greater than 0, got {spread:g}")
+    cases = []
+    for dim, kind in product(dims, kinds):
+        x, y = ((kind, _parameters(kind, m, spread)) for m in means)
+        cases.append(_case(dim, DISTRIBUTIONS.index(kind), _pairs(dim, x, y, threads)))
+    parameters = {"head_dim": dims.given, "distribution": kinds.given, "mean": list(means), "std": spread}
+    return _experiment((dims, kinds), cases, parameters)
+
+
+def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Experiment:
+    if query is None or key is None:
+        raise ValueError("query and key must be given together")
+    heads = read_heads(query, key)
+    if head_dim not in (None, heads.head_dim):
+        raise ValueError(f"head_dim must be {heads.head_dim}, that of the arrays, got {head_dim!r}")
+    n_heads = len(heads.query)
+    labels = tuple(range(n_heads))
+    cases = [_case(heads.head_dim, head, _array_pairs(heads, head, threads)) for head in labels]
+    axes = (
+        Axis("head_dim", (heads.head_dim,), (heads.head_dim,), scalar=True),
+        Axis("head", labels, labels, scalar=np.ndim(query) == 2),
+    )
+    names = dict(zip(("query", "key"), heads.describe(), strict=True))
+    return _experiment(axes, cases, {"head_dim": heads.head_dim, "head": axes[1].given, **names})
+
+
+def _experiment(outer: tuple[Axis, ...], cases: list[Case], parameters: dict[str, Any]) -> Experiment:
+    return Experiment(
+        name="dot_product_variance",
+        quantities=_QUANTITIES,
+        outer=outer,
+        inner=(),
+        cases=tuple(cases),
+        parameters=parameters,
+        default_samples=1600 * _BLOCK,
+        columns=4,
+        block=_BLOCK,
+    )
+
+
+def _case(head_dim: int, number: int, rows: Rows) -> Case:
+    estimate = partial(_moments, head_dim=head_dim)
+    return Case((head_dim, number), rows, 8.0 * head_dim * _BLOCK, estimate)
+
+
+def _parameters(kind: str, mean: float, std: float) -> tuple[float, ...]:
+    """Of the core's distribution with this mean and standard deviation."""
+    if kind == "uniform":
+        half = math.sqrt(3) * std
+        return mean - half, mean + half
+    if kind == "truncated_normal":
+        return mean, std, -2.0, 2.0
+    if kind == "laplace":
+        return mean, std / math.sqrt(2)
+    return mean, std
+
+
+def _pairs(
+    head_dim: int,
+    x: tuple[str, tuple[float, ...]],
+    y: tuple[str, tuple[float, ...]],
+    threads: int,
+) -> Rows:
+    def rows(key: int, first: int, count: int) -> _Array:
+        q, k = np.empty((2, count * _BLOCK, head_dim))
+        for stream, (components, (name, parameters)) in enumerate(((q, x), (k, y))):
+            start = first * _BLOCK * head_dim
+            _core.mc_fill(components.reshape(-1), name, parameters, key, stream, start, threads)
+        return _powers((q * k).sum(axis=-1))
+
+    return rows
+
+
+def _array_pairs(heads: RealHeads, head: int, threads: int) -> Rows:
+    query = heads.query[head]
+    keys = heads.key[head * len(heads.key) // len(heads.query)]
+
+    def rows(key: int, first: int, count: int) -> _Array:
+        u = np.empty(2 * count * _BLOCK)
+        _core.mc_fill(u, "uniform", (0.0, 1.0), key, 0, 2 * first * _BLOCK, threads)
+        i, j = (
+            np.minimum((u[side::2] * len(array)).astype(np.int64), len(array) - 1)
+            for side, array in enumerate((query, keys))
+        )
+        return _powers((query[i].astype(np.float64) * keys[j].astype(np.float64)).sum(axis=-1))
+
+    return rows
+
+
+def _powers(products: _Array) -> _Array:
+    """Means of the first four powers over blocks, (blocks, 4)."""
+    s = products.reshape(-1, _BLOCK)
+    return np.stack([(s**power).mean(axis=-1) for power in (1, 2, 3, 4)], axis=-1)
+
+
+def _moments(tally: Tally, head_dim: int) -> tuple[_Array, _Array]:
+    """Values and standard errors of _QUANTITIES from the mean powers of blocks."""
+    if not tally.rows:
+        return np.full(4, np.nan), np.full(4, np.nan)
+    m1, m2, m3, m4 = tally.mean
+    count = tally.rows * _BLOCK
+    mu2 = m2 - m1**2
+    mu4 = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+    variance = mu2 * count / (count - 1)
+    error = np.sqrt(max(mu4 - mu2**2 * (count - 3) / (count - 1), 0.0) / count)
+    with np.errstate(invalid="ignore", divide="ignore"):  # no kurtosis without variance
+        kurtosis = mu4 / mu2**2
+        d_mu2 = np.array([-2 * m1, 1, 0, 0])
+        d_mu4 = np.array([-4 * m3 + 12 * m1 * m2 - 12 * m1**3, 6 * m1**2, -4 * m1, 1])
+        slope = d_mu4 / mu2**2 - 2 * mu4 / mu2**3 * d_mu2
+        kurtosis_error = np.sqrt(np.maximum(slope @ tally.covariance @ slope, 0) / tally.rows)
+    values = [variance, variance / head_dim, m1, kurtosis]
+    return np.array(values), np.array([error, error / head_dim, np.sqrt(mu2 / count), kurtosis_error])

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sparse is not low rank: the rank of a matrix of weights against how many keys a row uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from ._axes import LawAxis, beta_of, integer_axis, law_axis, product
+from ._experiment import Case, Experiment, Rows
+from ._run import RunOptions, num_threads_of, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._result import ExperimentResult
+    from ._seeds import RNG
+
+__all__ = ["rank_and_sparsity"]
+
+_Array = NDArray[np.float64]
+_QUANTITIES = {"effective_rank": "", "stable_rank": "", "effective_keys": "", "concentration": ""}
+
+
+def rank_and_sparsity(
+    n: int | Sequence[int],
+    *,
+    law: LawAxis = "standard",
+    head_dim: int | Sequence[int] = 64,
+    samples: int | None = None,
+    rng: RNG | None = None,
+    **options: Unpack[RunOptions],
+) -> ExperimentResult:
+    """Effective rank of an n x n matrix of weights, beside the effective keys of its rows.
+
+    Queries and keys are uniform on the sphere of radius sqrt(head_dim). The matrix is written out:
+    memory grows as n^2 and time as n^3.
+
+    Parameters
+    ----------
+    n : int or sequence of int
+        Queries and keys, at least 1.
+    law, head_dim, rng, **options
+        As for :func:`entropy_vs_length`.
+    samples : int, optional
+        Matrices; 8 by default.
+
+    Returns
+    -------
+    ExperimentResult
+        Of ``effective_rank``, exp of the entropy of the singular values divided by their sum (Roy
+        and Vetterli 2007); with ``stable_rank``, |P|_F^2 over the largest singular value squared;
+        ``effective_keys``, the mean of exp(H) over the rows; and ``concentration``, that of sum p^2.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or out of range.
+
+    Notes
+    -----
+    The singular values come from LAPACK: their last bits may depend on its threads.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> result = at.montecarlo.rank_and_sparsity(64, law=1.0, samples=2, rng=0)
+    >>> bool(result["effective_keys"].value < 3), bool(result.value > 30)  # sparse, of high rank
+    (True, True)
+    """
+    threads = num_threads_of("rank_and_sparsity", options)
+    lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim, least=2)
+    laws = law_axis("law", law)
+    cases = []
+    for length, dim in product(lengths, dims):
+        scales = np.array([beta_of(each, length, dim) for each in laws.values]) / np.sqrt(dim)
+        cases.append(Case((length, dim), _rows(length, dim, scales, threads), 10.0 * length**3))
+    experiment = Experiment(
+        name="rank_and_sparsity",
+        quantities=_QUANTITIES,
+        outer=(lengths, dims),
+        inner=(laws,),
+        cases=tuple(cases),
+        parameters={"n": lengths.given, "head_dim": dims.given, "law": laws.given},
+        default_samples=8,
+        columns=len(_QUANTITIES),
+    )
+    return run(experiment, samples, rng, options)
+
+
+def _rows(n: int, head_dim: int, scales: _Array, threads: int) -> Rows:
+    def one(key: int, index: int) -> _Array:
+        # Two streams a sample: queries and keys.
+        q, k = np.empty((2, n, head_dim))
+        _core.mc_sphere(q, np.sqrt(head_dim), key, 2 * index, 0, threads)
+        _core.mc_sphere(k, np.sqrt(head_dim), key, 2 * index + 1, 0, threads)
+        products = q @ k.T
+        return np.stack([_describe(scale * products) for scale in scales])
+
+    def rows(key: int, first: int, count: int) -> _Array:
+        return np.stack([one(key, first + i) for i in range(count)])
+
+    return rows
+
+
+def _describe(scores: _Array) -> _Array:
+    """The columns of _QUANTITIES of one matrix of scores."""
+    p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1)
+    singular = np.linalg.svd(p, compute_uv=False)
+    share = singular / singular.sum()
+    rank = np.exp(-(share * np.log(np.where(share > 0, share, 1))).sum())
+    stable = (singular**2).sum() / singular[0] ** 2
+    return np.array([rank, stable, np.exp(entropy).mean(), (p * p).sum(axis=-1).mean()])

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How often a row of weights is all but one-hot, and what gradient the softmax lets through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._axes import LawAxis, integer_axis, law_axis
+from ._run import RunOptions, num_threads_of, run
+from ._score_experiment import score_experiment
+from ._scores import column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._result import ExperimentResult
+    from ._seeds import RNG
+
+__all__ = ["softmax_saturation"]
+
+_QUANTITIES = {
+    "saturated": "",
+    "jacobian_trace": "",
+    "jacobian_norm": "",
+    "spectral_bound": "",
+    "gradient_norm": "",
+}
+#: A row counts as saturated from this largest weight on.
+_SATURATED = 0.99
+
+
+def softmax_saturation(
+    *,
+    head_dim: int | Sequence[int],
+    n: int | Sequence[int] = 512,
+    scale: LawAxis = ("standard", "unscaled"),
+    samples: int | None = None,
+    rng: RNG | None = None,
+    **options: Unpack[RunOptions],
+) -> ExperimentResult:
+    """Saturation of softmax rows of normal queries and keys, against head_dim, scaled and not.
+
+    Parameters
+    ----------
+    head_dim : int or sequence of int
+        Independent standard normal components of q and k, at least 1.
+    n : int or sequence of int
+        Keys in a row, at least 1; also the n of a law.
+    scale : str, Law, float or sequence of them
+        Laws, their names, or multipliers of q . k; by default 1/sqrt(head_dim) and 1.
+    samples, rng, **options
+        As for :func:`entropy_vs_length`.
+
+    Returns
+    -------
+    ExperimentResult
+        Means over the rows. With p the weights and J = diag(p) - p p^T the Jacobian of the softmax:
+
+        - ``saturated``: share of rows whose largest weight exceeds 0.99;
+        - ``jacobian_trace``: 1 - sum p^2;
+        - ``jacobian_norm``: Frobenius norm of J, the root mean square norm of the gradient at the
+          scores when that at the weights is standard normal;
+        - ``spectral_bound``: min(1/2, 2 m (1 - m)), m the largest weight; J's largest eigenvalue
+          lies between half of it and it;
+        - ``gradient_norm``: scale times ``jacobian_norm``, the same gradient at q . k.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or out of range.
+
+    Notes
+    -----
+    |J|_F^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2, and sum p^k = Z(k a) / Z(a)^k with the partition
+    function Z at scale a. The eigenvalue: the diagonal of J bounds it from below, Gershgorin's
+    circles from above.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> result = at.montecarlo.softmax_saturation(head_dim=[4, 64, 1024], rng=0)
+    >>> result.axes["scale"]
+    ('standard', 'unscaled')
+    >>> result.value.round(2)
+    array([[0.  , 0.  ],
+           [0.  , 0.12],
+           [0.  , 0.62]])
+    """
+    experiment = score_experiment(
+        "softmax_saturation",
+        _QUANTITIES,
+        _norms,
+        lengths=integer_axis("n", n),
+        dims=integer_axis("head_dim", head_dim),
+        laws=law_axis("scale", scale),
+        threads=num_threads_of("softmax_saturation", options),
+        default_samples=1000,
+        source="correlated",  # with correlation 0: normal q and keys
+        factors=(1.0, 2.0, 3.0),
+    )
+    return run(experiment, samples, rng, options)
+
+
+def _norms(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    lse = rows[..., column("lse")]
+    top = rows[:, :, 0, column("max_weight")]
+    squares = rows[:, :, 0, column("concentration")]
+    cubes = np.exp(lse[:, :, 2] - 3 * lse[:, :, 0])
+    # Of a one-hot row, rounding may leave a little less than 0.
+    norm = np.sqrt(np.maximum(squares - 2 * cubes + squares**2, 0))
+    bound = np.minimum(0.5, 2 * top * (1 - top))
+    return np.stack([top > _SATURATED, 1 - squares, norm, bound, scales * norm], axis=-1)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""attnscale mc: the same numbers as the functions, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import montecarlo as mc
+from attnscale.cli import main
+from attnscale.cli.mc import EXPERIMENTS
+from attnscale.montecarlo import _run
+
+# Arguments of a small run of each experiment, and the call that they stand for.
+RUNS = {
+    "entropy_vs_length": (
+        "--n 8 40 --law standard log_n(base=64) 0.5 --head-dim 8 --model gaussian",
+        lambda **o: mc.entropy_vs_length(
+            [8, 40], law=["standard", at.laws.LogN(base=64), 0.5], head_dim=[8], model="gaussian", **o
+        ),
+    ),
+    "needle_dilution": (
+        "--n 8 40 --cosine 0.7 --head-dim 8",
+        lambda **o: mc.needle_dilution([8, 40], cosine=0.7, head_dim=[8], **o),
+    ),
+    "averaging_error": ("--n 8", lambda **o: mc.averaging_error([8], **o)),
+    "softmax_saturation": (
+        "--head-dim 4 16 --n 20 --scale standard 1",
+        lambda **o: mc.softmax_saturation(head_dim=[4, 16], n=[20], scale=["standard", 1.0], **o),
+    ),
+    "dot_product_variance": (
+        "--head-dim 4 --distribution normal laplace --mean 0.5 --std 2",
+        lambda **o: mc.dot_product_variance(
+            head_dim=[4], distribution=["normal", "laplace"], mean=0.5, std=2, **o
+        ),
+    ),
+    "max_cosine": ("--n 8 40 --head-dim 8", lambda **o: mc.max_cosine([8, 40], [8], **o)),
+    "head_dimension": ("--head-dim 4 16 --n 20", lambda **o: mc.head_dimension([4, 16], n=[20], **o)),
+    "jl_distortion": (
+        "--n 10 --dim 20 --k 4 8 --kind sign --eps 0.5",
+        lambda **o: mc.jl_distortion(n=10, dim=20, k=[4, 8], kind=["sign"], eps=[0.5], **o),
+    ),
+    "rank_and_sparsity": (
+        "--n 8 --law standard 2",
+        lambda **o: mc.rank_and_sparsity([8], law=["standard", 2.0], **o),
+    ),
+}
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command that succeeds and return what it printed."""
+
+    def call(*arguments):
+        assert main(("mc", *arguments)) == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out
+
+    return call
+
+
+def test_every_experiment_has_its_command():
+    functions = {
+        name for name in mc.__all__ if getattr(mc, name).__module__.split(".")[-1] not in ("arrays",)
+    }
+    functions = {name for name in functions if name.islower()}
+    assert set(EXPERIMENTS) == functions == set(RUNS)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_json_has_the_numbers_of_the_function(name, run):
+    arguments, function = RUNS[name]
+    report = json.loads(run(name, *arguments.split(), "--samples", "64", "--seed", "7", "--json"))
+    result = function(samples=64, rng=7)
+    assert report["experiment"] == name
+    assert report["parameters"] == result.parameters
+    assert report["provenance"]["entropy"] == "7"
+    for row, expected in zip(report["rows"], result.rows(), strict=True):
+        for key, value in expected.items():
+            if isinstance(value, float) and not np.isfinite(value):
+                assert row[key] is None
+            else:
+                assert row[key] == value
+    for quantity, values in result.exact().items():
+        assert [row[f"{quantity}_exact"] for row in report["rows"]] == values.ravel().tolist()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_tables(name, run):
+    arguments, function = RUNS[name]
+    lines = run(name.replace("_", "-"), *arguments.split(), "--samples", "64", "--seed", "7").splitlines()
+    result = function(samples=64, rng=7)
+    assert lines[0].startswith(f"{name}: ")
+    assert lines[0].endswith("seed 7")
+    assert lines[2].split()[: len(result.axes)] == list(result.axes)
+    assert ("exact" in lines[2].split()) == (result.quantity in result.exact())
+    assert len(lines) == 3 + len(result.rows())
+
+
+def test_the_table_shows_two_digits_of_the_error(run):
+    out = run("max_cosine", "--n", "512", "--samples", "2000", "--seed", "0")
+    row = out.splitlines()[-1].split()
+    result = mc.max_cosine(512, samples=2000, rng=0)
+    value, error, exact = map(float, row[1:4])
+    assert row[0] == "512"
+    assert value == pytest.approx(result.value, abs=0.6e-4)
+    assert error == pytest.approx(result.standard_error, rel=0.05)
+    assert abs(value - exact) < 5 * error
+    assert row[4] == "2000"
+
+
+def test_quantities(run):
+    out = run("needle_dilution", "--n", "8", "--cosine", "0.5", "--quantity", "entropy", "needle_is_top")
+    header = "n entropy (nat) error needle_is_top error exact samples"
+    assert out.splitlines()[2].split() == header.split()
+
+
+def test_target_error(run):
+    report = json.loads(run("max_cosine", "--n", "8", "--target-error", "0.02", "--seed", "1", "--json"))
+    assert report["rows"][0]["max_cosine_standard_error"] <= 0.02
+
+
+def test_csv(run, tmp_path):
+    arguments = ("max_cosine", "--n", "8", "16", "--samples", "9", "--seed", "1", "--csv")
+    rows = list(csv.DictReader(io.StringIO(run(*arguments, "-"))))
+    assert [row["n"] for row in rows] == ["8", "16"]
+    assert float(rows[1]["max_cosine"]) == mc.max_cosine(16, samples=9, rng=1).value
+    path = tmp_path / "rows.csv"
+    assert "samples" in run(*arguments, str(path))
+    assert list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))) == rows
+
+
+def test_real_heads(run, tmp_path):
+    data = at.datasets.minilm_qk()
+    path = tmp_path / "heads.npz"
+    np.savez(path, query=data.query[:2], key=data.key[:2])
+    out = run(
+        "entropy_vs_length", "--n", "64", "--heads", str(path), "--samples", "20", "--seed", "1", "--json"
+    )
+    expected = mc.entropy_vs_length(64, model=(data.query[:2], data.key[:2]), samples=20, rng=1)
+    assert json.loads(out)["rows"][0]["entropy"] == expected.value
+    out = run("dot_product_variance", "--heads", str(path), "--samples", "640", "--seed", "1", "--json")
+    assert [row["head"] for row in json.loads(out)["rows"]] == [0, 1]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf"])
+def test_figures(run, tmp_path, suffix):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"figure{suffix}"
+    run("max_cosine", "--n", "8", "16", "--samples", "9", "--plot", str(path))
+    assert path.read_bytes()[:4] in (b"\x89PNG", b"%PDF")
+
+
+def test_ctrl_c_prints_what_is_there(capsys, monkeypatch):
+    monkeypatch.setattr(_run, "_MOST_ROWS", 10)
+    original = mc.max_cosine
+
+    def interrupted(*args, **options):
+        options["progress"] = lambda done, total: done >= 30 and signal.raise_signal(signal.SIGINT)
+        return original(*args, **options)
+
+    monkeypatch.setattr(mc, "max_cosine", interrupted)
+    with pytest.raises(SystemExit) as status:
+        main(["mc", "max_cosine", "--n", "8", "--samples", "1000"])
+    assert status.value.code == 130
+    captured = capsys.readouterr()
+    assert captured.err == "attnscale: interrupted: these are the samples so far\n"
+    assert captured.out.splitlines()[-1].split()[-1] in ("20", "30")
+
+
+WRONG = {
+    "max_cosine --n 0": "n must be at least 1, got 0",
+    "max_cosine --n 8 --samples 0": "samples must be at least 1, got 0",
+    "max_cosine --n 8 --samples 5 --target-error 1": "samples and target_error exclude each other",
+    "max_cosine --n 8 --seed -1": "rng must be None, an integer of at least 0",
+    "max_cosine --n 8 --quantity entropy": "--quantity must be one of max_cosine, got 'entropy'",
+    "max_cosine --n 8 --plot x.txt --samples 3": "--plot x.txt",
+    "max_cosine --n 8 --plot x.jpeg2 --samples 3": "--plot x.jpeg2",
+    "entropy_vs_length --n 8 --law log": "the name of a law must be one of",
+    "entropy_vs_length --n 8 --law -0.5": "a scale must be at least 0, got -0.5",
+    "entropy_vs_length --n 8 --heads nowhere.npz": "nowhere.npz: no such file",
+    "entropy_vs_length --n 8 --heads a b c": "--heads takes one file, or two .npy files",
+    "needle_dilution --n 8 --cosine 2": "cosine must be between -1 and 1, got 2",
+    "dot_product_variance": "head_dim must be given, or query and key",
+    "jl_distortion --n 4 --dim 4 --k 2 --eps 1": "eps must be between 0 and 1, got 1",
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_wrong_input_is_one_line(arguments, capsys):
+    assert main(["mc", *arguments.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("attnscale: error: ")
+    assert WRONG[arguments] in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", ["mc", "mc anything", "mc max_cosine", "mc max_cosine --n 8 --cosine 1"]
+)
+def test_what_argparse_refuses(arguments, capsys):
+    with pytest.raises(SystemExit) as status:
+        main(arguments.split())
+    assert status.value.code == 2
+    assert "error: " in capsys.readouterr().err

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Figures of experiments: what is drawn is what was estimated, with its errors and the exact values."""
+
+from __future__ import annotations
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import laws, plot
+from attnscale import montecarlo as mc
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("agg")
+
+theory = pytest.importorskip("attnscale.theory")
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def lengths():
+    return mc.entropy_vs_length([512, 64], law=["standard", "log_n"], head_dim=8, samples=40, rng=0)
+
+
+def points(ax):
+    """(x, y, error) of each set of points with bars."""
+    found = []
+    for container in ax.containers:
+        line, _, (bars,) = container.lines
+        low, high = np.array([segment[:, 1] for segment in bars.get_segments()]).T
+        found.append((line.get_xdata(), line.get_ydata(), (high - low) / 2))
+    return found
+
+
+def test_entropy_vs_length_draws_points_on_the_exact_curve(lengths):
+    ax = plot.entropy_vs_length(lengths)
+    for index, (x, y, error) in enumerate(points(ax)):
+        np.testing.assert_array_equal(x, [64, 512])
+        np.testing.assert_array_equal(y, lengths.value[::-1, index])
+        np.testing.assert_allclose(error, lengths.standard_error[::-1, index], rtol=1e-9)
+    drawn = [line.get_ydata() for line in ax.get_lines() if line.get_linestyle() == "-"]
+    exact = lengths.exact()["entropy"][::-1].T
+    np.testing.assert_allclose(np.array([each for each in drawn if len(each) == 2]), exact)
+    assert {text.get_text() for text in ax.texts} == {
+        *(r"uniform, $\ln n$", r"standard, $1/\sqrt{d}$", r"$\log_{512} n\,/\sqrt{d}$")
+    }
+
+
+def test_a_dataset_draws_what_its_result_draws(lengths):
+    pytest.importorskip("xarray")
+    first, second = plot.entropy_vs_length(lengths), plot.entropy_vs_length(lengths.to_xarray())
+    for (x, y, error), (x2, y2, error2) in zip(points(first), points(second), strict=True):
+        np.testing.assert_array_equal(x, x2)
+        np.testing.assert_array_equal(y, y2)
+        np.testing.assert_array_equal(error, error2)
+    assert len(first.get_lines()) == len(second.get_lines())
+
+
+def test_entropy_vs_length_refuses_what_it_cannot_draw(lengths):
+    with pytest.raises(TypeError, match="lengths go with a mapping"):
+        plot.entropy_vs_length(lengths, [64, 512])
+    with pytest.raises(TypeError, match="a mapping needs lengths"):
+        plot.entropy_vs_length({"standard": [1.0]})
+    alone = mc.entropy_vs_length(64, law=["standard", "log_n"], samples=3, rng=0)
+    with pytest.raises(ValueError, match="the result must have an axis 'n', got the axes: law"):
+        plot.entropy_vs_length(alone)
+
+
+RESULTS = {
+    "entropy": (lambda: mc.entropy_vs_length([8, 16], samples=9, rng=0), "mean entropy (nats)"),
+    "saturation": (
+        lambda: mc.softmax_saturation(head_dim=[4, 16], n=16, samples=9, rng=0),
+        "rows with a weight above 0.99",
+    ),
+    "needle": (lambda: mc.needle_dilution([8, 16], cosine=0.5, samples=9, rng=0), "weight of the needle"),
+    "jl": (
+        lambda: mc.jl_distortion(n=10, dim=30, k=[4, 400], samples=3, rng=0),
+        "largest relative change of $|x - y|^2$",
+    ),
+    "cosine": (lambda: mc.max_cosine([8, 16], 4, samples=9, rng=0), "largest cosine"),
+    "retrieval": (lambda: mc.head_dimension([8, 16], samples=9, rng=0), "retrieval accuracy"),
+    "average": (lambda: mc.averaging_error([8, 16], samples=9, rng=0), "variance of the average"),
+    "dots": (
+        lambda: mc.dot_product_variance(head_dim=[8, 16], samples=640, rng=0),
+        r"variance of $q \cdot k$",
+    ),
+    "rank": (lambda: mc.rank_and_sparsity([8, 16], samples=3, rng=0), "effective rank"),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_result_plots_itself(name):
+    make, label = RESULTS[name]
+    result = make()
+    ax = result.plot()
+    assert ax.get_ylabel() == label
+    (x, y, _), *_ = points(ax)
+    (axis,) = [labels for axis, labels in result.axes.items() if axis not in ("scale", "eps")]
+    np.testing.assert_array_equal(x, axis)
+    np.testing.assert_array_equal(y, np.reshape(result.value, (len(x), -1))[:, 0])
+    import matplotlib.pyplot as plt
+
+    own = plt.subplots()[1]
+    assert result.plot(own) is own
+
+
+def test_another_quantity(lengths):
+    ax = plot.experiment(lengths, quantity="concentration")
+    assert ax.get_ylabel() == r"$\sum p^2$"
+    np.testing.assert_array_equal(points(ax)[0][1], lengths["concentration"].value[::-1, 0])
+    assert ax.get_legend().get_texts()[0].get_text() == r"standard, $1/\sqrt{d}$"
+
+
+def test_nothing_to_put_along_x():
+    result = mc.entropy_vs_length(8, law=["standard", "log_n"], samples=3, rng=0)
+    with pytest.raises(ValueError, match="a sequence of numbers, got axes: law"):
+        result.plot()
+
+
+def test_the_bound_lies_above_the_distortion():
+    result = mc.jl_distortion(n=50, dim=500, k=[256, 1024], samples=5, rng=0)
+    ax = plot.jl_distortion(result)
+    bound = next(line for line in ax.get_lines() if line.get_label() == "bound")
+    at_k = np.interp(result.axes["k"], bound.get_xdata()[::-1], bound.get_ydata()[::-1])
+    assert (at_k > result.value).all()
+
+
+def test_law_comparison():
+    n = np.array([64, 512, 4096])
+    ax = plot.law_comparison(["standard", laws.LogN(base=64)], n, others={"mine": [1, 2, 3]})
+    lines = [line.get_ydata() for line in ax.get_lines()]
+    np.testing.assert_allclose(lines, [[1, 1, 1], np.log(n) / np.log(64), [1, 2, 3]])
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == [r"standard, $1/\sqrt{d}$", r"$\log_{64} n\,/\sqrt{d}$", "mine"]
+
+
+def test_phase_diagram():
+    n, beta = np.geomspace(10, 1e4, 4), np.linspace(0, 5, 5)
+    ax = plot.phase_diagram(n, beta, laws=["standard"])
+    mesh = next(each for each in ax.collections if hasattr(each, "get_coordinates"))
+    share = theory.expected_entropy(n[:, None], beta, model="gaussian") / np.log(n)[:, None]
+    np.testing.assert_allclose(np.ravel(mesh.get_array()), share.T.ravel(), atol=1e-6)
+    freezing, standard = (line.get_ydata() for line in ax.get_lines())
+    np.testing.assert_allclose(freezing, np.sqrt(2 * np.log(n)))
+    np.testing.assert_array_equal(standard, 1)
+    with pytest.raises(ValueError, match=r"entropy must have shape \(4, 5\), got \(5, 4\)"):
+        plot.phase_diagram(n, beta, share.T)
+
+
+def test_head_map():
+    values = [[1.0, 2.0, np.nan], [3.0, 4.0, 5.0]]
+    ax = plot.head_map(values, low=0, high=6)
+    (image,) = ax.get_images()
+    np.testing.assert_array_equal(image.get_array().filled(np.nan), values)
+    assert image.get_clim() == (0, 6)
+    with pytest.raises(ValueError, match=r"values must have shape \(n_layers, n_heads\), got \(3,\)"):
+        plot.head_map([1.0, 2.0, 3.0])
+
+
+def test_a_sweep_of_the_experiment_is_drawn_with_its_exact_curve():
+    pytest.importorskip("xarray")
+    grid = at.sweep(
+        mc.entropy_vs_length,
+        {"n": [64, 512], "law": ["standard", "log_n"]},
+        constants={"samples": 40},
+        progress=False,
+    )
+    ax = plot.entropy_vs_length(grid)
+    first = points(ax)[0]
+    np.testing.assert_array_equal(first[0], [64, 512])
+    np.testing.assert_array_equal(first[1], grid["value"].sel(law="standard"))
+    np.testing.assert_allclose(first[2], grid["standard_error"].sel(law="standard"), rtol=1e-9)
+    drawn = [line.get_ydata() for line in ax.get_lines() if line.get_linestyle() == "-"]
+    exact = theory.expected_entropy([64, 512], 1.0)
+    assert any(len(each) == 2 and np.allclose(each, exact) for each in drawn)

@@ -22,6 +22,9 @@ MODULES = sorted(
 def test_examples_run(name: str) -> None:
     if name.startswith("attnscale.plot"):
         pytest.importorskip("matplotlib")
+    if name.startswith("attnscale.torch"):
+        pytest.importorskip("torch")
+        pytest.importorskip("transformers")
     importlib.import_module(name)
     # Not the attribute of the package: attnscale.attention is the function.
     module = sys.modules[name]

@@ -26,6 +26,7 @@ from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
     from . import audit, datasets, laws, montecarlo, plot, reference, theory
+    from . import torch as torch
 
 __all__ = [
     "AttentionState",
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 # Loaded at first use (SPEC 1), so that `import attnscale` costs little more than NumPy.
-_SUBMODULES = frozenset({"audit", "datasets", "laws", "montecarlo", "plot", "reference", "theory"})
+_SUBMODULES = frozenset({"audit", "datasets", "laws", "montecarlo", "plot", "reference", "theory", "torch"})
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The attention function that transformers calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from ..attention import attention_statistics
+from ._log import AttentionLog
+from ._mask import PatternMask, make_mask
+
+__all__ = ["NAME", "log_to", "register"]
+
+#: The name under which :func:`register` puts the attention into transformers.
+NAME = "attnscale"
+
+#: What models pass along that says nothing about the weights of attention.
+_IRRELEVANT = frozenset(
+    (
+        *("position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states"),
+        *("return_dict", "token_type_ids", "num_items_in_batch", "deterministic", "layer_idx", "training"),
+        *("past_key_values", "input_ids", "output_router_logits", "logits_to_keep", "sliding_window"),
+        *("max_length_q", "max_length_k", "position_embeddings", "shared_kv_states", "mm_token_type_ids"),
+    )
+)
+
+_logs: list[AttentionLog] = []
+
+
+def register() -> str:
+    """Put this package's attention into transformers under the name "attnscale".
+
+    Returns
+    -------
+    str
+        The name, for ``attn_implementation=`` and ``model.set_attn_implementation``.
+
+    Notes
+    -----
+    Causal and bidirectional masks, sliding windows and padding cost O(n) memory; other masks are
+    arrays of one byte for each query and key. On the CPU, without dropout and without gradients.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import GPT2Config, GPT2Model
+    >>> model = GPT2Model(GPT2Config(n_embd=32, n_head=2, n_layer=1, vocab_size=50)).eval()
+    >>> model.set_attn_implementation(register())
+    >>> with torch.no_grad():
+    ...     model(torch.arange(20)[None]).last_hidden_state.shape
+    torch.Size([1, 20, 32])
+    """
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, make_mask)
+    return NAME
+
+
+class log_to:
+    """For the time of a ``with`` block, every call is written to the log."""
+
+    def __init__(self, log: AttentionLog) -> None:
+        self.log = log
+
+    def __enter__(self) -> AttentionLog:
+        _logs.append(self.log)
+        return self.log
+
+    def __exit__(self, *error: object) -> None:
+        _logs.remove(self.log)
+
+
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    position_bias: torch.Tensor | None = None,
+    s_aux: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of one layer.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The layer.
+    query : tensor, shape (batch, heads, n_queries, head_dim)
+    key, value : tensor, shape (batch, kv_heads, n_keys, dim)
+    attention_mask : tensor or None
+        As the mask interface made it, or a model of its own.
+    dropout, scaling, is_causal, softcap, position_bias, s_aux, sinks
+        As transformers passes them.
+
+    Returns
+    -------
+    output : tensor, shape (batch, n_queries, heads, value_dim)
+    weights : None
+        They are never all there.
+    """
+    _check(module, (query, key, value), dropout, kwargs)
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    options = _masks(query, key, attention_mask, bool(causal), kwargs.get("sliding_window"))
+    if position_bias is not None:
+        options["attn_mask"] = _with_bias(position_bias, options.get("attn_mask"), query, key)
+    options["scale"] = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    options["softcap"] = softcap
+    options["enable_gqa"] = query.shape[1] != key.shape[1]
+    sink = _sink(module, s_aux if s_aux is not None else sinks)
+    output = torch.empty(query.shape[0], query.shape[2], query.shape[1], value.shape[-1], dtype=query.dtype)
+    wanted = _logs[-1].statistics if _logs else ()
+    rows = attention_statistics(
+        *(array(x) for x in (query, key, value)),
+        statistics={*wanted, "lse"} if sink is not None or wanted else (),
+        out=array(output).swapaxes(1, 2),
+        **options,
+    )
+    if sink is not None:
+        output *= _share_of_the_keys(rows.lse, sink).to(output.dtype)
+    for log in _logs:
+        log.add(module, rows, array(query), array(key), options)
+    return output, None
+
+
+def array(tensor: torch.Tensor) -> Any:
+    """The tensor's memory as an array; bfloat16 through ml_dtypes."""
+    tensor = tensor.detach()
+    if tensor.dtype != torch.bfloat16:
+        return tensor.numpy()
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(
+            "bfloat16 tensors need the package ml_dtypes (pip install ml_dtypes), or model.float()"
+        ) from None
+    return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+
+
+def _check(module: Any, tensors: tuple[torch.Tensor, ...], dropout: float, kwargs: dict[str, Any]) -> None:
+    if any(x.device.type != "cpu" for x in tensors):
+        raise ValueError(f"attnscale runs on the CPU, got tensors on {tensors[0].device}; model.to('cpu')")
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        raise RuntimeError(
+            "attnscale has no gradient yet: run the model under torch.no_grad() or torch.inference_mode()"
+        )
+    if dropout:
+        raise ValueError(f"attnscale has no dropout, got dropout={dropout}; model.eval() switches it off")
+    for name, given in kwargs.items():
+        if name not in _IRRELEVANT and given is not None and given is not False:
+            raise NotImplementedError(
+                f"{type(module).__name__} passes {name}=, which attnscale does not know and may not ignore"
+            )
+
+
+def _masks(
+    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, causal: bool, window: int | None
+) -> dict[str, Any]:
+    """Options for the keys that each query may see."""
+    if isinstance(mask, PatternMask):
+        pattern = mask.pattern
+        options: dict[str, Any] = {}
+        if pattern.causal:
+            options["causal"] = "bottom_right"
+        if pattern.window is not None:
+            options["window"] = pattern.window
+        if pattern.padding is not None:
+            options["attn_mask"] = array(pattern.padding)[:, None, None]
+        return options
+    if mask is not None:
+        return {"attn_mask": array(mask)[..., : key.shape[2]]}
+    if window is not None and key.shape[2] > window and (not causal or query.shape[2] == 1):
+        raise NotImplementedError("a sliding window without a mask is only known for causal queries")
+    if not causal or query.shape[2] == 1:
+        return {}
+    # As in the sdpa path of transformers: without a mask, query i is aligned with key i.
+    return {"is_causal": True, **({} if window is None else {"window": (window - 1, 0)})}
+
+
+def _with_bias(bias: torch.Tensor, mask: Any, query: torch.Tensor, key: torch.Tensor) -> Any:
+    """The bias where the mask lets a key be seen."""
+    values = array(bias)[..., : key.shape[2]]
+    if mask is None:
+        return values
+    if mask.dtype == bool:
+        return np.where(mask, values, np.asarray(-np.inf, values.dtype))
+    return values + mask
+
+
+def _sink(module: Any, given: torch.Tensor | None) -> torch.Tensor | None:
+    """The extra logit of each head, (heads, 1), or of each row, (batch, heads, n_queries)."""
+    sink = getattr(module, "sinks", None) if given is None else given
+    if not isinstance(sink, torch.Tensor):
+        return None
+    return sink.detach().reshape(-1, 1) if sink.ndim == 1 else sink.detach().squeeze(-1)
+
+
+def _share_of_the_keys(lse: Any, sink: torch.Tensor) -> torch.Tensor:
+    """exp(lse) / (exp(lse) + exp(sink)) as a factor of the output, (batch, n_queries, heads, 1)."""
+    share = torch.sigmoid(torch.from_numpy(lse) - sink.to(torch.from_numpy(lse).dtype))
+    return share.transpose(1, 2)[..., None]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What was recorded of a model's attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..attention import attention_entropy
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from .._statistics import AttentionStatistics
+    from ..laws import Law
+
+__all__ = ["AttentionLog"]
+
+
+class AttentionLog:
+    """Statistics of the rows of attention in every layer; :func:`record` makes and fills it.
+
+    Attributes
+    ----------
+    statistics : tuple of str
+        What is recorded: names of :class:`attnscale.AttentionStatistics`.
+    laws : mapping of str to Law
+        Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
+
+    Notes
+    -----
+    A forward pass ends where a layer that was seen comes again. The arrays are those of the last
+    pass. The entropy is that of the weights over the keys; where a layer has a sink, that is without
+    the sink's share.
+    """
+
+    def __init__(self, statistics: tuple[str, ...], laws: Mapping[str, Law]) -> None:
+        self.statistics = statistics
+        self.laws = dict(laws)
+        self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
+
+    def __len__(self) -> int:
+        return len(self.passes)
+
+    def add(
+        self, module: Any, rows: AttentionStatistics, query: Any, key: Any, options: Mapping[str, Any]
+    ) -> None:
+        """One call of one layer."""
+        found = {name: getattr(rows, name) for name in self.statistics}
+        for name, law in self.laws.items():
+            found[f"entropy under {name}"] = _under_law(law, query, key, options)
+        layer = self._layer(module)
+        if not self.passes or layer in self.passes[-1]:
+            self.passes.append({})
+        self.passes[-1][layer] = found
+
+    def _layer(self, module: Any) -> int:
+        number = getattr(module, "layer_idx", None)
+        if isinstance(number, int):
+            return number
+        # Modules without a number are counted in the order of their first call.
+        self._order: list[int] = getattr(self, "_order", [])
+        if id(module) not in self._order:
+            self._order.append(id(module))
+        return self._order.index(id(module))
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Numbers of the layers in the last pass."""
+        return tuple(sorted(self._last()))
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A statistic of the last pass, shape (layers, batch, heads, queries)."""
+        last = self._last()
+        arrays = [last[layer].get(name) for layer in self.layers]
+        if any(each is None for each in arrays):
+            known = ", ".join(last[self.layers[0]])
+            raise KeyError(f"{name!r} was not recorded; there is {known}")
+        shapes = {each.shape for each in arrays if each is not None}
+        if len(shapes) > 1:
+            raise ValueError(f"layers differ in shape ({sorted(shapes)}); passes[-1] has them one by one")
+        return np.stack([each for each in arrays if each is not None])
+
+    @property
+    def entropy(self) -> NDArray[Any]:
+        """Nats, shape (layers, batch, heads, queries)."""
+        return self["entropy"]
+
+    @property
+    def effective_keys(self) -> NDArray[Any]:
+        """exp(entropy)."""
+        keys: NDArray[Any] = np.exp(self["entropy"])
+        return keys
+
+    @property
+    def lse(self) -> NDArray[Any]:
+        """Natural log-sum-exp of the scores."""
+        return self["lse"]
+
+    @property
+    def max_score(self) -> NDArray[Any]:
+        """Largest score."""
+        return self["max_score"]
+
+    def mean_entropy(self, law: str | None = None) -> NDArray[np.float64]:
+        """Mean over batch and queries, shape (layers, heads); of the model itself, or under a law."""
+        name = "entropy" if law is None else f"entropy under {law}"
+        return np.asarray(self[name].astype(np.float64).mean(axis=(1, 3)))
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The last pass as a dataset with the axes layer, batch, head and query."""
+        import xarray
+
+        axes = ("layer", "batch", "head", "query")
+        names = list(self._last()[self.layers[0]])
+        data = {name: (axes, self[name]) for name in names}
+        if "entropy" in names:
+            data["effective_keys"] = (axes, self.effective_keys)
+        return xarray.Dataset(data, coords={"layer": list(self.layers)})
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Map of the mean entropy of each head of each layer."""
+        from .. import plot
+
+        return plot.head_map(self.mean_entropy(), ax=ax)
+
+    def _last(self) -> dict[int, dict[str, NDArray[Any]]]:
+        if not self.passes:
+            raise ValueError("nothing was recorded: run the model inside the with block")
+        return self.passes[-1]
+
+
+def _under_law(law: Law, query: Any, key: Any, options: Mapping[str, Any]) -> NDArray[Any]:
+    """Entropy with the law as a factor on the model's own scale."""
+    own = options["scale"] * math.sqrt(query.shape[-1])
+    scaled = (query * np.asarray(own, query.dtype)).astype(query.dtype, copy=False)
+    return attention_entropy(scaled, key, **{**options, "scale": law})

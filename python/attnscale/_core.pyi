@@ -123,3 +123,30 @@ def mc_max_cosine(
     count: int,
     num_threads: int = 0,
 ) -> NDArray[np.float64]: ...
+def mc_dot_products(
+    *,
+    head_dim: int,
+    x: tuple[str, Sequence[float]],
+    y: tuple[str, Sequence[float]],
+    block: int,
+    key: int,
+    stream: int = 0,
+    first: int = 0,
+    count: int,
+    num_threads: int = 0,
+) -> NDArray[np.float64]: ...
+def mc_project(
+    points: NDArray[np.float32],
+    k: int,
+    kind: str,
+    key: int,
+    stream: int = 0,
+    density: float = ...,
+    num_threads: int = 0,
+) -> NDArray[np.float32]: ...
+def pair_distances_ratio(
+    points: NDArray[np.float32],
+    projected: NDArray[np.float32],
+    eps: Sequence[float] | NDArray[np.float64],
+    num_threads: int = 0,
+) -> tuple[float, float, float, float, NDArray[np.int64]]: ...

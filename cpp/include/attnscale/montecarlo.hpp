@@ -77,4 +77,42 @@ void run(const score_rows_problem& problem, score_row* out, const execution& how
 void max_cosine(double* out, std::int64_t count, std::int64_t n, std::int64_t head_dim,
                 const random_stream& from, std::int64_t first = 0, const execution& how = {});
 
+/// Samples of s = sum over i of x_i y_i with head_dim random components each.
+struct dot_products_problem {
+  std::int64_t head_dim = 1;
+  variate x, y;
+  std::int64_t block = 1;  ///< samples that are summed up
+  random_stream from;
+  std::int64_t first = 0;  ///< samples first ... first + count - 1; a multiple of block
+  std::int64_t count = 0;
+};
+
+/// Sums of powers of s over a block.
+struct power_sums {
+  double s, s2, s3, s4;
+};
+
+/// Writes ceil(count / block) sums.
+void run(const dot_products_problem& problem, power_sums* out, const execution& how = {});
+
+/// out = points R^T / sqrt(columns) for contiguous points (n_points, dim) and a random R, which is
+/// drawn where it is needed. R is the same at every level; products round as the level does.
+struct projection {
+  projection_kind kind = projection_kind::gaussian;
+  double density = 1.0 / 3;  ///< of sparse
+  random_stream from;
+};
+void project(float* out, std::int64_t columns, const float* points, std::int64_t n_points,
+             std::int64_t dim, const projection& how, const execution& run_how = {});
+
+/// |after_i - after_j|^2 / |before_i - before_j|^2 over all pairs i < j of n_points; 1 for equal
+/// points that stay equal. All NaN (outside: 0) if there is no pair.
+struct distance_ratios {
+  double least, most, mean, variance;
+  std::vector<std::int64_t> outside;  ///< pairs with |ratio - 1| > eps, one an eps
+};
+distance_ratios compare_distances(const float* before, std::int64_t dim_before, const float* after,
+                                  std::int64_t dim_after, std::int64_t n_points,
+                                  const std::vector<double>& eps, const execution& how = {});
+
 }  // namespace attnscale

@@ -30,6 +30,10 @@ struct random_stream {
 
 enum class distribution : uint8_t { uniform, normal, truncated_normal, laplace };
 
+/// Entries of a random projection: standard normal, +-1, or +-1 / sqrt(density) with probability
+/// `density` and else 0 (Achlioptas 2003).
+enum class projection_kind : uint8_t { gaussian, sign, sparse };
+
 /// Where the scores of a simulated row come from; see score_rows_problem.
 enum class score_model : uint8_t { sphere, gaussian, correlated };
 

@@ -13,6 +13,7 @@ using attnscale::detail::variate_block;
 
 /// Groups of words that are made at a time: 2 KiB.
 constexpr int tile_groups = 8;
+static_assert(tile_groups % 2 == 0, "philox_words writes an even number of groups");
 
 /// out = variate(bits) for each vector of elements of `groups` groups.
 template <class T, class Variate>

@@ -30,6 +30,8 @@
 #include "kernels/quantile-inl.hpp"
 #include "kernels/fill-inl.hpp"
 #include "kernels/scores-inl.hpp"
+#include "kernels/dots-inl.hpp"
+#include "kernels/pairs-inl.hpp"
 
 namespace {
 
@@ -67,7 +69,9 @@ constexpr attnscale::detail::typed_kernels make_typed() {
 }
 
 constexpr attnscale::detail::kernel_table make_table(const char* name) {
-  return {name, make_typed<float>(), make_typed<double>(), read_memory, score_row};
+  return {name, make_typed<float>(), make_typed<double>(), read_memory, score_row,
+          dots, panel_lanes,         project_scratch,      project,     pairs_scratch,
+          pairs};
 }
 
 }  // namespace

@@ -24,46 +24,60 @@ struct philox_keys {
   }
 };
 
+/// Vectors of blocks that are made side by side: ten rounds of one wait 50 cycles for each other,
+/// longer than the core looks ahead. Four take half of 32 registers.
+constexpr int philox_vectors = panel_vectors >= 4 ? 4 : 2;
+
 struct philox_state {
   vec<uint64_t> x[4];
 };
 
-ATTNSCALE_INLINE void philox_rounds(const philox_keys& keys, philox_state& s) {
+ATTNSCALE_INLINE void philox_rounds(const philox_keys& keys, philox_state (&s)[philox_vectors]) {
   const vec<uint64_t> m0 = broadcast(uint64_t{0xD2511F53}), m1 = broadcast(uint64_t{0xCD9E8D57});
 #pragma GCC unroll 10
-  for (int r = 0; r < 10; ++r) {
-    const vec<uint64_t> p0 = multiply_low_halves(s.x[0], m0);
-    const vec<uint64_t> p1 = multiply_low_halves(s.x[2], m1);
-    s.x[0] = xor_three(p1 >> 32, s.x[1], broadcast(keys.round[r][0]));
-    s.x[2] = xor_three(p0 >> 32, s.x[3], broadcast(keys.round[r][1]));
-    s.x[1] = p1;
-    s.x[3] = p0;
-  }
+  for (int r = 0; r < 10; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < philox_vectors; ++v) {
+      const vec<uint64_t> p0 = multiply_low_halves(s[v].x[0], m0);
+      const vec<uint64_t> p1 = multiply_low_halves(s[v].x[2], m1);
+      s[v].x[0] = xor_three(p1 >> 32, s[v].x[1], broadcast(keys.round[r][0]));
+      s[v].x[2] = xor_three(p0 >> 32, s[v].x[3], broadcast(keys.round[r][1]));
+      s[v].x[1] = p1;
+      s[v].x[3] = p0;
+    }
+}
+
+/// Where the words of block `block` (counted from the first one) begin.
+ATTNSCALE_INLINE int word_offset(int block) {
+  return block / group_blocks * group_words + block % group_blocks;
 }
 
 /// The words of `groups` groups: words[64 g + 16 w + i] is word w of block 16 (first + g) + i.
-/// The purpose takes the two top bits of the block number.
+/// The purpose takes the two top bits of the block number. Writes up to the next even group.
 inline void philox_words(const random_source& source, const philox_keys& keys, uint64_t first,
                          int groups, uint32_t* words) {
   constexpr int w = width<uint64_t>;
   uint64_t even[w];
   for (int i = 0; i < w; ++i) even[i] = static_cast<uint64_t>(2 * i);
-  const vec<uint64_t> lane = load(even);
-  const vec<uint64_t> stream = broadcast(source.from.stream);
-  const uint64_t use = static_cast<uint64_t>(source.use) << 62;
-  for (int g = 0; g < groups; ++g, words += group_words) {
-    const uint64_t block = ((first + static_cast<uint64_t>(g)) * group_blocks) << 2 >> 2 | use;
-    for (int at = 0; at < group_blocks; at += 2 * w) {
-      const vec<uint64_t> even_block = broadcast(block + static_cast<uint64_t>(at)) + lane;
-      const vec<uint64_t> odd_block = even_block + broadcast(uint64_t{1});
-      philox_state a{{even_block, even_block >> 32, stream, stream >> 32}};
-      philox_state b{{odd_block, odd_block >> 32, stream, stream >> 32}};
-      philox_rounds(keys, a);
-      philox_rounds(keys, b);
+  const vec<uint64_t> stream = broadcast(source.from.stream), one = broadcast(uint64_t{1});
+  const uint64_t base = (first * group_blocks) << 2 >> 2;
+  const vec<uint64_t> start =
+      broadcast(base | static_cast<uint64_t>(source.use) << 62) + load(even);
+  for (int block = 0; block < groups * group_blocks; block += philox_vectors * w) {
+    philox_state s[philox_vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < philox_vectors; v += 2) {
+      const vec<uint64_t> number = start + broadcast(static_cast<uint64_t>(block + v * w));
+      s[v] = {{number, number >> 32, stream, stream >> 32}};
+      s[v + 1] = {{number + one, (number + one) >> 32, stream, stream >> 32}};
+    }
+    philox_rounds(keys, s);
+#pragma GCC unroll 4
+    for (int v = 0; v < philox_vectors; v += 2)
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k)
-        store(words + k * group_blocks + at, join_low_halves(a.x[k], b.x[k]));
-    }
+        store(words + word_offset(block + v * w) + k * group_blocks,
+              join_low_halves(s[v].x[k], s[v + 1].x[k]));
   }
 }
 

@@ -33,10 +33,25 @@ ATTNSCALE_INLINE int next_rows(int64_t left) {
   return left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
+/// What a product adds up: a * b, or (a - b)^2 for distances without cancellation.
+struct plain_product {
+  template <class V>
+  static ATTNSCALE_INLINE V add(V a, V b, V sum) {
+    return fma(a, b, sum);
+  }
+};
+struct squared_difference {
+  template <class V>
+  static ATTNSCALE_INLINE V add(V a, V b, V sum) {
+    const V difference = a - b;
+    return fma(difference, difference, sum);
+  }
+};
+
 /// acc[m][n] = sum over k < depth of a(m, k) * b[k][n]; a(m, k) is a[m * stride + k], or
 /// a[k * stride + m] if Transposed. Rows of b are `lanes` apart (N vectors, or more where only
 /// some vectors of a panel take part).
-template <class T, int M, int N, bool Transposed>
+template <class T, int M, int N, bool Transposed, class Term = plain_product>
 ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, ptrdiff_t lanes,
                                int64_t depth, vec<T> (&acc)[M][N]) {
   constexpr int w = width<T>;
@@ -55,7 +70,7 @@ ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, ptrdiff
     for (int m = 0; m < M; ++m) {
       const vec<T> x = broadcast(Transposed ? a[k * stride + m] : row[m][k]);
 #pragma GCC unroll 12
-      for (int n = 0; n < N; ++n) acc[m][n] = fma(x, bk[n], acc[m][n]);
+      for (int n = 0; n < N; ++n) acc[m][n] = Term::add(x, bk[n], acc[m][n]);
     }
   }
 }

@@ -46,6 +46,59 @@ struct fill_block {
   void* out;
 };
 
+/// Sums of products: sample i of a group of 16 samples has its components in lane i of the
+/// elements of ceil(dim / 4) groups. x is drawn for purpose::main, y for purpose::values.
+struct sample_block {
+  random_stream from;
+  variate_block x, y;
+  uint64_t first_samples;  ///< groups of samples
+  int64_t samples;         ///< groups of samples
+  int64_t dim;
+  double* out;  ///< 16 a group
+  const stop_signal* stop;
+};
+
+/// Rows of points against 16 * strips columns of a random matrix; column 16 s + i of component c is
+/// element 16 c + i of the part of the stream that belongs to strip s.
+struct projection_block {
+  random_source source;
+  projection_kind kind;
+  double density;
+  const float* points;  ///< row stride dim
+  int64_t rows, dim;
+  int64_t first_column, columns;  ///< of the panel: at most panel_columns
+  float factor;
+  float* out;  ///< of the panel's first column; row stride out_stride
+  ptrdiff_t out_stride;
+  void* scratch;
+  const stop_signal* stop;
+};
+
+/// Squared distances of two sets of points, contiguous float rows.
+struct point_set {
+  const float* data;
+  int64_t dim;
+};
+
+/// What is summed over pairs: ratio - 1 of their squared distances.
+struct ratio_sums {
+  double least, most, first, second;
+};
+
+/// The pairs (i, j), i < j, of rows i in [first_row, last_row) and of one panel of points j.
+struct pairs_block {
+  point_set before, after;
+  int64_t points;
+  int64_t first_row, last_row;
+  int64_t panel;  ///< index of the panel
+  const double* eps;
+  int64_t n_eps;
+  ratio_sums* sums;
+  int64_t* outside;  ///< pairs with |ratio - 1| > eps, one an eps; added to
+  void* scratch;
+  const stop_signal* stop;
+};
+
 /// How a score is made of standard variates: normal; a coordinate of a uniform point of the unit
 /// sphere; or -1 and 1, the sphere of one dimension.
 enum class score_kind : uint8_t { normal, sphere, sign };

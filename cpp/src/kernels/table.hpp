@@ -18,6 +18,9 @@ struct curve_block;
 struct fill_block;
 struct solve_block;
 struct score_row_block;
+struct sample_block;
+struct projection_block;
+struct pairs_block;
 
 /// The kernels for one compute type (float or double).
 struct typed_kernels {
@@ -44,6 +47,12 @@ struct kernel_table {
   /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of what it read.
   double (*read_memory)(const void* data, size_t bytes) noexcept;
   void (*score_row)(score_row_block& block) noexcept;
+  void (*dots)(const sample_block& block) noexcept;
+  int panel_columns;  ///< columns, or points, of a panel of project and pairs
+  size_t (*project_scratch)(const projection_block& block);
+  void (*project)(const projection_block& block) noexcept;
+  size_t (*pairs_scratch)(const pairs_block& block);
+  void (*pairs)(const pairs_block& block) noexcept;
 };
 
 #if defined(__x86_64__) || defined(_M_X64)

@@ -16,6 +16,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 # What each notebook has a section on.
 CLAIMS = {
     "01_attention_and_entropy": ("T3", "T4", "T6"),
+    "02_why_scaled": ("T1", "T2", "T3", "T4"),
     "03_entropy_invariance": ("T7", "T8", "T9", "T10", "T11", "T12", "T14"),
     "04_johnson_lindenstrauss": ("T18", "T19", "T20", "T21"),
     "05_phases": ("T12", "T13", "T16"),

@@ -38,25 +38,25 @@ def test_curves_are_the_numbers_in_the_order_of_x(table: Any) -> None:
     ax = at.plot.sweep(table, labels={"log_n": "log"})
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == [
-        r"standard, $1/\sqrt{d}$, deep = False",
-        r"standard, $1/\sqrt{d}$, deep = True",
-        "log, deep = False",
-        "log, deep = True",
+        r"standard, $1/\sqrt{d}$, deep False",
+        r"standard, $1/\sqrt{d}$, deep True",
+        "log, deep False",
+        "log, deep True",
     ]
     for container, start, sign in zip(ax.containers, (0, 1, 0, 1), (1, 1, -1, -1), strict=True):
         line, _, (bars,) = container.lines
         np.testing.assert_array_equal(line.get_xdata(), [8, 64, 512])
         np.testing.assert_array_equal(line.get_ydata(), sign * np.array([8, 64, 512]) + start)
         np.testing.assert_array_equal([np.ptp(each[:, 1]) for each in bars.get_segments()], [1, 1, 1])
-    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale()) == ("n", "value", "log")
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["512", "8", "64"]
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale()) == ("keys per query, $n$", "value", "log")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["8", "64", "512"]
 
 
 def test_units_names_and_another_quantity() -> None:
     table = at.sweep(lambda x: {"value": x, "other": -x}, {"x": [0.0, 1.0, 2.0]}, progress=False)
-    table["other"].attrs = {"units": "nat", "long_name": "mean_entropy"}
+    table["other"].attrs = {"units": "nat"}
     ax = at.plot.sweep(table, quantity="other", x="x")
-    assert (ax.get_ylabel(), ax.get_xscale(), ax.get_legend()) == ("mean entropy (nats)", "linear", None)
+    assert (ax.get_ylabel(), ax.get_xscale(), ax.get_legend()) == ("other (nats)", "linear", None)
     np.testing.assert_array_equal(ax.get_lines()[0].get_ydata(), [0, -1, -2])
 
 

@@ -141,6 +141,8 @@ def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list
 def _word(axis: str, label: Any, labels: Mapping[str, str] | None) -> str:
     if isinstance(label, str):
         return law_label(label, labels)
+    if isinstance(label, bool):
+        return f"{axis} {label}"
     short = {"head_dim": "d"}.get(axis, axis)
     return rf"${short} = {label:g}$" if len(short) == 1 else f"{short} {label:g}"
 
@@ -159,8 +161,8 @@ def _arrays(
             np.asarray(estimate.standard_error),
             result.exact().get(name),
         )
-    main = str(result["value"].attrs.get("long_name", "value"))
-    name = quantity or main
+    main = str(result["value"].attrs.get("long_name", "value")) if "value" in result else None
+    name = quantity or main or next(iter(result.data_vars))
     prefix = "" if name == main else f"{name}_"
     variable = result["value" if name == main else name]
     axes = {str(dim): variable[dim].values.tolist() for dim in variable.dims}
@@ -170,6 +172,6 @@ def _arrays(
         name,
         axes,
         variable.values,
-        np.zeros(variable.shape) if error is None else error.values,
+        np.full(variable.shape, np.nan) if error is None else error.values,
         None if known is None else known.values,
     )

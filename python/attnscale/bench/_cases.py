@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _attention_cases as attention
 from . import _process_cases as process
+from . import _random_cases as random
 from . import _solve_cases as solve
 from ._rows import Row, at_least
 from ._session import Session
@@ -60,6 +61,11 @@ CASES: dict[str, Case] = {
     "window": Case(attention.sliding_window),
     "curve": Case(solve.curve),
     "solve": Case(solve.solve, slow=True),
+    "normals": Case(random.normals),
+    "products": Case(random.products),
+    "rows": Case(random.rows),
+    "projection": Case(random.projection),
+    "two_threads": Case(random.two_threads),
     "memory": Case(process.additional_memory, slow=True),
     "overhead": Case(attention.call_overhead),
     "import": Case(process.import_time),

@@ -19,6 +19,7 @@ class Unit(Enum):
     SHARE = (100, " %", 1)  # of the FMA peak or of the read bandwidth
     EXTRA = (100, " % ", 1)  # time on top, as a share
     RATIO = (1, "x", 2)  # how many times
+    NANOSECONDS = (1e9, " ns", 2)
     MICROSECONDS = (1e6, " us", 1)
     MILLISECONDS = (1e3, " ms", 1)
     MEGABYTES = (1e-6, " MB", 1)

@@ -59,11 +59,14 @@ class Measured:
         find: Callable[[Measured], Estimate],
         target: Target | None = None,
         *,
-        flops: float,
+        flops: float | None = None,
         of: str = OURS,
         note: str = "",
     ) -> Row:
-        """The row of candidate `of`, with what everybody took; `find` gets its value."""
+        """The row of candidate `of`, with what everybody took; `find` gets its value.
+
+        Without `flops` the work is not counted in operations, and has no share of the peak.
+        """
         wall = dict(self.samples.wall)
         seconds = {candidate: self.samples.seconds(candidate) for candidate in wall}
         return Row(
@@ -74,7 +77,7 @@ class Measured:
             target,
             seconds=seconds[of],
             flops=flops,
-            share=self.share_of_peak(flops, of).value,
+            share=None if flops is None else self.share_of_peak(flops, of).value,
             others={who: seconds[who] for who in ("torch", "numpy") if who in wall},
             cores=self.cores,
             disturbed=self.disturbed,

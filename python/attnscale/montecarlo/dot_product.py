@@ -176,11 +176,17 @@ def _pairs(
     threads: int,
 ) -> Rows:
     def rows(key: int, first: int, count: int) -> _Array:
-        q, k = np.empty((2, count * _BLOCK, head_dim))
-        for stream, (components, (name, parameters)) in enumerate(((q, x), (k, y))):
-            start = first * _BLOCK * head_dim
-            _core.mc_fill(components.reshape(-1), name, parameters, key, stream, start, threads)
-        return _powers((q * k).sum(axis=-1))
+        sums = _core.mc_dot_products(
+            head_dim=head_dim,
+            x=x,
+            y=y,
+            block=_BLOCK,
+            key=key,
+            first=first * _BLOCK,
+            count=count * _BLOCK,
+            num_threads=threads,
+        )
+        return sums / _BLOCK
 
     return rows
 

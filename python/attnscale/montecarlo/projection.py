@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "jl_distortion"]
 
 KINDS = ("gaussian", "sign", "sparse")
-# Rows of the matrix of all pairs that are held at a time.
-_ROWS_OF_PAIRS = 256
 _QUANTITIES = {"distortion": "", "outside": "", "success": "", "mean_ratio": "", "ratio_std": ""}
 
 
@@ -154,8 +152,8 @@ def _rows(
     def one(key: int, index: int) -> NDArray[np.float64]:
         # Two streams a sample: the points and the matrix.
         points = make(key, 2 * index)
-        projected = points @ _matrix((points.shape[1], k), kind, key, 2 * index + 1, threads)
-        low, high, mean, variance, outside = _pair_ratios(points, projected, eps)
+        projected = _core.mc_project(points, k, kind, key, 2 * index + 1, num_threads=threads)
+        low, high, mean, variance, outside = _core.pair_distances_ratio(points, projected, eps, threads)
         pairs = len(points) * (len(points) - 1) / 2
         columns = [max(high - 1, 1 - low), outside / pairs, outside == 0, mean, np.sqrt(variance)]
         return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
@@ -164,45 +162,3 @@ def _rows(
         return np.stack([one(key, first + i) for i in range(count)])
 
     return rows
-
-
-def _matrix(shape: tuple[int, int], kind: str, key: int, stream: int, threads: int) -> NDArray[np.float32]:
-    """A random matrix with entries of variance 1/k."""
-    entries = np.empty(shape, np.float32)
-    gaussian = kind == "gaussian"
-    name, parameters = ("normal", (0.0, 1.0)) if gaussian else ("uniform", (0.0, 1.0))
-    _core.mc_fill(entries.reshape(-1), name, parameters, key, stream, 0, threads)
-    if kind == "sign":
-        entries = np.where(entries < 0.5, np.float32(-1), np.float32(1))
-    if kind == "sparse":
-        sign = (entries > 5 / 6).astype(np.float32) - (entries < 1 / 6)
-        entries = np.float32(np.sqrt(3)) * sign
-    return entries / np.float32(np.sqrt(shape[1]))
-
-
-def _pair_ratios(
-    points: NDArray[np.float32], projected: NDArray[np.float32], eps: NDArray[np.float64]
-) -> tuple[float, float, float, float, NDArray[np.float64]]:
-    """Least, largest, mean and variance of the ratio of squared distances; pairs outside each eps."""
-    lows, highs, total, squares, outside = [], [], 0.0, 0.0, np.zeros(len(eps))
-    # Around the mean, so that inner products are no larger than the distances made of them.
-    before, after = (x - x.mean(axis=0, dtype=np.float64) for x in (points, projected))
-    for start in range(0, len(points) - 1, _ROWS_OF_PAIRS):
-        stop = min(start + _ROWS_OF_PAIRS, len(points) - 1)
-        later = np.arange(start, len(points)) > np.arange(start, stop)[:, None]
-        ratio = (_distances(after, start, stop) / np.where(later, _distances(before, start, stop), 1))[later]
-        lows.append(ratio.min())
-        highs.append(ratio.max())
-        total += float((ratio - 1).sum())
-        squares += float(((ratio - 1) ** 2).sum())
-        outside += (np.abs(ratio - 1) > eps[:, None]).sum(axis=1)
-    pairs = len(points) * (len(points) - 1) / 2
-    mean = total / pairs
-    return min(lows), max(highs), 1 + mean, max(squares / pairs - mean**2, 0.0), outside
-
-
-def _distances(x: NDArray[np.float64], start: int, stop: int) -> NDArray[np.float64]:
-    """Squared distances of points start ... stop - 1 to those from start on."""
-    norms = (x[start:] ** 2).sum(axis=1)
-    squares: NDArray[np.float64] = norms[: stop - start, None] + norms - 2 * x[start:stop] @ x[start:].T
-    return squares

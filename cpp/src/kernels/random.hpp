@@ -141,6 +141,6 @@ struct score_row_block {
 
 /// Terms of score_sums that are summed in lanes, 16 of them at every level.
 inline constexpr int score_terms = 6;
-inline constexpr size_t score_scratch = score_terms * group_blocks * sizeof(double);
+inline constexpr size_t score_scratch = sizeof(double) * score_terms * group_blocks;
 
 }  // namespace attnscale::detail

@@ -150,6 +150,13 @@ def test_needle_is_that_of_written_out_keys(plain_rng):
     assert_agree(retrieval["accuracy"], plain.needle_is_top.astype(float))
 
 
+def test_retrieval_from_one_and_from_two_keys():
+    result = mc.head_dimension(8, n=[1, 2], cosine=0.0, samples=2000, rng=1)
+    np.testing.assert_allclose(result.exact()["accuracy"], [1, 0.5], rtol=1e-12)
+    assert result.value[0] == 1
+    assert abs(result.value[1] - 0.5) < 5 * result.standard_error[1]
+
+
 def test_largest_cosine_is_that_of_written_out_keys(plain_rng):
     result = mc.max_cosine(60, 16, samples=4000, rng=2)
     assert_agree(result["max_cosine"], reference.random_cosines(60, 16, 4000, plain_rng))
@@ -169,12 +176,12 @@ def test_averaging_error_is_the_concentration(plain_rng):
 
 
 def test_rank_of_written_out_matrices(plain_rng):
-    result = mc.rank_and_sparsity(20, law=["standard", 0.0], head_dim=4, samples=400, rng=1)
+    result = mc.rank_and_sparsity(20, law=[1.5, 0.0], head_dim=4, samples=400, rng=1)
     plain = []
     for _ in range(400):
         q, k = plain_rng.standard_normal((2, 20, 4))
         q, k = (2 * each / np.linalg.norm(each, axis=1, keepdims=True) for each in (q, k))
-        plain.append(reference.weight_ranks(q, k, 0.5))
+        plain.append(reference.weight_ranks(q, k, 1.5))
     for name in ("effective_rank", "stable_rank", "effective_keys", "concentration"):
         mean, error = mean_and_error(np.array([getattr(each, name) for each in plain]))
         estimate = result[name]

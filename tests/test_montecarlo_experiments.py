@@ -304,6 +304,12 @@ WRONG = [
     (ValueError, "points exclude n and dim", lambda: mc.jl_distortion(ONES, n=4, k=2)),
     (ValueError, "points must be distinct", lambda: mc.jl_distortion(ONES, k=2)),
     (ValueError, "points must be finite", lambda: mc.jl_distortion(NAN, k=2)),
+    (ValueError, "points must be finite in float32", lambda: mc.jl_distortion(np.eye(3) * 1e300, k=2)),
+    (
+        ValueError,
+        "points must be distinct in float32",
+        lambda: mc.jl_distortion(np.array([[1.0], [1 + 1e-12]]), k=2),
+    ),
     (ValueError, r"shape \(n, dim\)", lambda: mc.jl_distortion(ONES[:1], k=2)),
     (ValueError, "kind must be one of", lambda: mc.jl_distortion(n=4, dim=4, k=2, kind="hadamard")),
 ]

@@ -202,15 +202,10 @@ def _array_pairs(heads: RealHeads, head: int, threads: int) -> Rows:
             np.minimum((u[side::2] * len(array)).astype(np.int64), len(array) - 1)
             for side, array in enumerate((query, keys))
         )
-        return _powers((query[i].astype(np.float64) * keys[j].astype(np.float64)).sum(axis=-1))
+        s = (query[i].astype(np.float64) * keys[j].astype(np.float64)).sum(axis=-1).reshape(count, _BLOCK)
+        return np.stack([(s**power).mean(axis=-1) for power in (1, 2, 3, 4)], axis=-1)
 
     return rows
-
-
-def _powers(products: _Array) -> _Array:
-    """Means of the first four powers over blocks, (blocks, 4)."""
-    s = products.reshape(-1, _BLOCK)
-    return np.stack([(s**power).mean(axis=-1) for power in (1, 2, 3, 4)], axis=-1)
 
 
 def _moments(tally: Tally, head_dim: int) -> tuple[_Array, _Array]:

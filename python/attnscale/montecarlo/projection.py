@@ -128,11 +128,14 @@ def _source(
         raise TypeError(f"points must be floating point, got {given.dtype}")
     if given.ndim != 2 or given.shape[0] < 2 or given.shape[1] < 1:
         raise ValueError(f"points must have shape (n, dim) with n of at least 2, got {given.shape}")
-    if not np.isfinite(given).all():
-        raise ValueError("points must be finite, got an array with NaN or infinity")
-    if len(np.unique(given, axis=0)) < len(given):
-        raise ValueError("points must be distinct, got two equal ones, whose distance has no ratio")
-    fixed = np.ascontiguousarray(given, np.float32)
+    with np.errstate(over="ignore"):  # beyond float32 is infinite, and said so
+        fixed = np.ascontiguousarray(given, np.float32)
+    if not np.isfinite(fixed).all():
+        raise ValueError("points must be finite in float32, got NaN or infinity")
+    if len(np.unique(fixed, axis=0)) < len(fixed):
+        raise ValueError(
+            "points must be distinct in float32, got two equal ones, whose distance has no ratio"
+        )
     return (lambda key, stream: fixed), given.shape, {"points": describe_array(given)}
 
 

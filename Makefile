@@ -8,12 +8,12 @@
 # make clean    remove everything that this file makes
 #
 # All that is needed beforehand: python3 (>= 3.11), make and g++. Steps that are done are not
-# repeated: their stamps lie in build/stamps.
+# repeated: their stamps lie in .venv/stamps, and go with it.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMPS := build/stamps
+STAMPS := $(VENV)/stamps
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PATH := $(PATH):$(CURDIR)/$(BIN)

@@ -185,6 +185,17 @@ def test_a_bad_bias_breaks_its_row(bad: float) -> None:
     assert_broken(all_statistics(q, k, v, attn_mask=bias), broken)
 
 
+def test_a_bias_of_nan_is_no_hidden_key() -> None:
+    q, k, v = random_inputs(7, n_queries=70, n_keys=130)
+    bias = np.full((70, 130), -np.inf, np.float32)
+    bias[:, :10] = 0
+    bias[5] = -np.inf
+    bias[5, 100] = np.nan  # all that its tile has
+    broken = np.zeros((2, 70), bool)
+    broken[:, 5] = True
+    assert_broken(all_statistics(q, k, v, attn_mask=bias), broken)
+
+
 def test_scores_that_overflow_are_nan_and_not_zero() -> None:
     q, k, v = random_inputs(8, n_queries=40, n_keys=40)
     q[0, 7] = 3e38

@@ -117,6 +117,8 @@ def test_a_figure_that_cannot_be_drawn_comes_after_the_numbers(folder: Path, cap
 
 def test_processes_find_the_module_beside_the_file_and_the_store_is_kept(folder: Path, capsys: Any) -> None:
     pytest.importorskip("joblib")
+    # Processes that know nothing of the file are there already.
+    at.sweep(at.theory.jl_rule_of_thumb, {"n": [8, 9]}, n_jobs=2, progress=False)
     (folder / "sweep.toml").write_text(f'store = "kept"\nn_jobs = 2\n{FILE}')
     first = run(capsys, "sweep.toml", "--json")
     assert len(list((folder / "kept" / "cases").iterdir())) == 4

@@ -165,7 +165,7 @@ inline bool fill_bias(const score_block& block, int lane, int64_t key, int keys,
   const bool array = block.mask_type != mask_kind::none;
   if (array) fill_mask_panel<T, N>(block, lane, key, keys, rows, bias);
   const vec<T> gone = broadcast(hidden<T>);
-  vec_mask<T> some = gone != gone;
+  vec_mask<T> some = differ(gone, gone);
   for (int n = 0; n < N; ++n) {
     vec<T> lo, hi;
     lane_intervals(block, lane + n * w, key, keys, lo, hi);
@@ -174,7 +174,7 @@ inline bool fill_bias(const score_block& block, int lane, int64_t key, int keys,
       const vec<T> at = broadcast(static_cast<T>(j));
       const vec<T> given = array ? load(out) : broadcast(T(0));
       const vec<T> x = xsimd::select((at >= lo) & (at < hi), given, gone);
-      some = some | (x != gone);
+      some = some | differ(x, gone);
       store(out, x);
     }
   }

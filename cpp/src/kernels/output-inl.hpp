@@ -76,7 +76,7 @@ inline bool has_nonfinite(const T* v, int64_t count) {
   for (; c + width<T> <= count; c += width<T>) check = fma(load(v + c), zero, check);
   T rest = T(0);
   for (; c < count; ++c) rest += v[c] * T(0);
-  return rest != T(0) || any<T>(check != zero);
+  return rest != T(0) || any<T>(differ(check, zero));
 }
 
 /// Adds weight * value for the rows of a tile that hold NaN or inf, lane by lane: a plain

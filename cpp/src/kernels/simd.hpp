@@ -57,6 +57,11 @@ template <class T>
 ATTNSCALE_INLINE bool any(const vec_mask<T>& m) {
   return xsimd::any(m);
 }
+/// Lanes that are not equal, NaN among them: xsimd's != leaves NaN out on AVX alone.
+template <class V>
+ATTNSCALE_INLINE auto differ(const V& a, const V& b) {
+  return ~(a == b);
+}
 
 }  // namespace
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import operator
+import pickle
+import sys
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -111,6 +113,7 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
     if n_jobs == 1:
         return run_here, None
     try:
+        import cloudpickle  # noqa: F401 - the processes get their task by it
         import joblib
     except ImportError:
         raise ImportError('n_jobs needs joblib: pip install "attnscale[sweep]"') from None
@@ -131,7 +134,8 @@ def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
     waiting = {case.index: case for case in cases}
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     try:
-        for index, outcome in parallel(joblib.delayed(_with_index)(task, case) for case in cases):
+        run = joblib.delayed(_Portable(task))
+        for index, outcome in parallel(run(case) for case in cases):
             yield waiting.pop(index), outcome
     except Exception as error:  # a worker died, or the task cannot be pickled
         failure = _lost(error)
@@ -162,5 +166,21 @@ def _lost(error: Exception) -> Failure:
     return Failure(message, "".join(traceback.format_exception(error)), error)
 
 
-def _with_index(task: Task, case: Case) -> tuple[tuple[int, ...], Outcome]:
-    return case.index, task(case)
+class _Portable:
+    """A task for processes that outlive a sweep: they look for modules where this process does now."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __call__(self, case: Case) -> tuple[tuple[int, ...], Outcome]:
+        return case.index, self._task(case)
+
+    def __reduce__(self) -> tuple[Callable[..., _Portable], tuple[list[str], bytes]]:
+        import cloudpickle
+
+        return _unpack, (list(sys.path), cloudpickle.dumps(self._task))
+
+
+def _unpack(path: list[str], task: bytes) -> _Portable:
+    sys.path[:] = path
+    return _Portable(pickle.loads(task))

@@ -79,7 +79,7 @@ def interleave(
     rounds: int,
     *,
     min_seconds: float,
-    pause: float = 0.03,
+    pause: float = 0.1,
     stopwatch: Stopwatch | None = None,
 ) -> Samples:
     """Time all candidates, in turns.
@@ -92,7 +92,7 @@ def interleave(
     min_seconds : float
         A sample repeats the call until it takes about this long.
     pause : float
-        Seconds between samples: threads of other libraries look for work for up to 25 ms after a
+        Seconds between samples: threads of other libraries look for work for 25 to 90 ms after a
         call, on the cores that the next candidate needs.
     stopwatch : Stopwatch, optional
 

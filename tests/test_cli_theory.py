@@ -106,3 +106,20 @@ def test_bad_input_is_one_line_and_status_2(capsys, arguments, message):
     assert captured.err.startswith("attnscale: error: ")
     assert captured.err.count("\n") == 1
     assert message in captured.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("theory", "--n", "512", "64", "--law", "log_n"), ("jl", "--n", "512", "64", "--eps", "0.5", "0.1")],
+)
+def test_figures(run, tmp_path, command):
+    pytest.importorskip("matplotlib")
+    assert "512" in run(*command, "--plot", str(tmp_path / "figure.svg"))
+    assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
+
+
+def test_dimensions_are_those_of_the_lemma():
+    plot = pytest.importorskip("attnscale.plot")
+    ax = plot.jl_dimensions([64, 512], eps=[0.1, 0.5])
+    np.testing.assert_array_equal(ax.lines[1].get_ydata(), theory.jl_min_dim([64, 512], eps=0.5))
+    np.testing.assert_array_equal(ax.lines[2].get_ydata(), theory.jl_rule_of_thumb([64, 512]))

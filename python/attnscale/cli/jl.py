@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from .. import theory
 from .._io import InputError
 from .._table import to_csv, to_json, to_text
+from ._figure import save_figure
 
 _REMARK = """\
 The bound is for a random projection that keeps every squared distance to a factor 1 +- eps; its
@@ -28,6 +30,7 @@ def add(commands: Any) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
     parser.set_defaults(run=run)
 
 
@@ -45,6 +48,16 @@ def run(options: argparse.Namespace) -> None:
         header = ("n", "eps", "bound", "8 ln n", "8.31 ln n")
         print(to_text(header, [[_cell(value) for value in row.values()] for row in rows]))
         print("\n" + _REMARK)
+    if options.plot is not None:
+        save_figure(options.plot, lambda ax: _draw(options, ax))
+
+
+def _draw(options: argparse.Namespace, ax: Any) -> None:
+    from .. import plot
+
+    plot.jl_dimensions(
+        sorted(options.n), eps=sorted(options.eps), failure_probability=options.failure_probability, ax=ax
+    )
 
 
 def _row(n: float, eps: float, failure_probability: float | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from .. import theory
 from .._io import InputError
 from .._table import to_csv, to_json, to_text
+from ._figure import save_figure
 from .laws import read_law
 
 _DESCRIPTION = """\
@@ -53,6 +55,9 @@ def add(commands: Any) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="save a figure of E[H] against n: .png, .pdf, .svg"
+    )
     parser.set_defaults(run=run)
 
 
@@ -70,6 +75,16 @@ def run(options: argparse.Namespace) -> None:
     else:
         print(to_text(list(_COLUMNS.values()), [[_cell(row[name]) for name in _COLUMNS] for row in rows]))
         print("\n" + _legend(options))
+    if options.plot is not None:
+        save_figure(options.plot, lambda ax: _draw(rows, ax))
+
+
+def _draw(rows: list[dict[str, Any]], ax: Any) -> None:
+    from .. import plot
+
+    lengths = sorted({row["n"] for row in rows})
+    curves = {row["at"]: [each["entropy"] for each in rows if each["at"] == row["at"]] for row in rows}
+    plot.entropy_vs_length(curves, lengths, ax=ax)
 
 
 def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:

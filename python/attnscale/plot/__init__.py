@@ -9,6 +9,7 @@ fonts and sizes for print.
 from ._calibration import calibrated_beta
 from ._experiments import experiment, jl_distortion, needle, saturation
 from ._heads import entropy_by_head, head_map
+from ._jl import jl_dimensions
 from ._laws import multiplier_vs_length
 from ._length import entropy_vs_length
 from ._phase import law_comparison, phase_diagram
@@ -22,6 +23,7 @@ __all__ = [
     "entropy_vs_length",
     "experiment",
     "head_map",
+    "jl_dimensions",
     "jl_distortion",
     "law_comparison",
     "multiplier_vs_length",

@@ -50,6 +50,7 @@ KEYS = (
     *("prefix_dense_sliding_window_pattern", "first_k_dense_replace", "position_embedding_type"),
     *("use_mem_rope", "use_sliding_window", "alibi", "layer_group_size", "force_rope", "rotary_value"),
     *("attn_layer_period", "attn_layer_offset", "attn_layer_indices", "block_types"),
+    *("decoder_attention_heads", "decoder_layers"),
     *("hybrid_override_pattern", "full_attention_interval", "layers_block_type"),
 )
 
@@ -132,8 +133,11 @@ def facts(config: Any) -> dict[str, Any]:
     names = {name: getattr(type(config), "attribute_map", {}).get(name, name) for name in KEYS}
     known: dict[str, Any] = {}
     for name, alias in names.items():
-        if stored.get(alias) is not None:
-            known[name] = stored[alias]
+        value = stored.get(alias)
+        if isinstance(value, dict):  # transformers collects some of them from a set, in any order
+            value = dict(sorted(value.items()))
+        if value is not None:
+            known[name] = value
     # What the class computes from other keys is no default: it would hide what the config says.
     for name in computed(type(config), names):
         known.pop(name, None)
@@ -157,7 +161,7 @@ def computed(cls: type, names: dict[str, str]) -> set[str]:
             other = cls(**{changed: value}).to_dict()
             follows = {name for name, alias in names.items() if other.get(alias) != usual.get(alias)}
             found |= {name for name in follows if names[name] != names[changed]}
-    return found
+    return found - {"rope_parameters"}  # the kind of positions does not follow; shares of channels have rules
 
 
 def source_facts(config: Any) -> str:

@@ -48,8 +48,8 @@ SIZES = {
 }
 LENGTH = 40
 
-_QUERY = r"q_norm|q_layernorm|query_layernorm|q_proj|q_b_proj|query|qk_norm|q|q_b_norm"
-_KEY = r"k_norm|k_layernorm|key_layernorm|k_proj|key|qk_norm|k|kv_norm"
+_QUERY = r"q_norm|q_layernorm|query_layernorm|q_proj|q_b_proj|query|qk_norm|q|q_b_norm|q_l2_clip"
+_KEY = r"k_norm|k_layernorm|key_layernorm|k_proj|key|qk_norm|k|kv_norm|k_l2_clip"
 
 
 class Seen(NamedTuple):
@@ -229,7 +229,7 @@ def run(model: Any, positions: Any = None, **inputs: Any) -> Calls:
 @torch.no_grad()
 def multipliers(call: dict[str, Any], rotated: int) -> Seen:
     """What the call says, for a head with this many rotated channels."""
-    q, k = call["query"][0], call["key"][0]
+    q, k = call["query"][0], call["key"][0, :, :LENGTH]  # behind them may be compressed keys
     head_dim = q.shape[-1]
     raw_q, raw_k = raw_pair(call)
     rotated_last = "kv_a_proj_with_mqa" in call["raw"] or "kv_norm" in call["raw"]

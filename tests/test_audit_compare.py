@@ -37,6 +37,33 @@ def test_parts_of_composite_configs() -> None:
         resolve(config, part="vision")
 
 
+def test_encoder_and_decoder_beside_each_other() -> None:
+    bart = {
+        "model_type": "bart",
+        "d_model": 1024,
+        "encoder_attention_heads": 16,
+        "encoder_layers": 12,
+        "decoder_attention_heads": 64,
+        "decoder_layers": 6,
+    }
+    plan = resolve(bart)
+    assert (len(plan), plan.multiplier(layer=0, position=0)) == (6, 1 / 4)
+    encoder = resolve(bart, part="encoder")
+    assert (len(encoder), encoder.multiplier(layer=0, position=0)) == (12, 1 / 8)
+    assert resolve(bart, part="decoder") == plan
+    t5 = {
+        "model_type": "t5",
+        "d_model": 512,
+        "num_heads": 8,
+        "num_layers": 6,
+        "num_decoder_layers": 3,
+        "d_kv": 64,
+    }
+    assert len(resolve(t5)) == 3
+    assert len(resolve({**t5, "num_decoder_layers": None})) == 6
+    assert len(resolve(t5, part="encoder")) == 6
+
+
 def test_attention_options_are_for_attention() -> None:
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, 2, 24, 128))

@@ -15,178 +15,10 @@ pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
 import audit_oracle as oracle  # noqa: E402
+from audit_models import CASES, LATENT, LONG, OLD_YARN, TEMPERED  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
-
-YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
-OLD_YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
-PAIR = {**YARN, "mscale": 0.8, "mscale_all_dim": 0.5}
-LONG = {"type": "longrope", "short_factor": [1.0] * 6, "long_factor": [2.0] * 6}
-TEMPERED = {**YARN, "llama_4_scaling_beta": 0.2, "original_max_position_embeddings": 8}
-LATENT = {"num_key_value_heads": 4}
-LATENT_64 = {**LATENT, "head_dim": 8}  # some configurations keep the rotated channels there
-
-
-def nested(**by_kind: Any) -> dict[str, Any]:
-    plain = {"rope_type": "default", "rope_theta": 10000.0}
-    return {"full_attention": by_kind.get("full", plain), "sliding_attention": by_kind.get("sliding", plain)}
-
-
-#: (model type, keys on top of the sizes)
-CASES: list[tuple[str, dict[str, Any]]] = [
-    # Plain scale; YaRN in old and new spellings, and each of its rules.
-    ("llama", {}),
-    ("llama", {"rope_scaling": OLD_YARN}),
-    ("llama", {"rope_parameters": YARN}),
-    ("llama", {"rope_parameters": {**YARN, "factor": 1.0}}),
-    ("llama", {"rope_parameters": {**YARN, "factor": None}}),
-    ("llama", {"rope_parameters": {**YARN, "attention_factor": 1.5}}),
-    ("llama", {"rope_parameters": PAIR}),
-    ("llama", {"rope_parameters": {**YARN, "mscale_all_dim": 0.5}}),
-    ("llama", {"rope_parameters": {**PAIR, "mscale": 0.0}}),
-    ("llama", {"rope_scaling": {"type": "linear", "factor": 8.0}}),
-    ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 8.0}}),
-    ("llama", {"head_dim": None, "rope_scaling": OLD_YARN}),
-    (
-        "llama",
-        {
-            "rope_scaling": {**LONG, "factor": 4.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
-            "original_max_position_embeddings": 64,
-        },
-    ),
-    ("qwen2", {"rope_scaling": OLD_YARN}),
-    ("qwen3", {"rope_scaling": OLD_YARN}),
-    ("qwen3_moe", {"rope_parameters": YARN}),
-    ("mistral", {"rope_parameters": YARN, "sliding_window": None}),
-    # A part of the channels.
-    ("phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 64, "rope_scaling": LONG}),
-    (
-        "phi3",
-        {
-            "partial_rotary_factor": 0.75,
-            "original_max_position_embeddings": 64,
-            "rope_scaling": {**LONG, "type": "su", "original_max_position_embeddings": 64},
-        },
-    ),
-    ("phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 4096, "rope_scaling": LONG}),
-    (
-        "phi3",
-        {
-            "partial_rotary_factor": 0.75,
-            "original_max_position_embeddings": 64,
-            "rope_scaling": {**LONG, "attention_factor": 1.25},
-        },
-    ),
-    ("gpt_neox", {"rotary_pct": 0.5, "rope_scaling": OLD_YARN}),
-    ("gpt_neox", {}),
-    ("glm4_moe", {"partial_rotary_factor": 0.5, "rope_parameters": YARN, "n_shared_experts": 1}),
-    ("glm4_moe", {"partial_rotary_factor": 0.5, "use_qk_norm": True, "n_shared_experts": 1}),
-    ("persimmon", {"rope_scaling": OLD_YARN}),
-    ("stablelm", {"rope_scaling": OLD_YARN}),
-    ("minimax_m2", {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}}),
-    ("mimo_v2_flash", {}),
-    (
-        "laguna",
-        {
-            "num_attention_heads_per_layer": [4] * 4,
-            "layer_types": ["full_attention"] * 4,
-            "rope_parameters": {"full_attention": {**YARN, "partial_rotary_factor": 0.5}},
-        },
-    ),
-    # By kind of layer.
-    ("gemma3_text", {"rope_parameters": nested(full=YARN)}),
-    ("gemma3_text", {"rope_scaling": YARN, "sliding_window_pattern": 2}),
-    ("olmo3", {"rope_scaling": YARN}),
-    ("modernbert", {"rope_scaling": YARN}),
-    ("olmo3", {"rope_parameters": nested(full=YARN)}),
-    ("modernbert", {"rope_parameters": nested(sliding=YARN)}),
-    # Layers without positions.
-    ("afmoe", {"rope_parameters": YARN}),
-    ("cohere2", {"rope_parameters": YARN}),
-    ("cohere2_moe", {"rope_parameters": YARN}),
-    ("exaone4", {"rope_parameters": YARN, "sliding_window": 16}),
-    ("exaone4", {"rope_parameters": YARN, "sliding_window": None, "layer_types": ["full_attention"] * 4}),
-    ("smollm3", {"rope_parameters": YARN, "no_rope_layer_interval": 2}),
-    ("smollm3", {"rope_parameters": YARN, "no_rope_layers": [0, 1, 1, 0]}),
-    ("flint", {"rope_parameters": YARN}),
-    ("kolibri1", {"rope_parameters": YARN, "num_hidden_layers": 5}),
-    # A norm behind the rotation undoes the factor.
-    ("hunyuan_v1_dense", {"rope_parameters": YARN}),
-    ("nanochat", {"rope_parameters": YARN}),
-    ("llama4_text", {"rope_parameters": YARN, "use_qk_norm": True, "floor_scale": 8}),
-    # Numbers of the config.
-    ("gemma2", {"query_pre_attn_scalar": 144}),
-    ("gemma2", {"attn_logit_softcapping": None}),
-    ("gemma2", {"attn_logit_softcapping": 30.0, "rope_parameters": YARN}),
-    ("vaultgemma", {"query_pre_attn_scalar": 100}),
-    ("gemma3_text", {"query_pre_attn_scalar": 168}),
-    ("gemma4_text", {}),
-    ("granite", {"attention_multiplier": 0.0078125, "rope_scaling": OLD_YARN}),
-    ("granite", {}),
-    ("granitemoe", {"attention_multiplier": 0.5}),
-    ("granitemoeshared", {"attention_multiplier": 0.5}),
-    ("granite_swa", {"attention_multiplier": 0.5, "layer_rope_theta": [0, 1e4, 1e4, 0]}),
-    ("hyperclovax", {"attention_multiplier": 0.5}),
-    ("hyperclovax", {}),
-    ("falcon_h1", {"key_multiplier": 0.25, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16}),
-    ("muse_glimmer_text", {"qk_scale_factor": 3.0, "rope_parameters": YARN}),
-    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
-    ("gpt2", {"scale_attn_weights": False}),
-    ("gpt2", {}),
-    ("gpt_bigcode", {"scale_attn_weights": False, "multi_query": True}),
-    # Temperatures: blocks of 8 positions, 40 positions.
-    ("llama4_text", {"floor_scale": 8, "attn_scale": 0.3}),
-    ("llama4_text", {"floor_scale": 8, "attn_temperature_tuning": False}),
-    (
-        "llama4_text",
-        {"floor_scale": 8, "no_rope_layers": [0, 1, 0, 1], "use_qk_norm": False, "rope_parameters": YARN},
-    ),
-    ("ministral3", {"rope_parameters": TEMPERED}),
-    ("ministral3", {"rope_scaling": {**TEMPERED, "mscale": 1.0, "mscale_all_dim": 1.0}}),
-    ("ministral3", {}),
-    ("mistral4", {**LATENT, "rope_parameters": {**TEMPERED, "mscale": 1.0, "mscale_all_dim": 0.5}}),
-    ("beam", {}),
-    (
-        "inkling_text",
-        {
-            "log_scaling_n_floor": 8,
-            "log_scaling_alpha": 0.3,
-            "swa_head_dim": 8,
-            "d_rel": 8,
-            "swa_num_attention_heads": 4,
-            "swa_num_key_value_heads": 2,
-            "num_hidden_layers": 6,
-        },
-    ),
-    # Multi-head latent attention.
-    *(
-        (kind, {**LATENT, "rope_parameters": PAIR})
-        for kind in ("deepseek_v2", "deepseek_v3", "deepseek_v32", "axk1", "hy_v4", "minicpm3", "youtu")
-    ),
-    ("deepseek_v3", {**LATENT, "rope_scaling": {**OLD_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
-    ("deepseek_v3", {**LATENT, "rope_scaling": {**OLD_YARN, "mscale_all_dim": 0.707}}),
-    ("deepseek_v3", {**LATENT, "rope_scaling": OLD_YARN}),
-    ("deepseek_v3", {**LATENT, "q_lora_rank": None}),
-    ("glm4_moe_lite", {**LATENT_64, "rope_parameters": PAIR}),
-    (
-        "longcat_flash",
-        {
-            **LATENT_64,
-            "rope_parameters": PAIR,
-            "num_layers": 2,
-            "num_hidden_layers": 4,
-            "ffn_hidden_size": 32,
-            "expert_ffn_hidden_size": 16,
-            "moe_topk": 2,
-            "zero_expert_num": 1,
-        },
-    ),
-    # Sinks.
-    ("gpt_oss", {"rope_scaling": OLD_YARN}),
-    ("gpt_oss", {}),
-    ("openai_privacy_filter", {}),
-]
 
 
 def label(case: Any) -> str:
@@ -210,7 +42,9 @@ def resolve(config: dict[str, Any]) -> Any:
 
 
 def compare(plan: Any, call: dict[str, Any], index: int, positions: Any = None) -> None:
-    layer = getattr(call["module"], "layer_idx", index)
+    layer = getattr(call["module"], "layer_idx", None)
+    if layer is None or layer < 0:  # then the calls are in the order of the layers that have attention
+        layer = [each.index for each in plan.layers if each.refusal is None][index]
     seen = oracle.multipliers(call, plan.layer(layer).rotated)
     positions = range(oracle.LENGTH) if positions is None else positions
     for channels in plan.layer(layer).channel_kinds:

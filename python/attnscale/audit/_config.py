@@ -16,6 +16,13 @@ from .._io import InputError
 
 __all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
 
+#: What a decoder has for itself in the config of an encoder-decoder: the common name and its own.
+_DECODER_KEYS = (
+    ("num_attention_heads", "decoder_attention_heads"),
+    ("num_hidden_layers", "decoder_layers"),
+    ("num_hidden_layers", "num_decoder_layers"),
+)
+
 #: Where other composite models keep their language model, if the model type is not known.
 _PARTS = ("text_config", "llm_config", "language_config", "language_model", "decoder")
 
@@ -68,6 +75,17 @@ class Keys:
         self.used: set[str] = set()
         self._renamed: dict[str, str] = facts.get("renamed", {})
 
+    def has_two_halves(self) -> bool:
+        """Whether the keys of an encoder and of a decoder are beside each other (BART, T5)."""
+        return any(own in self.given or own in self.defaults for _, own in _DECODER_KEYS)
+
+    def of_decoder(self) -> Keys:
+        """The keys of the decoder, where the config has both halves of a model beside each other."""
+        for name, own in _DECODER_KEYS:
+            if self.given.get(own, self.defaults.get(own)) is not None:
+                self._renamed = {**self._renamed, name: own}
+        return self
+
     def stored(self, name: str) -> str:
         """The name under which the config has the key: hidden_size is n_embd for GPT-2."""
         alias = self._renamed.get(name, name)
@@ -83,7 +101,7 @@ class Keys:
         self.used.update((name, stored))
         if stored in self.given:
             return self.given[stored]
-        return self.defaults.get(name, default)
+        return self.defaults.get(stored, self.defaults.get(name, default))
 
     def origin(self, name: str, value: Any = None) -> str:
         """The key and its value, for the column "from" of a plan."""
@@ -157,6 +175,10 @@ def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ..
     """
     given = _read(config)
     kind = _model_type(given, "")
+    if part == "encoder" and part not in given and Keys(given, kind).has_two_halves():
+        return Keys(given, kind), ()
+    if part == "decoder" and part not in given and Keys(given, kind).has_two_halves():
+        return Keys(given, kind).of_decoder(), ()
     if part is not None:
         return _chosen_part(given, kind, part)
     remarks: tuple[str, ...] = ()
@@ -165,7 +187,8 @@ def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ..
         key, kind, given, found = inner
         name = f"{name}.{key}" if name else key
         remarks += found
-    return Keys(given, kind, name), remarks
+    keys = Keys(given, kind, name)
+    return keys.of_decoder() if keys.has_two_halves() else keys, remarks
 
 
 def _inner(given: Mapping[str, Any], kind: str) -> tuple[str, str, Mapping[str, Any], tuple[str, ...]] | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ._solution import ScaleSolution
 from ._statistics import statistics_bits
-from .solve import ScaleSolution
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

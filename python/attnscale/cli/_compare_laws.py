@@ -15,7 +15,7 @@ from .. import attention_entropy, datasets, laws
 from .._io import InputError
 from .._table import to_csv, to_json, to_text
 from ._figure import save_figure
-from .laws import read_law
+from ._spelling import read_law
 
 __all__ = ["compare"]
 

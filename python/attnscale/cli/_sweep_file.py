@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .._io import InputError
-from .laws import read_law
+from ._spelling import read_law
 
 __all__ = ["SweepFile", "read_sweep_file", "resolve"]
 

@@ -12,7 +12,7 @@ from .._table import to_json, to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
 from ..laws import names
-from .laws import read_law
+from ._spelling import read_law
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other

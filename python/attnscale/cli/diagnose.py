@@ -17,7 +17,7 @@ from .._io import InputError
 from .._table import to_json, to_text
 from ..laws import Law
 from ._figure import save_figure
-from .laws import read_law
+from ._spelling import read_law
 
 _DESCRIPTION = """\
 Runs a model of transformers on the first N tokens of a text, for each N of --lengths, and prints the

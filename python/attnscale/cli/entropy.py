@@ -16,7 +16,7 @@ from .._table import to_csv, to_json, to_text
 from ..laws import Law
 from ._figure import save_figure
 from ._measure import mean_entropy, mean_uniform_entropy
-from .laws import read_law
+from ._spelling import read_law
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale laws`` and ``attnscale explain``; and how a law is written on the command line."""
+"""``attnscale laws`` and ``attnscale explain``."""
 
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import inspect
 from pathlib import Path
@@ -15,6 +14,8 @@ from .._io import InputError
 from .._table import to_json, to_text
 from ..laws._base import description
 from ..laws._registry import class_of
+from ._compare_laws import compare
+from ._spelling import read_call, read_law
 
 
 def add(commands: Any) -> None:
@@ -48,8 +49,6 @@ def add(commands: Any) -> None:
 def run_laws(options: argparse.Namespace) -> None:
     """Print a table of all laws, or compare them at some lengths."""
     if options.at is not None:
-        from ._compare_laws import compare  # which reads laws with read_law
-
         compare(options)
         return
     for option in ("laws", "plot", "csv"):
@@ -74,40 +73,6 @@ def run_explain(options: argparse.Namespace) -> None:
     # A law with a required parameter has a formula before the parameter has a value.
     print(f"{_spelling(_describe(law))}: {(inspect.getdoc(law) or '').splitlines()[0]}")
     print(*description(law), sep="\n")
-
-
-def read_law(text: str) -> laws.Law:
-    """The law written as NAME or NAME(parameter=value, ...).
-
-    Examples
-    --------
-    >>> read_law("log_n(base=1024)")
-    LogN(base=1024.0, floor=1.0)
-    """
-    name, parameters = read_call(text)
-    try:
-        return laws.get(name, **parameters)
-    except (ValueError, TypeError) as error:
-        raise InputError(str(error)) from None
-
-
-def read_call(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of a law's spelling; the parameters are Python literals."""
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-        if isinstance(node, ast.Name):
-            return node.id, {}
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-            return node.func.id, {_keyword_name(each): ast.literal_eval(each.value) for each in node.keywords}
-    except (SyntaxError, ValueError):
-        pass
-    raise InputError(f"a law is written NAME or NAME(parameter=value, ...), got {text!r}")
-
-
-def _keyword_name(keyword: ast.keyword) -> str:
-    if keyword.arg is None:
-        raise ValueError("** has no place in the spelling of a law")
-    return keyword.arg
 
 
 def _law_classes() -> dict[str, type[laws.Law]]:

@@ -13,7 +13,7 @@ import numpy as np
 from .._io import InputError, read_heads
 from .._table import to_csv, to_json, to_text
 from ._figure import save_figure
-from .laws import read_law
+from ._spelling import read_law
 
 if TYPE_CHECKING:
     from ..montecarlo import ExperimentResult

@@ -13,7 +13,7 @@ from .. import theory
 from .._io import InputError
 from .._table import to_csv, to_json, to_text
 from ._figure import save_figure
-from .laws import read_law
+from ._spelling import read_law
 
 _DESCRIPTION = """\
 Expected entropy (nats), log-sum-exp and sum of squared weights of a row of n independent keys,

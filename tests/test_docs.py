@@ -67,7 +67,7 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
 
 def test_every_public_name_is_in_the_reference():
     text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
-    for name in (*at.__all__, *at.laws.__all__, *at.theory.__all__):
+    for name in (*at.__all__, *at.laws.__all__, *at.theory.__all__, *at.variants.__all__):
         if name not in ("__version__",):
             assert re.search(rf"\b{name}\b", text), name
 

@@ -43,6 +43,7 @@ NAMES = [
     "solve_scale",
     "sweep",
     "theory",
+    "variants",
 ]
 
 MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None, document_ids=None"

@@ -25,7 +25,7 @@ from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
-    from . import audit, datasets, laws, montecarlo, plot, reference, theory
+    from . import audit, datasets, laws, montecarlo, plot, reference, theory, variants
     from . import torch as torch
 
 __all__ = [
@@ -57,10 +57,13 @@ __all__ = [
     "solve_scale",
     "sweep",
     "theory",
+    "variants",
 ]
 
 # Loaded at first use (SPEC 1), so that `import attnscale` costs little more than NumPy.
-_SUBMODULES = frozenset({"audit", "datasets", "laws", "montecarlo", "plot", "reference", "theory", "torch"})
+_SUBMODULES = frozenset(
+    {"audit", "datasets", "laws", "montecarlo", "plot", "reference", "theory", "torch", "variants"}
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 """Names for the types of options; imported by type checkers only."""
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,3 +15,21 @@ Layout: TypeAlias = Literal["bhsd", "bshd"]
 Window: TypeAlias = tuple[int | None, int | None]
 KeyLengths: TypeAlias = ArrayLike
 DistanceTable: TypeAlias = ArrayLike | Callable[[NDArray[np.int64]], NDArray[Any]]
+
+
+class CallOptions(TypedDict, total=False):
+    """Options that functions on the exact kernel hand on to it: those of attention without scale and out."""
+
+    is_causal: bool
+    causal: Causal | None
+    attn_mask: ArrayLike | None
+    window: Window | None
+    key_lengths: KeyLengths | None
+    document_ids: ArrayLike | None
+    distance_scale: DistanceTable | None
+    distance_bias: DistanceTable | None
+    enable_gqa: bool
+    softcap: float | None
+    normalizer: str
+    layout: Layout
+    num_threads: int | None

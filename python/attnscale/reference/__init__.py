@@ -19,6 +19,7 @@ from ._attention import (
     scores,
     visible,
 )
+from ._kattention import kattention, kattention_heads, kattention_scores
 from ._laws import law_multiplier
 from ._montecarlo import (
     projection_ratios,
@@ -42,6 +43,9 @@ __all__ = [
     "entropy_curve",
     "expected_max_cosine",
     "expected_statistics",
+    "kattention",
+    "kattention_heads",
+    "kattention_scores",
     "law_multiplier",
     "merge_states",
     "n_of_law",

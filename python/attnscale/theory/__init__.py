@@ -27,6 +27,7 @@ from .expected import (
 )
 from .invariant import annealed_beta, invariant_beta
 from .johnson_lindenstrauss import equivalent_head_dim, jl_min_dim, jl_rule_of_thumb
+from .kattention import kattention_log_normalizer
 from .needle import needle_beta, needle_weight
 from .phases import annealed_entropy, condensed_concentration, condensed_entropy, critical_beta
 from .softmax import jacobian_norm, jacobian_trace, smooth_maximum, smooth_maximum_bounds
@@ -63,6 +64,7 @@ __all__ = [
     "jacobian_trace",
     "jl_min_dim",
     "jl_rule_of_thumb",
+    "kattention_log_normalizer",
     "max_cosine",
     "needle_beta",
     "needle_weight",

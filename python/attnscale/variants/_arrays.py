@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arrays of vectors and weight matrices, checked and in the type that the arithmetic is done in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import as_array
+from .._inputs import is_float_type
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["common_type", "floats", "matrix", "vectors", "wide_type", "widened"]
+
+
+def floats(name: str, value: Any) -> NDArray[Any]:
+    """`value` as an array of a float type."""
+    array = as_array(name, value)
+    if not is_float_type(array.dtype):
+        hint = f"; use {name}.astype(np.float32)" if array.dtype.kind in "iub" else ""
+        raise TypeError(f"{name} must be float64, float32, float16 or bfloat16, got {array.dtype}{hint}")
+    return array
+
+
+def vectors(name: str, value: Any) -> NDArray[Any]:
+    """`value` as rows of vectors, shape (..., n, embed_dim)."""
+    array = floats(name, value)
+    if array.ndim < 2:
+        raise ValueError(f"{name} must have at least 2 axes (..., n, embed_dim), got shape {array.shape}")
+    return array
+
+
+def matrix(name: str, value: Any, columns: int, *, heads: bool = False) -> NDArray[Any]:
+    """`value` as a weight (head_dim, columns), or (heads, head_dim, columns) where heads are allowed."""
+    array = floats(name, value)
+    if array.ndim != 2 and not (heads and array.ndim == 3):
+        wanted = "(head_dim, embed_dim)" + (" or (heads, head_dim, embed_dim)" if heads else "")
+        raise ValueError(f"{name} must be {wanted}, got shape {array.shape}")
+    if array.shape[-1] != columns:
+        raise ValueError(
+            f"{name} must have embed_dim = {columns} columns, as many as x has channels, "
+            f"got shape {array.shape}"
+        )
+    return array
+
+
+def wide_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """float64 for float64, else float32: 16-bit types are storage."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def widened(*arrays: NDArray[Any]) -> list[NDArray[Any]]:
+    """All in the widest of their arithmetic types; copies only where the type changes."""
+    wide = np.result_type(*(wide_type(array.dtype) for array in arrays))
+    return [array.astype(wide, copy=False) for array in arrays]
+
+
+def common_type(*arrays: NDArray[Any]) -> np.dtype[Any]:
+    """The type of a result: that of the arrays if they agree, else the arithmetic type."""
+    first = arrays[0].dtype
+    if all(array.dtype == first for array in arrays):
+        return first.newbyteorder("=") if first.kind == "f" else first
+    return np.result_type(*(wide_type(array.dtype) for array in arrays))

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kattention: weights that fall with the distance of Qx + b and Ky, on the exact kernel."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from .._checks import fit_to
+from .._inputs import Inputs, read_inputs, swap_heads
+from .._statistics import AttentionStatistics
+from ..attention import attention_statistics
+from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from .._types import CallOptions, Scale
+
+__all__ = ["kattention", "kattention_heads", "kattention_statistics"]
+
+
+def kattention(
+    x: ArrayLike,
+    q_weight: ArrayLike,
+    k_weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    beta: Scale = 1.0,
+    **options: Unpack[CallOptions],
+) -> NDArray[Any]:
+    """y_i = sum_j softmax_j(beta E_ij) x_j with E_ij = (Q x_i + b - K x_j / 2) . K x_j.
+
+    E_ij is -|Q x_i + b - K x_j|^2 / 2 and a term of the row alone: a Gaussian kernel around Q x_i + b.
+    Memory does not grow with n^2.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., n, embed_dim)
+        Any float type; 16-bit types are storage.
+    q_weight, k_weight : array_like, shape (head_dim, embed_dim) or (heads, head_dim, embed_dim)
+        Q and K. For f5, where x and y have the property in the same place, they are the same.
+    bias : array_like, shape (head_dim,) or (heads, head_dim), optional
+        b: the step from a query to the key that it looks for. 0 by default.
+    beta : float, array_like, Law or str, default 1.0
+        The whole multiplier of E, as in the article: what ``scale`` is elsewhere in this package, where
+        beta is a multiple of 1/sqrt(head_dim). Takes what ``scale`` of :func:`attnscale.attention` takes,
+        but no law that measures the row.
+    **options
+        is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias,
+        softcap, normalizer, num_threads: as for :func:`attnscale.attention`.
+
+    Returns
+    -------
+    ndarray, shape (..., n, embed_dim) or (..., heads, n, embed_dim)
+        With an axis of heads if the weights have one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or shape.
+
+    See Also
+    --------
+    kattention_heads : the same for given queries and keys.
+
+    Notes
+    -----
+    "Knowledge-model-based attention" of an article of 2022, which arrives at it from the dot product in
+    six steps: :mod:`attnscale.variants.score_functions`.
+
+    Examples
+    --------
+    Each position looks one to the right: the last of the two channels counts, b = 1 is the step.
+
+    >>> import numpy as np, attnscale as at
+    >>> x = np.stack([np.array([7.0, 8.0, 9.0, 6.0]), np.arange(4.0)], axis=-1)  # content, position
+    >>> position = np.array([[0.0, 1.0]])
+    >>> at.variants.kattention(x, position, position, np.array([1.0]), beta=50)[:, 0].round(6)
+    array([8., 9., 6., 6.])
+    """
+    rows = vectors("x", x)
+    q = matrix("q_weight", q_weight, rows.shape[-1], heads=True)
+    k = matrix("k_weight", k_weight, rows.shape[-1], heads=True)
+    if q.shape != k.shape:
+        raise ValueError(f"q_weight and k_weight must have the same shape, got {q.shape} and {k.shape}")
+    wide, q, k = widened(rows, q, k)
+    value = wide[..., None, :, :]
+    query, key = (value @ weight.swapaxes(-1, -2) for weight in (q, k))
+    output = kattention_heads(query, key, value, bias=bias, scale=beta, **options)
+    output = output if q.ndim == 3 else output[..., 0, :, :]
+    return output.astype(common_type(rows), copy=False)
+
+
+def kattention_heads(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    bias: ArrayLike | None = None,
+    scale: Scale = None,
+    **options: Unpack[CallOptions],
+) -> NDArray[Any]:
+    """softmax_j(scale (q_i + b - k_j / 2) . k_j) value: attention by distance, for given queries and keys.
+
+    Parameters
+    ----------
+    query, key, value : array_like
+        As for :func:`attnscale.attention`.
+    bias : array_like, shape (head_dim,) or (heads, head_dim), optional
+        b; 0 by default.
+    scale : float, array_like, Law or str, optional
+        The whole multiplier of the score, as for :func:`attnscale.attention`; None: 1/sqrt(head_dim).
+        A law that measures the row is refused.
+    **options
+        As for :func:`attnscale.attention`, without ``out``.
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n_queries, value_dim)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`attnscale.attention`; and for a bias that does not fit.
+
+    Notes
+    -----
+    Equal to softmax_j(-scale |q_i + b - k_j|^2 / 2). The term -|k_j|^2 / 2 of the key alone is one more
+    channel: (q + b, 1) . (k, -|k|^2 / 2). That costs O(n) memory and one channel of time, and takes
+    every option of the exact kernel. The score's rounding error grows with scale |k|^2: subtract what
+    all keys have in common from queries and keys, which leaves the weights as they are.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.zeros((1, 2)), np.array([[0.0, 1.0], [3.0, 0.0]])
+    >>> v = np.array([[1.0], [2.0]])
+    >>> weight = 1 / (1 + np.exp(0.5 - 4.5))  # exp(-|k|^2 / 2) of both keys
+    >>> bool(np.isclose(at.variants.kattention_heads(q, k, v, scale=1.0)[0, 0], 2 - weight))
+    True
+    """
+    if value is None:
+        raise TypeError("value must be an array, got None; kattention_statistics works without a value")
+    found = _statistics(query, key, value, bias, scale, (), options).output
+    assert found is not None
+    return found
+
+
+def kattention_statistics(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike | None = None,
+    *,
+    bias: ArrayLike | None = None,
+    scale: Scale = None,
+    statistics: Iterable[str] = ("lse", "entropy"),
+    **options: Unpack[CallOptions],
+) -> AttentionStatistics:
+    """Statistics of every row of weights of :func:`kattention_heads`, and the output, in one pass.
+
+    Parameters
+    ----------
+    query, key : array_like
+        As for :func:`attnscale.attention`.
+    value : array_like, optional
+        None: no output.
+    bias, scale, **options
+        As for :func:`kattention_heads`.
+    statistics : sequence of str, default ("lse", "entropy")
+        As for :func:`attnscale.attention_statistics`.
+
+    Returns
+    -------
+    AttentionStatistics
+        lse, max_score and mean_score are of the score E. Those of -scale |q + b - k|^2 / 2 are less by
+        scale |q + b|^2 / 2; the other fields are the same.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`kattention_heads`.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.random.default_rng(0).standard_normal((2, 1, 64, 8))
+    >>> rows = at.variants.kattention_statistics(q, 100 * k, scale=1.0)  # long keys: no softmax without
+    >>> rows.entropy.shape, bool(np.isfinite(rows.lse).all())  #            a penalty on their length
+    ((1, 64), True)
+    """
+    return _statistics(query, key, value, bias, scale, statistics, options)
+
+
+def _statistics(
+    query: Any, key: Any, value: Any, bias: Any, scale: Any, statistics: Iterable[str], options: Any
+) -> AttentionStatistics:
+    layout = options.get("layout", "bhsd")
+    inputs = read_inputs(query, key, value, options.get("enable_gqa", False), layout)
+    q, k = _with_key_term(inputs, bias)
+    if layout == "bshd":
+        q, k = swap_heads(q), swap_heads(k)
+    scale = _scale_of_fewer_channels(scale, inputs.query.shape[-1])
+    rows = attention_statistics(q, k, value, scale=scale, statistics=statistics, **options)
+    if rows.output is None or rows.output.dtype == inputs.dtype:
+        return rows
+    return replace(rows, output=rows.output.astype(inputs.dtype))
+
+
+def _with_key_term(inputs: Inputs, bias: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(q + b, 1) and (k, -|k|^2 / 2), whose product is the score; 16-bit types as float32."""
+    wide = wide_type(inputs.dtype)
+    query, key = inputs.query, inputs.key
+    q = np.empty((*query.shape[:-1], query.shape[-1] + 1), wide)
+    k = np.empty((*key.shape[:-1], key.shape[-1] + 1), wide)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, as in a product
+        q[..., :-1] = query if bias is None else query + _bias(bias, query)
+        q[..., -1] = 1
+        k[..., :-1] = key
+        k[..., -1] = -0.5 * np.einsum("...c,...c->...", key, key, dtype=np.float64)
+    return q, k
+
+
+def _bias(bias: Any, query: NDArray[Any]) -> NDArray[Any]:
+    array = floats("bias", bias)
+    shape = (*query.shape[:-2], query.shape[-1])
+    return fit_to("bias", array, shape, "(..., heads, head_dim)")[..., None, :]
+
+
+def _scale_of_fewer_channels(scale: Any, head_dim: int) -> Any:
+    """The scale for head_dim + 1 channels that is the caller's one for head_dim."""
+    if scale is None:
+        return 1.0 / np.sqrt(max(head_dim, 1))
+    from .. import laws
+
+    if not isinstance(scale, (str, laws.Law)):
+        return scale
+    law = laws.get(scale)
+    if law.n_means in ("row entropy", "row gaps"):
+        raise ValueError(
+            f"scale={law.name!r} measures rows of dot products, and kattention's scores are others; pass "
+            "a number, an array or a law of n"
+        )
+    fewer = copy.copy(law)  # frozen, like every law: its one rule is set from outside
+    object.__setattr__(fewer, "_scale", lambda n, d: law._scale(n, d - 1))
+    return fewer

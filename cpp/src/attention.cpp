@@ -24,21 +24,34 @@ using namespace detail;
 constexpr std::int64_t split_keys = 8192;
 constexpr std::int64_t enough_tasks = 16;
 
+/// Blocks of a sliding window see much the same keys: a task takes this many neighbours, whose
+/// keys then stay in one core's cache.
+constexpr std::int64_t window_blocks = 4;
+
 const typed_kernels& kernels_for(element_type compute) {
   const kernel_table& table = active_kernels();
   return compute == element_type::float64 ? table.float64 : table.float32;
 }
 
-/// The tasks of a problem, largest first within a head where a causal mask makes them unequal.
+/// The tasks of a problem: ranges of blocks of one head, largest first within a head where a causal
+/// mask makes them unequal.
 struct task_plan {
   std::int64_t block_rows, blocks, splits;
+  std::int64_t group;  ///< blocks of a task
+  std::int64_t tasks;  ///< of a head
 
   task_plan(const attention_problem& p, std::int64_t rows) : block_rows(rows) {
+    const auto heads = static_cast<std::int64_t>(p.heads.size());
     blocks = (p.n_queries + rows - 1) / rows;
-    const bool few = blocks * static_cast<std::int64_t>(p.heads.size()) < enough_tasks;
-    splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
+    splits = blocks * heads < enough_tasks ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
+    const bool window = p.visible.left != unbounded && p.visible.right != unbounded;
+    group = window && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
+    tasks = (blocks + group - 1) / group;
   }
-  std::int64_t block_of(std::int64_t task) const { return blocks - 1 - task % blocks; }
+  std::int64_t first_block(std::int64_t task) const { return (tasks - 1 - task % tasks) * group; }
+  std::int64_t last_block(std::int64_t task) const {
+    return std::min(first_block(task) + group, blocks);
+  }
 };
 
 class attention_run {
@@ -56,19 +69,22 @@ class attention_run {
   void operator()() {
     const auto heads = static_cast<std::int64_t>(p_.heads.size());
     if (plan_.splits > 1) return run_split(heads);
-    parallel_for(heads * plan_.blocks, how_, [&](std::int64_t task, const stop_signal& stop) {
-      const std::int64_t head = task / plan_.blocks;
-      const query_block rows(p_, head, plan_.block_of(task) * plan_.block_rows, plan_.block_rows);
-      row_sums sums;
-      void* output = output_rows(head, rows.first);
-      attend(rows, 0, p_.n_keys, output, p_.output, sums, stop);
-      write_statistics(p_, rows, sums);
+    parallel_for(heads * plan_.tasks, how_, [&](std::int64_t task, const stop_signal& stop) {
+      const std::int64_t head = task / plan_.tasks, end = plan_.last_block(task);
+      for (std::int64_t block = plan_.first_block(task); block < end && !stop.requested(); ++block)
+        attend_rows({p_, head, block * plan_.block_rows, plan_.block_rows}, stop);
     });
   }
 
  private:
   void* output_rows(std::int64_t head, std::int64_t row) const {
     return p_.heads[head].output ? element_at(p_.heads[head].output, p_.output, row) : nullptr;
+  }
+
+  void attend_rows(const query_block& rows, const stop_signal& stop) const {
+    row_sums sums;
+    attend(rows, 0, p_.n_keys, output_rows(rows.head, rows.first), p_.output, sums, stop);
+    write_statistics(p_, rows, sums);
   }
 
   void attend(const query_block& rows, std::int64_t key_begin, std::int64_t key_end, void* output,

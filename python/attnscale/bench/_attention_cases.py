@@ -169,22 +169,29 @@ def sliding_window(session: Session, name: str) -> list[Row]:
     n, window, dense_n = 16384, 256, 3072
     q, k, v = random_heads(8, n, 64)
     dense = random_heads(8, dense_n, 64)
+    out, dense_out = np.empty_like(v), np.empty_like(dense[2])
+    masks: dict[str, Any] = {"is_causal": True, "window": (window - 1, None)}
     measured = session.measure(
         {
-            OURS: lambda: attention(q, k, v, is_causal=True, window=(window - 1, None)),
-            "dense": lambda: attention(*dense),
+            OURS: lambda: attention(q, k, v, out=out, **masks),
+            "dense": lambda: attention(*dense, out=dense_out),
+            "new": lambda: attention(q, k, v, **masks),
         }
     )
     # The first rows see fewer keys than the window.
     visible = n * window - window * (window - 1) // 2
     ideal = visible / dense_n**2
 
-    def over_ideal(m: Measured) -> Estimate:
-        return Estimate(*(part / ideal for part in m.samples.ratio(OURS, "dense")))
+    def over_ideal(m: Measured, candidate: str = OURS) -> Estimate:
+        return Estimate(*(part / ideal for part in m.samples.ratio(candidate, "dense")))
 
     flops = 4.0 * 8 * visible * 64
     what = f"window of {window}, 8 x {n} x 64, over ideal n * window"
-    return [measured.row(name, what, Unit.RATIO, over_ideal, at_most(1.5), flops=flops)]
+    new = partial(over_ideal, candidate="new")
+    return [
+        measured.row(name, what, Unit.RATIO, over_ideal, at_most(1.5), flops=flops),
+        measured.row(f"{name}_new", "  into new memory", Unit.RATIO, new, of="new", flops=flops),
+    ]
 
 
 def call_overhead(session: Session, name: str) -> list[Row]:

@@ -19,6 +19,7 @@ from ._attention import (
     scores,
     visible,
 )
+from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_scores
 from ._laws import law_multiplier
 from ._montecarlo import (
@@ -29,12 +30,16 @@ from ._montecarlo import (
     row_measures,
     weight_ranks,
 )
+from ._multihead import multi_head_attention
+from ._rotary import apply_rotary, rotary_score
 from ._solve import calibrate, solve_scale
 from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
 
 __all__ = [
+    "apply_rotary",
     "attention",
     "attention_entropy",
+    "attention_jacobian_norms",
     "attention_state",
     "attention_statistics",
     "calibrate",
@@ -48,11 +53,13 @@ __all__ = [
     "kattention_scores",
     "law_multiplier",
     "merge_states",
+    "multi_head_attention",
     "n_of_law",
     "projection_ratios",
     "random_cosines",
     "random_rows",
     "random_scores",
+    "rotary_score",
     "row_measures",
     "scores",
     "solve_scale",

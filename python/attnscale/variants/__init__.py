@@ -8,11 +8,21 @@
 """
 
 from . import score_functions
+from .jacobian import attention_jacobian_norms
 from .kattention import kattention, kattention_heads, kattention_statistics
+from .multihead import MultiHeadAttention
+from .rotary import apply_rotary, rotary_bound, rotary_decay, rotary_frequencies, rotary_score
 
 __all__ = [
+    "MultiHeadAttention",
+    "apply_rotary",
+    "attention_jacobian_norms",
     "kattention",
     "kattention_heads",
     "kattention_statistics",
+    "rotary_bound",
+    "rotary_decay",
+    "rotary_frequencies",
+    "rotary_score",
     "score_functions",
 ]

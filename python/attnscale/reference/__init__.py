@@ -19,9 +19,18 @@ from ._attention import (
     scores,
     visible,
 )
+from ._efficient import (
+    efficient_attention,
+    efficient_attention_weights,
+    global_maps,
+    linformer_attention,
+    local_global_attention,
+    relay_attention,
+)
 from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_scores
 from ._laws import law_multiplier
+from ._linear import cosformer_attention, linear_attention, performer_attention, ssd
 from ._montecarlo import (
     projection_ratios,
     random_cosines,
@@ -43,27 +52,37 @@ __all__ = [
     "attention_state",
     "attention_statistics",
     "calibrate",
+    "cosformer_attention",
     "distances",
     "dot_products",
+    "efficient_attention",
+    "efficient_attention_weights",
     "entropy_curve",
     "expected_max_cosine",
     "expected_statistics",
+    "global_maps",
     "kattention",
     "kattention_heads",
     "kattention_scores",
     "law_multiplier",
+    "linear_attention",
+    "linformer_attention",
+    "local_global_attention",
     "merge_states",
     "multi_head_attention",
     "n_of_law",
+    "performer_attention",
     "projection_ratios",
     "random_cosines",
     "random_rows",
     "random_scores",
+    "relay_attention",
     "rotary_score",
     "row_measures",
     "scores",
     "solve_scale",
     "sphere_entropy_deficit",
+    "ssd",
     "visible",
     "weight_ranks",
 ]

@@ -5,6 +5,9 @@
 >>> x = np.random.default_rng(0).standard_normal((100, 16))
 >>> at.variants.kattention(x, np.eye(16), np.eye(16)).shape  # weights fall with the distance of Qx and Ky
 (100, 16)
+>>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 1000, 16))
+>>> at.variants.efficient_attention(q, k, v, is_causal=True).shape  # in linear time and memory
+(8, 1000, 16)
 """
 
 from . import score_functions
@@ -14,15 +17,39 @@ from .multihead import MultiHeadAttention
 from .rotary import apply_rotary, rotary_bound, rotary_decay, rotary_frequencies, rotary_score
 
 __all__ = [
+    "CosformerState",
+    "EfficientState",
+    "GlobalMaps",
+    "LinearState",
     "MultiHeadAttention",
+    "PerformerState",
+    "RelayState",
+    "SsdState",
+    "State",
     "apply_rotary",
     "attention_jacobian_norms",
+    "cosformer_attention",
+    "efficient_attention",
+    "efficient_attention_weights",
+    "global_maps",
+    "hybrid",
     "kattention",
     "kattention_heads",
     "kattention_statistics",
+    "linear_attention",
+    "linformer_attention",
+    "local_global_attention",
+    "performer_attention",
+    "performer_projection",
+    "positive_features",
+    "relay_attention",
+    "relay_energy",
+    "relay_energy_gradient",
+    "relay_message",
     "rotary_bound",
     "rotary_decay",
     "rotary_frequencies",
     "rotary_score",
     "score_functions",
+    "ssd",
 ]

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Efficient attention: two softmaxes, one over the channels of a query, one over the keys of a channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import choose, number
+from .._inputs import read_inputs
+from .._statistics import describe_arrays
+from ._arrays import wide_type
+from ._heads import offset_of, read_heads, read_layout, refuse_causal
+from ._log_prefix import LogSums, softmax
+from ._prefix import Prefix, Sums
+from ._run import run
+from ._state import State
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from .._types import Causal, Layout
+
+__all__ = [
+    "EfficientState",
+    "GlobalMaps",
+    "efficient_attention",
+    "efficient_attention_weights",
+    "global_maps",
+]
+
+_NORMALIZATIONS = ("softmax", "scaling")
+
+
+class _Scaled:
+    """The channels themselves, times a factor."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
+        return rows if self.scale == 1 else rows * rows.dtype.type(self.scale)
+
+    key = query
+
+
+def _family(normalization: Any, scale: Any) -> tuple[_Scaled, Prefix]:
+    choose("normalization", normalization, _NORMALIZATIONS)
+    features = _Scaled(number("scale", scale))
+    return features, LogSums(per_channel=True) if normalization == "softmax" else Sums("count")
+
+
+def efficient_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    normalization: str = "softmax",
+    scale: float = 1.0,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    enable_gqa: bool = False,
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> NDArray[Any]:
+    """softmax over channels(query) (softmax over keys(key)^T value), in O(n head_dim value_dim).
+
+    Parameters
+    ----------
+    query : array_like, shape (..., heads, n_queries, head_dim)
+    key : array_like, shape (..., kv_heads, n_keys, head_dim)
+    value : array_like, shape (..., kv_heads, n_keys, value_dim)
+        As for :func:`attnscale.attention`.
+    normalization : {"softmax", "scaling"}
+        The two of the paper. "scaling": query (key^T value) / n, where n counts the keys that the query
+        sees; its weights can be negative.
+    scale : float, default 1
+        Multiplies query and key before their softmaxes. The paper has none.
+    is_causal, causal : optional
+        As for :func:`attnscale.attention`. Each channel's softmax then runs over the keys that the query
+        sees, by a running log-sum-exp of the channel.
+    enable_gqa, layout, num_threads
+        As for :func:`attnscale.attention`. The heads are divided among the threads.
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n_queries, value_dim)
+        Rows that see no key are 0.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`; a normalization that does not exist.
+
+    Notes
+    -----
+    The implied weights A_ij = sum_c softmax_c(q_i)_c softmax_j(k_c)_j are not negative and sum to 1, and
+    their rank is at most head_dim. They are not those of softmax(q k^T): see
+    :func:`efficient_attention_weights`. Source: Shen, Zhang, Zhao, Yi, Li 2021, "Efficient Attention:
+    Attention with Linear Complexities", arXiv 1812.01243.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 1000, 8))
+    >>> out = at.variants.efficient_attention(q, k, v)
+    >>> weights = at.variants.efficient_attention_weights(q, k)
+    >>> bool(np.allclose(out, weights @ v))
+    True
+    """
+    inputs, result, heads = read_heads(query, key, value, enable_gqa=enable_gqa, layout=layout)
+    offset = offset_of(inputs, is_causal, causal)
+    features = _family(normalization, scale)[0]
+    run(
+        *(heads, features, lambda: _family(normalization, scale)[1], offset),
+        wide_type(inputs.dtype),
+        num_threads,
+    )
+    return result
+
+
+class EfficientState(State):
+    """Efficient attention while keys arrive: a maximum, a sum and a weighted value for each channel.
+
+    Parameters
+    ----------
+    normalization, scale, enable_gqa, layout
+        As for :func:`efficient_attention`.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> k, v = np.random.default_rng(0).standard_normal((2, 100, 8))
+    >>> one = at.variants.EfficientState().update(k[:60], v[:60])
+    >>> two = at.variants.EfficientState().update(k[60:], v[60:])
+    >>> whole = at.variants.efficient_attention(k[:1], k, v)
+    >>> bool(np.allclose(one.merge(two).read(k[:1]), whole))
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        normalization: str = "softmax",
+        scale: float = 1.0,
+        enable_gqa: bool = False,
+        layout: Layout = "bhsd",
+    ) -> None:
+        super().__init__(*_family(normalization, scale), enable_gqa=enable_gqa, layout=layout)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GlobalMaps:
+    """Efficient attention taken apart: output = coefficients @ values.
+
+    Attributes
+    ----------
+    maps : ndarray, shape (..., heads, head_dim, n_keys)
+        Channel c's distribution over the keys: each row sums to 1. All queries share them.
+    values : ndarray, shape (..., heads, head_dim, value_dim)
+        maps @ value: the g_c of the article.
+    coefficients : ndarray, shape (..., heads, n_queries, head_dim)
+        How much of each map a query takes: each row sums to 1.
+    """
+
+    maps: NDArray[Any]
+    values: NDArray[Any]
+    coefficients: NDArray[Any]
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)
+
+
+def global_maps(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    layout: Layout = "bhsd",
+) -> GlobalMaps:
+    """The head_dim distributions over keys that efficient attention mixes, and each query's mixture.
+
+    Parameters
+    ----------
+    query, key, value, scale, layout
+        As for :func:`efficient_attention`; leading axes broadcast.
+    is_causal, causal
+        Must not be asked for: a causal query has maps of its own.
+
+    Returns
+    -------
+    GlobalMaps
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`efficient_attention`; a causal form was asked for.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 50, 4))
+    >>> found = at.variants.global_maps(q, k, v)
+    >>> found.maps.shape, found.values.shape, found.coefficients.shape
+    ((4, 50), (4, 4), (50, 4))
+    >>> output = at.variants.efficient_attention(q, k, v)
+    >>> bool(np.allclose(found.coefficients @ found.values, output))
+    True
+    """
+    refuse_causal("global_maps", "a causal query has maps of its own", is_causal, causal)
+    inputs = read_inputs(query, key, value, False, read_layout(layout))
+    assert inputs.value is not None
+    dtype, factor = wide_type(inputs.dtype), number("scale", scale)
+    maps = np.swapaxes(softmax(inputs.key.astype(dtype) * dtype.type(factor), -2), -1, -2)
+    coefficients = softmax(inputs.query.astype(dtype) * dtype.type(factor))
+    found = (maps, maps @ inputs.value.astype(dtype), coefficients)
+    return GlobalMaps(*(x.astype(inputs.dtype, copy=False) for x in found))
+
+
+def efficient_attention_weights(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    layout: Layout = "bhsd",
+) -> NDArray[Any]:
+    """The matrix that efficient attention never forms: softmax(query) softmax over keys(key)^T.
+
+    Parameters
+    ----------
+    query, key, scale, layout
+        As for :func:`efficient_attention`; leading axes broadcast.
+    is_causal, causal
+        Must not be asked for: the channels' sums of a causal row are its own, and the product form ends.
+        ``attnscale.reference.efficient_attention`` writes the causal rows out.
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n_queries, n_keys)
+        Rows sum to 1. Memory grows with n_queries * n_keys.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`efficient_attention`; a causal form was asked for.
+
+    Examples
+    --------
+    The third key equals the query, and dot-product attention gives it a weight of 0.992:
+
+    >>> import numpy as np, attnscale as at
+    >>> q = np.array([[2.0, 1, 3]])
+    >>> k = np.array([[1.0, 0, 1], [0, 1, 0], [2, 1, 3], [1, 1, 0]])
+    >>> at.variants.efficient_attention_weights(q, k).round(6)
+    array([[0.130855, 0.071253, 0.696223, 0.101669]])
+    """
+    why = "the channels' sums of a causal row are its own"
+    refuse_causal("efficient_attention_weights", why, is_causal, causal)
+    inputs = read_inputs(query, key, None, False, read_layout(layout))
+    dtype, factor = wide_type(inputs.dtype), number("scale", scale)
+    maps = softmax(inputs.key.astype(dtype) * dtype.type(factor), -2)
+    coefficients = softmax(inputs.query.astype(dtype) * dtype.type(factor))
+    weights: NDArray[Any] = coefficients @ np.swapaxes(maps, -1, -2)
+    return weights.astype(inputs.dtype, copy=False)

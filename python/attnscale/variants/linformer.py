@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linformer: keys and values projected along the sequence to a fixed number of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import as_array
+from .._inputs import read_inputs, swap_heads
+from ..attention import attention
+from ._arrays import wide_type
+from ._heads import read_layout, refuse_causal
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from .._types import Causal, Layout, Scale
+
+__all__ = ["linformer_attention"]
+
+
+def linformer_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    key_projection: ArrayLike,
+    value_projection: ArrayLike | None = None,
+    *,
+    scale: Scale = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    enable_gqa: bool = False,
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> NDArray[Any]:
+    """softmax(scale query (E key)^T) (F value), in O(n rows head_dim).
+
+    Parameters
+    ----------
+    query : array_like, shape (..., heads, n_queries, head_dim)
+    key : array_like, shape (..., kv_heads, n_keys, head_dim)
+    value : array_like, shape (..., kv_heads, n_keys, value_dim)
+        As for :func:`attnscale.attention`.
+    key_projection : array_like, shape (rows, n_keys) or (kv_heads, rows, n_keys)
+        E: learned with the model, for one n_keys.
+    value_projection : array_like, optional
+        F, of the same shape; None: E, which the paper calls sharing.
+    scale, enable_gqa, layout, num_threads
+        As for :func:`attnscale.attention`.
+    is_causal, causal
+        Must not be asked for: every projected row mixes all keys.
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n_queries, value_dim)
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`; a projection for another n_keys; a causal form was asked for.
+
+    Notes
+    -----
+    Wang, Li, Khabsa, Fang, Ma 2020, "Linformer: Self-Attention with Linear Complexity", arXiv 2006.04768.
+    There is no state for decoding: a projection belongs to one length.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 2, 100, 8))
+    >>> at.variants.linformer_attention(q, k, v, rng.standard_normal((16, 100)) / 10).shape
+    (2, 100, 8)
+    """
+    refuse_causal("linformer_attention", "a projected row mixes all keys", is_causal, causal)
+    inputs = read_inputs(query, key, value, enable_gqa, read_layout(layout))
+    if inputs.value is None:
+        raise TypeError("value must be an array, got None")
+    dtype = wide_type(inputs.dtype)
+    given = key_projection if value_projection is None else value_projection
+    projected_key = _project("key_projection", key_projection, inputs.key, dtype)
+    projected_value = _project("value_projection", given, inputs.value, dtype)
+    if projected_key.shape[-2] != projected_value.shape[-2]:
+        raise ValueError(
+            "key_projection and value_projection must have the same number of rows, got "
+            f"{projected_key.shape[-2]} and {projected_value.shape[-2]}"
+        )
+    output = attention(
+        *(inputs.query, projected_key, projected_value),
+        scale=scale,
+        enable_gqa=enable_gqa,
+        num_threads=num_threads,
+    ).astype(inputs.dtype, copy=False)
+    return np.ascontiguousarray(swap_heads(output)) if layout == "bshd" else output
+
+
+def _project(name: str, projection: Any, rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    array = as_array(name, projection)
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        raise TypeError(f"{name} must be floating point, got {array.dtype}")
+    n_keys = rows.shape[-2]
+    if array.ndim < 2 or array.shape[-1] != n_keys:
+        raise ValueError(
+            f"{name} must have the shape (rows, n_keys) with n_keys = {n_keys}: it was made for one length; "
+            f"got {array.shape}"
+        )
+    projected: NDArray[Any] = array.astype(dtype, copy=False) @ rows.astype(dtype, copy=False)
+    return projected

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Local and global attention after ETC: neighbours, and a few positions that everybody sees."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from .._inputs import make_output, read_inputs
+from ..attention import attention
+from ..state import attention_state, merge_states
+from ._heads import offset_of, read_layout
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from .._types import Causal, Layout, Scale
+
+__all__ = ["local_global_attention"]
+
+
+def local_global_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    radius: int,
+    global_tokens: int = 0,
+    scale: Scale = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    enable_gqa: bool = False,
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> NDArray[Any]:
+    """Each position sees those within a radius and the global ones, which see all: O(n (radius + globals)).
+
+    Parameters
+    ----------
+    query : array_like, shape (..., heads, n, head_dim)
+    key : array_like, shape (..., kv_heads, n, head_dim)
+    value : array_like, shape (..., kv_heads, n, value_dim)
+        As for :func:`attnscale.attention`, with as many queries as keys.
+    radius : int >= 0
+        Position i sees i - radius ... i + radius; causal: i - radius ... i.
+    global_tokens : int >= 0
+        The first positions, which see everybody and are seen by everybody.
+    scale
+        A number, or None for 1/sqrt(head_dim). A law's n would be that of a part.
+    is_causal, causal, enable_gqa, layout, num_threads
+        As for :func:`attnscale.attention`. Causal: the global positions are first, so that all later ones
+        see them ("attention sinks").
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n, value_dim)
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`; not as many queries as keys, more global tokens than positions.
+
+    Notes
+    -----
+    Ainslie et al. 2020, "ETC: Encoding Long and Structured Inputs in Transformers", arXiv 2004.08483, with
+    the global tokens at the front of the sequence and one softmax over both kinds of keys. Computed as two
+    states of the exact kernel that merge; tiles of keys out of the window are not touched.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 100, 8))
+    >>> i = np.arange(100)
+    >>> seen = (abs(i[:, None] - i) <= 5) | (i < 3) | (i[:, None] < 3)
+    >>> out = at.variants.local_global_attention(q, k, v, radius=5, global_tokens=3)
+    >>> bool(np.allclose(out, at.attention(q, k, v, attn_mask=seen)))
+    True
+    """
+    inputs = read_inputs(query, key, value, enable_gqa, read_layout(layout))
+    if inputs.value is None:
+        raise TypeError("value must be an array, got None")
+    q, k, v = inputs.query, inputs.key, inputs.value
+    if q.shape[-2] != k.shape[-2]:
+        raise ValueError(
+            f"query and key must have the same number of rows, got {q.shape[-2]} and {k.shape[-2]}"
+        )
+    first, reach = _count("global_tokens", global_tokens), _count("radius", radius)
+    if first > q.shape[-2]:
+        raise ValueError(f"global_tokens must be at most the {q.shape[-2]} positions, got {first}")
+    _check_scale(scale)
+    one_way = offset_of(inputs, is_causal, causal) is not None
+    options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "num_threads": num_threads}
+    result, output = make_output(inputs, layout, None)
+    output[..., :first, :] = attention(q[..., :first, :], k, v, is_causal=one_way, **options)
+    window = (reach, 0 if one_way else reach)
+    rest = attention_state(*(x[..., first:, :] for x in (q, k, v)), window=window, **options)
+    if first:
+        seen = attention_state(q[..., first:, :], k[..., :first, :], v[..., :first, :], **options)
+        rest = merge_states([rest, seen])
+    output[..., first:, :] = rest.output
+    return result
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if number < 0:
+        raise ValueError(f"{name} must be at least 0, got {number}")
+    return number
+
+
+def _check_scale(scale: Any) -> None:
+    from ..laws import Law
+
+    if isinstance(scale, (str, Law)):
+        raise TypeError(
+            f"scale must be a number here: a law would see the n of a part of the keys, got {scale!r}"
+        )

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Performer: positive orthogonal random features (FAVOR+), an unbiased estimate of exp(scale q . k)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import as_array, number, positive_int
+from ._arrays import wide_type
+from ._heads import offset_of, read_heads
+from ._log_prefix import LogSums
+from ._run import run
+from ._state import State
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from .._types import Causal, Layout
+
+__all__ = ["PerformerState", "performer_attention", "performer_projection", "positive_features"]
+
+
+def performer_projection(
+    features: int,
+    head_dim: int,
+    *,
+    orthogonal: bool = True,
+    rng: Any = None,
+) -> NDArray[np.float64]:
+    """Random directions, each row standard normal; the rows of a block of head_dim are orthogonal.
+
+    Parameters
+    ----------
+    features : int
+        Rows.
+    head_dim : int
+        Columns.
+    orthogonal : bool, default True
+        Otherwise all rows are independent, and the estimate varies more.
+    rng : None, int, SeedSequence or Generator, optional
+
+    Returns
+    -------
+    ndarray of float64, shape (features, head_dim)
+
+    Raises
+    ------
+    TypeError, ValueError
+        A size that is not a positive integer.
+
+    Notes
+    -----
+    Each block is uniform among the rotations (QR of a normal matrix, signs as Mezzadri 2007), its rows
+    stretched by independent lengths of normal vectors: every row by itself is standard normal.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> w = at.variants.performer_projection(4, 4, rng=0)
+    >>> products = w @ w.T
+    >>> bool(np.allclose(products, np.diag(np.diag(products))))
+    True
+    """
+    features, head_dim = positive_int("features", features), positive_int("head_dim", head_dim)
+    generator = np.random.default_rng(rng)
+    if not orthogonal:
+        return generator.standard_normal((features, head_dim))
+    blocks = -(-features // head_dim)
+    q, r = np.linalg.qr(generator.standard_normal((blocks, head_dim, head_dim)))
+    q *= np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
+    rows = np.swapaxes(q, -1, -2).reshape(-1, head_dim)[:features]
+    lengths = np.linalg.norm(generator.standard_normal((features, head_dim)), axis=-1, keepdims=True)
+    directions: NDArray[np.float64] = rows * lengths
+    return directions
+
+
+class _Positive:
+    """ln phi(x) = W x' - |x'|^2 / 2 - ln(features) / 2 with x' = sqrt(scale) x."""
+
+    def __init__(self, projection: NDArray[np.float64], scale: float) -> None:
+        self.directions = projection * math.sqrt(scale)
+        self.half_scale = scale / 2
+        self.shift = math.log(len(projection)) / 2
+
+    def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
+        directions = self.directions.astype(rows.dtype, copy=False)
+        norms = self.half_scale * np.einsum("...i,...i->...", rows, rows)[..., None]
+        logs: NDArray[Any] = rows @ directions.T - (norms + self.shift).astype(rows.dtype, copy=False)
+        return logs
+
+    key = query
+
+
+def positive_features(
+    x: ArrayLike, projection: ArrayLike, *, scale: float | None = None
+) -> NDArray[np.float64]:
+    """exp(w . x' - \\|x'\\|^2 / 2) / sqrt(features) with x' = sqrt(scale) x, for each row w.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., n, head_dim)
+    projection : array_like, shape (features, head_dim)
+        As from :func:`performer_projection`.
+    scale : float > 0, optional
+        None: 1/sqrt(head_dim).
+
+    Returns
+    -------
+    ndarray of float64, shape (..., n, features)
+        phi(q) . phi(k) has the expectation exp(scale q . k). They overflow where exp does;
+        :func:`performer_attention` works on their logarithms.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A projection for another head_dim; a scale that is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.full((1, 4), 0.3), np.full((1, 4), 0.2)
+    >>> w = at.variants.performer_projection(100_000, 4, rng=0)
+    >>> phi_q, phi_k = (at.variants.positive_features(x, w, scale=1.0) for x in (q, k))
+    >>> round((phi_q @ phi_k.T).item(), 2), round(float(np.exp(q @ k.T).item()), 2)
+    (1.27, 1.27)
+    """
+    rows = as_array("x", x)
+    family = _read_family(rows.shape[-1], None, projection, scale, None)
+    found: NDArray[np.float64] = np.exp(family.query(rows.astype(np.float64), 0))
+    return found
+
+
+def _read_family(head_dim: int, features: Any, projection: Any, scale: Any, rng: Any) -> _Positive:
+    multiplier = 1 / math.sqrt(max(head_dim, 1)) if scale is None else number("scale", scale)
+    if multiplier <= 0:
+        raise ValueError(f"scale must be positive, got {multiplier}")
+    if projection is None:
+        return _Positive(performer_projection(features, max(head_dim, 1), rng=rng), multiplier)
+    array = as_array("projection", projection)
+    if array.dtype.kind != "f":
+        raise TypeError(f"projection must be floating point, got {array.dtype}")
+    if array.ndim != 2 or array.shape[1] != head_dim or not len(array):
+        raise ValueError(
+            f"projection must have the shape (features, head_dim) with head_dim = {head_dim}, "
+            f"got {array.shape}"
+        )
+    return _Positive(array.astype(np.float64), multiplier)
+
+
+def performer_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    features: int = 256,
+    projection: ArrayLike | None = None,
+    rng: Any = None,
+    scale: float | None = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    enable_gqa: bool = False,
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> NDArray[Any]:
+    """Softmax attention with exp(scale q . k) estimated by random features, in O(n features value_dim).
+
+    Parameters
+    ----------
+    query : array_like, shape (..., heads, n_queries, head_dim)
+    key : array_like, shape (..., kv_heads, n_keys, head_dim)
+    value : array_like, shape (..., kv_heads, n_keys, value_dim)
+        As for :func:`attnscale.attention`.
+    features : int, default 256
+        Random directions; ignored where a projection is given.
+    projection : array_like, shape (features, head_dim), optional
+        The directions, as from :func:`performer_projection`.
+    rng : None, int, SeedSequence or Generator, optional
+        For the directions.
+    scale : float > 0, optional
+        None: 1/sqrt(head_dim).
+    is_causal, causal, enable_gqa, layout, num_threads
+        As for :func:`attnscale.attention`. The heads are divided among the threads.
+
+    Returns
+    -------
+    ndarray, shape (..., heads, n_queries, value_dim)
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`; a projection for another head_dim, a scale that is not positive.
+
+    Notes
+    -----
+    phi(x)_r = exp(w_r . x - \\|x\\|^2 / 2) / sqrt(features) is positive, and E phi(q) . phi(k) = exp(q . k).
+    The error falls as 1/sqrt(features); its constant grows as exp(scale \\|q + k\\|^2), so that sharp rows
+    need very many. The ratio of two unbiased sums is itself biased by O(1/features). Source: Choromanski
+    et al. 2021, "Rethinking Attention with Performers", arXiv 2009.14794.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k, v = 0.5 * np.random.default_rng(0).standard_normal((3, 200, 8))
+    >>> exact = at.attention(q, k, v)
+    >>> few, many = (
+    ...     np.abs(at.variants.performer_attention(q, k, v, features=m, rng=0) - exact).max()
+    ...     for m in (16, 4096)
+    ... )
+    >>> bool(many < few / 4)
+    True
+    """
+    inputs, result, heads = read_heads(query, key, value, enable_gqa=enable_gqa, layout=layout)
+    family = _read_family(inputs.query.shape[-1], features, projection, scale, rng)
+    offset = offset_of(inputs, is_causal, causal)
+    run(
+        *(heads, family, lambda: LogSums(per_channel=False), offset),
+        wide_type(inputs.dtype),
+        num_threads,
+    )
+    return result
+
+
+class PerformerState(State):
+    """Performer attention while keys arrive: the sums of each random feature, with its own maximum.
+
+    Parameters
+    ----------
+    projection : array_like, shape (features, head_dim)
+        As from :func:`performer_projection`; states that are to merge need the same one.
+    scale, enable_gqa, layout
+        As for :func:`performer_attention`.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> k, v = np.random.default_rng(0).standard_normal((2, 100, 8))
+    >>> w = at.variants.performer_projection(64, 8, rng=0)
+    >>> state = at.variants.PerformerState(w).update(k, v)
+    >>> whole = at.variants.performer_attention(k[:3], k, v, projection=w)
+    >>> bool(np.allclose(state.read(k[:3]), whole))
+    True
+    """
+
+    def __init__(
+        self,
+        projection: ArrayLike,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+        layout: Layout = "bhsd",
+    ) -> None:
+        columns = np.shape(projection)[-1] if np.ndim(projection) else 0
+        family = _read_family(columns, None, projection, scale, None)
+        super().__init__(family, LogSums(per_channel=False), enable_gqa=enable_gqa, layout=layout)

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the families claim: worked examples, unbiased estimates, relay nodes, patterns; and bad input."""
+
+from __future__ import annotations
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import reference
+from attnscale import variants as av
+from cases import random_inputs
+
+RNG = np.random.default_rng(11)
+Q, K, V = RNG.standard_normal((3, 2, 40, 8))
+
+
+def test_the_article_s_example_t25():
+    q = np.array([[2.0, 1, 3]])
+    k = np.array([[1.0, 0, 1], [0, 1, 0], [2, 1, 3], [1, 1, 0]])
+    dot_product = at.attention(q, k, np.eye(4))
+    np.testing.assert_allclose(dot_product, [[0.005495, 0.000546, 0.992228, 0.001732]], atol=5e-7)
+    expected = [[0.130855, 0.071253, 0.696223, 0.101669]]
+    np.testing.assert_allclose(av.efficient_attention_weights(q, k), expected, atol=5e-7)
+    np.testing.assert_allclose(av.efficient_attention(q, k, np.eye(4)), expected, atol=5e-7)
+
+
+def test_efficient_weights_are_mixtures_of_head_dim_maps_t25():
+    weights = av.efficient_attention_weights(Q, K)
+    np.testing.assert_allclose(weights.sum(-1), 1)
+    np.testing.assert_allclose(weights @ V, av.efficient_attention(Q, K, V), atol=1e-12)
+    assert np.linalg.matrix_rank(weights).tolist() == [8, 8]
+    found = av.global_maps(Q, K, V)
+    np.testing.assert_allclose(found.maps.sum(-1), 1)
+    np.testing.assert_allclose(found.coefficients.sum(-1), 1)
+    np.testing.assert_allclose(found.coefficients @ found.values, weights @ V, atol=1e-12)
+    for array, twin in zip(
+        (found.maps, found.values, found.coefficients), reference.global_maps(Q, K, V), strict=True
+    ):
+        np.testing.assert_allclose(array, twin, atol=1e-12)
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_positive_features_are_unbiased(orthogonal):
+    """The mean of independent estimates of exp(q . k) within 5 standard errors."""
+    rng = np.random.default_rng(0)
+    q, k = 0.2 * rng.standard_normal((2, 5, 8))
+    estimates = []
+    for _ in range(4000):
+        w = av.performer_projection(8, 8, orthogonal=orthogonal, rng=rng)
+        estimates.append(av.positive_features(q, w, scale=1.0) @ av.positive_features(k, w, scale=1.0).T)
+    error = np.std(estimates, axis=0) / np.sqrt(len(estimates))
+    assert (abs(np.mean(estimates, axis=0) - np.exp(q @ k.T)) < 5 * error).all()
+    assert (error < 0.05 * np.exp(q @ k.T)).all()
+
+
+def test_orthogonal_directions_vary_less():
+    rng = np.random.default_rng(1)
+    q, k = 0.2 * rng.standard_normal((2, 20, 8))
+    spread = {}
+    for orthogonal in (True, False):
+        found = []
+        for _ in range(1000):
+            w = av.performer_projection(8, 8, orthogonal=orthogonal, rng=rng)
+            found.append(av.positive_features(q, w, scale=1.0) @ av.positive_features(k, w, scale=1.0).T)
+        spread[orthogonal] = np.var(found, axis=0).mean()
+    assert spread[True] < spread[False]
+
+
+def test_performer_s_error_falls_as_one_over_the_root_of_features():
+    """Root mean square over 40 draws: 16 times the features, a quarter of the error."""
+    q, k, v = 0.4 * np.random.default_rng(2).standard_normal((3, 100, 16))
+    exact = at.attention(q, k, v)
+    errors = []
+    for features in (64, 1024):
+        found = [av.performer_attention(q, k, v, features=features, rng=seed) - exact for seed in range(40)]
+        errors.append(np.sqrt(np.mean(np.square(found))))
+    assert 3.3 < errors[0] / errors[1] < 4.7
+
+
+def test_performer_draws_what_rng_says():
+    one, two, other = (av.performer_attention(Q, K, V, features=9, rng=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, two)
+    assert abs(one - other).max() > 1e-3
+
+
+def test_relay_nodes_are_the_key_half_of_efficient_attention_t33():
+    x, centres = RNG.standard_normal((2, 50, 6)), RNG.standard_normal((4, 6))
+    state = av.relay_attention(x, centres)
+    keys = x @ centres.T
+    np.testing.assert_allclose(state.output, av.global_maps(keys, keys, x).values, atol=1e-12)
+    np.testing.assert_allclose(state.output, reference.relay_attention(x, centres), atol=1e-12)
+    parts = [av.RelayState(centres).update(x[:, a:b]) for a, b in ((0, 20), (20, 50))]
+    np.testing.assert_allclose(parts[0].merge(parts[1]).read(), state.output, atol=1e-12)
+    np.testing.assert_allclose(parts[0].update(x[:, 20:]).read(), state.output, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "residual", "ked"])
+def test_relay_messages_are_gradients_t33(kind):
+    """Against central differences of the energy; "ked" where L^T R is symmetric."""
+    x, centres, w = RNG.standard_normal((7, 3)), RNG.standard_normal((4, 3)), RNG.standard_normal((4, 4))
+    factor = RNG.standard_normal((2, 4))
+    weight = (factor, factor) if kind == "ked" else w
+
+    def energy(rows):
+        nodes = av.relay_attention(rows, centres).output
+        if kind == "ked":
+            return av.relay_energy(nodes, factor.T @ factor) / 2
+        return av.relay_energy(nodes, w, kind=kind)
+
+    nodes = av.relay_attention(x, centres).output
+    found = av.relay_message(x, centres, av.relay_energy_gradient(nodes, weight, kind=kind))
+    step = 1e-5
+    for i, c in np.ndindex(x.shape):
+        move = np.zeros_like(x)
+        move[i, c] = step
+        slope = (energy(x + move) - energy(x - move)) / (2 * step)
+        np.testing.assert_allclose(found[i, c], slope, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("global_tokens", [0, 1, 5, 40])
+@pytest.mark.parametrize("radius", [0, 3, 100])
+def test_local_and_global_is_a_mask(radius, global_tokens, is_causal):
+    options = {"radius": radius, "global_tokens": global_tokens, "is_causal": is_causal}
+    expected = reference.local_global_attention(Q, K, V, **options)
+    np.testing.assert_allclose(av.local_global_attention(Q, K, V, **options), expected, atol=1e-12)
+    q, k, v = random_inputs(3, heads=4, kv_heads=2, n_queries=40, n_keys=40)
+    swapped = av.local_global_attention(
+        *(np.swapaxes(x, 0, 1) for x in (q, k, v)), enable_gqa=True, layout="bshd", **options
+    )
+    whole = reference.local_global_attention(q, np.repeat(k, 2, 0), np.repeat(v, 2, 0), **options)
+    np.testing.assert_allclose(np.swapaxes(swapped, 0, 1), whole, atol=2e-6)
+
+
+ONE = np.eye(40)
+BAD = {
+    "negative features": (
+        lambda: av.linear_attention(Q, K, V, feature_map=lambda x: x),
+        ValueError,
+        r"feature_map\(x\) must not be negative: weights would be; got -",
+    ),
+    "features of another shape": (
+        lambda: av.linear_attention(Q, K, V, feature_map=lambda x: x.sum(-1)),
+        ValueError,
+        r"feature_map\(x\) must have the shape \(\*\(\d, 40\), features\) of its rows, got \(\d, 40\)",
+    ),
+    "integer features": (
+        lambda: av.linear_attention(Q, K, V, feature_map=lambda x: np.ones(x.shape, int)),
+        TypeError,
+        r"feature_map\(x\) must be floating point, got int64",
+    ),
+    "a pair of another length": (
+        lambda: av.linear_attention(Q, K, V, feature_map=(abs(Q), abs(K[:, :3]))),
+        ValueError,
+        r"feature_map\[1\] must have the shape",
+    ),
+    "a negative pair": (
+        lambda: av.linear_attention(Q, K, V, feature_map=(abs(Q), K)),
+        ValueError,
+        r"feature_map\[1\] must not be negative",
+    ),
+    "no such map": (
+        lambda: av.linear_attention(Q, K, V, feature_map="gelu"),
+        ValueError,
+        "feature_map must be one of 'elu', 'relu', got 'gelu'",
+    ),
+    "a number for a map": (
+        lambda: av.linear_attention(Q, K, V, feature_map=3),
+        TypeError,
+        "feature_map must be a name, a callable or a pair of arrays, got int",
+    ),
+    "Linformer with another n": (
+        lambda: av.linformer_attention(Q, K, V, np.ones((4, 39))),
+        ValueError,
+        "key_projection must have the shape .* n_keys = 40: it was made for one length; got .*39",
+    ),
+    "Linformer with two ranks": (
+        lambda: av.linformer_attention(Q, K, V, ONE[:4], ONE[:5]),
+        ValueError,
+        "the same number of rows, got 4 and 5",
+    ),
+    "causal Linformer": (
+        lambda: av.linformer_attention(Q, K, V, ONE, is_causal=True),
+        ValueError,
+        "linformer_attention has no causal form: .*; got is_causal=True",
+    ),
+    "causal weights": (
+        lambda: av.efficient_attention_weights(Q, K, causal="bottom_right"),
+        ValueError,
+        "efficient_attention_weights has no causal form: .*; got causal='bottom_right'",
+    ),
+    "causal maps": (
+        lambda: av.global_maps(Q, K, V, is_causal=True),
+        ValueError,
+        "global_maps has no causal form",
+    ),
+    "no such normalization": (
+        lambda: av.efficient_attention(Q, K, V, normalization="l1"),
+        ValueError,
+        "normalization must be one of 'softmax', 'scaling', got 'l1'",
+    ),
+    "scale of no number": (
+        lambda: av.efficient_attention(Q, K, V, scale="log_n"),
+        TypeError,
+        "scale must be a number",
+    ),
+    "projection for another head_dim": (
+        lambda: av.performer_attention(Q, K, V, projection=np.ones((4, 9))),
+        ValueError,
+        r"projection must have the shape \(features, head_dim\) with head_dim = 8, got \(4, 9\)",
+    ),
+    "negative scale": (
+        lambda: av.performer_attention(Q, K, V, scale=-1),
+        ValueError,
+        "scale must be positive, got -1",
+    ),
+    "no features": (
+        lambda: av.performer_attention(Q, K, V, features=0),
+        ValueError,
+        "features must be at least 1",
+    ),
+    "too many positions": (
+        lambda: av.cosformer_attention(Q, K, V, max_length=39),
+        ValueError,
+        "max_length must be at least the number of positions, 40, got 39",
+    ),
+    "cosformer states": (
+        lambda: av.CosformerState(max_length=9).merge(av.CosformerState(max_length=9)),
+        TypeError,
+        "do not merge",
+    ),
+    "growing state": (
+        lambda: av.ssd(Q, K, V, 0.1),
+        ValueError,
+        "log_decay must be finite and at most 0, got 0.1",
+    ),
+    "ssd of two lengths": (
+        lambda: av.ssd(Q[:, :3], K, V, 0.0),
+        ValueError,
+        "the same number of rows, got 3 and 40",
+    ),
+    "too few kinds": (
+        lambda: av.hybrid(Q, K, V, ["exact"]),
+        ValueError,
+        "kinds must hold one kind for each of the 2 heads, got 1",
+    ),
+    "no such kind": (
+        lambda: av.hybrid(Q, K, V, ["exact", "mamba"]),
+        ValueError,
+        r"kinds\[1\] must be one of 'exact', .* got 'mamba'",
+    ),
+    "one kind for all": (lambda: av.hybrid(Q, K, V, "exact"), TypeError, "kinds must be a sequence"),
+    "read before update": (lambda: av.LinearState().read(Q), ValueError, "the state holds no keys yet"),
+    "another number of heads": (
+        lambda: av.LinearState().update(K, V).update(K[:1], V[:1]),
+        ValueError,
+        "must have the heads and dimensions of the first update",
+    ),
+    "another family": (
+        lambda: av.LinearState().merge(av.EfficientState()),
+        TypeError,
+        "other must be a LinearState",
+    ),
+    "negative radius": (
+        lambda: av.local_global_attention(Q, K, V, radius=-1),
+        ValueError,
+        "radius must be at least 0",
+    ),
+    "a law for a part": (
+        lambda: av.local_global_attention(Q, K, V, radius=1, scale="log_n"),
+        TypeError,
+        "scale must be a number here",
+    ),
+    "more globals than positions": (
+        lambda: av.local_global_attention(Q, K, V, radius=1, global_tokens=41),
+        ValueError,
+        "global_tokens must be at most the 40 positions, got 41",
+    ),
+    "nodes that do not fit": (
+        lambda: av.relay_energy(np.ones((3, 2)), np.eye(4)),
+        ValueError,
+        "weight must have one column for each of the 3 nodes",
+    ),
+    "no value": (lambda: av.efficient_attention(Q, K, None), TypeError, "value must be an array, got None"),
+    "heads that do not fit": (lambda: av.efficient_attention(Q, K[:, :, :3], V), ValueError, "head_dim"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_clear_error(name):
+    call, kind, message = BAD[name]
+    with pytest.raises(kind, match=message):
+        call()

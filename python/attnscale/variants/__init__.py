@@ -11,10 +11,26 @@
 """
 
 from . import score_functions
+from ._state import State
+from .cosformer import CosformerState, cosformer_attention
+from .efficient import (
+    EfficientState,
+    GlobalMaps,
+    efficient_attention,
+    efficient_attention_weights,
+    global_maps,
+)
+from .hybrid import hybrid
 from .jacobian import attention_jacobian_norms
 from .kattention import kattention, kattention_heads, kattention_statistics
+from .linear import LinearState, linear_attention
+from .linformer import linformer_attention
+from .local_global import local_global_attention
 from .multihead import MultiHeadAttention
+from .performer import PerformerState, performer_attention, performer_projection, positive_features
+from .relay import RelayState, relay_attention, relay_energy, relay_energy_gradient, relay_message
 from .rotary import apply_rotary, rotary_bound, rotary_decay, rotary_frequencies, rotary_score
+from .ssd import SsdState, ssd
 
 __all__ = [
     "CosformerState",

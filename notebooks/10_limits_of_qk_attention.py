@@ -120,6 +120,7 @@ peaks = [
 with at.plot.style():
     figure, axes = plt.subplots(1, 4, figsize=(9.2, 2.5), sharey=True)
     for ax, (title, field), best in zip(axes, fields.items(), peaks, strict=True):
+        ax.grid(visible=False)
         ax.contourf(axis, axis, np.exp(field - field.max()).reshape(121, 121), levels=12, cmap="Blues")
         ax.plot(*point[0], marker="x", color=at.plot.COLOURS[1])
         if best is not None:
@@ -377,6 +378,7 @@ with at.plot.style():
     for ax, (label, weights) in zip(axes, maps.items(), strict=True):
         ax.imshow(weights, cmap="Blues", vmin=0, vmax=1)
         ax.set(title=label, xlabel="key", xticks=(0, 10, 20), yticks=(0, 10, 20))
+        ax.grid(visible=False)
     axes[0].set_ylabel("query")
     plt.show()
 
@@ -423,7 +425,8 @@ assert table["float32"][-1] < 0.5
 # For $j = i$ the query moves as well, which adds $V\,\mathrm{Cov}_p(x) M^\top$. The norm is the weight times
 # a factor that tells how far $x_j$ is from the average that the query reads: $x_j$ can move the weights of
 # others through its key. Here the factor is between 1 and 6 times $\lvert V\rvert_F$, and the order of the
-# pairs nearly that of their weights. `attention_jacobian_norms` computes the whole map with two products of matrices.
+# pairs nearly that of their weights. `attention_jacobian_norms` computes the whole map with two products of
+# matrices.
 
 # %%
 n, E, D = 48, 16, 8
@@ -464,6 +467,8 @@ print(f"rank correlation of norms and weights: {agreement:.3f}")
 assert agreement > 0.9
 with at.plot.style():
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9.2, 3.0))
+    left.grid(visible=False)
+    middle.grid(visible=False)
     left.imshow(weights, cmap="Blues")
     middle.imshow(norms, cmap="Blues", vmax=np.quantile(norms, 0.99))
     left.set(title="weights $p_{ij}$", xlabel="$j$", ylabel="$i$")

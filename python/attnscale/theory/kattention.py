@@ -18,7 +18,7 @@ __all__ = ["kattention_log_normalizer"]
 def kattention_log_normalizer(
     point: ArrayLike, k_weight: ArrayLike | None = None, *, scale: float = 1.0
 ) -> Any:
-    """ln of the integral of exp(scale (p . u - |u|^2 / 2)) over all keys u, p = Qx + b.
+    """ln of the integral of ``exp(scale (p . u - |u|^2 / 2))`` over all keys u, p = Qx + b.
 
     Over u in R^head_dim it is finite for every K, since K does not occur in it. Over y in R^embed_dim,
     with u = Ky, it is infinite as soon as K maps some y != 0 to 0: the score is then constant
@@ -45,8 +45,8 @@ def kattention_log_normalizer(
 
     Notes
     -----
-    (D/2) ln(2 pi / scale) + scale |p|^2 / 2 over u, and (E/2) ln(2 pi / scale) - ln det(K^T K) / 2 +
-    scale |P p|^2 / 2 over y, P the projection onto the range of K: Gaussian integrals. The rank of K
+    ``(D/2) ln(2 pi / scale) + scale |p|^2 / 2`` over u, and ``(E/2) ln(2 pi / scale) - ln det(K^T K) / 2 +
+    scale |P p|^2 / 2`` over y, P the projection onto the range of K: Gaussian integrals. The rank of K
     is judged as :func:`numpy.linalg.matrix_rank` does.
 
     Examples

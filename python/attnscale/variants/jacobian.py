@@ -45,10 +45,10 @@ def attention_jacobian_norms(
     rows: Sequence[int] | None = None,
     block: int | None = None,
 ) -> NDArray[Any]:
-    """|dy_i / dx_j|_F of pure self-attention y_i = V sum_j softmax_j(scale Qx_i . Kx_j) x_j.
+    """Norms of dy_i / dx_j for pure self-attention y_i = V sum_j softmax_j(scale Qx_i . Kx_j) x_j.
 
-    An association map: how much the output at i would move with the input at j, through the value, the
-    key and, for j = i, the query.
+    Frobenius norms, an association map: how much the output at i would move with the input at j, through
+    the value, the key and, for j = i, the query.
 
     Parameters
     ----------
@@ -80,13 +80,13 @@ def attention_jacobian_norms(
 
     Notes
     -----
-    With M = scale Q^T K, w_i = M^T x_i, xbar_i = sum_j p_ij x_j and u = x_j - xbar_i,
+    With M = scale Q^T K, w_i = M^T x_i, xbar_i = sum_j p_ij x_j and u = x_j - xbar_i::
 
         dy_i/dx_j = p_ij V (I + u w_i^T) + [i = j] V Cov_p(x) M^T,
 
-    and for j != i the squared norm is p_ij^2 (|V|^2 + 2 w_i . V^T V u + |V u|^2 |w_i|^2): two products of
-    matrices for all pairs. The term of the query costs value_dim * head_dim for each pair. Beside the result,
-    memory is that of a block of rows. Differentiate the scores and the softmax to derive it.
+    and for j != i the squared norm is ``p_ij^2 (|V|^2 + 2 w_i . V^T V u + |V u|^2 |w_i|^2)``: two products
+    of matrices for all pairs. The term of the query costs value_dim * head_dim for each pair. Beside the
+    result, memory is that of a block of rows. Differentiate the scores and the softmax to derive it.
 
     Examples
     --------

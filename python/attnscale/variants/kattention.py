@@ -34,7 +34,7 @@ def kattention(
 ) -> NDArray[Any]:
     """y_i = sum_j softmax_j(beta E_ij) x_j with E_ij = (Q x_i + b - K x_j / 2) . K x_j.
 
-    E_ij is -|Q x_i + b - K x_j|^2 / 2 and a term of the row alone: a Gaussian kernel around Q x_i + b.
+    E_ij is ``-|Q x_i + b - K x_j|^2 / 2`` and a term of the row alone: a Gaussian kernel around Q x_i + b.
     Memory does not grow with n^2.
 
     Parameters
@@ -129,9 +129,9 @@ def kattention_heads(
 
     Notes
     -----
-    Equal to softmax_j(-scale |q_i + b - k_j|^2 / 2). The term -|k_j|^2 / 2 of the key alone is one more
-    channel: (q + b, 1) . (k, -|k|^2 / 2). That costs O(n) memory and one channel of time, and takes
-    every option of the exact kernel. The score's rounding error grows with scale |k|^2: subtract what
+    Equal to ``softmax_j(-scale |q_i + b - k_j|^2 / 2)``. The term of the key alone is one more channel:
+    ``(q + b, 1) . (k, -|k|^2 / 2)``. That costs O(n) memory and one channel of time, and takes every
+    option of the exact kernel. The score's rounding error grows with ``scale |k|^2``: subtract what
     all keys have in common from queries and keys, which leaves the weights as they are.
 
     Examples
@@ -176,8 +176,8 @@ def kattention_statistics(
     Returns
     -------
     AttentionStatistics
-        lse, max_score and mean_score are of the score E. Those of -scale |q + b - k|^2 / 2 are less by
-        scale |q + b|^2 / 2; the other fields are the same.
+        lse, max_score and mean_score are of the score E. Those of ``-scale |q + b - k|^2 / 2`` are less by
+        ``scale |q + b|^2 / 2``; the other fields are the same.
 
     Raises
     ------

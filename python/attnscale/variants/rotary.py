@@ -146,7 +146,7 @@ def rotary_score(
     Notes
     -----
     With the pairs of channels as complex numbers, the sum over pairs of Re(q_c conj(k_c) e^(i t theta_c)):
-    |q_c| |k_c| is the amplitude of a wave of t, and the angle between q_c and k_c its phase.
+    ``|q_c| |k_c|`` is the amplitude of a wave of t, and the angle between q_c and k_c its phase.
 
     Examples
     --------
@@ -210,10 +210,10 @@ def rotary_decay(
 def rotary_bound(
     distances: ArrayLike, head_dim: int, *, base: float = 10000.0, frequencies: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """Mean of |S_j|, S_j the sum of the first j waves e^(i t theta_c): the curve of RoFormer's figure 2.
+    """Mean of ``|S_j|``, S_j the sum of the first j waves e^(i t theta_c): the curve of RoFormer's figure 2.
 
-    |score| <= max_c |h_(c+1) - h_c| (head_dim / 2) bound(t) with h_c = q_c conj(k_c) and 0 after the last:
-    summation by parts.
+    ``|score| <= max_c |h_(c+1) - h_c| (head_dim / 2) bound(t)`` with h_c = q_c conj(k_c) and 0 after the
+    last: summation by parts.
 
     Parameters
     ----------

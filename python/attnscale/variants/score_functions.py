@@ -76,7 +76,7 @@ def f1(
 
 
 def f2(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> NDArray[Any]:
-    """Qx . Ky - |y|^2 / 2: a Gaussian around K^T Q x, sensitive to every change of y.
+    """``Qx . Ky - |y|^2 / 2``: a Gaussian around K^T Q x, sensitive to every change of y.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def f2(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> 
 
 
 def f3(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> NDArray[Any]:
-    """Qx . Ky - |Ky|^2 / 2: the same for Ky, so that y is free along the kernel of K.
+    """``Qx . Ky - |Ky|^2 / 2``: the same for Ky, so that y is free along the kernel of K.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def f5(x: ArrayLike, y: ArrayLike, k_weight: ArrayLike, bias: ArrayLike) -> NDAr
     Notes
     -----
     Lin et al. 2015, Learning entity and relation embeddings for knowledge graph completion (AAAI):
-    TransR scores a relation by |Kx + b - Ky|^2.
+    TransR scores a relation by ``|Kx + b - Ky|^2``.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def f6(
     bias: ArrayLike,
     query_bias: ArrayLike,
 ) -> NDArray[Any]:
-    """-|Qx - Ky|^2 / 2 + b . Ky + c . Qx: swapping x, Q, c with y, K, b changes nothing.
+    """``-|Qx - Ky|^2 / 2 + b . Ky + c . Qx``: swapping x, Q, c with y, K, b changes nothing.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call(is_causal="yes"), TypeError, "is_causal must be True or False, got 'yes'"),
     (lambda: call(layout="bsdh"), ValueError, "layout must be one of 'bhsd', 'bshd', got 'bsdh'"),
     (lambda: call(layout=None), ValueError, "layout must be one of 'bhsd', 'bshd', got None"),
-    (lambda: call(normalizer="sparsemax"), ValueError, "normalizer must be 'softmax', got 'sparsemax'"),
+    (lambda: call(normalizer="softmin"), ValueError, "normalizer must be one of 'softmax', 'softmax_1'"),
     (lambda: call(softcap=0), ValueError, "softcap must be greater than 0, or None for no soft-cap, got 0"),
     (lambda: call(softcap=np.inf), ValueError, "softcap must be finite, got inf"),
     (lambda: call(softcap="50"), TypeError, "softcap must be a number, got '50'"),
@@ -103,7 +103,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call(out=np.zeros(1281, np.uint8)[1:].view(np.float32).reshape(2, 4, 5, 8)), ValueError, "out must be aligned to its item size"),
     (lambda: at.attention_statistics(Q, K, out=np.empty((2, 4, 5, 8), np.float32)), ValueError, "out is for the output, which needs a value; got out without value"),
     # statistics
-    (lambda: at.attention_statistics(Q, K, statistics=("lse", "entrpy")), ValueError, "statistics must be among lse, entropy, max_score, mean_score, score_variance, concentration, n_visible, argmax, max_weight; got 'entrpy'"),
+    (lambda: at.attention_statistics(Q, K, statistics=("lse", "entrpy")), ValueError, "statistics must be among lse, entropy, max_score, mean_score, score_variance, concentration, n_visible, argmax, max_weight, sink_weight, support; got 'entrpy'"),
     (lambda: at.attention_statistics(Q, K, statistics="output"), ValueError, "statistics must be among lse, entropy, "),
     (lambda: at.attention_statistics(Q, K, statistics=3), TypeError, "statistics must be names of statistics, got 3"),
     (lambda: at.attention_statistics(Q, K, statistics=[["lse"]]), TypeError, "statistics must be names of statistics, got [['lse']]"),

@@ -25,6 +25,8 @@ NUMERIC = (
     "solve",
     "distance",
     "dtypes",
+    "normalizers",
+    "normalizers_sparse",
     "strides",
     "promises",
     "properties",

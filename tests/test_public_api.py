@@ -35,6 +35,7 @@ NAMES = [
     "laws",
     "merge_states",
     "montecarlo",
+    "normalizers",
     "plot",
     "reference",
     "set_num_threads",
@@ -48,7 +49,8 @@ NAMES = [
 
 MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None, document_ids=None"
 TABLES = "distance_scale=None, distance_bias=None"
-REST = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd'"
+SOLVE = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd'"
+REST = SOLVE.replace("layout", "qk_norm=None, layout")
 
 SIGNATURES = {
     "attention": f"query, key, value, *, scale=None, {MASKS}, {TABLES}, {REST}, out=None, num_threads=None",
@@ -61,12 +63,12 @@ SIGNATURES = {
     "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
-    f"{MASKS}, {REST}, num_threads=None",
+    f"{MASKS}, {SOLVE}, num_threads=None",
 }
 
 FIELDS = {
     "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
-    "argmax max_weight",
+    "argmax max_weight sink_weight support",
     "AttentionState": "output lse mean_score layout",
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy",

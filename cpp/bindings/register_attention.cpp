@@ -8,20 +8,44 @@
 namespace attnscale::bindings {
 namespace {
 
-/// scale is a float, or a float64 array that broadcasts to (..., heads, n_queries).
-struct scale_operand {
+/// A float, a float64 array that broadcasts to (..., heads, n_queries), or None.
+struct row_operand {
   double one = 0;
+  bool given = true;
   operand rows;
 
-  explicit scale_operand(const py::object& scale) {
+  explicit row_operand(const py::object& scale) {
     if (PyFloat_Check(scale.ptr())) {
       one = PyFloat_AS_DOUBLE(scale.ptr());
     } else {
+      given = !scale.is_none();
       rows = operand(scale, 1);
     }
   }
   const double* at(const extents& index, const extents& shape) const {
+    if (!given) return nullptr;
     return rows ? static_cast<const double*>(rows.at(index, shape)) : &one;
+  }
+  std::ptrdiff_t row() const { return rows ? rows.stride(1) : 0; }
+};
+
+/// None for softmax, or (kind, order, constant): see attention_problem.
+struct rule_operand {
+  normalizer kind = normalizer::softmax;
+  double order = 0;
+  row_operand constant{py::none()};
+
+  explicit rule_operand(const py::object& rule) {
+    if (rule.is_none()) return;
+    const auto parts = rule.cast<py::tuple>();
+    kind = static_cast<normalizer>(parts[0].cast<int>());
+    order = parts[1].cast<double>();
+    constant = row_operand(parts[2]);
+  }
+  void describe(attention_problem& problem) const {
+    problem.rule = kind;
+    problem.order = order;
+    problem.constant_row = constant.row();
   }
 };
 
@@ -38,6 +62,8 @@ class statistics_arrays {
       if (next(wanted)) *place = keep(new_counts(shape, problem.n_queries)).mutable_data();
     }
     add_float(wanted, shape, problem, &rows.max_weight);
+    add_float(wanted, shape, problem, &rows.sink_weight);
+    if (next(wanted)) rows.support = keep(new_counts(shape, problem.n_queries)).mutable_data();
   }
 
   py::tuple result() const { return arrays_; }
@@ -64,7 +90,7 @@ class statistics_arrays {
   }
 
   unsigned position_ = 0;
-  py::tuple arrays_ = nothing(9);
+  py::tuple arrays_ = nothing(11);
 };
 
 /// Writes `output` (None: no output wanted) and returns the statistics asked for.
@@ -73,10 +99,11 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
                  const py::object& scale_object, const py::object& mask,
                  const py::object& key_lengths, std::int64_t left, std::int64_t right,
                  bool bottom_right, double softcap, int num_threads, const py::object& factor,
-                 const py::object& offset) {
+                 const py::object& offset, const py::object& rule_or_none) {
   const operand query(query_array, 2), key(key_array, 2), value(value_array, 2),
       output(output_array, 2);
-  const scale_operand scale(scale_object);
+  const row_operand scale(scale_object);
+  const rule_operand rule(rule_or_none);
   const options how(mask, key_lengths, left, right, bottom_right, softcap, num_threads);
   const score_tables tables(factor, offset);
   const extents shape = leading_shape({&query, &key, &value});
@@ -90,7 +117,8 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
   problem.value = value.layout();
   problem.output = output.layout();
   problem.value_dim = value ? value.extent(1) : 0;
-  problem.scale_row = scale.rows ? scale.rows.stride(1) : 0;
+  problem.scale_row = scale.row();
+  rule.describe(problem);
   const statistics_arrays arrays(statistics, shape, problem, problem.statistics);
   problem.heads.reserve(static_cast<std::size_t>(count(shape)));
   for_each_index(shape, [&](const extents& index) {
@@ -99,6 +127,7 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
                              scale.at(index, shape),
                              key_length(how, index, shape, problem.n_keys)});
     tables.set(problem.heads.back(), index, shape);
+    problem.heads.back().constant = rule.constant.at(index, shape);
   });
   run_released(num_threads, [&](const execution& run_how) { run(problem, run_how); });
   return arrays.result();

@@ -43,7 +43,9 @@ struct task_plan {
   task_plan(const attention_problem& p, std::int64_t rows) : block_rows(rows) {
     const auto heads = static_cast<std::int64_t>(p.heads.size());
     blocks = (p.n_queries + rows - 1) / rows;
-    splits = blocks * heads < enough_tasks ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
+    // Only the sums of a softmax merge.
+    const bool few = blocks * heads < enough_tasks && p.rule == normalizer::softmax;
+    splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
     const bool window = p.visible.left != unbounded && p.visible.right != unbounded;
     group = window && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
     tasks = (blocks + group - 1) / group;
@@ -64,6 +66,9 @@ class attention_run {
     const row_outputs& s = p_.statistics;
     moments_ = s.score_variance || s.concentration;
     peak_ = s.argmax != nullptr;
+    thresholds_ = p_.rule == normalizer::entmax || p_.rule == normalizer::top_k;
+    reports_ = s.lse || s.entropy || s.max_score || s.mean_score || moments_ || s.max_weight ||
+               s.argmax || s.support || s.sink_weight;
   }
 
   void operator()() {
@@ -82,13 +87,35 @@ class attention_run {
   }
 
   void attend_rows(const query_block& rows, const stop_signal& stop) const {
+    void* output = output_rows(rows.head, rows.first);
     row_sums sums;
-    attend(rows, 0, p_.n_keys, output_rows(rows.head, rows.first), p_.output, sums, stop);
-    write_statistics(p_, rows, sums);
+    if (!thresholds_) {
+      attend(rows, 0, p_.n_keys, output, p_.output, sums, nullptr, stop);
+      return write(rows, sums);
+    }
+    row_report report;
+    attend(rows, 0, p_.n_keys, output, p_.output, sums, reports_ ? &report : nullptr, stop);
+    if (reports_) write_report(p_, rows, report);
+  }
+
+  /// What one row's constant is, null if there is none.
+  const double* constant_of(const query_block& rows, int r) const {
+    const double* constant = p_.heads[rows.head].constant;
+    return constant ? constant + (rows.first + r) * p_.constant_row : nullptr;
+  }
+
+  /// Statistics of a block from its sums over all keys; a sink is an outcome beside them.
+  void write(const query_block& rows, row_sums& sums) const {
+    if (p_.rule != normalizer::softmax) return write_pointwise(p_, rows, sums);
+    double sink[max_block_rows] = {};
+    for (int r = 0; p_.heads[rows.head].constant && r < rows.count; ++r)
+      sink[r] = add_sink(sums, r, *constant_of(rows, r));
+    write_statistics(p_, rows, sums, sink);
   }
 
   void attend(const query_block& rows, std::int64_t key_begin, std::int64_t key_end, void* output,
-              const matrix_layout& layout, row_sums& sums, const stop_signal& stop) const {
+              const matrix_layout& layout, row_sums& sums, row_report* report,
+              const stop_signal& stop) const {
     const attention_head& head = p_.heads[rows.head];
     attend_block block{};
     fill_score_block(block, p_, rows, key_begin, key_end, stop);
@@ -101,6 +128,12 @@ class attention_run {
     block.moments = moments_;
     block.peak = peak_;
     block.sums = &sums;
+    block.rule = p_.rule;
+    block.order = p_.order;
+    // A part of the keys knows nothing of the sink: merge() adds it.
+    block.constant = plan_.splits > 1 ? nullptr : constant_of(rows, 0);
+    block.constant_row = p_.constant_row;
+    block.report = report;
     block.scratch = thread_scratch(kernels_.attend_scratch(block));
     kernels_.attend(block);
   }
@@ -123,7 +156,7 @@ class attention_run {
                          ? element_at(outputs.data(), {p_.compute, 1, 1}, part * part_values)
                          : nullptr;
       attend(rows, p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits, output,
-             layout, sums[part], stop);
+             layout, sums[part], nullptr, stop);
     });
     for (std::int64_t task = 0; task < heads * plan_.blocks; ++task) {
       const std::int64_t first = task * plan_.splits;
@@ -144,29 +177,34 @@ class attention_run {
       merge_sums(parts, plan_.splits, r, total, share.data());
       void* out = output_rows(rows.head, rows.first + r);
       if (!out) continue;
+      const double of_keys = share_of_keys(total, r, constant_of(rows, r));
       for (std::int64_t c = 0; c < p_.value_dim; ++c) {
         double sum = 0;
         // Also where a share is 0: a NaN or infinity that the row sees has to show.
         for (std::int64_t s = 0; s < plan_.splits; ++s)
           sum += share[s] * outputs[(s * plan_.block_rows + r) * p_.value_dim + c];
-        write_value(out, p_.output.type, c * p_.output.column, sum);
+        write_value(out, p_.output.type, c * p_.output.column, sum * of_keys);
       }
     }
-    write_statistics(p_, rows, total);
+    write(rows, total);
   }
 
   const attention_problem& p_;
   execution how_;
   const typed_kernels& kernels_;
   task_plan plan_;
-  bool moments_, peak_;
+  bool moments_, peak_, thresholds_, reports_;
 };
 
 }  // namespace
 
 void run(const attention_problem& problem, const execution& how) {
   attention_run(problem, how)();
-  if (problem.statistics.n_visible) count_visible(problem, problem.statistics.n_visible, how);
+  const row_outputs& rows = problem.statistics;
+  if (rows.n_visible) count_visible(problem, rows.n_visible, how);
+  // Every visible key has a positive weight under these.
+  const bool dense = problem.rule == normalizer::softmax || problem.rule == normalizer::sigmoid;
+  if (rows.support && dense) count_visible(problem, rows.support, how);
 }
 
 }  // namespace attnscale

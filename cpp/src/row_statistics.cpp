@@ -13,6 +13,7 @@ namespace attnscale::detail {
 namespace {
 
 constexpr double ln2 = 0.69314718055994530942;
+constexpr double log2e = 1.4426950408889634074;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// One row's sums, and the logarithm that three statistics share.
@@ -50,13 +51,15 @@ void write_degenerate(const row_outputs& out, std::int64_t at, double x) {
   const double nothing = x == 0 ? -infinity : x;
   put<T>(out.lse, at, nothing);
   put<T>(out.max_score, at, nothing);
+  put<T>(out.sink_weight, at, x);
   for (void* statistic :
        {out.entropy, out.mean_score, out.score_variance, out.concentration, out.max_weight})
     put<T>(statistic, at, x);
 }
 
 template <class T>
-void write_typed(const row_outputs& out, std::int64_t at, int count, const row_sums& sums) {
+void write_typed(const row_outputs& out, std::int64_t at, int count, const row_sums& sums,
+                 const double* sink) {
   for (int r = 0; r < count; ++r, ++at) {
     const sums_row s(sums, r);
     if (!(s.weight > 0)) {
@@ -70,6 +73,7 @@ void write_typed(const row_outputs& out, std::int64_t at, int count, const row_s
     put<T>(out.mean_score, at, s.mean());
     put<T>(out.score_variance, at, s.variance());
     put<T>(out.concentration, at, s.squares / (s.weight * s.weight));
+    put<T>(out.sink_weight, at, sink[r]);
     // The rounding of a large `top` counts here as a factor, but no weight is above 1.
     if (out.max_weight)
       put<T>(out.max_weight, at, std::fmin(1, std::exp2(s.top - s.reference) / s.weight));
@@ -111,16 +115,48 @@ void merge_sums(const row_sums* parts, std::int64_t count, int row, row_sums& to
   total.top[row] = top;
 }
 
+double add_sink(row_sums& sums, int row, double score) {
+  // log2(e) times a finite number stays finite.
+  const double t = std::fmax(-1e300, std::fmin(score, 1e300)) * log2e;
+  double &weight = sums.weight[row], &first = sums.first[row], &second = sums.second[row];
+  if (weight == 0) {
+    sums.reference[row] = t;
+    weight = sums.squares[row] = 1;
+    first = second = 0;
+    sums.top[row] = -infinity;
+    return 1;
+  }
+  const double reference = std::fmax(sums.reference[row], t);
+  const double shift = sums.reference[row] - reference, f = std::exp2(shift);
+  const double u = t - reference, g = std::exp2(u);
+  second = f == 0 ? 0 : f * (second + 2 * shift * first + shift * shift * weight);
+  first = f == 0 ? 0 : f * (first + shift * weight);
+  weight = f * weight + g;
+  sums.squares[row] = f * f * sums.squares[row] + g * g;
+  if (g > 0) {
+    first += g * u;
+    second += g * u * u;
+  }
+  sums.reference[row] = reference;
+  return g / weight;
+}
+
+double share_of_keys(const row_sums& sums, int row, const double* sink) {
+  if (!sink || sums.weight[row] == 0) return 1;
+  const double t = *sink * log2e - sums.reference[row];
+  return sums.weight[row] / (sums.weight[row] + std::exp2(t));
+}
+
 void write_statistics(const attention_problem& problem, const query_block& rows,
-                      const row_sums& sums) {
+                      const row_sums& sums, const double* sink) {
   const row_outputs& out = problem.statistics;
   const std::int64_t at = rows.head * problem.n_queries + rows.first;
   const bool any = out.lse || out.entropy || out.max_score || out.mean_score ||
-                   out.score_variance || out.concentration || out.max_weight;
+                   out.score_variance || out.concentration || out.max_weight || out.sink_weight;
   if (any && problem.compute == element_type::float64)
-    write_typed<double>(out, at, rows.count, sums);
+    write_typed<double>(out, at, rows.count, sums, sink);
   else if (any)
-    write_typed<float>(out, at, rows.count, sums);
+    write_typed<float>(out, at, rows.count, sums, sink);
   for (int r = 0; out.argmax && r < rows.count; ++r) out.argmax[at + r] = sums.argmax[r];
 }
 

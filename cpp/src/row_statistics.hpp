@@ -13,9 +13,24 @@ namespace attnscale::detail {
 /// weighs in the whole (0 if it saw no key).
 void merge_sums(const row_sums* parts, std::int64_t count, int row, row_sums& total, double* share);
 
-/// The statistics that the problem asks for, from the sums of a block.
+/// Adds a sink of this score to the sums of a row, as one more outcome, and returns its weight.
+/// The largest score stays that of the keys: -inf if there are none.
+double add_sink(row_sums& sums, int row, double score);
+
+/// What the keys weigh together beside a sink of this score (null: none).
+double share_of_keys(const row_sums& sums, int row, const double* sink);
+
+/// The statistics that the problem asks for, from the sums of a block; sink: weights of sinks.
 void write_statistics(const attention_problem& problem, const query_block& rows,
-                      const row_sums& sums);
+                      const row_sums& sums, const double* sink);
+
+/// The same for the normalizers whose weights are functions of single scores.
+void write_pointwise(const attention_problem& problem, const query_block& rows,
+                     const row_sums& sums);
+
+/// The same for those that solve for a threshold.
+void write_report(const attention_problem& problem, const query_block& rows,
+                  const row_report& report);
 
 /// Element i of a row of any type <- x, rounded once.
 void write_value(void* row, element_type type, std::ptrdiff_t i, double x);

@@ -25,7 +25,7 @@ from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
-    from . import audit, datasets, laws, montecarlo, plot, reference, theory, variants
+    from . import audit, datasets, laws, montecarlo, normalizers, plot, reference, theory, variants
     from . import torch as torch
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "laws",
     "merge_states",
     "montecarlo",
+    "normalizers",
     "plot",
     "reference",
     "set_num_threads",
@@ -62,7 +63,18 @@ __all__ = [
 
 # Loaded at first use (SPEC 1), so that `import attnscale` costs little more than NumPy.
 _SUBMODULES = frozenset(
-    {"audit", "datasets", "laws", "montecarlo", "plot", "reference", "theory", "torch", "variants"}
+    {
+        "audit",
+        "datasets",
+        "laws",
+        "montecarlo",
+        "normalizers",
+        "plot",
+        "reference",
+        "theory",
+        "torch",
+        "variants",
+    }
 )
 
 

@@ -10,6 +10,7 @@ from ._checks import choose
 from ._distance import NO_TABLES, law_of_distance, read_tables
 from ._documents import Packed, attend_documents, read_documents
 from ._inputs import Inputs, make_output, read_inputs
+from ._normalizer import normalize_rows, read_normalizer, rule_of
 from ._options import Visibility, read_num_threads, read_softcap, read_visibility
 from ._scale import read_scale, refuse_row_measures
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["attend", "read_options"]
 
 _LAYOUTS = ("bhsd", "bshd")
-_NORMALIZERS = ("softmax",)
 
 
 class Options(NamedTuple):
@@ -37,6 +37,7 @@ class Options(NamedTuple):
     document_ids: Any = None
     distance_scale: Any = None
     distance_bias: Any = None
+    qk_norm: Any = None
 
 
 def read_options(
@@ -45,9 +46,9 @@ def read_options(
     """The arrays, what is visible, soft-cap and number of threads: checked, as the core takes them."""
     if options.layout not in _LAYOUTS:
         choose("layout", options.layout, _LAYOUTS)
-    if options.normalizer not in _NORMALIZERS:
-        choose("normalizer", options.normalizer, _NORMALIZERS)
     inputs = read_inputs(query, key, value, options.enable_gqa, options.layout)
+    if options.qk_norm is not None:
+        inputs = normalize_rows(inputs, options.qk_norm)
     visible = read_visibility(
         inputs, options.is_causal, options.causal, options.attn_mask, options.window, options.key_lengths
     )
@@ -66,6 +67,7 @@ def attend(
 ) -> tuple[NDArray[Any] | None, tuple[NDArray[Any] | None, ...]]:
     """(output, statistics): output if there is a value, those statistics whose bit is set."""
     inputs, visible, softcap, threads = read_options(query, key, value, options, num_threads)
+    normalizer = read_normalizer(options.normalizer)
     law = law_of_distance(scale)
     if law is not None:
         scale = None
@@ -76,11 +78,14 @@ def attend(
     if options.document_ids is not None:
         parts = read_documents(options.document_ids, inputs, visible)
         output, view = (None, None) if value is None else make_output(inputs, options.layout, out)
-        how = Packed(inputs, visible, scale, softcap, threads, distance)
+        how = Packed(inputs, visible, scale, softcap, threads, distance, normalizer)
         return output, attend_documents(parts, how, view, statistics)
     multiplier = read_scale(scale, inputs, visible, threads, softcap)
     output = view = None
     if value is not None:
         output, view = make_output(inputs, options.layout, out)
     q, k, v = inputs.query, inputs.key, inputs.value
-    return output, _core.attend(q, k, v, view, statistics, multiplier, *visible, softcap, threads, *tables)
+    rule = rule_of(normalizer, inputs, visible, threads)
+    return output, _core.attend(
+        q, k, v, view, statistics, multiplier, *visible, softcap, threads, *tables, rule
+    )

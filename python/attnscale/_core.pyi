@@ -30,6 +30,7 @@ def attend(
     num_threads: int,
     factor: NDArray[Any] | None,
     offset: NDArray[Any] | None,
+    rule: tuple[int, float, float | NDArray[np.float64] | None] | None,
     /,
 ) -> tuple[NDArray[Any] | None, ...]: ...
 def curve(

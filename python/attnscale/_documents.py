@@ -15,6 +15,7 @@ from . import _core
 from ._checks import as_array, fit_to
 from ._distance import Tables, read_tables
 from ._inputs import Inputs
+from ._normalizer import rule_of
 from ._options import Visibility
 from ._scale import read_scale
 
@@ -43,6 +44,7 @@ class Packed(NamedTuple):
     softcap: float
     num_threads: int
     distance: tuple[Any, Any, Any] = (None, None, None)  # distance_scale, distance_bias, law
+    normalizer: Any = None
 
 
 def attend_documents(
@@ -65,8 +67,9 @@ def attend_documents(
         place = None if view is None else view[part.batch][..., part.queries, :]
         q, k, v = inputs.query, inputs.key, inputs.value
         tables = _cut_tables(how, inputs, visible, part)
+        rule = rule_of(how.normalizer, inputs, visible, how.num_threads)
         results = _core.attend(
-            *(q, k, v, place, statistics, scale), *visible, how.softcap, how.num_threads, *tables
+            *(q, k, v, place, statistics, scale), *visible, how.softcap, how.num_threads, *tables, rule
         )
         argmax = results[_ARGMAX]
         if argmax is not None:

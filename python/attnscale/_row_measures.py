@@ -25,7 +25,7 @@ def row_entropies(inputs: Inputs, visible: Visibility, softcap: float, num_threa
     """Entropy of each row at the standard scale, in nats, (..., heads, n_queries)."""
     scale = 1.0 / math.sqrt(max(inputs.query.shape[-1], 1))
     rows = _core.attend(
-        inputs.query, inputs.key, None, None, 0b10, scale, *visible, softcap, num_threads, None, None
+        inputs.query, inputs.key, None, None, 0b10, scale, *visible, softcap, num_threads, *(None, None, None)
     )
     entropy = rows[1]
     assert entropy is not None

@@ -44,7 +44,8 @@ class Rows(NamedTuple):
         """Statistics at scales that broadcast to the rows, as the core returns them."""
         q, k = self.inputs.query, self.inputs.key
         if self.documents is None:
-            return _core.attend(q, k, None, None, bits, scale, *self.visible, 0.0, self.threads, None, None)
+            nothing = None, None, None  # tables, normalizer
+            return _core.attend(q, k, None, None, bits, scale, *self.visible, 0.0, self.threads, *nothing)
         return attend_documents(self.documents, self._packed(scale), None, bits)
 
     def see_keys(self) -> NDArray[np.bool_]:

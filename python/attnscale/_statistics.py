@@ -53,10 +53,19 @@ class AttentionStatistics:
     argmax : ndarray of int64
         Index of the first key with the largest score; -1 for a row without keys.
     max_weight : ndarray
-        The largest weight.
+        The largest weight of a key.
+    sink_weight : ndarray
+        The weight of the sink of :class:`attnscale.normalizers.Sink` or ``SoftmaxN``; 0 without one.
+        1 for a row without keys that has a sink.
+    support : ndarray of int64
+        Keys with a positive weight; those of a softmax are all that the row may see.
 
     Notes
     -----
+    With another normalizer, p are its weights. A sink is one more outcome in lse, entropy, mean_score,
+    score_variance and concentration, and no key. Normalizers say in ``statistics`` which fields their rows
+    have; those whose weights do not add up to 1 have no entropy.
+
     Shapes are (..., heads, n_queries); types are float64 for float64 input, else float32, and int64
     for the counts. A row without keys has zeros where no other value is named. A row that sees a NaN
     or an infinite score is NaN.
@@ -72,6 +81,8 @@ class AttentionStatistics:
     n_visible: NDArray[np.int64] | None = None
     argmax: NDArray[np.int64] | None = None
     max_weight: NDArray[Any] | None = None
+    sink_weight: NDArray[Any] | None = None
+    support: NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         return describe_arrays(self)

@@ -11,6 +11,7 @@ from .laws import Law
 
 Scale: TypeAlias = float | ArrayLike | Law | str | None
 Causal: TypeAlias = Literal["top_left", "bottom_right"]
+QKNorm: TypeAlias = Literal["l2", "rms"]
 Layout: TypeAlias = Literal["bhsd", "bshd"]
 Window: TypeAlias = tuple[int | None, int | None]
 KeyLengths: TypeAlias = ArrayLike

@@ -7,15 +7,19 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._call import Options, attend
+from ._normalizer import available
 from ._statistics import AttentionStatistics, statistics_bits
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, DistanceTable, KeyLengths, Layout, Scale, Window
+    from ._types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
+    from .normalizers import Normalizer
 
 __all__ = ["attention", "attention_entropy", "attention_statistics"]
+
+_USUAL = ("lse", "entropy")
 
 
 def attention(
@@ -34,12 +38,13 @@ def attention(
     distance_bias: DistanceTable | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
-    normalizer: str = "softmax",
+    normalizer: str | Normalizer = "softmax",
+    qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
     out: NDArray[Any] | None = None,
     num_threads: int | None = None,
 ) -> NDArray[Any]:
-    """softmax(scale * query key^T) value, without the matrix of weights.
+    """softmax(scale * query key^T) value (or another normalizer), without the matrix of weights.
 
     Parameters
     ----------
@@ -82,8 +87,11 @@ def attention(
         Query head h uses key head h // (heads / kv_heads), as in PyTorch.
     softcap : float, optional
         c > 0: the score is c * tanh(score / c). After the scale, before bias and mask.
-    normalizer : {"softmax"}
-        How scores become weights.
+    normalizer : str or Normalizer, default "softmax"
+        How scores become weights: one of :mod:`attnscale.normalizers`, or its name.
+    qk_norm : {"l2", "rms"}, optional
+        Queries and keys are brought to length 1, or sqrt(head_dim), before the product: query . key is
+        their cosine, or head_dim times that. The scale applies to it as ever. Rows of zeros stay zero.
     layout : {"bhsd", "bshd"}
         "bshd": query, key, value and output are (..., n, heads, dim). Statistics, masks and scale
         are as above.
@@ -125,7 +133,7 @@ def attention(
     """
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        *(document_ids, distance_scale, distance_bias),
+        *(document_ids, distance_scale, distance_bias, qk_norm),
     )
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
@@ -139,7 +147,7 @@ def attention_statistics(
     key: ArrayLike,
     value: ArrayLike | None = None,
     *,
-    statistics: Iterable[str] = ("lse", "entropy"),
+    statistics: Iterable[str] = _USUAL,
     scale: Scale = None,
     is_causal: bool = False,
     causal: Causal | None = None,
@@ -151,7 +159,8 @@ def attention_statistics(
     distance_bias: DistanceTable | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
-    normalizer: str = "softmax",
+    normalizer: str | Normalizer = "softmax",
+    qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
     out: NDArray[Any] | None = None,
     num_threads: int | None = None,
@@ -166,10 +175,11 @@ def attention_statistics(
         None: no output is computed, which saves half of the work.
     statistics : sequence of str, default ("lse", "entropy")
         Fields of :class:`AttentionStatistics`: "lse", "entropy", "max_score", "mean_score",
-        "score_variance", "concentration", "n_visible", "argmax", "max_weight".
+        "score_variance", "concentration", "n_visible", "argmax", "max_weight", "sink_weight", "support".
+        The default leaves out those that rows of the normalizer do not have.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
 distance_bias, enable_gqa, softcap, \
-normalizer, layout, out, num_threads
+normalizer, qk_norm, layout, out, num_threads
         As for :func:`attention`.
 
     Returns
@@ -197,11 +207,12 @@ normalizer, layout, out, num_threads
     """
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        *(document_ids, distance_scale, distance_bias),
+        *(document_ids, distance_scale, distance_bias, qk_norm),
     )
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
-    output, rows = attend(query, key, value, scale, statistics_bits(statistics), out, options, num_threads)
+    bits = available(statistics_bits(statistics), normalizer, statistics is _USUAL)
+    output, rows = attend(query, key, value, scale, bits, out, options, num_threads)
     return AttentionStatistics(output, *rows)
 
 
@@ -220,7 +231,8 @@ def attention_entropy(
     distance_bias: DistanceTable | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
-    normalizer: str = "softmax",
+    normalizer: str | Normalizer = "softmax",
+    qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
     num_threads: int | None = None,
 ) -> NDArray[np.floating[Any]]:
@@ -230,7 +242,7 @@ def attention_entropy(
     ----------
     query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
 distance_scale, distance_bias, enable_gqa, \
-softcap, normalizer, layout, num_threads
+softcap, normalizer, qk_norm, layout, num_threads
         As for :func:`attention`.
 
     Returns
@@ -254,8 +266,9 @@ softcap, normalizer, layout, num_threads
     """
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        *(document_ids, distance_scale, distance_bias),
+        *(document_ids, distance_scale, distance_bias, qk_norm),
     )
-    entropy = attend(query, key, None, scale, 0b10, None, options, num_threads)[1][1]
+    bits = available(0b10, normalizer, False)
+    entropy = attend(query, key, None, scale, bits, None, options, num_threads)[1][1]
     assert entropy is not None
     return entropy

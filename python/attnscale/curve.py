@@ -10,6 +10,7 @@ from . import _core
 from ._call import Options, read_options
 from ._distance import read_tables
 from ._documents import Packed, curve_documents, read_documents
+from ._normalizer import require_softmax
 from ._scale import read_scales
 from ._statistics import describe_arrays
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, DistanceTable, KeyLengths, Layout, Window
+    from ._types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Window
+    from .normalizers import Normalizer
 
 __all__ = ["EntropyCurve", "entropy_curve"]
 
@@ -64,7 +66,8 @@ def entropy_curve(
     distance_bias: DistanceTable | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
-    normalizer: str = "softmax",
+    normalizer: str | Normalizer = "softmax",
+    qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
     num_threads: int | None = None,
 ) -> EntropyCurve:
@@ -77,7 +80,7 @@ def entropy_curve(
     scales : array_like, shape (n_scales,)
         Multipliers of query . key, finite.
     is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-distance_scale, distance_bias, enable_gqa, softcap, normalizer, layout, num_threads
+distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         As for :func:`attnscale.attention`. With a distance_scale, "query . key" below is its product
         with that.
 
@@ -106,8 +109,9 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, layout, num_thre
     """
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        *(document_ids, distance_scale, distance_bias),
+        *(document_ids, distance_scale, distance_bias, qk_norm),
     )
+    require_softmax(normalizer, "entropy_curve")
     inputs, visible, cap, threads = read_options(query, key, None, options, num_threads)
     multipliers = read_scales(scales)
     distance = distance_scale, distance_bias, None

@@ -10,6 +10,7 @@ import numpy as np
 from ._call import Options, read_options
 from ._checks import as_array, choose, fit_to, number
 from ._documents import read_documents
+from ._normalizer import require_softmax
 from ._solution import ScaleSolution
 from ._solve_rows import Rows
 
@@ -106,6 +107,7 @@ num_threads
     """
     group = choose("per", per, _GROUPS)
     _refuse_softcap(softcap)
+    require_softmax(normalizer, "solve_scale")
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, None, normalizer, layout),
         document_ids,

@@ -13,12 +13,14 @@ from ._call import Options, attend
 from ._checks import choose
 from ._distance import law_of_distance
 from ._inputs import swap_heads
+from ._normalizer import require_softmax
 from ._statistics import describe_arrays, statistics_bits
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, KeyLengths, Layout, Scale, Window
+    from ._types import Causal, KeyLengths, Layout, QKNorm, Scale, Window
+    from .normalizers import Normalizer
 
 __all__ = ["AttentionState", "attention_state", "merge_states"]
 
@@ -69,7 +71,8 @@ def attention_state(
     document_ids: ArrayLike | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
-    normalizer: str = "softmax",
+    normalizer: str | Normalizer = "softmax",
+    qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
     num_threads: int | None = None,
 ) -> AttentionState:
@@ -78,7 +81,7 @@ def attention_state(
     Parameters
     ----------
     query, key, value, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-enable_gqa, softcap, normalizer, layout, num_threads
+enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         As for :func:`attnscale.attention`. Masks and alignment are those of this part: its key 0 is the
         first one given here. A law sees the n of this part alone: where n is the length of the whole,
         evaluate it first and pass the number, ``scale=law.scale(n_total, head_dim)``.
@@ -104,7 +107,9 @@ enable_gqa, softcap, normalizer, layout, num_threads
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
         document_ids,
+        qk_norm=qk_norm,
     )
+    require_softmax(normalizer, "attention_state")
     if value is None:
         raise TypeError("value must be an array, got None")
     if (law := law_of_distance(scale)) is not None:

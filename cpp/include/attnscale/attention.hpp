@@ -49,6 +49,8 @@ void make_statistics(const call_description& call, const statistic_set& wanted,
   make(statistic::n_visible, result.n_visible, rows.n_visible);
   make(statistic::argmax, result.argmax, rows.argmax);
   make(statistic::max_weight, result.max_weight, rows.max_weight);
+  make(statistic::sink_weight, result.sink_weight, rows.sink_weight);
+  make(statistic::support, result.support, rows.support);
 }
 
 /// One pass: the output if there is a value, and the statistics that are wanted.
@@ -67,13 +69,15 @@ attention_statistics_result<T> attend(const call_description& call, const statis
   // Before the walk over the heads: a result that is too large fails at once.
   make_statistics(call, wanted, result, problem.statistics);
   call.fill(problem, element_type_of<T>, output);
+  call.fill_rule(problem, wanted);
   run(problem, call.how());
   return result;
 }
 
 }  // namespace detail
 
-/// softmax(scale * query key^T) value: (..., heads, n_queries, value_dim).
+/// softmax(scale * query key^T) value, or the weights of another normalizer: (..., heads,
+/// n_queries, value_dim).
 template <float_array Q, float_array K, float_array V>
 auto attention(const Q& query, const K& key, const V& value,
                const attention_options& options = {}) {
@@ -110,6 +114,7 @@ auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scal
                    const attention_options& options = {}) {
   using T = detail::compute_t<Q, K>;
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
+  detail::require_softmax(options, "entropy_curve");
   if (options.scale)
     detail::refuse(
         "entropy_curve takes its scales from the argument scales, got "
@@ -160,6 +165,7 @@ xt::xarray<std::int64_t> count_visible(const Q& query, const K& key,
 template <float_array Q, float_array K, float_array V>
 auto attention_state(const Q& query, const K& key, const V& value,
                      const attention_options& options = {}) {
+  detail::require_softmax(options, "attention_state");
   auto all =
       attention_statistics(query, key, value, options, {statistic::lse, statistic::mean_score});
   return attention_state_result<detail::compute_t<Q, K, V>>{

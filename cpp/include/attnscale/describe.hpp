@@ -12,6 +12,7 @@
 
 #include "attnscale/options.hpp"
 #include "attnscale/problem.hpp"
+#include "attnscale/results.hpp"
 #include "attnscale/strided_array.hpp"
 
 namespace attnscale::detail {
@@ -143,6 +144,38 @@ inline visibility read_visibility(const attention_options& options, std::int64_t
   return seen;
 }
 
+/// What the order of a normalizer may be.
+inline void check_order(const normalizer_choice& choice) {
+  const std::string seen = ", got " + std::to_string(choice.order);
+  if (choice.rule == normalizer::entmax && !(choice.order > 1 && choice.order <= 4))
+    refuse("alpha must be above 1 (where entmax is softmax) and at most 4" + seen);
+  if (choice.rule == normalizer::top_k && !(choice.order >= 1))
+    refuse("k must be at least 1" + seen);
+  if (choice.rule == normalizer::softpick && !(choice.order >= 0 && std::isfinite(choice.order)))
+    refuse("eps must be finite and at least 0" + seen);
+}
+
+/// Calls whose results are about a plain softmax.
+inline void require_softmax(const attention_options& options, const char* call) {
+  if (options.normalizer.rule != normalizer::softmax || options.normalizer.constant)
+    refuse(std::string(call) + " is of a plain softmax, got another normalizer");
+}
+
+/// Whether the rows of a normalizer have a statistic.
+inline bool has_statistic(normalizer rule, statistic which) {
+  switch (rule) {
+    case normalizer::softmax:
+    case normalizer::top_k:
+      return true;
+    case normalizer::entmax:
+      return which != statistic::lse;
+    default:
+      return which == statistic::max_score || which == statistic::n_visible ||
+             which == statistic::argmax || which == statistic::max_weight ||
+             (which == statistic::support && rule == normalizer::sigmoid);
+  }
+}
+
 /// The arrays and options of one call in the core's form, and what they own.
 class call_description {
  public:
@@ -162,6 +195,7 @@ class call_description {
                       "(..., heads, n_queries, n_keys)");
     read_key_lengths();
     read_scale();
+    read_rule();
     if (options.num_threads < 0)
       refuse("num_threads must be at least 1, or 0 for the default, got " +
              text_of(options.num_threads));
@@ -200,6 +234,17 @@ class call_description {
     });
   }
 
+  /// The normalizer; refuses statistics that its rows do not have.
+  void fill_rule(attention_problem& problem, const statistic_set& wanted) const {
+    problem.rule = options_.normalizer.rule;
+    problem.order = options_.normalizer.order;
+    problem.constant_row = constants_ ? constants_.stride(1) : 0;
+    for (unsigned bit = 1; bit <= static_cast<unsigned>(statistic::support); bit *= 2)
+      if (const auto which = static_cast<statistic>(bit);
+          wanted.contains(which) && !has_statistic(problem.rule, which))
+        refuse("this normalizer has no such statistic: " + std::to_string(bit));
+  }
+
   execution how() const {
     execution how{options_.num_threads, nullptr, nullptr};
     if (!options_.interrupted) return how;
@@ -221,6 +266,7 @@ class call_description {
     head.mask = mask_.at(index, leading_);
     head.scale = scale ? scale : &standard_scale_;
     head.key_length = length ? *length : n_keys();
+    head.constant = static_cast<const double*>(constants_.at(index, leading_));
     return head;
   }
 
@@ -235,6 +281,18 @@ class call_description {
                ", got " + text_of(length));
   }
 
+  void read_rule() {
+    check_order(options_.normalizer);
+    if (!options_.normalizer.constant) return;
+    const xt::xarray<double>& values = options_.normalizer.constant.values();
+    constants_ = strided_array(values, 1);
+    check_broadcast("the numbers of the normalizer", constants_, joined(leading_, {n_queries()}),
+                    "(..., heads, n_queries)");
+    for (const double each : values)
+      if (!std::isfinite(each))
+        refuse("the numbers of the normalizer must be finite, got " + std::to_string(each));
+  }
+
   void read_scale() {
     standard_scale_ = 1 / std::sqrt(std::max(1.0, static_cast<double>(query_.extent(1))));
     if (!options_.scale) return;
@@ -244,7 +302,7 @@ class call_description {
       if (!std::isfinite(scale)) refuse("scale must be finite, got " + std::to_string(scale));
   }
 
-  strided_array query_, key_, value_, mask_, lengths_, scales_;
+  strided_array query_, key_, value_, mask_, lengths_, scales_, constants_;
   const attention_options& options_;
   extents leading_;
   double standard_scale_ = 1;

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "attnscale/normalizer.hpp"
+#include "attnscale/number_or_array.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/strided_array.hpp"
 
@@ -24,31 +26,6 @@ enum class causal_alignment : std::uint8_t { none, top_left, bottom_right };
 struct key_window {
   std::int64_t left = unbounded;
   std::int64_t right = unbounded;
-};
-
-/// One number, or an array that broadcasts to the shape its option wants. Holds a copy.
-template <class T>
-class number_or_array {
- public:
-  number_or_array() = default;  ///< not given
-
-  template <class N>
-  requires std::is_arithmetic_v<N> number_or_array(N number)
-      : values_(static_cast<T>(number)), given_(true) {}
-
-  template <class E>
-  requires(!std::is_arithmetic_v<E>) && std::derived_from<E, xt::xexpression<E>> &&
-      (std::floating_point<T> ||
-       std::integral<typename E::value_type>)number_or_array(const E& expression)
-      : values_(xt::cast<T>(expression)),
-  given_(true) {}
-
-  explicit operator bool() const { return given_; }
-  const xt::xarray<T>& values() const { return values_; }
-
- private:
-  xt::xarray<T> values_;
-  bool given_ = false;
 };
 
 /// A boolean mask (true: the key takes part) or an additive one (float or double; -inf hides the
@@ -112,6 +89,7 @@ struct attention_options {
   number_or_array<std::int64_t> key_lengths{};
   bool enable_gqa = false;          ///< query head h uses key head h / (heads / kv_heads)
   std::optional<double> softcap{};  ///< c > 0: score <- c tanh(score / c)
+  normalizer_choice normalizer{};   ///< softmax; see attnscale::normalizers
   int num_threads = 0;              ///< 0: attnscale::num_threads()
   /// Asked now and then on the calling thread; true makes the call throw attnscale::interrupted.
   std::function<bool()> interrupted{};

@@ -13,7 +13,9 @@
 
 namespace attnscale {
 
-/// What attention_statistics can report of a row with scores s and weights p = softmax(s).
+/// What attention_statistics can report of a row with scores s and weights p. A sink is an outcome
+/// of lse, entropy, mean_score, score_variance and concentration, and no key. Normalizers whose
+/// weights do not add up to 1 have max_score, n_visible, argmax and max_weight alone.
 enum class statistic : std::uint16_t {
   lse = 1,              ///< ln sum exp s
   entropy = 2,          ///< -sum p ln p, in nats
@@ -23,7 +25,9 @@ enum class statistic : std::uint16_t {
   concentration = 32,   ///< sum p^2
   n_visible = 64,       ///< keys that the row may see
   argmax = 128,         ///< first key with the largest score, -1 if there is none
-  max_weight = 256      ///< largest p
+  max_weight = 256,     ///< largest p
+  sink_weight = 512,    ///< weight of the sink, 0 without one
+  support = 1024        ///< keys with a positive weight
 };
 
 /// Written {statistic::entropy, statistic::argmax}.
@@ -38,6 +42,7 @@ class statistic_set {
   unsigned bits_ = 0;
 };
 
+/// Of a softmax; sink_weight and support are asked for by name.
 inline const statistic_set all_statistics{
     statistic::lse,        statistic::entropy,        statistic::max_score,
     statistic::mean_score, statistic::score_variance, statistic::concentration,
@@ -50,7 +55,8 @@ struct attention_statistics_result {
   std::optional<xt::xarray<T>> output;  ///< (..., heads, n_queries, value_dim)
   std::optional<xt::xarray<T>> lse, entropy, max_score, mean_score, score_variance, concentration;
   std::optional<xt::xarray<std::int64_t>> n_visible, argmax;
-  std::optional<xt::xarray<T>> max_weight;
+  std::optional<xt::xarray<T>> max_weight, sink_weight;
+  std::optional<xt::xarray<std::int64_t>> support;
 };
 
 /// Statistics at many scales; arrays (..., heads, n_queries, scales). mean and variance are of

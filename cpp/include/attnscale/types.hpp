@@ -19,6 +19,17 @@ struct matrix_layout {
   ptrdiff_t column = 1;
 };
 
+/// How the scores of a row become its weights; docs/reference/normalizers.md has the formulas.
+enum class normalizer : uint8_t {
+  softmax,
+  sigmoid,
+  relu,
+  squared_relu,
+  softpick,
+  entmax,  ///< sparsemax is entmax with alpha = 2
+  top_k
+};
+
 enum class mask_kind : uint8_t { none, boolean, additive };
 
 /// One of 2^64 sequences under each of 2^64 keys. A number is a function of key, stream and its

@@ -6,13 +6,11 @@
 
 namespace {
 
-using attnscale::detail::attend_block;
-
 template <class T>
 struct attend_workspace {
   T *query, *scores, *bias, *table = nullptr, *near, *far = nullptr, *rest = nullptr;
   T *key_copy, *value_copy, *value_clean, *rows;
-  T *scale, *reference, *top;
+  T *scale, *reference, *top, *constant;
 
   attend_workspace(const attend_block& b, arena& a) {
     constexpr int64_t lanes = block_rows<T>;
@@ -34,6 +32,7 @@ struct attend_workspace {
     scale = a.take<T>(lanes);
     reference = a.take<T>(lanes);
     top = a.take<T>(lanes);
+    constant = a.take<T>(lanes);
   }
 };
 
@@ -94,14 +93,16 @@ class attend_run {
       ws_.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
       sign[r] = scale < 0 ? T(-1) : T(1);
       negative = negative || scale < 0;
-      ws_.reference[r] = ws_.top[r] = limits<T>::lowest;
+      ws_.top[r] = limits<T>::lowest;
+      ws_.reference[r] = first_reference<T>(b_.rule);
+      ws_.constant[r] = sigmoid_bias<T>(b_, r);
       b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
       b_.sums->argmax[r] = -1;
     }
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
       T* panel = ws_.query + lane * b_.head_dim;
-      fresh_[lane / w] = true;
+      fresh_[lane / w] = b_.rule == normalizer::softmax;
       pack_queries<T, N>(b_, lane, ws_.rows, panel);
       if (negative) {
         vec<T> factor[N];
@@ -144,11 +145,7 @@ class attend_run {
     }
     if (b_.peak)
       track_argmax<T, N>(s, ws_.scores, key, seen, most, high, false, b_.sums->argmax + lane);
-    update_reference<N>(s, lane, high);
-    if (b_.moments)
-      absorb_tile<T, N, false, true>(s, seen, ws_.scores, *b_.sums, lane);
-    else
-      absorb_tile<T, N, false, false>(s, seen, ws_.scores, *b_.sums, lane);
+    weigh<N, false>(s, lane, seen, high);
     if (b_.output)
       add_weighted_values<T, N>(v, keys, ws_.scores, N * w, b_.value_dim, output<N>(lane).near);
   }
@@ -169,16 +166,39 @@ class attend_run {
                         high);
     if (b_.peak)
       track_argmax<T, N>(s, ws_.scores, key, seen, high, high, true, b_.sums->argmax + lane);
-    update_reference<N>(s, lane, high);
-    if (b_.moments)
-      absorb_tile<T, N, true, true>(s, seen, ws_.scores, *b_.sums, lane);
-    else
-      absorb_tile<T, N, true, false>(s, seen, ws_.scores, *b_.sums, lane);
+    weigh<N, true>(s, lane, seen, high);
     if (!b_.output) return;
     T* out = output<N>(lane).near;
     v = isolate_nonfinite<T, N>(v, keys, b_.value_dim, seen, ws_.bias, ws_.scores, out,
                                 ws_.value_clean);
     for (int i = 0; i < n_strips; ++i) value_strip(strips[i], v, N * w, out);
+  }
+
+  /// scores <- weights, and their sums.
+  template <int N, bool Masked>
+  void weigh(const panel_state<T>& s, int lane, const vector_keys<N>& seen,
+             const vec<T> (&high)[N]) {
+    if (b_.rule != normalizer::softmax) return weigh_pointwise<N, Masked>(s, lane, seen, high);
+    update_reference<N>(s, lane, high);
+    if (b_.moments)
+      absorb_tile<T, N, Masked, true>(s, seen, ws_.scores, *b_.sums, lane);
+    else
+      absorb_tile<T, N, Masked, false>(s, seen, ws_.scores, *b_.sums, lane);
+  }
+
+  template <int N, bool Masked>
+  void weigh_pointwise(const panel_state<T>& s, int lane, const vector_keys<N>& seen,
+                       const vec<T> (&high)[N]) {
+    if (b_.rule == normalizer::softpick) update_reference<N>(s, lane, high);
+    for (int n = 0; n < N; ++n) {
+      const int at = n * w;
+      store(s.top + at, max_or(high[n], load(s.top + at)));
+      const pointwise_lanes<T> row(load(s.scale + at), load(ws_.constant + lane + at),
+                                   load(s.reference + at));
+      absorb_pointwise<T, Masked>(b_.rule, row, seen.begin[n], seen.end[n], N * w, ws_.scores + at,
+                                  b_.sums->weight + lane + at);
+      poison_large<T>(high[n], b_.sums->weight + lane + at);
+    }
   }
 
   /// Raw products of a strip's keys with its vectors; the rest of the tile is left as it is, its
@@ -246,8 +266,7 @@ class attend_run {
       const int rows = b_.rows - row < w ? b_.rows - row : w;
       T inverse[w];
       for (int r = 0; r < w; ++r) {
-        const double weight = b_.sums->weight[row + r];
-        inverse[r] = weight == 0 ? T(0) : static_cast<T>(1 / weight);
+        inverse[r] = row + r < b_.rows ? static_cast<T>(output_factor(b_, row + r)) : T(0);
       }
       write_rows(out.near + n * w, N * w, load(inverse), row, rows);
     }

@@ -49,6 +49,19 @@ struct score_block {
   const stop_signal* stop;
 };
 
+/// Rows whose normalizer solves for a threshold: statistics of finished weights, in nats.
+struct row_report {
+  double lse[max_block_rows];
+  double entropy[max_block_rows];
+  double top[max_block_rows];  ///< largest score; -inf if no key is visible
+  double mean[max_block_rows];
+  double variance[max_block_rows];
+  double concentration[max_block_rows];
+  double max_weight[max_block_rows];
+  int64_t argmax[max_block_rows];
+  int64_t support[max_block_rows];
+};
+
 struct attend_block : score_block {
   matrix value;
   void* output;  ///< rows with output_layout; null: statistics only
@@ -59,6 +72,11 @@ struct attend_block : score_block {
   bool moments;  ///< second and squares are wanted
   bool peak;     ///< argmax is wanted
   row_sums* sums;
+  normalizer rule;
+  double order;
+  const double* constant;  ///< see attention_problem; null: none
+  ptrdiff_t constant_row;
+  row_report* report;  ///< of entmax and top_k, whose sums are not set
 };
 
 /// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center`, which

@@ -17,7 +17,7 @@ constexpr int few_keys = 32;
 /// State of one query.
 template <class T>
 struct few_row {
-  T scale, reference;
+  T scale, reference, constant;
   T top[width<T>];  ///< everything below: a lane for each key of a vector
   double weight[width<T>], first[width<T>], second[width<T>], squares[width<T>];
 };
@@ -171,7 +171,8 @@ class few_run {
     for (int r = 0; r < b_.rows; ++r) {
       few_row<T>& row = row_[r];
       row.scale = static_cast<T>(b_.scale[r * b_.scale_row] * log2e);
-      row.reference = limits<T>::lowest;
+      row.reference = first_reference<T>(b_.rule);
+      row.constant = sigmoid_bias<T>(b_, r);
       for (int i = 0; i < w; ++i) {
         row.top[i] = limits<T>::lowest;
         row.weight[i] = row.first[i] = row.second[i] = row.squares[i] = 0;
@@ -196,7 +197,7 @@ class few_run {
       const vec<T> high = finish_row(r, keys, masked);
       if (b_.peak) track_peak(r, high, key, keys);
       raise(r, high);
-      b_.moments ? absorb_row<true>(row_[r], keys) : absorb_row<false>(row_[r], keys);
+      weigh(row_[r], keys);
       if (b_.output) add_values(r, v, keys, masked ? ws_.bias : nullptr);
       if (ws_.far && tiles_ % tiles_per_carry == 0) carry(output(r));
     }
@@ -259,6 +260,7 @@ class few_run {
   void raise(int r, vec<T> high) {
     few_row<T>& row = row_[r];
     store(row.top, max_or(high, load(row.top)));
+    if (b_.rule != normalizer::softmax && b_.rule != normalizer::softpick) return;
     if (!any<T>(high > broadcast(row.reference + reference_lag<T>))) return;
     const T before = row.reference;
     row.reference = largest(row.top);
@@ -277,6 +279,15 @@ class few_run {
     }
     const vec<T> factors[1] = {factor};
     if (b_.output) scale_output<T, 1>(output(r), factors);
+  }
+
+  /// scores <- weights, and their sums.
+  void weigh(few_row<T>& row, int keys) {
+    if (b_.rule == normalizer::softmax)
+      return b_.moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
+    const pointwise_lanes<T> lanes(broadcast(T(1)), broadcast(row.constant),
+                                   broadcast(row.reference));
+    absorb_pointwise<T, true>(b_.rule, lanes, 0, (keys + w - 1) / w, w, ws_.scores, row.weight);
   }
 
   template <bool Moments>
@@ -320,8 +331,7 @@ class few_run {
       if (!b_.output) continue;
       const output_panel<T> out = output(r);
       gather(out);
-      const double weight = b_.sums->weight[r];
-      const T inverse = weight == 0 ? T(0) : static_cast<T>(1 / weight);
+      const T inverse = static_cast<T>(output_factor(b_, r));
       for (int64_t c = 0; c < b_.value_dim; ++c) ws_.row[c] = out.near[c] * inverse;
       write_row(b_.output, b_.output_layout, r, b_.value_dim, ws_.row);
     }

@@ -19,8 +19,12 @@
 #include "kernels/output-inl.hpp"
 #include "kernels/workspace-inl.hpp"
 
+#include "kernels/pointwise-inl.hpp"
 #include "kernels/attend-inl.hpp"
 #include "kernels/few-inl.hpp"
+#include "kernels/threshold-inl.hpp"
+#include "kernels/support-inl.hpp"
+#include "kernels/sparse-inl.hpp"
 #include "kernels/curve-inl.hpp"
 #include "kernels/solve-inl.hpp"
 #include "kernels/peak-inl.hpp"
@@ -35,9 +39,17 @@
 
 namespace {
 
+inline bool has_threshold(const attend_block& block) {
+  return block.rule == normalizer::entmax || block.rule == normalizer::top_k;
+}
+
 template <class T>
 size_t attend_scratch(const attend_block& block) {
   arena a{nullptr};
+  if (has_threshold(block)) {
+    sparse_workspace<T> unused(block, a);
+    return a.used;
+  }
   if (block.rows <= few_rows) {
     few_workspace<T> unused(block, a);
     return a.used;
@@ -48,6 +60,7 @@ size_t attend_scratch(const attend_block& block) {
 
 template <class T>
 void attend(const attend_block& block) noexcept {
+  if (has_threshold(block)) return sparse_run<T>(block).run();
   if (block.rows <= few_rows) return few_run<T>(block).run();
   attend_run<T>(block).run();
 }

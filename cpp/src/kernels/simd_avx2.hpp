@@ -21,6 +21,14 @@ ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm25
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm256_min_ps(a, b); }
 ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm256_min_pd(a, b); }
 
+/// Bits of the lanes where a is above b, or either is NaN.
+ATTNSCALE_INLINE unsigned not_below(vec<float> a, vec<float> b) {
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)));
+}
+ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
+  return static_cast<unsigned>(_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_NLE_UQ)));
+}
+
 /// See simd_avx512.hpp.
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(r), 23));

@@ -21,6 +21,14 @@ ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm51
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm512_min_ps(a, b); }
 ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm512_min_pd(a, b); }
 
+/// Bits of the lanes where a is above b, or either is NaN.
+ATTNSCALE_INLINE unsigned not_below(vec<float> a, vec<float> b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ);
+}
+ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
+  return _mm512_cmp_pd_mask(a, b, _CMP_NLE_UQ);
+}
+
 /// 2^n of r = 1.5 * 2^23 + 127 + n (float), 1.5 * 2^52 + 1023 + n (double): the low bits of the
 /// mantissa become the exponent.
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {

@@ -31,6 +31,16 @@ ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) {
   return vbslq_f64(vcltq_f64(a, b), a, b);
 }
 
+/// Bits of the lanes where a is above b, or either is NaN.
+ATTNSCALE_INLINE unsigned not_below(vec<float> a, vec<float> b) {
+  const uint32x4_t bits = {1, 2, 4, 8};
+  return vaddvq_u32(vbicq_u32(bits, vcleq_f32(a, b)));
+}
+ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
+  const uint64x2_t bits = {1, 2};
+  return static_cast<unsigned>(vaddvq_u64(vbicq_u64(bits, vcleq_f64(a, b))));
+}
+
 /// See simd_avx512.hpp.
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
   return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(r), 23));

@@ -24,6 +24,14 @@ ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm_m
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm_min_ps(a, b); }
 ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm_min_pd(a, b); }
 
+/// Bits of the lanes where a is above b, or either is NaN.
+ATTNSCALE_INLINE unsigned not_below(vec<float> a, vec<float> b) {
+  return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpnle_ps(a, b)));
+}
+ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
+  return static_cast<unsigned>(_mm_movemask_pd(_mm_cmpnle_pd(a, b)));
+}
+
 /// See simd_avx512.hpp.
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
   return _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(r), 23));

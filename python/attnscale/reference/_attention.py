@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import laws
+from ._normalizers import weigh, with_length
 
 __all__ = [
     "attention",
@@ -122,9 +123,12 @@ def scores(
     layout: str = "bhsd",
     distance_scale: Any = None,
     distance_bias: Any = None,
+    qk_norm: str | None = None,
     **masks: Any,
 ) -> tuple[Array, NDArray[np.bool_]]:
     """(score, visible) of every pair: scale, soft-cap, bias, mask, in this order."""
+    if qk_norm is not None:
+        query, key = (with_length(rows, qk_norm) for rows in (query, key))
     product = dot_products(query, key, enable_gqa=enable_gqa, layout=layout)
     seen = visible(product.shape, **masks)
     t = distances(product.shape, **masks)
@@ -174,18 +178,19 @@ def _measure(law: laws.Law, score: Array, seen: NDArray[np.bool_]) -> Array:
 
 
 def attention_statistics(
-    query: Array, key: Array, value: Array | None = None, **options: Any
+    query: Array, key: Array, value: Array | None = None, *, normalizer: Any = "softmax", **options: Any
 ) -> SimpleNamespace:
     """Every field of attnscale.AttentionStatistics, in float64."""
     s, seen = scores(query, key, **options)
-    rows = _softmax_rows(s, seen)
-    p = rows.p
+    rows = weigh(_softmax_rows(s, seen), s, seen, normalizer)
+    p, w = rows.p, rows.sink_weight
     # Terms of hidden keys are 0, whatever their scores.
     finite = np.where(seen, s, 0)
-    rows.mean_score = (p * finite).sum(-1)
-    rows.entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1) + 0.0
-    rows.score_variance = (p * (finite - rows.mean_score[..., None]) ** 2).sum(-1)
-    rows.concentration, rows.max_weight = (p * p).sum(-1), p.max(-1, initial=0)
+    rows.mean_score = (p * finite).sum(-1) + w * rows.sink_score
+    rows.entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1) - w * np.log(np.where(w > 0, w, 1)) + 0.0
+    variance = (p * (finite - rows.mean_score[..., None]) ** 2).sum(-1)
+    rows.score_variance = variance + w * (rows.sink_score - rows.mean_score) ** 2
+    rows.concentration, rows.max_weight = (p * p).sum(-1) + w * w, p.max(-1, initial=0)
     rows.n_visible = seen.sum(-1)
     rows.argmax = s.argmax(-1) if s.shape[-1] else np.full(s.shape[:-1], -1)
     rows.argmax = np.where(rows.n_visible == 0, -1, rows.argmax)

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// attention_options::normalizer: how the scores of a row become its weights. Formulas and sources
+// are in docs/reference/normalizers.md.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "attnscale/number_or_array.hpp"
+#include "attnscale/types.hpp"
+
+namespace attnscale {
+
+/// Made by the functions of attnscale::normalizers. Numbers a row broadcast to
+/// (..., heads, n_queries).
+struct normalizer_choice {
+  normalizer rule = normalizer::softmax;
+  double order = 0;
+  number_or_array<double> constant{};
+};
+
+namespace normalizers {
+
+inline normalizer_choice softmax() { return {}; }
+/// exp(s) / (n + sum exp(s)); n > 0.
+inline normalizer_choice softmax_n(double n) { return {normalizer::softmax, 0, std::log(n)}; }
+/// One more outcome of this score, whose value is 0.
+inline normalizer_choice sink(number_or_array<double> score) {
+  return {normalizer::softmax, 0, std::move(score)};
+}
+/// 1 / (1 + exp(-s - bias)).
+inline normalizer_choice sigmoid(number_or_array<double> bias) {
+  return {normalizer::sigmoid, 0, std::move(bias)};
+}
+/// factor * max(s, 0), or without a factor max(s, 0) over its sum.
+inline normalizer_choice relu(number_or_array<double> factor = {}) {
+  return {normalizer::relu, 0, std::move(factor)};
+}
+/// The same with max(s, 0)^2.
+inline normalizer_choice squared_relu(number_or_array<double> factor = {}) {
+  return {normalizer::squared_relu, 0, std::move(factor)};
+}
+/// max(exp(s) - 1, 0) / (sum |exp(s) - 1| + eps).
+inline normalizer_choice softpick(double eps = 1e-8) { return {normalizer::softpick, eps, {}}; }
+/// max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the sum 1; 1 < alpha <= 4.
+inline normalizer_choice entmax(double alpha) { return {normalizer::entmax, alpha, {}}; }
+inline normalizer_choice sparsemax() { return entmax(2); }
+/// Softmax of the k largest scores; of equal ones the first keys.
+inline normalizer_choice top_k(std::int64_t k) {
+  return {normalizer::top_k, static_cast<double>(k), {}};
+}
+
+}  // namespace normalizers
+}  // namespace attnscale

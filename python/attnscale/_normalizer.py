@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""normalizer= and qk_norm=: checked, and in the form that the core takes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._checks import choose
+from ._inputs import Inputs
+from ._statistics import NAMES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ._options import Visibility
+    from .normalizers import Normalizer
+
+__all__ = ["available", "normalize_rows", "read_normalizer", "require_softmax", "rule_of"]
+
+
+def read_normalizer(normalizer: Any) -> Normalizer | None:
+    """None for the plain softmax, which most calls are."""
+    if isinstance(normalizer, str) and normalizer == "softmax":
+        return None
+    from . import normalizers
+
+    found = normalizers.get(normalizer)
+    return None if type(found) is normalizers.Softmax else found
+
+
+def rule_of(normalizer: Normalizer | None, inputs: Inputs, visible: Visibility, num_threads: int) -> Any:
+    """What the core takes; None for the plain softmax."""
+    return None if normalizer is None else normalizer._rule(inputs, visible, num_threads)
+
+
+def require_softmax(normalizer: Any, call: str) -> None:
+    """Refuse other normalizers, for calls whose results follow from the softmax."""
+    if read_normalizer(normalizer) is not None:
+        raise ValueError(f"normalizer must be 'softmax' for {call}, got {normalizer!r}")
+
+
+def available(bits: int, normalizer: Any, leave_out: bool) -> int:
+    """Those of the statistics that the normalizer's rows have; others are left out, or an error."""
+    found = read_normalizer(normalizer)
+    if found is None:
+        return bits
+    missing = [name for k, name in enumerate(NAMES) if bits >> k & 1 and name not in found.statistics]
+    if missing and not leave_out:
+        raise ValueError(
+            f"rows of {found!r} have the statistics {', '.join(found.statistics)}; got {missing[0]!r}"
+        )
+    return bits & sum(1 << NAMES.index(name) for name in found.statistics)
+
+
+def normalize_rows(inputs: Inputs, qk_norm: Any) -> Inputs:
+    """Queries and keys of length 1 ("l2") or sqrt(head_dim) ("rms"); zero rows stay zero."""
+    choose("qk_norm", qk_norm, ("l2", "rms"))
+    length = 1.0 if qk_norm == "l2" else math.sqrt(inputs.query.shape[-1])
+    return inputs._replace(query=_with_length(inputs.query, length), key=_with_length(inputs.key, length))
+
+
+def _with_length(rows: NDArray[Any], length: float) -> NDArray[Any]:
+    wide: NDArray[Any] = rows.astype(np.float64 if rows.dtype == np.float64 else np.float32)
+    # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
+    largest = np.abs(wide).max(axis=-1, keepdims=True, initial=0)
+    with np.errstate(invalid="ignore"):
+        wide /= np.where(largest == 0, 1, largest)
+        norm = np.sqrt(np.einsum("...c,...c->...", wide, wide, dtype=np.float64))[..., None]
+        wide *= length / np.where(norm == 0, 1, norm)
+    return wide

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Weights that are functions of single scores; they need not add up to 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from .._checks import choose, number
+from .._row_counts import visible_keys
+from ._base import RELU, SIGMOID, SOFTPICK, SQUARED_RELU, Normalizer, Rule, no_softmax_statistics
+
+if TYPE_CHECKING:
+    from .._inputs import Inputs
+    from .._options import Visibility
+
+__all__ = ["ReLU", "Sigmoid", "Softpick", "SquaredReLU"]
+
+
+def _n_visible(inputs: Inputs, visible: Visibility, num_threads: int) -> Any:
+    """Keys that each row may see, at least 1, broadcast to (..., heads, n_queries)."""
+    n = visible_keys(inputs.query.shape[-2], inputs.key.shape[-2], visible, num_threads)
+    return np.maximum(n, 1).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Normalizer):
+    """w_j = 1 / (1 + exp(-s_j - bias)): each key on its own; the weights are no distribution.
+
+    Parameters
+    ----------
+    bias : float, optional
+        Added to every score. None: -ln n, n the keys that the row may see, so that zero scores have the
+        sum n / (n + 1).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the bias is not a finite number.
+
+    Notes
+    -----
+    Ramapuram et al. 2024, "Theory, analysis, and best practices for sigmoid self-attention" (arXiv
+    2409.04431); their bias is -ln n for training of length n.
+
+    Statistics: max_score, n_visible, argmax, max_weight and support (every visible key).
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k, v = np.zeros((1, 2)), np.zeros((3, 2)), np.ones((3, 1))
+    >>> at.attention(q, k, v, normalizer="sigmoid")
+    array([[0.75]])
+    """
+
+    name: ClassVar[str] = "sigmoid"
+    statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics("support")
+    bias: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.bias is not None:
+            number("bias", self.bias)
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        if self.bias is not None:
+            return SIGMOID, 0.0, float(self.bias)
+        return SIGMOID, 0.0, -np.log(_n_visible(inputs, visible, num_threads))
+
+
+@dataclass(frozen=True)
+class ReLU(Normalizer):
+    """w_j = max(s_j, 0) / n, or over the sum of the row.
+
+    Parameters
+    ----------
+    divide : {"n", "sum"}
+        "n": by the number of keys that the row may see. "sum": by sum_k max(s_k, 0), which makes the
+        weights a distribution; a row without a positive score is 0.
+
+    Raises
+    ------
+    ValueError
+        If divide is something else.
+
+    Notes
+    -----
+    Wortsman et al. 2023, "Replacing softmax with ReLU in vision transformers" (arXiv 2309.08586).
+
+    Statistics: max_score, n_visible, argmax, max_weight; also for "sum", whose entropy would need a
+    logarithm a key.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.ones((1, 1)), np.array([[-2.0], [1.0], [3.0]])
+    >>> at.attention(q, k, np.eye(3), normalizer=at.normalizers.ReLU("sum"))
+    array([[0.  , 0.25, 0.75]])
+    """
+
+    name: ClassVar[str] = "relu"
+    statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics()
+    divide: str = "n"
+
+    _kind: ClassVar[int] = RELU
+
+    def __post_init__(self) -> None:
+        choose("divide", self.divide, ("n", "sum"))
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        factor = None if self.divide == "sum" else 1 / _n_visible(inputs, visible, num_threads)
+        return self._kind, 0.0, factor
+
+
+@dataclass(frozen=True)
+class SquaredReLU(ReLU):
+    """w_j = max(s_j, 0)^2 / n, or over the sum of the row; see :class:`ReLU`.
+
+    Parameters
+    ----------
+    divide : {"n", "sum"}
+        As for :class:`ReLU`.
+
+    Raises
+    ------
+    ValueError
+        If divide is something else.
+
+    Notes
+    -----
+    So et al. 2021, "Primer" (arXiv 2109.08668) for the activation; Hua et al. 2022, "Transformer quality
+    in linear time" (arXiv 2202.10447) as attention.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.ones((1, 1)), np.array([[-2.0], [1.0], [3.0]])
+    >>> at.attention(q, k, np.eye(3), normalizer=at.normalizers.SquaredReLU("sum"))
+    array([[0. , 0.1, 0.9]])
+    """
+
+    name: ClassVar[str] = "squared_relu"
+    _kind: ClassVar[int] = SQUARED_RELU
+
+
+@dataclass(frozen=True)
+class Softpick(Normalizer):
+    """w_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps): no sink, and zero weights.
+
+    Parameters
+    ----------
+    eps : float, default 1e-8
+        At least 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If eps is not a finite number of at least 0.
+
+    Notes
+    -----
+    Zuhri, Fuadi & Aji 2025, "Softpick: no attention sink, no massive activations with rectified softmax"
+    (arXiv 2504.20966). Numerator and denominator are taken relative to exp(max(s, 0)).
+
+    Statistics: max_score, n_visible, argmax, max_weight.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.ones((1, 1)), np.log([[0.5], [2.0], [3.5]])
+    >>> at.attention(q, k, np.eye(3), normalizer=at.normalizers.Softpick(eps=0)).round(3)
+    array([[0.   , 0.25 , 0.625]])
+    """
+
+    name: ClassVar[str] = "softpick"
+    statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics()
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if number("eps", self.eps) < 0:
+            raise ValueError(f"eps must be at least 0, got {self.eps!r}")
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        return SOFTPICK, float(self.eps), None

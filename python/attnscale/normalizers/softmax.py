@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Softmax, alone and beside an outcome that is no key."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from .._checks import as_array, number
+from ._base import SOFTMAX, Normalizer, Rule
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from .._inputs import Inputs
+    from .._options import Visibility
+
+__all__ = ["Sink", "Softmax", "SoftmaxN"]
+
+
+@dataclass(frozen=True)
+class Softmax(Normalizer):
+    """p_j = exp(s_j) / sum_k exp(s_k).
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.ones((1, 1)), np.array([[-2.0], [0.0], [0.5]])
+    >>> at.attention(q, k, np.eye(3), normalizer=at.normalizers.Softmax()).round(4)
+    array([[0.0486, 0.3592, 0.5922]])
+    """
+
+    name: ClassVar[str] = "softmax"
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        return SOFTMAX, 0.0, None
+
+
+@dataclass(frozen=True)
+class SoftmaxN(Normalizer):
+    """p_j = exp(s_j) / (n + sum_k exp(s_k)): a row may attend to nothing; n = 1 is "off by one".
+
+    The rest, 1 - sum_j p_j, is the weight of a sink: one more outcome of the score ln n, whose value is
+    0. It counts in lse, entropy, mean_score, score_variance and concentration, so that
+    entropy = lse - mean_score as ever. ``sink_weight`` is its weight. A row without keys has sink_weight
+    1 and lse ln n.
+
+    Parameters
+    ----------
+    n : float, default 1
+        Greater than 0.
+
+    Raises
+    ------
+    TypeError
+        If n is not a number.
+    ValueError
+        If n is not finite and greater than 0.
+
+    Notes
+    -----
+    Miller 2023, "Attention is off by one"; without its name in Shazeer's softmax with an extra 0 logit.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.zeros((2, 3, 4))
+    >>> rows = at.attention_statistics(q, k, normalizer=at.normalizers.SoftmaxN(1), statistics="sink_weight")
+    >>> rows.sink_weight  # three keys and the sink, all of score 0
+    array([0.25, 0.25, 0.25])
+    """
+
+    name: ClassVar[str] = "softmax_n"
+    n: float = 1
+
+    def __post_init__(self) -> None:
+        if number("n", self.n) <= 0:
+            raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {self.n!r}")
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        return SOFTMAX, 0.0, math.log(self.n)
+
+
+@dataclass(frozen=True, eq=False)
+class Sink(Normalizer):
+    """p_j = exp(s_j) / (exp(logit) + sum_k exp(s_k)), with a learned logit a head.
+
+    The sink is one more outcome, without a value, as for :class:`SoftmaxN`, which is the logit ln n. The
+    logit is a score: it is not scaled.
+
+    Parameters
+    ----------
+    logits : float or array_like, shape (heads,)
+        Of each query head, or one for all.
+
+    Raises
+    ------
+    TypeError
+        If the logits are not numbers.
+    ValueError
+        If they are not finite or have more than one axis; in a call, if they are not one a head.
+
+    Notes
+    -----
+    gpt-oss (OpenAI 2025) concatenates the logit to the scores and drops its column after the softmax.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.zeros((2, 2, 1, 4))  # (heads, 1, 4)
+    >>> sink = at.normalizers.Sink([0.0, -100.0])
+    >>> at.attention_statistics(q, k, normalizer=sink, statistics="sink_weight").sink_weight.round(3)
+    array([[0.5],
+           [0. ]])
+    """
+
+    name: ClassVar[str] = "sink"
+    logits: ArrayLike
+
+    def __post_init__(self) -> None:
+        array = as_array("logits", self.logits)
+        if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
+            raise TypeError(f"logits must be numbers, got {self.logits!r}")
+        if array.ndim > 1:
+            raise ValueError(f"logits must be one number or of shape (heads,), got shape {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError("logits must be finite, got NaN or infinity")
+        values = array.astype(np.float64).tolist()  # a copy that nobody changes
+        object.__setattr__(self, "logits", tuple(values) if array.ndim else values)
+
+    def __eq__(self, other: object) -> bool:
+        return self.logits == other.logits if isinstance(other, Sink) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Sink, self.logits))
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        logits: Any = np.asarray(self.logits)
+        if logits.ndim == 0:
+            return SOFTMAX, 0.0, float(logits)
+        heads = inputs.leading[-1] if inputs.leading else 1
+        if logits.size not in (1, heads):
+            raise ValueError(f"logits must be one number or one a head, {heads}, got {logits.size}")
+        return SOFTMAX, 0.0, logits[:, None] if inputs.leading else logits

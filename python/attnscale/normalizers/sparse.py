@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Weights that are zero below a threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .._checks import number, positive_int
+from .._statistics import NAMES
+from ._base import ENTMAX, TOP_K, Normalizer, Rule
+
+if TYPE_CHECKING:
+    from .._inputs import Inputs
+    from .._options import Visibility
+
+__all__ = ["Entmax", "Sparsemax", "TopK"]
+
+_ALL_BUT_LSE = tuple(name for name in NAMES if name != "lse")
+
+
+@dataclass(frozen=True)
+class Entmax(Normalizer):
+    """p_j = max((alpha - 1) s_j - tau, 0)^(1 / (alpha - 1)), with tau such that the sum is 1.
+
+    Keys far below the largest score have weight 0. alpha = 2 is :class:`Sparsemax`; alpha -> 1 is
+    :class:`Softmax`.
+
+    Parameters
+    ----------
+    alpha : float, default 1.5
+        Greater than 1, at most 4.
+
+    Raises
+    ------
+    TypeError
+        If alpha is not a number.
+    ValueError
+        If it is out of range.
+
+    Notes
+    -----
+    Peters, Niculae & Martins 2019, "Sparse sequence-to-sequence models" (arXiv 1905.05702). The scores are
+    streamed once; a row keeps those within 1 / (alpha - 1) of its running maximum, below which no weight
+    can be, and solves for tau in float64 by Newton's method on sum^(alpha - 1). alpha = 1.5 and 2 run on
+    vectors; others take a power a key and step.
+
+    Statistics: all but lse. ``support`` is the number of keys with a positive weight.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.ones((1, 1)), np.array([[-2.0], [0.0], [0.5]])
+    >>> at.attention(q, k, np.eye(3), normalizer=at.normalizers.Entmax(1.5)).round(8)
+    array([[0.        , 0.32600736, 0.67399264]])
+    """
+
+    name: ClassVar[str] = "entmax"
+    statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
+    alpha: float = 1.5
+
+    def __post_init__(self) -> None:
+        alpha = number("alpha", self.alpha)
+        if alpha <= 1:
+            hint = "; alpha = 1 is softmax: use Softmax()" if alpha == 1 else "; Softmax() is alpha = 1"
+            raise ValueError(f"alpha must be greater than 1, got {self.alpha!r}{hint}")
+        if alpha > 4:
+            raise ValueError(f"alpha must be at most 4, got {self.alpha!r}")
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        return ENTMAX, float(self.alpha), None
+
+
+@dataclass(frozen=True)
+class Sparsemax(Normalizer):
+    """p_j = max(s_j - tau, 0): the distribution that is nearest to the scores.
+
+    The same as ``Entmax(2)``.
+
+    Notes
+    -----
+    Martins & Astudillo 2016, "From softmax to sparsemax" (arXiv 1602.02068).
+
+    Statistics: all but lse. ``support`` is the number of keys with a positive weight.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.ones((1, 1)), np.array([[-2.0], [0.0], [0.5]])
+    >>> at.attention(q, k, np.eye(3), normalizer="sparsemax")
+    array([[0.  , 0.25, 0.75]])
+    """
+
+    name: ClassVar[str] = "sparsemax"
+    statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        return ENTMAX, 2.0, None
+
+
+@dataclass(frozen=True)
+class TopK(Normalizer):
+    """Softmax over the k largest scores of the row; of equal scores the first keys.
+
+    Parameters
+    ----------
+    k : int
+        At least 1. Rows that see fewer keys use all.
+
+    Raises
+    ------
+    TypeError
+        If k is not an integer.
+    ValueError
+        If it is less than 1.
+
+    Notes
+    -----
+    Gupta et al. 2021, "Memory-efficient transformers via top-k attention" (arXiv 2106.06899). All
+    statistics are those of the softmax over the k keys; ``support`` is their number.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> q, k = np.ones((1, 1)), np.log([[1.0], [2.0], [2.0], [6.0]])
+    >>> at.attention(q, k, np.eye(4), normalizer=at.normalizers.TopK(2)).round(2)
+    array([[0.  , 0.25, 0.  , 0.75]])
+    """
+
+    name: ClassVar[str] = "top_k"
+    k: int
+
+    def __post_init__(self) -> None:
+        positive_int("k", self.k)
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        return TOP_K, float(self.k), None

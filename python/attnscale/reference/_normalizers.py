@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From scores to weights, with every matrix written out. `seen` says which keys a row may see."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import normalizers
+
+__all__ = [
+    "entmax",
+    "relu",
+    "sigmoid",
+    "softmax_beside",
+    "softpick",
+    "sparsemax",
+    "top_k",
+    "weigh",
+    "with_length",
+]
+
+Array = NDArray[Any]
+
+
+def sparsemax(s: Array, seen: Array) -> Array:
+    """max(s - tau, 0) with the sum 1; tau from the sorted scores."""
+    x = _below_top(s, seen)
+    z = -np.sort(-x, axis=-1)
+    excess = np.cumsum(z, -1) - 1
+    with np.errstate(invalid="ignore"):
+        k = (z * np.arange(1, s.shape[-1] + 1) > excess).sum(-1, keepdims=True)
+        tau = np.take_along_axis(excess, np.maximum(k - 1, 0), -1) / np.maximum(k, 1)
+        p: Array = np.where(seen, np.maximum(x - tau, 0), 0)
+    return p
+
+
+def entmax(s: Array, seen: Array, alpha: float) -> Array:
+    """max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the sum 1; tau by bisection."""
+    x = _below_top(s, seen) * (alpha - 1)
+    low, high = np.full((*s.shape[:-1], 1), -1.0), np.zeros((*s.shape[:-1], 1))
+    for _ in range(60):
+        tau = (low + high) / 2
+        small = (np.maximum(x - tau, 0) ** (1 / (alpha - 1))).sum(-1, keepdims=True) < 1
+        low, high = np.where(small, low, tau), np.where(small, tau, high)
+    p = np.maximum(x - low, 0) ** (1 / (alpha - 1))
+    weights: Array = p / np.maximum(p.sum(-1, keepdims=True), np.finfo(float).tiny)
+    return weights
+
+
+def top_k(s: Array, seen: Array, k: int) -> Array:
+    """Softmax of the k largest scores, of equal ones the first."""
+    order = np.argsort(-np.where(seen, s, -np.inf), axis=-1, kind="stable")
+    rank = np.argsort(order, axis=-1, kind="stable")
+    e = np.where(seen & (rank < k), np.exp(_below_top(s, seen)), 0)
+    weights: Array = e / np.maximum(e.sum(-1, keepdims=True), np.finfo(float).tiny)
+    return weights
+
+
+def sigmoid(s: Array, seen: Array, bias: float | None = None) -> Array:
+    """1 / (1 + exp(-s - bias)); bias -ln n of the row unless it is given."""
+    n = np.maximum(seen.sum(-1, keepdims=True), 1)
+    with np.errstate(over="ignore"):
+        return np.where(seen, 1 / (1 + np.exp(-s - (-np.log(n) if bias is None else bias))), 0)
+
+
+def relu(s: Array, seen: Array, divide: str = "n", power: int = 1) -> Array:
+    """max(s, 0)^power over the number of keys, or over its sum."""
+    w = np.where(seen, np.maximum(s, 0), 0) ** power
+    n = seen.sum(-1, keepdims=True) if divide == "n" else w.sum(-1, keepdims=True)
+    return w / np.where(n == 0, 1, n)
+
+
+def softpick(s: Array, seen: Array, eps: float = 1e-8) -> Array:
+    """max(e^s - 1, 0) / (sum |e^s - 1| + eps), both divided by exp(max(s, 0))."""
+    top = np.maximum(np.where(seen, s, -np.inf).max(-1, keepdims=True, initial=-np.inf), 0)
+    # e^-top (e^s - 1) from expm1 where s is small, so that nothing cancels.
+    e = np.where(s < 1, np.exp(-top) * np.expm1(np.minimum(s, 1)), np.exp(s - top) - np.exp(-top))
+    e = np.where(seen, e, 0)
+    total = np.abs(e).sum(-1, keepdims=True) + eps * np.exp(-top)
+    return np.maximum(e, 0) / np.where(total == 0, 1, total)
+
+
+def softmax_beside(lse: Array, sink: Array) -> tuple[Array, Array, Array]:
+    """(what the keys weigh together, the sink's weight, lse of both)."""
+    both = np.logaddexp(lse, sink)
+    return np.exp(lse - both), np.exp(sink - both), both
+
+
+def weigh(rows: SimpleNamespace, s: Array, seen: Array, normalizer: Any) -> SimpleNamespace:
+    """Rows of a softmax (p, lse, max_score) as rows of any normalizer."""
+    rule, broken = normalizers.get(normalizer), np.isnan(rows.max_score)
+    rows.sink_weight, rows.sink_score = np.where(broken, np.nan, 0.0), 0.0
+    if isinstance(rule, (normalizers.SoftmaxN, normalizers.Sink)):
+        logit = np.log(rule.n) if isinstance(rule, normalizers.SoftmaxN) else np.asarray(rule.logits)
+        rows.sink_score = logit[:, None] if np.ndim(logit) and s.ndim > 2 else logit
+        share, rows.sink_weight, rows.lse = softmax_beside(rows.lse, rows.sink_score)
+        rows.p = rows.p * share[..., None]
+    elif not isinstance(rule, normalizers.Softmax):
+        weights = _weights(rule, np.where(seen & np.isfinite(s), s, -np.inf), seen)
+        rows.p = np.where(broken[..., None], np.nan, weights)
+    if isinstance(rule, normalizers.TopK):
+        rows.lse = np.logaddexp.reduce(np.where(rows.p > 0, s, -np.inf), axis=-1) + rows.sink_weight
+    dense = (normalizers.Softmax, normalizers.SoftmaxN, normalizers.Sink, normalizers.Sigmoid)
+    rows.support = (seen if isinstance(rule, (*dense, normalizers.TopK)) else rows.p > 0).sum(-1)
+    if isinstance(rule, normalizers.TopK):
+        rows.support = np.minimum(rows.support, rule.k)
+    return rows
+
+
+def with_length(rows: Array, qk_norm: str) -> Array:
+    """Rows of length 1, or sqrt(head_dim)."""
+    wide: Array = rows.astype(np.float64)
+    norm = np.linalg.norm(wide, axis=-1, keepdims=True)
+    length = 1.0 if qk_norm == "l2" else np.sqrt(wide.shape[-1])
+    with np.errstate(invalid="ignore"):
+        return wide * (length / np.where(norm == 0, 1, norm))
+
+
+def _below_top(s: Array, seen: Array) -> Array:
+    """Scores less the largest of their row; -inf for hidden keys."""
+    shown = np.where(seen, s, -np.inf)
+    top = shown.max(-1, keepdims=True, initial=-np.inf)
+    return shown - np.where(np.isneginf(top), 0, top)
+
+
+def _weights(rule: normalizers.Normalizer, s: Array, seen: Array) -> Array:
+    if isinstance(rule, normalizers.Sigmoid):
+        return sigmoid(s, seen, rule.bias)
+    if isinstance(rule, normalizers.ReLU):
+        return relu(s, seen, rule.divide, 2 if isinstance(rule, normalizers.SquaredReLU) else 1)
+    if isinstance(rule, normalizers.Softpick):
+        return softpick(s, seen, rule.eps)
+    if isinstance(rule, normalizers.TopK):
+        return top_k(s, seen, rule.k)
+    return entmax(s, seen, rule.alpha) if isinstance(rule, normalizers.Entmax) else sparsemax(s, seen)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Normalizers as values: names, representations, refusals, sinks, and normalised queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import normalizers as N
+from attnscale import reference
+from attnscale.normalizers import *  # noqa: F403  # for eval(repr(...))
+from cases import random_inputs
+from test_normalizers import EVERY
+
+Q, K, V = random_inputs(1)
+
+
+@pytest.mark.parametrize("normalizer", EVERY, ids=repr)
+def test_representations_evaluate_to_equals(normalizer: N.Normalizer) -> None:
+    same = eval(repr(normalizer))
+    assert same == normalizer
+    assert hash(same) == hash(normalizer)
+    assert normalizer != N.TopK(999)
+
+
+def test_names() -> None:
+    for name in N.names():
+        np.testing.assert_array_equal(
+            at.attention(Q, K, V, normalizer=name), at.attention(Q, K, V, normalizer=N.get(name))
+        )
+    np.testing.assert_array_equal(at.attention(Q, K, V, normalizer=N.Softmax()), at.attention(Q, K, V))
+    assert N.Sink([1, 2]) == N.Sink(np.array([1.0, 2.0], np.float32))
+    assert N.SoftmaxN(1) != N.Sink(0.0)
+
+
+REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (
+        lambda: N.Entmax(1),
+        ValueError,
+        "alpha must be greater than 1, got 1; alpha = 1 is softmax: use Softmax",
+    ),
+    (lambda: N.Entmax(0.5), ValueError, "alpha must be greater than 1, got 0.5; Softmax() is alpha = 1"),
+    (lambda: N.Entmax(4.5), ValueError, "alpha must be at most 4, got 4.5"),
+    (lambda: N.Entmax("2"), TypeError, "alpha must be a number, got '2'"),  # type: ignore[arg-type]
+    (lambda: N.TopK(0), ValueError, "k must be at least 1, got 0"),
+    (lambda: N.TopK(2.5), TypeError, "k must be an integer, got 2.5"),  # type: ignore[arg-type]
+    (lambda: N.SoftmaxN(0), ValueError, "n must be greater than 0 (Softmax() is n = 0), got 0"),
+    (
+        lambda: N.Sink(np.zeros((2, 2))),
+        ValueError,
+        "logits must be one number or of shape (heads,), got shape",
+    ),
+    (lambda: N.Sink([np.nan]), ValueError, "logits must be finite"),
+    (lambda: N.Sink("a"), TypeError, "logits must be numbers, got 'a'"),
+    (lambda: N.Sigmoid(np.inf), ValueError, "bias must be finite, got inf"),
+    (lambda: N.Softpick(-1), ValueError, "eps must be at least 0, got -1"),
+    (lambda: N.ReLU("mean"), ValueError, "divide must be one of 'n', 'sum', got 'mean'"),
+    (lambda: N.get("max"), ValueError, "normalizer must be one of 'softmax', 'softmax_1'"),
+    (lambda: N.get(3), TypeError, "normalizer must be a name or one of attnscale.normalizers, got 3"),
+    (lambda: at.attention(Q, K, V, normalizer=N.Sink([1.0] * 3)), ValueError, "one a head, 2, got 3"),
+    (
+        lambda: at.attention_entropy(Q, K, normalizer="sigmoid"),
+        ValueError,
+        "rows of Sigmoid(bias=None) have the statistics max_score, n_visible, argmax, max_weight, support; "
+        "got 'entropy'",
+    ),
+    (
+        lambda: at.attention_statistics(Q, K, normalizer="sparsemax", statistics=["lse"]),
+        ValueError,
+        "rows of Sparsemax() have the statistics entropy",
+    ),
+    (
+        lambda: at.entropy_curve(Q, K, [1], normalizer="relu"),
+        ValueError,
+        "must be 'softmax' for entropy_curve",
+    ),
+    (lambda: at.attention_state(Q, K, V, normalizer=N.TopK(2)), ValueError, "'softmax' for attention_state"),
+    (lambda: at.solve_scale(Q, K, 1.0, normalizer="sparsemax"), ValueError, "'softmax' for solve_scale"),
+    (lambda: at.attention(Q, K, V, qk_norm="l1"), ValueError, "qk_norm must be one of 'l2', 'rms', got 'l1'"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), REFUSALS)
+def test_refusals(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+def test_the_usual_statistics_are_those_that_the_rows_have() -> None:
+    rows = at.attention_statistics(Q, K, V, normalizer="sparsemax")
+    assert rows.lse is None
+    assert rows.entropy is not None
+    assert at.attention_statistics(Q, K, V, normalizer="relu").output is not None
+
+
+@pytest.mark.parametrize("n_keys", [33, 20_000])  # 20,000 keys of few queries are split
+def test_a_sink_is_one_more_outcome(n_keys: int) -> None:
+    q, k, v = random_inputs(2, n_queries=3, n_keys=n_keys, dtype="float64")
+    plain = at.attention_statistics(q, k, v)
+    names = ("lse", "entropy", "mean_score", "sink_weight", "max_weight")
+    for logit in (-1000.0, 0.0, 5.0, 1000.0):
+        rows = at.attention_statistics(q, k, v, normalizer=N.Sink(logit), statistics=names)
+        lse = np.logaddexp(plain.lse, logit)
+        np.testing.assert_allclose(rows.lse, lse, rtol=1e-14)
+        np.testing.assert_allclose(rows.sink_weight, np.exp(logit - lse), atol=1e-13)
+        np.testing.assert_allclose(rows.output, plain.output * np.exp(plain.lse - lse)[..., None], atol=1e-14)
+        np.testing.assert_allclose(rows.entropy, rows.lse - rows.mean_score, atol=1e-11)
+
+
+@pytest.mark.parametrize("n_queries", [2, 40])
+def test_a_row_without_keys_is_all_sink(n_queries: int) -> None:
+    q, k, v = random_inputs(3, n_queries=n_queries)
+    rows = at.attention_statistics(
+        q, k, v, normalizer=N.Sink(1.5), key_lengths=0, statistics=N.Sink.statistics
+    )
+    assert not rows.output.any()
+    for name, wanted in {
+        "sink_weight": 1, "entropy": 0, "lse": 1.5, "mean_score": 1.5, "max_score": -np.inf, "max_weight": 0,
+        "concentration": 1, "argmax": -1, "support": 0,
+    }.items():  # fmt: skip
+        assert (getattr(rows, name) == np.float32(wanted)).all(), name
+
+
+def test_softmax_reports_no_sink_and_full_support() -> None:
+    rows = at.attention_statistics(Q, K, is_causal=True, statistics=("sink_weight", "support", "n_visible"))
+    assert not rows.sink_weight.any()
+    np.testing.assert_array_equal(rows.support, rows.n_visible)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_qk_norm(dtype: str) -> None:
+    q, k, v = random_inputs(4, dtype=dtype, head_dim=12)
+    q[0, 2] = 0
+    for kind, length in (("l2", 1.0), ("rms", np.sqrt(12))):
+        unit = [
+            x.astype(np.float64)
+            * (length / np.maximum(np.linalg.norm(x.astype(np.float64), axis=-1), 1e-30))[..., None]
+            for x in (q, k)
+        ]
+        wanted = at.attention(*unit, v.astype(np.float64), scale=0.7)
+        got = at.attention(q, k, v, qk_norm=kind, scale=0.7)
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, wanted, atol=4 * float(np.finfo(dtype).eps))
+        np.testing.assert_allclose(
+            at.entropy_curve(q, k, [0.7], qk_norm=kind).entropy[..., 0],
+            at.attention_entropy(*unit, scale=0.7),
+            atol=2e-6,
+        )
+        state = at.attention_state(q, k, v, qk_norm=kind, scale=0.7)
+        np.testing.assert_array_equal(state.output, got)
+
+
+def test_qk_norm_of_huge_and_tiny_rows() -> None:
+    for size in (1e-300, 1e300):
+        got = at.attention(Q.astype(np.float64) * size, K, V, qk_norm="l2", scale=3.0)
+        wanted = at.attention(Q.astype(np.float64), K, V, qk_norm="l2", scale=3.0)
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+def test_twins_have_at_most_15_lines() -> None:
+    import inspect
+
+    from attnscale.reference import _normalizers
+
+    for name in _normalizers.__all__:
+        if name == "weigh":
+            continue  # dispatches to the others
+        body = inspect.getsource(getattr(reference, name)).split('"""')[2].strip().splitlines()
+        assert len(body) <= 15, name

@@ -49,6 +49,10 @@ RUNS = {
         "--n 8 --law standard 2",
         lambda **o: mc.rank_and_sparsity([8], law=["standard", 2.0], **o),
     ),
+    "sparsity": (
+        "--n 8 40 --normalizer entmax15",
+        lambda **o: mc.sparsity([8, 40], normalizer="entmax15", **o),
+    ),
 }
 
 

@@ -211,3 +211,28 @@ def test_t24_sparse_is_not_low_rank():
     assert rank[-1] > 100
     # The rank rises while rows sharpen, and falls a little where queries share their one key.
     assert rank.argmax() in (2, 3, 4)
+
+
+# ---- T23: how many keys sparse weights use, as rows grow -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "measured"),
+    [
+        ("sparsemax", {"standard": (3.25, 4.85), "log_n": (4.27, 3.51), "natural_log_n": (1.56, 1.41)}),
+        ("entmax15", {"standard": (10.1, 28.0), "log_n": (16.3, 14.0), "natural_log_n": (2.43, 2.00)}),
+    ],
+)
+def test_t23_support_against_length_under_each_law(normalizer, measured):
+    """The support grows slowly under 1/sqrt(d), shrinks slowly under log_512 n, and is 1 or 2 under ln n."""
+    result = mc.sparsity([64, 16384], law=list(measured), normalizer=normalizer, samples=600, rng=1)
+    wanted = np.array(list(measured.values())).T
+    # The numbers to be met were rounded, and have an error of their own.
+    limit = 5 * result.standard_error + 0.01 * wanted
+    assert (np.abs(result.value - wanted) < limit).all(), result.value
+
+
+def test_t23_a_root_of_log_n_shrinks_the_support():
+    result = mc.sparsity([512, 16384], law="annealed", samples=600, rng=2)
+    fall = result.value[0] - result.value[1]
+    assert fall > 5 * np.hypot(*result.standard_error)

@@ -171,3 +171,32 @@ def test_twins_have_at_most_15_lines() -> None:
             continue  # dispatches to the others
         body = inspect.getsource(getattr(reference, name)).split('"""')[2].strip().splitlines()
         assert len(body) <= 15, name
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_differential_attention(layout: str) -> None:
+    (q1, k1, v), (q2, k2, _) = (random_inputs(seed, dtype="float64") for seed in (5, 6))
+    lam = np.array([0.3, -1.5])
+    for options in ({}, {"is_causal": True, "scale": "log_n"}, {"normalizer": "sparsemax"}):
+        p1, p2 = (
+            reference.attention(q, k, np.broadcast_to(np.eye(33), (2, 33, 33)), **options)
+            for q, k in ((q1, k1), (q2, k2))
+        )
+        wanted = (p1 - lam[:, None, None] * p2) @ v
+        arrays = [x if layout == "bhsd" else x.swapaxes(0, 1) for x in (q1, k1, q2, k2, v)]
+        got = at.variants.differential_attention(*arrays, lam=lam[:, None], layout=layout, **options)
+        np.testing.assert_allclose(got if layout == "bhsd" else got.swapaxes(0, 1), wanted, atol=1e-12)
+    half = [x.astype(np.float16) for x in (q1, k1, q2, k2, v)]
+    assert at.variants.differential_attention(*half, lam=0.5).dtype == np.float16
+
+
+def test_differential_attention_refuses() -> None:
+    call = at.variants.differential_attention
+    with pytest.raises(ValueError, match=r"lam must broadcast to .* = \(2, 17\), got shape \(3,\)"):
+        call(Q, K, Q, K, V, lam=np.ones(3))
+    with pytest.raises(ValueError, match="both maps must have the same heads and queries"):
+        call(Q, K, Q[:, :5], K, V, lam=1)
+    with pytest.raises(TypeError, match="has no out"):
+        call(Q, K, Q, K, V, lam=1, out=V)
+    with pytest.raises(TypeError, match="lam must be a number"):
+        call(Q, K, Q, K, V, lam="a")

@@ -90,6 +90,7 @@ RESULTS = {
         lambda: mc.dot_product_variance(head_dim=[8, 16], samples=640, rng=0),
         r"variance of $q \cdot k$",
     ),
+    "sparsity": (lambda: mc.sparsity([8, 16], samples=9, rng=0), "keys with a positive weight"),
     "rank": (lambda: mc.rank_and_sparsity([8, 16], samples=3, rng=0), "effective rank"),
 }
 

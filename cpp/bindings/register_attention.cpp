@@ -11,14 +11,14 @@ namespace {
 /// A float, a float64 array that broadcasts to (..., heads, n_queries), or None.
 struct row_operand {
   double one = 0;
-  bool given = true;
+  bool given = false;
   operand rows;
 
-  explicit row_operand(const py::object& scale) {
+  row_operand() = default;
+  explicit row_operand(const py::object& scale) : given(!scale.is_none()) {
     if (PyFloat_Check(scale.ptr())) {
       one = PyFloat_AS_DOUBLE(scale.ptr());
     } else {
-      given = !scale.is_none();
       rows = operand(scale, 1);
     }
   }
@@ -33,7 +33,7 @@ struct row_operand {
 struct rule_operand {
   normalizer kind = normalizer::softmax;
   double order = 0;
-  row_operand constant{py::none()};
+  row_operand constant;
 
   explicit rule_operand(const py::object& rule) {
     if (rule.is_none()) return;

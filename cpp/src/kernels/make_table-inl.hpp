@@ -22,6 +22,7 @@
 #include "kernels/pointwise-inl.hpp"
 #include "kernels/attend-inl.hpp"
 #include "kernels/few-inl.hpp"
+#include "kernels/select-inl.hpp"
 #include "kernels/threshold-inl.hpp"
 #include "kernels/support-inl.hpp"
 #include "kernels/sparse-inl.hpp"

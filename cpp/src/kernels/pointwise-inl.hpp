@@ -23,14 +23,12 @@ struct pointwise_lanes {
         floor(exp2(clamp_exponent(-row_reference))) {}
 };
 
-/// 1 / (1 + 2^-x); 0 below the range of exp2. NaN stays.
+/// 1 / (1 + 2^t). From 2^128 (2^1024) on the power is infinite and the result 0. NaN stays.
 template <class T>
-ATTNSCALE_INLINE vec<T> logistic(vec<T> x) {
-  const T most = sizeof(T) == 4 ? T(120) : T(1000);
+ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
+  const T most = sizeof(T) == 4 ? T(128) : T(1024);
   const vec<T> one = broadcast(T(1));
-  const vec<T> up = min_or(broadcast(most), clamp_exponent(-x));
-  const vec<T> p = one / (one + exp2(up));
-  return xsimd::select(x < broadcast(-most), broadcast(T(0)), p);
+  return one / (one + exp2(min_or(broadcast(most), clamp_exponent(t))));
 }
 
 /// The weight of a score, and its share of the sum that the row may be divided by.
@@ -39,7 +37,7 @@ ATTNSCALE_INLINE vec<T> pointwise_weight(vec<T> s, const pointwise_lanes<T>& row
   const vec<T> zero = broadcast(T(0));
   vec<T> p, counted;
   if constexpr (Rule == normalizer::sigmoid) {
-    p = logistic(Masked ? s + row.bias : fma(s, row.scale, row.bias));
+    p = logistic(Masked ? -row.bias - s : fma(s, -row.scale, -row.bias));
     counted = p;
   } else if constexpr (Rule == normalizer::softpick) {
     const vec<T> t = Masked ? s - row.reference : fma(s, row.scale, -row.reference);

@@ -47,14 +47,14 @@ struct sparse_workspace {
   }
 
   void take_long(int64_t keys, arena& a) {
-    long_capacity = keys;
+    long_capacity = list_room(keys);
     x = a.take<double>(padded(keys > list_capacity ? keys : list_capacity));
     if (keys <= list_capacity) return;
     long_lanes = long_list_entries / keys;
     if (long_lanes < 1) long_lanes = 1;
     if (long_lanes > width<T>) long_lanes = width<T>;
-    long_value = a.take<T>(long_lanes * keys);
-    long_key = a.take<uint32_t>(long_lanes * keys);
+    long_value = a.take<T>(long_lanes * long_capacity);
+    long_key = a.take<uint32_t>(long_lanes * long_capacity);
   }
 };
 
@@ -90,6 +90,7 @@ class sparse_run {
 
  private:
   static constexpr int w = width<T>;
+  static constexpr int all_steps = 200;
   static constexpr double rounding = sizeof(T) == 4 ? 1.2e-7 : 2.3e-16;
 
   /// Row constants, and the queries with the signs of their scales.
@@ -110,6 +111,7 @@ class sparse_run {
   void open_list(int r, T* value, uint32_t* key) {
     list_[r] = {value, key, 0};
     ws_.top[r] = ws_.floor[r] = limits<T>::lowest;
+    shrink_at_[r] = first_shrink();
   }
 
   template <int N>
@@ -209,45 +211,45 @@ class sparse_run {
     }
   }
 
-  /// Room for a tile of keys in a row's list; a row that has none is left for scan_again.
+  /// Room for a tile of keys in a row's list; a row that has none is left for scan_again. Lists
+  /// shrink early: their threshold lets fewer keys in.
   void make_room(int r, int keys) {
     if (!active_[r]) return;
     candidates<T>& list = list_[r];
     const bool full = list.count + keys > capacity_;
-    if (!full && !(top_k_ && list.count > 2 * b_.order + 64)) return;
-    top_k_ ? keep_largest(r) : keep_support(r);
+    if (!full && list.count <= shrink_at_[r]) return;
+    if (!has_nan(list)) top_k_ ? shrink_to_largest(r) : shrink_to_support(r, full);
+    shrink_at_[r] = first_shrink() + 2 * list.count;
     if (list.count + keys <= capacity_) return;
     needs_room_[r] = true;
     active_[r] = false;
   }
 
-  void keep_largest(int r) {
-    const auto k = static_cast<int64_t>(b_.order);
-    candidates<T>& list = list_[r];
-    if (list.count <= k || has_nan(list)) return;
-    select_largest(list, k);
-    list.count = k;
-    T least = list.value[0];
-    for (int64_t i = 1; i < k; ++i) least = list.value[i] < least ? list.value[i] : least;
-    ws_.floor[r] = least;  // an equal score that comes later is not among the largest
+  int64_t first_shrink() const { return 64 + (top_k_ ? static_cast<int64_t>(b_.order) : 0); }
+
+  void shrink_to_largest(int r) {
+    if (static_cast<double>(list_[r].count) <= b_.order) return;
+    // An equal score that comes later is not among the largest.
+    ws_.floor[r] = keep_largest(list_[r], static_cast<int64_t>(b_.order));
   }
 
-  void keep_support(int r) {
-    candidates<T>& list = list_[r];
-    if (has_nan(list) || !(ws_.top[r] < limits<T>::infinity)) return;
-    fill_x(r);
-    const double margin = 1e-12, tau = entmax_threshold(ws_.x, list.count, b_.order) - margin;
-    int64_t kept = 0;
-    for (int64_t i = 0; i < list.count; ++i)
-      if (ws_.x[i] > tau) {
-        list.value[kept] = list.value[i];
-        list.key[kept++] = list.key[i];
-      }
-    list.count = kept;
+  /// All steps where the list is full; else a few, for a lower bound.
+  void shrink_to_support(int r, bool full) {
+    if (!(ws_.top[r] < limits<T>::infinity)) return;
+    const double margin = 1e-12, tau = threshold(r, full ? all_steps : 3) - margin;
+    keep_above(list_[r], ws_.x, tau);
     // Rounded down, so that no key above the threshold is lost.
     const double floor = static_cast<double>(ws_.top[r]) + tau / unit_;
     const double size = floor < 0 ? -floor : floor;
     ws_.floor[r] = static_cast<T>(floor - 4 * rounding * size);
+  }
+
+  /// The threshold of a row's list, for x, from what is known of it.
+  double threshold(int r, int steps) {
+    fill_x(r);
+    const double known =
+        (static_cast<double>(ws_.floor[r]) - static_cast<double>(ws_.top[r])) * unit_ - 1e-12;
+    return entmax_threshold(ws_.x, list_[r].count, b_.order, known > -1 ? known : -1, steps);
   }
 
   /// x = (alpha - 1) (score - largest score), padded with -infinity.
@@ -317,9 +319,9 @@ class sparse_run {
     double log_sum = 0;
     if (list.count > 0 && top_k_) log_sum = softmax_of_largest(list, b_.order, ws_.x, ws_.top[r]);
     if (list.count > 0 && !top_k_) {
-      fill_x(r);
-      entmax_weights(ws_.x, list.count, b_.order);
-      drop_zeros(list, ws_.x);
+      const double tau = threshold(r, all_steps);
+      keep_above(list, ws_.x, tau);
+      entmax_weights(ws_.x, list.count, b_.order, tau);
     }
     if (b_.report)
       report_row(list, ws_.x, static_cast<double>(ws_.top[r]), nan, log_sum, b_.key_begin, r,
@@ -344,6 +346,7 @@ class sparse_run {
   key_range ranges_[3];
   int n_ranges_ = 0;
   candidates<T> list_[block_rows<T>];
+  int64_t shrink_at_[block_rows<T>];
   bool active_[block_rows<T>], needs_room_[block_rows<T>], bad_[block_rows<T>];
   bool nonfinite_key_[max_tile_keys];
   row_view<T> value_ = {nullptr, 0};

@@ -9,33 +9,10 @@ using attnscale::detail::row_report;
 
 constexpr double ln2 = 0.69314718055994530942;
 
-template <class T>
-inline bool has_nan(const candidates<T>& list) {
-  int found = 0;
-  for (int64_t i = 0; i < list.count; ++i) found |= list.value[i] != list.value[i];
-  return found != 0;
-}
-
-/// The list shrinks to the keys with a positive weight.
-template <class T>
-inline void drop_zeros(candidates<T>& list, double* weight) {
-  int64_t kept = 0;
-  for (int64_t i = 0; i < list.count; ++i)
-    if (weight[i] > 0) {
-      weight[kept] = weight[i];
-      list.value[kept] = list.value[i];
-      list.key[kept++] = list.key[i];
-    }
-  list.count = kept;
-}
-
 /// The list shrinks to its k largest and weight to their softmax; returns ln sum exp(score - top).
 template <class T>
 inline double softmax_of_largest(candidates<T>& list, double k, double* weight, T top) {
-  if (k < static_cast<double>(list.count)) {
-    select_largest(list, static_cast<int64_t>(k));
-    list.count = static_cast<int64_t>(k);
-  }
+  if (k < static_cast<double>(list.count)) keep_largest(list, static_cast<int64_t>(k));
   double total = 0;
   for (int64_t i = 0; i < list.count; ++i) {
     weight[i] = __builtin_exp2(static_cast<double>(list.value[i]) - static_cast<double>(top));

@@ -21,7 +21,9 @@ struct power_sums {
 inline double sum_of(vec<double> v) {
   double lanes[width<double>];
   store(lanes, v);
-  return add_lanes(lanes, width<double>);
+  for (int half = width<double> / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
 }
 
 /// beta = 1 (Squared false: the slope counts) or 2, a vector at a time.
@@ -60,11 +62,12 @@ inline double newton_step(const power_sums& s, double alpha) {
   return (s.mass - power) / s.slope;
 }
 
-/// tau. Steps that leave the bracket (alpha > 2) are halvings of it.
-inline double entmax_threshold(const double* x, int64_t count, double alpha) {
-  constexpr int most_steps = 200;
-  double low = -1, high = 0, tau = low;
-  for (int i = 0; i < most_steps; ++i) {
+/// The threshold, from a start where mass >= 1. After fewer steps than it takes it is a lower bound
+/// of it where alpha <= 2. Steps that leave the bracket (alpha > 2) are halvings of it.
+inline double entmax_threshold(const double* x, int64_t count, double alpha, double start,
+                               int steps) {
+  double low = start, high = 0, tau = low;
+  for (int i = 0; i < steps; ++i) {
     const power_sums s = sums_above(x, count, alpha, tau);
     (s.mass >= 1 ? low : high) = tau;
     double next = tau + newton_step(s, alpha);
@@ -78,54 +81,16 @@ inline double entmax_threshold(const double* x, int64_t count, double alpha) {
   return tau;
 }
 
-/// x <- weights with the sum 1.
-inline void entmax_weights(double* x, int64_t count, double alpha) {
-  const double tau = entmax_threshold(x, count, alpha), beta = 1 / (alpha - 1);
+/// x <- weights with the sum 1, from scores above the threshold.
+inline void entmax_weights(double* x, int64_t count, double alpha, double tau) {
+  const double beta = 1 / (alpha - 1);
   double total = 0;
   for (int64_t i = 0; i < count; ++i) {
     const double d = x[i] - tau;
-    x[i] = !(d > 0) ? 0 : alpha == 2 ? d : alpha == 1.5 ? d * d : __builtin_pow(d, beta);
+    x[i] = alpha == 2 ? d : alpha == 1.5 ? d * d : __builtin_pow(d, beta);
     total += x[i];
   }
   for (int64_t i = 0; i < count; ++i) x[i] /= total;
-}
-
-/// Scores in base 2 and their keys.
-template <class T>
-struct candidates {
-  T* value;
-  uint32_t* key;
-  int64_t count;
-
-  /// Whether candidate i comes before one with this score and key: larger, or equal and earlier.
-  bool before(int64_t i, T score, uint32_t at) const {
-    return value[i] > score || (value[i] == score && key[i] < at);
-  }
-  void exchange(int64_t i, int64_t j) {
-    const T score = value[i];
-    const uint32_t at = key[i];
-    value[i] = value[j];
-    key[i] = key[j];
-    value[j] = score;
-    key[j] = at;
-  }
-};
-
-/// The first k of the list become its k largest, in any order (Hoare's selection).
-template <class T>
-inline void select_largest(candidates<T> list, int64_t k) {
-  int64_t low = 0, high = list.count - 1;
-  while (low < high) {
-    list.exchange(low + (high - low) / 2, high);
-    const T score = list.value[high];
-    const uint32_t at = list.key[high];
-    int64_t place = low;
-    for (int64_t i = low; i < high; ++i)
-      if (list.before(i, score, at)) list.exchange(i, place++);
-    list.exchange(place, high);
-    if (place == k || place == k - 1) return;
-    (place < k ? low : high) = place < k ? place + 1 : place - 1;
-  }
 }
 
 }  // namespace

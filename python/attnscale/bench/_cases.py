@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _attention_cases as attention
+from . import _normalizer_cases as normalizers
 from . import _process_cases as process
 from . import _random_cases as random
 from . import _solve_cases as solve
-from ._rows import Row, at_least
+from ._rows import Row, at_least, at_most
 from ._session import Session
 
 __all__ = ["CASES", "Case"]
@@ -59,6 +60,11 @@ CASES: dict[str, Case] = {
     "by_hand": Case(attention.by_hand),
     "decode": Case(attention.decode),
     "window": Case(attention.sliding_window),
+    "normalizers": Case(partial(normalizers.over_softmax, n=3072, targets=normalizers.NORMALIZERS)),
+    "sparse_long": Case(
+        partial(normalizers.over_softmax, n=12288, targets={"sparsemax": at_most(0.8)}), slow=True
+    ),
+    "sparse_torch": Case(partial(normalizers.against_entmax, n=3072), slow=True),
     "curve": Case(solve.curve),
     "solve": Case(solve.solve, slow=True),
     "normals": Case(random.normals),

@@ -50,6 +50,7 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("n_points*", "dim*", "k*", "kind", "eps"),
     ),
     "rank_and_sparsity": ("effective rank of an n x n matrix of weights", ("n*", "law", "head_dim")),
+    "sparsity": ("keys with a positive weight", ("n*", "law", "head_dim", "normalizer")),
 }
 
 _LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
@@ -74,6 +75,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "dim": {"type": int, "metavar": "D", "help": "coordinates of a point"},
     "k": {"nargs": "+", "type": int, "metavar": "K", "help": "dimensions to project to"},
     "kind": {"nargs": "+", "metavar": "KIND", "help": "gaussian, sign, sparse"},
+    "normalizer": {"metavar": "NAME", "help": "sparsemax (default), entmax15, softmax or softmax_1"},
     "eps": {"nargs": "+", "type": float, "metavar": "E", "help": "tolerances for squared distances"},
 }
 

@@ -22,6 +22,7 @@ from .needle import head_dimension, needle_dilution
 from .projection import jl_distortion
 from .rank import rank_and_sparsity
 from .saturation import softmax_saturation
+from .sparsity import sparsity
 
 __all__ = [
     "Estimate",
@@ -38,6 +39,7 @@ __all__ = [
     "normal",
     "rank_and_sparsity",
     "softmax_saturation",
+    "sparsity",
     "sphere",
     "truncated_normal",
     "uniform",

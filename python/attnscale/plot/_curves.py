@@ -38,6 +38,7 @@ _QUANTITIES = {
     "concentration": r"$\sum p^2$",
     "distortion": "largest relative change of $|x - y|^2$",
     "effective_rank": "effective rank",
+    "support": "keys with a positive weight",
     "effective_keys": r"effective keys, $e^H$",
     "variance": r"variance of $q \cdot k$",
     "scaled_variance": r"variance of $q \cdot k / \sqrt{d}$",

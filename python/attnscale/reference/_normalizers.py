@@ -28,6 +28,8 @@ Array = NDArray[Any]
 
 def sparsemax(s: Array, seen: Array) -> Array:
     """max(s - tau, 0) with the sum 1; tau from the sorted scores."""
+    if s.shape[-1] == 0:
+        return s
     x = _below_top(s, seen)
     z = -np.sort(-x, axis=-1)
     excess = np.cumsum(z, -1) - 1

@@ -13,6 +13,7 @@
 from . import score_functions
 from ._state import State
 from .cosformer import CosformerState, cosformer_attention
+from .differential import differential_attention
 from .efficient import (
     EfficientState,
     GlobalMaps,
@@ -45,6 +46,7 @@ __all__ = [
     "apply_rotary",
     "attention_jacobian_norms",
     "cosformer_attention",
+    "differential_attention",
     "efficient_attention",
     "efficient_attention_weights",
     "global_maps",

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What do other normalizers cost beside the softmax?"""
+
+from _command import run
+
+run("normalizers", "sparse_long", "sparse_torch")

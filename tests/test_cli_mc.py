@@ -50,8 +50,10 @@ RUNS = {
         lambda **o: mc.rank_and_sparsity([8], law=["standard", 2.0], **o),
     ),
     "sparsity": (
-        "--n 8 40 --normalizer entmax15",
-        lambda **o: mc.sparsity([8, 40], normalizer="entmax15", **o),
+        "--n 8 40 --law standard 2 --normalizer sparsemax entmax15 --model gaussian",
+        lambda **o: mc.sparsity(
+            [8, 40], law=["standard", 2.0], normalizer=["sparsemax", "entmax15"], model="gaussian", **o
+        ),
     ),
 }
 

@@ -91,6 +91,17 @@ def test_laws_see_the_callers_head_dim():
                 kattention_heads(q, k, v, scale=law)
 
 
+@pytest.mark.parametrize("normalizer", ["sparsemax", "entmax15", "softmax_1"])
+def test_normalizers_and_lengths(normalizer):
+    q, k, v = random_inputs(17, dtype="float64")
+    b = biases(2, 16)
+    unit = [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k)]
+    score = np.einsum("...id,...jd->...ij", unit[0] + b[:, None], unit[1]) - 0.5
+    truth = reference.attention(0 * q, 0 * k, v, attn_mask=4 * score, normalizer=normalizer)
+    seen = kattention_heads(q, k, v, bias=b, scale=4.0, normalizer=normalizer, qk_norm="l2")
+    np.testing.assert_allclose(seen, truth, atol=1e-12)
+
+
 def test_the_default_scale_is_that_of_the_head():
     q, k, v = random_inputs(8, dtype="float64")
     np.testing.assert_array_equal(kattention_heads(q, k, v), kattention_heads(q, k, v, scale=0.25))

@@ -30,7 +30,10 @@ EXPERIMENTS = {
     "max_cosine": lambda **o: mc.max_cosine([8, 40], 8, **o),
     "jl_distortion": lambda **o: mc.jl_distortion(n=20, dim=30, k=[5, 16], eps=[0.2, 0.5], **o),
     "rank_and_sparsity": lambda **o: mc.rank_and_sparsity(12, head_dim=4, law=["standard", 2.0], **o),
-    "sparsity": lambda **o: mc.sparsity([8, 40], law=["standard", 2.0], **o),
+    "sparsity": lambda **o: mc.sparsity(
+        [5, 33], law=["standard", 2.0], normalizer=["sparsemax", "entmax15"], head_dim=4, model="sphere", **o
+    ),
+    "sparsity of normal scores": lambda **o: mc.sparsity(33, law="log_n", **o),
 }
 HEADS = tuple(np.random.default_rng(3).standard_normal((2, 2, 24, 8)).astype(np.float32))
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .laws import Law
+from .normalizers import Normalizer
 
 Scale: TypeAlias = float | ArrayLike | Law | str | None
 Causal: TypeAlias = Literal["top_left", "bottom_right"]
@@ -31,6 +32,7 @@ class CallOptions(TypedDict, total=False):
     distance_bias: DistanceTable | None
     enable_gqa: bool
     softcap: float | None
-    normalizer: str
+    normalizer: str | Normalizer
+    qk_norm: QKNorm | None
     layout: Layout
     num_threads: int | None

@@ -50,7 +50,10 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("n_points*", "dim*", "k*", "kind", "eps"),
     ),
     "rank_and_sparsity": ("effective rank of an n x n matrix of weights", ("n*", "law", "head_dim")),
-    "sparsity": ("keys with a positive weight", ("n*", "law", "head_dim", "normalizer")),
+    "sparsity": (
+        "how many keys have a weight, under sparse normalizers",
+        ("n*", "law", "normalizer", "head_dim", "model"),
+    ),
 }
 
 _LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
@@ -58,6 +61,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "n": {"nargs": "+", "type": int, "metavar": "N", "help": "keys in a row"},
     "n_points": {"type": int, "metavar": "N", "help": "points"},
     "law": {"nargs": "+", "metavar": "LAW", "help": _LAW_HELP},
+    "normalizer": {"nargs": "+", "metavar": "NAME", "help": "sparsemax (default), entmax15, ..."},
     "scale": {"nargs": "+", "metavar": "LAW", "help": f"{_LAW_HELP} (default: standard unscaled)"},
     "head_dim": {"nargs": "+", "type": int, "metavar": "D", "help": "components of q and k"},
     "model": {"choices": ("sphere", "gaussian", "correlated"), "help": "where the scores come from"},
@@ -75,7 +79,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "dim": {"type": int, "metavar": "D", "help": "coordinates of a point"},
     "k": {"nargs": "+", "type": int, "metavar": "K", "help": "dimensions to project to"},
     "kind": {"nargs": "+", "metavar": "KIND", "help": "gaussian, sign, sparse"},
-    "normalizer": {"metavar": "NAME", "help": "sparsemax (default), entmax15, softmax or softmax_1"},
     "eps": {"nargs": "+", "type": float, "metavar": "E", "help": "tolerances for squared distances"},
 }
 

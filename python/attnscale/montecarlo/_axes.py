@@ -18,7 +18,17 @@ from .._scale import check_one_scale_a_row
 if TYPE_CHECKING:
     from ..laws import Law
 
-__all__ = ["Axis", "LawAxis", "axis", "beta_of", "fraction", "integer_axis", "law_axis", "product"]
+__all__ = [
+    "Axis",
+    "LawAxis",
+    "axis",
+    "beta_of",
+    "distinct",
+    "fraction",
+    "integer_axis",
+    "law_axis",
+    "product",
+]
 
 #: A law, its name, or the scale itself.
 LawAxis: TypeAlias = "str | float | Law | Sequence[str | float | Law]"
@@ -76,13 +86,13 @@ def integer_axis(name: str, given: Any, *, least: int = 1) -> Axis:
             raise ValueError(f"{name} must be at least {least}, got {converted}")
         return converted
 
-    return _distinct(axis(name, given, check))
+    return distinct(axis(name, given, check))
 
 
 def law_axis(name: str, given: Any) -> Axis:
     """An axis of laws: a law's label is its name, or its repr where the parameters are not the usual ones."""
     laid = axis(name, given, lambda name, value: _read_law(name, value))
-    return _distinct(Axis(name, laid.values, tuple(_label(value) for value in laid.values), laid.scalar))
+    return distinct(Axis(name, laid.values, tuple(_label(value) for value in laid.values), laid.scalar))
 
 
 def fraction(name: str, value: Any) -> float:
@@ -138,7 +148,8 @@ def _label(law: Law | float) -> str:
     return law.name if usual else repr(law)
 
 
-def _distinct(laid: Axis) -> Axis:
+def distinct(laid: Axis) -> Axis:
+    """The axis, if no label stands twice."""
     if len(set(laid.labels)) < len(laid.labels):
         raise ValueError(f"{laid.name} must have distinct values, got {list(laid.labels)}")
     return laid

@@ -1,97 +1,103 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How many keys sparse weights use, as rows grow, under each law."""
+"""How many keys have a weight, under normalizers that give some of them none."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core, attention_statistics, normalizers
-from ._axes import LawAxis, beta_of, integer_axis, law_axis, product
+from .._checks import choose
+from ._axes import Axis, LawAxis, axis, beta_of, distinct, integer_axis, law_axis, product
 from ._experiment import Case, Experiment, Rows
 from ._run import RunOptions, num_threads_of, run
+from ._scores import least_head_dim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..normalizers import Normalizer
     from ._result import ExperimentResult
     from ._seeds import RNG
 
 __all__ = ["sparsity"]
 
 _Array = NDArray[np.float64]
-_QUANTITIES = {"support": "keys", "entropy": "nat", "max_weight": "", "concentration": ""}
+_QUANTITIES = {"support": "", "entropy": "nat", "concentration": "", "max_weight": ""}
+_MODELS = ("gaussian", "sphere")
+
+#: A normalizer or its name.
+NormalizerAxis: TypeAlias = "str | normalizers.Normalizer | Sequence[str | normalizers.Normalizer]"
 
 
 def sparsity(
     n: int | Sequence[int],
     *,
     law: LawAxis = "standard",
-    normalizer: str | Normalizer = "sparsemax",
+    normalizer: NormalizerAxis = "sparsemax",
     head_dim: int | Sequence[int] = 64,
+    model: str = "gaussian",
     samples: int | None = None,
     rng: RNG | None = None,
     **options: Unpack[RunOptions],
 ) -> ExperimentResult:
-    """Keys with a positive weight in rows of n independent normal scores.
-
-    The scores are beta z, with standard normal z and beta = scale * sqrt(head_dim) of the law: q . k of
-    independent normal components for large head_dim.
+    """Keys with a positive weight in rows of n random keys, under scale laws and normalizers.
 
     Parameters
     ----------
     n : int or sequence of int
-        Keys in a row, at least 1.
-    law, head_dim, samples, rng, **options
-        As for :func:`entropy_vs_length`; 1000 samples by default.
-    normalizer : str or Normalizer, default "sparsemax"
-        One whose rows have an entropy, see :mod:`attnscale.normalizers`.
+        Keys in a row, at least 1; also the n of the law.
+    law, head_dim, rng, **options
+        As for :func:`entropy_vs_length`.
+    normalizer : str, Normalizer or sequence of them, default "sparsemax"
+        Of :mod:`attnscale.normalizers`; those whose rows have a support and an entropy.
+    model : {"gaussian", "sphere"}
+        As for :func:`entropy_vs_length`; the default is the limit of the sphere for large head_dim.
+    samples : int, optional
+        Rows for each n and head_dim; 1000 by default. All laws and normalizers see the same rows.
 
     Returns
     -------
     ExperimentResult
-        Of ``support``, the number of keys with a positive weight; with ``entropy``, ``max_weight`` and
-        ``concentration``, the mean of sum p^2.
+        Of ``support``; with ``entropy`` (nats), ``concentration`` (sum p^2) and ``max_weight``.
 
     Raises
     ------
     TypeError, ValueError
         An argument is of the wrong kind or out of range.
 
+    Notes
+    -----
+    The rows go through :func:`attnscale.attention_statistics` as keys of one channel, in float64.
+
     Examples
     --------
     >>> import attnscale as at
-    >>> result = at.montecarlo.sparsity([64, 16384], samples=200, rng=0)
-    >>> result.value.round()  # of 16384 keys hardly more than of 64
-    array([3., 5.])
+    >>> laws = ["standard", "log_n", "natural_log_n"]
+    >>> at.montecarlo.sparsity([64, 4096], law=laws, rng=0).value.round(1)
+    array([[3.3, 4.2, 1.5],
+           [4.6, 3.7, 1.4]])
     """
     threads = num_threads_of("sparsity", options)
-    rule = normalizers.get(normalizer)
-    if "entropy" not in rule.statistics:
-        raise ValueError(f"normalizer must give rows an entropy, got {rule!r}")
-    lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim)
-    laws = law_axis("law", law)
+    choose("model", model, _MODELS)
+    lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim, least=least_head_dim(model))
+    laws, rules = law_axis("law", law), _normalizer_axis(normalizer)
     cases, every_beta = [], []
     for length, dim in product(lengths, dims):
         betas = np.array([beta_of(each, length, dim) for each in laws.values])
-        every_beta.append(betas)
-        cost = length * (8.0 + 16.0 * len(betas))
-        cases.append(Case((length, dim), _rows(length, betas, rule, threads), cost))
+        every_beta.append(np.broadcast_to(betas[:, None], (len(laws), len(rules))))
+        rows = _rows(model, length, dim, betas, rules.values, threads)
+        cost = length * (40.0 + dim * (model == "sphere") + 20.0 * len(laws) * len(rules))
+        cases.append(Case((length, dim), rows, cost))
+    found = {each.name: each.given for each in (lengths, dims, laws, rules)}
     experiment = Experiment(
         name="sparsity",
         quantities=_QUANTITIES,
         outer=(lengths, dims),
-        inner=(laws,),
+        inner=(laws, rules),
         cases=tuple(cases),
-        parameters={
-            "n": lengths.given,
-            "head_dim": dims.given,
-            "law": laws.given,
-            "normalizer": repr(rule),
-        },
+        parameters=found | {"model": model},
         default_samples=1000,
         columns=len(_QUANTITIES),
         betas=np.stack(every_beta),
@@ -99,19 +105,51 @@ def sparsity(
     return run(experiment, samples, rng, options)
 
 
-def _rows(n: int, betas: _Array, rule: Normalizer, threads: int) -> Rows:
+def _rows(model: str, n: int, head_dim: int, betas: _Array, rules: tuple[Any, ...], threads: int) -> Rows:
+    def scores(key: int, index: int) -> _Array:
+        """beta = 1, one stream a row."""
+        if model == "gaussian":
+            row = np.empty(n)
+            _core.mc_fill(row, "normal", (0.0, 1.0), key, index, 0, threads)
+            return row
+        # The query lies along the first axis; all norms are sqrt(head_dim).
+        keys = np.empty((n, head_dim))
+        _core.mc_sphere(keys, np.sqrt(head_dim), key, index, 0, threads)
+        return keys[:, 0]
+
     def rows(key: int, first: int, count: int) -> _Array:
-        scores = np.empty((count, n))
-        for i in range(count):  # a stream a row, whatever is cut into pieces
-            _core.mc_fill(scores[i], "normal", (0.0, 1.0), key, first + i, 0, threads)
-        return np.stack([_describe(beta, scores, rule, threads) for beta in betas], axis=1)
+        drawn = np.stack([scores(key, first + i) for i in range(count)])
+        one = np.ones((count, len(betas), 1, 1))
+        found = []
+        for rule in rules:
+            seen = attention_statistics(
+                *(one, drawn[:, None, :, None]),
+                scale=betas[:, None],
+                normalizer=rule,
+                statistics=tuple(_QUANTITIES),
+                num_threads=threads or None,
+            )
+            found.append(np.stack([getattr(seen, name)[..., 0] for name in _QUANTITIES], axis=-1))
+        return np.stack(found, axis=2)
 
     return rows
 
 
-def _describe(beta: float, scores: _Array, rule: Normalizer, threads: int) -> _Array:
-    """The columns of _QUANTITIES of each row: a query of one component that is 1."""
-    query = np.ones((1, 1))
-    options: Any = {"scale": float(beta), "normalizer": rule, "num_threads": threads or None}
-    found = attention_statistics(query, scores[..., None], statistics=tuple(_QUANTITIES), **options)
-    return np.stack([getattr(found, name)[..., 0] for name in _QUANTITIES], axis=-1)
+def _normalizer_axis(given: Any) -> Axis:
+    """An axis of normalizers that give each row a support and an entropy."""
+    laid = axis("normalizer", given, _read_normalizer)
+    return distinct(Axis("normalizer", laid.values, tuple(map(_label, laid.values)), laid.scalar))
+
+
+def _read_normalizer(name: str, value: Any) -> normalizers.Normalizer:
+    rule = normalizers.get(value)
+    missing = [each for each in _QUANTITIES if each not in rule.statistics]
+    if missing:
+        raise ValueError(f"{name} must give its rows {', '.join(_QUANTITIES)}; {rule!r} has no {missing[0]}")
+    return rule
+
+
+def _label(rule: normalizers.Normalizer) -> str:
+    """The name under which it can be had again, or its repr."""
+    same = [name for name in normalizers.names() if normalizers.get(name) == rule]
+    return same[0] if same else repr(rule)

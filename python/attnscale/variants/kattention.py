@@ -12,6 +12,7 @@ import numpy as np
 
 from .._checks import fit_to
 from .._inputs import Inputs, read_inputs, swap_heads
+from .._normalizer import normalize_rows
 from .._statistics import AttentionStatistics
 from ..attention import attention_statistics
 from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
@@ -51,7 +52,7 @@ def kattention(
         but no law that measures the row.
     **options
         is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias,
-        softcap, normalizer, num_threads: as for :func:`attnscale.attention`.
+        softcap, normalizer, qk_norm, num_threads: as for :func:`attnscale.attention`.
 
     Returns
     -------
@@ -116,7 +117,9 @@ def kattention_heads(
         The whole multiplier of the score, as for :func:`attnscale.attention`; None: 1/sqrt(head_dim).
         A law that measures the row is refused.
     **options
-        As for :func:`attnscale.attention`, without ``out``.
+        As for :func:`attnscale.attention`, without ``out``. A normalizer that compares scores with a
+        constant (a sink, a sigmoid, relu) compares the score above, not the distance. ``qk_norm`` acts
+        before the bias.
 
     Returns
     -------
@@ -200,6 +203,9 @@ def _statistics(
 ) -> AttentionStatistics:
     layout = options.get("layout", "bhsd")
     inputs = read_inputs(query, key, value, options.get("enable_gqa", False), layout)
+    if options.get("qk_norm") is not None:  # of the queries and keys without the added channel
+        inputs = normalize_rows(inputs, options["qk_norm"])
+        options = {**options, "qk_norm": None}
     q, k = _with_key_term(inputs, bias)
     if layout == "bshd":
         q, k = swap_heads(q), swap_heads(k)

@@ -1,0 +1,316 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# <!-- SPDX-License-Identifier: BSD-3-Clause -->
+# # Sparse attention, and how many keys it uses at length n
+#
+# Softmax gives every key a weight. Sparsemax and entmax give most keys none. In the comments to an article
+# on the dimensions of attention a reader proposes sparsemax, and the author answers that the question is no
+# longer how to be sparse. It is *sparsity invariance*: a sparsity that does not change with the length. This
+# notebook answers with a measurement (claims **T22** to **T24**):
+#
+# - under the usual scale the number of keys with a weight grows with $n$, under $\log_{512} n$ it shrinks,
+#   slowly in both cases;
+# - for normal scores a scale $\propto \sqrt{\ln n}$ keeps it in the limit, which is reached so slowly that at
+#   the lengths in use exponents of $\ln n$ between 1/2 and 1 do better;
+# - sparse weights are not of low rank. A matrix with two keys a row can have nearly full rank.
+#
+# All of this is about independent random scores, and at the end about 18 heads of one small model.
+#
+# **摘要.** Softmax 使每个键都得到正的权重, 而 sparsemax 与 entmax 使大部分键的权重严格为零.
+# 原文评论区指出, 现在的问题不是如何实现稀疏, 而是稀疏性不应随长度变化 (sparsity 不变性).
+# 本文在随机打分的模型中测量支撑集大小与长度 $n$ 的关系: 标准缩放下支撑集缓慢增长, $\log_{512} n$ 下缓慢缩小,
+# 而与 $\sqrt{\ln n}$ 成正比的缩放使其在极限下趋于常数 (极值理论), 但收敛很慢,
+# 在常用长度上介于 1/2 与 1 之间的指数更好. 稀疏矩阵也不等于低秩矩阵.
+#
+# | English | 中文 | here |
+# |---|---|---|
+# | support | 支撑集 | the keys with a positive weight |
+# | threshold | 阈值 | the $\tau$ below which a score has no weight |
+# | sparsity invariance | 稀疏性不变 | the support does not depend on $n$ |
+# | extreme values | 极值 | the largest of $n$ random numbers |
+# | effective rank | 有效秩 | $e^H$ of the singular values' shares |
+
+# %%
+import attnscale as at
+import matplotlib.pyplot as plt
+import numpy as np
+
+plt.rcParams["figure.dpi"] = 110
+rng = np.random.default_rng(20210923)
+RULES = {"softmax": "softmax", "entmax-1.5": "entmax15", "sparsemax": "sparsemax"}
+
+
+def weights(scores, normalizer):
+    """Rows of weights of given scores: keys of one channel, values that show the weights."""
+    scores = np.atleast_2d(scores)
+    one = np.ones((len(scores), 1, 1))
+    values = np.eye(scores.shape[-1])[None]
+    return at.attention(one, scores[..., None], values, scale=1.0, normalizer=normalizer)[:, 0]
+
+
+# %% [markdown]
+# ## Two maps with a threshold (T22)
+#
+# Sparsemax is the point of the simplex that is nearest to the scores, and entmax a family between it and
+# softmax:
+#
+# $$p_j = \max(s_j - \tau,\, 0), \qquad
+#   p_j = \max\left((\alpha - 1) s_j - \tau,\, 0\right)^{1/(\alpha - 1)}, \qquad \textstyle\sum_j p_j = 1.$$
+#
+# $\alpha = 2$ is sparsemax, $\alpha \to 1$ softmax. Since no $p_j$ is above 1, no score that is more than
+# $1/(\alpha - 1)$ below the largest has a weight: that is what lets a kernel stream the scores and keep only
+# a few candidates. On their support the maps have simple derivatives, with $u = p^{2 - \alpha}$ there and 0
+# elsewhere:
+#
+# $$\frac{\partial p}{\partial s} = \mathrm{diag}(u) - \frac{u u^\top}{\sum_j u_j}.$$
+
+# %%
+z = np.array([-2.0, 0.0, 0.5])
+for label, rule in RULES.items():
+    print(f"{label:11}", weights(z, rule)[0].round(6))
+np.testing.assert_allclose(weights(z, "softmax")[0], [0.0486, 0.3592, 0.5922], atol=5e-5)
+np.testing.assert_allclose(weights(z, "sparsemax")[0], [0, 0.25, 0.75], atol=1e-12)
+np.testing.assert_allclose(weights(z, "entmax15")[0], [0, 0.3260073637, 0.6739926363], atol=1e-9)
+
+scores = 2 * rng.standard_normal(12)
+for alpha in (1.5, 2.0, 3.0):
+    rule = at.normalizers.Entmax(alpha)
+    p = weights(scores, rule)[0]
+    assert (p[scores < scores.max() - 1 / (alpha - 1)] == 0).all()
+    u = np.where(p > 0, np.where(p > 0, p, 1) ** (2 - alpha), 0)
+    jacobian = np.diag(u) - np.outer(u, u) / u.sum()
+    steps = 1e-5 * np.eye(12)
+    slopes = (weights(scores + steps, rule) - weights(scores - steps, rule)) / 2e-5
+    np.testing.assert_allclose(slopes.T, jacobian, atol=1e-5)
+    print(f"alpha = {alpha}: {np.count_nonzero(p)} of 12 keys")
+
+gap = np.linspace(-3, 3, 241)
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(4.6, 2.9))
+    for (label, rule), colour in zip(RULES.items(), at.plot.COLOURS, strict=False):
+        ax.plot(gap, weights(np.stack([gap, 0 * gap], -1), rule)[:, 0], color=colour, label=label)
+    ax.set(xlabel="score of one key, the other's is 0", ylabel="its weight", title="Two keys")
+    ax.legend()
+    plt.show()
+
+# %% [markdown]
+# ## The support against n (T23)
+#
+# Standard normal scores times $\beta$, which is 1, $\log_{512} n$ or $\ln n$: each law gives both maps a
+# number of keys that depends on $n$. Between 64 and 16384 keys, 256 times as many, none of these supports
+# changes by a factor of 3; but none is constant either.
+
+# %%
+LENGTHS = [64, 256, 1024, 4096, 16384]
+LAWS = ["standard", "log_n", "natural_log_n"]
+NAMES = [r"$1/\sqrt{d}$", r"$\log_{512} n/\sqrt{d}$", r"$\ln n/\sqrt{d}$"]
+result = at.montecarlo.sparsity(LENGTHS, law=LAWS, normalizer=["sparsemax", "entmax15"], samples=1000, rng=23)
+claimed = {
+    "sparsemax": [[3.25, 4.27, 1.56], [4.85, 3.51, 1.41]],
+    "entmax15": [[10.1, 16.3, 2.43], [28.0, 14.0, 2.00]],
+}
+for i, (name, numbers) in enumerate(claimed.items()):
+    ends, errors = result.value[[0, -1], :, i], result.standard_error[[0, -1], :, i]
+    print(name, *(f"{a:.2f} -> {b:.2f}" for a, b in ends.T), sep="   ")
+    assert (np.abs(ends - numbers) < 5 * errors + np.where(np.array(numbers) < 10, 0.005, 0.05)).all()
+assert (np.diff(result.value[:, 0, :], axis=0) > 0).all()  # 1/sqrt(d): grows at every step
+assert (result.value[-1, 1:, :] < result.value[0, 1:, :]).all()  # the logarithms: shrinks
+
+# %% [markdown]
+# ## A law that keeps it (T23)
+#
+# Near the largest of $n$ normal numbers the others lie like a Poisson process: with $b = \sqrt{2 \ln n}$ the
+# numbers $b\,(g_{(1)} - g_{(k)})$ tend to the gaps of $-\ln \Gamma_k$, where $\Gamma_1 < \Gamma_2 < \dots$
+# are the arrivals of a process of rate 1. Only the gaps to the largest score matter for sparsemax. So if
+# $\beta$ grows in proportion to $b$, the weights themselves have a limit:
+#
+# $$\beta(n) = \sqrt{\ln n/\ln n_0} \quad\Longrightarrow\quad
+#   \text{support} \to \text{that of the scores } -c \ln \Gamma_k, \quad c = 1/\sqrt{2 \ln n_0}.$$
+#
+# This is sparsity invariance, but in the limit: the corrections fall like $1/\ln n$. ASEntmax (2025) learns a
+# scale $\delta + \beta (\ln n)^\gamma$ for entmax; for normal scores $\gamma = 1/2$ is the exponent of the
+# limit. The law that keeps the *entropy of softmax*, $\sqrt{1 + 2\ln(n/512)}$, is another one, and makes the
+# support shrink.
+
+
+# %%
+@at.laws.register("root_log_n")
+def root_log_n(n, head_dim, *, n0=512):
+    """sqrt(ln n / ln n0) / sqrt(head_dim)."""
+    return np.sqrt(np.log(n) / np.log(n0)) / head_dim**0.5
+
+
+BOTH = ["sparsemax", "entmax15"]
+options = {"normalizer": BOTH, "samples": 1000, "rng": 23}
+root = at.montecarlo.sparsity(LENGTHS, law="root_log_n", **options)
+annealed = at.montecarlo.sparsity(LENGTHS[2:], law="annealed", **options)  # it starts at 512
+# The limit: 2000 points of the process, many more than are within reach of the largest.
+gaps = np.log(np.cumsum(rng.standard_exponential((4000, 2000)), axis=-1))
+limit = {}
+for i, rule in enumerate(BOTH):
+    rows = at.attention_statistics(
+        *(np.ones((4000, 1, 1)), -gaps[..., None]),
+        scale=1 / np.sqrt(2 * np.log(512)),
+        normalizer=rule,
+        statistics=("support",),
+    )
+    limit[rule] = rows.support.mean()
+    print(f"{rule:10} root_log_n {root.value[:, i].round(2)}, limit {limit[rule]:.2f}")
+    print(f"{'':10} annealed {annealed.value[:, i].round(2)} from n = 1024 on")
+    assert (np.diff(annealed.value[:, i]) < 0).all()
+    # The support rises towards its limit.
+    assert (np.diff(root.value[:, i]) > -5 * root.standard_error[1:, i]).all()
+    assert root.value[0, i] < root.value[-1, i] < limit[rule]
+
+with at.plot.style():
+    figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.4))
+    for i, (ax, rule) in enumerate(zip(axes, BOTH, strict=True)):
+        curves = [(LENGTHS, result.value[:, j, i], result.standard_error[:, j, i]) for j in range(3)]
+        more = ((LENGTHS, root), (LENGTHS[2:], annealed))
+        curves += [(x, y.value[:, i], y.standard_error[:, i]) for x, y in more]
+        labels = [*NAMES, r"$\sqrt{\log_{512} n}/\sqrt{d}$", r"$\sqrt{1 + 2\ln(n/512)}/\sqrt{d}$"]
+        for (x, y, error), label, colour in zip(curves, labels, at.plot.COLOURS, strict=False):
+            ax.errorbar(x, y, 3 * error, fmt="o-", markersize=3, color=colour, label=label)
+        ax.axhline(limit[rule], color="0.6", linewidth=1)
+        ax.set(xscale="log", yscale="log", xlabel="$n$", title=rule)
+        ticks = ([1.5, 2, 3, 4, 5], [2, 3, 5, 10, 20, 30])[i]
+        ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.set_yticks([], minor=True)
+    axes[0].set_ylabel("keys with a weight")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    plt.show()
+
+# %% [markdown]
+# At 16384 keys sparsemax is 10 % below its limit and entmax-1.5 nearly 30 %. So at finite lengths another
+# exponent is better than 1/2. Which one keeps the support between 64 and 16384 keys, if
+# $\beta = (\log_{512} n)^\gamma$?
+
+
+# %%
+@at.laws.register("log_power")
+def log_power(n, head_dim, *, gamma=0.5, n0=512):
+    """(ln n / ln n0)^gamma / sqrt(head_dim)."""
+    return (np.log(n) / np.log(n0)) ** gamma / head_dim**0.5
+
+
+gammas = np.array([0, 0.25, 0.5, 0.75, 1])
+powers = [at.laws.get("log_power", gamma=gamma) for gamma in gammas.tolist()]
+ends = at.montecarlo.sparsity([64, 16384], law=powers, **options)
+ratio = ends.value[1] / ends.value[0]  # (gammas, normalizers)
+ratio_error = ratio * np.hypot(*(ends.standard_error / ends.value))
+kept = [np.interp(0, -np.log(ratio[:, i]), gammas) for i in range(2)]
+for rule, values, gamma in zip(BOTH, ratio.T, kept, strict=True):
+    print(f"{rule:10} support at 16384 / at 64: {values.round(2)}; kept by gamma = {gamma:.2f}")
+assert 0.5 < kept[0] < kept[1] < 1
+assert (np.abs(ratio[0] - 1) > 5 * ratio_error[0]).all()  # neither a constant scale
+assert (np.abs(ratio[-1] - 1) > 5 * ratio_error[-1]).all()  # nor the logarithm keeps it
+
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(4.8, 3.0))
+    for i, (rule, colour) in enumerate(zip(BOTH, at.plot.COLOURS, strict=False)):
+        ax.errorbar(gammas, ratio[:, i], 3 * ratio_error[:, i], fmt="o-", color=colour, label=rule)
+    ax.axhline(1, color="0.6", linewidth=1)
+    ax.set(yscale="log", xlabel=r"exponent $\gamma$ of $\log_{512} n$", ylabel="support at 16384 / at 64")
+    ax.set_yticks([0.8, 1, 1.5, 2, 3], ["0.8", "1", "1.5", "2", "3"])
+    ax.set_yticks([], minor=True)
+    ax.set_title("Which scale keeps the support")
+    ax.legend()
+    plt.show()
+
+# %% [markdown]
+# ## Real heads (T23)
+#
+# 18 heads of all-MiniLM-L6-v2 on 512 tokens of English, queries and keys cut to the first $n$. These scores
+# are not normal, and the heads were trained with softmax: that sparsemax would be a good replacement does not
+# follow. How the number of keys moves with $n$ does.
+
+# %%
+data = at.datasets.minilm_qk()
+cuts = [32, 64, 128, 256, 512]
+table = {}
+for law in ("standard", "log_n", "natural_log_n"):
+    table[law] = [
+        at.attention_statistics(
+            *(data.query[:, :n].astype(np.float32), data.key[:, :n].astype(np.float32)),
+            scale=law,
+            normalizer="sparsemax",
+            statistics=("support",),
+        ).support.mean(-1)
+        for n in cuts
+    ]
+    means = np.mean(table[law], axis=-1)
+    print(f"{law:14}", dict(zip(cuts, means.round(2).tolist(), strict=True)))
+
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(4.8, 3.0))
+    for rows, label, colour in zip(table.values(), NAMES, at.plot.COLOURS, strict=False):
+        ax.plot(cuts, rows, color=colour, linewidth=0.5, alpha=0.5)
+        ax.plot(cuts, np.mean(rows, axis=-1), "o-", color=colour, label=label)
+    ax.set(xscale="log", yscale="log", xlabel="$n$", ylabel="keys with a weight")
+    ax.set_title("sparsemax, 18 real heads")
+    ax.set(ylim=(0.95, 13))
+    ax.set_yticks([1, 2, 3, 5, 10], ["1", "2", "3", "5", "10"])
+    ax.set_yticks([], minor=True)
+    ax.set_xticks(cuts, cuts)
+    ax.set_xticks([], minor=True)
+    ax.legend()
+    plt.show()
+
+# %% [markdown]
+# ## Sparse is not low rank (T24)
+#
+# The article argues from the rank of attention, the reader from its sparsity. They are different things: a
+# permutation has one key a row and full rank, equal weights use all keys and have rank 1. Here the same
+# queries and keys are made ever sharper. A row uses fewer keys, and the effective rank of the matrix grows;
+# it falls a little only where a row is nearly one key, since several queries share their best one.
+
+# %%
+n, d = 256, 64
+query, key = (at.montecarlo.sphere((n, d), radius=8.0, rng=seed) for seed in (1, 2))
+
+
+def effective_rank(matrix):
+    """exp of the entropy of the singular values divided by their sum."""
+    share = np.linalg.svd(matrix, compute_uv=False)
+    share = share[share > 0] / share.sum()
+    return np.exp(-(share * np.log(share)).sum())
+
+
+betas = [0.25, 0.5, 1, 2, 4, 8]
+ranks, used = ({label: [] for label in RULES} for _ in range(2))
+for beta in betas:
+    for label, rule in RULES.items():
+        matrix = at.attention(query, key, np.eye(n), scale=beta / 8, normalizer=rule)
+        rows = at.attention_statistics(query, key, scale=beta / 8, normalizer=rule, statistics=("entropy",))
+        ranks[label].append(effective_rank(matrix))
+        used[label].append(np.exp(rows.entropy).mean())
+for label in RULES:
+    print(f"{label:11} effective keys {np.round(used[label], 1)}  effective rank {np.round(ranks[label], 1)}")
+    assert (np.diff(used[label]) < 0).all()
+sharp = [rank for label in RULES for rank, keys in zip(ranks[label], used[label], strict=True) if keys < 10]
+assert min(sharp) > 150
+assert used["sparsemax"][-1] < 1.5
+assert ranks["sparsemax"][-1] > 100
+assert used["softmax"][0] > 240
+assert ranks["softmax"][0] < 50
+
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(4.8, 3.0))
+    for (label, values), colour in zip(ranks.items(), at.plot.COLOURS, strict=False):
+        ax.plot(used[label], values, "o-", color=colour, label=label)
+    ax.set(xscale="log", xlabel="effective keys of a row", ylabel="effective rank")
+    ax.set_title("256 keys, from flat to sharp")
+    ax.legend()
+    plt.show()

@@ -39,7 +39,8 @@ OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/audit/defaults.
 #: Keys that the audit reads, by their common name.
 KEYS = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim", "max_position_embeddings"),
-    *("d_kv", "kv_channels", "attention_head_dim", "global_head_dim", "swa_head_dim"),
+    *("d_kv", "kv_channels", "attention_head_dim", "global_head_dim", "swa_head_dim", "dim_head", "d_head"),
+    *("attention_head_size", "intra_bottleneck_size", "use_bottleneck", "block_sizes"),
     *("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank", "kv_lora_rank"),
     *("rope_parameters", "partial_rotary_factor", "rotary_dim", "original_max_position_embeddings"),
     *("query_pre_attn_scalar", "attn_logit_softcapping", "attention_multiplier", "qk_scale_factor"),
@@ -50,7 +51,8 @@ KEYS = (
     *("prefix_dense_sliding_window_pattern", "first_k_dense_replace", "position_embedding_type"),
     *("use_mem_rope", "use_sliding_window", "alibi", "layer_group_size", "force_rope", "rotary_value"),
     *("attn_layer_period", "attn_layer_offset", "attn_layer_indices", "block_types"),
-    *("decoder_attention_heads", "decoder_layers"),
+    *("decoder_attention_heads", "decoder_layers", "decoder_num_attention_heads"),
+    *("num_decoder_attention_heads",),
     *("hybrid_override_pattern", "full_attention_interval", "layers_block_type"),
 )
 

@@ -77,6 +77,7 @@ class Calls:
                 "module": module,
                 "query": query,
                 "key": key,
+                "value": value,
                 "scale": scaling,
                 "softcap": softcap,
                 "sink": sinks is not None,
@@ -162,12 +163,15 @@ def build(kind: str, **keys: Any) -> tuple[Any, dict[str, Any]]:
     cls = config_class(kind)
     names = getattr(cls, "attribute_map", {})
     accepted = inspect.signature(cls.__init__).parameters
-    small = {name: size for name, size in SIZES.items() if names.get(name, name) in accepted}
+    stored = {name: names.get(name, name) for name in SIZES}
+    small = {
+        name: size for name, size in SIZES.items() if stored[name] in accepted and stored[name] not in keys
+    }
     torch.manual_seed(0)
     config = cls(**copy.deepcopy({**small, **keys}))
     config._attn_implementation = "eager"
     model = model_class(cls)(config).eval()
-    for parameter in model.parameters():
+    for parameter in filter(lambda each: each.requires_grad, model.parameters()):  # the others are tables
         parameter.data = torch.randn_like(parameter) * 0.3 + (0.5 if parameter.ndim == 1 else 0)
     return model, {"model_type": kind, **small, **keys}
 

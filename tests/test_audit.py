@@ -274,7 +274,9 @@ def test_every_known_type_resolves(kind: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.types[0])
 def test_every_row_of_the_table_answers(family: Any) -> None:
     for kind in family.types:
-        keys = sizes(256, 4, 6, layers_block_type=["attention"] * 6, depths=[2, 4])
+        keys = sizes(256, 4, 6, depths=[2, 4])
+        if kind in ("nemotron_h", "zamba2"):
+            keys["layers_block_type"] = ["attention"] * 6
         if kind == "longcat_flash":
             keys["num_layers"] = 3
         plan = resolve({"model_type": kind, **keys})
@@ -288,6 +290,9 @@ def test_every_row_of_the_table_answers(family: Any) -> None:
         ("mistral_large4_text", "scale and bias are weights"),
         ("swinv2", "is a weight of the checkpoint"),
         ("timesfm", "each channel of the query has a scale of its own"),
+        ("gemma4_audio", "each channel of the query has a scale of its own"),
+        ("yoso", "chances that hashes of q and k collide"),
+        ("autoformer", "softmax over lags of time"),
         ("mamba", "no softmax over keys"),
         ("fnet", "no softmax over keys"),
     ],
@@ -303,6 +308,50 @@ def test_what_a_config_cannot_say_is_refused_with_the_reason(kind: str, reason: 
         with pytest.raises(at.audit.PlanError, match=reason):
             ask()
     assert reason in plan.explain()
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "expected"),
+    [
+        ({"model_type": "jetmoe", "hidden_size": 2048, "kv_channels": 64}, 12, 1 / 8),
+        ({"model_type": "cpmant", **sizes(), "dim_head": 64}, 4, 1 / 8),
+        ({"model_type": "mobilebert", **sizes(512, 4, 24), "intra_bottleneck_size": 64}, 24, 1 / 4),
+        ({"model_type": "mobilebert", **sizes(256, 4, 24), "use_bottleneck": False}, 24, 1 / 8),
+        (
+            {"model_type": "funnel", "d_model": 768, "n_head": 12, "block_sizes": [2, 3], "d_head": 16},
+            7,
+            1 / 4,
+        ),
+        ({"model_type": "lxmert", **sizes(1024, 4), "l_layers": 9, "x_layers": 5, "r_layers": 2}, 16, 1 / 16),
+        ({"model_type": "cvt"}, 13, 1 / 8),
+        ({"model_type": "convbert", **sizes(768, 12, 2), "head_ratio": 3}, 2, 1 / math.sqrt(96)),
+        ({"model_type": "zamba", **sizes(64, 4, 4), "attention_head_dim": 8}, 4, 1 / 2),
+        ({"model_type": "mt5", "d_model": 64, "num_heads": 4, "num_layers": 2, "d_kv": 8}, 2, 1.0),
+    ],
+    ids=lambda each: each["model_type"] if isinstance(each, dict) else "",
+)
+def test_heads_that_are_not_hidden_size_over_heads(
+    config: dict[str, Any], layers: int, expected: float
+) -> None:
+    plan = resolve(config)
+    assert len(plan) == layers
+    first = next(layer.index for layer in plan.layers if layer.refusal is None)
+    assert plan.multiplier(layer=first, position=0) == pytest.approx(expected, rel=1e-15)
+
+
+def test_each_stage_of_cvt_is_scaled_by_its_whole_width() -> None:
+    plan = resolve({"model_type": "cvt", "embed_dim": [16, 64], "num_heads": [1, 4], "depth": [1, 2]})
+    assert [plan.multiplier(layer=i, position=0) for i in range(3)] == [1 / 4, 1 / 8, 1 / 8]
+    assert [layer.head_dim for layer in plan.layers] == [16, 16, 16]
+
+
+def test_a_soft_cap_that_the_code_does_not_hand_on() -> None:
+    """Gemma 3 has the key, and its attention the option; nothing joins them."""
+    config = {"model_type": "gemma3_text", **sizes(), "attn_logit_softcapping": 50.0}
+    with pytest.warns(at.audit.AuditWarning, match=r"attn_logit_softcapping = 50.0 has no effect for gemma3"):
+        plan = at.audit.resolve(config)
+    assert plan.softcap(0) is None
+    assert resolve({"model_type": "videoprism_text_model", **sizes()}).softcap(0) == 50.0
 
 
 def test_out_of_range() -> None:

@@ -45,7 +45,41 @@ def test_a_plan_as_a_table(write: Any, capsys: pytest.CaptureFixture[str]) -> No
     assert "ministral_temperature(beta=0.1, length=16384)" in out
     assert "rotated (128 of 128)" in out
     assert "query position" in out
+    assert "= 0.08838835  at position 0  " in out
     assert "llama_4_scaling_beta = 0.1" in out
+
+
+def test_the_product_of_the_factors(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """DeepSeek V3 in one number; Phi-4 mini in two, as a quarter of its channels is not rotated."""
+    yarn = {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}
+    deepseek = {"model_type": "deepseek_v3", "hidden_size": 7168, "rope_scaling": yarn}
+    assert main(["audit", write(deepseek)]) == 0
+    assert "= 0.1352338   " in capsys.readouterr().out
+    rope = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
+    phi = {
+        "model_type": "phi3",
+        "hidden_size": 3072,
+        "num_attention_heads": 24,
+        "rope_scaling": rope,
+        "partial_rotary_factor": 0.75,
+        "max_position_embeddings": 131072,
+        "original_max_position_embeddings": 4096,
+    }
+    assert main(["audit", write(phi)]) == 0
+    found = [line.split() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("=")]
+    assert found == [["=", "0.1252168", "rotated"], ["=", "0.08838835", "unrotated"]]
+
+
+def test_positions_that_scale_nothing_are_named(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    llama = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_scaling": rope}
+    assert main(["audit", write(llama)]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "rope_scaling: type llama3, factor = 8.0: it changes angles, and has no factor for the score" in out
+    )
+    assert main(["audit", write(llama), "--against-framework", "vllm"]) == 0
+    assert capsys.readouterr().out == "no difference: no report about vllm concerns this model\n"
 
 
 def test_the_directory_will_do(write: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,20 @@ def test_encoder_and_decoder_beside_each_other() -> None:
     encoder = resolve(bart, part="encoder")
     assert (len(encoder), encoder.multiplier(layer=0, position=0)) == (12, 1 / 8)
     assert resolve(bart, part="decoder") == plan
+    prophetnet = {
+        "model_type": "prophetnet",
+        "hidden_size": 64,
+        "num_encoder_attention_heads": 4,
+        "num_encoder_layers": 5,
+        "num_decoder_attention_heads": 16,
+        "num_decoder_layers": 3,
+    }
+    for part, layers, scale in (("decoder", 3, 1 / 2), ("encoder", 5, 1 / 4)):
+        plan = resolve(prophetnet, part=part)
+        assert (len(plan), plan.multiplier(layer=0, position=0)) == (layers, scale)
+    # num_attention_heads is of the encoder: the decoder has the default of BART's, 16.
+    few = {"model_type": "bart", "d_model": 64, "num_attention_heads": 4}
+    assert resolve(few).multiplier(layer=0, position=0) == 1 / 2
     t5 = {
         "model_type": "t5",
         "d_model": 512,
@@ -109,6 +123,8 @@ def test_compare_finds_the_first_position() -> None:
     assert "differs from i = 100000 on" in str(difference)
     (layers,) = at.audit.compare(plain, resolve(LLAMA))
     assert (layers.what, layers.here, layers.there) == ("layers", 34, 4)
+    first, second = at.audit.compare(resolve({**LLAMA, "rope_scaling": YARN}), plain)
+    assert (first.what, second.layers, second.what) == ("layers", (0, 1, 2, 3), "rotated")
 
 
 def test_compare_sees_what_is_not_a_multiplier() -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
 import audit_oracle as oracle  # noqa: E402
-from audit_models import CASES, LATENT, LONG, OLD_YARN, TEMPERED  # noqa: E402
+from audit_models import CASES, LATENT, LONG, OLD_YARN, TEMPERED, YARN  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -54,6 +54,59 @@ def compare(plan: Any, call: dict[str, Any], index: int, positions: Any = None) 
         )
     assert plan.softcap(layer) == seen.softcap
     assert plan.sink(layer) == seen.sink
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("llama", {"rope_parameters": YARN}),
+        ("gemma2", {"attn_logit_softcapping": 3.0, "query_pre_attn_scalar": 100, "rope_parameters": YARN}),
+        ("granite", {"attention_multiplier": 0.0078125}),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+        ("ministral3", {"rope_parameters": TEMPERED}),
+        ("llama4_text", {"floor_scale": 8, "attn_scale": 0.3, "use_qk_norm": False}),
+        (
+            "phi3",
+            {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 64, "rope_scaling": LONG},
+        ),
+    ],
+    ids=label,
+)
+def test_attention_options_give_the_models_attention(kind: str, keys: dict[str, Any]) -> None:
+    """at.attention on q and k that are rotated and no more, against what the model's own numbers give."""
+    model, config = oracle.build(kind, **keys)
+    plan = resolve(config)
+    positions = np.arange(oracle.LENGTH)
+    for index, call in enumerate(oracle.run(model).calls):
+        q, k = rotated_only(call, plan.layer(index).rotated)
+        kinds = plan.layer(index).channel_kinds
+        if kind == "phi3":
+            q[..., plan.layer(index).rotated :] *= np.divide(
+                *(plan.multiplier(layer=index, position=0, channels=each) for each in reversed(kinds))
+            )
+        options = plan.attention_options(index, positions, channels=kinds[0] if kind == "phi3" else None)
+        found = at.attention(q, k, call["value"][0].numpy(), is_causal=True, enable_gqa=True, **options)
+        np.testing.assert_allclose(found, expected_output(call), rtol=2e-5, atol=2e-5)
+
+
+def rotated_only(call: dict[str, Any], rotated: int) -> list[np.ndarray]:
+    """q and k as they enter the softmax, with the lengths of raw q and k: without every fixed factor."""
+    found = []
+    for x, raw in zip((call["query"][0], call["key"][0]), oracle.raw_pair(call), strict=True):
+        parts = [slice(0, rotated), slice(rotated, x.shape[-1])]
+        lengths = [(raw[..., part].norm(dim=-1) / x[..., part].norm(dim=-1))[..., None] for part in parts]
+        found.append(np.concatenate([x[..., p] * n for p, n in zip(parts, lengths, strict=True)], -1))
+    return found
+
+
+def expected_output(call: dict[str, Any]) -> Any:
+    query, key, value = (call[name][0] for name in ("query", "key", "value"))
+    key, value = (x.repeat_interleave(query.shape[0] // key.shape[0], 0) for x in (key, value))
+    scores = query @ key.mT * call["scale"]
+    if call["softcap"] is not None:
+        scores = call["softcap"] * torch.tanh(scores / call["softcap"])
+    hidden = torch.triu(torch.ones(scores.shape[-2:], dtype=torch.bool), 1)
+    return scores.masked_fill(hidden, -math.inf).softmax(-1) @ value
 
 
 @pytest.mark.parametrize("kind", ["ministral3", "mistral4", "beam"])

@@ -29,7 +29,7 @@ from ..laws import (
 )
 from ._config import ConfigError, check_number
 from ._family import Layer
-from ._heads import is_latent, sliding_key
+from ._heads import is_latent, sliding_key, stage_width
 from ._plan import Term
 from ._rope import Rope
 
@@ -65,6 +65,12 @@ def over_head_dim(layer: Layer, head_dim: int) -> Term:
 def half_head_dim(layer: Layer, head_dim: int) -> Term:
     """Zamba: (head_dim / 2)^-1/2, as half of the channels come from the first layer's input."""
     return _term(layer, Constant((head_dim / 2) ** -0.5), f"attention_head_dim = {head_dim}")
+
+
+def whole_width(layer: Layer, head_dim: int) -> Term:
+    """CvT: 1 / sqrt(width), of all heads together."""
+    width = stage_width(layer)
+    return _term(layer, Constant(width**-0.5), f"embed_dim = {width}")
 
 
 def query_pre_attn_scalar(layer: Layer, head_dim: int) -> Term:

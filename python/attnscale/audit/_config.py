@@ -16,11 +16,17 @@ from .._io import InputError
 
 __all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
 
-#: What a decoder has for itself in the config of an encoder-decoder: the common name and its own.
+#: What each half of an encoder-decoder has for itself in their common config: the common name and its own.
 _DECODER_KEYS = (
     ("num_attention_heads", "decoder_attention_heads"),
+    ("num_attention_heads", "decoder_num_attention_heads"),
+    ("num_attention_heads", "num_decoder_attention_heads"),
     ("num_hidden_layers", "decoder_layers"),
     ("num_hidden_layers", "num_decoder_layers"),
+)
+_ENCODER_KEYS = (
+    ("num_attention_heads", "encoder_attention_heads"),
+    ("num_hidden_layers", "num_encoder_layers"),
 )
 
 #: Where other composite models keep their language model, if the model type is not known.
@@ -74,26 +80,32 @@ class Keys:
         self.rotates_partly = "p" in self.facts
         self.used: set[str] = set()
         self._renamed: dict[str, str] = facts.get("renamed", {})
+        self._own: set[str] = set()  # names that one half of the model has a key of its own for
 
     def has_two_halves(self) -> bool:
         """Whether the keys of an encoder and of a decoder are beside each other (BART, T5)."""
         return any(own in self.given or own in self.defaults for _, own in _DECODER_KEYS)
 
-    def of_decoder(self) -> Keys:
-        """The keys of the decoder, where the config has both halves of a model beside each other."""
-        for name, own in _DECODER_KEYS:
+    def of_half(self, half: str) -> Keys:
+        """The keys of "encoder" or "decoder", where the config has both beside each other."""
+        for name, own in _DECODER_KEYS if half == "decoder" else _ENCODER_KEYS:
             if self.given.get(own, self.defaults.get(own)) is not None:
                 self._renamed = {**self._renamed, name: own}
+                self._own.add(name)
         return self
 
     def stored(self, name: str) -> str:
         """The name under which the config has the key: hidden_size is n_embd for GPT-2."""
         alias = self._renamed.get(name, name)
-        return alias if alias in self.given or name not in self.given else name
+        return alias if alias in self.given or name not in self.given or name in self._own else name
 
     def has(self, name: str) -> bool:
         """Whether the config itself gives the key, null included."""
         return self.stored(name) in self.given
+
+    def of_half_alone(self, name: str) -> bool:
+        """Whether the model type has a default of the key for the half of the model that is read."""
+        return name in self._own and self.stored(name) in self.defaults
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value given, else the default of the model type, else ``default``."""
@@ -175,10 +187,8 @@ def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ..
     """
     given = _read(config)
     kind = _model_type(given, "")
-    if part == "encoder" and part not in given and Keys(given, kind).has_two_halves():
-        return Keys(given, kind), ()
-    if part == "decoder" and part not in given and Keys(given, kind).has_two_halves():
-        return Keys(given, kind).of_decoder(), ()
+    if part in ("encoder", "decoder") and part not in given and Keys(given, kind).has_two_halves():
+        return Keys(given, kind).of_half(part), ()
     if part is not None:
         return _chosen_part(given, kind, part)
     remarks: tuple[str, ...] = ()
@@ -188,7 +198,7 @@ def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ..
         name = f"{name}.{key}" if name else key
         remarks += found
     keys = Keys(given, kind, name)
-    return keys.of_decoder() if keys.has_two_halves() else keys, remarks
+    return keys.of_half("decoder") if keys.has_two_halves() else keys, remarks
 
 
 def _inner(given: Mapping[str, Any], kind: str) -> tuple[str, str, Mapping[str, Any], tuple[str, ...]] | None:

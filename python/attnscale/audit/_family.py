@@ -25,6 +25,7 @@ class Layer(NamedTuple):
     number: int  # from 0
     kind: str
     total: int  # layers of the model
+    family: Family
 
 
 #: Where a legacy ``rope_scaling`` goes: to every layer, over the defaults of every kind of layer or of full

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 from ._config import ConfigError, check_size, check_table
@@ -16,7 +18,7 @@ def quotient(layer: Layer) -> int:
     keys = layer.keys
     sizes = []
     for name in ("hidden_size", "num_attention_heads"):
-        if not keys.has(name) and not keys.part:
+        if not (keys.has(name) or keys.part or keys.of_half_alone(name)):
             other = ", or head_dim" if keys.reads_head_dim else ""
             raise ConfigError(
                 f"{keys.stored(name)} is missing: the head size is hidden_size / num_attention_heads{other}"
@@ -36,19 +38,53 @@ def key_or_quotient(layer: Layer) -> int:
 
 def d_kv(layer: Layer) -> int:
     """T5: the heads need not add up to the width of the model."""
-    return layer.keys.size("d_kv" if layer.keys.get("d_kv") is not None else "head_dim")
+    keys = layer.keys
+    return keys.size("head_dim" if "head_dim" in keys.given and "d_kv" not in keys.given else "d_kv")
 
 
-def key_value_channels(layer: Layer) -> int:
-    """kv_channels of JetMoE."""
-    return layer.keys.size("kv_channels")
+def stated(name: str) -> Callable[[Layer], int]:
+    """A key of the config, whatever the width of the model: kv_channels of JetMoE, d_head of Funnel."""
+    return lambda layer: layer.keys.size(name)
+
+
+def bottleneck(layer: Layer) -> int:
+    """MobileBERT: the layers are narrower than the model."""
+    keys = layer.keys
+    width = "intra_bottleneck_size" if keys.flag("use_bottleneck", default=True) else "hidden_size"
+    return keys.size(width) // keys.size("num_attention_heads")
+
+
+def beside_convolution(layer: Layer) -> int:
+    """ConvBERT: half of each head is a convolution, and head_ratio makes them fewer and wider."""
+    keys = layer.keys
+    heads = max(1, keys.size("num_attention_heads") // keys.size("head_ratio", default=2))
+    return keys.size("hidden_size") // heads // 2
+
+
+def of_stage(layer: Layer) -> int:
+    """CvT: a width and a number of heads for each stage."""
+    stage = stage_of(layer)
+    heads = layer.keys.get("num_heads", [1, 3, 6])
+    return stage_width(layer) // check_size("num_heads", heads[stage])
+
+
+def stage_width(layer: Layer) -> int:
+    """The width of a layer's stage."""
+    return check_size("embed_dim", layer.keys.get("embed_dim", [64, 192, 384])[stage_of(layer)])
+
+
+def stage_of(layer: Layer) -> int:
+    """Which stage a layer is in, by the number of layers of each."""
+    ends = accumulate(check_size("depth", depth) for depth in layer.keys.get("depth", [1, 2, 10]))
+    return next(stage for stage, end in enumerate(ends) if layer.number < end)
 
 
 def half(layer: Layer) -> int:
     """Zamba: the heads span twice the width, as their input is two vectors beside each other."""
     keys = layer.keys
-    if keys.get("attention_head_dim") is not None and keys.has("attention_head_dim"):
-        return keys.size("attention_head_dim")
+    for name in ("attention_head_dim", "head_dim"):
+        if keys.given.get(name) is not None:
+            return keys.size(name)
     return 2 * keys.size("hidden_size") // keys.size("num_attention_heads")
 
 

@@ -202,7 +202,22 @@ def lfm3(keys: Keys, count: int) -> list[str]:
     return ["conv" if i == 0 else kinds.get(i % 4, "conv") for i in range(count)]
 
 
-def swin_layers(keys: Keys) -> int:
-    """Swin: depths lists the layers of each stage."""
-    depths = keys.get("depths") or [2, 2, 6, 2]
-    return sum(check_size("depths", depth) for depth in depths)
+def stages(name: str, usual: tuple[int, ...]) -> Callable[[Keys], int]:
+    """A list of the layers of each stage (Swin, CvT)."""
+    return lambda keys: sum(check_size(name, depth) for depth in keys.get(name) or usual)
+
+
+def added(**usual: int) -> Callable[[Keys], int]:
+    """Layers under several keys, with their defaults (LXMERT)."""
+    return lambda keys: sum(keys.size(name, default=number) for name, number in usual.items())
+
+
+def funnel_layers(keys: Keys) -> int:
+    """Funnel: blocks of layers that are run again and again, then a decoder."""
+    sizes = keys.get("block_sizes") or [4, 4, 4]
+    repeats = keys.get("block_repeats") or [1] * len(sizes)
+    blocks = sum(
+        check_size("block_sizes", a) * check_size("block_repeats", b)
+        for a, b in zip(sizes, repeats, strict=False)
+    )
+    return blocks + keys.size("num_decoder_layers", default=2, least=0)

@@ -81,7 +81,9 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
     family = family_of(keys)
     count = family.count(keys)
     kinds = layer_kinds(keys, count, family.kinds)
-    layers = tuple(_layer(Layer(keys, index, kind, count), family) for index, kind in enumerate(kinds))
+    layers = tuple(
+        _layer(Layer(keys, index, kind, count, family), family) for index, kind in enumerate(kinds)
+    )
     known = keys.known or has_row(keys.kind)
     found = _warnings(keys, family, known, remarks)
     for text in found:
@@ -107,6 +109,11 @@ def _warnings(keys: Keys, family: Family, known: bool, remarks: tuple[str, ...])
         found.append(
             f"rope_scaling.type = {legacy['type']!r} has no effect for {keys.kind}: "
             "only the spelling rope_type has"
+        )
+    cap = "attn_logit_softcapping"
+    if keys.known and not family.softcap and keys.given.get(cap) and cap in keys.accepted:
+        found.append(
+            f"{cap} = {keys.given[cap]!r} has no effect for {keys.kind}: its code does not hand it on"
         )
     if not known:
         named = f"model_type {keys.kind!r}" if keys.kind else "a config without model_type"
@@ -146,7 +153,10 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
     if plan.qk_norm == "after rotation" and own:
         note = f"{own[0].law!r} is undone by the norm of q and k behind the rotation"
         return replace(plan, rotated=rotated, terms=tuple(terms), notes=(note,))
-    return replace(plan, rotated=rotated, terms=(*own, *terms))
+    notes: tuple[str, ...] = ()
+    if not own and rope.kind != "default":
+        notes = (f"{rope.origin('factor')}: it changes angles, and has no factor for the score",)
+    return replace(plan, rotated=rotated, terms=(*own, *terms), notes=notes)
 
 
 def _some(term: Term | None) -> tuple[Term, ...]:

@@ -79,7 +79,22 @@ def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
         if term.n_means == "not used":
             value = f": {np.ravel(term.law.multiplier(1, layer.head_dim))[0]:.7f}"
         rows.append(("", "x", spelling(term) + value, _on(layer, term), _n(term), "", ""))
-    return rows
+    return rows + _totals(layer)
+
+
+def _totals(layer: LayerPlan) -> list[tuple[str, ...]]:
+    """The product of the factors, at the first position if it depends on the position."""
+    if not layer.terms:
+        return []
+    first = np.zeros(1, np.int64)
+    values: dict[str, float] = {
+        kind: float(layer.multipliers(first, kind)[0]) for kind in layer.channel_kinds
+    }
+    depends = any(term.n_means != "not used" for term in (layer.base, *layer.terms))
+    where = "at position 0" if depends else ""
+    if len(set(values.values())) == 1:
+        values = {"all channels": next(iter(values.values()))}
+    return [("", f"= {value:.7g}", where, kind, "", "", "") for kind, value in values.items()]
 
 
 def spelling(term: Term) -> str:
@@ -116,7 +131,7 @@ def _sources(layer: LayerPlan) -> list[str]:
     lines = [f"{spelling(term)}: {term.key}" for term in (layer.base, *layer.terms)]
     lines += [f"soft-cap: {layer.softcap_key}"] if layer.softcap is not None else []
     if layer.qk_norm != "none":
-        lines.append(f"norm of q and k {layer.qk_norm}")
+        lines.append(f"q and k are normed {layer.qk_norm}; the scale is that of the normed ones")
     return [*lines, *layer.notes]
 
 

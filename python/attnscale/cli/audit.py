@@ -137,7 +137,8 @@ def _print_differences(
     for defect in defects:
         print(f"known: {defect.what} ({defect.reference})")
     if not found:
-        print("no difference")
+        name = options.against_framework
+        print("no difference" + (f": no report about {name} concerns this model" if name else ""))
 
 
 def _at(

@@ -113,6 +113,13 @@ def test_memory_is_that_of_a_block():
     assert peak < 10 * block + 12 * block  # the result, and a dozen arrays of a block
 
 
+def test_empty_inputs():
+    assert attention_jacobian_norms(X[:0], Q, K, V).shape == (0, 0)
+    assert attention_jacobian_norms(X, Q, K, V, rows=np.zeros(0, int)).shape == (0, N)
+    one = attention_jacobian_norms(X[:1], Q, K, V)  # one key: y = V x
+    np.testing.assert_allclose(one, [[np.linalg.norm(V)]])
+
+
 def test_mistakes_are_explained():
     with pytest.raises(ValueError, match="v_weight must have as many heads"):
         attention_jacobian_norms(X, Q, K, np.stack([V, V]))

@@ -104,6 +104,16 @@ def test_initial_weights():
     assert layer(X.astype(np.float32).repeat(22, -1)[..., :256]).dtype == np.float32
 
 
+def test_empty_inputs():
+    layer = layer_of(dropout=0.5)
+    assert layer(X[:, :0]).shape == (2, 0, 12)
+    assert layer(X[:0]).shape == (0, 7, 12)
+    assert layer(X[:, :0], Y, rng=0).shape == (2, 0, 12)
+    nothing = layer(X, Y[:, :0])  # no key: the last map of zeros
+    np.testing.assert_array_equal(nothing, np.broadcast_to(layer.output_bias, X.shape))
+    assert layer.statistics(X[:, :0]).entropy.shape == (2, 3, 0)
+
+
 def test_mistakes_are_explained():
     with pytest.raises(ValueError, match="embed_dim must be a multiple of heads, got 12 and 5"):
         MultiHeadAttention(12, 5)

@@ -146,7 +146,7 @@ class SquaredReLU(ReLU):
 
 @dataclass(frozen=True)
 class Softpick(Normalizer):
-    """w_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps): no sink, and zero weights.
+    """``w_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps)``: no sink, and zero weights.
 
     Parameters
     ----------

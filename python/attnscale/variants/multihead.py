@@ -191,7 +191,7 @@ class MultiHeadAttention:
             rows = attention(q, k, v, scale=scale, is_causal=is_causal, attn_mask=mask)
         else:
             rows = self._dropped(q, k, v, scale, is_causal, mask, np.random.default_rng(rng))
-        joined = rows.swapaxes(-3, -2).reshape(*rows.shape[:-3], rows.shape[-2], -1)
+        joined = rows.swapaxes(-3, -2).reshape(*rows.shape[:-3], rows.shape[-2], self.heads * self.head_dim)
         return _linear(joined, self.output_weight, self.output_bias)
 
     def statistics(

@@ -30,6 +30,7 @@ NUMERIC = (
     "strides",
     "promises",
     "properties",
+    "variants_linear",
 )
 
 OTHERS = [level for level in _core.available_simd_levels() if level != at.simd_level()]

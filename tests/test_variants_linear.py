@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import reference
+from attnscale import _core, reference
 from attnscale import variants as av
+from attnscale.variants import _products
 from cases import dtype_of, random_inputs
 
 DIRECTIONS = av.performer_projection(24, 8, rng=3)
@@ -238,3 +239,41 @@ def test_linformer():
     np.testing.assert_allclose(np.swapaxes(swapped, 0, 1), expected)
     one = np.eye(60)  # no projection at all is exact attention
     np.testing.assert_allclose(av.linformer_attention(q, k, v, one), at.attention(q, k, v))
+
+
+@pytest.mark.parametrize("value_dim", [1, 4, 5, 16, 33, 70])
+@pytest.mark.parametrize("features", [1, 3, 8, 17, 66])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_kernel_around_lanes_and_blocks(features, value_dim, dtype):
+    """Sums, what queries read of them, and the masked product within blocks of 64 rows."""
+    rng = np.random.default_rng(features)
+    tolerance = 2e-5 if dtype == np.float32 else 1e-13
+    for rows in (1, 5, 16, 63, 64, 77, 130):
+        q, k = rng.standard_normal((2, rows, features)).astype(dtype)
+        v = rng.standard_normal((rows, value_dim)).astype(dtype)
+        before = rng.standard_normal((features, value_dim)), rng.standard_normal(features)
+        sums = before[0].copy(), before[1].copy()
+        found, weights, after = _products.step(q, k, v, sums)
+        seen = np.tril(q.astype(float) @ k.T.astype(float))
+        scale = max(1, np.abs(seen).sum(-1).max())
+        np.testing.assert_allclose(found, q @ before[0] + seen @ v, atol=tolerance * scale)
+        np.testing.assert_allclose(weights, q @ before[1] + seen.sum(-1), atol=tolerance * scale)
+        _products.add(k, v, sums)
+        for one, two in zip(sums, after, strict=True):
+            np.testing.assert_allclose(one, two, atol=tolerance * scale)
+        np.testing.assert_allclose(sums[0], before[0] + k.T.astype(float) @ v, atol=tolerance * scale)
+        read, total = _products.read(q, sums)
+        np.testing.assert_allclose(read, q @ sums[0], atol=tolerance * scale)
+        np.testing.assert_allclose(total, q @ sums[1], atol=tolerance * scale)
+
+
+def test_the_binding_refuses_what_it_could_not_read():
+    rows, sums = np.ones((4, 3)), (np.ones((3, 2)), np.ones(3))
+    for query in (np.ones((4, 2)), np.ones((4, 6))[:, ::2], np.ones((4, 3), int), np.ones(3)):
+        with pytest.raises(ValueError, match=r"rows must be|two axes|does not read"):
+            _core.linear(query, None, None, np.ones((4, 2)), np.ones(4), *sums)
+    for out in (np.ones((4, 3)), np.ones((4, 2), np.float32), np.ones((4, 4))[:, ::2]):
+        with pytest.raises(ValueError, match="results must be writable"):
+            _core.linear(rows, None, None, out, np.ones(4), *sums)
+    with pytest.raises(ValueError, match="either query or key"):
+        _core.linear(None, None, None, None, None, *sums)

@@ -48,6 +48,16 @@ def curve(
     offset: NDArray[Any] | None,
     /,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+def linear(
+    query: NDArray[Any] | None,
+    key: NDArray[Any] | None,
+    value: NDArray[Any] | None,
+    out: NDArray[Any] | None,
+    sums: NDArray[Any] | None,
+    products: NDArray[np.float64],
+    total: NDArray[np.float64],
+    /,
+) -> None: ...
 def solve(
     query: NDArray[Any],
     key: NDArray[Any],

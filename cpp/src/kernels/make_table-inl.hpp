@@ -28,6 +28,7 @@
 #include "kernels/sparse-inl.hpp"
 #include "kernels/curve-inl.hpp"
 #include "kernels/solve-inl.hpp"
+#include "kernels/linear-inl.hpp"
 #include "kernels/peak-inl.hpp"
 
 #include "kernels/philox-inl.hpp"
@@ -79,7 +80,9 @@ constexpr attnscale::detail::typed_kernels make_typed() {
           solve_gather<T>,
           solve_evaluate<T>,
           fma_peak<T>,
-          fill<T>};
+          fill<T>,
+          linear_scratch<T>,
+          linear<T>};
 }
 
 constexpr attnscale::detail::kernel_table make_table(const char* name) {

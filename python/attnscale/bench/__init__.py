@@ -11,5 +11,21 @@ from ._cases import CASES, Case
 from ._report import Report
 from ._rows import Row, Target, Unit
 from ._run import run
+from ._variants import VARIANTS, VariantCost, crossover, run_variants, slope
 
-__all__ = ["CASES", "CallCost", "Case", "Report", "Row", "Target", "Unit", "call_cost", "run"]
+__all__ = [
+    "CASES",
+    "VARIANTS",
+    "CallCost",
+    "Case",
+    "Report",
+    "Row",
+    "Target",
+    "Unit",
+    "VariantCost",
+    "call_cost",
+    "crossover",
+    "run",
+    "run_variants",
+    "slope",
+]

@@ -14,6 +14,7 @@ from . import _normalizer_cases as normalizers
 from . import _process_cases as process
 from . import _random_cases as random
 from . import _solve_cases as solve
+from . import _variant_cases as variant
 from ._rows import Row, at_least, at_most
 from ._session import Session
 
@@ -71,6 +72,8 @@ CASES: dict[str, Case] = {
     "products": Case(random.products),
     "rows": Case(random.rows),
     "projection": Case(random.projection),
+    "efficient": Case(variant.efficient, slow=True),
+    "linear_causal": Case(variant.linear_causal, slow=True),
     "two_threads": Case(random.two_threads),
     "memory": Case(process.additional_memory, slow=True),
     "overhead": Case(attention.call_overhead),

@@ -61,6 +61,34 @@ class Torch:
 
         return self._without_gradients(call)
 
+    def article_attention(self, query: Array, key: Array, value: Array, *, efficient: bool) -> Action:
+        """Dot-product or efficient attention as article 003 writes them, with an axis of heads."""
+        softmax = self.module.softmax
+        q, k, v = (self.module.from_numpy(array) for array in (query, key, value))
+
+        def call() -> object:
+            if efficient:
+                return softmax(q, -1) @ (softmax(k, -2).mT @ v)
+            return softmax(q @ k.mT, -1) @ v
+
+        return self._without_gradients(call)
+
+    def cumulative_linear(self, query: Array, key: Array, value: Array) -> Action:
+        """Causal linear attention by the cumulative sum of all k_i v_i^T, one head after the other."""
+        elu = self.module.nn.functional.elu
+        tensors = [self.module.from_numpy(array) for array in (query, key, value)]
+
+        def call() -> object:
+            return [head(*arrays) for arrays in zip(*tensors, strict=True)]
+
+        def head(q: Any, k: Any, v: Any) -> object:
+            q, k = elu(q) + 1, elu(k) + 1
+            products = (k[:, :, None] * v[:, None, :]).cumsum(0)
+            total = (q * k.cumsum(0)).sum(-1, keepdim=True)
+            return (q[:, None, :] @ products)[:, 0] / total
+
+        return self._without_gradients(call)
+
     def _without_gradients(self, action: Action) -> Action:
         def call() -> object:
             with self.module.inference_mode():

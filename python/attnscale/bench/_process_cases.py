@@ -17,12 +17,23 @@ from ._rows import Row, Unit, at_least, at_most, skipped
 from ._session import OURS, Session
 from ._timing import Estimate, estimate
 
-__all__ = ["additional_memory", "avx2_level", "import_time", "print_memory_growth"]
+__all__ = [
+    "additional_memory",
+    "avx2_level",
+    "import_time",
+    "print_memory_growth",
+    "resident",
+    "run_python",
+]
 
 
 def _python(session: Session, *arguments: str, **environment: str) -> str:
-    """Standard output of a Python process with the run's number of threads."""
-    threads = str(session.threads)
+    return run_python(session.threads, *arguments, **environment)
+
+
+def run_python(num_threads: int, *arguments: str, **environment: str) -> str:
+    """Standard output of a Python process with so many threads."""
+    threads = str(num_threads)
     # Without PYTHONSAFEPATH, -c would import from the working directory first.
     variables = {"PYTHONSAFEPATH": "1", "ATTNSCALE_NUM_THREADS": threads, **environment}
     command = [sys.executable, *arguments]
@@ -69,13 +80,13 @@ def print_memory_growth(n: int) -> None:
     query, key = (np.empty((1, n, 64), np.float32) for _ in range(2))
     for array in (query, key):
         rng.standard_normal(dtype=np.float32, out=array)
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     start = time.perf_counter()
     attention_entropy(query, key)
-    print(json.dumps([_resident("VmHWM") - before, time.perf_counter() - start]))
+    print(json.dumps([resident("VmHWM") - before, time.perf_counter() - start]))
 
 
-def _resident(field: str) -> int:
+def resident(field: str) -> int:
     """Bytes. Not getrusage: its maximum starts at that of the process that started this one."""
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith(f"{field}:"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from .._io import InputError
@@ -29,6 +30,15 @@ def add(commands: Any) -> None:
     parser.add_argument("--list", action="store_true", help="print the names of the cases and leave")
     parser.add_argument("--threads", type=int, metavar="N", help="default: as attnscale info shows")
     parser.add_argument("--repeat", type=int, metavar="R", help="rounds (default: 9, or 3 with --quick)")
+    variants = parser.add_argument_group("variants against n, each in a process of its own")
+    variants.add_argument("--variants", nargs="*", metavar="NAME", help="all variants, or these")
+    variants.add_argument(
+        "--n", nargs="+", type=int, metavar="N", default=[1024, 4096, 16384, 65536, 262144], help="lengths"
+    )
+    variants.add_argument("--heads", type=int, default=1, help="default: 1")
+    variants.add_argument("--head-dim", type=int, default=64, help="default: 64")
+    variants.add_argument("--limit", type=float, default=20.0, help="longest call in seconds (default: 20)")
+    variants.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of time and memory")
     parser.add_argument("--json", action="store_true", help="print JSON, every sample included")
     parser.set_defaults(run=run)
 
@@ -41,6 +51,13 @@ def run(options: argparse.Namespace) -> None:
         print(*bench.CASES, sep="\n")
         return
     progress = _show_progress if sys.stderr.isatty() else _stay_quiet
+    if options.variants is not None:
+        from . import _bench_variants
+
+        _bench_variants.run(options, progress)
+        return
+    if options.plot is not None:
+        raise InputError("--plot goes with --variants")
     try:
         report = bench.run(
             options.only,

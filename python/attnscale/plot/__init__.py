@@ -15,6 +15,7 @@ from ._length import entropy_vs_length
 from ._phase import law_comparison, phase_diagram
 from ._style import COLOURS, style
 from ._sweep import sweep
+from ._variants import variant_costs
 
 __all__ = [
     "COLOURS",
@@ -32,4 +33,5 @@ __all__ = [
     "saturation",
     "style",
     "sweep",
+    "variant_costs",
 ]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._prefix import Prefix, divide, lower
+from ._prefix import Prefix, divide
+from ._products import add, empty_sums, read, step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,12 +22,25 @@ __all__ = ["LogSums", "softmax"]
 # Within a block all exponentials refer to the maximum at its end. Where a channel's maximum rises by more
 # than this (in nats), early queries would lose digits to it, and the block is halved.
 _MOST_RISE = 8.0
+# Between the largest and the smallest logarithm of a block whose rows share a reference.
+_MOST_SPREAD = 30.0
 
 
 def softmax(x: NDArray[Any], axis: int = -1) -> NDArray[Any]:
     """Along an axis; rows of -inf alone are NaN, as 0/0."""
     weights: NDArray[Any] = np.exp(x - x.max(axis, keepdims=True))
     weights /= weights.sum(axis, keepdims=True)
+    return weights
+
+
+def _exponentials(x: NDArray[Any]) -> NDArray[Any]:
+    """exp(x) up to a factor for each row, the largest about 1."""
+    # One reference for all rows is enough while no row can vanish, and costs a third.
+    top = x.max(initial=-np.inf)
+    if not top - x.min(initial=np.inf) < _MOST_SPREAD:
+        top = x.max(-1, keepdims=True)
+    weights: NDArray[Any] = x - top
+    np.exp(weights, out=weights)
     return weights
 
 
@@ -41,102 +55,83 @@ class LogSums(Prefix):
     def __init__(self, *, per_channel: bool) -> None:
         self.per_channel = per_channel
         self.top: NDArray[Any] | None = None
-        self.total: NDArray[np.float64] | None = None
-        self.products: NDArray[np.float64] | None = None
+        self.sums: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def add(self, key: NDArray[Any], value: NDArray[Any]) -> None:
         if not key.shape[-2]:
             return
-        self._raise_to(self._top_with(key.max(-2)))
-        weights = np.exp(key - self._reference()[..., None, :])
-        self._add(weights, value)
+        top = key.max(-2)
+        self._raise_to(top if self.top is None else np.maximum(self.top, top), key, value)
+        assert self.sums is not None
+        add(np.exp(key - self._reference()[..., None, :]), value, self.sums)
 
     def read(self, query: NDArray[Any]) -> NDArray[Any]:
         assert self.top is not None
-        assert self.total is not None
-        assert self.products is not None
+        assert self.sums is not None
         if self.per_channel:
-            factors = softmax(query) / self.total.astype(query.dtype)[..., None, :]
-            mixed: NDArray[Any] = factors @ self.products.astype(query.dtype)
-            return mixed
-        logs = query + self.top[..., None, :]
-        factors = np.exp(logs - logs.max(-1, keepdims=True))
-        rows = factors @ self.products.astype(query.dtype)
-        return divide(rows, (factors @ self.total.astype(query.dtype)[..., None])[..., 0])
+            products, total = self.sums
+            return divide(*read(_exponentials(query), (products / total[..., None], np.ones_like(total))))
+        return divide(*read(_exponentials(query + self.top[..., None, :]), self.sums))
 
     def step(self, query: NDArray[Any], key: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
         if query.shape[-2] == 1:
             self.add(key, value)
             return self.read(query)
-        tops = np.maximum.accumulate(key, axis=-2)
+        first, last = key[..., 0, :], key.max(-2)
         if self.top is not None:
-            tops = np.maximum(tops, self.top[..., None, :])
-        rise = tops[..., -1:, :] - tops[..., :1, :]
+            first, last = np.maximum(first, self.top), np.maximum(last, self.top)
+        rise = last - first
         if rise.size and rise.max() > _MOST_RISE:
             return self.halves(query, key, value)
-        return self._block(query, key, value, tops)
+        saved = self.top, self.sums
+        self._raise_to(last, key, value)
+        rows, weights, after = self._block(query, key, value)
+        if not np.isfinite(rows.sum()):  # 0 * NaN would reach the queries before it
+            self.top, self.sums = saved
+            return self.halves(query, key, value)
+        self.sums = after
+        return divide(rows, weights)
 
-    def _block(
-        self, query: NDArray[Any], key: NDArray[Any], value: NDArray[Any], tops: NDArray[Any]
-    ) -> NDArray[Any]:
-        saved = self.top, self.total, self.products
-        self._raise_to(tops[..., -1, :])
+    def _block(self, query: NDArray[Any], key: NDArray[Any], value: NDArray[Any]) -> Any:
+        assert self.sums is not None
         reference = self._reference()[..., None, :]
         weights = np.exp(key - reference)
         if self.per_channel:
-            running = np.cumsum(weights, -2) + self._before(self.total, weights.dtype)
-            factors = softmax(query) / running
-        else:
-            logs = query + tops
-            factors = np.exp(query + reference - logs.max(-1, keepdims=True))
-        mixed = lower(factors @ weights.swapaxes(-1, -2))
-        rows: NDArray[Any] = mixed @ value
-        if not np.isfinite(rows).all():  # 0 * NaN would reach the queries before it
-            self.top, self.total, self.products = saved
-            return self.halves(query, key, value)
-        if self.products is not None:
-            rows += factors @ self.products.astype(factors.dtype)
-        if not self.per_channel:
-            sums = mixed.sum(-1)
-            if self.total is not None:
-                sums = sums + (factors @ self.total.astype(factors.dtype)[..., None])[..., 0]
-            rows = divide(rows, sums)
-        self._add(weights, value)
-        return rows
+            # Divided by its channel's running sum, a query's weights add up to its exponentials.
+            running = np.cumsum(weights, -2)
+            running = running + self.sums[1].astype(weights.dtype)[..., None, :]
+            return step(_exponentials(query) / running, weights, value, self.sums)
+        return step(_exponentials(query + reference), weights, value, self.sums)
 
     def merge(self, other: LogSums) -> LogSums:
         merged = LogSums(per_channel=self.per_channel)
         for part in (self, other):
-            if part.top is None or part.total is None or part.products is None:
+            if part.top is None or part.sums is None:
                 continue
-            merged._raise_to(merged._top_with(part.top))
-            factor = np.exp(part.top - merged._reference())
-            total, products = part.total * factor, part.products * factor[..., None]
-            merged.total = total if merged.total is None else merged.total + total
-            merged.products = products if merged.products is None else merged.products + products
+            if merged.top is None or merged.sums is None:
+                merged.top, merged.sums = part.top, part.sums
+                continue
+            top = np.maximum(merged.top, part.top)
+            merged.sums = tuple(  # type: ignore[assignment]
+                a + b for a, b in zip(_rescaled(merged, top), _rescaled(part, top), strict=True)
+            )
+            merged.top = top
         return merged
-
-    @staticmethod
-    def _before(total: NDArray[np.float64] | None, dtype: Any) -> Any:
-        return 0 if total is None else total.astype(dtype)[..., None, :]
 
     def _reference(self) -> NDArray[Any]:
         """The maximum; 0 where there is none yet, so that exp(-inf - 0) is 0."""
         assert self.top is not None
         return np.where(np.isneginf(self.top), 0, self.top).astype(self.top.dtype, copy=False)
 
-    def _top_with(self, top: NDArray[Any]) -> NDArray[Any]:
-        return top if self.top is None else np.maximum(self.top, top)
+    def _raise_to(self, top: NDArray[Any], key: NDArray[Any], value: NDArray[Any]) -> None:
+        self.sums = empty_sums(key, value) if self.sums is None else _rescaled(self, top)
+        self.top = top
 
-    def _raise_to(self, top: NDArray[Any]) -> None:
-        old, self.top = self.top, top
-        if old is not None and self.total is not None and self.products is not None:
-            factor = np.exp(old.astype(np.float64) - self._reference())
-            self.total = self.total * factor
-            self.products = self.products * factor[..., None]
 
-    def _add(self, weights: NDArray[Any], value: NDArray[Any]) -> None:
-        total = weights.sum(-2, dtype=np.float64)
-        products = (weights.swapaxes(-1, -2) @ value).astype(np.float64)
-        self.total = total if self.total is None else self.total + total
-        self.products = products if self.products is None else self.products + products
+def _rescaled(part: LogSums, top: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The sums with another maximum, which is not below their own."""
+    assert part.sums is not None
+    assert part.top is not None
+    products, total = part.sums
+    factor = np.exp(part.top.astype(np.float64) - np.where(np.isneginf(top), 0, top))
+    return products * factor[..., None], total * factor

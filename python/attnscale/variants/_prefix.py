@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._products import add, empty_sums, read, step
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Prefix", "Sums", "divide", "lower"]
+__all__ = ["Prefix", "Sums", "divide"]
 
 
 class Prefix(ABC):
@@ -45,11 +47,6 @@ class Prefix(ABC):
         return np.concatenate([self.step(query[c], key[c], value[c]) for c in cuts], axis=-2)
 
 
-def lower(weights: NDArray[Any]) -> NDArray[Any]:
-    """`weights` with exact zeros above the diagonal, in place of whatever was there."""
-    return np.tril(weights)
-
-
 def divide(numerator: NDArray[Any], denominator: NDArray[Any]) -> NDArray[Any]:
     """Row by row; 0 where nothing has weight, as for a row of exact attention that sees no key."""
     safe = np.where(denominator == 0, 1, denominator)
@@ -63,53 +60,39 @@ class Sums(Prefix):
     def __init__(self, normalize: str = "weights") -> None:
         self.normalize = normalize
         self.count = 0
-        self.products: NDArray[np.float64] | None = None
-        self.total: NDArray[np.float64] | None = None
+        self.sums: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def add(self, key: NDArray[Any], value: NDArray[Any]) -> None:
-        products = (key.swapaxes(-1, -2) @ value).astype(np.float64)
-        total = key.sum(-2, dtype=np.float64)
-        self.products = products if self.products is None else self.products + products
-        self.total = total if self.total is None else self.total + total
+        if self.sums is None:
+            self.sums = empty_sums(key, value)
+        add(key, value, self.sums)
         self.count += key.shape[-2]
 
     def read(self, query: NDArray[Any]) -> NDArray[Any]:
-        assert self.products is not None
-        assert self.total is not None
-        rows: NDArray[Any] = query @ self.products.astype(query.dtype)
+        assert self.sums is not None
+        rows, weights = read(query, self.sums)
         if self.normalize == "count":
             return rows / max(self.count, 1)
-        if self.normalize == "none":
-            return rows
-        return divide(rows, (query @ self.total.astype(query.dtype)[..., None])[..., 0])
+        return divide(rows, weights)
 
     def step(self, query: NDArray[Any], key: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
         if query.shape[-2] == 1:
             self.add(key, value)
             return self.read(query)
-        weights = lower(query @ key.swapaxes(-1, -2))
-        rows: NDArray[Any] = weights @ value
-        total = weights.sum(-1)
+        rows, weights, after = step(query, key, value, self.sums or empty_sums(key, value))
         # 0 * NaN: a value that is not finite would reach the queries before it. Halves, down to one row.
-        if not np.isfinite(rows).all():
+        if not np.isfinite(rows.sum()):
             return self.halves(query, key, value)
-        if self.products is not None and self.total is not None:
-            rows += query @ self.products.astype(query.dtype)
-            total = total + (query @ self.total.astype(query.dtype)[..., None])[..., 0]
-        before = self.count
-        self.add(key, value)
+        before, self.sums = self.count, after
+        self.count += key.shape[-2]
         if self.normalize == "count":
             return rows / np.arange(before + 1, self.count + 1, dtype=rows.dtype)[:, None]
-        return rows if self.normalize == "none" else divide(rows, total)
+        return divide(rows, weights)
 
     def merge(self, other: Sums) -> Sums:
         merged = Sums(self.normalize)
         merged.count = self.count + other.count
-        if self.products is None or other.products is None:
-            one = other if self.products is None else self
-            merged.products, merged.total = one.products, one.total
-        else:
-            assert self.total is not None
-            assert other.total is not None
-            merged.products, merged.total = self.products + other.products, self.total + other.total
+        found = [part.sums for part in (self, other) if part.sums is not None]
+        if found:
+            merged.sums = np.sum([s for s, _ in found], axis=0), np.sum([z for _, z in found], axis=0)
         return merged

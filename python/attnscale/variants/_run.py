@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CAUSAL_ROWS", "ROWS", "Features", "run"]
 
-# Rows of a block. Causal blocks cost 4 * rows * features on top of 4 * features * value_dim operations a row,
-# and up to 64 * 64 * 64 a product OpenBLAS keeps to one thread; the others are as long as caches allow.
-CAUSAL_ROWS, ROWS = 64, 512
+# Rows of a block: long enough that Python's part in it is small, short enough for the caches.
+CAUSAL_ROWS, ROWS = 256, 512
 
 
 class Features(Protocol):

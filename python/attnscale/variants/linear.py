@@ -30,7 +30,10 @@ _MAPS = ("elu", "relu")
 
 def _elu(x: NDArray[Any]) -> NDArray[Any]:
     """elu(x) + 1: x + 1 above 0, exp(x) below."""
-    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+    features: NDArray[Any] = np.minimum(x, 0)
+    np.exp(features, out=features)
+    features += np.maximum(x, 0)
+    return features
 
 
 def _relu(x: NDArray[Any]) -> NDArray[Any]:

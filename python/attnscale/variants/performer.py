@@ -12,6 +12,7 @@ from .._checks import as_array, number, positive_int
 from ._arrays import wide_type
 from ._heads import offset_of, read_heads
 from ._log_prefix import LogSums
+from ._products import rows_times
 from ._run import run
 from ._state import State
 
@@ -81,14 +82,14 @@ class _Positive:
     """ln phi(x) = W x' - |x'|^2 / 2 - ln(features) / 2 with x' = sqrt(scale) x."""
 
     def __init__(self, projection: NDArray[np.float64], scale: float) -> None:
-        self.directions = projection * math.sqrt(scale)
+        self.directions = np.ascontiguousarray(projection.T) * math.sqrt(scale)
         self.half_scale = scale / 2
         self.shift = math.log(len(projection)) / 2
 
     def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        directions = self.directions.astype(rows.dtype, copy=False)
         norms = self.half_scale * np.einsum("...i,...i->...", rows, rows)[..., None]
-        logs: NDArray[Any] = rows @ directions.T - (norms + self.shift).astype(rows.dtype, copy=False)
+        logs = rows_times(rows, self.directions)
+        logs -= (norms + self.shift).astype(rows.dtype, copy=False)
         return logs
 
     key = query

@@ -11,7 +11,6 @@ from .._checks import as_array, fit_to
 from .._inputs import read_inputs, swap_heads
 from ._arrays import wide_type
 from ._heads import Heads, read_heads, read_layout
-from ._run import CAUSAL_ROWS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from .._types import Layout
 
 __all__ = ["SsdState", "ssd"]
+
+_ROWS = 64  # of a block: its matrix of decays is rows x rows
 
 
 def ssd(
@@ -98,8 +99,8 @@ def _scan(heads: Heads, decay: NDArray[np.float64], dtype: np.dtype[Any]) -> Non
     state: NDArray[np.float64] | None = None
     n = heads.query.shape[-2]
     with np.errstate(all="ignore"):
-        for start in range(0, n, CAUSAL_ROWS):
-            rows = np.s_[..., start : min(start + CAUSAL_ROWS, n), :]
+        for start in range(0, n, _ROWS):
+            rows = np.s_[..., start : min(start + _ROWS, n), :]
             q, k, v = (x[rows].astype(dtype, copy=False) for x in heads[:3])
             past = np.cumsum(decay[rows[:2]], axis=-1)
             between = np.tril(np.exp(np.minimum(past[..., :, None] - past[..., None, :], 0)))

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale bench --variants``: time and memory against n, slopes, lengths from which each is faster."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from .. import bench
+from .._io import InputError
+from .._table import to_json, to_text
+from ..bench import VariantCost
+
+__all__ = ["run"]
+
+_LEGEND = """\
+One call, float32, {heads} head(s) of {head_dim}, every case in a process of its own. Time: median of its
+calls. MB: growth of that process's resident memory at its peak, with the result, over the inputs. Slopes:
+least squares of ln(cost) against ln(n) over the lengths from {first} on; 2 is quadratic, 1 linear. faster
+from: where the time falls below that of exact attention (causal against causal), between the lengths by
+straight lines on the logarithmic scales. -: not run, because it would take too long or too much memory."""
+
+
+def run(options: argparse.Namespace, progress: Callable[[str], None]) -> None:
+    """Measure, print, draw."""
+    try:
+        costs = bench.run_variants(
+            options.n,
+            options.variants or None,
+            heads=options.heads,
+            head_dim=options.head_dim,
+            limit=options.limit,
+            progress=progress,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise InputError(str(error)) from None
+    finally:
+        progress("")
+    if options.plot is not None:
+        _draw(options, costs)
+    if options.json:
+        print(to_json({"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}))
+        return
+    first = _first_of_slope(costs)
+    print(
+        _table(costs),
+        "",
+        _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=first),
+        sep="\n",
+    )
+
+
+def _by_name(costs: list[VariantCost]) -> dict[str, list[VariantCost]]:
+    found: dict[str, list[VariantCost]] = {}
+    for cost in costs:
+        found.setdefault(cost.variant, []).append(cost)
+    return found
+
+
+def _first_of_slope(costs: list[VariantCost]) -> int:
+    """Short calls measure their fixed costs: lengths from 4096 on, if there are two."""
+    lengths = sorted({cost.n for cost in costs})
+    return next((n for n in lengths if n >= 4096), lengths[0]) if lengths[-1] > 4096 else lengths[0]
+
+
+def _slope(costs: list[VariantCost], what: str, first: int) -> float:
+    return bench.slope([cost for cost in costs if cost.n >= first], what)
+
+
+def _exact_of(name: str, groups: dict[str, list[VariantCost]]) -> list[VariantCost]:
+    return groups.get("exact causal" if name.endswith("causal") or name == "ssd" else "exact", [])
+
+
+def _report(costs: list[VariantCost]) -> dict[str, object]:
+    groups, first = _by_name(costs), _first_of_slope(costs)
+    summary = {
+        name: {
+            "time_slope": _slope(rows, "seconds", first),
+            "memory_slope": _slope(rows, "bytes", first),
+            "faster_from": bench.crossover(_exact_of(name, groups), rows),
+        }
+        for name, rows in groups.items()
+    }
+    return {"costs": [asdict(cost) for cost in costs], "summary": summary}
+
+
+def _table(costs: list[VariantCost]) -> str:
+    groups, first = _by_name(costs), _first_of_slope(costs)
+    lengths = sorted({cost.n for cost in costs})
+    header = [
+        "variant",
+        *(f"{n} ms" for n in lengths),
+        "slope",
+        *(f"{n} MB" for n in lengths),
+        "slope",
+        "faster from",
+    ]
+    rows = []
+    for name, found in groups.items():
+        from_n = bench.crossover(_exact_of(name, groups), found)
+        rows.append(
+            [
+                name,
+                *(_number(cost.seconds, 1e3) for cost in found),
+                _two_digits(_slope(found, "seconds", first)),
+                *(_number(cost.bytes, 1e-6) for cost in found),
+                _two_digits(_slope(found, "bytes", first)),
+                "" if name.startswith("exact") or from_n is None else f"{from_n:.0f}",
+            ]
+        )
+    return to_text(header, rows)
+
+
+def _number(value: float | None, factor: float) -> str:
+    if value is None:
+        return "-"
+    return f"{value * factor:.3g}" if value * factor < 1000 else f"{value * factor:.0f}"
+
+
+def _two_digits(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"
+
+
+def _draw(options: argparse.Namespace, costs: list[VariantCost]) -> None:
+    from ._figure import save_figure
+
+    def draw(ax: Any) -> None:
+        from .. import plot
+
+        plot.variant_costs(costs, ax=ax)
+
+    save_figure(options.plot, draw, size=(6.4, 4.2))

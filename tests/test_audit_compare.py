@@ -100,8 +100,13 @@ def test_attention_options_are_for_attention() -> None:
     )
     assert resolve(GEMMA2).attention_options(0, [0, 5]) == {"scale": 1 / 12, "softcap": 50.0}
     assert resolve(GEMMA2).attention_options(0, 5) == {"scale": 1 / 12, "softcap": 50.0}
-    with pytest.raises(at.audit.PlanError, match="attention sinks"):
+    with pytest.raises(at.audit.PlanError, match=r"attention sinks, .* sink_logits must be given"):
         resolve(GPT_OSS).attention_options(0, [0])
+    with pytest.raises(at.audit.PlanError, match=r"sink_logits must be left out: layer 0 \(full_attention\)"):
+        resolve(LLAMA).attention_options(0, [0], sink_logits=0.0)
+    assert resolve(GPT_OSS).attention_options(0, [0], sink_logits=2.0)["normalizer"] == at.normalizers.Sink(
+        2.0
+    )
     with pytest.raises(at.audit.PlanError, match=r"unrotated / rotated = 0\.705882353"):
         resolve(PHI4_MINI).attention_options(0, [0])
 
@@ -163,6 +168,12 @@ def test_compare_sees_what_is_not_a_multiplier() -> None:
         ("sglang", MINISTRAL, 1 / yarn(16) ** 2, 0),
         ("mlx-lm", {**LLAMA, "rope_scaling": {**YARN, "attention_factor": 1.0}}, 1 / yarn(4) ** 2, 0),
         ("prime-rl", {**LLAMA, "rope_scaling": {**YARN, "attention_factor": 1.0}}, 1 / yarn(4) ** 2, 0),
+        (
+            "megatron-lm",
+            {**DEEPSEEK, "rope_scaling": {**DEEPSEEK["rope_scaling"], "mscale": 0.5}},
+            (yarn(40) / yarn(40, 0.5)) ** 2,
+            0,
+        ),
         ("transformers-before-47435", {**DEEPSEEK, "model_type": "deepseek_v2"}, yarn(40) ** 2, 0),
     ],
 )
@@ -182,6 +193,7 @@ def test_frameworks_that_agree_or_are_not_on_record() -> None:
     assert at.audit.as_framework(plan, "vllm") == (plan, ())
     # DeepSeek has a code path of its own in vLLM.
     assert at.audit.as_framework(resolve(DEEPSEEK), "vllm")[1] == ()
+    assert at.audit.as_framework(resolve(DEEPSEEK), "megatron-lm")[1] == ()  # both weights are 1
     for name, message in (
         ("ollama", "framework must be one of 'vllm'"),
         ("vllm-0.26", "on record up to version 0.25"),

@@ -61,7 +61,9 @@ def compare(plan: Any, call: dict[str, Any], index: int, positions: Any = None) 
     [
         ("llama", {"rope_parameters": YARN}),
         ("gemma2", {"attn_logit_softcapping": 3.0, "query_pre_attn_scalar": 100, "rope_parameters": YARN}),
+        ("gpt_oss", {"rope_scaling": OLD_YARN}),
         ("granite", {"attention_multiplier": 0.0078125}),
+        ("granite_swa", {"attention_multiplier": 0.5}),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
         ("ministral3", {"rope_parameters": TEMPERED}),
         ("llama4_text", {"floor_scale": 8, "attn_scale": 0.3, "use_qk_norm": False}),
@@ -84,7 +86,9 @@ def test_attention_options_give_the_models_attention(kind: str, keys: dict[str, 
             q[..., plan.layer(index).rotated :] *= np.divide(
                 *(plan.multiplier(layer=index, position=0, channels=each) for each in reversed(kinds))
             )
-        options = plan.attention_options(index, positions, channels=kinds[0] if kind == "phi3" else None)
+        sinks = {"sink_logits": call["module"].sinks.detach().numpy()} if plan.sink(index) else {}
+        channels = kinds[0] if kind == "phi3" else None
+        options = plan.attention_options(index, positions, channels=channels, **sinks)
         found = at.attention(q, k, call["value"][0].numpy(), is_causal=True, enable_gqa=True, **options)
         np.testing.assert_allclose(found, expected_output(call), rtol=2e-5, atol=2e-5)
 
@@ -106,7 +110,11 @@ def expected_output(call: dict[str, Any]) -> Any:
     if call["softcap"] is not None:
         scores = call["softcap"] * torch.tanh(scores / call["softcap"])
     hidden = torch.triu(torch.ones(scores.shape[-2:], dtype=torch.bool), 1)
-    return scores.masked_fill(hidden, -math.inf).softmax(-1) @ value
+    scores = scores.masked_fill(hidden, -math.inf)
+    if call["sink"]:  # one more key, without a value
+        logits = call["module"].sinks.detach()[:, None, None].expand(-1, scores.shape[1], 1)
+        return torch.cat([scores, logits], -1).softmax(-1)[..., :-1] @ value
+    return scores.softmax(-1) @ value
 
 
 @pytest.mark.parametrize("kind", ["ministral3", "mistral4", "beam"])
@@ -202,7 +210,7 @@ def implied_scale(weights: Any, q: Any, k: Any, causal: bool = False) -> float:
     y = logs - logs[rows, top][:, None]
     x = (q[:, None] * (k[None] - k[top][:, None])).sum(-1).double()
     good = seen & (y > -20) & (y < 0)
-    return float((x[good] * y[good]).sum() / (x[good] ** 2).sum())
+    return float(((x[good] * y[good]).sum() / (x[good] ** 2).sum()).detach())
 
 
 def test_the_defaults_are_those_of_this_transformers() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mistakes that published programs made with these laws: the right value here, the wrong one named."""
+"""Mistakes that published programs made with laws and their like: the right value, the wrong one named."""
 
 from __future__ import annotations
 
@@ -121,3 +121,28 @@ def test_rules_that_engines_left_out() -> None:
     # vLLM pull request 48351: attention_factor dropped, 1.4159 used where 1 is configured.
     assert laws.YaRN(64, attention_factor=1.0).attention_scaling == 1
     assert laws.YaRN(64).attention_scaling == pytest.approx(1.4159, abs=5e-5)
+
+
+def test_cosformer_has_a_length_that_stays() -> None:
+    """The authors' program divides positions by the longer sequence: outputs of the past change as it grows.
+
+    It also checks value_dim against the size of the keys, and its elu features are a function, not numbers.
+    """
+    rng = np.random.default_rng(4)
+    q, k = rng.standard_normal((2, 2, 40, 8))
+    v = rng.standard_normal((2, 40, 5))
+
+    def outputs(n: int, max_length: int) -> np.ndarray:
+        return at.variants.cosformer_attention(
+            q[:, :n], k[:, :n], v[:, :n], max_length=max_length, is_causal=True
+        )
+
+    np.testing.assert_allclose(outputs(20, 64), outputs(40, 64)[:, :20], rtol=1e-12)
+    assert np.abs(outputs(20, 20) - outputs(40, 40)[:, :20]).max() > 0.01
+    weights = _elu_plus_1(q) @ _elu_plus_1(k).swapaxes(1, 2)
+    expected = weights @ v / weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(at.variants.linear_attention(q, k, v, feature_map="elu"), expected, rtol=1e-10)
+
+
+def _elu_plus_1(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x + 1, np.exp(x))

@@ -64,6 +64,14 @@ def _without_mla_yarn_in(*types: str) -> Callable[[ScalePlan, LayerPlan, Term], 
     return lambda plan, layer, term: drop(plan, layer, term) if plan.model_type in types else term
 
 
+def _mla_yarn_by_mscale(plan: ScalePlan, layer: LayerPlan, term: Term) -> Term:
+    """The weight of the positions' own factor where that of all channels belongs."""
+    weights = [each.law.mscale for each in layer.terms if isinstance(each.law, YaRN)]
+    if not isinstance(term.law, MLAYaRN) or not weights or not weights[0]:
+        return term
+    return replace(term, law=replace(term.law, mscale_all_dim=weights[0]))
+
+
 _GITHUB = "https://github.com/"
 
 #: Frameworks with a rule on record that is not the model's.
@@ -130,6 +138,16 @@ FRAMEWORKS: dict[str, Framework] = {
                 "use_logn_attn is ignored",
                 f"{_GITHUB}NVIDIA/TensorRT-LLM/issues/836",
                 _without(QwenLogN),
+            ),
+        ),
+    ),
+    "megatron-lm": Framework(
+        (),
+        (
+            Defect(
+                "the scale of latent attention has mscale in place of mscale_all_dim",
+                f"{_GITHUB}NVIDIA/Megatron-LM/issues/1429",
+                _mla_yarn_by_mscale,
             ),
         ),
     ),

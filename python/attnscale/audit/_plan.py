@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..laws import Law
+from ..normalizers import Sink
 from ._text import explain
 
 if TYPE_CHECKING:
@@ -216,7 +217,12 @@ class ScalePlan:
         return self._answering(layer).sink
 
     def attention_options(
-        self, layer: int, positions: ArrayLike, *, channels: Channels | None = None
+        self,
+        layer: int,
+        positions: ArrayLike,
+        *,
+        channels: Channels | None = None,
+        sink_logits: ArrayLike | None = None,
     ) -> dict[str, Any]:
         """Keyword arguments for :func:`attnscale.attention` on raw, rotated q and k.
 
@@ -229,28 +235,36 @@ class ScalePlan:
         channels : {"rotated", "unrotated"}, optional
             Needed where the multipliers of the two differ: the scale is then that of these channels,
             and the others of the query have to be multiplied by the ratio of the two beforehand.
+        sink_logits : float or array_like, shape (heads,), optional
+            The weights of the checkpoint that a layer with sinks has for them, one a head.
 
         Returns
         -------
         dict
-            ``scale`` (a float, or one number a query) and ``softcap`` if there is one.
+            ``scale`` (a float, or one number a query), ``softcap`` if there is one, and ``normalizer``
+            if there is a sink.
 
         Raises
         ------
         ValueError
-            As :meth:`multiplier`; and if the layer has a sink, whose logit the config does not hold.
+            As :meth:`multiplier`; and if ``sink_logits`` is missing for a layer with a sink, or given for
+            another.
         """
         plan = self._answering(layer)
-        if plan.sink:
+        if plan.sink and sink_logits is None:
             raise PlanError(
                 f"layer {plan.index} has attention sinks, whose logits are weights of the checkpoint: "
-                "scale and soft-cap alone do not give its attention"
+                "sink_logits must be given"
             )
+        if sink_logits is not None and not plan.sink:
+            raise PlanError(f"sink_logits must be left out: layer {plan.index} ({plan.kind}) has no sink")
         where = self._positions(positions)
         scale = self._multipliers(plan, where, channels)
         constant = not scale.ndim or all(term.n_means == "not used" for term in (plan.base, *plan.terms))
         options: dict[str, Any] = {"scale": float(scale.flat[0]) if constant and scale.size else scale}
-        return options if plan.softcap is None else {**options, "softcap": plan.softcap}
+        if plan.softcap is not None:
+            options["softcap"] = plan.softcap
+        return options if sink_logits is None else {**options, "normalizer": Sink(sink_logits)}
 
     def explain(self) -> str:
         """The plan as text: layers that are alike in one row, and where each number comes from."""

@@ -12,7 +12,7 @@ from ._families import family_of, has_row
 from ._family import Family, Layer
 from ._kinds import NO_SOFTMAX, layer_kinds
 from ._plan import LayerPlan, ScalePlan, Term
-from ._rope import rope_of, rope_terms
+from ._rope import SCALED, rope_of, rope_terms
 from ._unknown import not_understood
 
 __all__ = ["AuditWarning", "resolve"]
@@ -81,9 +81,9 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
     family = family_of(keys)
     count = family.count(keys)
     kinds = layer_kinds(keys, count, family.kinds)
-    layers = tuple(
-        _layer(Layer(keys, index, kind, count, family), family) for index, kind in enumerate(kinds)
-    )
+    places = [Layer(keys, index, kind, count, family) for index, kind in enumerate(kinds)]
+    layers = tuple(_layer(place, family) for place in places)
+    angles = dict.fromkeys(text for place in places if (text := _angles_only(place)) is not None)
     known = keys.known or has_row(keys.kind)
     found = _warnings(keys, family, known, remarks)
     for text in found:
@@ -94,7 +94,7 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
         known=known,
         layers=layers,
         warnings=found,
-        remarks=(*remarks, *family.notes),
+        remarks=(*remarks, *family.notes, *angles),
         max_positions=longest if isinstance(longest, int) else None,
         learned_positions=keys.kind in _LEARNED_POSITIONS,
     )
@@ -153,10 +153,17 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
     if plan.qk_norm == "after rotation" and own:
         note = f"{own[0].law!r} is undone by the norm of q and k behind the rotation"
         return replace(plan, rotated=rotated, terms=tuple(terms), notes=(note,))
-    notes: tuple[str, ...] = ()
-    if not own and rope.kind != "default":
-        notes = (f"{rope.origin('factor')}: it changes angles, and has no factor for the score",)
-    return replace(plan, rotated=rotated, terms=(*own, *terms), notes=notes)
+    return replace(plan, rotated=rotated, terms=(*own, *terms))
+
+
+def _angles_only(layer: Layer) -> str | None:
+    """A word on rotary positions that the config scales and that the score does not feel."""
+    if layer.kind in NO_SOFTMAX or not layer.family.rotates(layer):
+        return None
+    rope = rope_of(layer, layer.family)
+    if rope is None or rope.kind == "default" or rope.kind in SCALED:
+        return None
+    return f"{rope.origin('factor')}: it changes angles, and has no factor for the score"
 
 
 def _some(term: Term | None) -> tuple[Term, ...]:

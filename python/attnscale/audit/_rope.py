@@ -15,7 +15,7 @@ from ._config import ConfigError, Keys, check_number, check_table
 from ._family import Family, Layer
 from ._plan import Term
 
-__all__ = ["Rope", "partial_rotary_factor", "rope_of", "rope_terms"]
+__all__ = ["SCALED", "Rope", "partial_rotary_factor", "rope_of", "rope_terms"]
 
 _RULES = "transformers modeling_rope_utils.py"
 
@@ -23,6 +23,9 @@ _RULES = "transformers modeling_rope_utils.py"
 #: older files and of families with several position axes.
 _UNSCALED = ("default", "linear", "dynamic", "llama3", "proportional", "axial", "mrope", "xdrope", "original")
 _LONGROPE = ("longrope", "su")
+
+#: Kinds that do not.
+SCALED = ("yarn", *_LONGROPE)
 
 
 class Rope(NamedTuple):
@@ -89,7 +92,7 @@ def _source(keys: Keys, family: Family) -> tuple[str, dict[str, Any]]:
 
 def _rope(keys: Keys, family: Family, given: Mapping[str, Any], name: str) -> Rope:
     kind = given.get("rope_type") or given.get("type") or "default"
-    if not isinstance(kind, str) or kind not in (*_UNSCALED, *_LONGROPE, "yarn"):
+    if not isinstance(kind, str) or kind not in (*_UNSCALED, *SCALED):
         known = ", ".join((*_UNSCALED[:6], "longrope", "yarn"))
         raise ConfigError(f"{name}.rope_type must be one of {known}, got {kind!r}")
     if kind == "su" or (kind == "yarn" and "phi3" in family.types):

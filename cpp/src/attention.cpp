@@ -4,7 +4,9 @@
 // runs the kernels on them and turns their sums into statistics. The cut depends on the problem
 // alone, so that results are the same for any number of threads.
 #include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "attnscale/problem.hpp"
@@ -67,6 +69,8 @@ class attention_run {
     moments_ = s.score_variance || s.concentration;
     peak_ = s.argmax != nullptr;
     thresholds_ = p_.rule == normalizer::entmax || p_.rule == normalizer::top_k;
+    // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
+    if (thresholds_ && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
     reports_ = s.lse || s.entropy || s.max_score || s.mean_score || moments_ || s.max_weight ||
                s.argmax || s.support || s.sink_weight;
   }

@@ -145,7 +145,7 @@ class attend_run {
     }
     if (b_.peak)
       track_argmax<T, N>(s, ws_.scores, key, seen, most, high, false, b_.sums->argmax + lane);
-    weigh<N, false>(s, lane, seen, high);
+    weigh<N, false>(s, lane, seen, high, low);
     if (b_.output)
       add_weighted_values<T, N>(v, keys, ws_.scores, N * w, b_.value_dim, output<N>(lane).near);
   }
@@ -166,7 +166,7 @@ class attend_run {
                         high);
     if (b_.peak)
       track_argmax<T, N>(s, ws_.scores, key, seen, high, high, true, b_.sums->argmax + lane);
-    weigh<N, true>(s, lane, seen, high);
+    weigh<N, true>(s, lane, seen, high, high);
     if (!b_.output) return;
     T* out = output<N>(lane).near;
     v = isolate_nonfinite<T, N>(v, keys, b_.value_dim, seen, ws_.bias, ws_.scores, out,
@@ -174,11 +174,11 @@ class attend_run {
     for (int i = 0; i < n_strips; ++i) value_strip(strips[i], v, N * w, out);
   }
 
-  /// scores <- weights, and their sums.
+  /// scores <- weights, and their sums. `low` is the least raw product; not read if Masked.
   template <int N, bool Masked>
-  void weigh(const panel_state<T>& s, int lane, const vector_keys<N>& seen,
-             const vec<T> (&high)[N]) {
-    if (b_.rule != normalizer::softmax) return weigh_pointwise<N, Masked>(s, lane, seen, high);
+  void weigh(const panel_state<T>& s, int lane, const vector_keys<N>& seen, const vec<T> (&high)[N],
+             const vec<T> (&low)[N]) {
+    if (b_.rule != normalizer::softmax) return weigh_pointwise<N, Masked>(s, lane, seen, high, low);
     update_reference<N>(s, lane, high);
     if (b_.moments)
       absorb_tile<T, N, Masked, true>(s, seen, ws_.scores, *b_.sums, lane);
@@ -188,15 +188,16 @@ class attend_run {
 
   template <int N, bool Masked>
   void weigh_pointwise(const panel_state<T>& s, int lane, const vector_keys<N>& seen,
-                       const vec<T> (&high)[N]) {
+                       const vec<T> (&high)[N], const vec<T> (&low)[N]) {
     if (b_.rule == normalizer::softpick) update_reference<N>(s, lane, high);
     for (int n = 0; n < N; ++n) {
       const int at = n * w;
       store(s.top + at, max_or(high[n], load(s.top + at)));
       const pointwise_lanes<T> row(load(s.scale + at), load(ws_.constant + lane + at),
                                    load(s.reference + at));
-      absorb_pointwise<T, Masked>(b_.rule, row, seen.begin[n], seen.end[n], N * w, ws_.scores + at,
-                                  b_.sums->weight + lane + at);
+      const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
+      absorb_pointwise<T, Masked>(b_.rule, bounded, row, seen.begin[n], seen.end[n], N * w,
+                                  ws_.scores + at, b_.sums->weight + lane + at);
       poison_large<T>(high[n], b_.sums->weight + lane + at);
     }
   }

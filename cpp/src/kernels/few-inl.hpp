@@ -287,7 +287,8 @@ class few_run {
       return b_.moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
     const pointwise_lanes<T> lanes(broadcast(T(1)), broadcast(row.constant),
                                    broadcast(row.reference));
-    absorb_pointwise<T, true>(b_.rule, lanes, 0, (keys + w - 1) / w, w, ws_.scores, row.weight);
+    absorb_pointwise<T, true>(b_.rule, false, lanes, 0, (keys + w - 1) / w, w, ws_.scores,
+                              row.weight);
   }
 
   template <bool Moments>

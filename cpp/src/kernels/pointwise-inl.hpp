@@ -23,21 +23,26 @@ struct pointwise_lanes {
         floor(exp2(clamp_exponent(-row_reference))) {}
 };
 
-/// 1 / (1 + 2^t). From 2^128 (2^1024) on the power is infinite and the result 0. NaN stays.
+/// Up to here 2^t needs no clamp.
 template <class T>
+constexpr T most_exponent = sizeof(T) == 4 ? T(120) : T(1000);
+
+/// 1 / (1 + 2^t); 0 beyond the range of exp2. NaN stays. Bounded: |t| is at most most_exponent.
+template <bool Bounded, class T>
 ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
-  const T most = sizeof(T) == 4 ? T(128) : T(1024);
-  const vec<T> one = broadcast(T(1));
-  return one / (one + exp2(min_or(broadcast(most), clamp_exponent(t))));
+  const vec<T> one = broadcast(T(1)), most = broadcast(most_exponent<T>);
+  if constexpr (Bounded) return reciprocal(one + exp2(t));
+  const vec<T> p = reciprocal(one + exp2(min_or(most, clamp_exponent(t))));
+  return xsimd::select(t > most, broadcast(T(0)), p);
 }
 
 /// The weight of a score, and its share of the sum that the row may be divided by.
-template <class T, normalizer Rule, bool Masked>
+template <class T, normalizer Rule, bool Masked, bool Bounded>
 ATTNSCALE_INLINE vec<T> pointwise_weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& sum) {
   const vec<T> zero = broadcast(T(0));
   vec<T> p, counted;
   if constexpr (Rule == normalizer::sigmoid) {
-    p = logistic(Masked ? -row.bias - s : fma(s, -row.scale, -row.bias));
+    p = logistic<Bounded, T>(Masked ? -row.bias - s : fma(s, -row.scale, -row.bias));
     counted = p;
   } else if constexpr (Rule == normalizer::softpick) {
     const vec<T> t = Masked ? s - row.reference : fma(s, row.scale, -row.reference);
@@ -61,7 +66,7 @@ ATTNSCALE_INLINE vec<T> pointwise_weight(vec<T> s, const pointwise_lanes<T>& row
 }
 
 /// scores[j * step] <- weights for j in [begin, end); sums[lane] += what they add up to.
-template <class T, normalizer Rule, bool Masked>
+template <class T, normalizer Rule, bool Masked, bool Bounded = false>
 inline void absorb_scores(const pointwise_lanes<T>& row, int begin, int end, ptrdiff_t step,
                           T* scores, double* sums) {
   constexpr int parts = 4;
@@ -72,20 +77,24 @@ inline void absorb_scores(const pointwise_lanes<T>& row, int begin, int end, ptr
 #pragma GCC unroll 4
     for (int i = 0; i < parts; ++i) {
       T* at = scores + (j + i) * step;
-      store(at, pointwise_weight<T, Rule, Masked>(load(at), row, sum[i]));
+      store(at, pointwise_weight<T, Rule, Masked, Bounded>(load(at), row, sum[i]));
     }
   for (; j < end; ++j) {
     T* at = scores + j * step;
-    store(at, pointwise_weight<T, Rule, Masked>(load(at), row, sum[0]));
+    store(at, pointwise_weight<T, Rule, Masked, Bounded>(load(at), row, sum[0]));
   }
   add_to_double(sums, (sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+/// Bounded: no score, with the bias, is beyond most_exponent.
 template <class T, bool Masked>
-inline void absorb_pointwise(normalizer rule, const pointwise_lanes<T>& row, int begin, int end,
-                             ptrdiff_t step, T* scores, double* sums) {
+inline void absorb_pointwise(normalizer rule, bool bounded, const pointwise_lanes<T>& row,
+                             int begin, int end, ptrdiff_t step, T* scores, double* sums) {
   switch (rule) {
     case normalizer::sigmoid:
+      if (!Masked && bounded)
+        return absorb_scores<T, normalizer::sigmoid, false, true>(row, begin, end, step, scores,
+                                                                  sums);
       return absorb_scores<T, normalizer::sigmoid, Masked>(row, begin, end, step, scores, sums);
     case normalizer::relu:
       return absorb_scores<T, normalizer::relu, Masked>(row, begin, end, step, scores, sums);
@@ -95,6 +104,14 @@ inline void absorb_pointwise(normalizer rule, const pointwise_lanes<T>& row, int
     default:
       return absorb_scores<T, normalizer::softpick, Masked>(row, begin, end, step, scores, sums);
   }
+}
+
+/// Whether the largest and smallest scores of a tile are within most_exponent. Rows with a NaN may
+/// pass: nothing is lost of them.
+template <class T>
+inline bool is_bounded(vec<T> high, vec<T> low, vec<T> bias) {
+  const vec<T> most = broadcast(most_exponent<T>);
+  return !any<T>((high + bias > most) | (low + bias < -most));
 }
 
 /// Rows whose largest score is infinite are NaN, also where every weight is finite.

@@ -21,6 +21,13 @@ ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm51
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm512_min_ps(a, b); }
 ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm512_min_pd(a, b); }
 
+/// 1 / a, for a from 1 to 2^120, to an ulp: a division takes as long as half of exp2.
+ATTNSCALE_INLINE vec<float> reciprocal(vec<float> a) {
+  const __m512 r = _mm512_rcp14_ps(a);
+  return _mm512_fmadd_ps(r, _mm512_fnmadd_ps(a, r, _mm512_set1_ps(1)), r);
+}
+ATTNSCALE_INLINE vec<double> reciprocal(vec<double> a) { return broadcast(1.0) / a; }
+
 /// Bits of the lanes where a is above b, or either is NaN.
 ATTNSCALE_INLINE unsigned not_below(vec<float> a, vec<float> b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ);

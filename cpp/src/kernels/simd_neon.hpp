@@ -31,6 +31,10 @@ ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) {
   return vbslq_f64(vcltq_f64(a, b), a, b);
 }
 
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<float> reciprocal(vec<float> a) { return broadcast(1.0f) / a; }
+ATTNSCALE_INLINE vec<double> reciprocal(vec<double> a) { return broadcast(1.0) / a; }
+
 /// Bits of the lanes where a is above b, or either is NaN.
 ATTNSCALE_INLINE unsigned not_below(vec<float> a, vec<float> b) {
   const uint32x4_t bits = {1, 2, 4, 8};

@@ -24,6 +24,10 @@ ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm_m
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm_min_ps(a, b); }
 ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm_min_pd(a, b); }
 
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<float> reciprocal(vec<float> a) { return broadcast(1.0f) / a; }
+ATTNSCALE_INLINE vec<double> reciprocal(vec<double> a) { return broadcast(1.0) / a; }
+
 /// Bits of the lanes where a is above b, or either is NaN.
 ATTNSCALE_INLINE unsigned not_below(vec<float> a, vec<float> b) {
   return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpnle_ps(a, b)));

@@ -22,6 +22,7 @@ CLAIMS = {
     "05_phases": ("T12", "T13", "T16"),
     "06_which_n": ("T6",),
     "07_calibrating_a_real_model": ("T4", "T12"),
+    "08_efficient_attention": ("T25", "T26"),
     "09_sparse_attention": ("T22", "T23", "T24"),
     "10_limits_of_qk_attention": ("T28", "T29", "T30", "T31", "T32", "T33"),
 }

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from .. import __version__
 from .._io import InputError
-from . import audit, bench, calibrate, demo, diagnose, entropy, info, jl, laws, mc, sweep, theory
+from . import audit, bench, calibrate, compare, demo, diagnose, entropy, info, jl, laws, mc, sweep, theory
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
-COMMANDS = (demo, entropy, calibrate, laws, theory, jl, mc, sweep, audit, diagnose, info, bench)
+COMMANDS = (demo, entropy, calibrate, laws, theory, jl, mc, sweep, audit, diagnose, compare, info, bench)
 
 
 def build_parser() -> argparse.ArgumentParser:

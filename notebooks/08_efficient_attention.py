@@ -1,0 +1,283 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# <!-- SPDX-License-Identifier: BSD-3-Clause -->
+# # Efficient attention: two softmaxes in the place of one
+#
+# An article of LambdaClass explains the efficient attention of Shen et al. (2021,
+# [arXiv 1812.01243](https://arxiv.org/abs/1812.01243)): a softmax over the channels of each query, one over
+# the keys of each channel, and a product that never has $n^2$ entries. This notebook goes through its
+# definitions, its example and its charts (claims **T25** and **T26**):
+#
+# - the implied weights are a distribution over the keys, and a mixture of at most $d$ maps;
+# - time and memory grow as $n$, where those of attention grow as $n^2$ and $n^2$ (if the matrix is written
+#   out) or $n$ (if it is not);
+# - what is lost is sharpness: on the heads of a real encoder the weights are nearly uniform.
+#
+# The sharpness is measured on a model that was trained with softmax attention. A model trained with efficient
+# attention has other queries and keys, and the article does not claim that one can replace the other in
+# a trained model.
+#
+# **摘要.** 本文按照 LambdaClass 的文章复现高效注意力 (Shen 等, 2021): 对查询的通道做一次 softmax,
+# 对每个通道的键做一次 softmax, 再利用矩阵乘法的结合律避免 $n\times n$ 矩阵.
+# 隐含的权重每行之和为 1, 且是至多 $d$ 个全局注意力图的混合, 因此秩不超过 $d$.
+# 时间与内存随 $n$ 线性增长, 而点积注意力的时间随 $n^2$ 增长. 代价是失去尖锐性:
+# 在真实编码器的注意力头上, 高效注意力的权重接近均匀分布.
+#
+# | English | 中文 | here |
+# |---|---|---|
+# | global attention map | 全局注意力图 | one channel's distribution over the keys |
+# | template value | 全局主题向量 | $g_c$, the mean of the values under map $c$ |
+# | sharpness | 尖锐性 | how much weight the largest has |
+# | effective rank | 有效秩 | $e^H$ of the singular values' shares |
+# | crossover | 交叉点 | the $n$ from which one is faster |
+
+# %%
+import time
+
+import attnscale as at
+import matplotlib.pyplot as plt
+import numpy as np
+from attnscale.variants import (
+    EfficientState,
+    efficient_attention,
+    efficient_attention_weights,
+    global_maps,
+)
+
+plt.rcParams["figure.dpi"] = 110
+rng = np.random.default_rng(20251112)
+BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
+
+
+def softmax(x, axis):
+    """Along an axis."""
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+# %% [markdown]
+# ## The definition (T25)
+#
+# $$E(Q, K, V) = \rho_{\text{row}}(Q)\,\bigl(\rho_{\text{col}}(K)^\top V\bigr),$$
+#
+# with $\rho_{\text{row}}$ the softmax over the $d$ channels of a query and $\rho_{\text{col}}$ the softmax
+# over the $n$ keys of a channel. Multiplied from the right it costs $4 n d^2$ operations and keeps $d^2$
+# numbers. Multiplied from the left it shows its weights,
+# $A = \rho_{\text{row}}(Q)\,\rho_{\text{col}}(K)^\top$:
+# not negative, and
+#
+# $$\sum_j A_{ij} = \sum_c \rho_{ic} \sum_j \rho_{jc} = \sum_c \rho_{ic} = 1.$$
+
+# %%
+n, d = 300, 16
+q, k, v = rng.standard_normal((3, n, d))
+by_hand = softmax(q, 1) @ (softmax(k, 0).T @ v)
+weights = efficient_attention_weights(q, k)
+print("largest difference to the formula:", abs(efficient_attention(q, k, v) - by_hand).max())
+print(
+    "rows sum to", weights.sum(1).min(), "...", weights.sum(1).max(), "  rank", np.linalg.matrix_rank(weights)
+)
+assert np.allclose(efficient_attention(q, k, v), by_hand, atol=1e-12)
+assert np.allclose(weights @ v, by_hand, atol=1e-12)
+assert np.allclose(weights.sum(1), 1)
+assert weights.min() > 0
+assert np.linalg.matrix_rank(weights) == d
+
+# %% [markdown]
+# ### The article's example
+#
+# One query and four keys, of which the third equals the query.
+
+# %%
+query = np.array([[2.0, 1, 3]])
+keys = np.array([[1.0, 0, 1], [0, 1, 0], [2, 1, 3], [1, 1, 0]])
+dot_product = at.attention(query, keys, np.eye(4))[0]
+efficient = efficient_attention_weights(query, keys)[0]
+print("dot product", dot_product.round(6))
+print("efficient  ", efficient.round(6))
+assert np.allclose(dot_product, [0.005495, 0.000546, 0.992228, 0.001732], atol=5e-7)
+assert np.allclose(efficient, [0.130855, 0.071253, 0.696223, 0.101669], atol=5e-7)
+
+# %% [markdown]
+# The article shows it to argue that efficient attention "smooths". Some of that is the scale: the query's
+# softmax sees numbers of size 1, whatever $d$ is, and no factor makes up for it. A factor on both makes the
+# weights sharper, but with two softmaxes they do not become a softmax of the products:
+
+# %%
+for scale in (1, 2, 4, 8):
+    print(scale, efficient_attention_weights(query, keys, scale=scale)[0].round(4))
+assert efficient_attention_weights(query, keys, scale=8)[0, 2] > 0.99
+
+# %% [markdown]
+# ## Global maps on a real sentence (T25)
+#
+# The rows of $\rho_{\text{col}}(K)^\top$ are $d$ distributions over the keys. They do not depend on a query.
+# Each gives one vector $g_c = \sum_j \rho_{jc} v_j$, and a query only mixes the $g_c$. The article
+# illustrates them with invented numbers on a sentence; here they are of a head of all-MiniLM-L6-v2, on the
+# first tokens of its text.
+
+# %%
+data = at.datasets.minilm_qk()
+words = 24
+head = 14
+real_q, real_k = (x[head, :words].astype(np.float64) for x in (data.query, data.key))
+found = global_maps(real_q, real_k, np.eye(words))
+order = np.argsort(-found.maps.max(1))  # the most concentrated channels first
+fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), width_ratios=(1, 1.4))
+axes[0].imshow(found.coefficients[:, order], cmap="Blues", aspect="auto", vmin=0)
+axes[0].set_title("coefficients: query by channel", loc="left")
+axes[0].set_yticks(range(words), data.tokens[:words], fontsize=6)
+axes[0].set_xlabel("channel, most concentrated first")
+axes[1].imshow(found.maps[order], cmap="Blues", aspect="auto", vmin=0)
+axes[1].set_title("global maps: channel by key", loc="left")
+axes[1].set_xticks(range(words), data.tokens[:words], rotation=90, fontsize=6)
+axes[1].set_ylabel("channel")
+fig.tight_layout()
+plt.show()
+assert np.allclose(found.maps.sum(1), 1)
+assert np.allclose(found.coefficients.sum(1), 1)
+assert np.allclose(found.coefficients @ found.values, efficient_attention_weights(real_q, real_k))
+
+# %% [markdown]
+# Some maps pick one or two tokens out, most are spread. None of them "is" a modifier or a cause; this model
+# was not trained with them.
+#
+# ## A causal form
+#
+# With a causal mask each channel's softmax runs over the keys so far. Its normaliser is then a running
+# log-sum-exp, and the sums are carried along: for decoding one keeps $d$ maxima, $d$ sums and $d^2$ products
+# in the place of all keys and values.
+
+# %%
+state = EfficientState()
+rows = [state.update(k[i : i + 1], v[i : i + 1]).read(q[i : i + 1])[0] for i in range(n)]
+causal = efficient_attention(q, k, v, is_causal=True)
+last = softmax(q[-1:], 1) @ (softmax(k, 0).T @ v)
+print("decoding against the causal call:", abs(np.array(rows) - causal).max())
+assert np.allclose(rows, causal, atol=1e-12)
+assert np.allclose(causal[0], v[0])  # the first query sees one key
+assert np.allclose(causal[-1:], last)  # the last one all of them
+large = efficient_attention(1e4 * q, 1e4 * k, v, is_causal=True)
+assert np.isfinite(large).all()
+
+# %% [markdown]
+# ## Cost (T26)
+#
+# Attention takes $4 n^2 d$ operations, efficient attention $4 n d^2$ and $2 n d$ exponentials. Times are
+# of the machine that runs this; `attnscale bench --variants` measures all variants, each in a
+# process of its own with its memory.
+
+# %%
+lengths = [1024, 2048, 4096, 8192, 16384]
+
+
+def seconds(call, repeats=5):
+    """Least of some calls: what others do on the machine only adds."""
+    taken = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+times = {"dot product": [], "efficient": [], "efficient, causal": []}
+for length in lengths:
+    a, b, c = rng.standard_normal((3, 1, length, 64), np.float32)
+    repeats = 5 if length < 16384 else 2
+    times["dot product"].append(seconds(lambda a=a, b=b, c=c: at.attention(a, b, c), repeats))
+    times["efficient"].append(seconds(lambda a=a, b=b, c=c: efficient_attention(a, b, c), 9))
+    times["efficient, causal"].append(
+        seconds(lambda a=a, b=b, c=c: efficient_attention(a, b, c, is_causal=True), 9)
+    )
+slopes = {name: np.polyfit(np.log(lengths[1:]), np.log(taken[1:]), 1)[0] for name, taken in times.items()}
+for name, taken in times.items():
+    print(f"{name:18}", *(f"{1e3 * t:8.2f} ms" for t in taken), f"  slope {slopes[name]:.2f}")
+
+fig, ax = plt.subplots(figsize=(6, 3.6))
+for (name, taken), colour in zip(times.items(), (RED, BLUE, GREEN), strict=True):
+    ax.loglog(lengths, taken, "o-", color=colour, label=f"{name}, slope {slopes[name]:.2f}")
+ax.set_xticks(lengths, lengths)
+ax.minorticks_off()
+ax.set_xlabel("queries and keys, $n$")
+ax.set_ylabel("time of one call (s)")
+ax.set_title("one head, $d = 64$, float32", loc="left")
+ax.legend(frameon=False)
+fig.tight_layout()
+plt.show()
+assert slopes["efficient"] < slopes["dot product"]
+assert times["efficient"][-1] < times["dot product"][-1] / 4
+
+# %% [markdown]
+# ## What is lost: sharpness (T26)
+#
+# The same heads, the same text, both kinds of weights: entropy, the weight of the key with the largest dot
+# product, and the effective rank of the matrix.
+
+# %%
+short = (32, 64, 128, 256)
+
+
+def effective_rank(matrices):
+    """exp of the entropy of the singular values' shares."""
+    share = np.linalg.svd(matrices, compute_uv=False)
+    share /= share.sum(-1, keepdims=True)
+    return np.exp(-(share * np.log(np.maximum(share, 1e-300))).sum(-1))
+
+
+table = []
+for length in short:
+    a, b = (x[:, :length].astype(np.float64) for x in (data.query, data.key))
+    units = np.broadcast_to(np.eye(length), (18, length, length))
+    nearest = (a @ b.swapaxes(1, 2)).argmax(-1)[..., None]
+    for name, p in (
+        ("dot product", at.attention(a, b, units)),
+        ("efficient", efficient_attention_weights(a, b)),
+    ):
+        entropy = -(p * np.log(np.maximum(p, 1e-300))).sum(-1).mean() / np.log(length)
+        needle = np.take_along_axis(p, nearest, -1).mean()
+        table.append((length, name, entropy, needle, effective_rank(p).mean()))
+for length, name, entropy, needle, rank in table:
+    print(
+        f"n = {length:3}  {name:12} entropy {entropy:.2f} ln n   nearest key {needle:.3f}   rank {rank:6.1f}"
+    )
+
+fig, axes = plt.subplots(1, 3, figsize=(10, 3))
+titles = ("entropy / ln n", "weight of the nearest key", "effective rank")
+for column, (ax, title) in enumerate(zip(axes, titles, strict=True)):
+    for name, colour in (("dot product", RED), ("efficient", BLUE)):
+        chosen = [row for row in table if row[1] == name]
+        ax.plot(
+            [row[0] for row in chosen], [row[2 + column] for row in chosen], "o-", color=colour, label=name
+        )
+    ax.set_xscale("log", base=2)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("keys, $n$")
+    ax.set_title(title, loc="left")
+axes[0].legend(frameon=False, loc="lower left")
+fig.tight_layout()
+plt.show()
+exact, flat = ([row for row in table if row[1] == name] for name in ("dot product", "efficient"))
+assert all(row[2] > 0.95 for row in flat)
+assert all(row[2] < 0.75 for row in exact)
+assert all(e[3] > 5 * f[3] for e, f in zip(exact, flat, strict=True))
+assert all(f[4] < 32 for f in flat)
+assert exact[-1][4] > 4 * flat[-1][4]
+
+# %% [markdown]
+# On these heads efficient attention is within 5 % of the entropy of equal weights at every length, and its
+# rank stays below $d = 32$ while that of softmax grows with $n$. That is one model, one text and lengths up
+# to 256, and queries and keys that were trained for dot products. Which variant is for what, with times and
+# memory: "Which variant when" in the documentation.

@@ -12,6 +12,11 @@ namespace {
 constexpr int list_capacity = 768;
 static_assert(list_capacity >= 3 * max_tile_keys);
 
+/// Lists begin an odd number of cache lines apart: at multiples of 4 KiB they would share a few
+/// sets of the cache, where they all grow at once.
+constexpr int64_t list_gap = 16;
+constexpr int64_t list_stride = list_capacity + list_gap;
+
 /// Entries of the long lists that a block makes room for, all lanes together.
 constexpr int64_t long_list_entries = int64_t{1} << 18;
 
@@ -23,7 +28,7 @@ struct sparse_workspace {
   row_sum<T> sum;
   uint32_t *list_key, *long_key;
   double* x;
-  int64_t long_lanes = 0, long_capacity;
+  int64_t long_lanes = 0, long_capacity, long_stride = 0;
 
   sparse_workspace(const attend_block& b, arena& a) {
     constexpr int64_t lanes = block_rows<T>;
@@ -41,8 +46,8 @@ struct sparse_workspace {
     const int64_t value_stride = (b.value_dim + width<T> - 1) / width<T> * width<T>;
     for (T** part : {&sum.near, &sum.far, &sum.copy}) *part = a.take<T>(value_stride);
     taint = a.take<T>(lanes * b.value_dim);
-    list_value = a.take<T>(lanes * list_capacity);
-    list_key = a.take<uint32_t>(lanes * list_capacity);
+    list_value = a.take<T>(lanes * list_stride);
+    list_key = a.take<uint32_t>(lanes * list_stride);
     take_long(b.key_end - b.key_begin, a);
   }
 
@@ -53,8 +58,9 @@ struct sparse_workspace {
     long_lanes = long_list_entries / keys;
     if (long_lanes < 1) long_lanes = 1;
     if (long_lanes > width<T>) long_lanes = width<T>;
-    long_value = a.take<T>(long_lanes * long_capacity);
-    long_key = a.take<uint32_t>(long_lanes * long_capacity);
+    long_stride = (long_capacity / list_gap | 1) * list_gap + 2 * list_gap;
+    long_value = a.take<T>(long_lanes * long_stride);
+    long_key = a.take<uint32_t>(long_lanes * long_stride);
   }
 };
 
@@ -100,7 +106,7 @@ class sparse_run {
       ws_.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
       needs_room_[r] = long_k_ && r < b_.rows;
       bad_[r] = false;
-      open_list(r, ws_.list_value + r * list_capacity, ws_.list_key + r * list_capacity);
+      open_list(r, ws_.list_value + r * list_stride, ws_.list_key + r * list_stride);
       active_[r] = r < b_.rows;
     }
     for_panels<T>(b_.rows, [&](auto count, int lane) {
@@ -268,8 +274,8 @@ class sparse_run {
       for (int i = lane; i < lane + w; ++i) active_[i] = false;
       for (; r < lane + w && r < b_.rows && taken < ws_.long_lanes; ++r) {
         if (!needs_room_[r]) continue;
-        open_list(r, ws_.long_value + taken * ws_.long_capacity,
-                  ws_.long_key + taken * ws_.long_capacity);
+        open_list(r, ws_.long_value + taken * ws_.long_stride,
+                  ws_.long_key + taken * ws_.long_stride);
         active_[r] = true;
         opened[taken++] = r;
       }

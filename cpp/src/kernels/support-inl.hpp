@@ -58,24 +58,55 @@ struct row_sum {
   T *near, *far, *copy;
 };
 
+/// far[c .. c + M * width) += sum of the weighted values of the candidates [begin, end), read in
+/// place: the sums stay in registers.
+template <class T, int M>
+inline void add_columns(const attend_block& b, const candidates<T>& list, const double* weight,
+                        int64_t begin, int64_t end, int64_t c, T* far) {
+  constexpr int w = width<T>;
+  const T* values = static_cast<const T*>(b.value.data) + b.key_begin * b.value.layout.row + c;
+  vec<T> acc[M];
+#pragma GCC unroll 4
+  for (int m = 0; m < M; ++m) acc[m] = broadcast(T(0));
+  for (int64_t i = begin; i < end; ++i) {
+    const T* v = values + static_cast<ptrdiff_t>(list.key[i]) * b.value.layout.row;
+    const vec<T> p = broadcast(static_cast<T>(weight[i]));
+#pragma GCC unroll 4
+    for (int m = 0; m < M; ++m) acc[m] = fma(load(v + m * w), p, acc[m]);
+  }
+#pragma GCC unroll 4
+  for (int m = 0; m < M; ++m) store(far + c + m * w, load(far + c + m * w) + acc[m]);
+}
+
+/// far += the weighted values of the candidates [begin, end), for the columns from `first` on.
+template <class T>
+inline void add_one_by_one(const attend_block& b, const candidates<T>& list, const double* weight,
+                           int64_t begin, int64_t end, int64_t first, const row_sum<T>& sum) {
+  const int64_t columns = b.value_dim;
+  for (int64_t c = first; c < columns; ++c) sum.near[c] = T(0);
+  for (int64_t i = begin; i < end && first < columns; ++i) {
+    const T* v = view_rows(b.value, b.key_begin + list.key[i], 1, columns, sum.copy).data;
+    const T p = static_cast<T>(weight[i]);
+    int64_t c = first;
+    for (; c + width<T> <= columns; c += width<T>)
+      store(sum.near + c, fma(load(v + c), broadcast(p), load(sum.near + c)));
+    for (; c < columns; ++c) sum.near[c] += p * v[c];
+  }
+  for (int64_t c = first; c < columns; ++c) sum.far[c] += sum.near[c];
+}
+
 template <class T>
 inline void add_values_of(const attend_block& b, const candidates<T>& list, const double* weight,
                           const row_sum<T>& sum) {
-  constexpr int w = width<T>, keys_per_carry = 64;
-  const int64_t columns = b.value_dim, whole = columns / w * w;
-  for (int64_t c = 0; c < columns; ++c) sum.near[c] = sum.far[c] = T(0);
-  for (int64_t i = 0; i < list.count; ++i) {
-    const T* v = view_rows(b.value, b.key_begin + list.key[i], 1, columns, sum.copy).data;
-    const T p = static_cast<T>(weight[i]);
+  constexpr int w = width<T>, keys_at_once = 64;
+  const int64_t whole = is_direct<T>(b.value.layout) ? b.value_dim / w * w : 0;
+  for (int64_t c = 0; c < b.value_dim; ++c) sum.far[c] = T(0);
+  for (int64_t i = 0; i < list.count; i += keys_at_once) {
+    const int64_t end = i + keys_at_once < list.count ? i + keys_at_once : list.count;
     int64_t c = 0;
-    for (; c < whole; c += w)
-      store(sum.near + c, fma(load(v + c), broadcast(p), load(sum.near + c)));
-    for (; c < columns; ++c) sum.near[c] += p * v[c];
-    if (i % keys_per_carry != keys_per_carry - 1 && i + 1 < list.count) continue;
-    for (c = 0; c < columns; ++c) {
-      sum.far[c] += sum.near[c];
-      sum.near[c] = T(0);
-    }
+    for (; c + 4 * w <= whole; c += 4 * w) add_columns<T, 4>(b, list, weight, i, end, c, sum.far);
+    for (; c < whole; c += w) add_columns<T, 1>(b, list, weight, i, end, c, sum.far);
+    add_one_by_one(b, list, weight, i, end, whole, sum);
   }
 }
 

@@ -84,13 +84,15 @@ inline double entmax_threshold(const double* x, int64_t count, double alpha, dou
 /// x <- weights with the sum 1, from scores above the threshold.
 inline void entmax_weights(double* x, int64_t count, double alpha, double tau) {
   const double beta = 1 / (alpha - 1);
+  for (int64_t i = 0; i < count; ++i) x[i] -= tau;
+  if (alpha == 1.5)
+    for (int64_t i = 0; i < count; ++i) x[i] *= x[i];
+  else if (alpha != 2)
+    for (int64_t i = 0; i < count; ++i) x[i] = __builtin_pow(x[i], beta);
   double total = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const double d = x[i] - tau;
-    x[i] = alpha == 2 ? d : alpha == 1.5 ? d * d : __builtin_pow(d, beta);
-    total += x[i];
-  }
-  for (int64_t i = 0; i < count; ++i) x[i] /= total;
+  for (int64_t i = 0; i < count; ++i) total += x[i];
+  const double share = 1 / total;
+  for (int64_t i = 0; i < count; ++i) x[i] *= share;
 }
 
 }  // namespace

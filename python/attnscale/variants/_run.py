@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CAUSAL_ROWS", "ROWS", "Features", "run"]
 
-# Rows of a block: long enough that Python's part in it is small, short enough for the caches.
-CAUSAL_ROWS, ROWS = 256, 512
+# Rows of a block: long enough that Python's part in it is small, short enough for the caches, which hold
+# some arrays of so many elements. Sums within a causal block are of the input's type.
+CAUSAL_ROWS, ROWS = 512, 1024
+_ELEMENTS = 1 << 16
 
 
 class Features(Protocol):
@@ -46,7 +48,9 @@ def run(
     if not heads.output.size or not heads.query.shape[-1]:
         heads.output[...] = 0
         return
-    pieces = list(parts(heads, threads))
+    # Long heads one by one: a block of one head stays in a core's cache.
+    alone = heads.output.shape[-2] >= ROWS or heads.key.shape[-2] >= ROWS
+    pieces = list(parts(heads, max(heads.output.shape) if alone else threads))
     if len(pieces) == 1:
         _run_part(pieces[0], features, prefix(), offset, dtype)
         return
@@ -60,6 +64,8 @@ def _run_part(
 ) -> None:
     q, k, v, out = heads
     n_queries, n_keys = q.shape[-2], k.shape[-2]
+    entries = q.shape[-1] * int(np.prod(out.shape[:-2]))
+    most = max(64, _ELEMENTS // max(entries, 1))
     # Infinities and NaN of the inputs are answered in the output, not by warnings.
     with np.errstate(all="ignore"):
         # Keys before the first aligned pair, pairs, and queries that see all keys.
@@ -67,14 +73,14 @@ def _run_part(
         skipped = 0 if offset is None else min(max(-offset, 0), n_queries)
         pairs = 0 if offset is None else min(n_queries - skipped, n_keys - first)
         out[..., :skipped, :] = 0
-        for rows in _blocks(0, first, ROWS):
+        for rows in _blocks(0, first, min(most, ROWS)):
             sums.add(features.key(_rows(k, rows, dtype), rows.start), _rows(v, rows, dtype))
-        for rows in _blocks(0, pairs, CAUSAL_ROWS):
+        for rows in _blocks(0, pairs, min(most, CAUSAL_ROWS)):
             at, seen = _shift(rows, skipped), _shift(rows, first)
             phi_q = features.query(_rows(q, at, dtype), at.start + (offset or 0))
             phi_k = features.key(_rows(k, seen, dtype), seen.start)
             out[..., at, :] = sums.step(phi_q, phi_k, _rows(v, seen, dtype))
-        for rows in _blocks(skipped + pairs, n_queries, ROWS):
+        for rows in _blocks(skipped + pairs, n_queries, min(most, ROWS)):
             if first + pairs == 0:
                 out[..., rows, :] = 0
                 continue

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Running sums for features that are exponentials, given by their logarithms: no overflow at any size.
 
-Each channel c has its own running maximum M_c. Kept are Z_c = sum_j exp(k_jc - M_c) and
-S_c = sum_j exp(k_jc - M_c) v_j; what a query reads depends on sums of exponentials of differences only.
+Each channel c has its own reference M_c, its running maximum up to a few nats. Kept are
+Z_c = sum_j exp(k_jc - M_c) and S_c = sum_j exp(k_jc - M_c) v_j; what a query reads depends on sums of
+exponentials of differences only.
 """
 
 from __future__ import annotations
@@ -72,8 +73,10 @@ class LogSums(Prefix):
     def add(self, key: NDArray[Any], value: NDArray[Any]) -> None:
         if not key.shape[-2]:
             return
-        top = key.max(-2)
-        self._raise_to(top if self.top is None else np.maximum(self.top, top), key, value)
+        # Exponentials may exceed 1 by a little: one comparison for the block spares its channels' maxima.
+        if self.top is None or not key.max() <= self.top.min() + _MOST_RISE:
+            top = key.max(-2)
+            self._raise_to(top if self.top is None else np.maximum(self.top, top), key, value)
         assert self.sums is not None
         add(np.exp(key - self._reference()[..., None, :]), value, self.sums)
 

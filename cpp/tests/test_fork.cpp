@@ -46,16 +46,23 @@ int in_child(Work&& work) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// Threads that take part in a loop of short sleeps.
+/// Threads that take part in a loop whose tasks wait for all of them, for a while.
 std::size_t threads_used(int n_threads) {
   execution how;
   how.num_threads = n_threads;
   std::mutex mutex;
   std::set<std::thread::id> seen;
-  parallel_for(30, how, [&](std::int64_t, const stop_signal&) {
-    std::this_thread::sleep_for(1ms);
+  const auto end = std::chrono::steady_clock::now() + 5s;
+  const auto joined = [&](bool insert) {
     const std::lock_guard lock(mutex);
-    seen.insert(std::this_thread::get_id());
+    if (insert) seen.insert(std::this_thread::get_id());
+    return seen.size();
+  };
+  parallel_for(30, how, [&](std::int64_t, const stop_signal&) {
+    joined(true);
+    while (joined(false) < static_cast<std::size_t>(n_threads) &&
+           std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(1ms);
   });
   return seen.size();
 }

@@ -26,13 +26,13 @@ say = @printf '\n== %s\n' "$(1)"
 .NOTPARALLEL:
 
 .PHONY: demo test test-quick bench docs lint lint-python lint-cpp format clean
-.PHONY: test-cpp test-clang test-xsimd14 test-asan test-neon test-example test-python
+.PHONY: test-cpp test-clang test-asan test-neon test-example test-python
 
 demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
 # Cheap and likely to fail first; pytest last, so that its summary ends the log.
-test: lint test-cpp test-example test-clang test-xsimd14 test-asan test-neon test-python
+test: lint test-cpp test-example test-clang test-asan test-neon test-python
 
 test-quick: $(STAMPS)/test-tools
 	$(call say,pytest without the slow and the torch tests)
@@ -111,13 +111,10 @@ test-cpp: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
 	$(call say,C++ tests at every SIMD level: g++)
 	$(call build_and_ctest,gcc)
 
-test-clang: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
-	$(call say,C++ tests: clang++)
+# Every compiler and every xsimd; the sanitizers' build is clang++ with the installed xsimd.
+test-clang: build/xsimd-14.1 $(STAMPS)/system-build $(STAMPS)/system-test
+	$(call say,C++ tests: clang++ and xsimd 14.1)
 	$(call build_and_ctest,clang)
-
-test-xsimd14: build/xsimd-14.1 $(STAMPS)/system-build $(STAMPS)/system-test
-	$(call say,C++ tests: xsimd 14.1)
-	$(call build_and_ctest,xsimd14)
 
 test-asan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
 	$(call say,C++ tests: address and undefined-behaviour sanitizers)

@@ -9,7 +9,7 @@ from . import _core
 from ._checks import choose
 from ._distance import NO_TABLES, law_of_distance, read_tables
 from ._documents import Packed, attend_documents, read_documents
-from ._inputs import Inputs, make_output, read_inputs
+from ._inputs import LAYOUTS, Inputs, make_output, read_inputs
 from ._normalizer import normalize_rows, read_normalizer, rule_of
 from ._options import Visibility, read_num_threads, read_softcap, read_visibility
 from ._scale import read_scale, refuse_row_measures
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["attend", "read_options"]
-
-_LAYOUTS = ("bhsd", "bshd")
 
 
 class Options(NamedTuple):
@@ -44,8 +42,8 @@ def read_options(
     query: Any, key: Any, value: Any, options: Options, num_threads: Any
 ) -> tuple[Inputs, Visibility, float, int]:
     """The arrays, what is visible, soft-cap and number of threads: checked, as the core takes them."""
-    if options.layout not in _LAYOUTS:
-        choose("layout", options.layout, _LAYOUTS)
+    if options.layout not in LAYOUTS:
+        choose("layout", options.layout, LAYOUTS)
     inputs = read_inputs(query, key, value, options.enable_gqa, options.layout)
     if options.qk_norm is not None:
         inputs = normalize_rows(inputs, options.qk_norm)

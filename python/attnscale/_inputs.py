@@ -12,7 +12,9 @@ from ._checks import as_array
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Inputs", "is_float_type", "make_output", "read_inputs"]
+__all__ = ["LAYOUTS", "Inputs", "is_float_type", "make_output", "read_inputs"]
+
+LAYOUTS = ("bhsd", "bshd")
 
 # Types that NumPy itself knows, in native byte order; bfloat16 comes on top by name.
 _FLOAT64, _FLOAT32, _FLOAT16 = np.dtype("float64"), np.dtype("float32"), np.dtype("float16")

@@ -12,7 +12,7 @@ import numpy as np
 from ._call import Options, attend
 from ._checks import choose
 from ._distance import law_of_distance
-from ._inputs import swap_heads
+from ._inputs import LAYOUTS, swap_heads
 from ._normalizer import require_softmax
 from ._statistics import describe_arrays, statistics_bits
 
@@ -193,7 +193,7 @@ def _check_states(states: list[AttentionState]) -> None:
     for state in states:
         if not isinstance(state, AttentionState):
             raise TypeError(f"states must be AttentionState objects, got {type(state).__name__}")
-        choose("the layout of a state", state.layout, ("bhsd", "bshd"))
+        choose("the layout of a state", state.layout, LAYOUTS)
     first = states[0]
     for state in states[1:]:
         for name in ("layout", "output", "lse", "mean_score"):

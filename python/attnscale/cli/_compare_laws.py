@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from .. import attention_entropy, datasets, laws
 from .._io import InputError
 from .._table import to_csv, to_json, to_text
+from ._csv import save_csv
 from ._figure import save_figure
 from ._spelling import read_law
 
@@ -44,8 +44,7 @@ def compare(options: argparse.Namespace) -> None:
     if options.plot is not None:
         _save_figure(options, chosen, lengths)
     rows = _rows(compared, lengths)
-    if options.csv is not None and options.csv != "-":
-        Path(options.csv).write_text(to_csv(rows), encoding="utf-8")
+    save_csv(options.csv, rows)
     if options.json:
         print(to_json(rows))
     elif options.csv == "-":

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .._io import InputError
 from .._table import to_csv, to_json, to_text
 from ..datasets import minilm_qk
+from ._csv import save_csv
 
 _DESCRIPTION = """\
 Entropy, largest weight, support, effective rank and the weight of the nearest key, for exact attention, its
@@ -88,8 +89,7 @@ def run(options: argparse.Namespace) -> None:
     rows = list(_measure(chosen, lengths, options))
     if options.plot is not None:
         _draw(options.plot, rows)
-    if options.csv is not None and options.csv != "-":
-        Path(options.csv).write_text(to_csv(rows), encoding="utf-8")
+    save_csv(options.csv, rows)
     if options.json:
         print(to_json(rows))
     elif options.csv == "-":

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .._io import InputError, StoredHeads, read_heads
 from .._table import to_csv, to_json, to_text
 from ..laws import Law
+from ._csv import save_csv
 from ._figure import save_figure
 from ._measure import mean_entropy, mean_uniform_entropy
 from ._spelling import read_law
@@ -48,8 +49,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--layout", choices=("bhsd", "bshd"), default="bhsd", help="axis order (default: bhsd)"
     )
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--csv", metavar="FILE", help="write CSV, to standard output for '-'")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
     parser.set_defaults(run=run)
@@ -67,8 +67,7 @@ def run(options: argparse.Namespace) -> None:
     if options.plot is not None:
         _save_figure(options, heads, lengths, entropy)
     rows = _rows(heads, lengths, entropy, is_causal=options.causal)
-    if options.csv is not None and options.csv != "-":
-        Path(options.csv).write_text(to_csv(rows), encoding="utf-8")
+    save_csv(options.csv, rows)
     if options.csv == "-":
         sys.stdout.write(to_csv(rows))
     elif options.json:

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._io import InputError, read_heads
 from .._table import to_csv, to_json, to_text
+from ._csv import save_csv
 from ._figure import save_figure
 from ._spelling import read_law
 
@@ -113,8 +114,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-samples", type=int, metavar="N", help="the most that --target-error draws")
     parser.add_argument("--seed", type=int, metavar="S", help="default: another one each time")
     parser.add_argument("--threads", type=int, metavar="N", help="default: as attnscale info shows")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print JSON, every quantity included")
+    parser.add_argument("--json", action="store_true", help="print JSON, every quantity included")
     parser.add_argument("--csv", metavar="FILE", help="write CSV, to standard output for '-'")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
 
@@ -134,8 +134,7 @@ def run(options: argparse.Namespace) -> None:
     rows = _rows(result)
     if options.plot is not None:
         save_figure(options.plot, lambda ax: _draw(result, options.quantity, ax))
-    if options.csv is not None and options.csv != "-":
-        Path(options.csv).write_text(to_csv(rows), encoding="utf-8")
+    save_csv(options.csv, rows)
     if options.csv == "-":
         sys.stdout.write(to_csv(rows))
     elif options.json:

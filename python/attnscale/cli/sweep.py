@@ -12,6 +12,7 @@ from .. import plot
 from .._io import InputError
 from .._table import to_csv, to_json
 from ..sweep import SweepError, SweepInterrupted, sweep
+from ._csv import save_csv
 from ._figure import save_figure
 from ._sweep_file import SweepFile, read_sweep_file, resolve
 from ._sweep_table import flat_rows, nested_rows, table_text
@@ -87,10 +88,10 @@ def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
 
 def _show(options: argparse.Namespace, wanted: SweepFile, table: xarray.Dataset) -> None:
     axes = list(wanted.grid)
-    if options.csv is not None and options.csv != "-":
-        Path(options.csv).write_text(to_csv(flat_rows(table, axes)), encoding="utf-8")
+    rows = flat_rows(table, axes) if options.csv is not None else []
+    save_csv(options.csv, rows)
     if options.csv == "-":
-        sys.stdout.write(to_csv(flat_rows(table, axes)))
+        sys.stdout.write(to_csv(rows))
     elif options.json:
         print(to_json({**table.attrs, "rows": nested_rows(table, axes)}))
     else:

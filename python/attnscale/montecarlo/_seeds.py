@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RNG", "case_key", "philox_key", "seed_sequence"]
+__all__ = ["RNG", "case_key", "child_seed", "philox_key", "seed_sequence"]
 
 RNG: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | np.random.BitGenerator | np.random.Generator"
 
@@ -59,5 +59,10 @@ def case_key(seed: np.random.SeedSequence, identity: tuple[int, ...]) -> int:
     It depends on the case alone, not on the grid around it: n = 512 gets the same numbers beside
     n = 4096 as without it, and the two are independent.
     """
+    return philox_key(child_seed(seed, identity))
+
+
+def child_seed(seed: np.random.SeedSequence, identity: tuple[int, ...]) -> np.random.SeedSequence:
+    """The child of a seed with these numbers, whatever other children there are."""
     spawn_key = (*seed.spawn_key, *identity)
-    return philox_key(np.random.SeedSequence(seed.entropy, spawn_key=spawn_key, pool_size=seed.pool_size))
+    return np.random.SeedSequence(seed.entropy, spawn_key=spawn_key, pool_size=seed.pool_size)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from .._weights import effective_rank, row_entropy
 from ._axes import LawAxis, beta_of, integer_axis, law_axis, product
 from ._experiment import Case, Experiment, Rows
 from ._run import RunOptions, num_threads_of, run
@@ -110,9 +111,7 @@ def _describe(scores: _Array) -> _Array:
     """The columns of _QUANTITIES of one matrix of scores."""
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
-    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1)
     singular = np.linalg.svd(p, compute_uv=False)
-    share = singular / singular.sum()
-    rank = np.exp(-(share * np.log(np.where(share > 0, share, 1))).sum())
     stable = (singular**2).sum() / singular[0] ** 2
-    return np.array([rank, stable, np.exp(entropy).mean(), (p * p).sum(axis=-1).mean()])
+    keys = np.exp(row_entropy(p)).mean()
+    return np.array([effective_rank(singular), stable, keys, (p * p).sum(axis=-1).mean()])

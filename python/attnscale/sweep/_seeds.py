@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..montecarlo._seeds import child_seed
 from ._grid import Case
 
 __all__ = ["case_seed", "seed_from_json", "seed_to_json"]
@@ -19,7 +20,7 @@ def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequenc
     are, in whatever order they run. 128 bits of the digest keep two cases apart.
     """
     words = tuple(int(case.digest[start : start + 8], 16) for start in range(0, 32, 8))
-    return np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, *words), pool_size=root.pool_size)
+    return child_seed(root, words)
 
 
 def seed_to_json(seed: np.random.SeedSequence) -> dict[str, Any]:

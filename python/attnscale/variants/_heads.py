@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._checks import choose
-from .._inputs import Inputs, make_output, read_inputs
+from .._inputs import LAYOUTS, Inputs, make_output, read_inputs
 from .._options import read_visibility
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Heads(NamedTuple):
 
 def read_layout(layout: Any) -> str:
     """`layout`, if it is one."""
-    return choose("layout", layout, ("bhsd", "bshd"))
+    return choose("layout", layout, LAYOUTS)
 
 
 def read_heads(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._weights import effective_rank, row_entropy
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -39,15 +41,12 @@ def measure_weights(weights: NDArray[Any], query: NDArray[Any], key: NDArray[Any
     2007), as in ``attnscale.montecarlo.rank_and_sparsity``.
     """
     p = np.maximum(weights.astype(np.float64), 0)
-    logs = np.log(p, where=p > 0, out=np.zeros_like(p))
     singular = np.linalg.svd(p, compute_uv=False)
-    share = singular / singular.sum(-1, keepdims=True)
-    share_logs = np.log(share, where=share > 0, out=np.zeros_like(share))
     nearest = (query.astype(np.float64) @ np.swapaxes(key.astype(np.float64), -1, -2)).argmax(-1)
     return WeightMeasures(
-        entropy=float(-(p * logs).sum(-1).mean()),
+        entropy=float(row_entropy(p).mean()),
         max_weight=float(p.max(-1).mean()),
         support=float((p > 0).sum(-1).mean()),
-        effective_rank=float(np.exp(-(share * share_logs).sum(-1)).mean()),
+        effective_rank=float(effective_rank(singular).mean()),
         needle_weight=float(np.take_along_axis(p, nearest[..., None], -1).mean()),
     )

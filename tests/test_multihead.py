@@ -93,6 +93,44 @@ def test_a_scale_of_each_head_is_a_parameter():
     assert after[:, 1].mean() < before[:, 1].mean()
 
 
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        *("softmax_1", "sigmoid", "relu", "squared_relu", "softpick", "sparsemax", "entmax15"),
+        at.normalizers.Sink([0.5, -1.0, 2.0]),
+        at.normalizers.ReLU("sum"),
+        at.normalizers.TopK(3),
+    ],
+    ids=repr,
+)
+def test_normalizers(normalizer):
+    """Weights of every normalizer, with mask, prior and dropout, are those that are written out."""
+    layer = layer_of(scale=[0.2, 0.5, 1.5], normalizer=normalizer, dropout=0.3)
+    assert layer.normalizer == at.normalizers.get(normalizer)
+    reference_of = reference.multi_head_attention
+    np.testing.assert_allclose(layer(X, Y), reference_of(layer, X, Y, Y), atol=1e-12)
+    mask, prior = RNG.random((7, 9)) < 0.7, RNG.random((7, 9)) * (RNG.random((7, 9)) < 0.8)
+    both = reference_of(layer, X, Y, Y, mask=mask, prior=prior)
+    np.testing.assert_allclose(layer(X, Y, attn_mask=mask, prior=prior), both, atol=1e-12)
+    keep = np.random.default_rng(3).random((2, 3, 7, 9), np.float32) >= 0.3
+    dropped = reference_of(layer, X, Y, Y, mask=mask, keep=keep)
+    np.testing.assert_allclose(layer(X, Y, attn_mask=mask, rng=3), dropped, atol=1e-12)
+    largest = layer.statistics(X, Y, statistics=("max_weight",)).max_weight
+    q, k, _ = layer.project(X, Y)
+    truth = at.reference.attention_statistics(q, k, scale=layer.scale[:, None], normalizer=normalizer)
+    np.testing.assert_allclose(largest, truth.max_weight, atol=1e-12)
+
+
+@pytest.mark.parametrize("qk_norm", ["l2", "rms"])
+def test_normalised_queries_and_keys(qk_norm):
+    layer = layer_of(scale=[0.2, 0.5, 1.5], qk_norm=qk_norm)
+    truth = reference.multi_head_attention(layer, X, Y, Y)
+    np.testing.assert_allclose(layer(X, Y), truth, atol=1e-12)
+    bare = layer_of(scale=[0.2, 0.5, 1.5])
+    longer = layer.statistics(2 * X, Y).entropy - bare.statistics(2 * X, Y).entropy
+    assert np.abs(longer).max() > 0.1
+
+
 def test_initial_weights():
     layer = MultiHeadAttention(256, 4, head_dim=8, bias=False, rng=2, dtype=np.float32)
     assert layer.query_weight.shape == (32, 256)
@@ -123,6 +161,13 @@ def test_mistakes_are_explained():
         MultiHeadAttention(12, 3, scale=[1.0, 2.0])
     with pytest.raises(TypeError, match="dtype must be float32 or float64"):
         MultiHeadAttention(12, 3, dtype=np.float16)
+    with pytest.raises(ValueError, match=r"normalizer must be one of 'softmax', .* got 'hardmax'"):
+        MultiHeadAttention(12, 3, normalizer="hardmax")
+    with pytest.raises(ValueError, match="qk_norm must be one of 'l2', 'rms', got 'l1'"):
+        MultiHeadAttention(12, 3, qk_norm="l1")
+    sinks = MultiHeadAttention(12, 3, normalizer=at.normalizers.Sink([0.0, 1.0]))
+    with pytest.raises(ValueError, match="logits must be one number or one a head, 3, got 2"):
+        sinks(X)
     layer = MultiHeadAttention(12, 3)
     with pytest.raises(ValueError, match="key must have embed_dim = 12 channels"):
         layer(X, X[..., :5])

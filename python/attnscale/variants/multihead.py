@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, number, positive_int
+from .. import normalizers
+from .._checks import as_array, choose, number, positive_int
 from .._statistics import AttentionStatistics
 from ..attention import attention, attention_statistics
 from ._arrays import vectors
@@ -17,12 +18,15 @@ from ._arrays import vectors
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-    from .._types import Scale
+    from .._types import QKNorm, Scale
+    from ..normalizers import Normalizer
 
 __all__ = ["MultiHeadAttention"]
 
 _WEIGHTS = ("query_weight", "key_weight", "value_weight", "output_weight")
 _BIASES = ("query_bias", "key_bias", "value_bias", "output_bias")
+# Their weights are exp(score) over a sum, so that leaving keys out changes nothing but this sum.
+_EXPONENTIAL = (normalizers.Softmax, normalizers.SoftmaxN, normalizers.Sink)
 
 
 class MultiHeadAttention:
@@ -41,6 +45,11 @@ class MultiHeadAttention:
         Share of the weights that is set to 0 where a call has ``rng``; the others grow by 1/(1 - dropout).
     bias : bool, default True
         Whether the linear maps have one.
+    normalizer : str or Normalizer, default "softmax"
+        How scores become weights: one of :mod:`attnscale.normalizers`, or its name.
+    qk_norm : {"l2", "rms"}, optional
+        Projected queries and keys are brought to length 1, or sqrt(head_dim), as in
+        :func:`attnscale.attention`.
     rng : None, int, SeedSequence, BitGenerator or Generator, optional
         For the initial weights: normal, of variance 1/(number of inputs); biases are 0.
     dtype : float32 or float64, default float64
@@ -52,6 +61,8 @@ class MultiHeadAttention:
     output_weight : ndarray, shape (embed_dim, heads * head_dim)
     query_bias, key_bias, value_bias, output_bias : ndarray or None
     scale : as given; an array of shape (heads,) of dtype if it is one a head
+    normalizer : Normalizer
+    qk_norm : str or None
 
     Raises
     ------
@@ -62,6 +73,8 @@ class MultiHeadAttention:
     -----
     Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.2. Attention is :func:`attnscale.attention`; with
     dropout a mask of n_queries * n_keys booleans a head is drawn, without it memory grows with n alone.
+    Dropout of weights that are not those of Softmax, SoftmaxN or Sink also writes out the weights, at
+    n_keys / head_dim times the work: they do not say what they would be without a key.
 
     Examples
     --------
@@ -93,6 +106,8 @@ class MultiHeadAttention:
         scale: Scale = None,
         dropout: float = 0.0,
         bias: bool = True,
+        normalizer: str | Normalizer = "softmax",
+        qk_norm: QKNorm | None = None,
         rng: Any = None,
         dtype: DTypeLike = np.float64,
     ) -> None:
@@ -111,8 +126,13 @@ class MultiHeadAttention:
         if self.dtype not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
         self.scale = self._read_scale(scale)
+        self.normalizer = normalizers.get(normalizer)
+        self.qk_norm = qk_norm if qk_norm is None else choose("qk_norm", qk_norm, ("l2", "rms"))
+        self._draw(np.random.default_rng(rng), bias)
+
+    def _draw(self, generator: np.random.Generator, bias: bool) -> None:
+        """The initial weights, and biases of 0."""
         inner = self.heads * self.head_dim
-        generator = np.random.default_rng(rng)
         for name in _WEIGHTS:
             shape = (self.embed_dim, inner) if name == "output_weight" else (inner, self.embed_dim)
             weight = generator.standard_normal(shape) / math.sqrt(shape[1])
@@ -176,7 +196,8 @@ class MultiHeadAttention:
         is_causal, attn_mask
             As for :func:`attnscale.attention`; the mask broadcasts to (..., heads, n_queries, n_keys).
         prior : array_like, optional
-            Broadcasts likewise; at least 0. Weights are prior * exp(score), normalised.
+            Broadcasts likewise; at least 0. ln(prior) is added to the scores: the weights of a softmax are
+            prior * exp(score), normalised. No normalizer sees a key whose prior is 0.
         rng : None, int, SeedSequence, BitGenerator or Generator, optional
             None: no dropout.
 
@@ -185,12 +206,14 @@ class MultiHeadAttention:
         ndarray, shape (..., n_queries, embed_dim)
         """
         q, k, v = self.project(query, key, value)
-        mask = _with_prior(attn_mask, prior)
-        scale = self._scale()
+        mask, options = _with_prior(attn_mask, prior), self._options(is_causal)
         if rng is None or self.dropout == 0:
-            rows = attention(q, k, v, scale=scale, is_causal=is_causal, attn_mask=mask)
+            rows = attention(q, k, v, attn_mask=mask, **options)
         else:
-            rows = self._dropped(q, k, v, scale, is_causal, mask, np.random.default_rng(rng))
+            shape = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
+            kept = np.random.default_rng(rng).random(shape, np.float32) >= self.dropout
+            few = _drop_from_sum if isinstance(self.normalizer, _EXPONENTIAL) else _drop_from_weights
+            rows = few(q, k, v, kept, mask, options) / (1 - self.dropout)
         joined = rows.swapaxes(-3, -2).reshape(*rows.shape[:-3], rows.shape[-2], self.heads * self.head_dim)
         return _linear(joined, self.output_weight, self.output_bias)
 
@@ -216,14 +239,16 @@ class MultiHeadAttention:
         q, k, _ = self.project(query, key)
         return attention_statistics(
             *(q, k),
-            scale=self._scale(),
-            is_causal=is_causal,
             attn_mask=_with_prior(attn_mask, prior),
             statistics=statistics,
+            **self._options(is_causal),
         )
 
-    def _scale(self) -> Any:
-        return self.scale[:, None] if isinstance(self.scale, np.ndarray) else self.scale
+    def _options(self, is_causal: bool) -> dict[str, Any]:
+        """What every attention of this layer takes beside arrays and mask."""
+        scale = self.scale[:, None] if isinstance(self.scale, np.ndarray) else self.scale
+        own = {"scale": scale, "normalizer": self.normalizer, "qk_norm": self.qk_norm}
+        return own | {"is_causal": is_causal}
 
     def _read_scale(self, scale: Any) -> Any:
         from .. import laws
@@ -239,21 +264,27 @@ class MultiHeadAttention:
             )
         return array.astype(self.dtype)
 
-    def _dropped(
-        self, q: Any, k: Any, v: Any, scale: Any, is_causal: bool, mask: Any, rng: np.random.Generator
-    ) -> NDArray[Any]:
-        """sum_j p_j m_j v_j / (1 - dropout), m_j 0 or 1: the mean over the kept keys, times their share."""
-        shape = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
-        kept = rng.random(shape, np.float32) >= self.dropout
-        options: dict[str, Any] = {"scale": scale, "is_causal": is_causal, "statistics": ("lse",)}
-        whole = attention_statistics(q, k, attn_mask=mask, **options).lse
-        part = attention_statistics(q, k, v, attn_mask=_both(kept, mask), **options)
-        assert whole is not None
-        assert part.lse is not None
-        assert part.output is not None
-        with np.errstate(invalid="ignore"):
-            share = np.where(np.isneginf(part.lse), 0, np.exp(part.lse - whole)) / (1 - self.dropout)
-        return np.asarray((part.output * share[..., None]).astype(part.output.dtype))
+
+def _drop_from_sum(
+    q: Any, k: Any, v: Any, kept: NDArray[np.bool_], mask: Any, options: dict[str, Any]
+) -> NDArray[Any]:
+    """sum_j p_j m_j v_j, m_j 0 or 1: the mean over the kept keys, times their share of all."""
+    whole = attention_statistics(q, k, attn_mask=mask, statistics=("lse",), **options).lse
+    part = attention_statistics(q, k, v, attn_mask=_both(kept, mask), statistics=("lse",), **options)
+    assert whole is not None
+    assert part.lse is not None
+    assert part.output is not None
+    with np.errstate(invalid="ignore"):
+        share = np.where(np.isneginf(part.lse), 0, np.exp(part.lse - whole))
+    return np.asarray((part.output * share[..., None]).astype(part.output.dtype))
+
+
+def _drop_from_weights(
+    q: Any, k: Any, v: Any, kept: NDArray[np.bool_], mask: Any, options: dict[str, Any]
+) -> NDArray[Any]:
+    """sum_j w_j m_j v_j of weights that are written out: the output whose values are unit vectors."""
+    weights = attention(q, k, np.eye(k.shape[-2], dtype=k.dtype), attn_mask=mask, **options)
+    return np.asarray((weights * kept) @ v)
 
 
 def _linear(x: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) -> NDArray[Any]:

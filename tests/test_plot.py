@@ -78,6 +78,13 @@ def test_each_line_is_named_once_and_names_do_not_touch(ax):
         assert below.get_window_extent().y1 <= above.get_window_extent().y0 + 1
 
 
+def test_names_of_lines_at_the_top_stay_inside_the_axes(ax):
+    plot.entropy_vs_length({f"law {i}": np.log(LENGTHS) - 0.01 * i for i in range(6)}, LENGTHS, ax=ax)
+    places = [text.xy[1] for text in ax.texts]
+    assert max(places) <= ax.get_ylim()[1]
+    assert min(places) > np.log(256) - 0.075 * 7 * np.diff(ax.get_ylim())[0]
+
+
 def test_names_stand_on_the_side_where_the_lines_are_apart(ax):
     plot.entropy_vs_length(ENTROPY, LENGTHS, ax=ax)
     assert {text.get_ha() for text in ax.texts} == {"right"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +12,7 @@ from .. import bench
 from .._io import InputError
 from .._table import to_json, to_text
 from ..bench import VariantCost
+from ._progress import progress_line
 
 __all__ = ["run"]
 
@@ -24,21 +24,20 @@ from: where the time falls below that of exact attention (causal against causal)
 straight lines on the logarithmic scales. -: not run, because it would take too long or too much memory."""
 
 
-def run(options: argparse.Namespace, progress: Callable[[str], None]) -> None:
+def run(options: argparse.Namespace) -> None:
     """Measure, print, draw."""
     try:
-        costs = bench.run_variants(
-            options.n,
-            options.variants or None,
-            heads=options.heads,
-            head_dim=options.head_dim,
-            limit=options.limit,
-            progress=progress,
-        )
+        with progress_line() as progress:
+            costs = bench.run_variants(
+                options.n,
+                options.variants or None,
+                heads=options.heads,
+                head_dim=options.head_dim,
+                limit=options.limit,
+                progress=progress,
+            )
     except (ValueError, RuntimeError) as error:
         raise InputError(str(error)) from None
-    finally:
-        progress("")
     if options.plot is not None:
         _draw(options, costs)
     if options.json:
@@ -127,9 +126,11 @@ def _two_digits(value: float) -> str:
 def _draw(options: argparse.Namespace, costs: list[VariantCost]) -> None:
     from ._figure import save_figure
 
-    def draw(ax: Any) -> None:
+    def draw(panels: Any) -> None:
         from .. import plot
 
-        plot.variant_costs(costs, ax=ax)
+        plot.variant_costs(costs, ax=panels[0], legend=False)
+        if any(cost.bytes for cost in costs):
+            plot.variant_costs(costs, what="bytes", ax=panels[1])
 
-    save_figure(options.plot, draw, size=(6.4, 4.2))
+    save_figure(options.plot, draw, size=(9.6, 4.2), panels=(1, 2))

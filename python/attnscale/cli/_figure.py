@@ -5,18 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._io import InputError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["save_figure"]
 
 
-def save_figure(path: Path, draw: Callable[[Axes], Any], *, size: tuple[float, float] | None = None) -> None:
-    """Draw on the axes of a new figure and save it; bad input where matplotlib or the format is missing."""
+def save_figure(
+    path: Path,
+    draw: Callable[[Any], Any],
+    *,
+    size: tuple[float, float] | None = None,
+    panels: tuple[int, int] = (1, 1),
+) -> None:
+    """Draw on the axes of a new figure and save it; bad input where matplotlib or the format is missing.
+
+    With more than one panel `draw` is given an array of axes.
+    """
     try:
         from matplotlib.figure import Figure
 
@@ -27,7 +33,7 @@ def save_figure(path: Path, draw: Callable[[Axes], Any], *, size: tuple[float, f
     with plot.style():
         figure = Figure(figsize=size)
         try:
-            draw(figure.subplots())
+            draw(figure.subplots(*panels))
             figure.savefig(path)
         except ValueError as error:  # nothing to put along x, or a suffix that matplotlib does not know
             raise InputError(f"--plot {path}: {error}") from None

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from .._io import InputError
+from ._progress import progress_line
 
 _DESCRIPTION = """\
 Measure this machine's multiply-add peak and read bandwidth, and every speed that attnscale
@@ -50,33 +50,22 @@ def run(options: argparse.Namespace) -> None:
     if options.list:
         print(*bench.CASES, sep="\n")
         return
-    progress = _show_progress if sys.stderr.isatty() else _stay_quiet
     if options.variants is not None:
         from . import _bench_variants
 
-        _bench_variants.run(options, progress)
+        _bench_variants.run(options)
         return
     if options.plot is not None:
         raise InputError("--plot goes with --variants")
     try:
-        report = bench.run(
-            options.only,
-            quick=options.quick,
-            threads=options.threads,
-            rounds=options.repeat,
-            progress=progress,
-        )
+        with progress_line() as progress:
+            report = bench.run(
+                options.only,
+                quick=options.quick,
+                threads=options.threads,
+                rounds=options.repeat,
+                progress=progress,
+            )
     except ValueError as error:
         raise InputError(str(error)) from None
-    finally:
-        progress("")
     print(report.to_json() if options.json else report.to_text())
-
-
-def _show_progress(name: str) -> None:
-    """One line that the next one overwrites."""
-    print(f"\r\x1b[K{name}", end="", file=sys.stderr, flush=True)
-
-
-def _stay_quiet(name: str) -> None:
-    """Nobody watches."""

@@ -17,6 +17,7 @@ from .._io import InputError
 from .._table import to_csv, to_json, to_text
 from ..datasets import minilm_qk
 from ._csv import save_csv
+from ._progress import progress_line
 
 _DESCRIPTION = """\
 Entropy, largest weight, support, effective rank and the weight of the nearest key, for exact attention, its
@@ -50,7 +51,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the random heads and features")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--csv", metavar="FILE", help="write CSV; - for standard output")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of entropy against n")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of three of them against n")
     parser.set_defaults(run=run)
 
 
@@ -86,7 +87,8 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print, write, draw."""
     chosen = _choose(options.variants)
     lengths = _lengths(options)
-    rows = list(_measure(chosen, lengths, options))
+    with progress_line() as progress:
+        rows = list(_measure(chosen, lengths, options, progress))
     if options.plot is not None:
         _draw(options.plot, rows)
     save_csv(options.csv, rows)
@@ -116,7 +118,10 @@ def _lengths(options: argparse.Namespace) -> list[int]:
 
 
 def _measure(
-    chosen: dict[str, Callable[..., Any]], lengths: list[int], options: argparse.Namespace
+    chosen: dict[str, Callable[..., Any]],
+    lengths: list[int],
+    options: argparse.Namespace,
+    progress: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
     from ..variants._measures import measure_weights, weights_of
 
@@ -124,6 +129,7 @@ def _measure(
         for n in lengths:
             q, k = query[:, :n], key[:, :n]
             for name, function in chosen.items():
+                progress(f"{data} heads, n = {n}: {name}")
                 weights = weights_of(partial(function, seed=options.seed), q, k)
                 yield {"data": data, "n": n, "variant": name, **measure_weights(weights, q, k)._asdict()}
 
@@ -157,17 +163,16 @@ def _print(rows: list[dict[str, Any]]) -> None:
 def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
     from ._figure import save_figure
 
-    data = rows[0]["data"]
-    lengths = sorted({row["n"] for row in rows})
-    curves: dict[str, list[float]] = {}
-    for row in rows:
-        if row["data"] == data:
-            curves.setdefault(row["variant"], []).append(row["entropy"])
+    kinds = list(dict.fromkeys(row["data"] for row in rows))
+    measures = ("entropy", "needle_weight", "effective_rank")
 
-    def draw(ax: Any) -> None:
+    def draw(panels: Any) -> None:
         from .. import plot
 
-        plot.entropy_vs_length(curves, lengths, ax=ax)
-        ax.set_title(f"{data} heads")
+        for kind, line in zip(kinds, panels.reshape(len(kinds), -1), strict=True):
+            chosen = [row for row in rows if row["data"] == kind]
+            for what, ax in zip(measures, line, strict=True):
+                plot.variant_weights(chosen, what=what, ax=ax, legend=ax is line[-1])
+            line[0].set_title(f"{kind} heads")
 
-    save_figure(path, draw, size=(6.4, 4.2))
+    save_figure(path, draw, size=(10.4, 2.9 * len(kinds)), panels=(len(kinds), len(measures)))

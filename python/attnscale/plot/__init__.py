@@ -15,7 +15,7 @@ from ._length import entropy_vs_length
 from ._phase import law_comparison, phase_diagram
 from ._style import COLOURS, style
 from ._sweep import sweep
-from ._variants import variant_costs
+from ._variants import variant_costs, variant_weights
 
 __all__ = [
     "COLOURS",
@@ -34,4 +34,5 @@ __all__ = [
     "style",
     "sweep",
     "variant_costs",
+    "variant_weights",
 ]

@@ -121,13 +121,12 @@ def label_lines(ax: Axes, n: NDArray[np.float64], lines: Sequence[_Line]) -> Non
     right = _least_gap([mean[-1] for mean, _, _ in lines]) >= _least_gap([mean[0] for mean, _, _ in lines])
     end = -1 if right else 0
     low, high = ax.get_ylim()
-    line_height = 0.075 * (high - low)
-    placed = -np.inf
-    for mean, name, colour in sorted(lines, key=lambda line: float(line[0][end])):
-        placed = max(float(mean[end]), placed + line_height)
+    ordered = sorted(lines, key=lambda line: float(line[0][end]))
+    places = _apart([float(mean[end]) for mean, _, _ in ordered], 0.075 * (high - low), high)
+    for (_, name, colour), place in zip(ordered, places, strict=True):
         ax.annotate(
             name,
-            (n[end], placed),
+            (n[end], place),
             xytext=(8 if right else -8, 0),
             textcoords="offset points",
             ha="left" if right else "right",
@@ -139,6 +138,16 @@ def label_lines(ax: Axes, n: NDArray[np.float64], lines: Sequence[_Line]) -> Non
     # Room for the names inside the axes: 30 % of their width, on a logarithmic scale.
     room = (n[-1] / n[0]) ** 0.43 if n.size > 1 else 4.0
     ax.set_xlim(*((n[0] / 1.12, n[-1] * room) if right else (n[0] / room, n[-1] * 1.12)))
+
+
+def _apart(values: Sequence[float], gap: float, most: float) -> NDArray[np.float64]:
+    """The numbers nearest to increasing `values` that are `gap` or more apart, moved down to `most`."""
+    from scipy.optimize import isotonic_regression
+
+    steps = gap * np.arange(len(values))
+    places = isotonic_regression(np.asarray(values) - steps).x + steps
+    limits: NDArray[np.float64] = np.minimum(places, most - steps[::-1])
+    return limits
 
 
 def _least_gap(values: Sequence[float]) -> float:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What variants of attention cost against n."""
+"""What variants of attention cost, and what their weights are like, against n."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ._style import COLOURS, new_axes, style
 
@@ -13,13 +15,22 @@ if TYPE_CHECKING:
 
     from ..bench import VariantCost
 
-__all__ = ["variant_costs"]
+__all__ = ["variant_costs", "variant_weights"]
 
 _UNITS = {"seconds": "time of one call (s)", "bytes": "memory on top of the inputs (bytes)"}
-_LINES = ("-", (0, (4, 2)), (0, (1, 1.5)))
+_MEASURES = {
+    "entropy": r"entropy / $\ln n$",
+    "max_weight": "largest weight",
+    "needle_weight": "weight of the nearest key",
+    "support": "keys with a weight / $n$",
+    "effective_rank": "effective rank / $n$",
+}
+_DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
 
-def variant_costs(costs: Sequence[VariantCost], *, what: str = "seconds", ax: Axes | None = None) -> Axes:
+def variant_costs(
+    costs: Sequence[VariantCost], *, what: str = "seconds", ax: Axes | None = None, legend: bool = True
+) -> Axes:
     """Time or memory of one call against n, on logarithmic scales: the slope is the power of n.
 
     Parameters
@@ -28,6 +39,8 @@ def variant_costs(costs: Sequence[VariantCost], *, what: str = "seconds", ax: Ax
         As from ``attnscale.bench.run_variants``; what was not run is left out.
     what : {"seconds", "bytes"}
     ax : matplotlib Axes, optional
+    legend : bool, default True
+        Name the lines beside the axes.
 
     Returns
     -------
@@ -45,27 +58,91 @@ def variant_costs(costs: Sequence[VariantCost], *, what: str = "seconds", ax: Ax
     >>> ax.get_ylabel()
     'time of one call (s)'
     """
-    if what not in _UNITS:
-        raise ValueError(f"what must be one of 'seconds', 'bytes', got {what!r}")
-    lines: dict[str, list[tuple[int, float]]] = {}
-    for cost in costs:
-        value = getattr(cost, what)
-        if value:
-            lines.setdefault(cost.variant, []).append((cost.n, value))
-    if not lines:
+    label = _label_of(what, _UNITS)
+    measured = [(cost.variant, cost.n, getattr(cost, what)) for cost in costs if getattr(cost, what)]
+    if not measured:
         raise ValueError("costs must hold a measured one, got none")
     with style():
         ax = new_axes(ax)
-        for index, (name, points) in enumerate(lines.items()):
-            dashes: Any = _LINES[index // len(COLOURS) % len(_LINES)]
-            x, y = zip(*points, strict=True)
-            ax.plot(x, y, color=COLOURS[index % len(COLOURS)], linestyle=dashes, marker="o", label=name)
-        ax.set_xscale("log", base=2)
+        _draw_lines(ax, measured, [cost.variant for cost in costs])
         ax.set_yscale("log")
-        ticks = sorted({n for points in lines.values() for n, _ in points})
-        ax.set_xticks(ticks, [str(n) for n in ticks])
-        ax.set_xticks([], minor=True)
         ax.set_xlabel("queries and keys, $n$")
-        ax.set_ylabel(_UNITS[what])
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        ax.set_ylabel(label)
+        if legend:
+            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
     return ax
+
+
+def variant_weights(
+    rows: Sequence[Mapping[str, Any]], *, what: str = "entropy", ax: Axes | None = None, legend: bool = True
+) -> Axes:
+    """One measure of the variants' weights against n.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        With "variant", "n" and the measure, as ``attnscale compare --json`` prints them.
+    what : {"entropy", "max_weight", "needle_weight", "support", "effective_rank"}
+        Entropy is drawn over ln n, support and effective rank over n: 1 is the most they can be.
+    ax : matplotlib Axes, optional
+    legend : bool, default True
+        Name the lines beside the axes.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        Another ``what``; no rows.
+
+    Examples
+    --------
+    >>> rows = [{"variant": "softmax", "n": n, "entropy": 0.7 * np.log(n)} for n in (64, 512)]
+    >>> ax = variant_weights(rows)
+    >>> ax.lines[0].get_ydata().round(2).tolist()
+    [0.7, 0.7]
+    """
+    label = _label_of(what, _MEASURES)
+    if not rows:
+        raise ValueError("rows must hold a measured one, got none")
+    with style():
+        ax = new_axes(ax)
+        points = [(row["variant"], row["n"], row[what] / _most(what, row["n"])) for row in rows]
+        _draw_lines(ax, points, [row["variant"] for row in rows])
+        ax.set_ylim(bottom=0, top=1.05 if what == "entropy" else None)
+        ax.set_xlabel("keys, $n$")
+        ax.set_ylabel(label)
+        if legend:
+            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
+    return ax
+
+
+def _most(what: str, n: int) -> float:
+    """What the figure of a measure divides by."""
+    if what == "entropy":
+        return float(np.log(n))
+    return n if what in ("support", "effective_rank") else 1
+
+
+def _label_of(what: str, labels: Mapping[str, str]) -> str:
+    if what not in labels:
+        raise ValueError(f"what must be one of {', '.join(map(repr, labels))}, got {what!r}")
+    return labels[what]
+
+
+def _draw_lines(ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str]) -> None:
+    """(name, n, value) as one line a name. `names` are of all lines, so that two figures agree in colours."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for name, n, value in points:
+        lines.setdefault(name, []).append((n, value))
+    order = list(dict.fromkeys(names))
+    for name, line in lines.items():
+        turn, colour = divmod(order.index(name), len(COLOURS))
+        dashes: Any = _DASHES[turn % len(_DASHES)]
+        ax.plot(*zip(*line, strict=True), color=COLOURS[colour], linestyle=dashes, marker="o", label=name)
+    ax.set_xscale("log", base=2)
+    ticks = sorted({n for line in lines.values() for n, _ in line})
+    ax.set_xticks(ticks, [str(n) for n in ticks])
+    ax.set_xticks([], minor=True)

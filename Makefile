@@ -32,7 +32,7 @@ demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
 # Cheap and likely to fail first; pytest last, so that its summary ends the log.
-test: lint test-cpp test-example test-clang test-asan test-neon test-python
+test: lint test-cpp test-example test-clang test-asan test-neon docs test-python
 
 test-quick: $(STAMPS)/test-tools
 	$(call say,pytest without the slow and the torch tests)

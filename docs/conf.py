@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import attnscale
@@ -27,6 +28,8 @@ nb_execution_mode = "off"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+# attnscale.torch is documented also where they are not installed.
+autodoc_mock_imports = [name for name in ("torch", "transformers") if find_spec(name) is None]
 numpydoc_show_class_members = False
 # numpydoc would turn the words of a parameter's type into references that do not exist.
 numpydoc_xref_param_type = False

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from attnscale import laws
 from attnscale.cli import main
+from attnscale.cli._main import build_parser
 
 MINILM = str(files("attnscale") / "data" / "minilm_qk.npz")
 RNG = np.random.default_rng(5)
@@ -190,6 +192,48 @@ def test_nan_in_the_data_is_said(fail, tmp_path):
 def test_unknown_figure_format(fail, heads):
     pytest.importorskip("matplotlib")
     assert "--plot heads.foo: Format 'foo' is not supported" in fail("entropy", heads, "--plot", "heads.foo")
+
+
+#: A run of every command that prints JSON and writes CSV files.
+BOTH_FORMATS = {
+    "compare": ["compare", "--data", "random", "--n", "64"],
+    "entropy": ["entropy", MINILM],
+    "laws": ["laws", "--at", "512"],
+    "mc max_cosine": ["mc", "max_cosine", "--n", "8"],
+    "sweep": ["sweep", "sweep.toml"],
+}
+
+
+def commands_with_both(parser, name=""):
+    """Names of the commands below a parser that have --json and --csv FILE."""
+    options = {string: action for action in parser._actions for string in action.option_strings}
+    found = (
+        {name} if "--json" in options and options.get("--csv") and options["--csv"].nargs is None else set()
+    )
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each, below in action.choices.items():
+                found |= commands_with_both(below, f"{name} {each}".strip())
+    return found
+
+
+def test_json_and_csv_do_not_share_standard_output(fail):
+    commands = commands_with_both(build_parser())
+    assert commands - {name for name in commands if name.startswith("mc ")} == BOTH_FORMATS.keys() - {
+        "mc max_cosine"
+    }
+    assert "mc max_cosine" in commands
+    for arguments in BOTH_FORMATS.values():
+        wanted = "--json and --csv - both print to standard output: give one, or --csv a file"
+        assert wanted in fail(*arguments, "--json", "--csv", "-")
+
+
+@pytest.mark.parametrize("name", ["entropy", "laws", "mc max_cosine"])
+def test_json_is_printed_beside_a_csv_file(run, tmp_path, name):
+    path = tmp_path / "rows.csv"
+    printed = json.loads(run(*BOTH_FORMATS[name], "--json", "--csv", str(path)))
+    rows = printed if isinstance(printed, list) else printed["rows"]
+    assert len(list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))) == len(rows)
 
 
 @pytest.mark.parametrize("arguments", [[], ["nope"], ["entropy", "--laws"], ["laws", "--csv"]])

@@ -3,13 +3,26 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._io import InputError
 from .._table import to_csv
 
-__all__ = ["save_csv"]
+__all__ = ["add_csv_option", "refuse_two_outputs", "save_csv"]
+
+
+def add_csv_option(parser: argparse.ArgumentParser, condition: str = "") -> None:
+    """``--csv FILE``, the same in every command."""
+    parser.add_argument("--csv", metavar="FILE", help=f"{condition}write CSV, to standard output for '-'")
+
+
+def refuse_two_outputs(options: argparse.Namespace) -> None:
+    """Before anything is computed: standard output takes JSON or CSV, not both."""
+    if getattr(options, "json", False) and getattr(options, "csv", None) == "-":
+        raise InputError("--json and --csv - both print to standard output: give one, or --csv a file")
 
 
 def save_csv(path: str | None, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from .. import __version__
 from .._io import InputError
 from . import audit, bench, calibrate, compare, demo, diagnose, entropy, info, jl, laws, mc, sweep, theory
+from ._csv import refuse_two_outputs
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
 COMMANDS = (demo, entropy, calibrate, laws, theory, jl, mc, sweep, audit, diagnose, compare, info, bench)
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = build_parser().parse_args(argv)
     try:
+        refuse_two_outputs(options)
         options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # `attnscale ... | head`

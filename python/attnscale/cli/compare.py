@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .._io import InputError
 from .._table import to_csv, to_json, to_text
 from ..datasets import minilm_qk
-from ._csv import save_csv
+from ._csv import add_csv_option, save_csv
 from ._progress import progress_line
 
 _DESCRIPTION = """\
@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--data", choices=("real", "random", "both"), default="both", help="default: both")
     parser.add_argument("--seed", type=int, default=0, help="of the random heads and features")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--csv", metavar="FILE", help="write CSV; - for standard output")
+    add_csv_option(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of three of them against n")
     parser.set_defaults(run=run)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._io import InputError, StoredHeads, read_heads
 from .._table import to_csv, to_json, to_text
 from ..laws import Law
-from ._csv import save_csv
+from ._csv import add_csv_option, save_csv
 from ._figure import save_figure
 from ._measure import mean_entropy, mean_uniform_entropy
 from ._spelling import read_law
@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
         "--layout", choices=("bhsd", "bshd"), default="bhsd", help="axis order (default: bhsd)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--csv", metavar="FILE", help="write CSV, to standard output for '-'")
+    add_csv_option(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
     parser.set_defaults(run=run)
 

@@ -15,6 +15,7 @@ from .._table import to_json, to_text
 from ..laws._base import description
 from ..laws._registry import class_of
 from ._compare_laws import compare
+from ._csv import add_csv_option
 from ._spelling import read_call, read_law
 
 
@@ -38,7 +39,7 @@ def add(commands: Any) -> None:
     listing.add_argument(
         "--plot", type=Path, metavar="FILE", help="with --at: save a figure: .png, .pdf, .svg"
     )
-    listing.add_argument("--csv", metavar="FILE", help="with --at: write CSV, to standard output for '-'")
+    add_csv_option(listing, "with --at: ")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=run_laws)
     explain = commands.add_parser("explain", help="formula, meaning of n, source and users of a law")

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._io import InputError, read_heads
 from .._table import to_csv, to_json, to_text
-from ._csv import save_csv
+from ._csv import add_csv_option, save_csv
 from ._figure import save_figure
 from ._spelling import read_law
 
@@ -115,7 +115,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="default: another one each time")
     parser.add_argument("--threads", type=int, metavar="N", help="default: as attnscale info shows")
     parser.add_argument("--json", action="store_true", help="print JSON, every quantity included")
-    parser.add_argument("--csv", metavar="FILE", help="write CSV, to standard output for '-'")
+    add_csv_option(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
 
 

@@ -12,7 +12,7 @@ from .. import plot
 from .._io import InputError
 from .._table import to_csv, to_json
 from ..sweep import SweepError, SweepInterrupted, sweep
-from ._csv import save_csv
+from ._csv import add_csv_option, save_csv
 from ._figure import save_figure
 from ._sweep_file import SweepFile, read_sweep_file, resolve
 from ._sweep_table import flat_rows, nested_rows, table_text
@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--store", metavar="DIR", help="instead of the file's")
     parser.add_argument("--n-jobs", type=int, metavar="N", help="instead of the file's")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--csv", metavar="FILE", help="write CSV, to standard output for '-'")
+    add_csv_option(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
     parser.set_defaults(run=run)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import attnscale as at
@@ -68,11 +69,47 @@ def test_same_as_eager(kind: str, keys: dict[str, Any]) -> None:
     scale = float(expected.last_hidden_state.abs().max())
     diff = float((found.last_hidden_state - expected.last_hidden_state).abs().max())
     assert diff < 2e-5 * max(scale, 1)
-    if kind != "gpt_oss":  # whose weights leave out the sink's share
-        weights = torch.stack(expected.attentions)
-        np.testing.assert_allclose(log.entropy, entropy_of(weights), rtol=0, atol=1e-4)
+    weights = torch.stack(expected.attentions)
+    if kind == "gpt_oss":  # whose weights leave out the sink, one more outcome
+        weights = torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], -1)
+    np.testing.assert_allclose(log.entropy, entropy_of(weights), rtol=0, atol=1e-4)
+    assert log.sink_layers == (log.layers if kind == "gpt_oss" else ())
     assert log.effective_keys.min() >= 1 - 1e-5
     assert model.config._attn_implementation == "eager"
+
+
+def test_sinks_of_heads_and_of_rows() -> None:
+    """Logits a head, a query, or -inf, which is no sink; the output is that of one more key of value 0."""
+    from attnscale.torch._forward import attend
+
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = torch.randn(3, 2, 4, 9, 8, generator=generator)
+    for sinks in (torch.randn(4, generator=generator), torch.randn(2, 4, 9, 1, generator=generator)):
+        for logits in (sinks, torch.where(sinks > 0, sinks, -torch.inf)):
+            found, _ = attend(SimpleNamespace(is_causal=False), q, k, v, None, s_aux=logits)
+            column = (logits.reshape(1, 4, 1, 1) if logits.ndim == 1 else logits).expand(2, 4, 9, 1)
+            weights = torch.cat([q @ k.mT / 8**0.5, column], -1).softmax(-1)[..., :-1]
+            torch.testing.assert_close(found, (weights @ v).transpose(1, 2), rtol=0, atol=1e-5)
+
+
+def test_the_entropy_over_the_keys_alone() -> None:
+    """What the documentation of the log says about the sink's share; diagnose says where there is one."""
+    from attnscale.cli.diagnose import _report, _table, measure
+
+    model, _ = oracle.build("gpt_oss", sliding_window=16)
+    weights = torch.stack(eager(model, input_ids=IDS).attentions)
+    with at.torch.record(model, statistics=("entropy", "sink_weight"), laws=["log_n"]) as log:
+        model(input_ids=IDS, use_cache=False)
+    w = log["sink_weight"].astype(np.float64)
+    alone = (log.entropy + w * np.log(w) + (1 - w) * np.log1p(-w)) / (1 - w)
+    keys = weights / weights.sum(-1, keepdim=True)
+    np.testing.assert_allclose(alone, entropy_of(keys), rtol=0, atol=2e-4)
+    entropy, sinks = measure(model, IDS[0].tolist(), [20], {"standard": at.laws.get("standard")})
+    layers = ", ".join(map(str, log.layers))
+    assert f"counts the sink as one more outcome in the layers {layers}." in _table([20], entropy, sinks)
+    options = SimpleNamespace(model="tiny", text="text.txt")
+    report = _report(options, at.audit.resolve(model.config), [20], entropy, sinks)
+    assert all(row["entropy_counts_sink"] for row in report["rows"])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -23,6 +23,7 @@ _DESCRIPTION = """\
 Runs a model of transformers on the first N tokens of a text, for each N of --lengths, and prints the
 mean entropy of its attention in nats, layer by layer: as the model has it, and as it would be with its
 scale multiplied by each of --laws, on the same queries and keys. The plan of the audit comes first.
+A layer's attention sink counts as one more outcome.
 MODEL is a directory, or a name that transformers knows. Nothing is downloaded for a directory.
 """
 
@@ -61,20 +62,20 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(
             f"--lengths must be at most {longest}, the positions of the model, got {max(lengths)}"
         )
-    entropy = measure(model, tokens, lengths, laws)
+    entropy, sinks = measure(model, tokens, lengths, laws)
     if options.plot is not None:
         flat = {law: values.reshape(len(lengths), -1) for law, values in entropy.items()}
         save_figure(options.plot, lambda ax: _draw(flat, lengths, ax))
     if options.json:
-        print(to_json(_report(options, plan, lengths, entropy)))
+        print(to_json(_report(options, plan, lengths, entropy, sinks)))
     else:
-        print(plan.explain(), _table(lengths, entropy), sep="\n\n")
+        print(plan.explain(), _table(lengths, entropy, sinks), sep="\n\n")
 
 
 def measure(
     model: Any, tokens: list[int], lengths: list[int], laws: dict[str, Law]
-) -> dict[str, NDArray[np.float64]]:
-    """Mean entropy under each law, shape (lengths, layers, heads)."""
+) -> tuple[dict[str, NDArray[np.float64]], tuple[int, ...]]:
+    """Mean entropy under each law, shape (lengths, layers, heads), and the layers where it counts a sink."""
     import torch
 
     from ..torch import record
@@ -85,7 +86,7 @@ def measure(
             model(input_ids=torch.tensor([tokens[:n]]))
         for name in laws:
             found[name].append(log.mean_entropy(name))
-    return {name: np.stack(values) for name, values in found.items()}
+    return {name: np.stack(values) for name, values in found.items()}, log.sink_layers
 
 
 def _checked_lengths(lengths: list[int]) -> list[int]:
@@ -121,7 +122,7 @@ def _plan(model: Any) -> audit.ScalePlan:
         return audit.resolve(model.config)
 
 
-def _table(lengths: list[int], entropy: dict[str, NDArray[np.float64]]) -> str:
+def _table(lengths: list[int], entropy: dict[str, NDArray[np.float64]], sinks: tuple[int, ...]) -> str:
     """One row for each length and layer, then the mean of the layers."""
     rows = []
     for index, n in enumerate(lengths):
@@ -132,6 +133,10 @@ def _table(lengths: list[int], entropy: dict[str, NDArray[np.float64]]) -> str:
             rows.append([str(n), "mean" if layer is None else str(layer), *cells])
     header = ["n", "layer", *(title for law in entropy for title in (law, "keys"))]
     note = "Mean entropy (nats) of the heads; keys: exp of it. A law multiplies the model's own scale."
+    if sinks:
+        note += (
+            f"\nThe entropy counts the sink as one more outcome in the layers {', '.join(map(str, sinks))}."
+        )
     return f"{note}\n\n{to_text(header, rows)}"
 
 
@@ -140,6 +145,7 @@ def _report(
     plan: audit.ScalePlan,
     lengths: list[int],
     entropy: dict[str, NDArray[np.float64]],
+    sinks: tuple[int, ...],
 ) -> dict[str, Any]:
     return {
         "model": options.model,
@@ -151,6 +157,7 @@ def _report(
                 "n": n,
                 "layer": layer,
                 "law": law,
+                "entropy_counts_sink": layer in sinks,
                 "entropy_by_head": values[index, layer].tolist(),
                 "entropy": float(values[index, layer].mean()),
             }

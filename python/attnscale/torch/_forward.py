@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from ..attention import attention_statistics
+from ..normalizers import Normalizer, Sink
+from ..normalizers._base import SOFTMAX, Rule
 from ._log import AttentionLog
 from ._mask import PatternMask, make_mask
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .._inputs import Inputs
+    from .._options import Visibility
 
 __all__ = ["NAME", "log_to", "register"]
 
@@ -116,16 +124,15 @@ def attend(
     options["softcap"] = softcap
     options["enable_gqa"] = query.shape[1] != key.shape[1]
     sink = _sink(module, s_aux if s_aux is not None else sinks)
+    if sink is not None:
+        options["normalizer"] = sink
     output = torch.empty(query.shape[0], query.shape[2], query.shape[1], value.shape[-1], dtype=query.dtype)
-    wanted = _logs[-1].statistics if _logs else ()
     rows = attention_statistics(
         *(array(x) for x in (query, key, value)),
-        statistics={*wanted, "lse"} if sink is not None or wanted else (),
+        statistics=_logs[-1].statistics if _logs else (),
         out=array(output).swapaxes(1, 2),
         **options,
     )
-    if sink is not None:
-        output *= _share_of_the_keys(rows.lse, sink).to(output.dtype)
     for log in _logs:
         log.add(module, rows, array(query), array(key), options)
     return output, None
@@ -195,15 +202,23 @@ def _with_bias(bias: torch.Tensor, mask: Any, query: torch.Tensor, key: torch.Te
     return values + mask
 
 
-def _sink(module: Any, given: torch.Tensor | None) -> torch.Tensor | None:
-    """The extra logit of each head, (heads, 1), or of each row, (batch, heads, n_queries)."""
+def _sink(module: Any, given: torch.Tensor | None) -> Normalizer | None:
+    """The layer's sink: one logit a head, (heads,), or one a row, (batch, heads, n_queries, 1)."""
     sink = getattr(module, "sinks", None) if given is None else given
     if not isinstance(sink, torch.Tensor):
         return None
-    return sink.detach().reshape(-1, 1) if sink.ndim == 1 else sink.detach().squeeze(-1)
+    # A logit of -inf switches the sink off: the lowest finite number has no weight either.
+    logits = sink.detach().double().clamp(min=torch.finfo(torch.float32).min).numpy()
+    return Sink(logits) if logits.ndim == 1 else RowSink(logits[..., 0])
 
 
-def _share_of_the_keys(lse: Any, sink: torch.Tensor) -> torch.Tensor:
-    """exp(lse) / (exp(lse) + exp(sink)) as a factor of the output, (batch, n_queries, heads, 1)."""
-    share = torch.sigmoid(torch.from_numpy(lse) - sink.to(torch.from_numpy(lse).dtype))
-    return share.transpose(1, 2)[..., None]
+class RowSink(Normalizer):
+    """A :class:`Sink` whose logits, (batch, heads, n_queries), differ from query to query."""
+
+    name = "sink"
+
+    def __init__(self, logits: NDArray[np.float64]) -> None:
+        self.logits = logits
+
+    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        return SOFTMAX, 0.0, np.broadcast_to(self.logits, inputs.query.shape[:-1])

@@ -35,14 +35,16 @@ class AttentionLog:
     Notes
     -----
     A forward pass ends where a layer that was seen comes again. The arrays are those of the last
-    pass. The entropy is that of the weights over the keys; where a layer has a sink, that is without
-    the sink's share.
+    pass. Where a layer has a sink (``sink_layers``), it is one more outcome of entropy, effective keys
+    and lse, as with :class:`attnscale.normalizers.Sink`, also under a law. With its weight w, statistic
+    "sink_weight", the entropy over the keys alone is (entropy + w ln w + (1 - w) ln(1 - w)) / (1 - w).
     """
 
     def __init__(self, statistics: tuple[str, ...], laws: Mapping[str, Law]) -> None:
         self.statistics = statistics
         self.laws = dict(laws)
         self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
+        self._with_sink: set[int] = set()
 
     def __len__(self) -> int:
         return len(self.passes)
@@ -58,6 +60,8 @@ class AttentionLog:
         if not self.passes or layer in self.passes[-1]:
             self.passes.append({})
         self.passes[-1][layer] = found
+        if "normalizer" in options:
+            self._with_sink.add(layer)
 
     def _layer(self, module: Any) -> int:
         number = getattr(module, "layer_idx", None)
@@ -73,6 +77,11 @@ class AttentionLog:
     def layers(self) -> tuple[int, ...]:
         """Numbers of the layers in the last pass."""
         return tuple(sorted(self._last()))
+
+    @property
+    def sink_layers(self) -> tuple[int, ...]:
+        """Numbers of the layers that have a sink: their entropy counts it."""
+        return tuple(sorted(self._with_sink))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """A statistic of the last pass, shape (layers, batch, heads, queries)."""
@@ -99,7 +108,7 @@ class AttentionLog:
 
     @property
     def lse(self) -> NDArray[Any]:
-        """Natural log-sum-exp of the scores."""
+        """Natural log-sum-exp of the scores, and of the sink's logit where the layer has one."""
         return self["lse"]
 
     @property
@@ -121,7 +130,8 @@ class AttentionLog:
         data = {name: (axes, self[name]) for name in names}
         if "entropy" in names:
             data["effective_keys"] = (axes, self.effective_keys)
-        return xarray.Dataset(data, coords={"layer": list(self.layers)})
+        attrs = {"sink_layers": list(self.sink_layers)}
+        return xarray.Dataset(data, coords={"layer": list(self.layers)}, attrs=attrs)
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Map of the mean entropy of each head of each layer."""

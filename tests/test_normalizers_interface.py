@@ -97,6 +97,30 @@ def test_the_usual_statistics_are_those_that_the_rows_have() -> None:
     assert at.attention_statistics(Q, K, V, normalizer="relu").output is not None
 
 
+@pytest.mark.parametrize("n_queries", [3, 30])
+@pytest.mark.parametrize("scale", [1e-15, 1.0, 1e12])
+@pytest.mark.parametrize("normalizer", [N.ReLU("sum"), N.SquaredReLU("sum")], ids=repr)
+def test_entropy_of_weights_over_their_sum(normalizer: N.Normalizer, scale: float, n_queries: int) -> None:
+    """The size of the scores is no matter; a row without a positive score has no weights."""
+    q, k, _ = random_inputs(5, n_queries=n_queries, n_keys=300, dtype="float32")
+    q[0, 1], k[0, :, 0] = 0, 1 + np.abs(k[0, :, 0])
+    q[0, 1, 0] = -1  # every score of this row is negative
+    names = ("entropy", "concentration", "support", "max_weight")
+    rows = at.attention_statistics(q, k, scale=scale, normalizer=normalizer, statistics=names)
+    truth = at.reference.attention_statistics(q, k, scale=scale, normalizer=normalizer)
+    for name in names:
+        atol = 3e-5 if name == "entropy" else 1e-6
+        np.testing.assert_allclose(getattr(rows, name), getattr(truth, name), rtol=0, atol=atol)
+        assert getattr(rows, name)[0, 1] == 0
+    assert (rows.entropy <= np.log(np.maximum(rows.support, 1)) + 1e-5).all()
+
+
+def test_which_weights_have_an_entropy() -> None:
+    assert "entropy" in N.ReLU("sum").statistics
+    assert "entropy" not in N.ReLU("n").statistics  # also after an instance that has one
+    assert "support" in N.Softpick().statistics
+
+
 @pytest.mark.parametrize("n_keys", [33, 20_000])  # 20,000 keys of few queries are split
 def test_a_sink_is_one_more_outcome(n_keys: int) -> None:
     q, k, v = random_inputs(2, n_queries=3, n_keys=n_keys, dtype="float64")

@@ -67,6 +67,7 @@ class attention_run {
         plan_(problem, kernels_.block_rows) {
     const row_outputs& s = p_.statistics;
     moments_ = s.score_variance || s.concentration;
+    if (p_.rule != normalizer::softmax) moments_ = moments_ || s.entropy || s.support;
     peak_ = s.argmax != nullptr;
     thresholds_ = p_.rule == normalizer::entmax || p_.rule == normalizer::top_k;
     // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.

@@ -34,6 +34,17 @@ double weight_of(const attention_problem& p, const row_sums& sums, int r, double
   return weight > 0 ? weight / sums.weight[r] : 0;
 }
 
+/// Entropy of weights over their sum, from sum w ln w: ln S - (sum w ln w) / S.
+double entropy_of(const row_sums& sums, int r) {
+  if (!(sums.weight[r] > 0)) return 0;
+  const double h = std::log(sums.weight[r]) - sums.first[r] / sums.weight[r];
+  return h < 0 ? 0 : h;  // rounding of a one-hot row
+}
+
+double concentration_of(const row_sums& sums, int r) {
+  return sums.weight[r] > 0 ? sums.squares[r] / sums.weight[r] / sums.weight[r] : 0;
+}
+
 template <class T>
 void write_pointwise_rows(const attention_problem& p, const query_block& rows, std::int64_t at,
                           const row_sums& sums) {
@@ -46,6 +57,9 @@ void write_pointwise_rows(const attention_problem& p, const query_block& rows, s
     put<T>(out.max_score, at, nothing + (empty ? -infinity : ln2 * sums.top[r]));
     put<T>(out.max_weight, at, nothing + (empty ? 0 : weight_of(p, sums, r, sums.top[r], own)));
     put<T>(out.sink_weight, at, nothing);
+    put<T>(out.entropy, at, nothing + entropy_of(sums, r));
+    put<T>(out.concentration, at, nothing + concentration_of(sums, r));
+    if (out.support) out.support[at] = static_cast<std::int64_t>(sums.support[r]);
     if (out.argmax) out.argmax[at] = sums.argmax[r];
   }
 }

@@ -90,7 +90,7 @@ std::vector<rule> all_rules() {
       {"relu", normalizers::relu(0.1), [](const matrix& s) -> matrix { return 0.1 * relu(s); },
        false},
       {"relu over its sum", normalizers::relu(),
-       [](const matrix& s) { return rows_over(relu(s), xt::sum(relu(s), {1})); }, false},
+       [](const matrix& s) { return rows_over(relu(s), xt::sum(relu(s), {1})); }, true},
       {"squared relu", normalizers::squared_relu(0.2),
        [](const matrix& s) -> matrix { return 0.2 * relu(s) * relu(s); }, false},
       {"softpick", normalizers::softpick(0), softpick, false},

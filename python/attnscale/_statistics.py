@@ -64,7 +64,8 @@ class AttentionStatistics:
     -----
     With another normalizer, p are its weights. A sink is one more outcome in lse, entropy, mean_score,
     score_variance and concentration, and no key. Normalizers say in ``statistics`` which fields their rows
-    have; those whose weights do not add up to 1 have no entropy.
+    have; those whose weights do not add up to 1 have no entropy. A row of ReLU("sum") without a positive
+    score has no weights: its entropy is 0.
 
     Shapes are (..., heads, n_queries); types are float64 for float64 input, else float32, and int64
     for the counts. A row without keys has zeros where no other value is named. A row that sees a NaN

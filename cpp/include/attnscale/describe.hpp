@@ -162,7 +162,9 @@ inline void require_softmax(const attention_options& options, const char* call) 
 }
 
 /// Whether the rows of a normalizer have a statistic.
-inline bool has_statistic(normalizer rule, statistic which) {
+inline bool has_statistic(const normalizer_choice& choice, statistic which) {
+  const normalizer rule = choice.rule;
+  const bool relu = rule == normalizer::relu || rule == normalizer::squared_relu;
   switch (rule) {
     case normalizer::softmax:
     case normalizer::top_k:
@@ -172,7 +174,10 @@ inline bool has_statistic(normalizer rule, statistic which) {
     default:
       return which == statistic::max_score || which == statistic::n_visible ||
              which == statistic::argmax || which == statistic::max_weight ||
-             (which == statistic::support && rule == normalizer::sigmoid);
+             which == statistic::support ||
+             // Weights that are divided by their sum.
+             ((which == statistic::entropy || which == statistic::concentration) && relu &&
+              !choice.constant);
   }
 }
 
@@ -241,7 +246,7 @@ class call_description {
     problem.constant_row = constants_ ? constants_.stride(1) : 0;
     for (unsigned bit = 1; bit <= static_cast<unsigned>(statistic::support); bit *= 2)
       if (const auto which = static_cast<statistic>(bit);
-          wanted.contains(which) && !has_statistic(problem.rule, which))
+          wanted.contains(which) && !has_statistic(options_.normalizer, which))
         refuse("this normalizer has no such statistic: " + std::to_string(bit));
   }
 

@@ -97,6 +97,7 @@ class attend_run {
       ws_.reference[r] = first_reference<T>(b_.rule);
       ws_.constant[r] = sigmoid_bias<T>(b_, r);
       b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
+      b_.sums->support[r] = 0;
       b_.sums->argmax[r] = -1;
     }
     for_panels<T>(b_.rows, [&](auto count, int lane) {
@@ -198,6 +199,9 @@ class attend_run {
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
       absorb_pointwise<T, Masked>(b_.rule, bounded, row, seen.begin[n], seen.end[n], N * w,
                                   ws_.scores + at, b_.sums->weight + lane + at);
+      if (b_.moments)
+        sum_moments(seen.begin[n], seen.end[n], N * w, ws_.scores + at, b_.sums->first + lane + at,
+                    b_.sums->squares + lane + at, b_.sums->support + lane + at);
       poison_large<T>(high[n], b_.sums->weight + lane + at);
     }
   }

@@ -29,6 +29,7 @@ struct row_sums {
   double first[max_block_rows];      ///< sum of weight * (t - reference)
   double second[max_block_rows];     ///< sum of weight * (t - reference)^2
   double squares[max_block_rows];    ///< sum of weight^2
+  double support[max_block_rows];    ///< positive weights; not of a softmax
   double top[max_block_rows];        ///< largest t
   int64_t argmax[max_block_rows];    ///< first key with the largest t, -1 if none
 };
@@ -69,7 +70,7 @@ struct attend_block : score_block {
   int64_t value_dim;
   const double* scale;
   ptrdiff_t scale_row;
-  bool moments;  ///< second and squares are wanted
+  bool moments;  ///< second and squares are wanted; without a softmax: first, squares and support
   bool peak;     ///< argmax is wanted
   row_sums* sums;
   normalizer rule;

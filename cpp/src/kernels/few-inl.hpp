@@ -20,6 +20,7 @@ struct few_row {
   T scale, reference, constant;
   T top[width<T>];  ///< everything below: a lane for each key of a vector
   double weight[width<T>], first[width<T>], second[width<T>], squares[width<T>];
+  double support[width<T>];
 };
 
 template <class T>
@@ -175,7 +176,7 @@ class few_run {
       row.constant = sigmoid_bias<T>(b_, r);
       for (int i = 0; i < w; ++i) {
         row.top[i] = limits<T>::lowest;
-        row.weight[i] = row.first[i] = row.second[i] = row.squares[i] = 0;
+        row.weight[i] = row.first[i] = row.second[i] = row.squares[i] = row.support[i] = 0;
       }
       b_.sums->argmax[r] = -1;
       read_row(b_.query, r, b_.head_dim, ws_.query + r * b_.head_dim);
@@ -289,6 +290,8 @@ class few_run {
                                    broadcast(row.reference));
     absorb_pointwise<T, true>(b_.rule, false, lanes, 0, (keys + w - 1) / w, w, ws_.scores,
                               row.weight);
+    if (b_.moments)
+      sum_moments(0, (keys + w - 1) / w, w, ws_.scores, row.first, row.squares, row.support);
   }
 
   template <bool Moments>
@@ -329,6 +332,7 @@ class few_run {
       b_.sums->first[r] = add_lanes(row.first, w);
       b_.sums->second[r] = add_lanes(row.second, w);
       b_.sums->squares[r] = add_lanes(row.squares, w);
+      b_.sums->support[r] = add_lanes(row.support, w);
       if (!b_.output) continue;
       const output_panel<T> out = output(r);
       gather(out);

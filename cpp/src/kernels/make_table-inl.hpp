@@ -19,6 +19,8 @@
 #include "kernels/output-inl.hpp"
 #include "kernels/workspace-inl.hpp"
 
+#include "kernels/philox-inl.hpp"
+#include "kernels/variates-inl.hpp"
 #include "kernels/pointwise-inl.hpp"
 #include "kernels/attend-inl.hpp"
 #include "kernels/few-inl.hpp"
@@ -31,8 +33,6 @@
 #include "kernels/linear-inl.hpp"
 #include "kernels/peak-inl.hpp"
 
-#include "kernels/philox-inl.hpp"
-#include "kernels/variates-inl.hpp"
 #include "kernels/quantile-inl.hpp"
 #include "kernels/fill-inl.hpp"
 #include "kernels/scores-inl.hpp"

@@ -86,6 +86,27 @@ inline void absorb_scores(const pointwise_lanes<T>& row, int begin, int end, ptr
   add_to_double(sums, (sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+/// What the statistics of a distribution need of the finished weights of the keys [begin, end), a
+/// lane each: first += w ln w, squares += w^2, support += 1 if w > 0. In double, so that squares
+/// of small or large weights stay.
+template <class T>
+inline void sum_moments(int begin, int end, ptrdiff_t step, const T* weights, double* first,
+                        double* squares, double* support) {
+  constexpr int w = width<T>;
+  const vec<T> least = broadcast(limits<T>::least_normal);
+  for (int j = begin; j < end; ++j) {
+    const T* at = weights + j * step;
+    T minus_logs[w];
+    store(minus_logs, minus_log(max_or(least, load(at)), broadcast(T(0))));
+    for (int r = 0; r < w; ++r) {
+      const double weight = static_cast<double>(at[r]);
+      first[r] -= weight * static_cast<double>(minus_logs[r]);
+      squares[r] += weight * weight;
+      support[r] += weight > 0 ? 1 : 0;
+    }
+  }
+}
+
 /// Bounded: no score, with the bias, is beyond most_exponent.
 template <class T, bool Masked>
 inline void absorb_pointwise(normalizer rule, bool bounded, const pointwise_lanes<T>& row,

@@ -34,11 +34,13 @@ template <>
 struct limits<float> {
   static constexpr float infinity = __builtin_inff();
   static constexpr float lowest = -__FLT_MAX__;
+  static constexpr float least_normal = __FLT_MIN__;
 };
 template <>
 struct limits<double> {
   static constexpr double infinity = __builtin_inf();
   static constexpr double lowest = -__DBL_MAX__;
+  static constexpr double least_normal = __DBL_MIN__;
 };
 
 template <class T>

@@ -39,6 +39,6 @@ class Normalizer:
 
 
 def no_softmax_statistics(*also: str) -> tuple[str, ...]:
-    """The fields that rows have whose weights do not add up to 1."""
-    kept = {"max_score", "n_visible", "argmax", "max_weight", *also}
+    """The fields that rows have whose weights are functions of single scores."""
+    kept = {"max_score", "n_visible", "argmax", "max_weight", "support", *also}
     return tuple(name for name in NAMES if name in kept)

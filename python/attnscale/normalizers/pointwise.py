@@ -56,7 +56,7 @@ class Sigmoid(Normalizer):
     """
 
     name: ClassVar[str] = "sigmoid"
-    statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics("support")
+    statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics()
     bias: float | None = None
 
     def __post_init__(self) -> None:
@@ -88,8 +88,9 @@ class ReLU(Normalizer):
     -----
     Wortsman et al. 2023, "Replacing softmax with ReLU in vision transformers" (arXiv 2309.08586).
 
-    Statistics: max_score, n_visible, argmax, max_weight; also for "sum", whose entropy would need a
-    logarithm a key.
+    Statistics: max_score, n_visible, argmax, max_weight and support, the keys with a positive weight;
+    for "sum" also entropy, ln S - sum_j w_j ln w_j / S with w_j = max(s_j, 0) and S their sum, and
+    concentration. A row without a positive score has no weights: these three, and its support, are 0.
 
     Examples
     --------
@@ -97,6 +98,8 @@ class ReLU(Normalizer):
     >>> q, k = np.ones((1, 1)), np.array([[-2.0], [1.0], [3.0]])
     >>> at.attention(q, k, np.eye(3), normalizer=at.normalizers.ReLU("sum"))
     array([[0.  , 0.25, 0.75]])
+    >>> at.attention_entropy(q, k, normalizer=at.normalizers.ReLU("sum")).round(4)
+    array([0.5623])
     """
 
     name: ClassVar[str] = "relu"
@@ -106,7 +109,8 @@ class ReLU(Normalizer):
     _kind: ClassVar[int] = RELU
 
     def __post_init__(self) -> None:
-        choose("divide", self.divide, ("n", "sum"))
+        if choose("divide", self.divide, ("n", "sum")) == "sum":
+            object.__setattr__(self, "statistics", no_softmax_statistics("entropy", "concentration"))
 
     def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
         factor = None if self.divide == "sum" else 1 / _n_visible(inputs, visible, num_threads)
@@ -163,7 +167,7 @@ class Softpick(Normalizer):
     Zuhri, Fuadi & Aji 2025, "Softpick: no attention sink, no massive activations with rectified softmax"
     (arXiv 2504.20966). Numerator and denominator are taken relative to exp(max(s, 0)).
 
-    Statistics: max_score, n_visible, argmax, max_weight.
+    Statistics: max_score, n_visible, argmax, max_weight and support (the positive scores).
 
     Examples
     --------

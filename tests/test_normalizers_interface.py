@@ -75,7 +75,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: at.entropy_curve(Q, K, [1], normalizer="relu"),
         ValueError,
-        "must be 'softmax' for entropy_curve",
+        "must be 'softmax', SoftmaxN or Sink for entropy_curve, got 'relu'; attention_statistics(",
     ),
     (lambda: at.attention_state(Q, K, V, normalizer=N.TopK(2)), ValueError, "'softmax' for attention_state"),
     (lambda: at.solve_scale(Q, K, 1.0, normalizer="sparsemax"), ValueError, "'softmax' for solve_scale"),
@@ -133,6 +133,34 @@ def test_a_sink_is_one_more_outcome(n_keys: int) -> None:
         np.testing.assert_allclose(rows.sink_weight, np.exp(logit - lse), atol=1e-13)
         np.testing.assert_allclose(rows.output, plain.output * np.exp(plain.lse - lse)[..., None], atol=1e-14)
         np.testing.assert_allclose(rows.entropy, rows.lse - rows.mean_score, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("normalizer", [N.SoftmaxN(2.0), N.Sink(-3.0), N.Sink([4.0, -1.0])], ids=repr)
+def test_entropy_curve_with_a_sink(normalizer: N.Normalizer, dtype: str) -> None:
+    q, k, _ = random_inputs(6, batch=(3,), n_queries=20, n_keys=33, dtype=dtype)
+    k[0, 0, 3, 2] = np.nan
+    scales = np.array([-1.0, 0.0, 0.1, 0.3, 3.0])
+    ids = np.repeat([0, 1, 2], [10, 3, 20])
+    for options in ({"causal": "bottom_right", "key_lengths": [0, 9, 33]}, {"document_ids": ids}):
+        curve = at.entropy_curve(q, k, scales, normalizer=normalizer, **options)
+        with np.errstate(invalid="ignore"):
+            truth = at.reference.entropy_curve(q, k, scales, normalizer=normalizer, **options)
+        for name in ("entropy", "lse", "mean", "variance"):
+            limit = 1e-12 if dtype == "float64" else 3e-6
+            found, wanted = getattr(curve, name), getattr(truth, name)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, wanted, rtol=100 * limit, atol=10 * limit)
+        one = at.attention_entropy(q, k, scale=0.3, normalizer=normalizer, **options)
+        np.testing.assert_allclose(curve.entropy[..., 3], one, rtol=0, atol=1e-5)
+
+
+def test_slope_of_the_curve_with_a_sink() -> None:
+    """d lse / d scale is the mean, the sink's dot product being 0."""
+    q, k, _ = random_inputs(7, n_queries=5, n_keys=40, dtype="float64")
+    curve = at.entropy_curve(q, k, [0.3 - 1e-4, 0.3, 0.3 + 1e-4], normalizer=N.Sink(1.0))
+    slope = (curve.lse[..., 2] - curve.lse[..., 0]) / 2e-4
+    np.testing.assert_allclose(slope, curve.mean[..., 1], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("n_queries", [2, 40])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._options import Visibility
     from .normalizers import Normalizer
 
-__all__ = ["available", "normalize_rows", "read_normalizer", "require_softmax", "rule_of"]
+__all__ = ["available", "normalize_rows", "read_normalizer", "read_sink", "require_softmax", "rule_of"]
 
 
 def read_normalizer(normalizer: Any) -> Normalizer | None:
@@ -36,10 +36,26 @@ def rule_of(normalizer: Normalizer | None, inputs: Inputs, visible: Visibility, 
     return None if normalizer is None else normalizer._rule(inputs, visible, num_threads)
 
 
-def require_softmax(normalizer: Any, call: str) -> None:
+def require_softmax(normalizer: Any, call: str, instead: str) -> None:
     """Refuse other normalizers, for calls whose results follow from the softmax."""
     if read_normalizer(normalizer) is not None:
-        raise ValueError(f"normalizer must be 'softmax' for {call}, got {normalizer!r}")
+        raise ValueError(f"normalizer must be 'softmax' for {call}, got {normalizer!r}; {instead}")
+
+
+def read_sink(normalizer: Any, inputs: Inputs, call: str, instead: str) -> Any:
+    """None for the softmax, for one with a sink the logits, which broadcast to (..., heads, n_queries)."""
+    found = read_normalizer(normalizer)
+    if found is None:
+        return None
+    from .normalizers import Sink, SoftmaxN
+
+    if isinstance(found, SoftmaxN):
+        return math.log(found.n)
+    if isinstance(found, Sink):
+        return found._per_row(inputs)
+    raise ValueError(
+        f"normalizer must be 'softmax', SoftmaxN or Sink for {call}, got {normalizer!r}; {instead}"
+    )
 
 
 def available(bits: int, normalizer: Any, leave_out: bool) -> int:

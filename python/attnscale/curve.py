@@ -6,22 +6,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _core
 from ._call import Options, read_options
 from ._distance import read_tables
 from ._documents import Packed, curve_documents, read_documents
-from ._normalizer import require_softmax
+from ._normalizer import read_sink
 from ._scale import read_scales
 from ._statistics import describe_arrays
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from ._types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Window
     from .normalizers import Normalizer
 
 __all__ = ["EntropyCurve", "entropy_curve"]
+
+_INSTEAD = "attention_statistics(..., scale=...) has its entropy at one scale"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +41,8 @@ class EntropyCurve:
         ln sum exp(score) at each scale.
     mean, variance : ndarray
         Of the raw dot product query . key under the weights. Without soft-cap and bias,
-        d lse / d scale = mean and d entropy / d scale = -scale * variance.
+        d lse / d scale = mean and, without a sink, d entropy / d scale = -scale * variance. A sink,
+        whose score no scale changes, counts as an outcome with the dot product 0.
     """
 
     scales: NDArray[np.float64]
@@ -82,7 +86,7 @@ def entropy_curve(
     is_causal, causal, attn_mask, window, key_lengths, document_ids, \
 distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         As for :func:`attnscale.attention`. With a distance_scale, "query . key" below is its product
-        with that.
+        with that. The normalizer is the softmax, SoftmaxN or Sink.
 
     Returns
     -------
@@ -111,14 +115,31 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
         *(document_ids, distance_scale, distance_bias, qk_norm),
     )
-    require_softmax(normalizer, "entropy_curve")
     inputs, visible, cap, threads = read_options(query, key, None, options, num_threads)
+    sink = read_sink(normalizer, inputs, "entropy_curve", _INSTEAD)
     multipliers = read_scales(scales)
     distance = distance_scale, distance_bias, None
     if document_ids is not None:
         parts = read_documents(document_ids, inputs, visible)
         how = Packed(inputs, visible, None, cap, threads, distance)
-        return EntropyCurve(multipliers, *curve_documents(parts, how, multipliers))
+        return EntropyCurve(multipliers, *_beside(sink, *curve_documents(parts, how, multipliers)))
     tables = read_tables(*distance, inputs, visible)
     rows = _core.curve(inputs.query, inputs.key, multipliers, *visible, cap, threads, *tables)
-    return EntropyCurve(multipliers, *rows)
+    return EntropyCurve(multipliers, *_beside(sink, *rows))
+
+
+def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tuple[NDArray[Any], ...]:
+    """The same rows with one more outcome, of this score and the dot product 0; None: as they are.
+
+    With w its weight and keys = 1 - w: H = keys H_keys - w ln w - keys ln keys.
+    """
+    if sink is None:
+        return entropy, lse, mean, variance
+    logit = np.asarray(sink, np.float64)[..., None]
+    h, total, m, v = (np.asarray(rows, np.float64) for rows in (entropy, lse, mean, variance))
+    with np.errstate(invalid="ignore"):  # rows that see a NaN
+        both = np.logaddexp(total, logit)
+    keys, w = np.exp(total - both), np.exp(logit - both)
+    h = keys * h - w * np.log(np.where(w > 0, w, 1)) - keys * np.log(np.where(keys > 0, keys, 1))
+    rows = np.maximum(h, 0), both, keys * m, keys * v + keys * w * m * m
+    return tuple(each.astype(entropy.dtype) for each in rows)

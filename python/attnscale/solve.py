@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ScaleSolution", "solve_scale"]
 
+_INSTEAD = "entropy_curve takes SoftmaxN and Sink, attention_statistics every normalizer, at given scales"
 _GROUPS = ("row", "head", "all")
 _AXES = {"row": "(..., heads, n_queries)", "head": "(..., heads)", "all": "()"}
 
@@ -107,7 +108,7 @@ num_threads
     """
     group = choose("per", per, _GROUPS)
     _refuse_softcap(softcap)
-    require_softmax(normalizer, "solve_scale")
+    require_softmax(normalizer, "solve_scale", _INSTEAD)
     options = Options(
         *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, None, normalizer, layout),
         document_ids,

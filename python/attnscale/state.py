@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionState", "attention_state", "merge_states"]
 
+_INSTEAD = (
+    "a sink is one more state for merge_states, of output 0 and lse and mean_score its logit; the weights of "
+    "other normalizers do not merge: attention takes all keys at once"
+)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionState:
@@ -109,7 +114,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         document_ids,
         qk_norm=qk_norm,
     )
-    require_softmax(normalizer, "attention_state")
+    require_softmax(normalizer, "attention_state", _INSTEAD)
     if value is None:
         raise TypeError("value must be an array, got None")
     if (law := law_of_distance(scale)) is not None:

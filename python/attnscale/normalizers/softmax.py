@@ -138,10 +138,14 @@ class Sink(Normalizer):
         return hash((Sink, self.logits))
 
     def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+        return SOFTMAX, 0.0, self._per_row(inputs)
+
+    def _per_row(self, inputs: Inputs) -> Any:
+        """The logits as they broadcast to (..., heads, n_queries)."""
         logits: Any = np.asarray(self.logits)
         if logits.ndim == 0:
-            return SOFTMAX, 0.0, float(logits)
+            return float(logits)
         heads = inputs.leading[-1] if inputs.leading else 1
         if logits.size not in (1, heads):
             raise ValueError(f"logits must be one number or one a head, {heads}, got {logits.size}")
-        return SOFTMAX, 0.0, logits[:, None] if inputs.leading else logits
+        return logits[:, None] if inputs.leading else logits

@@ -210,16 +210,19 @@ def attention_entropy(query: Array, key: Array, **options: Any) -> Array:
     return entropy
 
 
-def entropy_curve(query: Array, key: Array, scales: Array, **options: Any) -> SimpleNamespace:
+def entropy_curve(
+    query: Array, key: Array, scales: Array, *, normalizer: Any = "softmax", **options: Any
+) -> SimpleNamespace:
     """entropy and lse at each scale, mean and variance of query . key under the weights."""
     form = {name: options[name] for name in ("enable_gqa", "layout") if name in options}
     x, curve = dot_products(query, key, **form), []
     for scale in scales:
         seen = scores(query, key, scale=float(scale), **options)[1]
-        rows = attention_statistics(query, key, scale=float(scale), **options)
+        rows = attention_statistics(query, key, scale=float(scale), normalizer=normalizer, **options)
         p, xs = rows.p, np.where(seen, x, 0)
         mean = (p * xs).sum(-1)
-        curve.append([rows.entropy, rows.lse, mean, (p * (xs - mean[..., None]) ** 2).sum(-1)])
+        variance = (p * (xs - mean[..., None]) ** 2).sum(-1) + rows.sink_weight * mean**2
+        curve.append([rows.entropy, rows.lse, mean, variance])
     stacked = np.moveaxis(np.array(curve), 0, -1)  # (4, ..., n_scales)
     return SimpleNamespace(**dict(zip(("entropy", "lse", "mean", "variance"), stacked, strict=True)))
 

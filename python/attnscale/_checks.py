@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["as_array", "choose", "fit_to", "number", "positive_int"]
+__all__ = ["as_array", "boolean", "choose", "fit_to", "generator", "number", "positive_int"]
 
 
 def choose(name: str, value: object, choices: Sequence[str]) -> str:
@@ -47,6 +47,24 @@ def positive_int(name: str, value: Any) -> int:
     if converted < 1:
         raise ValueError(f"{name} must be at least 1, got {converted}")
     return converted
+
+
+def boolean(name: str, value: Any) -> bool:
+    """`value`, True or False."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """The generator of an ``rng=`` argument."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            "rng must be None, an integer of at least 0, a SeedSequence, BitGenerator or Generator, "
+            f"got {rng!r}"
+        ) from None
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:

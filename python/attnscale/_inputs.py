@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._checks import as_array
+from ._checks import as_array, boolean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,6 +39,8 @@ def is_float_type(dtype: np.dtype[Any]) -> bool:
 
 def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str) -> Inputs:
     """Read and check the arrays; `value` may be None. Views only, unless the byte order is foreign."""
+    if enable_gqa is not False:
+        boolean("enable_gqa", enable_gqa)
     q = _read("query", query)
     k = _read("key", key)
     v = None if value is None else _read("value", value)

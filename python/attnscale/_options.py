@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._checks import as_array, choose, fit_to, number, positive_int
+from ._checks import as_array, boolean, choose, fit_to, number, positive_int
 from ._inputs import Inputs, is_float_type
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def read_visibility(
 
 
 def _alignment(is_causal: Any, causal: Any) -> str | None:
-    if not isinstance(is_causal, (bool, np.bool_)):
-        raise TypeError(f"is_causal must be True or False, got {is_causal!r}")
+    boolean("is_causal", is_causal)
     if causal is None:
         return "top_left" if is_causal else None
     alignment = choose("causal", causal, _ALIGNMENTS)

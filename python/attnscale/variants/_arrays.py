@@ -13,7 +13,7 @@ from .._inputs import is_float_type
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["common_type", "floats", "matrix", "vectors", "wide_type", "widened"]
+__all__ = ["common_type", "floats", "matrix", "reals", "vectors", "wide_type", "widened"]
 
 
 def floats(name: str, value: Any) -> NDArray[Any]:
@@ -23,6 +23,14 @@ def floats(name: str, value: Any) -> NDArray[Any]:
         hint = f"; use {name}.astype(np.float32)" if array.dtype.kind in "iub" else ""
         raise TypeError(f"{name} must be float64, float32, float16 or bfloat16, got {array.dtype}{hint}")
     return array
+
+
+def reals(name: str, value: Any) -> NDArray[np.float64]:
+    """`value` as an array of float64, also from integers."""
+    array = as_array(name, value)
+    if array.dtype.kind not in "iu" and not is_float_type(array.dtype.newbyteorder("=")):
+        raise TypeError(f"{name} must be real numbers, got {array.dtype}")
+    return array.astype(np.float64)
 
 
 def vectors(name: str, value: Any) -> NDArray[Any]:

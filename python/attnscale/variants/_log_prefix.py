@@ -29,7 +29,7 @@ _MOST_SPREAD = 30.0
 
 def softmax(x: NDArray[Any], axis: int = -1) -> NDArray[Any]:
     """Along an axis; rows of -inf alone are NaN, as 0/0."""
-    weights: NDArray[Any] = np.exp(x - x.max(axis, keepdims=True))
+    weights: NDArray[Any] = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
     weights /= weights.sum(axis, keepdims=True)
     return weights
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from .._checks import boolean
 from .._inputs import Inputs, read_inputs, swap_heads
 from ._arrays import wide_type
 from ._heads import read_layout, split_heads
@@ -48,7 +49,7 @@ class State:
     def __init__(self, features: Features, sums: Prefix, *, enable_gqa: bool, layout: str) -> None:
         self._features = features
         self._sums = sums
-        self._enable_gqa = enable_gqa
+        self._enable_gqa = boolean("enable_gqa", enable_gqa)
         self._layout = read_layout(layout)
         self._shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         self.n_keys = 0

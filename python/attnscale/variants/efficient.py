@@ -213,6 +213,8 @@ def global_maps(
     True
     """
     refuse_causal("global_maps", "a causal query has maps of its own", is_causal, causal)
+    if value is None:
+        raise TypeError("value must be an array, got None; efficient_attention_weights works without a value")
     inputs = read_inputs(query, key, value, False, read_layout(layout))
     assert inputs.value is not None
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)

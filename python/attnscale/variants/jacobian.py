@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_array, fit_to, number, positive_int
+from .._checks import as_array, boolean, fit_to, number, positive_int
 from ._arrays import matrix, vectors, wide_type
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def attention_jacobian_norms(
     v = _value_weight(v_weight, q, inputs.shape[-1])
     n = inputs.shape[-2]
     factor = 1 / math.sqrt(max(q.shape[-2], 1)) if scale is None else number("scale", scale)
-    mask = _mask(attn_mask, n)
+    causal, mask = boolean("is_causal", is_causal), _mask(attn_mask, n)
     chosen = _rows(rows, n)
     size = (
         positive_int("block", block) if block is not None else _block_rows(n, v.shape[-2], inputs.shape[-1])
@@ -115,7 +115,7 @@ def attention_jacobian_norms(
         head = _head(inputs[index[:-1]].astype(np.float64), [w[index[-1]] for w in weights], factor)
         for first in range(0, len(chosen), size):
             cut = chosen[first : first + size]
-            norms[index][first : first + size] = _block(head, cut, bool(is_causal), mask)
+            norms[index][first : first + size] = _block(head, cut, causal, mask)
     return norms if q.ndim == 3 else norms[..., 0, :, :]
 
 

@@ -231,7 +231,7 @@ def _with_key_term(inputs: Inputs, bias: Any) -> tuple[NDArray[Any], NDArray[Any
 
 
 def _bias(bias: Any, query: NDArray[Any]) -> NDArray[Any]:
-    array = floats("bias", bias)
+    array = np.atleast_1d(floats("bias", bias))
     shape = (*query.shape[:-2], query.shape[-1])
     return fit_to("bias", array, shape, "(..., heads, head_dim)")[..., None, :]
 

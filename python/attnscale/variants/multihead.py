@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import normalizers
-from .._checks import as_array, choose, number, positive_int
+from .._checks import as_array, boolean, choose, generator, number, positive_int
 from .._statistics import AttentionStatistics
 from ..attention import attention, attention_statistics
 from ._arrays import vectors
@@ -128,14 +128,14 @@ class MultiHeadAttention:
         self.scale = self._read_scale(scale)
         self.normalizer = normalizers.get(normalizer)
         self.qk_norm = qk_norm if qk_norm is None else choose("qk_norm", qk_norm, ("l2", "rms"))
-        self._draw(np.random.default_rng(rng), bias)
+        self._draw(generator(rng), boolean("bias", bias))
 
-    def _draw(self, generator: np.random.Generator, bias: bool) -> None:
+    def _draw(self, normal: np.random.Generator, bias: bool) -> None:
         """The initial weights, and biases of 0."""
         inner = self.heads * self.head_dim
         for name in _WEIGHTS:
             shape = (self.embed_dim, inner) if name == "output_weight" else (inner, self.embed_dim)
-            weight = generator.standard_normal(shape) / math.sqrt(shape[1])
+            weight = normal.standard_normal(shape) / math.sqrt(shape[1])
             setattr(self, name, weight.astype(self.dtype))
             setattr(self, name.replace("weight", "bias"), np.zeros(shape[0], self.dtype) if bias else None)
 
@@ -211,7 +211,7 @@ class MultiHeadAttention:
             rows = attention(q, k, v, attn_mask=mask, **options)
         else:
             shape = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
-            kept = np.random.default_rng(rng).random(shape, np.float32) >= self.dropout
+            kept = generator(rng).random(shape, np.float32) >= self.dropout
             few = _drop_from_sum if isinstance(self.normalizer, _EXPONENTIAL) else _drop_from_weights
             rows = few(q, k, v, kept, mask, options) / (1 - self.dropout)
         joined = rows.swapaxes(-3, -2).reshape(*rows.shape[:-3], rows.shape[-2], self.heads * self.head_dim)

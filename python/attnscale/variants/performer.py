@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, number, positive_int
-from ._arrays import wide_type
+from .._checks import as_array, boolean, generator, number, positive_int
+from ._arrays import reals, wide_type
 from ._heads import offset_of, read_heads
 from ._log_prefix import LogSums
 from ._products import rows_times
@@ -66,14 +66,14 @@ def performer_projection(
     True
     """
     features, head_dim = positive_int("features", features), positive_int("head_dim", head_dim)
-    generator = np.random.default_rng(rng)
-    if not orthogonal:
-        return generator.standard_normal((features, head_dim))
+    normal = generator(rng)
+    if not boolean("orthogonal", orthogonal):
+        return normal.standard_normal((features, head_dim))
     blocks = -(-features // head_dim)
-    q, r = np.linalg.qr(generator.standard_normal((blocks, head_dim, head_dim)))
+    q, r = np.linalg.qr(normal.standard_normal((blocks, head_dim, head_dim)))
     q *= np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
     rows = np.swapaxes(q, -1, -2).reshape(-1, head_dim)[:features]
-    lengths = np.linalg.norm(generator.standard_normal((features, head_dim)), axis=-1, keepdims=True)
+    lengths = np.linalg.norm(normal.standard_normal((features, head_dim)), axis=-1, keepdims=True)
     directions: NDArray[np.float64] = rows * lengths
     return directions
 
@@ -128,9 +128,11 @@ def positive_features(
     >>> round((phi_q @ phi_k.T).item(), 2), round(float(np.exp(q @ k.T).item()), 2)
     (1.27, 1.27)
     """
-    rows = as_array("x", x)
+    rows = reals("x", x)
+    if rows.ndim < 1:
+        raise ValueError(f"x must have at least 1 axis (..., head_dim), got shape {rows.shape}")
     family = _read_family(rows.shape[-1], None, projection, scale, None)
-    found: NDArray[np.float64] = np.exp(family.query(rows.astype(np.float64), 0))
+    found: NDArray[np.float64] = np.exp(family.query(rows, 0))
     return found
 
 

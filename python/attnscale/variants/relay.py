@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from .._checks import as_array, choose
+from .._checks import choose
 from ..state import AttentionState, attention_state, merge_states
+from ._arrays import reals, vectors
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -84,7 +85,7 @@ class RelayState:
     """
 
     def __init__(self, centres: ArrayLike) -> None:
-        self._centres = as_array("centres", centres)
+        self._centres = vectors("centres", centres)
         self._state: AttentionState | None = None
 
     def update(self, x: ArrayLike, value: ArrayLike | None = None) -> Self:
@@ -233,10 +234,7 @@ def relay_message(x: ArrayLike, centres: ArrayLike, gradient: ArrayLike) -> NDAr
     >>> at.variants.relay_message(x, centres, at.variants.relay_energy_gradient(nodes, np.eye(3))).shape
     (10, 4)
     """
-    rows, mu, g = (
-        as_array(name, a).astype(np.float64)
-        for name, a in (("x", x), ("centres", centres), ("gradient", gradient))
-    )
+    rows, mu, g = (reals(name, a) for name, a in (("x", x), ("centres", centres), ("gradient", gradient)))
     state = relay_attention(rows, mu)
     if g.shape != state.output.shape:
         raise ValueError(f"gradient must have the shape of the nodes, {state.output.shape}, got {g.shape}")
@@ -247,7 +245,7 @@ def relay_message(x: ArrayLike, centres: ArrayLike, gradient: ArrayLike) -> NDAr
 
 
 def _read_nodes(nodes: Any) -> NDArray[np.float64]:
-    array = as_array("nodes", nodes).astype(np.float64)
+    array = reals("nodes", nodes)
     if array.ndim < 2:
         raise ValueError(f"nodes must have at least 2 axes (..., K, dim), got shape {array.shape}")
     return array
@@ -256,7 +254,7 @@ def _read_nodes(nodes: Any) -> NDArray[np.float64]:
 def _read_weight(name: str, weight: Any) -> NDArray[np.float64]:
     if isinstance(weight, tuple):
         raise TypeError(f'{name} must be one matrix, got a tuple; a pair (L, R) goes with kind="ked"')
-    array = as_array(name, weight).astype(np.float64)
+    array = reals(name, weight)
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
         raise ValueError(f"{name} must be a matrix (K, K), got shape {array.shape}")
     return array
@@ -265,7 +263,7 @@ def _read_weight(name: str, weight: Any) -> NDArray[np.float64]:
 def _read_factors(weight: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if not isinstance(weight, tuple) or len(weight) != 2:
         raise TypeError(f'weight must be a pair (L, R) for kind="ked", got {type(weight).__name__}')
-    left, right = (as_array(name, a).astype(np.float64) for name, a in zip("LR", weight, strict=True))
+    left, right = (reals(name, a) for name, a in zip("LR", weight, strict=True))
     if left.ndim != 2 or left.shape != right.shape:
         raise ValueError(f"L and R must have the same shape (D, K), got {left.shape} and {right.shape}")
     return left, right

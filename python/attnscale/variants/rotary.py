@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, number, positive_int
+from .._checks import as_array, boolean, number, positive_int
 from ._arrays import floats, vectors, wide_type
 
 if TYPE_CHECKING:
@@ -290,6 +290,6 @@ def _numbers(name: str, value: Any) -> NDArray[np.float64]:
 
 def _pairs(n_pairs: int, interleaved: bool) -> tuple[slice, slice]:
     """Where the two channels of each pair stand."""
-    if interleaved:
+    if boolean("interleaved", interleaved):
         return slice(0, 2 * n_pairs, 2), slice(1, 2 * n_pairs, 2)
     return slice(0, n_pairs), slice(n_pairs, 2 * n_pairs)

@@ -271,6 +271,8 @@ def peak(
         if name == "f3":
             raise ValueError("bias goes with f4, f5 and f6, got name='f3'")
         target = target + _step("bias", bias, target)
+    if not np.isfinite(k).all():
+        raise ValueError("k_weight must be finite, got NaN or infinity")
     return np.asarray(target @ np.linalg.pinv(k).T)
 
 

@@ -3,4 +3,4 @@
 
 from _command import run
 
-run("efficient", "linear_causal")
+run("efficient", "linear_causal", "one_head", "kattention")

@@ -53,8 +53,13 @@ else:
             2**20,
             2**20,
         ),
+        (
+            "at.variants.linear_attention(q[:1], k[:1], k[:1], feature_map='relu', num_threads={threads})",
+            1,
+            2**32,
+        ),
     ],
-    ids=["attention", "decoding", "entropy", "curve", "solve", "count"],
+    ids=["attention", "decoding", "entropy", "curve", "solve", "count", "linear"],
 )
 def test_sigint_ends_a_call_within_a_fifth_of_a_second(
     call: str, n_queries: int, n_keys: int, threads: int

@@ -41,6 +41,13 @@ def test_a_process_counts_what_a_variant_takes():
     assert found.seconds > 0
 
 
+def test_local_and_global_attention_merges_in_place():
+    """Two outputs at once, or an output in float64, would be more."""
+    n = 16384
+    found = bench.run_variants([n], ["local + global"], heads=4, head_dim=64)[0]
+    assert found.bytes < 1.8 * 4 * n * 64 * 4
+
+
 def test_what_would_take_too_long_is_left_out_and_says_so(monkeypatch):
     from attnscale.bench import _variants
 

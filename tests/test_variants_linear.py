@@ -252,15 +252,16 @@ def test_the_kernel_around_lanes_and_blocks(features, value_dim, dtype):
         q, k = rng.standard_normal((2, rows, features)).astype(dtype)
         v = rng.standard_normal((rows, value_dim)).astype(dtype)
         before = rng.standard_normal((features, value_dim)), rng.standard_normal(features)
-        sums = before[0].copy(), before[1].copy()
-        found, weights, after = _products.step(q, k, v, sums)
+        found, weights, own = _products.step(q, k, v, before)
         seen = np.tril(q.astype(float) @ k.T.astype(float))
         scale = max(1, np.abs(seen).sum(-1).max())
         np.testing.assert_allclose(found, q @ before[0] + seen @ v, atol=tolerance * scale)
         np.testing.assert_allclose(weights, q @ before[1] + seen.sum(-1), atol=tolerance * scale)
+        sums, alone = (before[0].copy(), before[1].copy()), _products.empty_sums(k, v)
         _products.add(k, v, sums)
-        for one, two in zip(sums, after, strict=True):
-            np.testing.assert_allclose(one, two, atol=tolerance * scale)
+        _products.add(k, v, alone)
+        for one, two in zip(alone, own, strict=True):  # the same bits with and without queries
+            np.testing.assert_array_equal(one, two)
         np.testing.assert_allclose(sums[0], before[0] + k.T.astype(float) @ v, atol=tolerance * scale)
         read, total = _products.read(q, sums)
         np.testing.assert_allclose(read, q @ sums[0], atol=tolerance * scale)
@@ -273,7 +274,20 @@ def test_the_binding_refuses_what_it_could_not_read():
         with pytest.raises(ValueError, match=r"rows must be|two axes|does not read"):
             _core.linear(query, None, None, np.ones((4, 2)), np.ones(4), *sums)
     for out in (np.ones((4, 3)), np.ones((4, 2), np.float32), np.ones((4, 4))[:, ::2]):
-        with pytest.raises(ValueError, match="results must be writable"):
+        with pytest.raises(ValueError, match="rows must be"):
             _core.linear(rows, None, None, out, np.ones(4), *sums)
+    frozen = np.ones((4, 2))
+    frozen.flags.writeable = False
+    call = (rows, None, None, np.ones((4, 2)), np.ones(4), *sums)
+    with pytest.raises(ValueError, match="results must be writable"):
+        _core.linear(*call[:3], frozen, *call[4:])
     with pytest.raises(ValueError, match="either query or key"):
         _core.linear(None, None, None, None, None, *sums)
+    for wrong, message in (
+        ({"map": 4}, "one of the four"),
+        ({"map": 3, "per_channel": True}, "per_channel goes with"),
+        ({"base_total": np.ones(3)}, "come as two arrays"),
+        ({"query_shift": np.ones(2)}, "results must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _core.linear(*call, **wrong)

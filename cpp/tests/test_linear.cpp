@@ -65,6 +65,7 @@ struct linear_case {
       now.query = query.data();
       now.query_stride = static_cast<std::ptrdiff_t>(features);
       now.out = out.data();
+      now.out_stride = static_cast<std::ptrdiff_t>(value_dim);
       now.sums = sums.data();
     }
     attnscale::detail::run(now, sizeof(T) == 8);

@@ -56,7 +56,14 @@ def linear(
     sums: NDArray[Any] | None,
     products: NDArray[np.float64],
     total: NDArray[np.float64],
-    /,
+    *,
+    base_products: NDArray[np.float64] | None = None,
+    base_total: NDArray[np.float64] | None = None,
+    query_shift: NDArray[Any] | None = None,
+    key_reference: NDArray[Any] | None = None,
+    map: int = 0,
+    per_channel: bool = False,
+    divide: bool = False,
 ) -> None: ...
 def solve(
     query: NDArray[Any],

@@ -5,6 +5,7 @@
 // the sums and, with half of its triangle skipped, about rows * (features + value_dim) within.
 #pragma once
 
+#include "kernels/features-inl.hpp"
 #include "linear.hpp"
 
 namespace {
@@ -13,11 +14,6 @@ using attnscale::detail::linear_block;
 
 /// Rows of a block: the fewest that fill the products' registers at every level.
 constexpr int linear_rows = 64;
-
-template <class T>
-constexpr int64_t whole_vectors(int64_t n) {
-  return (n + width<T> - 1) / width<T> * width<T>;
-}
 
 /// out(i, lane) (+)= sum over k < depth(i) of a(i, k) * b(k, lane) for the first `lanes` lanes.
 /// depth(i) is asked for the end of a register block's rows.
@@ -46,10 +42,13 @@ inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, D
 
 template <class T>
 struct linear_workspace {
-  int64_t lanes;  ///< of a row of values, whole vectors
+  int64_t lanes;    ///< of a row of values, whole vectors
+  int64_t columns;  ///< of a row of features, whole vectors
   T *products, *added, *total, *running, *value, *out, *keys, *weights, *copy;
+  T *query, *key, *query_shift, *key_shift;
 
-  linear_workspace(const linear_block& b, arena& a) : lanes(whole_vectors<T>(b.value_dim)) {
+  linear_workspace(const linear_block& b, arena& a)
+      : lanes(whole_vectors<T>(b.value_dim)), columns(whole_vectors<T>(b.features)) {
     products = a.take<T>(b.features * lanes);
     added = a.take<T>(b.features * lanes);
     total = a.take<T>(b.features);
@@ -59,13 +58,25 @@ struct linear_workspace {
     keys = a.take<T>(b.features * linear_rows);
     weights = a.take<T>(linear_rows * linear_rows);
     copy = a.take<T>(width<T> * b.features);
+    const int64_t mapped = b.map == feature_map::given ? 0 : linear_rows * columns;
+    query = a.take<T>(mapped);
+    key = a.take<T>(mapped);
+    query_shift = a.take<T>(columns);
+    key_shift = a.take<T>(columns);
   }
 };
 
 template <class T>
 class linear_run {
  public:
-  linear_run(const linear_block& b, arena& a) : b_(b), ws_(b, a) {}
+  linear_run(const linear_block& b, arena& a) : b_(b), ws_(b, a) {
+    for (int64_t f = 0; f < ws_.columns; ++f) {
+      const bool real = f < b.features;
+      ws_.query_shift[f] = real && b.query_shift ? static_cast<const T*>(b.query_shift)[f] : T(0);
+      ws_.key_shift[f] =
+          real && b.key_reference ? -static_cast<const T*>(b.key_reference)[f] : T(0);
+    }
+  }
 
   void run() {
     if (b_.query) narrow();
@@ -80,18 +91,30 @@ class linear_run {
     return {static_cast<const T*>(data) + row * stride, stride};
   }
 
+  row_view<T> features_of(row_view<T> in, int64_t rows, bool is_query) {
+    if (b_.map == feature_map::given) return in;
+    const row_view<T> to{is_query ? ws_.query : ws_.key, ws_.columns};
+    map_rows<T>(in, rows, b_.features, b_.map, is_query ? ws_.query_shift : ws_.key_shift, is_query,
+                to);
+    return to;
+  }
+
   void block(int64_t row, int64_t rows) {
-    if (b_.key) copy_values(row, rows);
+    row_view<T> key{nullptr, 0}, value{nullptr, 0};
+    if (b_.key) {
+      key = features_of(rows_of(b_.key, b_.key_stride, row), rows, false);
+      value = values(row, rows);
+    }
     if (b_.query) {
-      const row_view<T> query = rows_of(b_.query, b_.query_stride, row);
+      const row_view<T> query = features_of(rows_of(b_.query, b_.query_stride, row), rows, true);
+      sum_weights(query, key, row, rows);
       const auto all = [&](int64_t) { return b_.features; };
       product<T, false, false>(query, {ws_.products, ws_.lanes}, ws_.lanes, rows, all,
                                {ws_.out, ws_.lanes});
-      sum_weights(query, row, rows);
-      if (b_.key) within(query, row, rows);
+      if (b_.key) within(query, key, value, rows);
       copy_out(row, rows);
     }
-    if (b_.key) carry(row, rows, row + rows < b_.rows);
+    if (b_.key) carry(key, value, rows, row + rows < b_.rows);
   }
 
   /// The sums, in the type of the products.
@@ -99,38 +122,69 @@ class linear_run {
     for (int64_t f = 0; f < b_.features; ++f) {
       T* const to = ws_.products + f * ws_.lanes;
       const double* const from = b_.products + f * b_.value_dim;
-      for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = static_cast<T>(from[c]);
+      if (const double* const base = b_.base_products) {
+        for (int64_t c = 0; c < b_.value_dim; ++c)
+          to[c] = static_cast<T>(base[f * b_.value_dim + c] + from[c]);
+        ws_.total[f] = static_cast<T>(b_.base_total[f] + b_.total[f]);
+      } else {
+        for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = static_cast<T>(from[c]);
+        ws_.total[f] = static_cast<T>(b_.total[f]);
+      }
       for (int64_t c = b_.value_dim; c < ws_.lanes; ++c) to[c] = T(0);
-      ws_.total[f] = static_cast<T>(b_.total[f]);
     }
   }
 
-  void copy_values(int64_t row, int64_t rows) {
+  /// Rows of values as whole vectors: in place where they are.
+  row_view<T> values(int64_t row, int64_t rows) {
     const row_view<T> value = rows_of(b_.value, b_.value_stride, row);
+    if (b_.value_dim == ws_.lanes) return value;
     for (int64_t r = 0; r < rows; ++r) {
       T* const to = ws_.value + r * ws_.lanes;
       for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = value.data[r * value.stride + c];
       for (int64_t c = b_.value_dim; c < ws_.lanes; ++c) to[c] = T(0);
     }
+    return {ws_.value, ws_.lanes};
   }
 
   void copy_out(int64_t row, int64_t rows) {
-    T* const to = static_cast<T*>(b_.out) + row * b_.value_dim;
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < b_.value_dim; ++c)
-        to[r * b_.value_dim + c] = ws_.out[r * ws_.lanes + c];
+    const T* const sums = static_cast<const T*>(b_.sums) + row;
+    for (int64_t r = 0; r < rows; ++r) {
+      T* const to = static_cast<T*>(b_.out) + (row + r) * b_.out_stride;
+      const T* const from = ws_.out + r * ws_.lanes;
+      const T by = b_.divide && sums[r] != T(0) ? sums[r] : T(1);
+      for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = from[c] / by;
+    }
   }
 
-  /// q_i . z, where with keys z grows by k_i first.
-  void sum_weights(row_view<T> query, int64_t row, int64_t rows) {
-    const row_view<T> key = rows_of(b_.key, b_.key_stride, row);
+  /// phi(q_i) . z, where with keys z grows by phi(k_i) first.
+  void sum_weights(row_view<T> query, row_view<T> key, int64_t row, int64_t rows) {
     T* const z = ws_.running;
     for (int64_t f = 0; f < b_.features; ++f) z[f] = T(0);
     for (int64_t r = 0; r < rows; ++r) {
-      if (b_.key)
+      if (key.data)
         for (int64_t f = 0; f < b_.features; ++f) z[f] += key.data[r * key.stride + f];
-      static_cast<T*>(b_.sums)[row + r] = dot_total(query.data + r * query.stride);
+      T& sum = static_cast<T*>(b_.sums)[row + r];
+      sum = b_.per_channel ? divide_channels(ws_.query + r * query.stride)
+                           : dot_total(query.data + r * query.stride);
     }
+  }
+
+  /// Exponentials over the running sums of their channels; returns their own sum.
+  T divide_channels(T* query) const {
+    constexpr int w = width<T>;
+    vec<T> sum = broadcast(T(0));
+    int64_t f = 0;
+    for (; f + w <= b_.features; f += w) {
+      const vec<T> e = load(query + f);
+      sum = sum + e;
+      store(query + f, e / (load(ws_.total + f) + load(ws_.running + f)));
+    }
+    T all = sum_of_lanes(sum);
+    for (; f < b_.features; ++f) {
+      all += query[f];
+      query[f] /= ws_.total[f] + ws_.running[f];
+    }
+    return all;
   }
 
   T dot_total(const T* query) const {
@@ -139,16 +193,20 @@ class linear_run {
     int64_t f = 0;
     for (; f + w <= b_.features; f += w)
       sum = fma(load(query + f), load(ws_.total + f) + load(ws_.running + f), sum);
-    T lanes[w], all = 0;
-    store(lanes, sum);
-    for (const T lane : lanes) all += lane;
+    T all = sum_of_lanes(sum);
     for (; f < b_.features; ++f) all += query[f] * (ws_.total[f] + ws_.running[f]);
     return all;
   }
 
+  static T sum_of_lanes(vec<T> sum) {
+    T lanes[width<T>], all = 0;
+    store(lanes, sum);
+    for (const T lane : lanes) all += lane;
+    return all;
+  }
+
   /// out += lower triangle of (query key^T) value.
-  void within(row_view<T> query, int64_t row, int64_t rows) {
-    const row_view<T> key = rows_of(b_.key, b_.key_stride, row);
+  void within(row_view<T> query, row_view<T> key, row_view<T> value, int64_t rows) {
     pack_keys(key, rows);
     for (int64_t i = 0; i < rows; i += width<T>) {
       // A strip of rows needs the keys up to its last one.
@@ -164,8 +222,8 @@ class linear_run {
         for (int64_t j = r + 1; j < end; ++j) ws_.weights[r * linear_rows + j] = T(0);
     }
     const auto seen = [&](int64_t end) { return end; };
-    product<T, false, true>({ws_.weights, linear_rows}, {ws_.value, ws_.lanes}, ws_.lanes, rows,
-                            seen, {ws_.out, ws_.lanes});
+    product<T, false, true>({ws_.weights, linear_rows}, value, ws_.lanes, rows, seen,
+                            {ws_.out, ws_.lanes});
   }
 
   /// Keys into lanes: keys[f][j]; those past the last one are 0.
@@ -185,11 +243,9 @@ class linear_run {
   }
 
   /// Adds the block's keys and values to the sums.
-  void carry(int64_t row, int64_t rows, bool more) {
-    const row_view<T> key = rows_of(b_.key, b_.key_stride, row);
+  void carry(row_view<T> key, row_view<T> value, int64_t rows, bool more) {
     const auto all = [&](int64_t) { return rows; };
-    product<T, true, false>(key, {ws_.value, ws_.lanes}, ws_.lanes, b_.features, all,
-                            {ws_.added, ws_.lanes});
+    product<T, true, false>(key, value, ws_.lanes, b_.features, all, {ws_.added, ws_.lanes});
     for (int64_t f = 0; f < b_.features; ++f)
       for (int64_t c = 0; c < b_.value_dim; ++c)
         b_.products[f * b_.value_dim + c] += static_cast<double>(ws_.added[f * ws_.lanes + c]);

@@ -30,6 +30,7 @@
 #include "kernels/sparse-inl.hpp"
 #include "kernels/curve-inl.hpp"
 #include "kernels/solve-inl.hpp"
+#include "kernels/features-inl.hpp"
 #include "kernels/linear-inl.hpp"
 #include "kernels/peak-inl.hpp"
 

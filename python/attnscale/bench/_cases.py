@@ -74,6 +74,8 @@ CASES: dict[str, Case] = {
     "projection": Case(random.projection),
     "efficient": Case(variant.efficient, slow=True),
     "linear_causal": Case(variant.linear_causal, slow=True),
+    "one_head": Case(variant.one_head, slow=True),
+    "kattention": Case(variant.kattention),
     "two_threads": Case(random.two_threads),
     "memory": Case(process.additional_memory, slow=True),
     "overhead": Case(attention.call_overhead),

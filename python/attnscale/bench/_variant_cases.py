@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases of the linear-time families: against PyTorch written as their articles do, and the peak."""
+"""Cases of the variants: against PyTorch written as their articles do, the peak, and exact attention."""
 
 from __future__ import annotations
 
-from ..variants import efficient_attention, linear_attention
-from ._rows import Row, Unit, at_least, skipped
-from ._session import OURS, Session, random_heads
-from ._timing import Action
+from functools import partial
 
-__all__ = ["efficient", "linear_causal"]
+import numpy as np
+
+from ..attention import attention
+from ..variants import efficient_attention, kattention_heads, linear_attention
+from ._rows import Row, Unit, at_least, skipped
+from ._session import OURS, Measured, Session, random_heads
+from ._timing import Action, Estimate
+
+__all__ = ["efficient", "kattention", "linear_causal", "one_head"]
 
 _N, _HEADS, _DIM = 65536, 8, 64
 _FLOPS = 4.0 * _HEADS * _N * _DIM**2
@@ -54,3 +59,52 @@ def linear_causal(session: Session, name: str) -> list[Row]:
         f"{name}_torch", against, Unit.RATIO, lambda m: m.speedup("torch"), target, flops=flops
     )
     return [*rows, row]
+
+
+def one_head(session: Session, name: str) -> list[Row]:
+    """One thread over all of them for a single head, whose sequence is divided."""
+    q, k, v = (array[0] for array in random_heads(1, _N, _DIM))
+    rows = []
+    for family, call in (("linear", linear_attention), ("efficient", efficient_attention)):
+        for causal in (False, True):
+            kind = f"{family}_causal" if causal else family
+            what = f"{kind.replace('_', ' ')}, 1 x {_N} x {_DIM}, {session.threads} threads over one"
+            if session.threads < 2:
+                rows.append(skipped(f"{name}_{kind}", what, Unit.RATIO, "there is one thread"))
+                continue
+            candidates: dict[str, Action] = {
+                OURS: partial(call, q, k, v, is_causal=causal, num_threads=session.threads),
+                "one": partial(call, q, k, v, is_causal=causal, num_threads=1),
+            }
+            measured = session.measure(candidates)
+            target = at_least(1.7) if session.threads == 2 else None
+            rows.append(measured.row(f"{name}_{kind}", what, Unit.RATIO, lambda m: m.speedup("one"), target))
+    return rows
+
+
+def kattention(session: Session, name: str) -> list[Row]:
+    """kattention over exact attention, of its own channels and of the one more that it adds."""
+    n = 3072
+    q, k, v = random_heads(_HEADS, n, _DIM)
+    wide_q, wide_k = (np.concatenate([x, x[..., :1]], -1) for x in (q, k))
+    measured = session.measure(
+        {
+            OURS: lambda: attention(q, k, v, num_threads=session.threads),
+            "wider": lambda: attention(wide_q, wide_k, v, num_threads=session.threads),
+            "kattention": lambda: kattention_heads(q, k, v, num_threads=session.threads),
+        }
+    )
+    of, shape = "kattention", f"{_HEADS} x {n} x {_DIM}"
+    flops = 4.0 * _HEADS * n**2 * _DIM
+
+    def over(other: str, measured: Measured) -> Estimate:
+        return measured.samples.ratio(of, other)
+
+    return [
+        measured.row(name, f"kattention over attention, {shape}", Unit.RATIO, partial(over, OURS), of=of),
+        measured.row(
+            *(f"{name}_wider", "  over attention with one more channel", Unit.RATIO, partial(over, "wider")),
+            flops=flops,
+            of=of,
+        ),
+    ]

@@ -52,6 +52,7 @@ def _article(efficient: bool) -> Callable[[Array, Array, Array], Call]:
 VARIANTS: dict[str, Callable[[Array, Array, Array], Call]] = {
     "exact": _ours(attention),
     "exact causal": _ours(attention, is_causal=True),
+    "kattention": _ours(av.kattention_heads),
     "local + global": _ours(av.local_global_attention, radius=128, global_tokens=16),
     "efficient": _ours(av.efficient_attention),
     "efficient causal": _ours(av.efficient_attention, is_causal=True),

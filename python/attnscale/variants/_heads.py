@@ -97,14 +97,15 @@ def refuse_causal(name: str, why: str, is_causal: Any, causal: Any) -> None:
         raise ValueError(f"{name} has no causal form: {why}; got {seen}")
 
 
-def parts(heads: Heads, count: int) -> Iterator[Heads]:
-    """The heads in at most `count` parts of about equal size, along the longest leading axis."""
+def parts(heads: Heads, count: int, leading: int | None = None) -> Iterator[Heads]:
+    """The heads in at most `count` parts of about equal size, along a leading axis (None: the longest)."""
     lead = heads.output.shape[:-2]
     if count == 1 or not lead or max(lead) < 2:
         yield heads
         return
-    axis = int(np.argmax(lead)) - len(lead) - 2
-    bounds = np.linspace(0, heads.output.shape[axis], min(count, max(lead)) + 1).astype(int)
+    axis = (int(np.argmax(lead)) - len(lead) if leading is None else leading) - 2
+    extent = heads.output.shape[axis]
+    bounds = np.linspace(0, extent, min(count, extent) + 1).astype(int)
     for begin, end in pairwise(bounds.tolist()):
         yield Heads(*(_cut(x, axis, begin, end) for x in heads))
 

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From features and running sums to the output, in blocks: memory does not grow with n."""
+"""From features and running sums to the output, in blocks of rows that are divided among threads.
+
+What is a block, and in what order blocks merge, follows from the shapes alone: results do not depend on the
+number of threads.
+"""
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,17 +19,23 @@ import numpy as np
 from .._options import read_num_threads
 from .._runtime import get_num_threads
 from ._heads import Heads, parts
-from ._prefix import Prefix
+from ._prefix import Apart, Prefix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CAUSAL_ROWS", "ROWS", "Features", "run"]
+__all__ = ["ROWS", "Features", "run"]
 
 # Rows of a block: long enough that Python's part in it is small, short enough for the caches, which hold
-# some arrays of so many elements. Sums within a causal block are of the input's type.
-CAUSAL_ROWS, ROWS = 512, 1024
-_ELEMENTS = 1 << 16
+# some arrays of so many elements.
+ROWS = 2048
+_ELEMENTS = 1 << 17
+# Heads with fewer rows share a block.
+_FEW_ROWS = 1024
+# Blocks whose keys are summed by one task.
+_BLOCKS_OF_TASK = 4
+# Time to sum a block's keys, over the time to answer its queries as well.
+_SHARE_OF_SUMS = 0.4
 
 
 class Features(Protocol):
@@ -49,42 +62,203 @@ def run(
         heads.output[...] = 0
         return
     # Long heads one by one: a block of one head stays in a core's cache.
-    alone = heads.output.shape[-2] >= ROWS or heads.key.shape[-2] >= ROWS
-    pieces = list(parts(heads, max(heads.output.shape) if alone else threads))
-    if len(pieces) == 1:
-        _run_part(pieces[0], features, prefix(), offset, dtype)
+    long = max(heads.output.shape[-2], heads.key.shape[-2]) >= _FEW_ROWS
+    pieces = list(
+        _single(heads, offset is None) if long else parts(heads, math.ceil(heads.output.size / _ELEMENTS))
+    )
+    stop = threading.Event()
+    calls = [_Piece(piece, features, prefix, offset, dtype, stop) for piece in pieces]
+    if threads == 1 or (len(calls) == 1 and not long):
+        for call in calls:
+            call.run()
         return
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(_run_part, piece, features, prefix(), offset, dtype) for piece in pieces]:
+    with _workers(threads, stop) as pool:
+        if long and len(calls) < threads:
+            for call in calls:
+                call.divided(pool, threads)
+            return
+        for done in [pool.submit(call.run) for call in calls]:
             done.result()
 
 
-def _run_part(
-    heads: Heads, features: Features, sums: Prefix, offset: int | None, dtype: np.dtype[Any]
-) -> None:
-    q, k, v, out = heads
-    n_queries, n_keys = q.shape[-2], k.shape[-2]
-    entries = q.shape[-1] * int(np.prod(out.shape[:-2]))
-    most = max(64, _ELEMENTS // max(entries, 1))
-    # Infinities and NaN of the inputs are answered in the output, not by warnings.
-    with np.errstate(all="ignore"):
+def _single(heads: Heads, shared: bool = False) -> Iterator[Heads]:
+    """Every head alone; `shared`: with the heads that share its keys, which are then summed once."""
+    lead = heads.output.shape[:-2]
+    if shared:
+        lead = np.broadcast_shapes(heads.key.shape[:-2], heads.value.shape[:-2])
+    if max(lead, default=1) == 1:
+        yield heads
+        return
+    axis = int(np.argmax(lead)) - len(lead)
+    for part in parts(heads, lead[axis], axis):
+        yield from _single(part, shared)
+
+
+@contextmanager
+def _workers(threads: int, stop: threading.Event) -> Iterator[ThreadPoolExecutor]:
+    """A pool whose tasks end at their next block where the caller is interrupted."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    except BaseException:
+        stop.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Piece:
+    """Some heads of a call."""
+
+    def __init__(
+        self,
+        heads: Heads,
+        features: Features,
+        prefix: Callable[[], Prefix],
+        offset: int | None,
+        dtype: np.dtype[Any],
+        stop: threading.Event,
+    ) -> None:
+        self.how = features, prefix, offset, dtype, stop
+        self.heads, self.features, self.prefix = heads, features, prefix
+        self.dtype, self.stop = dtype, stop
+        n_queries, n_keys = heads.output.shape[-2], heads.key.shape[-2]
+        self.most = min(ROWS, max(64, _ELEMENTS // heads.query.shape[-1]))
+        self.first_position = offset or 0
         # Keys before the first aligned pair, pairs, and queries that see all keys.
-        first = n_keys if offset is None else min(max(offset, 0), n_keys)
-        skipped = 0 if offset is None else min(max(-offset, 0), n_queries)
-        pairs = 0 if offset is None else min(n_queries - skipped, n_keys - first)
-        out[..., :skipped, :] = 0
-        for rows in _blocks(0, first, min(most, ROWS)):
-            sums.add(features.key(_rows(k, rows, dtype), rows.start), _rows(v, rows, dtype))
-        for rows in _blocks(0, pairs, min(most, CAUSAL_ROWS)):
-            at, seen = _shift(rows, skipped), _shift(rows, first)
-            phi_q = features.query(_rows(q, at, dtype), at.start + (offset or 0))
-            phi_k = features.key(_rows(k, seen, dtype), seen.start)
-            out[..., at, :] = sums.step(phi_q, phi_k, _rows(v, seen, dtype))
-        for rows in _blocks(skipped + pairs, n_queries, min(most, ROWS)):
-            if first + pairs == 0:
-                out[..., rows, :] = 0
-                continue
-            out[..., rows, :] = sums.read(features.query(_rows(q, rows, dtype), rows.start + (offset or 0)))
+        self.first = n_keys if offset is None else min(max(offset, 0), n_keys)
+        self.skipped = 0 if offset is None else min(max(-offset, 0), n_queries)
+        self.pairs = 0 if offset is None else min(n_queries - self.skipped, n_keys - self.first)
+
+    # Infinities and NaN of the inputs are answered in the output, not by warnings: in every thread.
+    @np.errstate(all="ignore")
+    def run(self) -> None:
+        """All outputs, on this thread."""
+        try:
+            self._run(map, None, 1)
+        except Apart:
+            for piece in _single(self.heads):
+                _Piece(piece, *self.how).run()
+
+    @np.errstate(all="ignore")
+    def divided(self, pool: ThreadPoolExecutor, threads: int) -> None:
+        """The same for one head, with the blocks divided among the threads of a pool."""
+        self._run(pool.map, pool, threads)
+
+    def _run(self, each: Callable[..., Any], pool: ThreadPoolExecutor | None, threads: int) -> None:
+        out = self.heads.output
+        out[..., : self.skipped, :] = 0
+        sums = self.prefix()
+        for part in each(self._sums, _blocks(0, self.first, self.most * _BLOCKS_OF_TASK)):
+            sums = sums.merge(part)
+        if self.pairs:
+            sums = self._causal(sums, list(_blocks(0, self.pairs, self.most)), pool, threads)
+        rest = self.skipped + self.pairs
+        if self.first + self.pairs == 0:
+            out[..., rest:, :] = 0
+            return
+        for _ in each(lambda rows: self._read(sums, rows), _blocks(rest, out.shape[-2], self.most)):
+            pass
+
+    def _causal(
+        self, sums: Prefix, blocks: list[slice], pool: ThreadPoolExecutor | None, threads: int
+    ) -> Prefix:
+        """Blocks one after the other; divided: each part starts from the sums over all blocks before."""
+        bounds = _bounds(len(blocks), threads)
+        if pool is None or len(bounds) < 3:
+            return self._steps(sums, blocks)
+        running = [pool.submit(self._steps, sums, blocks[: bounds[1]])]
+        before = blocks[: bounds[-2]]
+        tops = self._tops(sums, before, pool)
+        for number, own in enumerate(pool.map(self._block, before, tops), 1):
+            sums = sums.merge(own)
+            if number in bounds:
+                end = bounds[bounds.index(number) + 1]
+                running.append(pool.submit(self._steps, sums, blocks[number:end]))
+        return [part.result() for part in running][-1]
+
+    def _tops(self, sums: Prefix, blocks: list[slice], pool: ThreadPoolExecutor) -> list[Any]:
+        """What the sums over each block refer to: the maxima of all keys up to its end."""
+        if not sums.has_top:
+            return [None] * len(blocks)
+        top: Any = sums.top
+        tops = []
+        for own in pool.map(self._top, blocks):
+            top = own if top is None else np.maximum(own, top)
+            tops.append(top)
+        return tops
+
+    @np.errstate(all="ignore")
+    def _steps(self, sums: Prefix, blocks: list[slice]) -> Prefix:
+        for rows in blocks:
+            self._check()
+            at = _shift(rows, self.skipped)
+            phi_q = self.features.query(self._rows(self.heads.query, at), at.start + self.first_position)
+            with self._output(at) as out:
+                own = sums.step(phi_q, *self._keys(_shift(rows, self.first)), out)
+            sums = sums.merge(own)
+        return sums
+
+    @np.errstate(all="ignore")
+    def _sums(self, rows: slice) -> Prefix:
+        """Over the keys of a task."""
+        sums = self.prefix()
+        for block in _blocks(rows.start, rows.stop, self.most):
+            self._check()
+            sums.add(*self._keys(block))
+        return sums
+
+    @np.errstate(all="ignore")
+    def _top(self, rows: slice) -> Any:
+        self._check()
+        return self.prefix().top_with(self._keys(_shift(rows, self.first))[0])
+
+    @np.errstate(all="ignore")
+    def _block(self, rows: slice, top: NDArray[Any] | None) -> Prefix:
+        self._check()
+        return self.prefix().block(*self._keys(_shift(rows, self.first)), top)
+
+    @np.errstate(all="ignore")
+    def _read(self, sums: Prefix, rows: slice) -> None:
+        self._check()
+        query = self._rows(self.heads.query, rows)
+        with self._output(rows) as out:
+            sums.read(self.features.query(query, rows.start + self.first_position), out)
+
+    def _keys(self, rows: slice) -> tuple[NDArray[Any], NDArray[Any]]:
+        key = self.features.key(self._rows(self.heads.key, rows), rows.start)
+        return key, self._rows(self.heads.value, rows)
+
+    def _rows(self, array: NDArray[Any], rows: slice) -> NDArray[Any]:
+        return array[..., rows, :].astype(self.dtype, copy=False)
+
+    @contextmanager
+    def _output(self, rows: slice) -> Iterator[NDArray[Any]]:
+        """Rows of the output, in the type of the arithmetic."""
+        out = self.heads.output[..., rows, :]
+        wide = out if out.dtype == self.dtype else np.empty(out.shape, self.dtype)
+        yield wide
+        if wide is not out:
+            out[...] = wide
+
+    def _check(self) -> None:
+        if self.stop.is_set():
+            raise RuntimeError("the call that this block belongs to was interrupted")
+
+
+def _bounds(blocks: int, threads: int) -> list[int]:
+    """Where the parts of a causal sequence begin, and its end.
+
+    The first thread answers queries at once, while the others sum the keys of all parts but the last. All
+    end together if its part is longer by as much as they have summed.
+    """
+    parts = min(threads, blocks // 2)
+    if parts < 2:
+        return [0, blocks]
+    extra = _SHARE_OF_SUMS / (parts - 1)
+    share = (1 - extra) / (parts - extra)
+    inner = [round(blocks * (1 - share * left)) for left in range(parts - 1, 0, -1)]
+    return [0, *inner, blocks]
 
 
 def _blocks(begin: int, end: int, rows: int) -> Iterator[slice]:
@@ -94,7 +268,3 @@ def _blocks(begin: int, end: int, rows: int) -> Iterator[slice]:
 
 def _shift(rows: slice, by: int) -> slice:
     return slice(rows.start + by, rows.stop + by)
-
-
-def _rows(array: NDArray[Any], rows: slice, dtype: np.dtype[Any]) -> NDArray[Any]:
-    return array[..., rows, :].astype(dtype, copy=False)

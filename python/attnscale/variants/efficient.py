@@ -82,7 +82,7 @@ def efficient_attention(
         As for :func:`attnscale.attention`. Each channel's softmax then runs over the keys that the query
         sees, by a running log-sum-exp of the channel.
     enable_gqa, layout, num_threads
-        As for :func:`attnscale.attention`. The heads are divided among the threads.
+        As for :func:`attnscale.attention`.
 
     Returns
     -------

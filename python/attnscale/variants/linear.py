@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -28,18 +29,6 @@ __all__ = ["LinearState", "linear_attention"]
 _MAPS = ("elu", "relu")
 
 
-def _elu(x: NDArray[Any]) -> NDArray[Any]:
-    """elu(x) + 1: x + 1 above 0, exp(x) below."""
-    features: NDArray[Any] = np.minimum(x, 0)
-    np.exp(features, out=features)
-    features += np.maximum(x, 0)
-    return features
-
-
-def _relu(x: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(np.maximum(x, 0))
-
-
 class _LogElu:
     """ln(elu(x) + 1), which no large negative x makes vanish."""
 
@@ -49,22 +38,36 @@ class _LogElu:
     key = query
 
 
+class _Vanishing(Exception):
+    """A row for which exp(x) leaves the normal numbers of the type."""
+
+
+class _InRange:
+    """Rows whose elu(x) + 1 the core computes; refuses those whose products of features could vanish."""
+
+    def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
+        lowest = 0.45 * float(np.log(np.finfo(rows.dtype).tiny))
+        if rows.size and rows.min() < lowest:
+            raise _Vanishing
+        return rows
+
+    key = query
+
+
 class _Mapped:
     """A function of rows, its results checked."""
 
-    def __init__(self, function: Callable[[NDArray[Any]], NDArray[Any]], *, check: bool) -> None:
+    def __init__(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
         self.function = function
-        self.check = check
 
     def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        found = self.function(rows)
-        return _checked("feature_map(x)", found, rows.shape[:-1], rows.dtype) if self.check else found
+        return _checked("feature_map(x)", self.function(rows), rows.shape[:-1], rows.dtype)
 
     key = query
 
 
 class _Given:
-    """Features that the caller computed; the rows are a view of them."""
+    """The rows themselves: features that the caller computed, or what the core maps to features."""
 
     def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
         return rows
@@ -109,7 +112,7 @@ def linear_attention(
         A pair are the features themselves, of query and key, of shape (..., n, features); their type and
         that of value is the result's.
     is_causal, causal, enable_gqa, layout, num_threads
-        As for :func:`attnscale.attention`. The heads are divided among the threads.
+        As for :func:`attnscale.attention`.
 
     Returns
     -------
@@ -139,37 +142,31 @@ def linear_attention(
     inputs, result, heads = read_heads(query, key, value, enable_gqa=enable_gqa, layout=layout)
     dtype = wide_type(inputs.dtype)
     offset = offset_of(inputs, is_causal, causal)
-    features: Features
+    features: Features = _Given()
+    sums: Callable[[], Prefix] = Sums
     if isinstance(feature_map, tuple):
-        features = _Given()
         phi_q, phi_k = _given(feature_map, query, key)
         inputs, result, heads = read_heads(phi_q, phi_k, value, enable_gqa=enable_gqa, layout=layout)
         dtype = wide_type(inputs.dtype)
     else:
-        features = _read_map(feature_map)
-    logarithms = feature_map == "elu" if isinstance(feature_map, str) else False
-    if logarithms and not _in_range(heads.query, heads.key, dtype):
+        features, sums = _read_map(feature_map)
+    try:
+        run(heads, features, sums, offset, dtype, num_threads)
+    except _Vanishing:
         run(heads, _LogElu(), lambda: LogSums(per_channel=False), offset, dtype, num_threads)
-    else:
-        run(heads, features, Sums, offset, dtype, num_threads)
     return result
 
 
-def _read_map(feature_map: Any) -> Features:
+def _read_map(feature_map: Any) -> tuple[Features, Callable[[], Prefix]]:
+    """The features of rows, and the sums that take them."""
     if callable(feature_map):
-        return _Mapped(feature_map, check=True)
+        return _Mapped(feature_map), Sums
     if not isinstance(feature_map, str):
         raise TypeError(
             f"feature_map must be a name, a callable or a pair of arrays, got {type(feature_map).__name__}"
         )
     choose("feature_map", feature_map, _MAPS)
-    return _Mapped(_elu if feature_map == "elu" else _relu, check=False)
-
-
-def _in_range(query: NDArray[Any], key: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """True where no product of features exp(x) leaves the normal numbers of the type."""
-    lowest = 0.45 * float(np.log(np.finfo(dtype).tiny))
-    return all(x.size == 0 or not x.min() < lowest for x in (query, key))
+    return _InRange() if feature_map == "elu" else _Given(), partial(Sums, rows=feature_map)
 
 
 def _given(pair: tuple[Any, ...], query: Any, key: Any) -> list[NDArray[Any]]:
@@ -209,8 +206,8 @@ class LinearState(State):
         enable_gqa: bool = False,
         layout: Layout = "bhsd",
     ) -> None:
-        features: Features = _read_map(feature_map)
-        sums: Prefix = Sums()
+        features, make_sums = _read_map(feature_map)
+        sums = make_sums()
         if isinstance(feature_map, str) and feature_map == "elu":  # no key to come makes it vanish
             features, sums = _LogElu(), LogSums(per_channel=False)
         super().__init__(features, sums, enable_gqa=enable_gqa, layout=layout)

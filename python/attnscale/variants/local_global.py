@@ -6,9 +6,11 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._inputs import make_output, read_inputs
-from ..attention import attention
-from ..state import attention_state, merge_states
+from ..attention import attention, attention_statistics
+from ._arrays import wide_type
 from ._heads import offset_of, read_layout
 
 if TYPE_CHECKING:
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from .._types import Causal, Layout, Scale
 
 __all__ = ["local_global_attention"]
+
+# Of the outputs that are in memory twice at a time.
+_ELEMENTS = 1 << 18
 
 
 def local_global_attention(
@@ -64,7 +69,8 @@ def local_global_attention(
     -----
     Ainslie et al. 2020, "ETC: Encoding Long and Structured Inputs in Transformers", arXiv 2004.08483, with
     the global tokens at the front of the sequence and one softmax over both kinds of keys. Computed as two
-    states of the exact kernel that merge; tiles of keys out of the window are not touched.
+    calls of the exact kernel, the second merged into the first by blocks of rows; tiles of keys out of the
+    window are not touched.
 
     Examples
     --------
@@ -91,14 +97,35 @@ def local_global_attention(
     one_way = offset_of(inputs, is_causal, causal) is not None
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "num_threads": num_threads}
     result, output = make_output(inputs, layout, None)
-    output[..., :first, :] = attention(q[..., :first, :], k, v, is_causal=one_way, **options)
     window = (reach, 0 if one_way else reach)
-    rest = attention_state(*(x[..., first:, :] for x in (q, k, v)), window=window, **options)
-    if first:
-        seen = attention_state(q[..., first:, :], k[..., :first, :], v[..., :first, :], **options)
-        rest = merge_states([rest, seen])
-    output[..., first:, :] = rest.output
+    parts = [x[..., first:, :] for x in (q, k, v)]
+    rest = output[..., first:, :]
+    if not first:
+        attention(*parts, window=window, out=rest, **options)
+        return result
+    attention(q[..., :first, :], k, v, is_causal=one_way, out=output[..., :first, :], **options)
+    near = attention_statistics(*parts, window=window, statistics=("lse",), out=rest, **options).lse
+    assert near is not None
+    rows = max(64, _ELEMENTS * rest.shape[-2] // max(rest.size, 1))
+    for start in range(0, rest.shape[-2], rows):
+        block = slice(start, start + rows)
+        far = attention_statistics(
+            *(parts[0][..., block, :], k[..., :first, :], v[..., :first, :]), statistics=("lse",), **options
+        )
+        _merge_into(rest[..., block, :], near[..., block], far.output, far.lse)
     return result
+
+
+def _merge_into(out: NDArray[Any], near: NDArray[Any], far: Any, far_lse: Any) -> None:
+    """`out` over some keys, with the log-sum-exp `near`, becomes the output over those of `far` too."""
+    with np.errstate(invalid="ignore"):
+        total = np.logaddexp(near.astype(np.float64), far_lse.astype(np.float64))
+        total = np.where(np.isneginf(total), 0, total)  # no weight anywhere: all stay exp(-inf)
+        wide = wide_type(out.dtype)
+        mine, theirs = (np.exp(lse - total).astype(wide)[..., None] for lse in (near, far_lse))
+        np.multiply(out, mine, out=out, casting="unsafe", dtype=wide)
+        np.multiply(far, theirs, out=far, casting="unsafe", dtype=wide)
+        np.add(out, far, out=out, casting="unsafe", dtype=wide)
 
 
 def _count(name: str, value: Any) -> int:

@@ -185,7 +185,7 @@ def performer_attention(
     scale : float > 0, optional
         None: 1/sqrt(head_dim).
     is_causal, causal, enable_gqa, layout, num_threads
-        As for :func:`attnscale.attention`. The heads are divided among the threads.
+        As for :func:`attnscale.attention`.
 
     Returns
     -------

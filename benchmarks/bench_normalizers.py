@@ -3,4 +3,4 @@
 
 from _command import run
 
-run("normalizers", "sparse_long", "sparse_torch")
+run("normalizers", "sparse_many", "sparse_decode", "sparse_long", "sparse_torch")

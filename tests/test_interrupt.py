@@ -44,6 +44,7 @@ else:
     [
         ("at.attention(q, k, k, out=out, num_threads={threads})", 2**20, 2**20),
         ("at.attention(q, k, k, out=out, num_threads={threads})", 1, 2**32),
+        ("at.attention(q, k, k, normalizer='sparsemax', out=out, num_threads={threads})", 2**20, 2**20),
         ("at.attention_entropy(q, k, num_threads={threads})", 2**20, 2**20),
         ("at.entropy_curve(q, k, np.linspace(0, 1, 64), num_threads={threads})", 2**14, 2**24),
         ("at.solve_scale(q, k, 1.0, num_threads={threads})", 2**20, 2**20),
@@ -59,7 +60,7 @@ else:
             2**32,
         ),
     ],
-    ids=["attention", "decoding", "entropy", "curve", "solve", "count", "linear"],
+    ids=["attention", "decoding", "sparsemax", "entropy", "curve", "solve", "count", "linear"],
 )
 def test_sigint_ends_a_call_within_a_fifth_of_a_second(
     call: str, n_queries: int, n_keys: int, threads: int

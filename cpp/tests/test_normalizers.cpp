@@ -97,6 +97,8 @@ std::vector<rule> all_rules() {
       {"sparsemax", normalizers::sparsemax(), [](const matrix& s) { return entmax(s, 2); }, true},
       {"entmax 1.5", normalizers::entmax(1.5), [](const matrix& s) { return entmax(s, 1.5); },
        true},
+      {"entmax 1.4", normalizers::entmax(1.4), [](const matrix& s) { return entmax(s, 1.4); },
+       true},
       {"entmax 1.25", normalizers::entmax(1.25), [](const matrix& s) { return entmax(s, 1.25); },
        true},
       {"top 3", normalizers::top_k(3), [](const matrix& s) { return top_k(s, 3); }, true},
@@ -189,6 +191,43 @@ TEST_CASE("rows with more candidates than a short list holds") {
       check_rule(most, in, {}, in.setting());
     }
   });
+}
+
+TEST_CASE("rows whose scores are all kept: masks, key lengths, kinds of powers") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    const inputs<T> in(37, 500, 6, 5, 0.05);
+    oracle::setting causal = in.setting(), biased = in.setting();
+    for (std::size_t i = 0; i < 37; ++i)
+      for (std::size_t j = 0; j < 500; ++j) causal.visible(i, j) = j <= i + 443 && j < 480;
+    biased.bias = 0.05 * normal<double>({37, 500}, 9);
+    for (std::size_t j = 0; j < 500; ++j) {
+      biased.bias(4, j) = biased.bias(j % 37, j) = -oracle::infinity;
+      biased.visible(4, j) = biased.visible(j % 37, j) = false;
+    }
+    const xt::xarray<double> bias = biased.bias;
+    biased.bias = xt::where(biased.visible, biased.bias, 0.0);
+    std::vector<rule> rules = {{"top 450", normalizers::top_k(450),
+                                [](const oracle::matrix& s) { return top_k(s, 450); }, true}};
+    // 1 / (alpha - 1) is 1, 2, 5, 7/2 and neither whole nor half.
+    for (const double alpha : {2.0, 1.5, 1.2, 1 + 2.0 / 7, 1.3})
+      rules.push_back({"entmax", normalizers::entmax(alpha),
+                       [alpha](const oracle::matrix& s) { return entmax(s, alpha); }, true});
+    for (const rule& r : rules) {
+      CAPTURE(r.choice.order);
+      check_rule(r, in, {}, in.setting());
+      check_rule(r, in, {.attn_mask = bias}, biased);
+      check_rule(r, in, {.causal = attnscale::causal_alignment::bottom_right, .key_lengths = 480},
+                 causal);
+    }
+  });
+}
+
+TEST_CASE("kept scores of more tiles than one sum takes") {
+  const inputs<float> in(9, 6500, 4, 3, 0.01);
+  for (const rule& r : all_rules())
+    if (r.distribution && r.choice.order != 3 && r.choice.order != 300)
+      check_rule(r, in, {}, in.setting());
 }
 
 TEST_CASE("a sink is one more outcome of the statistics") {

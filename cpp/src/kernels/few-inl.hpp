@@ -6,18 +6,10 @@
 
 namespace {
 
-/// Blocks with at most this many queries take this path (measured with AVX-512 and keys in memory:
-/// 0.8 of the panels' time at 8 rows, 1.1 at 12).
-constexpr int few_rows = 8;
-
-/// Keys of a tile: this tile and the next one, on its way, stay in L1 (measured: 32 beats 64 and
-/// 128 by 10 and 20 %).
-constexpr int few_keys = 32;
-
 /// State of one query.
 template <class T>
 struct few_row {
-  T scale, reference, constant;
+  T reference, constant;
   T top[width<T>];  ///< everything below: a lane for each key of a vector
   double weight[width<T>], first[width<T>], second[width<T>], squares[width<T>];
   double support[width<T>];
@@ -25,90 +17,21 @@ struct few_row {
 
 template <class T>
 struct few_workspace {
-  T *query, *scores, *bias, *near, *far = nullptr, *rest = nullptr;
-  T *key_copy, *value_copy, *row;
+  few_score_workspace<T> score;
+  T *near, *far = nullptr, *rest = nullptr, *row;
   int64_t value_stride;
 
-  few_workspace(const attend_block& b, arena& a) {
+  few_workspace(const attend_block& b, arena& a) : score(b, a) {
     constexpr int w = width<T>;
     value_stride = (b.value_dim + w - 1) / w * w;
-    query = a.take<T>(few_rows * b.head_dim);
-    scores = a.take<T>(few_keys);
-    bias = a.take<T>(few_keys);
     near = a.take<T>(few_rows * value_stride);
     if (b.key_end - b.key_begin > tiles_per_carry * few_keys) {
       far = a.take<T>(few_rows * value_stride);
       rest = a.take<T>(few_rows * value_stride);
     }
-    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : few_keys * b.head_dim);
-    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : few_keys * b.value_dim);
     row = a.take<T>(value_stride);
   }
 };
-
-/// Elements of a cache line. The rows one tile ahead are asked for line by line, K while K is
-/// read and V while V is: in one burst they would stall the loads in hand (measured: 63 -> 79 % of
-/// read bandwidth on one core).
-template <class T>
-constexpr int line = static_cast<int>(64 / sizeof(T));
-
-/// Lane i of the result: the sum of the lanes of v[i]. Each round folds vectors i and i + half
-/// into one that holds half of either.
-template <class T>
-ATTNSCALE_INLINE vec<T> sum_across(vec<T> (&v)[width<T>]) {
-#pragma GCC unroll 4
-  for (int half = width<T> / 2; half > 0; half /= 2)
-#pragma GCC unroll 8
-    for (int i = 0; i < half; ++i)
-      v[i] = interleave_low(v[i], v[i + half]) + interleave_high(v[i], v[i + half]);
-  return v[0];
-}
-
-/// scores[j] = query . key[j] for `width` keys, with the channels in the lanes.
-template <class T>
-inline void dot_rows(row_view<T> key, const T* query, int64_t head_dim, ptrdiff_t ahead,
-                     T* scores) {
-  constexpr int w = width<T>;
-  vec<T> acc[w];
-  int64_t c = 0;
-#pragma GCC unroll 16
-  for (int i = 0; i < w; ++i) {
-    const T* k = key.data + i * key.stride;
-    if (ahead != 0)
-      for (c = 0; c < head_dim; c += line<T>) __builtin_prefetch(k + ahead + c);
-    vec<T> even = broadcast(T(0)), odd = even;
-    for (c = 0; c + 2 * w <= head_dim; c += 2 * w) {
-      even = fma(load(k + c), load(query + c), even);
-      odd = fma(load(k + c + w), load(query + c + w), odd);
-    }
-    if (c + w <= head_dim) {
-      even = fma(load(k + c), load(query + c), even);
-      c += w;
-    }
-    acc[i] = even + odd;
-  }
-  store(scores, sum_across<T>(acc));
-  for (; c < head_dim; ++c)
-    for (int i = 0; i < w; ++i) scores[i] += query[c] * key.data[i * key.stride + c];
-}
-
-/// The same for any number of keys, one by one.
-template <class T>
-inline void dot_rest(row_view<T> key, int keys, const T* query, int64_t head_dim, T* scores) {
-  constexpr int w = width<T>;
-  for (int j = 0; j < keys; ++j) {
-    const T* k = key.data + j * key.stride;
-    vec<T> acc = broadcast(T(0));
-    int64_t c = 0;
-    for (; c + w <= head_dim; c += w) acc = fma(load(k + c), load(query + c), acc);
-    T lanes[w];
-    store(lanes, acc);
-    T sum = T(0);
-    for (int i = 0; i < w; ++i) sum += lanes[i];
-    for (; c < head_dim; ++c) sum += query[c] * k[c];
-    scores[j] = sum;
-  }
-}
 
 /// out[0 .. M * width) += sum_j weight[j] * value[j]; keys whose bias is hidden are not read.
 template <class T, int M>
@@ -144,7 +67,10 @@ template <class T>
 class few_run {
  public:
   explicit few_run(const attend_block& block)
-      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_) {}
+      : b_(block),
+        arena_{static_cast<char*>(block.scratch)},
+        ws_(block, arena_),
+        scores_(block, ws_.score) {}
 
   void run() {
     prepare();
@@ -171,7 +97,6 @@ class few_run {
   void prepare() {
     for (int r = 0; r < b_.rows; ++r) {
       few_row<T>& row = row_[r];
-      row.scale = static_cast<T>(b_.scale[r * b_.scale_row] * log2e);
       row.reference = first_reference<T>(b_.rule);
       row.constant = sigmoid_bias<T>(b_, r);
       for (int i = 0; i < w; ++i) {
@@ -179,7 +104,6 @@ class few_run {
         row.weight[i] = row.first[i] = row.second[i] = row.squares[i] = row.support[i] = 0;
       }
       b_.sums->argmax[r] = -1;
-      read_row(b_.query, r, b_.head_dim, ws_.query + r * b_.head_dim);
       const output_panel<T> out = output(r);
       clear(out.near, out.elements);
       if (out.far) clear(out.far, out.elements), clear(out.rest, out.elements);
@@ -187,59 +111,19 @@ class few_run {
   }
 
   void tile(int64_t key, int keys, bool masked) {
-    const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
+    const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.score.key_copy);
     row_view<T> v = {nullptr, 0};
-    if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.value_copy);
+    if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.score.value_copy);
     ++tiles_;
     for (int r = 0; r < b_.rows; ++r) {
-      if (masked && !fill_row_bias(r, key, keys)) continue;
-      dot_tile(k, keys, r);
-      if (has_tables(b_)) apply_table_rows(b_, r, key, keys, ws_.scores, ws_.bias);
-      const vec<T> high = finish_row(r, keys, masked);
+      vec<T> high;
+      if (!scores_.score(r, key, k, keys, masked, high)) continue;
       if (b_.peak) track_peak(r, high, key, keys);
       raise(r, high);
       weigh(row_[r], keys);
-      if (b_.output) add_values(r, v, keys, masked ? ws_.bias : nullptr);
+      if (b_.output) add_values(r, v, keys, masked ? ws_.score.bias : nullptr);
       if (ws_.far && tiles_ % tiles_per_carry == 0) carry(output(r));
     }
-  }
-
-  /// Bias of one row over the tile; false if it hides every key.
-  bool fill_row_bias(int r, int64_t key, int keys) {
-    if (b_.mask_type != mask_kind::none) read_mask_row(b_, r, key, keys, ws_.bias);
-    bool seen = false;
-    for (int j = 0; j < keys; ++j) {
-      const bool inside = key + j >= b_.first_visible[r] && key + j < b_.last_visible[r];
-      if (!inside)
-        ws_.bias[j] = hidden<T>;
-      else if (b_.mask_type == mask_kind::none)
-        ws_.bias[j] = T(0);
-      seen = seen || ws_.bias[j] != hidden<T>;
-    }
-    return seen;
-  }
-
-  void dot_tile(row_view<T> k, int keys, int r) {
-    const T* query = ws_.query + r * b_.head_dim;
-    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.key.layout) ? few_keys * k.stride : 0;
-    int j = 0;
-    for (; j + w <= keys; j += w)
-      dot_rows({k.data + j * k.stride, k.stride}, query, b_.head_dim, ahead, ws_.scores + j);
-    dot_rest({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, ws_.scores + j);
-  }
-
-  /// scores <- finished base-2 scores, `hidden` in the room up to a full vector; returns the
-  /// largest a lane.
-  vec<T> finish_row(int r, int keys, bool masked) {
-    const score_rule<T> rule(broadcast(row_[r].scale), static_cast<T>(b_.softcap));
-    vec<T> best = broadcast(hidden<T>);
-    for (int j = 0; j < keys; j += w) {
-      const vec<T> bias = masked ? load(ws_.bias + j) : broadcast(T(0));
-      store(ws_.scores + j, rule(load(ws_.scores + j), bias));
-      for (int i = keys; i < j + w; ++i) ws_.scores[i] = hidden<T>;
-      best = max_or(load(ws_.scores + j), best);
-    }
-    return best;
   }
 
   void track_peak(int r, vec<T> high, int64_t key, int keys) {
@@ -248,7 +132,7 @@ class few_run {
     const T tile_top = largest(lanes);
     if (!(tile_top > largest(row_[r].top))) return;
     for (int j = keys - 1; j >= 0; --j)
-      if (ws_.scores[j] == tile_top) b_.sums->argmax[r] = key + j;
+      if (ws_.score.scores[j] == tile_top) b_.sums->argmax[r] = key + j;
   }
 
   static T largest(const T* lanes) {
@@ -288,10 +172,10 @@ class few_run {
       return b_.moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
     const pointwise_lanes<T> lanes(broadcast(T(1)), broadcast(row.constant),
                                    broadcast(row.reference));
-    absorb_pointwise<T, true>(b_.rule, false, lanes, 0, (keys + w - 1) / w, w, ws_.scores,
+    absorb_pointwise<T, true>(b_.rule, false, lanes, 0, (keys + w - 1) / w, w, ws_.score.scores,
                               row.weight);
     if (b_.moments)
-      sum_moments(0, (keys + w - 1) / w, w, ws_.scores, row.first, row.squares, row.support);
+      sum_moments(0, (keys + w - 1) / w, w, ws_.score.scores, row.first, row.squares, row.support);
   }
 
   template <bool Moments>
@@ -299,7 +183,8 @@ class few_run {
     const vec<T> one = broadcast(T(1)), reference = broadcast(row.reference);
     vec<T> weight = broadcast(T(0)), first = weight, second = weight, squares = weight;
     for (int j = 0; j < keys; j += w)
-      absorb<T, true, Moments>(ws_.scores + j, one, reference, weight, first, second, squares);
+      absorb<T, true, Moments>(ws_.score.scores + j, one, reference, weight, first, second,
+                               squares);
     add_to_double(row.weight, weight);
     add_to_double(row.first, first);
     if (!Moments) return;
@@ -312,13 +197,13 @@ class few_run {
     const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.value.layout) ? few_keys * v.stride : 0;
     int64_t c = 0;
     for (; c + 4 * w <= b_.value_dim; c += 4 * w)
-      add_rows<T, 4>({v.data + c, v.stride}, keys, ws_.scores, bias, ahead, out + c);
+      add_rows<T, 4>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
     for (; c + w <= b_.value_dim; c += w)
-      add_rows<T, 1>({v.data + c, v.stride}, keys, ws_.scores, bias, ahead, out + c);
+      add_rows<T, 1>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
     for (; c < b_.value_dim; ++c) {
       T sum = T(0);
       for (int j = 0; j < keys; ++j)
-        if (!bias || bias[j] != hidden<T>) sum += ws_.scores[j] * v.data[j * v.stride + c];
+        if (!bias || bias[j] != hidden<T>) sum += ws_.score.scores[j] * v.data[j * v.stride + c];
       out[c] += sum;
     }
   }
@@ -345,6 +230,7 @@ class few_run {
   const attend_block& b_;
   arena arena_;
   few_workspace<T> ws_;
+  few_scores<T> scores_;
   few_row<T> row_[few_rows];
   int64_t tiles_ = 0;
 };

@@ -23,11 +23,8 @@
 #include "kernels/variates-inl.hpp"
 #include "kernels/pointwise-inl.hpp"
 #include "kernels/attend-inl.hpp"
+#include "kernels/few-scores-inl.hpp"
 #include "kernels/few-inl.hpp"
-#include "kernels/select-inl.hpp"
-#include "kernels/threshold-inl.hpp"
-#include "kernels/support-inl.hpp"
-#include "kernels/sparse-inl.hpp"
 #include "kernels/curve-inl.hpp"
 #include "kernels/solve-inl.hpp"
 #include "kernels/features-inl.hpp"
@@ -39,6 +36,15 @@
 #include "kernels/scores-inl.hpp"
 #include "kernels/dots-inl.hpp"
 #include "kernels/pairs-inl.hpp"
+
+#include "kernels/power-inl.hpp"
+#include "kernels/select-inl.hpp"
+#include "kernels/threshold-inl.hpp"
+#include "kernels/support-inl.hpp"
+#include "kernels/scored-inl.hpp"
+#include "kernels/cuts-inl.hpp"
+#include "kernels/dense-inl.hpp"
+#include "kernels/sparse-inl.hpp"
 
 namespace {
 

@@ -56,6 +56,19 @@ inline int visible_ranges(const score_block& block, key_range (&ranges)[3]) {
   return count;
 }
 
+/// The keys that any row may see: the first, and how many up to the last.
+struct key_span {
+  int64_t first = 0, count = 0;
+
+  explicit key_span(const score_block& block) {
+    key_range ranges[3];
+    const int n = visible_ranges(block, ranges);
+    if (n == 0) return;
+    first = ranges[0].begin;
+    count = ranges[n - 1].end - first;
+  }
+};
+
 /// Booleans are read as bytes: any one but 0 lets the key be seen.
 template <class T>
 inline T bias_of(uint8_t seen) {

@@ -79,6 +79,28 @@ inline bool has_nonfinite(const T* v, int64_t count) {
   return rest != T(0) || any<T>(differ(check, zero));
 }
 
+/// Whether a tile holds one. ahead: the elements of later rows are asked for, 0 for none.
+template <class T>
+inline bool any_nonfinite(row_view<T> value, int keys, int64_t columns, ptrdiff_t ahead) {
+  constexpr int w = width<T>, line = static_cast<int>(64 / sizeof(T));
+  const vec<T> zero = broadcast(T(0));
+  vec<T> check[4] = {zero, zero, zero, zero};
+  T rest = T(0);
+  for (int j = 0; j < keys; ++j) {
+    const T* v = value.data + j * value.stride;
+    if (ahead != 0)
+      for (int64_t c = 0; c < columns; c += line) __builtin_prefetch(v + ahead + c);
+    int64_t c = 0;
+    for (; c + 4 * w <= columns; c += 4 * w)
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) check[i] = fma(load(v + c + i * w), zero, check[i]);
+    for (; c + w <= columns; c += w) check[0] = fma(load(v + c), zero, check[0]);
+    for (; c < columns; ++c) rest += v[c] * T(0);
+  }
+  const vec<T> all = (check[0] + check[1]) + (check[2] + check[3]);
+  return rest != T(0) || any<T>(differ(all, zero));
+}
+
 /// Adds weight * value for the rows of a tile that hold NaN or inf, lane by lane: a plain
 /// product would carry 0 * NaN into lanes that do not see the key. A tile without such rows
 /// comes back as it is; else a copy with those rows zeroed, for the plain product.

@@ -67,6 +67,16 @@ ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
   _mm256_storeu_pd(out + 4, _mm256_add_pd(_mm256_loadu_pd(out + 4), high));
 }
 
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<double> load_widened(const double* p) { return load(p); }
+ATTNSCALE_INLINE vec<double> load_widened(const float* p) {
+  return _mm256_cvtps_pd(_mm_loadu_ps(p));
+}
+ATTNSCALE_INLINE void store_narrowed(double* p, vec<double> a) { store(p, a); }
+ATTNSCALE_INLINE void store_narrowed(float* p, vec<double> a) {
+  _mm_storeu_ps(p, _mm256_cvtpd_ps(a));
+}
+
 /// One vector of float from 16-bit storage.
 ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

@@ -74,6 +74,16 @@ ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
   _mm512_storeu_pd(out + 8, _mm512_add_pd(_mm512_loadu_pd(out + 8), high));
 }
 
+/// One vector of double from as many elements, and back with one rounding.
+ATTNSCALE_INLINE vec<double> load_widened(const double* p) { return load(p); }
+ATTNSCALE_INLINE vec<double> load_widened(const float* p) {
+  return _mm512_cvtps_pd(_mm256_loadu_ps(p));
+}
+ATTNSCALE_INLINE void store_narrowed(double* p, vec<double> a) { store(p, a); }
+ATTNSCALE_INLINE void store_narrowed(float* p, vec<double> a) {
+  _mm256_storeu_ps(p, _mm512_cvtpd_ps(a));
+}
+
 /// One vector of float from 16-bit storage.
 ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

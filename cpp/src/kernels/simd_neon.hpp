@@ -73,6 +73,12 @@ ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
   vst1q_f64(out + 2, vaddq_f64(vld1q_f64(out + 2), vcvt_high_f64_f32(x)));
 }
 
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<double> load_widened(const double* p) { return load(p); }
+ATTNSCALE_INLINE vec<double> load_widened(const float* p) { return vcvt_f64_f32(vld1_f32(p)); }
+ATTNSCALE_INLINE void store_narrowed(double* p, vec<double> a) { store(p, a); }
+ATTNSCALE_INLINE void store_narrowed(float* p, vec<double> a) { vst1_f32(p, vcvt_f32_f64(a)); }
+
 /// One vector of float from 16-bit storage.
 ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));

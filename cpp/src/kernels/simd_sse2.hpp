@@ -70,6 +70,16 @@ ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
   _mm_storeu_pd(out + 2, _mm_add_pd(_mm_loadu_pd(out + 2), high));
 }
 
+/// See simd_avx512.hpp.
+ATTNSCALE_INLINE vec<double> load_widened(const double* p) { return load(p); }
+ATTNSCALE_INLINE vec<double> load_widened(const float* p) {
+  return _mm_cvtps_pd(_mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+ATTNSCALE_INLINE void store_narrowed(double* p, vec<double> a) { store(p, a); }
+ATTNSCALE_INLINE void store_narrowed(float* p, vec<double> a) {
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_castps_si128(_mm_cvtpd_ps(a)));
+}
+
 /// One vector of float from 16-bit storage.
 ATTNSCALE_INLINE vec<float> load_float16(const uint16_t* p) {
   return _mm_setr_ps(float_from_float16(p[0]), float_from_float16(p[1]), float_from_float16(p[2]),

@@ -26,31 +26,16 @@ inline double sum_of(vec<double> v) {
   return lanes[0];
 }
 
-/// beta = 1 (Squared false: the slope counts) or 2, a vector at a time.
-template <bool Squared>
-inline power_sums vector_sums(const double* x, int64_t count, double tau) {
-  const vec<double> zero = broadcast(0.0), one = broadcast(1.0), at = broadcast(tau);
+template <class Power>
+inline power_sums sums_above(const double* x, int64_t count, const Power& power, double tau) {
+  const vec<double> zero = broadcast(0.0), at = broadcast(tau);
   vec<double> mass = zero, slope = zero;
   for (int64_t i = 0; i < padded(count); i += width<double>) {
-    const vec<double> d = max_or(load(x + i) - at, zero);
-    mass = Squared ? fma(d, d, mass) : mass + d;
-    slope = slope + (Squared ? d : xsimd::select(d > zero, one, zero));
+    const vec<double> d = max_or(load(x + i) - at, zero), share = power(d);
+    mass = fma(share, d, mass);
+    slope = slope + share;
   }
   return {sum_of(mass), sum_of(slope)};
-}
-
-inline power_sums sums_above(const double* x, int64_t count, double alpha, double tau) {
-  if (alpha == 2) return vector_sums<false>(x, count, tau);
-  if (alpha == 1.5) return vector_sums<true>(x, count, tau);
-  power_sums sums{0, 0};
-  for (int64_t i = 0; i < count; ++i) {
-    const double d = x[i] - tau;
-    if (!(d > 0)) continue;
-    const double slope = __builtin_pow(d, 1 / (alpha - 1) - 1);
-    sums.slope += slope;
-    sums.mass += slope * d;
-  }
-  return sums;
 }
 
 /// Newton's step on mass^(alpha - 1) = 1. That function is convex where alpha <= 2, so that steps
@@ -62,36 +47,55 @@ inline double newton_step(const power_sums& s, double alpha) {
   return (s.mass - power) / s.slope;
 }
 
-/// The threshold, from a start where mass >= 1. After fewer steps than it takes it is a lower bound
+/// The search for one row's threshold, from a start where mass >= 1. Cut short it has a lower bound
 /// of it where alpha <= 2. Steps that leave the bracket (alpha > 2) are halvings of it.
-inline double entmax_threshold(const double* x, int64_t count, double alpha, double start,
-                               int steps) {
-  double low = start, high = 0, tau = low;
-  for (int i = 0; i < steps; ++i) {
-    const power_sums s = sums_above(x, count, alpha, tau);
+struct threshold_search {
+  double low, high = 0, tau;
+  int steps = 0;
+  bool done = false;
+
+  explicit threshold_search(double start = 0) : low(start), tau(start) {}
+
+  void advance(const power_sums& s, double alpha) {
     (s.mass >= 1 ? low : high) = tau;
     double next = tau + newton_step(s, alpha);
     // Late steps may crawl where the slope is unbounded: then every second one halves.
-    if (!(next >= low && next <= high) || (alpha > 2 && i > 20 && i % 2 == 0))
+    if (!(next >= low && next <= high) || (alpha > 2 && steps > 20 && steps % 2 == 0))
       next = low + (high - low) / 2;
     const double change = next > tau ? next - tau : tau - next;
     tau = next;
-    if (change <= 2e-16 || high - low <= 2e-16) break;
+    // Steps are squared from one to the next where the slope is bounded.
+    const double enough = alpha < 2 && alpha != 1.5 ? 1e-13 : 2e-16;
+    done = ++steps >= most_steps || change <= enough || high - low <= 2e-16;
   }
-  return tau;
+
+  static constexpr int most_steps = 200;
+};
+
+/// The threshold of a list, or what is known of it after some steps.
+inline double entmax_threshold(const double* x, int64_t count, double alpha, double start,
+                               int steps) {
+  threshold_search search(start);
+  with_power(alpha, [&](const auto& power) {
+    while (!search.done && search.steps < steps)
+      search.advance(sums_above(x, count, power, search.tau), alpha);
+  });
+  return search.tau;
 }
 
 /// x <- weights with the sum 1, from scores above the threshold.
 inline void entmax_weights(double* x, int64_t count, double alpha, double tau) {
-  const double beta = 1 / (alpha - 1);
-  for (int64_t i = 0; i < count; ++i) x[i] -= tau;
-  if (alpha == 1.5)
-    for (int64_t i = 0; i < count; ++i) x[i] *= x[i];
-  else if (alpha != 2)
-    for (int64_t i = 0; i < count; ++i) x[i] = __builtin_pow(x[i], beta);
-  double total = 0;
-  for (int64_t i = 0; i < count; ++i) total += x[i];
-  const double share = 1 / total;
+  for (int64_t i = count; i < padded(count); ++i) x[i] = tau;
+  const vec<double> at = broadcast(tau);
+  vec<double> sum = broadcast(0.0);
+  with_power(alpha, [&](const auto& power) {
+    for (int64_t i = 0; i < count; i += width<double>) {
+      const vec<double> d = load(x + i) - at, p = power(d) * d;
+      sum = sum + p;
+      store(x + i, p);
+    }
+  });
+  const double share = 1 / sum_of(sum);
   for (int64_t i = 0; i < count; ++i) x[i] *= share;
 }
 

@@ -62,6 +62,14 @@ CASES: dict[str, Case] = {
     "decode": Case(attention.decode),
     "window": Case(attention.sliding_window),
     "normalizers": Case(partial(normalizers.over_softmax, n=3072, targets=normalizers.NORMALIZERS)),
+    "sparse_many": Case(partial(normalizers.over_softmax, n=3072, targets=normalizers.MANY_CANDIDATES)),
+    "sparse_decode": Case(
+        partial(
+            normalizers.decode_over_softmax,
+            n=65536,
+            targets={"sparsemax": at_most(1.2), "sparsemax_equal": at_most(3)},
+        )
+    ),
     "sparse_long": Case(
         partial(normalizers.over_softmax, n=12288, targets={"sparsemax": at_most(0.8)}), slow=True
     ),

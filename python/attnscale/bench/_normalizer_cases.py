@@ -7,19 +7,30 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from ..attention import attention
+from ..normalizers import Entmax, TopK
 from ._rows import Row, Target, Unit, at_least, at_most, skipped
 from ._session import OURS, Measured, Session, random_heads
 from ._timing import Action, Estimate
 
-__all__ = ["NORMALIZERS", "against_entmax", "over_softmax"]
+__all__ = ["MANY_CANDIDATES", "NORMALIZERS", "against_entmax", "decode_over_softmax", "over_softmax"]
+
+# What is not a normalizer's name.
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "entmax12": {"normalizer": Entmax(1.2)},
+    "sparsemax_equal": {"normalizer": "sparsemax", "scale": 0.0},
+    "entmax15_flat": {"normalizer": "entmax15", "scale": 0.03},
+    "top600": {"normalizer": TopK(600)},
+}
 
 
 def over_softmax(session: Session, name: str, *, n: int, targets: dict[str, Target]) -> list[Row]:
     """Time of each normalizer over that of softmax, round by round."""
     q, k, v = random_heads(8, n, 64)
     candidates: dict[str, Action] = {OURS: lambda: attention(q, k, v)}
-    candidates |= {other: partial(attention, q, k, v, normalizer=other) for other in targets}
+    candidates |= {other: partial(attention, q, k, v, **_setting(other)) for other in targets}
     measured = session.measure(candidates)
     flops = 4.0 * 8 * n**2 * 64
     rows = []
@@ -28,6 +39,27 @@ def over_softmax(session: Session, name: str, *, n: int, targets: dict[str, Targ
         what = f"{other} over softmax, 8 x {n} x 64"
         rows.append(measured.row(f"{name}_{other}", what, Unit.RATIO, find, target, flops=flops, of=other))
     return rows
+
+
+def decode_over_softmax(session: Session, name: str, *, n: int, targets: dict[str, Target]) -> list[Row]:
+    """The same for one query and keys in memory."""
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((8, 1, 64), np.float32)
+    k, v = rng.standard_normal((2, 8, n, 64), np.float32)
+    candidates: dict[str, Action] = {OURS: lambda: attention(q, k, v)}
+    candidates |= {other: partial(attention, q, k, v, **_setting(other)) for other in targets}
+    measured = session.measure(candidates)
+    rows = []
+    for other, target in targets.items():
+        what = f"{other} over softmax, 8 x (1, {n}) x 64"
+        find = partial(_over_ours, other)
+        flops = 4.0 * 8 * n * 64
+        rows.append(measured.row(f"{name}_{other}", what, Unit.RATIO, find, target, flops=flops, of=other))
+    return rows
+
+
+def _setting(name: str) -> dict[str, Any]:
+    return _SETTINGS.get(name, {"normalizer": name})
 
 
 def _over_ours(candidate: str, measured: Measured) -> Estimate:
@@ -73,4 +105,12 @@ NORMALIZERS: dict[str, Target] = {
     "softpick": at_most(1.05),
     "sparsemax": at_most(1.1),
     "entmax15": at_most(1.3),
+}
+
+# Equal scores, an alpha near 1, scores of small variance, a large k.
+MANY_CANDIDATES: dict[str, Target] = {
+    "sparsemax_equal": at_most(3),
+    "entmax12": at_most(3.2),
+    "entmax15_flat": at_most(1.4),
+    "top600": at_most(2),
 }

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Finished scores of a tile, for rows whose weights depend on all of their scores: entmax, top-k.
+// With them goes what makes a row NaN: a visible score or value that is not finite.
+#pragma once
+
+namespace {
+
+template <class T>
+struct score_workspace {
+  T *query, *scores, *bias, *table = nullptr;
+  T *key_copy, *value_copy, *rows, *scale, *top, *taint;
+
+  score_workspace(const attend_block& b, arena& a) {
+    constexpr int64_t lanes = block_rows<T>;
+    const int64_t columns = b.head_dim > b.value_dim ? b.head_dim : b.value_dim;
+    const int64_t row_length = columns > max_tile_keys ? columns : max_tile_keys;
+    query = a.take<T>(b.head_dim * lanes);
+    scores = a.take<T>(max_tile_keys * panel_vectors * width<T>);
+    bias = a.take<T>(max_tile_keys * panel_vectors * width<T>);
+    if (has_tables(b)) table = a.take<T>(max_tile_keys * panel_vectors * width<T>);
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
+    rows = a.take<T>(width<T> * row_length);
+    scale = a.take<T>(lanes);
+    top = a.take<T>(lanes);
+    taint = a.take<T>(lanes * b.value_dim);
+  }
+};
+
+/// What a panel knows of one tile: scores in the workspace, raw products times `scale` unless they
+/// are finished, for the keys that each vector sees; the largest a lane in base 2.
+template <class T, int N>
+struct scored_tile {
+  vector_keys<N> seen;
+  vec<T> high[N];
+  bool finished;
+};
+
+template <class T>
+class scored_tiles {
+ public:
+  scored_tiles(const attend_block& block, const score_workspace<T>& workspace)
+      : ws(workspace), look_at_values(block.output != nullptr), b_(block) {
+    n_ranges_ = visible_ranges(b_, ranges_);
+    for (int r = 0; r < block_rows<T>; ++r) {
+      const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
+      ws.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
+      bad[r] = false;
+    }
+  }
+
+  /// The queries from `lane` on, with the signs of their scales.
+  template <int N>
+  void pack(int lane, T* panel) {
+    pack_queries<T, N>(b_, lane, ws.rows, panel);
+    for (int i = 0; i < N * w; ++i) {
+      if (lane + i >= b_.rows || !(b_.scale[(lane + i) * b_.scale_row] < 0)) continue;
+      for (int64_t c = 0; c < b_.head_dim; ++c) panel[c * N * w + i] = -panel[c * N * w + i];
+    }
+  }
+
+  /// f(key, keys, masked) for every tile that any row may see, until f returns false. most: keys of
+  /// a tile, 0 for those of the panels.
+  template <class F>
+  void for_tiles(F&& f, int most = 0) {
+    for (int i = 0; i < n_ranges_; ++i)
+      for (int64_t key = ranges_[i].begin; key < ranges_[i].end;) {
+        if (poll()) return;
+        const int64_t left = ranges_[i].end - key;
+        const int keys = most == 0 ? next_tile(left) : left < most ? static_cast<int>(left) : most;
+        if (!f(key, keys, ranges_[i].masked || b_.softcap > 0)) return;
+        key += keys;
+      }
+  }
+
+  bool poll() { return stopped = stopped || b_.stop->poll(b_.stop->state); }
+
+  /// The keys of a tile, and which of its values are not finite. ahead: also asks for the values
+  /// of as many keys further on.
+  row_view<T> view(int64_t key, int keys, int ahead = 0) {
+    if (look_at_values) find_nonfinite(key, keys, ahead);
+    return view_rows(b_.key, key, keys, b_.head_dim, ws.key_copy);
+  }
+
+  /// Scores of a tile; false if it hides all of its keys from the panel.
+  template <int N>
+  bool score(int lane, int64_t key, int keys, row_view<T> k, bool masked, const T* query,
+             scored_tile<T, N>& out) {
+    for (int n = 0; n < N; ++n) out.seen.begin[n] = 0, out.seen.end[n] = keys;
+    if (masked) out.seen = keys_of_vectors<T, N>(b_, lane, key, keys);
+    if (masked &&
+        (out.seen.nothing() || !fill_bias<T, N>(b_, lane, key, keys, out.seen, ws.rows, ws.bias)))
+      return false;
+    if (nonfinite_) spread_nonfinite<N>(lane, keys, out.seen, masked);
+    vec<T> most[N], low[N];
+    dot_products<T, N>(k, keys, query, N * w, b_.head_dim, ws.scores, most, low);
+    const panel_state<T> state{ws.scale + lane, nullptr, nullptr};
+    out.finished = masked;
+    if (masked) {
+      if (has_tables(b_))
+        apply_tables<T, N>(b_, lane, key, keys, ws.rows, ws.table, ws.scores, ws.bias);
+      finish_scores<T, N>(state, ws.bias, out.seen, static_cast<T>(b_.softcap), ws.scores,
+                          ws.scores, out.high);
+      return true;
+    }
+    for (int n = 0; n < N; ++n) {
+      mark_infinite(low[n], lane + n * w);
+      out.high[n] = most[n] * load(state.scale + n * w);
+    }
+    return true;
+  }
+
+  /// What one row sees of the tile's values that are not finite. bias: hidden keys, or null.
+  void spread_row(int r, int keys, const T* bias) {
+    if (!look_at_values || !nonfinite_) return;
+    T* taint = ws.taint + r * b_.value_dim;
+    for (int j = 0; j < keys; ++j) {
+      if (!nonfinite_key_[j] || (bias && bias[j] == hidden<T>)) continue;
+      const T* v = value_.data + j * value_.stride;
+      for (int64_t c = 0; c < b_.value_dim; ++c) taint[c] += v[c] * T(0);
+    }
+  }
+
+  /// Row r is written from its unfinished sum of values, NaN where `nan`.
+  void write(int r, bool nan, T* sum) {
+    for (int64_t c = 0; nan && c < b_.value_dim; ++c) sum[c] = static_cast<T>(__builtin_nan(""));
+    for (int64_t c = 0; tainted && c < b_.value_dim; ++c) sum[c] += ws.taint[r * b_.value_dim + c];
+    write_row(b_.output, b_.output_layout, r, b_.value_dim, sum);
+  }
+
+  const score_workspace<T> ws;
+  bool look_at_values, tainted = false, stopped = false;
+  bool bad[block_rows<T>];  ///< a visible raw score was -inf
+
+ private:
+  static constexpr int w = width<T>;
+
+  /// A visible score of -inf is below every threshold, but its row is NaN.
+  void mark_infinite(vec<T> low, int lane) {
+    if (!any<T>(low == broadcast(-limits<T>::infinity))) return;
+    T lanes[w];
+    store(lanes, low);
+    for (int r = 0; r < w; ++r) bad[lane + r] = bad[lane + r] || lanes[r] == -limits<T>::infinity;
+  }
+
+  // ---- values that are not finite: rows that see them are NaN, also where their weight is 0 ----
+
+  void find_nonfinite(int64_t key, int keys, int ahead) {
+    value_ = view_rows(b_.value, key, keys, b_.value_dim, ws.value_copy);
+    const bool direct = is_direct<T>(b_.value.layout);
+    nonfinite_ = any_nonfinite(value_, keys, b_.value_dim, direct ? ahead * value_.stride : 0);
+    if (!nonfinite_) return;
+    for (int j = 0; j < keys; ++j)
+      nonfinite_key_[j] = has_nonfinite(value_.data + j * value_.stride, b_.value_dim);
+    if (tainted) return;
+    tainted = true;
+    for (int64_t i = 0; i < block_rows<T> * b_.value_dim; ++i) ws.taint[i] = T(0);
+  }
+
+  template <int N>
+  void spread_nonfinite(int lane, int keys, const vector_keys<N>& seen, bool masked) {
+    if (!look_at_values) return;
+    for (int j = 0; j < keys; ++j)
+      for (int i = 0; nonfinite_key_[j] && i < N * w; ++i) {
+        const bool inside = seen.begin[i / w] <= j && j < seen.end[i / w];
+        if (!inside || (masked && ws.bias[j * N * w + i] == hidden<T>)) continue;
+        T* taint = ws.taint + (lane + i) * b_.value_dim;
+        const T* v = value_.data + j * value_.stride;
+        for (int64_t c = 0; c < b_.value_dim; ++c) taint[c] += v[c] * T(0);
+      }
+  }
+
+  const attend_block& b_;
+  key_range ranges_[3];
+  int n_ranges_ = 0;
+  bool nonfinite_ = false, nonfinite_key_[max_tile_keys];
+  row_view<T> value_ = {nullptr, 0};
+};
+
+}  // namespace

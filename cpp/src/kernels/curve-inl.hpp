@@ -31,8 +31,8 @@ struct curve_workspace {
 };
 
 /// One vector of weights into the sums of a scale. Hidden keys have weight 0, but their raw
-/// product may be anything.
-template <class T, bool Masked>
+/// product may be anything. Rounded: see round_large.
+template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, vec<T> reference,
                                    vec<T> center, vec<T> (&sums)[4]) {
   const vec<T> r = load(raw);
@@ -43,7 +43,7 @@ ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, v
     t = xsimd::select(gone, broadcast(exp2_terms<T>::lowest), s - reference);
     x = xsimd::select(gone, broadcast(T(0)), x);
   } else {
-    t = fma(r, scale, -reference);
+    t = fma(Rounded ? load(score) : r, scale, -reference);
   }
   t = clamp_exponent(t);
   const vec<T> p = exp2(t), px = p * x;
@@ -53,23 +53,37 @@ ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, v
   sums[3] = fma(px, x, sums[3]);
 }
 
+/// The keys of a tile, `step` apart, in two parts: chains that do not wait for each other.
+template <class T, bool Masked, bool Rounded>
+ATTNSCALE_INLINE void absorb_curve_keys(int keys, ptrdiff_t step, const T* scores, const T* raw,
+                                        vec<T> scale, vec<T> reference, vec<T> center,
+                                        vec<T> (&part)[2][4]) {
+  for (int j = 0; j < keys; ++j)
+    absorb_curve<T, Masked, Rounded>(scores + j * step, raw + j * step, scale, reference, center,
+                                     part[j % 2]);
+}
+
 template <class T, int N, bool Masked>
-inline void absorb_curve_tile(const panel_state<T>& state, int keys, const T* scores, const T* raw,
+inline void absorb_curve_tile(const panel_state<T>& state, int keys, T* scores, const T* raw,
                               curve_sums& sums, int first_lane) {
   constexpr int w = width<T>;
-  constexpr int parts = 2;
   for (int n = 0; n < N; ++n) {
     const int lane = first_lane + n * w;
     T centers[w];
     for (int r = 0; r < w; ++r) centers[r] = static_cast<T>(sums.center[lane + r]);
-    const vec<T> scale = load(state.scale + n * w), reference = load(state.reference + n * w),
-                 center = load(centers);
-    vec<T> part[parts][4];
-    for (int i = 0; i < parts; ++i)
-      for (int k = 0; k < 4; ++k) part[i][k] = broadcast(T(0));
-    for (int j = 0; j < keys; ++j) {
-      const int at = (j * N + n) * w;
-      absorb_curve<T, Masked>(scores + at, raw + at, scale, reference, center, part[j % parts]);
+    vec<T> scale = load(state.scale + n * w);
+    const vec<T> reference = load(state.reference + n * w), center = load(centers);
+    vec<T> part[2][4];
+    for (auto& sums_of : part)
+      for (vec<T>& sum : sums_of) sum = broadcast(T(0));
+    T* const own = scores + n * w;
+    if (!Masked && any_large(reference)) {
+      scale = round_large(scale, reference, 0, keys, N * w, raw + n * w, own);
+      absorb_curve_keys<T, Masked, true>(keys, N * w, own, raw + n * w, scale, reference, center,
+                                         part);
+    } else {
+      absorb_curve_keys<T, Masked, false>(keys, N * w, own, raw + n * w, scale, reference, center,
+                                          part);
     }
     add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
     add_to_double(sums.first + lane, part[0][1] + part[1][1]);

@@ -123,7 +123,11 @@ inline void absorb_pointwise(normalizer rule, bool bounded, const pointwise_lane
       return absorb_scores<T, normalizer::squared_relu, Masked>(row, begin, end, step, scores,
                                                                 sums);
     default:
-      return absorb_scores<T, normalizer::softpick, Masked>(row, begin, end, step, scores, sums);
+      pointwise_lanes<T> rounded = row;
+      if (!Masked && any_large(row.reference))
+        rounded.scale = round_large(row.scale, row.reference, begin, end, step, scores, scores);
+      return absorb_scores<T, normalizer::softpick, Masked>(rounded, begin, end, step, scores,
+                                                            sums);
   }
 }
 

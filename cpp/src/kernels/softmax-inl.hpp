@@ -162,6 +162,28 @@ inline void rescale_sums(row_sums& sums, int lane, int lanes, const reference_mo
   }
 }
 
+/// Beyond this the reference, a rounded score, is off by more than 1/4.
+template <class T>
+constexpr T largest_fused = sizeof(T) == 4 ? T(0x1p22) : T(0x1p51);
+
+template <class T>
+ATTNSCALE_INLINE bool any_large(vec<T> reference) {
+  return any<T>(xsimd::abs(reference) > broadcast(largest_fused<T>));
+}
+
+/// fma(raw, scale, -reference) rounds once: for a large score it holds what the reference lost when
+/// it was rounded, and every weight of the row may vanish or overflow. Lanes with a large reference
+/// get their scores rounded as it was; the others keep theirs. Returns the scales for the result;
+/// scores may be raw. Rare, and out of the way of the loops that do without.
+template <class T>
+[[gnu::noinline]] vec<T> round_large(vec<T> scale, vec<T> reference, int begin, int end,
+                                     ptrdiff_t step, const T* raw, T* scores) {
+  const vec_mask<T> large = xsimd::abs(reference) > broadcast(largest_fused<T>);
+  const vec<T> one = broadcast(T(1)), factor = xsimd::select(large, scale, one);
+  for (int j = begin; j < end; ++j) store(scores + j * step, load(raw + j * step) * factor);
+  return xsimd::select(large, one, scale);
+}
+
 /// One vector of scores to weights, and their share of the sums.
 template <class T, bool Masked, bool Moments>
 ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& weight,
@@ -189,8 +211,11 @@ inline void absorb_tile(const panel_state<T>& state, const vector_keys<N>& seen,
   constexpr int w = width<T>;
   constexpr int parts = 4, half = 2;  // half: registers run out with four sums in four parts
   for (int n = 0; n < N; ++n) {
-    const vec<T> scale = load(state.scale + n * w);
+    vec<T> scale = load(state.scale + n * w);
     const vec<T> reference = load(state.reference + n * w);
+    if (!Masked && any_large(reference))
+      scale = round_large(scale, reference, seen.begin[n], seen.end[n], N * w, scores + n * w,
+                          scores + n * w);
     vec<T> weight[parts], first[parts], second[half], squares[half];
     for (int i = 0; i < parts; ++i) weight[i] = first[i] = broadcast(T(0));
     for (int i = 0; i < half; ++i) second[i] = squares[i] = broadcast(T(0));

@@ -101,6 +101,8 @@ def test_the_command_prints_slopes_and_json(capsys, monkeypatch, tmp_path):
         (["--variants", "exact", "--n", "64", "64"], "lengths must increase"),
         (["--variants", "exact", "--n", "0"], "n must be at least 1, got 0"),
         (["--plot", "a.png"], "--plot goes with --variants"),
+        (["--n", "256"], "--n goes with --variants"),
+        (["--head-dim", "64"], "--head-dim goes with --variants"),
     ],
 )
 def test_bad_input_is_one_line(capsys, arguments, message):

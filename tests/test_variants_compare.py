@@ -77,7 +77,7 @@ def test_the_command_prints_a_table_and_writes_files(capsys, tmp_path):
         (["--variants", "mamba"], "there is no variant named 'mamba'; the variants are softmax, "),
         (
             ["--n", "1024"],
-            "between 2 and 512 (the shipped heads have 512 keys), got 1024 to 1024",
+            "between 2 and 512 (the shipped heads have 512 keys), got 1024",
         ),
         (["--n", "1", "8", "--data", "random"], "--n must be between 2 and 2048"),
     ],

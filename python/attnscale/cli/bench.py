@@ -16,6 +16,10 @@ promises as a share of them or as a ratio within the same run. A row that misses
 is marked; the exit status is 0 all the same.
 """
 
+# Of the options that go with --variants.
+_LENGTHS = (1024, 4096, 16384, 65536, 262144)
+_DEFAULTS = {"heads": 1, "head_dim": 64, "limit": 20.0}
+
 
 def add(commands: Any) -> None:
     """Add the command's parser."""
@@ -33,11 +37,11 @@ def add(commands: Any) -> None:
     variants = parser.add_argument_group("variants against n, each in a process of its own")
     variants.add_argument("--variants", nargs="*", metavar="NAME", help="all variants, or these")
     variants.add_argument(
-        "--n", nargs="+", type=int, metavar="N", default=[1024, 4096, 16384, 65536, 262144], help="lengths"
+        "--n", nargs="+", type=int, metavar="N", help=f"lengths (default: {' '.join(map(str, _LENGTHS))})"
     )
-    variants.add_argument("--heads", type=int, default=1, help="default: 1")
-    variants.add_argument("--head-dim", type=int, default=64, help="default: 64")
-    variants.add_argument("--limit", type=float, default=20.0, help="longest call in seconds (default: 20)")
+    variants.add_argument("--heads", type=int, metavar="H", help="default: 1")
+    variants.add_argument("--head-dim", type=int, metavar="D", help="default: 64")
+    variants.add_argument("--limit", type=float, metavar="S", help="longest call in seconds (default: 20)")
     variants.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of time and memory")
     parser.add_argument("--json", action="store_true", help="print JSON, every sample included")
     parser.set_defaults(run=run)
@@ -53,10 +57,13 @@ def run(options: argparse.Namespace) -> None:
     if options.variants is not None:
         from . import _bench_variants
 
+        for name, value in ("n", _LENGTHS), *_DEFAULTS.items():
+            setattr(options, name, value if getattr(options, name) is None else getattr(options, name))
         _bench_variants.run(options)
         return
-    if options.plot is not None:
-        raise InputError("--plot goes with --variants")
+    for name in ("n", *_DEFAULTS, "plot"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} goes with --variants")
     try:
         with progress_line() as progress:
             report = bench.run(

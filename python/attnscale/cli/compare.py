@@ -113,7 +113,8 @@ def _lengths(options: argparse.Namespace) -> list[int]:
     most = _MOST_KEYS if options.data == "random" else 512
     if lengths[0] < 2 or lengths[-1] > most:
         why = "the shipped heads have 512 keys" if most == 512 else "the matrices are n x n"
-        raise InputError(f"--n must be between 2 and {most} ({why}), got {lengths[0]} to {lengths[-1]}")
+        seen = lengths[0] if lengths[0] < 2 else lengths[-1]
+        raise InputError(f"--n must be between 2 and {most} ({why}), got {seen}")
     return lengths
 
 

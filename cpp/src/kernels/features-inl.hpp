@@ -40,27 +40,40 @@ ATTNSCALE_INLINE vec<T> elu_plus_one(vec<T> x) {
   return natural_exp<T>(min_or(zero, x)) + max_or(zero, x);
 }
 
+/// The largest lane of each of width<T> vectors, one after the other.
 template <class T>
-ATTNSCALE_INLINE T largest_lane(vec<T> x) {
-  T lanes[width<T>];
-  store(lanes, x);
-  T most = lanes[0];
-  for (const T lane : lanes) most = lane > most ? lane : most;
+ATTNSCALE_INLINE vec<T> largest_lanes(vec<T> (&v)[width<T>]) {
+  transpose<T>(v);
+  vec<T> most = v[0];
+  for (int i = 1; i < width<T>; ++i) most = max_or(v[i], most);
   return most;
 }
 
-/// e^(x + shift) over the largest of its row: no query overflows, and none vanishes.
+/// e^(x + shift) over the largest of its row: no query overflows, and none vanishes. As many rows
+/// at a time as a vector has lanes, because a reduction across lanes takes as long for all of them.
 template <class T>
-inline void exponentials_of_row(const T* in, const T* shift, int64_t columns, T* out) {
-  vec<T> most = broadcast(-limits<T>::infinity);
-  map_row<T>(in, columns, -limits<T>::infinity, out, [&](vec<T> x, int64_t c) {
-    const vec<T> t = x + load(shift + c);
-    most = max_or(t, most);
-    return t;
-  });
-  const vec<T> top = broadcast(largest_lane<T>(most));
-  for (int64_t c = 0; c < columns; c += width<T>)
-    store(out + c, natural_exp<T>(load(out + c) - top));
+inline void exponentials_of_rows(row_view<T> in, int64_t rows, const T* shift, int64_t columns,
+                                 T* out, ptrdiff_t stride) {
+  constexpr int w = width<T>;
+  for (int64_t r = 0; r < rows; r += w) {
+    const int64_t count = rows - r < w ? rows - r : w;
+    vec<T> most[w];
+    for (int i = 0; i < w; ++i) most[i] = broadcast(-limits<T>::infinity);
+    for (int64_t i = 0; i < count; ++i)
+      map_row<T>(in.data + (r + i) * in.stride, columns, -limits<T>::infinity,
+                 out + (r + i) * stride, [&](vec<T> x, int64_t c) {
+                   const vec<T> t = x + load(shift + c);
+                   most[i] = max_or(t, most[i]);
+                   return t;
+                 });
+    T top[w];
+    store(top, largest_lanes<T>(most));
+    for (int64_t i = 0; i < count; ++i) {
+      T* const row = out + (r + i) * stride;
+      for (int64_t c = 0; c < columns; c += w)
+        store(row + c, natural_exp<T>(load(row + c) - broadcast(top[i])));
+    }
+  }
 }
 
 /// Features of `rows` rows; a row of `out` is whole vectors. `shift` (whole vectors) is added to
@@ -69,6 +82,8 @@ template <class T>
 inline void map_rows(row_view<T> in, int64_t rows, int64_t columns, feature_map map, const T* shift,
                      bool of_row, row_view<T> out_rows) {
   T* out = const_cast<T*>(out_rows.data);
+  if (map == feature_map::exponential && of_row)
+    return exponentials_of_rows<T>(in, rows, shift, columns, out, out_rows.stride);
   for (int64_t r = 0; r < rows; ++r, out += out_rows.stride) {
     const T* const row = in.data + r * in.stride;
     if (map == feature_map::elu)
@@ -76,8 +91,6 @@ inline void map_rows(row_view<T> in, int64_t rows, int64_t columns, feature_map 
     else if (map == feature_map::relu)
       map_row<T>(row, columns, T(0), out,
                  [](vec<T> x, int64_t) { return max_or(broadcast(T(0)), x); });
-    else if (of_row)
-      exponentials_of_row<T>(row, shift, columns, out);
     else
       map_row<T>(row, columns, T(0), out,
                  [&](vec<T> x, int64_t c) { return natural_exp<T>(x + load(shift + c)); });

@@ -152,7 +152,12 @@ class linear_run {
       T* const to = static_cast<T*>(b_.out) + (row + r) * b_.out_stride;
       const T* const from = ws_.out + r * ws_.lanes;
       const T by = b_.divide && sums[r] != T(0) ? sums[r] : T(1);
-      for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = from[c] / by;
+      // Divisions of a whole row take half as long as the products; 1 / by may overflow.
+      const T factor = T(1) / by;
+      if (factor < limits<T>::infinity && factor > -limits<T>::infinity)
+        for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = from[c] * factor;
+      else
+        for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = from[c] / by;
     }
   }
 
@@ -199,10 +204,11 @@ class linear_run {
   }
 
   static T sum_of_lanes(vec<T> sum) {
-    T lanes[width<T>], all = 0;
+    T lanes[width<T>];
     store(lanes, sum);
-    for (const T lane : lanes) all += lane;
-    return all;
+    for (int half = width<T> / 2; half; half /= 2)
+      for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    return lanes[0];
   }
 
   /// out += lower triangle of (query key^T) value.

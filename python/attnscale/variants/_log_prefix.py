@@ -23,6 +23,8 @@ __all__ = ["LogSums", "softmax"]
 # Within a block all exponentials refer to the maximum at its end. Where a channel's maximum rises by more
 # than this (in nats), early queries would lose digits to it, and the block is halved.
 _MOST_RISE = 8.0
+# Rows of which the maxima are taken at once.
+_SIDE_BY_SIDE = 32
 
 
 def softmax(x: NDArray[Any], axis: int = -1) -> NDArray[Any]:
@@ -67,7 +69,7 @@ class LogSums(Prefix):
         return own
 
     def top_with(self, key: NDArray[Any]) -> NDArray[Any]:
-        top: NDArray[Any] = key.max(-2)
+        top = _channel_maxima(key)
         return top if self.top is None else np.maximum(top, self.top)
 
     def read(self, query: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -111,6 +113,17 @@ class LogSums(Prefix):
             one, two = _rescaled(merged, top), _rescaled(part, top)
             merged.top, merged.sums = top, (one[0] + two[0], one[1] + two[1])
         return merged
+
+
+def _channel_maxima(key: NDArray[Any]) -> NDArray[Any]:
+    """key.max(-2). NumPy is several times as fast with many rows side by side as with single ones."""
+    *lead, rows, channels = key.shape
+    even = rows - rows % _SIDE_BY_SIDE
+    if not even:
+        return np.asarray(key.max(-2))
+    groups = key[..., :even, :].reshape(*lead, -1, _SIDE_BY_SIDE * channels).max(-2)
+    top: NDArray[Any] = groups.reshape(*lead, _SIDE_BY_SIDE, channels).max(-2)
+    return top if even == rows else np.maximum(top, key[..., even:, :].max(-2))
 
 
 def _reference(top: NDArray[Any] | None) -> NDArray[Any]:

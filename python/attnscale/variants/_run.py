@@ -35,7 +35,7 @@ _FEW_ROWS = 1024
 # Blocks whose keys are summed by one task.
 _BLOCKS_OF_TASK = 4
 # Time to sum a block's keys, over the time to answer its queries as well.
-_SHARE_OF_SUMS = 0.4
+_SHARE_OF_SUMS = 1 / 3
 
 
 class Features(Protocol):

@@ -13,6 +13,7 @@ from test_normalizers import check
 
 DENSE = (N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.2), N.Entmax(1.3), N.Entmax(3), N.TopK(300))
 MASKS = mask_cases(2, 4, 21, 700)
+FEW_MASKS = mask_cases(2, 4, 5, 300)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -21,6 +22,16 @@ def test_every_mask(normalizer: N.Normalizer, mask: str) -> None:
     q, _, _ = random_inputs(1, batch=(2,), heads=4, n_queries=21, n_keys=1, dtype="float64")
     _, k, v = random_inputs(2, batch=(2,), n_queries=1, n_keys=700, dtype="float64")
     check(normalizer, q / 100, k, v, enable_gqa=True, **MASKS[mask])
+
+
+@pytest.mark.parametrize("mask", FEW_MASKS)
+@pytest.mark.parametrize("normalizer", [N.Sparsemax(), N.Entmax(1.3), N.TopK(30)], ids=repr)
+def test_a_handful_of_queries_under_every_mask(normalizer: N.Normalizer, mask: str) -> None:
+    q, _, _ = random_inputs(9, batch=(2,), heads=4, n_queries=5, n_keys=1, dtype="float64")
+    _, k, v = random_inputs(10, batch=(2,), n_queries=1, n_keys=300, dtype="float64")
+    for spread in (1, 0.01):
+        check(normalizer, spread * q, k, v, enable_gqa=True, **FEW_MASKS[mask])
+    check(normalizer, q, k, v, enable_gqa=True, **{**FEW_MASKS[mask], "scale": -0.5})
 
 
 @pytest.mark.parametrize("alpha", [1.04, 1.1, 1.15, 1.25, 4 / 3, 1.4, 1.7, 1.999, 2.2, 2.5, 4])

@@ -107,10 +107,7 @@ NORMALIZERS: dict[str, Target] = {
     "entmax15": at_most(1.3),
 }
 
-# Equal scores, an alpha near 1, scores of small variance, a large k.
+# Equal scores, an alpha near 1, scores of small variance, a large k: what the documentation says of them.
 MANY_CANDIDATES: dict[str, Target] = {
-    "sparsemax_equal": at_most(3),
-    "entmax12": at_most(3.2),
-    "entmax15_flat": at_most(1.4),
-    "top600": at_most(2),
+    name: at_most(3) for name in ("sparsemax_equal", "entmax12", "entmax15_flat", "top600")
 }

@@ -176,8 +176,10 @@ assert np.isfinite(large).all()
 # ## Cost (T26)
 #
 # Attention takes $4 n^2 d$ operations, efficient attention $4 n d^2$ and $2 n d$ exponentials. Times are
-# of the machine that runs this; `attnscale bench --variants` measures all variants, each in a
-# process of its own with its memory.
+# of the machine that runs this. The article's two charts, time and memory of its PyTorch functions, are in
+# "Which variant when", from `attnscale bench --variants`, which runs each case in a process of its own. The
+# article calls the growth of dot-product attention exponential. It is quadratic: on two logarithmic scales a
+# power of $n$ is a straight line and its exponent the slope, whereas an exponential would bend upwards.
 
 # %%
 lengths = [1024, 2048, 4096, 8192, 16384]
@@ -263,6 +265,7 @@ for column, (ax, title) in enumerate(zip(axes, titles, strict=True)):
             [row[0] for row in chosen], [row[2 + column] for row in chosen], "o-", color=colour, label=name
         )
     ax.set_xscale("log", base=2)
+    ax.margins(y=0.1)
     ax.set_ylim(bottom=0)
     ax.set_xlabel("keys, $n$")
     ax.set_title(title, loc="left")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -16,9 +18,9 @@ from test_variants_linear import FAMILIES, MASKS
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Many blocks of short sequences."""
-    monkeypatch.setattr(_run, "ROWS", 32)
-    monkeypatch.setattr(_run, "_FEW_ROWS", 64)
+    """Many blocks of short sequences, divided all the same."""
+    for name, value in (("ROWS", 32), ("_FEW_ROWS", 64), ("_LEAST_SHARED", 0), ("_LEAST_DIVIDED", 0)):
+        monkeypatch.setattr(_run, name, value)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -71,9 +73,43 @@ def test_one_head_is_divided(causal):
         arrived.wait(20)
         return x**2
 
-    x = np.random.default_rng(0).standard_normal((16384, 4), np.float32)
+    x = np.random.default_rng(0).standard_normal((1 << 18, 4), np.float32)
     av.linear_attention(x, x, x, feature_map=squares, is_causal=causal, num_threads=2)
     assert len(seen) > 1
+
+
+def test_a_short_call_stays_on_its_thread():
+    seen = set()
+
+    def squares(x):
+        seen.add(threading.get_ident())
+        return x**2
+
+    x = np.ones((8, 1024, 4), np.float32)
+    av.linear_attention(x, x, x, feature_map=squares, num_threads=4)
+    assert seen == {threading.get_ident()}
+
+
+FORK = """
+import os, warnings
+import numpy as np
+import attnscale as at
+warnings.simplefilter("ignore")  # Python advises against fork() beside threads
+x = np.random.default_rng(0).standard_normal((8, 4096, 16), np.float32)
+here = at.variants.linear_attention(x, x, x, num_threads=2)
+child = os.fork()
+if child == 0:
+    os._exit(0 if (at.variants.linear_attention(x, x, x, num_threads=2) == here).all() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert (at.variants.linear_attention(x, x, x, num_threads=2) == here).all()
+"""
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    done = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("causal", [False, True])

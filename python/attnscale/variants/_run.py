@@ -8,11 +8,12 @@ number of threads.
 from __future__ import annotations
 
 import math
+import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -32,8 +33,10 @@ ROWS = 2048
 _ELEMENTS = 1 << 17
 # Heads with fewer rows share a block.
 _FEW_ROWS = 1024
-# Blocks whose keys are summed by one task.
+# Blocks of one task: a thread that takes the next one waits for the others to let it.
 _BLOCKS_OF_TASK = 4
+# Fewer elements of the output are done before other threads are awake: of several heads, of one alone.
+_LEAST_SHARED, _LEAST_DIVIDED = 1 << 19, 1 << 20
 # Time to sum a block's keys, over the time to answer its queries as well.
 _SHARE_OF_SUMS = 1 / 3
 
@@ -68,12 +71,14 @@ def run(
     )
     stop = threading.Event()
     calls = [_Piece(piece, features, prefix, offset, dtype, stop) for piece in pieces]
-    if threads == 1 or (len(calls) == 1 and not long):
+    divided = long and len(calls) < threads
+    least = _LEAST_DIVIDED if divided else _LEAST_SHARED
+    if threads == 1 or max(heads.output.size, heads.key.size) < least:
         for call in calls:
             call.run()
         return
-    with _workers(threads, stop) as pool:
-        if long and len(calls) < threads:
+    with _Workers(threads, stop) as pool:
+        if divided:
             for call in calls:
                 call.divided(pool, threads)
             return
@@ -94,17 +99,40 @@ def _single(heads: Heads, shared: bool = False) -> Iterator[Heads]:
         yield from _single(part, shared)
 
 
-@contextmanager
-def _workers(threads: int, stop: threading.Event) -> Iterator[ThreadPoolExecutor]:
-    """A pool whose tasks end at their next block where the caller is interrupted."""
-    pool = ThreadPoolExecutor(threads)
-    try:
-        yield pool
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+# Threads stay: their start, and the memory that they touch first, cost more than a short call.
+_pools: dict[int, ThreadPoolExecutor] = {}
+os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
+
+
+class _Workers:
+    """The threads of one call; leaving it waits for its tasks, which end at their next block if it failed."""
+
+    def __init__(self, threads: int, stop: threading.Event) -> None:
+        if threads not in _pools:
+            _pools[threads] = ThreadPoolExecutor(threads, "attnscale")
+        self.pool = _pools[threads]
+        self.stop = stop
+        self.tasks: list[Future[Any]] = []
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        task = self.pool.submit(call, *arguments)
+        self.tasks.append(task)
+        return task
+
+    def map(self, call: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
+        """Results in order, of tasks that are all under way when it returns."""
+        tasks = [self.submit(call, *each) for each in zip(*arguments, strict=True)]
+        return (task.result() for task in tasks)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.stop.set()
+            for task in self.tasks:
+                task.cancel()
+        wait(self.tasks)
 
 
 class _Piece:
@@ -141,15 +169,15 @@ class _Piece:
                 _Piece(piece, *self.how).run()
 
     @np.errstate(all="ignore")
-    def divided(self, pool: ThreadPoolExecutor, threads: int) -> None:
+    def divided(self, pool: _Workers, threads: int) -> None:
         """The same for one head, with the blocks divided among the threads of a pool."""
         self._run(pool.map, pool, threads)
 
-    def _run(self, each: Callable[..., Any], pool: ThreadPoolExecutor | None, threads: int) -> None:
+    def _run(self, each: Callable[..., Any], pool: _Workers | None, threads: int) -> None:
         out = self.heads.output
         out[..., : self.skipped, :] = 0
-        sums = self.prefix()
-        for part in each(self._sums, _blocks(0, self.first, self.most * _BLOCKS_OF_TASK)):
+        sums, task = self.prefix(), self.most * _BLOCKS_OF_TASK
+        for part in each(self._sums, _blocks(0, self.first, task)):
             sums = sums.merge(part)
         if self.pairs:
             sums = self._causal(sums, list(_blocks(0, self.pairs, self.most)), pool, threads)
@@ -157,12 +185,10 @@ class _Piece:
         if self.first + self.pairs == 0:
             out[..., rest:, :] = 0
             return
-        for _ in each(lambda rows: self._read(sums, rows), _blocks(rest, out.shape[-2], self.most)):
+        for _ in each(lambda rows: self._read(sums, rows), _blocks(rest, out.shape[-2], task)):
             pass
 
-    def _causal(
-        self, sums: Prefix, blocks: list[slice], pool: ThreadPoolExecutor | None, threads: int
-    ) -> Prefix:
+    def _causal(self, sums: Prefix, blocks: list[slice], pool: _Workers | None, threads: int) -> Prefix:
         """Blocks one after the other; divided: each part starts from the sums over all blocks before."""
         bounds = _bounds(len(blocks), threads)
         if pool is None or len(bounds) < 3:
@@ -175,9 +201,10 @@ class _Piece:
             if number in bounds:
                 end = bounds[bounds.index(number) + 1]
                 running.append(pool.submit(self._steps, sums, blocks[number:end]))
-        return [part.result() for part in running][-1]
+        last: Prefix = [part.result() for part in running][-1]
+        return last
 
-    def _tops(self, sums: Prefix, blocks: list[slice], pool: ThreadPoolExecutor) -> list[Any]:
+    def _tops(self, sums: Prefix, blocks: list[slice], pool: _Workers) -> list[Any]:
         """What the sums over each block refer to: the maxima of all keys up to its end."""
         if not sums.has_top:
             return [None] * len(blocks)
@@ -220,10 +247,12 @@ class _Piece:
 
     @np.errstate(all="ignore")
     def _read(self, sums: Prefix, rows: slice) -> None:
-        self._check()
-        query = self._rows(self.heads.query, rows)
-        with self._output(rows) as out:
-            sums.read(self.features.query(query, rows.start + self.first_position), out)
+        """Outputs of the queries of a task."""
+        for block in _blocks(rows.start, rows.stop, self.most):
+            self._check()
+            query = self._rows(self.heads.query, block)
+            with self._output(block) as out:
+                sums.read(self.features.query(query, block.start + self.first_position), out)
 
     def _keys(self, rows: slice) -> tuple[NDArray[Any], NDArray[Any]]:
         key = self.features.key(self._rows(self.heads.key, rows), rows.start)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -28,17 +29,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 
 def over_softmax(session: Session, name: str, *, n: int, targets: dict[str, Target]) -> list[Row]:
     """Time of each normalizer over that of softmax, round by round."""
-    q, k, v = random_heads(8, n, 64)
-    candidates: dict[str, Action] = {OURS: lambda: attention(q, k, v)}
-    candidates |= {other: partial(attention, q, k, v, **_setting(other)) for other in targets}
-    measured = session.measure(candidates)
-    flops = 4.0 * 8 * n**2 * 64
-    rows = []
-    for other, target in targets.items():
-        find = partial(_over_ours, other)
-        what = f"{other} over softmax, 8 x {n} x 64"
-        rows.append(measured.row(f"{name}_{other}", what, Unit.RATIO, find, target, flops=flops, of=other))
-    return rows
+    return _over_softmax(session, name, random_heads(8, n, 64), f"8 x {n} x 64", targets)
 
 
 def decode_over_softmax(session: Session, name: str, *, n: int, targets: dict[str, Target]) -> list[Row]:
@@ -46,14 +37,21 @@ def decode_over_softmax(session: Session, name: str, *, n: int, targets: dict[st
     rng = np.random.default_rng(0)
     q = rng.standard_normal((8, 1, 64), np.float32)
     k, v = rng.standard_normal((2, 8, n, 64), np.float32)
+    return _over_softmax(session, name, (q, k, v), f"8 x (1, {n}) x 64", targets)
+
+
+def _over_softmax(
+    session: Session, name: str, arrays: Iterable[Any], shape: str, targets: dict[str, Target]
+) -> list[Row]:
+    q, k, v = arrays
     candidates: dict[str, Action] = {OURS: lambda: attention(q, k, v)}
     candidates |= {other: partial(attention, q, k, v, **_setting(other)) for other in targets}
     measured = session.measure(candidates)
+    flops = 4.0 * q.size * k.shape[-2]
     rows = []
     for other, target in targets.items():
-        what = f"{other} over softmax, 8 x (1, {n}) x 64"
         find = partial(_over_ours, other)
-        flops = 4.0 * 8 * n * 64
+        what = f"{other} over softmax, {shape}"
         rows.append(measured.row(f"{name}_{other}", what, Unit.RATIO, find, target, flops=flops, of=other))
     return rows
 

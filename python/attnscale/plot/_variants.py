@@ -64,12 +64,10 @@ def variant_costs(
         raise ValueError("costs must hold a measured one, got none")
     with style():
         ax = new_axes(ax)
-        _draw_lines(ax, measured, [cost.variant for cost in costs])
+        _draw_lines(ax, measured, [cost.variant for cost in costs], legend)
         ax.set_yscale("log")
         ax.set_xlabel("queries and keys, $n$")
         ax.set_ylabel(label)
-        if legend:
-            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
     return ax
 
 
@@ -110,12 +108,10 @@ def variant_weights(
     with style():
         ax = new_axes(ax)
         points = [(row["variant"], row["n"], row[what] / _most(what, row["n"])) for row in rows]
-        _draw_lines(ax, points, [row["variant"] for row in rows])
+        _draw_lines(ax, points, [row["variant"] for row in rows], legend)
         ax.set_ylim(bottom=0, top=1.05 if what == "entropy" else None)
         ax.set_xlabel("keys, $n$")
         ax.set_ylabel(label)
-        if legend:
-            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
     return ax
 
 
@@ -132,7 +128,9 @@ def _label_of(what: str, labels: Mapping[str, str]) -> str:
     return labels[what]
 
 
-def _draw_lines(ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str]) -> None:
+def _draw_lines(
+    ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str], legend: bool
+) -> None:
     """(name, n, value) as one line a name. `names` are of all lines, so that two figures agree in colours."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for name, n, value in points:
@@ -146,3 +144,5 @@ def _draw_lines(ax: Axes, points: Iterable[tuple[str, int, float]], names: Itera
     ticks = sorted({n for line in lines.values() for n, _ in line})
     ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.set_xticks([], minor=True)
+    if legend:
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)

@@ -8,27 +8,19 @@ namespace {
 
 template <class T>
 struct attend_workspace {
-  T *query, *scores, *bias, *table = nullptr, *near, *far = nullptr, *rest = nullptr;
-  T *key_copy, *value_copy, *value_clean, *rows;
+  tile_workspace<T> tile;
+  T *near, *far = nullptr, *rest = nullptr, *value_copy, *value_clean;
   T *scale, *reference, *top, *constant;
 
-  attend_workspace(const attend_block& b, arena& a) {
+  attend_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
     constexpr int64_t lanes = block_rows<T>;
-    const int64_t columns = b.head_dim > b.value_dim ? b.head_dim : b.value_dim;
-    const int64_t row_length = columns > max_tile_keys ? columns : max_tile_keys;
-    query = a.take<T>(b.head_dim * lanes);
-    scores = a.take<T>(max_tile_keys * panel_vectors * width<T>);
-    bias = a.take<T>(max_tile_keys * panel_vectors * width<T>);
-    if (has_tables(b)) table = a.take<T>(max_tile_keys * panel_vectors * width<T>);
     near = a.take<T>(b.value_dim * lanes);
     if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
       far = a.take<T>(b.value_dim * lanes);
       rest = a.take<T>(b.value_dim * lanes);
     }
-    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
     value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
     value_clean = a.take<T>(max_tile_keys * b.value_dim);
-    rows = a.take<T>(width<T> * row_length);
     scale = a.take<T>(lanes);
     reference = a.take<T>(lanes);
     top = a.take<T>(lanes);
@@ -40,21 +32,13 @@ template <class T>
 class attend_run {
  public:
   explicit attend_run(const attend_block& block)
-      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_) {}
+      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_), walk_(block) {}
 
   void run() {
     prepare();
-    key_range ranges[3];
-    const int count = visible_ranges(b_, ranges);
-    look_ahead(ranges, count);
-    for (int i = 0; i < count; ++i)
-      for (int64_t key = ranges[i].begin; key < ranges[i].end;) {
-        if (b_.stop->poll(b_.stop->state)) return;
-        const int keys = next_tile(ranges[i].end - key);
-        tile(key, keys, ranges[i].masked);
-        key += keys;
-      }
-    finish();
+    look_ahead(walk_.visible);
+    walk_.for_tiles([&](const key_tile& at) { tile(at); });
+    if (!walk_.stopped) finish();
   }
 
  private:
@@ -73,9 +57,10 @@ class attend_run {
 
   /// What is needed after the tiles without a mask, and is new to this core: the last keys and
   /// values, the output, and the next block's queries.
-  void look_ahead(const key_range* ranges, int count) {
-    if (count > 1 && ranges[count - 1].masked) {
-      const int64_t key = ranges[count - 1].begin, keys = ranges[count - 1].end - key;
+  void look_ahead(const key_ranges& visible) {
+    if (visible.count > 1 && visible.range[visible.count - 1].masked) {
+      const key_range& last = visible.range[visible.count - 1];
+      const int64_t key = last.begin, keys = last.end - key;
       ahead_[0] = {b_.key.data, b_.key.layout, key, keys, b_.head_dim};
       ahead_[1] = {b_.value.data, b_.value.layout, key, keys, b_.value_dim};
     }
@@ -102,9 +87,9 @@ class attend_run {
     }
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
-      T* panel = ws_.query + lane * b_.head_dim;
+      T* panel = ws_.tile.query + lane * b_.head_dim;
       fresh_[lane / w] = b_.rule == normalizer::softmax;
-      pack_queries<T, N>(b_, lane, ws_.rows, panel);
+      pack_queries<T, N>(b_, lane, ws_.tile.rows, panel);
       if (negative) {
         vec<T> factor[N];
         for (int n = 0; n < N; ++n) factor[n] = load(sign + lane + n * w);
@@ -116,63 +101,51 @@ class attend_run {
     });
   }
 
-  void tile(int64_t key, int keys, bool masked) {
-    const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
+  void tile(const key_tile& at) {
+    const row_view<T> k = ws_.tile.keys(b_, at);
     row_view<T> v = {nullptr, 0};
-    if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.value_copy);
-    for_panels<T>(b_.rows, [&](auto count, int lane) {
-      constexpr int N = decltype(count)::value;
-      masked || b_.softcap > 0 ? masked_tile<N>(lane, key, keys, k, v)
-                               : plain_tile<N>(lane, key, keys, k, v);
-    });
+    if (b_.output) v = view_rows(b_.value, at.key, at.keys, b_.value_dim, ws_.value_copy);
+    for_panels<T>(
+        b_.rows, [&](auto count, int lane) { panel_tile<decltype(count)::value>(lane, at, k, v); });
     if (ws_.far && ++tiles_ % tiles_per_carry == 0)
       for_panels<T>(b_.rows,
                     [&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
   }
 
   template <int N>
-  void plain_tile(int lane, int64_t key, int keys, row_view<T> k, row_view<T> v) {
+  void panel_tile(int lane, const key_tile& at, row_view<T> k, row_view<T> v) {
+    tile_products<T, N> t;
+    T* const scores = ws_.tile.scores;
+    const T* const query = ws_.tile.query + lane * b_.head_dim;
+    const auto ask_ahead = [&] {
+      for (rows_ahead& rows : ahead_) rows.ask(), rows.ask();
+    };
+    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, query, scores, t, ask_ahead)) return;
     const panel_state<T> s = state(lane);
-    vector_keys<N> seen;
-    for (int n = 0; n < N; ++n) seen.begin[n] = 0, seen.end[n] = keys;
-    vec<T> most[N], low[N], high[N];
-    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, N * w, b_.head_dim, ws_.scores,
-                       most, low, [&] {
-                         for (rows_ahead& rows : ahead_) rows.ask(), rows.ask();
-                       });
-    for (int n = 0; n < N; ++n) {
-      poison_infinite(low[n], lane + n * w);
-      high[n] = most[n] * load(s.scale + n * w);
-    }
+    vec<T> high[N];
+    if (t.biased)
+      finish_scores<T, N>(s, ws_.tile.bias, t.seen, static_cast<T>(b_.softcap), scores, scores,
+                          high);
+    else
+      for (int n = 0; n < N; ++n) {
+        poison_infinite(t.least[n], lane + n * w);
+        high[n] = t.most[n] * load(s.scale + n * w);
+      }
     if (b_.peak)
-      track_argmax<T, N>(s, ws_.scores, key, seen, most, high, false, b_.sums->argmax + lane);
-    weigh<N, false>(s, lane, seen, high, low);
-    if (b_.output)
-      add_weighted_values<T, N>(v, keys, ws_.scores, N * w, b_.value_dim, output<N>(lane).near);
+      track_argmax<T, N>(s, scores, at.key, t.seen, t.biased ? high : t.most, high, t.biased,
+                         b_.sums->argmax + lane);
+    t.biased ? weigh<N, true>(s, lane, t.seen, high, high)
+             : weigh<N, false>(s, lane, t.seen, high, t.least);
+    if (b_.output) add_values<N>(v, at.keys, t, output<N>(lane).near);
   }
 
   template <int N>
-  void masked_tile(int lane, int64_t key, int keys, row_view<T> k, row_view<T> v) {
-    const vector_keys<N> seen = keys_of_vectors<T, N>(b_, lane, key, keys);
-    if (seen.nothing() || !fill_bias<T, N>(b_, lane, key, keys, seen, ws_.rows, ws_.bias)) return;
-    const panel_state<T> s = state(lane);
-    strip strips[2 * N];
-    const int n_strips = cut_strips<N>(seen, strips);
-    for (int i = 0; i < n_strips; ++i)
-      dot_strip(strips[i], k, ws_.query + lane * b_.head_dim, N * w);
-    if (has_tables(b_))
-      apply_tables<T, N>(b_, lane, key, keys, ws_.rows, ws_.table, ws_.scores, ws_.bias);
-    vec<T> high[N];
-    finish_scores<T, N>(s, ws_.bias, seen, static_cast<T>(b_.softcap), ws_.scores, ws_.scores,
-                        high);
-    if (b_.peak)
-      track_argmax<T, N>(s, ws_.scores, key, seen, high, high, true, b_.sums->argmax + lane);
-    weigh<N, true>(s, lane, seen, high, high);
-    if (!b_.output) return;
-    T* out = output<N>(lane).near;
-    v = isolate_nonfinite<T, N>(v, keys, b_.value_dim, seen, ws_.bias, ws_.scores, out,
+  void add_values(row_view<T> v, int keys, const tile_products<T, N>& t, T* out) {
+    T* const weights = ws_.tile.scores;
+    if (!t.biased) return add_weighted_values<T, N>(v, keys, weights, N * w, b_.value_dim, out);
+    v = isolate_nonfinite<T, N>(v, keys, b_.value_dim, t.seen, ws_.tile.bias, weights, out,
                                 ws_.value_clean);
-    for (int i = 0; i < n_strips; ++i) value_strip(strips[i], v, N * w, out);
+    for (int i = 0; i < t.n_strips; ++i) value_strip(t.strips[i], v, N * w, out);
   }
 
   /// scores <- weights, and their sums. `low` is the least raw product; not read if Masked.
@@ -182,9 +155,9 @@ class attend_run {
     if (b_.rule != normalizer::softmax) return weigh_pointwise<N, Masked>(s, lane, seen, high, low);
     update_reference<N>(s, lane, high);
     if (b_.moments)
-      absorb_tile<T, N, Masked, true>(s, seen, ws_.scores, *b_.sums, lane);
+      absorb_tile<T, N, Masked, true>(s, seen, ws_.tile.scores, *b_.sums, lane);
     else
-      absorb_tile<T, N, Masked, false>(s, seen, ws_.scores, *b_.sums, lane);
+      absorb_tile<T, N, Masked, false>(s, seen, ws_.tile.scores, *b_.sums, lane);
   }
 
   template <int N, bool Masked>
@@ -198,31 +171,20 @@ class attend_run {
                                    load(s.reference + at));
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
       absorb_pointwise<T, Masked>(b_.rule, bounded, row, seen.begin[n], seen.end[n], N * w,
-                                  ws_.scores + at, b_.sums->weight + lane + at);
+                                  ws_.tile.scores + at, b_.sums->weight + lane + at);
       if (b_.moments)
-        sum_moments(seen.begin[n], seen.end[n], N * w, ws_.scores + at, b_.sums->first + lane + at,
-                    b_.sums->squares + lane + at, b_.sums->support + lane + at);
+        sum_moments(seen.begin[n], seen.end[n], N * w, ws_.tile.scores + at,
+                    b_.sums->first + lane + at, b_.sums->squares + lane + at,
+                    b_.sums->support + lane + at);
       poison_large<T>(high[n], b_.sums->weight + lane + at);
     }
-  }
-
-  /// Raw products of a strip's keys with its vectors; the rest of the tile is left as it is, its
-  /// bias hides it.
-  void dot_strip(const strip& s, row_view<T> k, const T* query, ptrdiff_t lanes) {
-    with_vectors(s.last - s.first, [&](auto count) {
-      constexpr int N = decltype(count)::value;
-      vec<T> high[N], low[N];
-      dot_products<T, N>({k.data + s.begin * k.stride, k.stride}, s.end - s.begin,
-                         query + s.first * w, lanes, b_.head_dim,
-                         ws_.scores + s.begin * lanes + s.first * w, high, low);
-    });
   }
 
   void value_strip(const strip& s, row_view<T> v, ptrdiff_t lanes, T* out) {
     with_vectors(s.last - s.first, [&](auto count) {
       add_weighted_values<T, decltype(count)::value>(
           {v.data + s.begin * v.stride, v.stride}, s.end - s.begin,
-          ws_.scores + s.begin * lanes + s.first * w, lanes, b_.value_dim, out + s.first * w);
+          ws_.tile.scores + s.begin * lanes + s.first * w, lanes, b_.value_dim, out + s.first * w);
     });
   }
 
@@ -282,14 +244,16 @@ class attend_run {
       T* out = static_cast<T*>(b_.output) + row * b_.output_layout.row;
       return lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, out, b_.output_layout.row);
     }
-    lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, ws_.rows, b_.value_dim);
+    lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, ws_.tile.rows, b_.value_dim);
     for (int r = 0; r < rows; ++r)
-      write_row(b_.output, b_.output_layout, row + r, b_.value_dim, ws_.rows + r * b_.value_dim);
+      write_row(b_.output, b_.output_layout, row + r, b_.value_dim,
+                ws_.tile.rows + r * b_.value_dim);
   }
 
   const attend_block& b_;
   arena arena_;
   attend_workspace<T> ws_;
+  tile_walk walk_;
   int64_t tiles_ = 0;
   rows_ahead ahead_[4];
   bool fresh_[block_rows<T>] = {};  ///< per panel: nothing is summed yet

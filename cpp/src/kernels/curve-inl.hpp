@@ -11,22 +11,16 @@ using attnscale::detail::curve_sums;
 
 template <class T>
 struct curve_workspace {
-  T *query, *raw, *scores, *bias, *table = nullptr, *key_copy, *rows;
+  tile_workspace<T> tile;
+  T* raw;
   T *scale, *reference, *top;  ///< [scale][lane]
 
-  curve_workspace(const curve_block& b, arena& a) {
-    constexpr int64_t lanes = block_rows<T>, panel = max_tile_keys * panel_vectors * width<T>;
-    const int64_t row_length = b.head_dim > max_tile_keys ? b.head_dim : max_tile_keys;
-    query = a.take<T>(b.head_dim * lanes);
-    raw = a.take<T>(panel);
-    scores = a.take<T>(panel);
-    bias = a.take<T>(panel);
-    if (has_tables(b)) table = a.take<T>(panel);
-    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
-    rows = a.take<T>(width<T> * row_length);
-    scale = a.take<T>(b.n_scales * lanes);
-    reference = a.take<T>(b.n_scales * lanes);
-    top = a.take<T>(b.n_scales * lanes);
+  curve_workspace(const curve_block& b, arena& a) : tile(b, 0, a) {
+    const int64_t lanes = b.n_scales * block_rows<T>;
+    raw = a.take<T>(max_tile_keys * panel_vectors * width<T>);
+    scale = a.take<T>(lanes);
+    reference = a.take<T>(lanes);
+    top = a.take<T>(lanes);
   }
 };
 
@@ -53,22 +47,31 @@ ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, v
   sums[3] = fma(px, x, sums[3]);
 }
 
-/// The keys of a tile, `step` apart, in two parts: chains that do not wait for each other.
+/// The keys [begin, end) of a tile, `step` apart: even and odd ones are chains that do not wait for
+/// each other.
 template <class T, bool Masked, bool Rounded>
-ATTNSCALE_INLINE void absorb_curve_keys(int keys, ptrdiff_t step, const T* scores, const T* raw,
-                                        vec<T> scale, vec<T> reference, vec<T> center,
+ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, const T* scores,
+                                        const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
                                         vec<T> (&part)[2][4]) {
-  for (int j = 0; j < keys; ++j)
+  const auto absorb_key = [&](int j, vec<T>(&sums)[4]) {
     absorb_curve<T, Masked, Rounded>(scores + j * step, raw + j * step, scale, reference, center,
-                                     part[j % 2]);
+                                     sums);
+  };
+  int j = begin;
+  if (Masked && j % 2 == 1 && j < end) absorb_key(j++, part[1]);
+  for (; j + 2 <= end; j += 2) {
+    absorb_key(j, part[0]);
+    absorb_key(j + 1, part[1]);
+  }
+  if (j < end) absorb_key(j, part[0]);
 }
 
 template <class T, int N, bool Masked>
-inline void absorb_curve_tile(const panel_state<T>& state, int keys, T* scores, const T* raw,
-                              curve_sums& sums, int first_lane) {
+inline void absorb_curve_tile(const panel_state<T>& state, const vector_keys<N>& seen, T* scores,
+                              const T* raw, curve_sums& sums, int first_lane) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
-    const int lane = first_lane + n * w;
+    const int lane = first_lane + n * w, begin = seen.begin[n], end = seen.end[n];
     T centers[w];
     for (int r = 0; r < w; ++r) centers[r] = static_cast<T>(sums.center[lane + r]);
     vec<T> scale = load(state.scale + n * w);
@@ -78,12 +81,12 @@ inline void absorb_curve_tile(const panel_state<T>& state, int keys, T* scores, 
       for (vec<T>& sum : sums_of) sum = broadcast(T(0));
     T* const own = scores + n * w;
     if (!Masked && any_large(reference)) {
-      scale = round_large(scale, reference, 0, keys, N * w, raw + n * w, own);
-      absorb_curve_keys<T, Masked, true>(keys, N * w, own, raw + n * w, scale, reference, center,
-                                         part);
+      scale = round_large(scale, reference, begin, end, N * w, raw + n * w, own);
+      absorb_curve_keys<T, Masked, true>(begin, end, N * w, own, raw + n * w, scale, reference,
+                                         center, part);
     } else {
-      absorb_curve_keys<T, Masked, false>(keys, N * w, own, raw + n * w, scale, reference, center,
-                                          part);
+      absorb_curve_keys<T, Masked, false>(begin, end, N * w, own, raw + n * w, scale, reference,
+                                          center, part);
     }
     add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
     add_to_double(sums.first + lane, part[0][1] + part[1][1]);
@@ -104,44 +107,20 @@ inline void rescale_curve(curve_sums& sums, int lane, double factor, double shif
   sums.center[lane] = center;
 }
 
-/// Largest and smallest raw product of the keys that a lane sees; hidden ones may hold anything.
-template <class T, int N>
-inline void visible_extremes(const T* bias, const T* raw, int keys, vec<T> (&most)[N],
-                             vec<T> (&least)[N]) {
-  constexpr int w = width<T>;
-  const vec<T> gone = broadcast(hidden<T>), infinity = broadcast(limits<T>::infinity);
-  for (int n = 0; n < N; ++n) {
-    most[n] = -infinity;
-    least[n] = infinity;
-    for (int j = 0; j < keys; ++j) {
-      const vec<T> r = load(raw + (j * N + n) * w);
-      const vec_mask<T> hides = load(bias + (j * N + n) * w) == gone;
-      most[n] = max_or(xsimd::select(hides, -infinity, r), most[n]);
-      least[n] = min_or(xsimd::select(hides, infinity, r), least[n]);
-    }
-  }
-}
-
 template <class T>
 class curve_run {
  public:
   explicit curve_run(const curve_block& block)
-      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_) {}
+      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_), walk_(block) {}
 
   void run() {
     prepare();
-    key_range ranges[3];
-    const int count = visible_ranges(b_, ranges);
-    for (int i = 0; i < count; ++i)
-      for (int64_t key = ranges[i].begin; key < ranges[i].end;) {
-        if (b_.stop->poll(b_.stop->state)) return;
-        const int keys = next_tile(ranges[i].end - key);
-        const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
-        for_panels<T>(b_.rows, [&](auto count_n, int lane) {
-          tile<decltype(count_n)::value>(lane, key, keys, k, ranges[i].masked || b_.softcap > 0);
-        });
-        key += keys;
-      }
+    walk_.for_tiles([&](const key_tile& at) {
+      const row_view<T> k = ws_.tile.keys(b_, at);
+      for_panels<T>(b_.rows,
+                    [&](auto count, int lane) { tile<decltype(count)::value>(lane, at, k); });
+    });
+    if (walk_.stopped) return;
     for (int64_t s = 0; s < b_.n_scales; ++s)
       for (int r = 0; r < b_.rows; ++r)
         b_.sums[s].reference[r] = static_cast<double>(ws_.reference[s * block_rows<T> + r]);
@@ -162,41 +141,41 @@ class curve_run {
       }
     }
     for_panels<T>(b_.rows, [&](auto count, int lane) {
-      pack_queries<T, decltype(count)::value>(b_, lane, ws_.rows, ws_.query + lane * b_.head_dim);
+      pack_queries<T, decltype(count)::value>(b_, lane, ws_.tile.rows,
+                                              ws_.tile.query + lane * b_.head_dim);
     });
   }
 
   template <int N>
-  void tile(int lane, int64_t key, int keys, row_view<T> k, bool masked) {
-    vector_keys<N> seen;
-    for (int n = 0; n < N; ++n) seen.begin[n] = 0, seen.end[n] = keys;
-    if (masked && !fill_bias<T, N>(b_, lane, key, keys, seen, ws_.rows, ws_.bias)) return;
-    vec<T> most[N], least[N];
-    dot_products<T, N>(k, keys, ws_.query + lane * b_.head_dim, N * w, b_.head_dim, ws_.raw, most,
-                       least);
-    if (has_tables(b_))
-      apply_tables<T, N>(b_, lane, key, keys, ws_.rows, ws_.table, ws_.raw, ws_.bias);
-    if (masked) visible_extremes<T, N>(ws_.bias, ws_.raw, keys, most, least);
-    for (int64_t s = 0; s < b_.n_scales; ++s) {
-      const int64_t at = s * block_rows<T> + lane;
-      const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
-      vec<T> high[N];
-      if (masked) {
-        finish_scores<T, N>(state, ws_.bias, seen, static_cast<T>(b_.softcap), ws_.raw, ws_.scores,
-                            high);
-      } else {
-        for (int n = 0; n < N; ++n) {
-          const vec<T> scale = load(state.scale + n * w);
-          high[n] = max_or(most[n] * scale, least[n] * scale);
-          poison_infinite(most[n], least[n], b_.sums[s], lane + n * w);
-        }
+  void tile(int lane, const key_tile& at, row_view<T> k) {
+    tile_products<T, N> t;
+    const T* const query = ws_.tile.query + lane * b_.head_dim;
+    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, query, ws_.raw, t)) return;
+    if (t.biased) find_extremes<T, N>(ws_.tile.bias, ws_.raw, t);
+    for (int64_t s = 0; s < b_.n_scales; ++s) absorb_tile<N>(s, lane, t);
+  }
+
+  template <int N>
+  void absorb_tile(int64_t s, int lane, const tile_products<T, N>& t) {
+    const int64_t at = s * block_rows<T> + lane;
+    const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
+    T* const scores = ws_.tile.scores;
+    vec<T> high[N];
+    if (t.biased) {
+      finish_scores<T, N>(state, ws_.tile.bias, t.seen, static_cast<T>(b_.softcap), ws_.raw, scores,
+                          high);
+    } else {
+      for (int n = 0; n < N; ++n) {
+        const vec<T> scale = load(state.scale + n * w);
+        high[n] = max_or(t.most[n] * scale, t.least[n] * scale);
+        poison_infinite(t.most[n], t.least[n], b_.sums[s], lane + n * w);
       }
-      update_reference<N>(state, lane, b_.scales[s] < 0 ? least : most, high, b_.sums[s]);
-      if (masked)
-        absorb_curve_tile<T, N, true>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
-      else
-        absorb_curve_tile<T, N, false>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
     }
+    update_reference<N>(state, lane, b_.scales[s] < 0 ? t.least : t.most, high, b_.sums[s]);
+    if (t.biased)
+      absorb_curve_tile<T, N, true>(state, t.seen, scores, ws_.raw, b_.sums[s], lane);
+    else
+      absorb_curve_tile<T, N, false>(state, t.seen, scores, ws_.raw, b_.sums[s], lane);
   }
 
   /// A visible raw score that is infinite makes the row NaN, also where its weight would be 0.
@@ -234,6 +213,7 @@ class curve_run {
   const curve_block& b_;
   arena arena_;
   curve_workspace<T> ws_;
+  tile_walk walk_;
 };
 
 template <class T>

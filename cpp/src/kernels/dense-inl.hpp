@@ -20,7 +20,7 @@ struct dense_workspace {
   uint32_t* list_key = nullptr;
   double* x = nullptr;
 
-  dense_workspace(const attend_block& b, arena& a) : keys(key_span(b).count) {
+  dense_workspace(const attend_block& b, arena& a) : keys(key_ranges(b).keys()) {
     if (keys <= max_tile_keys || b.rows <= few_rows) return;
     const int64_t fit = dense_entries / (keys * width<T>);
     vectors = static_cast<int>(fit < 1 ? 1 : fit > panel_vectors ? panel_vectors : fit);
@@ -45,13 +45,13 @@ template <class T>
 class dense_rows {
  public:
   dense_rows(const attend_block& block, scored_tiles<T>& tiles, const dense_workspace<T>& ws)
-      : b_(block), tiles_(tiles), ws_(ws), span_(block) {}
+      : b_(block), tiles_(tiles), ws_(ws), first_(tiles.walk.visible.first()) {}
 
   /// The rows that are wanted. floor: lower bounds of their thresholds as scores in base 2.
   void run(const bool* wanted, const T* floor) {
     wanted_ = wanted;
     floor_ = floor;
-    for (int lane = 0; lane < b_.rows && !tiles_.stopped;) {
+    for (int lane = 0; lane < b_.rows && !tiles_.walk.stopped;) {
       int vectors = 0;
       while (vectors < ws_.vectors && wants(lane + vectors * w)) ++vectors;
       if (vectors > 0)
@@ -70,23 +70,20 @@ class dense_rows {
     return false;
   }
 
-  T* kept(int n, int64_t key) const { return ws_.kept + (n * ws_.keys + key - span_.first) * w; }
+  T* kept(int n, int64_t key) const { return ws_.kept + (n * ws_.keys + key - first_) * w; }
 
   template <int N>
   void group(int lane) {
-    tiles_.template pack<N>(lane, tiles_.ws.query);
+    tiles_.template pack<N>(lane, tiles_.ws.tile.query);
     for (int i = 0; i < N * w; ++i) {
       tiles_.ws.top[lane + i] = limits<T>::lowest;
       ws_.check[i] = T(0);
     }
-    tiles_.for_tiles([&](int64_t key, int keys, bool masked) {
-      keep<N>(lane, key, keys, masked);
-      return true;
-    });
-    if (tiles_.stopped) return;
+    tiles_.walk.for_tiles([&](const key_tile& tile) { keep<N>(lane, tile); });
+    if (tiles_.walk.stopped) return;
     describe(lane, N * w);
     b_.rule == normalizer::top_k ? find_cuts<N>() : find_thresholds<N>();
-    if (tiles_.stopped) return;
+    if (tiles_.walk.stopped) return;
     if (b_.report)
       for (int i = 0; i < N * w; ++i)
         if (lane + i < b_.rows && wanted_[lane + i]) report(lane, i);
@@ -95,20 +92,21 @@ class dense_rows {
 
   /// Finished scores of a tile into the kept ones, `hidden` where a row does not see the key.
   template <int N>
-  void keep(int lane, int64_t key, int keys, bool masked) {
+  void keep(int lane, const key_tile& at) {
     scored_tile<T, N> tile;
-    const row_view<T> k = tiles_.view(key, keys);
-    const bool some = tiles_.template score<N>(lane, key, keys, k, masked, tiles_.ws.query, tile);
+    const int keys = at.keys;
+    const bool some =
+        tiles_.template score<N>(lane, at, tiles_.view(at), tiles_.ws.tile.query, tile);
     for (int n = 0; n < N; ++n) {
-      T* out = kept(n, key);
+      T* out = kept(n, at.key);
       const int begin = some ? tile.seen.begin[n] : keys, end = some ? tile.seen.end[n] : keys;
       for (int j = 0; j < begin; ++j) store(out + j * w, broadcast(hidden<T>));
       for (int j = end; j < keys; ++j) store(out + j * w, broadcast(hidden<T>));
       if (!some) continue;
-      const vec<T> scale = tile.finished ? broadcast(T(1)) : load(tiles_.ws.scale + lane + n * w);
+      const vec<T> scale = tile.biased ? broadcast(T(1)) : load(tiles_.ws.scale + lane + n * w);
       vec<T> check = load(ws_.check + n * w);
       for (int j = begin; j < end; ++j) {
-        const vec<T> raw = load(tiles_.ws.scores + (j * N + n) * w);
+        const vec<T> raw = load(tiles_.ws.tile.scores + (j * N + n) * w);
         check = fma(raw, broadcast(T(0)), check);
         store(out + j * w, raw * scale);
       }
@@ -140,7 +138,7 @@ class dense_rows {
   void find_thresholds() {
     bool searching[N];
     for (bool& each : searching) each = true;
-    for (int left = N; left > 0 && !tiles_.poll();)
+    for (int left = N; left > 0 && !tiles_.walk.poll();)
       for (int n = 0; n < N; ++n) {
         if (!searching[n]) continue;
         searching[n] = advance(n);
@@ -185,7 +183,7 @@ class dense_rows {
       d[i] = distance_of(n * w + i * wd);
       m[i] = s[i] = broadcast(0.0);
     }
-    const T* t = kept(n, span_.first);
+    const T* t = kept(n, first_);
     for (int64_t j = 0; j < ws_.keys; ++j, t += w)
 #pragma GCC unroll 2
       for (int i = 0; i < parts; ++i) {
@@ -203,8 +201,8 @@ class dense_rows {
   void find_cuts() {
     const auto k = static_cast<int64_t>(b_.order < 4e18 ? b_.order : 4e18);
     for (int n = 0; n < N; ++n) {
-      cut_search<T> search(kept(n, span_.first), ws_.keys, k, top_ + n * w, idle_ + n * w);
-      while (search.step() && !tiles_.poll()) {
+      cut_search<T> search(kept(n, first_), ws_.keys, k, top_ + n * w, idle_ + n * w);
+      while (search.step() && !tiles_.walk.poll()) {
       }
       for (int r = 0; r < w; ++r)
         if (!idle_[n * w + r]) cut_[n * w + r] = search.found(r);
@@ -220,14 +218,14 @@ class dense_rows {
     if (!idle_[i]) {
       const bool top_k = b_.rule == normalizer::top_k;
       int64_t equals = cut_[i].equals;
-      const T* t = kept(i / w, span_.first) + i % w;
+      const T* t = kept(i / w, first_) + i % w;
       for (int64_t j = 0; j < ws_.keys; ++j, t += w) {
         const double x = (static_cast<double>(*t) - top_[i]) * unit_;
         const bool equal = top_k && *t == cut_[i].cut && equals > 0;
         equals -= equal;
         ws_.x[list.count] = x;
         list.value[list.count] = *t;
-        list.key[list.count] = static_cast<uint32_t>(span_.first + j - b_.key_begin);
+        list.key[list.count] = static_cast<uint32_t>(first_ + j - b_.key_begin);
         list.count += equal || (top_k ? *t > cut_[i].cut : x > search_[i].tau);
       }
       if (top_k)
@@ -246,18 +244,19 @@ class dense_rows {
     clear(out.near, out.elements);
     if (out.far) clear(out.far, out.elements), clear(out.rest, out.elements);
     int64_t tiles = 0;
-    tiles_.for_tiles([&](int64_t key, int keys, bool) {
+    tiles_.walk.for_tiles([&](const key_tile& at) {
+      const int64_t key = at.key;
+      const int keys = at.keys;
       bool some = false;
       for (int n = 0; n < N; ++n)
         some |=
             b_.rule == normalizer::top_k ? weigh_largest<N>(n, key, keys) : weigh<N>(n, key, keys);
-      if (!some) return true;
+      if (!some) return;
       const row_view<T> v = finite_values(key, keys);
-      add_weighted_values<T, N>(v, keys, tiles_.ws.scores, N * w, b_.value_dim, out.near);
+      add_weighted_values<T, N>(v, keys, tiles_.ws.tile.scores, N * w, b_.value_dim, out.near);
       if (out.far && ++tiles % tiles_per_carry == 0) carry(out);
-      return true;
     });
-    if (tiles_.stopped) return;
+    if (tiles_.walk.stopped) return;
     gather(out);
     for (int n = 0; n < N; ++n) write<N>(lane, n);
   }
@@ -285,7 +284,7 @@ class dense_rows {
         const int first = n * w + i * wd;
         const distance d = distance_of(first);
         const T* t = kept(n, key) + i * wd;
-        T* out = tiles_.ws.scores + n * w + i * wd;
+        T* out = tiles_.ws.tile.scores + n * w + i * wd;
         vec<double> total = zero;
         for (int j = 0; j < keys; ++j) {
           const vec<double> x = d(t + j * w), p = power(x) * x;
@@ -311,7 +310,7 @@ class dense_rows {
     const T* t = kept(n, key);
     for (int j = 0; j < keys; ++j) {
       const vec<T> s = load(t + j * w), p = exp2(clamp_exponent(s - reference));
-      T* out = tiles_.ws.scores + (j * N + n) * w;
+      T* out = tiles_.ws.tile.scores + (j * N + n) * w;
       vec<T> share = xsimd::select(s > limit, p, zero);
       if (any<T>(s == limit)) {
         store(out, share);
@@ -336,7 +335,7 @@ class dense_rows {
       const double total = total_[n * w + r];
       factor[r] = static_cast<T>(total > 0 ? 1 / total : 0);
     }
-    T* rows = tiles_.ws.rows;
+    T* rows = tiles_.ws.tile.rows;
     lanes_to_rows(ws_.near + n * w, N * w, b_.value_dim, load(factor), w, rows, b_.value_dim);
     for (int r = 0; r < w; ++r) {
       const int row = lane + n * w + r;
@@ -348,7 +347,7 @@ class dense_rows {
   const attend_block& b_;
   scored_tiles<T>& tiles_;
   const dense_workspace<T>& ws_;
-  const key_span span_;
+  const int64_t first_;  ///< key
   const bool* wanted_ = nullptr;
   const T* floor_ = nullptr;
   double unit_ = (b_.order - 1) * ln2;  ///< from scores in base 2 to x

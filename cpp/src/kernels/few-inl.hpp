@@ -70,19 +70,13 @@ class few_run {
       : b_(block),
         arena_{static_cast<char*>(block.scratch)},
         ws_(block, arena_),
+        walk_(block),
         scores_(block, ws_.score) {}
 
   void run() {
     prepare();
-    key_range ranges[3];
-    const int count = visible_ranges(b_, ranges);
-    for (int i = 0; i < count; ++i)
-      for (int64_t key = ranges[i].begin; key < ranges[i].end; key += few_keys) {
-        if (b_.stop->poll(b_.stop->state)) return;
-        const int64_t left = ranges[i].end - key;
-        tile(key, static_cast<int>(left < few_keys ? left : few_keys), ranges[i].masked);
-      }
-    finish();
+    walk_.for_tiles([&](const key_tile& at) { tile(at); }, few_keys);
+    if (!walk_.stopped) finish();
   }
 
  private:
@@ -110,18 +104,20 @@ class few_run {
     }
   }
 
-  void tile(int64_t key, int keys, bool masked) {
+  void tile(const key_tile& at) {
+    const int64_t key = at.key;
+    const int keys = at.keys;
     const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.score.key_copy);
     row_view<T> v = {nullptr, 0};
     if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.score.value_copy);
     ++tiles_;
     for (int r = 0; r < b_.rows; ++r) {
       vec<T> high;
-      if (!scores_.score(r, key, k, keys, masked, high)) continue;
+      if (!scores_.score(r, at, k, high)) continue;
       if (b_.peak) track_peak(r, high, key, keys);
       raise(r, high);
       weigh(row_[r], keys);
-      if (b_.output) add_values(r, v, keys, masked ? ws_.score.bias : nullptr);
+      if (b_.output) add_values(r, v, keys, at.masked ? ws_.score.bias : nullptr);
       if (ws_.far && tiles_ % tiles_per_carry == 0) carry(output(r));
     }
   }
@@ -230,6 +226,7 @@ class few_run {
   const attend_block& b_;
   arena arena_;
   few_workspace<T> ws_;
+  tile_walk walk_;
   few_scores<T> scores_;
   few_row<T> row_[few_rows];
   int64_t tiles_ = 0;

@@ -105,11 +105,11 @@ class few_scores {
 
   /// Finished scores of one row over a tile into the workspace, and their largest a lane; false if
   /// the row sees none of its keys. The bias stays, too, where the tile is masked.
-  bool score(int r, int64_t key, row_view<T> k, int keys, bool masked, vec<T>& high) {
-    if (masked && !fill_row_bias(r, key, keys)) return false;
-    dot_tile(k, keys, r);
-    if (has_tables(b_)) apply_table_rows(b_, r, key, keys, ws_.scores, ws_.bias);
-    high = finish_row(r, keys, masked);
+  bool score(int r, const key_tile& tile, row_view<T> k, vec<T>& high) {
+    if (tile.masked && !fill_row_bias(r, tile.key, tile.keys)) return false;
+    dot_tile(k, tile.keys, r);
+    if (has_tables(b_)) apply_table_rows(b_, r, tile.key, tile.keys, ws_.scores, ws_.bias);
+    high = finish_row(r, tile.keys, tile.masked);
     return true;
   }
 

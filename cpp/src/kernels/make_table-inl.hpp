@@ -18,6 +18,7 @@
 #include "kernels/softmax-inl.hpp"
 #include "kernels/output-inl.hpp"
 #include "kernels/workspace-inl.hpp"
+#include "kernels/tiles-inl.hpp"
 
 #include "kernels/philox-inl.hpp"
 #include "kernels/variates-inl.hpp"

@@ -31,42 +31,36 @@ struct key_range {
 /// Whether scores depend on the position of query and key by a table.
 inline bool has_tables(const score_block& block) { return block.factor.data || block.offset.data; }
 
-/// Cuts the keys that any row may see into masked, unmasked, masked; returns how many ranges.
-inline int visible_ranges(const score_block& block, key_range (&ranges)[3]) {
-  int64_t begin = block.key_end, end = block.key_begin;
-  int64_t full_begin = block.key_begin, full_end = block.key_end;
-  for (int r = 0; r < block.rows; ++r) {
-    const int64_t first = block.first_visible[r], last = block.last_visible[r];
-    if (first < begin) begin = first;
-    if (first > full_begin) full_begin = first;
-    if (last > end) end = last;
-    if (last < full_end) full_end = last;
-  }
-  if (begin < block.key_begin) begin = block.key_begin;
-  if (end > block.key_end) end = block.key_end;
-  if (begin >= end) return 0;
-  if (block.mask_type != mask_kind::none || has_tables(block) || full_begin >= full_end) {
-    ranges[0] = {begin, end, true};
-    return 1;
-  }
+/// The keys that any row may see, cut into masked, unmasked, masked.
+struct key_ranges {
+  key_range range[3];
   int count = 0;
-  if (begin < full_begin) ranges[count++] = {begin, full_begin, true};
-  ranges[count++] = {full_begin, full_end, false};
-  if (full_end < end) ranges[count++] = {full_end, end, true};
-  return count;
-}
 
-/// The keys that any row may see: the first, and how many up to the last.
-struct key_span {
-  int64_t first = 0, count = 0;
-
-  explicit key_span(const score_block& block) {
-    key_range ranges[3];
-    const int n = visible_ranges(block, ranges);
-    if (n == 0) return;
-    first = ranges[0].begin;
-    count = ranges[n - 1].end - first;
+  explicit key_ranges(const score_block& block) {
+    int64_t begin = block.key_end, end = block.key_begin;
+    int64_t full_begin = block.key_begin, full_end = block.key_end;
+    for (int r = 0; r < block.rows; ++r) {
+      const int64_t first = block.first_visible[r], last = block.last_visible[r];
+      if (first < begin) begin = first;
+      if (first > full_begin) full_begin = first;
+      if (last > end) end = last;
+      if (last < full_end) full_end = last;
+    }
+    if (begin < block.key_begin) begin = block.key_begin;
+    if (end > block.key_end) end = block.key_end;
+    if (begin >= end) return;
+    if (block.mask_type != mask_kind::none || has_tables(block) || full_begin >= full_end) {
+      range[count++] = {begin, end, true};
+      return;
+    }
+    if (begin < full_begin) range[count++] = {begin, full_begin, true};
+    range[count++] = {full_begin, full_end, false};
+    if (full_end < end) range[count++] = {full_end, end, true};
   }
+
+  /// The first of them, and how many up to the last.
+  int64_t first() const { return count == 0 ? 0 : range[0].begin; }
+  int64_t keys() const { return count == 0 ? 0 : range[count - 1].end - range[0].begin; }
 };
 
 /// Booleans are read as bytes: any one but 0 lets the key be seen.

@@ -8,41 +8,29 @@ namespace {
 
 template <class T>
 struct score_workspace {
-  T *query, *scores, *bias, *table = nullptr;
-  T *key_copy, *value_copy, *rows, *scale, *top, *taint;
+  tile_workspace<T> tile;
+  T *value_copy, *scale, *top, *taint;
 
-  score_workspace(const attend_block& b, arena& a) {
+  score_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
     constexpr int64_t lanes = block_rows<T>;
-    const int64_t columns = b.head_dim > b.value_dim ? b.head_dim : b.value_dim;
-    const int64_t row_length = columns > max_tile_keys ? columns : max_tile_keys;
-    query = a.take<T>(b.head_dim * lanes);
-    scores = a.take<T>(max_tile_keys * panel_vectors * width<T>);
-    bias = a.take<T>(max_tile_keys * panel_vectors * width<T>);
-    if (has_tables(b)) table = a.take<T>(max_tile_keys * panel_vectors * width<T>);
-    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
     value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
-    rows = a.take<T>(width<T> * row_length);
     scale = a.take<T>(lanes);
     top = a.take<T>(lanes);
     taint = a.take<T>(lanes * b.value_dim);
   }
 };
 
-/// What a panel knows of one tile: scores in the workspace, raw products times `scale` unless they
-/// are finished, for the keys that each vector sees; the largest a lane in base 2.
+/// The products of a tile, finished scores if it is biased; the largest score a lane in base 2.
 template <class T, int N>
-struct scored_tile {
-  vector_keys<N> seen;
+struct scored_tile : tile_products<T, N> {
   vec<T> high[N];
-  bool finished;
 };
 
 template <class T>
 class scored_tiles {
  public:
   scored_tiles(const attend_block& block, const score_workspace<T>& workspace)
-      : ws(workspace), look_at_values(block.output != nullptr), b_(block) {
-    n_ranges_ = visible_ranges(b_, ranges_);
+      : ws(workspace), walk(block), look_at_values(block.output != nullptr), b_(block) {
     for (int r = 0; r < block_rows<T>; ++r) {
       const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
       ws.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
@@ -53,60 +41,36 @@ class scored_tiles {
   /// The queries from `lane` on, with the signs of their scales.
   template <int N>
   void pack(int lane, T* panel) {
-    pack_queries<T, N>(b_, lane, ws.rows, panel);
+    pack_queries<T, N>(b_, lane, ws.tile.rows, panel);
     for (int i = 0; i < N * w; ++i) {
       if (lane + i >= b_.rows || !(b_.scale[(lane + i) * b_.scale_row] < 0)) continue;
       for (int64_t c = 0; c < b_.head_dim; ++c) panel[c * N * w + i] = -panel[c * N * w + i];
     }
   }
 
-  /// f(key, keys, masked) for every tile that any row may see, until f returns false. most: keys of
-  /// a tile, 0 for those of the panels.
-  template <class F>
-  void for_tiles(F&& f, int most = 0) {
-    for (int i = 0; i < n_ranges_; ++i)
-      for (int64_t key = ranges_[i].begin; key < ranges_[i].end;) {
-        if (poll()) return;
-        const int64_t left = ranges_[i].end - key;
-        const int keys = most == 0 ? next_tile(left) : left < most ? static_cast<int>(left) : most;
-        if (!f(key, keys, ranges_[i].masked || b_.softcap > 0)) return;
-        key += keys;
-      }
-  }
-
-  bool poll() { return stopped = stopped || b_.stop->poll(b_.stop->state); }
-
   /// The keys of a tile, and which of its values are not finite. ahead: also asks for the values
   /// of as many keys further on.
-  row_view<T> view(int64_t key, int keys, int ahead = 0) {
-    if (look_at_values) find_nonfinite(key, keys, ahead);
-    return view_rows(b_.key, key, keys, b_.head_dim, ws.key_copy);
+  row_view<T> view(const key_tile& tile, int ahead = 0) {
+    if (look_at_values) find_nonfinite(tile.key, tile.keys, ahead);
+    return ws.tile.keys(b_, tile);
   }
 
   /// Scores of a tile; false if it hides all of its keys from the panel.
   template <int N>
-  bool score(int lane, int64_t key, int keys, row_view<T> k, bool masked, const T* query,
+  bool score(int lane, const key_tile& tile, row_view<T> k, const T* query,
              scored_tile<T, N>& out) {
-    for (int n = 0; n < N; ++n) out.seen.begin[n] = 0, out.seen.end[n] = keys;
-    if (masked) out.seen = keys_of_vectors<T, N>(b_, lane, key, keys);
-    if (masked &&
-        (out.seen.nothing() || !fill_bias<T, N>(b_, lane, key, keys, out.seen, ws.rows, ws.bias)))
-      return false;
-    if (nonfinite_) spread_nonfinite<N>(lane, keys, out.seen, masked);
-    vec<T> most[N], low[N];
-    dot_products<T, N>(k, keys, query, N * w, b_.head_dim, ws.scores, most, low);
+    T* const scores = ws.tile.scores;
+    if (!multiply_tile<T, N>(b_, ws.tile, tile, k, lane, query, scores, out)) return false;
+    if (nonfinite_) spread_nonfinite<N>(lane, tile.keys, out);
     const panel_state<T> state{ws.scale + lane, nullptr, nullptr};
-    out.finished = masked;
-    if (masked) {
-      if (has_tables(b_))
-        apply_tables<T, N>(b_, lane, key, keys, ws.rows, ws.table, ws.scores, ws.bias);
-      finish_scores<T, N>(state, ws.bias, out.seen, static_cast<T>(b_.softcap), ws.scores,
-                          ws.scores, out.high);
+    if (out.biased) {
+      finish_scores<T, N>(state, ws.tile.bias, out.seen, static_cast<T>(b_.softcap), scores, scores,
+                          out.high);
       return true;
     }
     for (int n = 0; n < N; ++n) {
-      mark_infinite(low[n], lane + n * w);
-      out.high[n] = most[n] * load(state.scale + n * w);
+      mark_infinite(out.least[n], lane + n * w);
+      out.high[n] = out.most[n] * load(state.scale + n * w);
     }
     return true;
   }
@@ -130,7 +94,8 @@ class scored_tiles {
   }
 
   const score_workspace<T> ws;
-  bool look_at_values, tainted = false, stopped = false;
+  tile_walk walk;
+  bool look_at_values, tainted = false;
   bool bad[block_rows<T>];  ///< a visible raw score was -inf
 
  private:
@@ -159,12 +124,13 @@ class scored_tiles {
   }
 
   template <int N>
-  void spread_nonfinite(int lane, int keys, const vector_keys<N>& seen, bool masked) {
+  void spread_nonfinite(int lane, int keys, const tile_products<T, N>& tile) {
     if (!look_at_values) return;
+    const vector_keys<N>& seen = tile.seen;
     for (int j = 0; j < keys; ++j)
       for (int i = 0; nonfinite_key_[j] && i < N * w; ++i) {
         const bool inside = seen.begin[i / w] <= j && j < seen.end[i / w];
-        if (!inside || (masked && ws.bias[j * N * w + i] == hidden<T>)) continue;
+        if (!inside || (tile.biased && ws.tile.bias[j * N * w + i] == hidden<T>)) continue;
         T* taint = ws.taint + (lane + i) * b_.value_dim;
         const T* v = value_.data + j * value_.stride;
         for (int64_t c = 0; c < b_.value_dim; ++c) taint[c] += v[c] * T(0);
@@ -172,8 +138,6 @@ class scored_tiles {
   }
 
   const attend_block& b_;
-  key_range ranges_[3];
-  int n_ranges_ = 0;
   bool nonfinite_ = false, nonfinite_key_[max_tile_keys];
   row_view<T> value_ = {nullptr, 0};
 };

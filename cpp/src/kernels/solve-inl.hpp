@@ -13,39 +13,28 @@ using attnscale::detail::solve_sums;
 
 template <class T>
 struct solve_workspace {
-  T *query, *scores, *bias, *key_copy, *rows;
+  tile_workspace<T> tile;
+  T* products;
 
-  /// `keys`: how many the panel may see. Without b.keep one tile of scores at a time.
-  solve_workspace(const solve_block& b, int64_t keys, arena& a) {
+  /// `keys`: how many the panel may see. Without b.keep one tile of products at a time.
+  solve_workspace(const solve_block& b, int64_t keys, arena& a) : tile(b, 0, a) {
     const int64_t lanes = (b.rows + width<T> - 1) / width<T> * width<T>;
-    const int64_t row_length = b.head_dim > max_tile_keys ? b.head_dim : max_tile_keys;
-    query = a.take<T>(b.head_dim * lanes);
-    scores = a.take<T>((b.keep ? keys : max_tile_keys) * lanes);
-    bias = a.take<T>(max_tile_keys * lanes);
-    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
-    rows = a.take<T>(width<T> * row_length);
-  }
-};
-
-/// The keys that any row of the block may see, in runs that every tile treats alike.
-struct solve_ranges {
-  key_range range[3];
-  int count;
-  int64_t begin = 0, keys = 0;
-
-  explicit solve_ranges(const score_block& b) : count(visible_ranges(b, range)) {
-    if (count == 0) return;
-    begin = range[0].begin;
-    keys = range[count - 1].end - begin;
+    products = b.keep ? a.take<T>(keys * lanes) : tile.scores;
   }
 };
 
 /// Raw products as a search keeps them: hidden keys at -inf, which no scale > 0 brings back.
-template <class T>
-inline void hide_products(const T* bias, int64_t elements, T* raw) {
+template <class T, int N>
+inline void hide_products(const T* bias, const vector_keys<N>& seen, int keys, T* raw) {
+  constexpr int w = width<T>;
   const vec<T> gone = broadcast(hidden<T>), nothing = broadcast(-limits<T>::infinity);
-  for (int64_t i = 0; i < elements; i += width<T>)
-    store(raw + i, xsimd::select(load(bias + i) == gone, nothing, load(raw + i)));
+  for (int n = 0; n < N; ++n)
+    for (int j = 0; j < keys; ++j) {
+      const int at = (j * N + n) * w;
+      const bool inside = seen.begin[n] <= j && j < seen.end[n];
+      store(raw + at,
+            inside ? xsimd::select(load(bias + at) == gone, nothing, load(raw + at)) : nothing);
+    }
 }
 
 /// Counts and moments of one vector of products. `bad` becomes NaN where one is not finite.
@@ -68,12 +57,12 @@ ATTNSCALE_INLINE void describe_products(const T* raw, const T* bias, vec<T> top,
 }
 
 template <class T, int N, bool Masked>
-inline void describe_tile(const T* raw, const T* bias, int keys, const vec<T> (&most)[N],
+inline void describe_tile(const T* raw, const T* bias, const tile_products<T, N>& tile,
                           solve_rows& rows) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     T top[w], center[w];
-    store(top, most[n]);
+    store(top, tile.most[n]);
     for (int r = 0; r < w; ++r) {
       const int lane = n * w + r;
       const double before = rows.top[lane], tile = static_cast<double>(top[r]);
@@ -84,7 +73,7 @@ inline void describe_tile(const T* raw, const T* bias, int keys, const vec<T> (&
     }
     vec<T> sums[5];
     for (vec<T>& sum : sums) sum = broadcast(T(0));
-    for (int j = 0; j < keys; ++j) {
+    for (int j = tile.seen.begin[n]; j < tile.seen.end[n]; ++j) {
       const int at = (j * N + n) * w;
       describe_products<T, Masked>(raw + at, bias + at, load(top), load(center), sums);
     }
@@ -139,20 +128,20 @@ struct solve_point {
   }
 };
 
-/// The sums of one vector of rows over the keys of a tile.
+/// The sums of one vector of rows over the keys [begin, end) of a tile; `begin` is even.
 template <class T, int N>
-inline void absorb_at_scale(const T* raw, int keys, const solve_point<T>& at, solve_sums& sums,
-                            int lane) {
+inline void absorb_at_scale(const T* raw, int begin, int end, const solve_point<T>& at,
+                            solve_sums& sums, int lane) {
   constexpr int parts = 2, w = width<T>;
   vec<T> part[parts][4];
   for (int i = 0; i < parts; ++i)
     for (int k = 0; k < 4; ++k) part[i][k] = broadcast(T(0));
-  int j = 0;
-  for (; j + 2 <= keys; j += 2, raw += 2 * N * w) {
+  int j = begin;
+  for (raw += j * N * w; j + 2 <= end; j += 2, raw += 2 * N * w) {
     at.absorb(raw, part[0]);
     at.absorb(raw + N * w, part[1]);
   }
-  if (j < keys) at.absorb(raw, part[0]);
+  if (j < end) at.absorb(raw, part[0]);
   add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
   add_to_double(sums.first + lane, part[0][1] + part[1][1]);
   add_to_double(sums.second + lane, part[0][2] + part[1][2]);
@@ -165,9 +154,9 @@ class solve_run {
  public:
   explicit solve_run(const solve_block& block)
       : b_(block),
-        ranges_(block),
+        walk_(block),
         arena_{static_cast<char*>(block.scratch)},
-        ws_(block, ranges_.keys, arena_) {}
+        ws_(block, walk_.visible.keys(), arena_) {}
 
   /// Fills block.found, and the kept scores.
   void gather() {
@@ -177,8 +166,8 @@ class solve_run {
       rows.count[r] = rows.ties[r] = rows.center[r] = 0;
       rows.first[r] = rows.second[r] = rows.bad[r] = 0;
     }
-    pack_queries<T, N>(b_, 0, ws_.rows, ws_.query);
-    for_tiles([&](int64_t key, int keys, bool masked) { gather_tile(key, keys, masked); });
+    pack_queries<T, N>(b_, 0, ws_.tile.rows, ws_.tile.query);
+    walk_.for_tiles([&](const key_tile& at) { gather_tile(at); });
   }
 
   /// Fills block.sums at block.scale.
@@ -186,16 +175,19 @@ class solve_run {
     solve_sums& sums = *b_.sums;
     for (int r = 0; r < N * w; ++r)
       sums.weight[r] = sums.first[r] = sums.second[r] = sums.third[r] = 0;
-    for_tiles([&](int64_t key, int keys, bool masked) {
-      const T* raw = place(key);
+    walk_.for_tiles([&](const key_tile& at) {
+      T* const raw = place(at.key);
       if (!b_.keep) {
-        vec<T> most[N], least[N];
-        if (!multiply_tile(key, keys, masked, most, least)) return;
-        if (masked) hide_products(ws_.bias, static_cast<int64_t>(keys) * N * w, ws_.scores);
+        tile_products<T, N> tile;
+        if (!multiply(at, raw, tile)) return;
+        if (tile.biased) hide_products<T, N>(ws_.tile.bias, tile.seen, at.keys, raw);
       }
+      const vector_keys<N> seen = keys_in_tile<T, N>(b_, at, 0);
       for (int n = 0; n < N; ++n) {
-        const solve_point<T> at(b_, n * w);
-        if (at.wanted()) absorb_at_scale<T, N>(raw + n * w, keys, at, sums, n * w);
+        const solve_point<T> point(b_, n * w);
+        const int begin = seen.begin[n] / 2 * 2;  // each key stays in its chain
+        if (point.wanted())
+          absorb_at_scale<T, N>(raw + n * w, begin, seen.end[n], point, sums, n * w);
       }
     });
   }
@@ -205,49 +197,30 @@ class solve_run {
 
   /// Where the products of the tile from `key` on are.
   T* place(int64_t key) {
-    return b_.keep ? ws_.scores + (key - ranges_.begin) * N * w : ws_.scores;
+    return b_.keep ? ws_.products + (key - walk_.visible.first()) * N * w : ws_.products;
   }
 
-  template <class F>
-  void for_tiles(F&& f) {
-    for (int i = 0; i < ranges_.count; ++i)
-      for (int64_t key = ranges_.range[i].begin; key < ranges_.range[i].end;) {
-        if (b_.stop->poll(b_.stop->state)) return;
-        const int keys = next_tile(ranges_.range[i].end - key);
-        f(key, keys, ranges_.range[i].masked);
-        key += keys;
-      }
+  bool multiply(const key_tile& at, T* raw, tile_products<T, N>& tile) {
+    return multiply_tile<T, N>(b_, ws_.tile, at, ws_.tile.keys(b_, at), 0, ws_.tile.query, raw,
+                               tile);
   }
 
-  /// Raw products of a tile, its bias if it is masked, extremes of what is visible. False if all
-  /// of it is hidden; the products are then not computed.
-  bool multiply_tile(int64_t key, int keys, bool masked, vec<T> (&most)[N], vec<T> (&least)[N]) {
-    vector_keys<N> seen;
-    for (int n = 0; n < N; ++n) seen.begin[n] = 0, seen.end[n] = keys;
-    if (masked && !fill_bias<T, N>(b_, 0, key, keys, seen, ws_.rows, ws_.bias)) return false;
-    const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.key_copy);
-    dot_products<T, N>(k, keys, ws_.query, N * w, b_.head_dim, place(key), most, least);
-    if (masked) visible_extremes<T, N>(ws_.bias, place(key), keys, most, least);
-    return true;
-  }
-
-  void gather_tile(int64_t key, int keys, bool masked) {
-    vec<T> most[N], least[N];
-    const int64_t elements = static_cast<int64_t>(keys) * N * w;
-    T* const raw = place(key);
-    if (!multiply_tile(key, keys, masked, most, least)) {
-      const vec<T> nothing = broadcast(-limits<T>::infinity);
-      for (int64_t i = 0; i < elements; i += w) store(raw + i, nothing);
-    } else if (masked) {
-      describe_tile<T, N, true>(raw, ws_.bias, keys, most, *b_.found);
-      hide_products(ws_.bias, elements, raw);
+  void gather_tile(const key_tile& at) {
+    T* const raw = place(at.key);
+    tile_products<T, N> tile;
+    if (!multiply(at, raw, tile)) {
+      for (int i = 0; i < at.keys * N * w; i += w) store(raw + i, broadcast(-limits<T>::infinity));
+    } else if (tile.biased) {
+      find_extremes<T, N>(ws_.tile.bias, raw, tile);
+      describe_tile<T, N, true>(raw, ws_.tile.bias, tile, *b_.found);
+      hide_products<T, N>(ws_.tile.bias, tile.seen, at.keys, raw);
     } else {
-      describe_tile<T, N, false>(raw, ws_.bias, keys, most, *b_.found);
+      describe_tile<T, N, false>(raw, ws_.tile.bias, tile, *b_.found);
     }
   }
 
   const solve_block& b_;
-  solve_ranges ranges_;
+  tile_walk walk_;
   arena arena_;
   solve_workspace<T> ws_;
 };
@@ -255,7 +228,7 @@ class solve_run {
 template <class T>
 size_t solve_scratch(const solve_block& block) {
   arena a{nullptr};
-  solve_workspace<T> unused(block, solve_ranges(block).keys, a);
+  solve_workspace<T> unused(block, key_ranges(block).keys(), a);
   return a.used;
 }
 

@@ -37,7 +37,7 @@ struct sparse_workspace {
     const int64_t value_stride = (b.value_dim + width<T> - 1) / width<T> * width<T>;
     for (T** part : {&sum.near, &sum.far, &sum.copy}) *part = a.take<T>(value_stride);
     // Without neighbours that share its products a row gains nothing from dense_rows.
-    const int64_t keys = key_span(b).count;
+    const int64_t keys = key_ranges(b).keys();
     capacity = b.rows <= few_rows && keys > list_capacity ? list_room(keys) : list_capacity;
     stride = (capacity / list_gap / 2 * 2 + 1) * list_gap;
     x = a.take<double>(capacity);
@@ -73,10 +73,10 @@ class sparse_run {
     prepare();
     if (!all_dense_) {
       b_.rows <= few_rows ? scan_few() : scan();
-      for (int r = 0; r < b_.rows && !tiles_.stopped; ++r)
+      for (int r = 0; r < b_.rows && !tiles_.walk.stopped; ++r)
         if (!is_dense_[r]) finish(r);
     }
-    if (!tiles_.stopped) dense_.run(is_dense_, ws_.floor);
+    if (!tiles_.walk.stopped) dense_.run(is_dense_, ws_.floor);
   }
 
  private:
@@ -95,25 +95,26 @@ class sparse_run {
     }
     if (b_.rows <= few_rows) return;
     for_panels<T>(b_.rows, [&](auto count, int lane) {
-      tiles_.template pack<decltype(count)::value>(lane, ws_.score.query + lane * b_.head_dim);
+      tiles_.template pack<decltype(count)::value>(lane, ws_.score.tile.query + lane * b_.head_dim);
     });
   }
 
   void scan() {
-    const int64_t first = key_span(b_).first;
+    const int64_t first = tiles_.walk.visible.first();
     bool whole = true;  // every panel has seen every tile
-    tiles_.for_tiles([&](int64_t key, int keys, bool masked) {
-      const row_view<T> k = tiles_.view(key, keys);
+    tiles_.walk.for_tiles([&](const key_tile& at) {
+      const row_view<T> k = tiles_.view(at);
+      const int64_t before = at.key - first;
       bool some = false;
       for_panels<T>(b_.rows, [&](auto count, int lane) {
         constexpr int N = decltype(count)::value;
-        for (int r = lane; r < lane + N * w; ++r) make_room(r, keys);
-        if (first < key && key - first <= max_tile_keys) vote(lane, N * w, key - first);
+        for (int r = lane; r < lane + N * w; ++r) make_room(r, at.keys);
+        if (0 < before && before <= max_tile_keys) vote(lane, N * w, before);
         if (!any_active(lane, N * w)) return whole = false, void();
         some = true;
-        tile<N>(lane, key, keys, k, masked);
+        tile<N>(lane, at, k);
       });
-      return some;
+      if (!some) tiles_.walk.end();
     });
     tiles_.look_at_values = tiles_.look_at_values && !whole;
   }
@@ -122,17 +123,16 @@ class sparse_run {
   /// Their lists have room for all keys.
   void scan_few() {
     few_scores<T> scores(b_, ws_.few);
-    tiles_.for_tiles(
-        [&](int64_t key, int keys, bool masked) {
-          const row_view<T> k = tiles_.view(key, keys, few_keys);
+    tiles_.walk.for_tiles(
+        [&](const key_tile& at) {
+          const row_view<T> k = tiles_.view(at, few_keys);
           for (int r = 0; r < b_.rows; ++r) {
-            make_room(r, keys);
+            make_room(r, at.keys);
             vec<T> high;
-            if (!scores.score(r, key, k, keys, masked, high)) continue;
-            tiles_.spread_row(r, keys, masked ? ws_.few.bias : nullptr);
-            collect_row(r, high, key, keys);
+            if (!scores.score(r, at, k, high)) continue;
+            tiles_.spread_row(r, at.keys, at.masked ? ws_.few.bias : nullptr);
+            collect_row(r, high, at.key, at.keys);
           }
-          return true;
         },
         few_keys);
   }
@@ -179,13 +179,12 @@ class sparse_run {
   }
 
   template <int N>
-  void tile(int lane, int64_t key, int keys, row_view<T> k, bool masked) {
+  void tile(int lane, const key_tile& at, row_view<T> k) {
     scored_tile<T, N> t;
-    if (!tiles_.template score<N>(lane, key, keys, k, masked, ws_.score.query + lane * b_.head_dim,
-                                  t))
+    if (!tiles_.template score<N>(lane, at, k, ws_.score.tile.query + lane * b_.head_dim, t))
       return;
     for (int n = 0; n < N; ++n) raise_limit(lane + n * w, t.high[n]);
-    t.finished ? collect<N, true>(lane, key, t.seen) : collect<N, false>(lane, key, t.seen);
+    t.biased ? collect<N, true>(lane, at.key, t.seen) : collect<N, false>(lane, at.key, t.seen);
   }
 
   void raise_limit(int lane, vec<T> high) {
@@ -211,7 +210,7 @@ class sparse_run {
       if (open == 0) continue;
       const vec<T> limit = load(ws_.limit + first), scale = load(ws_.score.scale + first);
       for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-        const vec<T> raw = load(ws_.score.scores + (j * N + n) * w);
+        const vec<T> raw = load(ws_.score.tile.scores + (j * N + n) * w);
         const vec<T> t = Finished ? raw : raw * scale;
         const unsigned above = not_below(t, limit) & open;
         if (above != 0) append(first, above, t, static_cast<uint32_t>(key + j - b_.key_begin));

@@ -17,7 +17,7 @@ void put(void* out, std::int64_t at, double x) {
   if (out) static_cast<T*>(out)[at] = static_cast<T>(x);
 }
 
-/// The weight of a score in base 2, from the sums of its row (see kernels/pointwise-inl.hpp).
+/// The weight of a score in base 2, from the sums of its row (see kernels/weights-inl.hpp).
 double weight_of(const attention_problem& p, const row_sums& sums, int r, double t,
                  const double* constant) {
   const double score = ln2 * t;

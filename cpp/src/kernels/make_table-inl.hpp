@@ -21,7 +21,7 @@
 
 #include "kernels/philox-inl.hpp"
 #include "kernels/variates-inl.hpp"
-#include "kernels/pointwise-inl.hpp"
+#include "kernels/weights-inl.hpp"
 #include "kernels/attend-inl.hpp"
 #include "kernels/few-scores-inl.hpp"
 #include "kernels/few-inl.hpp"

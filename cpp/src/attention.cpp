@@ -13,7 +13,7 @@
 #include "blocks.hpp"
 #include "kernels/block.hpp"
 #include "kernels/table.hpp"
-#include "row_statistics.hpp"
+#include "statistics.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "row_statistics.hpp"
+#include "statistics.hpp"
 
 namespace attnscale::detail {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Sums in base 2 to statistics in nats: with l = sum of 2^(t - r), a = sum of weight (t - r),
 //   lse = ln2 r + ln l,   mean score = ln2 (r + a / l),   entropy = ln l - ln2 a / l.
-#include "row_statistics.hpp"
+#include "statistics.hpp"
 
 #include <cmath>
 #include <limits>

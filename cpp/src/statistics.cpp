@@ -5,15 +5,15 @@
 #include "statistics.hpp"
 
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 
 #include "kernels/float16.hpp"
+#include "numbers.hpp"
 
 namespace attnscale::detail {
 namespace {
 
-constexpr double ln2 = 0.69314718055994530942;
-constexpr double log2e = 1.4426950408889634074;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// One row's sums, and the logarithm that three statistics share.
@@ -39,44 +39,101 @@ struct sums_row {
   }
 };
 
+/// Where the statistics of one row go, rounded once; those that nobody wants go nowhere.
 template <class T>
-void put(void* out, std::int64_t at, double x) {
-  if (out) static_cast<T*>(out)[at] = static_cast<T>(x);
+struct row_writer {
+  const row_outputs& out;
+  std::int64_t at;
+
+  bool wants(statistic which) const { return out[which] != nullptr; }
+  void put(statistic which, double x) const { detail::put<T>(out[which], at, x); }
+  void count(statistic which, std::int64_t n) const {
+    if (wants(which)) static_cast<std::int64_t*>(out[which])[at] = n;
+  }
+  void put_all(std::initializer_list<statistic> which, double x) const {
+    for (const statistic each : which) put(each, x);
+  }
+};
+
+/// A row without a visible key (x = 0), or with a NaN or infinity (x = NaN): its weight is NaN, and
+/// then every statistic is.
+template <class T>
+void write_degenerate(const row_writer<T>& row, double x) {
+  using enum statistic;
+  row.put_all({lse, max_score}, x == 0 ? -infinity : x);
+  row.put_all({sink_weight, entropy, mean_score, score_variance, concentration, max_weight}, x);
 }
 
-/// What a row without a visible key reports (x = 0), and a row with a NaN or infinity (x = NaN):
-/// its weight is NaN, and then every statistic is.
 template <class T>
-void write_degenerate(const row_outputs& out, std::int64_t at, double x) {
-  const double nothing = x == 0 ? -infinity : x;
-  put<T>(out.lse, at, nothing);
-  put<T>(out.max_score, at, nothing);
-  put<T>(out.sink_weight, at, x);
-  for (void* statistic :
-       {out.entropy, out.mean_score, out.score_variance, out.concentration, out.max_weight})
-    put<T>(statistic, at, x);
+void write_softmax_row(const row_writer<T>& row, const row_sums& sums, int r, double sink) {
+  using enum statistic;
+  const sums_row s(sums, r);
+  row.count(argmax, sums.argmax[r]);
+  if (!(s.weight > 0)) return write_degenerate(row, s.weight);
+  const double log_weight = row.wants(lse) || row.wants(entropy) ? std::log(s.weight) : 0;
+  row.put(lse, ln2 * s.reference + log_weight);
+  row.put(entropy, s.entropy(log_weight));
+  row.put(max_score, ln2 * s.top);
+  row.put(mean_score, s.mean());
+  row.put(score_variance, s.variance());
+  row.put(concentration, s.squares / (s.weight * s.weight));
+  row.put(sink_weight, sink);
+  // The rounding of a large `top` counts here as a factor, but no weight is above 1.
+  if (row.wants(max_weight))
+    row.put(max_weight, std::fmin(1, std::exp2(s.top - s.reference) / s.weight));
+}
+
+/// Entropy of weights over their sum, from sum w ln w: ln S - (sum w ln w) / S.
+double entropy_of_weights(const row_sums& sums, int r) {
+  if (!(sums.weight[r] > 0)) return 0;
+  const double h = std::log(sums.weight[r]) - sums.first[r] / sums.weight[r];
+  return h < 0 ? 0 : h;  // rounding of a one-hot row
+}
+
+double concentration_of_weights(const row_sums& sums, int r) {
+  return sums.weight[r] > 0 ? sums.squares[r] / sums.weight[r] / sums.weight[r] : 0;
+}
+
+/// Weights that are functions of single scores.
+template <class T>
+void write_pointwise_row(const row_writer<T>& row, const row_sums& sums, int r) {
+  using enum statistic;
+  const double nothing = sums.weight[r] - sums.weight[r];  // NaN where the row is
+  const bool empty = sums.top[r] == static_cast<double>(std::numeric_limits<T>::lowest());
+  row.put(max_score, nothing + (empty ? -infinity : ln2 * sums.top[r]));
+  row.put(max_weight, nothing + sums.top_weight[r]);
+  row.put(sink_weight, nothing);
+  if (row.wants(entropy)) row.put(entropy, nothing + entropy_of_weights(sums, r));
+  row.put(concentration, nothing + concentration_of_weights(sums, r));
+  row.count(support, static_cast<std::int64_t>(sums.support[r]));
+  row.count(argmax, sums.argmax[r]);
 }
 
 template <class T>
-void write_typed(const row_outputs& out, std::int64_t at, int count, const row_sums& sums,
-                 const double* sink) {
-  for (int r = 0; r < count; ++r, ++at) {
-    const sums_row s(sums, r);
-    if (!(s.weight > 0)) {
-      write_degenerate<T>(out, at, s.weight);
-      continue;
-    }
-    const double log_weight = out.lse || out.entropy ? std::log(s.weight) : 0;
-    put<T>(out.lse, at, ln2 * s.reference + log_weight);
-    put<T>(out.entropy, at, s.entropy(log_weight));
-    put<T>(out.max_score, at, ln2 * s.top);
-    put<T>(out.mean_score, at, s.mean());
-    put<T>(out.score_variance, at, s.variance());
-    put<T>(out.concentration, at, s.squares / (s.weight * s.weight));
-    put<T>(out.sink_weight, at, sink[r]);
-    // The rounding of a large `top` counts here as a factor, but no weight is above 1.
-    if (out.max_weight)
-      put<T>(out.max_weight, at, std::fmin(1, std::exp2(s.top - s.reference) / s.weight));
+void write_report_row(const row_writer<T>& row, const row_report& rows, int r) {
+  using enum statistic;
+  row.put(lse, rows.lse[r]);
+  row.put(entropy, rows.entropy[r]);
+  row.put(max_score, rows.top[r]);
+  row.put(mean_score, rows.mean[r]);
+  row.put(score_variance, rows.variance[r]);
+  row.put(concentration, rows.concentration[r]);
+  row.put(max_weight, rows.max_weight[r]);
+  row.put(sink_weight, rows.max_weight[r] - rows.max_weight[r]);
+  row.count(argmax, rows.argmax[r]);
+  row.count(support, rows.support[r]);
+}
+
+/// write(writer of a row, its index in the block) for every row.
+template <class F>
+void for_rows(const attention_problem& problem, const query_block& rows, F&& write) {
+  if (!problem.statistics.any()) return;
+  const std::int64_t first = rows.head * problem.n_queries + rows.first;
+  for (int r = 0; r < rows.count; ++r) {
+    if (problem.compute == element_type::float64)
+      write(row_writer<double>{problem.statistics, first + r}, r);
+    else
+      write(row_writer<float>{problem.statistics, first + r}, r);
   }
 }
 
@@ -149,15 +206,15 @@ double share_of_keys(const row_sums& sums, int row, const double* sink) {
 
 void write_statistics(const attention_problem& problem, const query_block& rows,
                       const row_sums& sums, const double* sink) {
-  const row_outputs& out = problem.statistics;
-  const std::int64_t at = rows.head * problem.n_queries + rows.first;
-  const bool any = out.lse || out.entropy || out.max_score || out.mean_score ||
-                   out.score_variance || out.concentration || out.max_weight || out.sink_weight;
-  if (any && problem.compute == element_type::float64)
-    write_typed<double>(out, at, rows.count, sums, sink);
-  else if (any)
-    write_typed<float>(out, at, rows.count, sums, sink);
-  for (int r = 0; out.argmax && r < rows.count; ++r) out.argmax[at + r] = sums.argmax[r];
+  const bool softmax = problem.rule == normalizer::softmax;
+  for_rows(problem, rows, [&](const auto& row, int r) {
+    softmax ? write_softmax_row(row, sums, r, sink[r]) : write_pointwise_row(row, sums, r);
+  });
+}
+
+void write_statistics(const attention_problem& problem, const query_block& rows,
+                      const row_report& report) {
+  for_rows(problem, rows, [&](const auto& row, int r) { write_report_row(row, report, r); });
 }
 
 void write_value(void* row, element_type type, std::ptrdiff_t i, double x) {

@@ -8,6 +8,7 @@
 #include "kernels/block.hpp"
 #include "kernels/random.hpp"
 #include "kernels/table.hpp"
+#include "numbers.hpp"
 #include "stop_signal.hpp"
 
 #include "kernels/exp-inl.hpp"

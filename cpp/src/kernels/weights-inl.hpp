@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Weights that are functions of single scores, before a factor of the row (output_factor):
-//   sigmoid  1 / (1 + e^-(s + b))      relu  max(s, 0), or its square
-//   softpick max(e^s - 1, 0), relative to a reference r >= 0 that follows the running maximum;
-//            its row is divided by the sum of |e^s - 1|
+// A normalizer whose weights are functions of single scores and of a number of the row is one
+// struct here, picked by with_weights(). Scores are in base 2, s = score * log2(e). It has
+//   first_reference   what its weights are relative to before a key is seen
+//   follows_top       whether that reference follows the row's largest score
+//   weight            of a score, before the row's factor, and its share of the sum
+//   output_factor     what the summed values of a row are multiplied by
+//   weight_of_top     the weight of the largest score, for max_weight
+// Sums of a softmax have their own loop (softmax-inl.hpp); entmax and top-k, which look at all
+// scores of a row at once, are sparse-inl.hpp.
 #pragma once
 
 namespace {
+
+using attnscale::row_numbers;
 
 /// The lanes of one vector of rows.
 template <class T>
@@ -23,6 +30,42 @@ struct pointwise_lanes {
         floor(exp2(clamp_exponent(-row_reference))) {}
 };
 
+/// The numbers of row r; null: none.
+inline row_numbers<const double*> numbers_of_row(const attend_block& b, int r) {
+  const auto at = [&](const double* first) { return first ? first + r * b.number_row : nullptr; };
+  const auto [sink, bias, factor] = b.row_number;
+  return {at(sink), at(bias), at(factor)};
+}
+
+/// A row at its end. The sum of the weights is NaN where the row is.
+struct finished_row {
+  double reference, sum, top;
+  double eps;
+  row_numbers<const double*> own;
+
+  finished_row(const attend_block& b, int r)
+      : reference(b.sums->reference[r]),
+        sum(b.sums->weight[r]),
+        top(b.sums->top[r]),
+        eps(b.numbers.eps),
+        own(numbers_of_row(b, r)) {}
+
+  double nan_or_zero() const { return sum - sum; }
+};
+
+/// A sink is one more weight, without a value.
+struct softmax_weights {
+  static constexpr bool pointwise = false, follows_top = true;
+  template <class T>
+  static constexpr T first_reference = limits<T>::lowest;
+
+  static double output_factor(const finished_row& row) {
+    const double sink = row.own.sink ? __builtin_exp2(*row.own.sink * log2e - row.reference) : 0;
+    const double sum = row.sum + sink;
+    return sum == 0 ? 0 : 1 / sum;
+  }
+};
+
 /// Up to here 2^t needs no clamp.
 template <class T>
 constexpr T most_exponent = sizeof(T) == 4 ? T(120) : T(1000);
@@ -36,27 +79,127 @@ ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
   return xsimd::select(t > most, broadcast(T(0)), p);
 }
 
-/// The weight of a score, and its share of the sum that the row may be divided by.
-template <class T, normalizer Rule, bool Masked, bool Bounded>
-ATTNSCALE_INLINE vec<T> pointwise_weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& sum) {
-  const vec<T> zero = broadcast(T(0));
-  vec<T> p, counted;
-  if constexpr (Rule == normalizer::sigmoid) {
-    p = logistic<Bounded, T>(Masked ? -row.bias - s : fma(s, -row.scale, -row.bias));
-    counted = p;
-  } else if constexpr (Rule == normalizer::softpick) {
+/// 1 / (1 + e^-(score + bias)).
+struct sigmoid_weights {
+  static constexpr bool pointwise = true, follows_top = false, has_bounded_form = true;
+  template <class T>
+  static constexpr T first_reference = limits<T>::lowest;
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    return counted = logistic<Bounded, T>(Masked ? -row.bias - s : fma(s, -row.scale, -row.bias));
+  }
+  static double output_factor(const finished_row& row) { return 1 + row.nan_or_zero(); }
+  static double weight_of_top(const finished_row& row) {
+    return 1 / (1 + __builtin_exp(-ln2 * row.top - (row.own.bias ? *row.own.bias : 0)));
+  }
+};
+
+/// max(score, 0)^Power times a factor, or over their sum.
+template <int Power>
+struct relu_weights {
+  static constexpr bool pointwise = true, follows_top = false, has_bounded_form = false;
+  template <class T>
+  static constexpr T first_reference = limits<T>::lowest;
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    const vec<T> above = max_or(broadcast(T(0)), Masked ? s : s * row.scale) * broadcast(T(ln2));
+    return counted = power(above);
+  }
+  static double output_factor(const finished_row& row) {
+    if (row.own.factor) return *row.own.factor + row.nan_or_zero();
+    return row.sum == 0 ? 0 : 1 / row.sum;
+  }
+  static double weight_of_top(const finished_row& row) {
+    const double score = ln2 * row.top, weight = power(score > 0 ? score : 0);
+    if (row.own.factor) return weight * *row.own.factor;
+    return weight > 0 ? weight / row.sum : 0;
+  }
+
+ private:
+  template <class X>
+  static ATTNSCALE_INLINE X power(X x) {
+    return Power == 2 ? x * x : x;
+  }
+};
+
+/// max(e^score - 1, 0) over the sum of |e^score - 1| and eps; all relative to a reference >= 0.
+struct softpick_weights {
+  static constexpr bool pointwise = true, follows_top = true, has_bounded_form = false;
+  template <class T>
+  static constexpr T first_reference = T(0);
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
     const vec<T> t = Masked ? s - row.reference : fma(s, row.scale, -row.reference);
     const exp2_parts<T> e = split_exp2(clamp_exponent(t));
     // 2^t - floor without cancellation where both are near 1.
     const vec<T> difference = fma(e.power, e.q * e.f, e.power - row.floor);
-    p = max_or(zero, difference);
     counted = xsimd::abs(difference);
-  } else {
-    p = max_or(zero, Masked ? s : s * row.scale) * broadcast(T(0.69314718055994530942));
-    if constexpr (Rule == normalizer::squared_relu) p = p * p;
-    counted = p;
+    return max_or(broadcast(T(0)), difference);
   }
+  static double output_factor(const finished_row& row) {
+    const double sum = row.sum + row.eps * floor(row);
+    return sum == 0 ? 0 : 1 / sum;
+  }
+  static double weight_of_top(const finished_row& row) {
+    const double sum = row.sum + row.eps * floor(row);
+    const double above = row.top > 0 ? __builtin_exp2(row.top - row.reference) - floor(row) : 0;
+    return above > 0 && sum > 0 ? above / sum : 0;
+  }
+
+ private:
+  static double floor(const finished_row& row) { return __builtin_exp2(-row.reference); }
+};
+
+/// f(weights of the normalizer): of those that have_weights() is true of.
+template <class F>
+ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
+  switch (rule) {
+    case normalizer::softmax:
+      return f(softmax_weights{});
+    case normalizer::sigmoid:
+      return f(sigmoid_weights{});
+    case normalizer::relu:
+      return f(relu_weights<1>{});
+    case normalizer::squared_relu:
+      return f(relu_weights<2>{});
+    case normalizer::softpick:
+      return f(softpick_weights{});
+    case normalizer::entmax:
+    case normalizer::top_k:
+      break;  // see sparse-inl.hpp
+  }
+  __builtin_unreachable();
+}
+
+template <class T>
+inline T first_reference_of(normalizer rule) {
+  return with_weights(rule,
+                      [](auto weights) { return decltype(weights)::template first_reference<T>; });
+}
+
+inline double output_factor(const attend_block& b, int row) {
+  return with_weights(b.rule,
+                      [&](auto weights) { return weights.output_factor(finished_row(b, row)); });
+}
+
+/// row_sums::top_weight of a finished row.
+inline double weight_of_top(const attend_block& b, int row, bool empty) {
+  return with_weights(b.rule, [&](auto weights) -> double {
+    if constexpr (decltype(weights)::pointwise)
+      return empty ? 0 : weights.weight_of_top(finished_row(b, row));
+    return 0;
+  });
+}
+
+/// The weight of a score, 0 where the key is hidden; sum += its share.
+template <class W, bool Masked, bool Bounded, class T>
+ATTNSCALE_INLINE vec<T> weigh_score(vec<T> s, const pointwise_lanes<T>& row, vec<T>& sum) {
+  vec<T> counted, p = W::template weight<Masked, Bounded>(s, row, counted);
   if constexpr (Masked) {
+    const vec<T> zero = broadcast(T(0));
     const vec_mask<T> gone = s == broadcast(hidden<T>);
     p = xsimd::select(gone, zero, p);
     counted = xsimd::select(gone, zero, counted);
@@ -66,9 +209,9 @@ ATTNSCALE_INLINE vec<T> pointwise_weight(vec<T> s, const pointwise_lanes<T>& row
 }
 
 /// scores[j * step] <- weights for j in [begin, end); sums[lane] += what they add up to.
-template <class T, normalizer Rule, bool Masked, bool Bounded = false>
-inline void absorb_scores(const pointwise_lanes<T>& row, int begin, int end, ptrdiff_t step,
-                          T* scores, double* sums) {
+template <class W, bool Masked, bool Bounded, class T>
+inline void weigh_scores(const pointwise_lanes<T>& row, int begin, int end, ptrdiff_t step,
+                         T* scores, double* sums) {
   constexpr int parts = 4;
   vec<T> sum[parts];
   for (int i = 0; i < parts; ++i) sum[i] = broadcast(T(0));
@@ -77,13 +220,24 @@ inline void absorb_scores(const pointwise_lanes<T>& row, int begin, int end, ptr
 #pragma GCC unroll 4
     for (int i = 0; i < parts; ++i) {
       T* at = scores + (j + i) * step;
-      store(at, pointwise_weight<T, Rule, Masked, Bounded>(load(at), row, sum[i]));
+      store(at, weigh_score<W, Masked, Bounded>(load(at), row, sum[i]));
     }
   for (; j < end; ++j) {
     T* at = scores + j * step;
-    store(at, pointwise_weight<T, Rule, Masked, Bounded>(load(at), row, sum[0]));
+    store(at, weigh_score<W, Masked, Bounded>(load(at), row, sum[0]));
   }
   add_to_double(sums, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/// The same. Bounded: no score, with the bias, is beyond most_exponent.
+template <class W, bool Masked, class T>
+inline void absorb_pointwise(bool bounded, pointwise_lanes<T> row, int begin, int end,
+                             ptrdiff_t step, T* scores, double* sums) {
+  if constexpr (W::has_bounded_form && !Masked)
+    if (bounded) return weigh_scores<W, Masked, true>(row, begin, end, step, scores, sums);
+  if (W::follows_top && !Masked && any_large(row.reference))
+    row.scale = round_large(row.scale, row.reference, begin, end, step, scores, scores);
+  weigh_scores<W, Masked, false>(row, begin, end, step, scores, sums);
 }
 
 /// What the statistics of a distribution need of the finished weights of the keys [begin, end), a
@@ -107,30 +261,6 @@ inline void sum_moments(int begin, int end, ptrdiff_t step, const T* weights, do
   }
 }
 
-/// Bounded: no score, with the bias, is beyond most_exponent.
-template <class T, bool Masked>
-inline void absorb_pointwise(normalizer rule, bool bounded, const pointwise_lanes<T>& row,
-                             int begin, int end, ptrdiff_t step, T* scores, double* sums) {
-  switch (rule) {
-    case normalizer::sigmoid:
-      if (!Masked && bounded)
-        return absorb_scores<T, normalizer::sigmoid, false, true>(row, begin, end, step, scores,
-                                                                  sums);
-      return absorb_scores<T, normalizer::sigmoid, Masked>(row, begin, end, step, scores, sums);
-    case normalizer::relu:
-      return absorb_scores<T, normalizer::relu, Masked>(row, begin, end, step, scores, sums);
-    case normalizer::squared_relu:
-      return absorb_scores<T, normalizer::squared_relu, Masked>(row, begin, end, step, scores,
-                                                                sums);
-    default:
-      pointwise_lanes<T> rounded = row;
-      if (!Masked && any_large(row.reference))
-        rounded.scale = round_large(row.scale, row.reference, begin, end, step, scores, scores);
-      return absorb_scores<T, normalizer::softpick, Masked>(rounded, begin, end, step, scores,
-                                                            sums);
-  }
-}
-
 /// Whether the largest and smallest scores of a tile are within most_exponent. Rows with a NaN may
 /// pass: nothing is lost of them.
 template <class T>
@@ -149,17 +279,11 @@ inline void poison_large(vec<T> high, double* sums) {
     if (lanes[r] == limits<T>::infinity) sums[r] = __builtin_nan("");
 }
 
-/// Where the reference of a row begins: softpick's never falls below 0.
-template <class T>
-inline T first_reference(normalizer rule) {
-  return rule == normalizer::softpick ? T(0) : limits<T>::lowest;
-}
-
 /// What sigmoid adds to the score of a row, in base 2.
 template <class T>
 inline T sigmoid_bias(const attend_block& b, int row) {
-  const bool given = b.rule == normalizer::sigmoid && b.constant && row < b.rows;
-  return given ? static_cast<T>(b.constant[row * b.constant_row] * log2e) : T(0);
+  const double* bias = row < b.rows ? numbers_of_row(b, row).bias : nullptr;
+  return bias ? static_cast<T>(*bias * log2e) : T(0);
 }
 
 }  // namespace

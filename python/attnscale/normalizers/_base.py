@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from .._statistics import NAMES
+from .._results import NAMES
 
 if TYPE_CHECKING:
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.arrays import Inputs
+    from .._call.rows import Visibility
 
 __all__ = ["Normalizer", "Rule"]
 

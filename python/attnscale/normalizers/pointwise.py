@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from .._call.row_counts import visible_keys
 from .._checks import choose, number
-from .._row_counts import visible_keys
 from ._base import Normalizer, Rule, no_softmax_statistics
 
 if TYPE_CHECKING:
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.arrays import Inputs
+    from .._call.rows import Visibility
 
 __all__ = ["ReLU", "Sigmoid", "Softpick", "SquaredReLU"]
 

@@ -15,8 +15,8 @@ from ._base import Normalizer, Rule
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.arrays import Inputs
+    from .._call.rows import Visibility
 
 __all__ = ["Sink", "Softmax", "SoftmaxN"]
 

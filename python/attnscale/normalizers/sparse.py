@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from .._checks import number, positive_int
-from .._statistics import NAMES
+from .._results import NAMES
 from ._base import Normalizer, Rule
 
 if TYPE_CHECKING:
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.arrays import Inputs
+    from .._call.rows import Visibility
 
 __all__ = ["Entmax", "Sparsemax", "TopK"]
 

@@ -18,8 +18,8 @@ from ._mask import PatternMask, make_mask
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.arrays import Inputs
+    from .._call.rows import Visibility
 
 __all__ = ["NAME", "log_to", "register"]
 

@@ -3,6 +3,7 @@
 // attend, curve and count_visible: arrays that Python has checked become the core's problems.
 // Docstrings and messages live in Python; _core.pyi lists the signatures.
 
+#include "attnscale/normalizer_traits.hpp"
 #include "options.hpp"
 
 namespace attnscale::bindings {
@@ -29,69 +30,46 @@ struct row_operand {
   std::ptrdiff_t row() const { return rows ? rows.stride(1) : 0; }
 };
 
-/// None for softmax, or (kind, order, constant): see attention_problem.
+/// None for softmax, or a Rule of normalizers/_base.py: its fields by name.
 struct rule_operand {
   normalizer kind = normalizer::softmax;
-  double order = 0;
-  row_operand constant;
+  normalizer_numbers numbers;
+  row_numbers<row_operand> of_row;
 
   explicit rule_operand(const py::object& rule) {
     if (rule.is_none()) return;
-    const auto parts = rule.cast<py::tuple>();
-    kind = static_cast<normalizer>(parts[0].cast<int>());
-    order = parts[1].cast<double>();
-    constant = row_operand(parts[2]);
+    kind = normalizer_named(rule.attr("kind").cast<std::string>());
+    numbers = {rule.attr("alpha").cast<double>(), rule.attr("k").cast<std::int64_t>(),
+               rule.attr("eps").cast<double>()};
+    of_row = {row_operand(rule.attr("sink")), row_operand(rule.attr("bias")),
+              row_operand(rule.attr("factor"))};
   }
   void describe(attention_problem& problem) const {
     problem.rule = kind;
-    problem.order = order;
-    problem.constant_row = constant.row();
+    problem.numbers = numbers;
+    problem.number_row = of_row.sink.row() + of_row.bias.row() + of_row.factor.row();
+  }
+  row_numbers<const double*> at(const extents& index, const extents& shape) const {
+    return {of_row.sink.at(index, shape), of_row.bias.at(index, shape),
+            of_row.factor.at(index, shape)};
   }
 };
 
-/// The statistics in the order of attnscale.AttentionStatistics; bit k of `wanted` asks for the
-/// k-th one. Those not asked for stay None and null.
-class statistics_arrays {
- public:
-  statistics_arrays(unsigned wanted, const extents& shape, const attention_problem& problem,
-                    row_outputs& rows) {
-    void** floats[] = {&rows.lse,        &rows.entropy,        &rows.max_score,
-                       &rows.mean_score, &rows.score_variance, &rows.concentration};
-    for (void** place : floats) add_float(wanted, shape, problem, place);
-    for (std::int64_t** place : {&rows.n_visible, &rows.argmax}) {
-      if (next(wanted)) *place = keep(new_counts(shape, problem.n_queries)).mutable_data();
-    }
-    add_float(wanted, shape, problem, &rows.max_weight);
-    add_float(wanted, shape, problem, &rows.sink_weight);
-    if (next(wanted)) rows.support = keep(new_counts(shape, problem.n_queries)).mutable_data();
+/// The statistics in the order of statistic_names; bit k of `wanted` asks for the k-th one. Those
+/// not asked for stay None and null.
+py::tuple make_statistics(unsigned wanted, const extents& shape, attention_problem& problem) {
+  py::tuple arrays(statistic_names.size());
+  for (std::size_t k = 0; k < statistic_names.size(); ++k) {
+    arrays[k] = py::none();
+    if ((wanted >> k & 1u) == 0) continue;
+    const auto which = static_cast<statistic>(k);
+    py::array array = is_count(which) ? py::array(new_counts(shape, problem.n_queries))
+                                      : new_array(shape, {problem.n_queries}, problem.compute);
+    problem.statistics[which] = array.mutable_data();
+    arrays[k] = array;
   }
-
-  py::tuple result() const { return arrays_; }
-
- private:
-  bool next(unsigned wanted) { return (wanted >> position_++ & 1u) != 0; }
-
-  template <class Array>
-  Array keep(Array array) {
-    arrays_[position_ - 1] = array;
-    return array;
-  }
-
-  void add_float(unsigned wanted, const extents& shape, const attention_problem& problem,
-                 void** place) {
-    if (next(wanted))
-      *place = keep(new_array(shape, {problem.n_queries}, problem.compute)).mutable_data();
-  }
-
-  static py::tuple nothing(std::size_t n) {
-    py::tuple all(n);
-    for (std::size_t k = 0; k < n; ++k) all[k] = py::none();
-    return all;
-  }
-
-  unsigned position_ = 0;
-  py::tuple arrays_ = nothing(11);
-};
+  return arrays;
+}
 
 /// Writes `output` (None: no output wanted) and returns the statistics asked for.
 py::tuple attend(const py::array& query_array, const py::array& key_array,
@@ -119,7 +97,7 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
   problem.value_dim = value ? value.extent(1) : 0;
   problem.scale_row = scale.row();
   rule.describe(problem);
-  const statistics_arrays arrays(statistics, shape, problem, problem.statistics);
+  const py::tuple arrays = make_statistics(statistics, shape, problem);
   problem.heads.reserve(static_cast<std::size_t>(count(shape)));
   for_each_index(shape, [&](const extents& index) {
     problem.heads.push_back({query.at(index, shape), key.at(index, shape), value.at(index, shape),
@@ -127,10 +105,10 @@ py::tuple attend(const py::array& query_array, const py::array& key_array,
                              scale.at(index, shape),
                              key_length(how, index, shape, problem.n_keys)});
     tables.set(problem.heads.back(), index, shape);
-    problem.heads.back().constant = rule.constant.at(index, shape);
+    problem.heads.back().numbers = rule.at(index, shape);
   });
   run_released(num_threads, [&](const execution& run_how) { run(problem, run_how); });
-  return arrays.result();
+  return arrays;
 }
 
 /// Returns (entropy, lse, mean, variance), each (..., heads, n_queries, scales).
@@ -193,9 +171,17 @@ py::array count_visible_keys(std::int64_t n_queries, std::int64_t n_keys, const 
   return counts;
 }
 
+py::tuple names_of_statistics() {
+  py::tuple names(statistic_names.size());
+  for (std::size_t k = 0; k < names.size(); ++k)
+    names[k] = py::str(statistic_names[k].data(), statistic_names[k].size());
+  return names;
+}
+
 }  // namespace
 
 void register_attention(py::module_& module) {
+  module.attr("statistic_names") = names_of_statistics();
   module.def("attend", &attend);
   module.def("curve", &curve);
   module.def("count_visible", &count_visible_keys);

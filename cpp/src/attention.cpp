@@ -9,12 +9,13 @@
 #include <new>
 #include <vector>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
 #include "kernels/block.hpp"
 #include "kernels/table.hpp"
-#include "row_statistics.hpp"
 #include "scratch.hpp"
+#include "statistics.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale {
@@ -46,7 +47,7 @@ struct task_plan {
     const auto heads = static_cast<std::int64_t>(p.heads.size());
     blocks = (p.n_queries + rows - 1) / rows;
     // Only the sums of a softmax merge.
-    const bool few = blocks * heads < enough_tasks && p.rule == normalizer::softmax;
+    const bool few = blocks * heads < enough_tasks && traits_of(p.rule).merges;
     splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
     const bool window = p.visible.left != unbounded && p.visible.right != unbounded;
     group = window && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
@@ -66,14 +67,15 @@ class attention_run {
         kernels_(kernels_for(problem.compute)),
         plan_(problem, kernels_.block_rows) {
     const row_outputs& s = p_.statistics;
-    moments_ = s.score_variance || s.concentration;
-    if (p_.rule != normalizer::softmax) moments_ = moments_ || s.entropy || s.support;
-    peak_ = s.argmax != nullptr;
-    thresholds_ = p_.rule == normalizer::entmax || p_.rule == normalizer::top_k;
+    moments_ = s[statistic::score_variance] || s[statistic::concentration];
+    // Only a softmax has its entropy from the sums that it needs anyway.
+    if (p_.rule != normalizer::softmax)
+      moments_ = moments_ || s[statistic::entropy] || s[statistic::support];
+    peak_ = s[statistic::argmax] != nullptr;
+    thresholds_ = traits_of(p_.rule).from_all_scores;
     // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
     if (thresholds_ && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
-    reports_ = s.lse || s.entropy || s.max_score || s.mean_score || moments_ || s.max_weight ||
-               s.argmax || s.support || s.sink_weight;
+    reports_ = s.any();
   }
 
   void operator()() {
@@ -100,21 +102,22 @@ class attention_run {
     }
     row_report report;
     attend(rows, 0, p_.n_keys, output, p_.output, sums, reports_ ? &report : nullptr, stop);
-    if (reports_) write_report(p_, rows, report);
+    if (reports_) write_statistics(p_, rows, report);
   }
 
-  /// What one row's constant is, null if there is none.
-  const double* constant_of(const query_block& rows, int r) const {
-    const double* constant = p_.heads[rows.head].constant;
-    return constant ? constant + (rows.first + r) * p_.constant_row : nullptr;
+  /// A row's number of the normalizer, null if there is none.
+  const double* of_row(const double* number, const query_block& rows, int r) const {
+    return number ? number + (rows.first + r) * p_.number_row : nullptr;
+  }
+  const double* sink_of(const query_block& rows, int r) const {
+    return of_row(p_.heads[rows.head].numbers.sink, rows, r);
   }
 
   /// Statistics of a block from its sums over all keys; a sink is an outcome beside them.
   void write(const query_block& rows, row_sums& sums) const {
-    if (p_.rule != normalizer::softmax) return write_pointwise(p_, rows, sums);
     double sink[max_block_rows] = {};
-    for (int r = 0; p_.heads[rows.head].constant && r < rows.count; ++r)
-      sink[r] = add_sink(sums, r, *constant_of(rows, r));
+    for (int r = 0; p_.heads[rows.head].numbers.sink && r < rows.count; ++r)
+      sink[r] = add_sink(sums, r, *sink_of(rows, r));
     write_statistics(p_, rows, sums, sink);
   }
 
@@ -132,12 +135,15 @@ class attention_run {
     block.scale_row = p_.scale_row;
     block.moments = moments_;
     block.peak = peak_;
+    block.top_weight = p_.statistics[statistic::max_weight] != nullptr;
     block.sums = &sums;
     block.rule = p_.rule;
-    block.order = p_.order;
+    block.numbers = p_.numbers;
+    block.numbers.k = std::min(p_.numbers.k, std::max<std::int64_t>(1, p_.n_keys));
     // A part of the keys knows nothing of the sink: merge() adds it.
-    block.constant = plan_.splits > 1 ? nullptr : constant_of(rows, 0);
-    block.constant_row = p_.constant_row;
+    block.row_number = {plan_.splits > 1 ? nullptr : sink_of(rows, 0),
+                        of_row(head.numbers.bias, rows, 0), of_row(head.numbers.factor, rows, 0)};
+    block.number_row = p_.number_row;
     block.report = report;
     block.scratch = thread_scratch(kernels_.attend_scratch(block));
     kernels_.attend(block);
@@ -182,7 +188,7 @@ class attention_run {
       merge_sums(parts, plan_.splits, r, total, share.data());
       void* out = output_rows(rows.head, rows.first + r);
       if (!out) continue;
-      const double of_keys = share_of_keys(total, r, constant_of(rows, r));
+      const double of_keys = share_of_keys(total, r, sink_of(rows, r));
       for (std::int64_t c = 0; c < p_.value_dim; ++c) {
         double sum = 0;
         // Also where a share is 0: a NaN or infinity that the row sees has to show.
@@ -205,11 +211,12 @@ class attention_run {
 
 void run(const attention_problem& problem, const execution& how) {
   attention_run(problem, how)();
-  const row_outputs& rows = problem.statistics;
-  if (rows.n_visible) count_visible(problem, rows.n_visible, how);
-  // Every visible key has a positive weight under these.
-  const bool dense = problem.rule == normalizer::softmax || problem.rule == normalizer::sigmoid;
-  if (rows.support && dense) count_visible(problem, rows.support, how);
+  const auto count = [&](statistic which) {
+    if (void* counts = problem.statistics[which])
+      count_visible(problem, static_cast<std::int64_t*>(counts), how);
+  };
+  count(statistic::n_visible);
+  if (traits_of(problem.rule).every_key) count(statistic::support);
 }
 
 }  // namespace attnscale

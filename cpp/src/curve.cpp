@@ -9,15 +9,15 @@
 #include "blocks.hpp"
 #include "kernels/block.hpp"
 #include "kernels/table.hpp"
+#include "numbers.hpp"
 #include "scratch.hpp"
+#include "statistics.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale {
 namespace {
 
 using namespace detail;
-
-constexpr double ln2 = 0.69314718055994530942;
 
 /// Row r at one scale.
 struct curve_point {
@@ -40,11 +40,6 @@ struct curve_point {
     if (weight != weight) lse = mean = variance = weight;
   }
 };
-
-template <class T>
-void put(void* out, std::int64_t at, double x) {
-  if (out) static_cast<T*>(out)[at] = static_cast<T>(x);
-}
 
 template <class T>
 void write_curve(const curve_problem& p, const query_block& rows,

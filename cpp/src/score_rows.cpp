@@ -10,6 +10,7 @@
 #include "attnscale/montecarlo.hpp"
 #include "kernels/random.hpp"
 #include "kernels/table.hpp"
+#include "numbers.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 
@@ -18,7 +19,6 @@ namespace {
 
 using namespace detail;
 
-constexpr double ln2 = 0.69314718055994530942, log2e = 1.4426950408889634074;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// Keys of one kernel call, a multiple of a tile.

@@ -17,6 +17,7 @@
 #include "blocks.hpp"
 #include "kernels/block.hpp"
 #include "kernels/table.hpp"
+#include "numbers.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 
@@ -25,7 +26,6 @@ namespace {
 
 using namespace detail;
 
-constexpr double ln2 = 0.69314718055994530942, log2e = 1.4426950408889634074;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// More evaluations than any row was seen to need; bisection alone closes a bracket of doubles in

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from . import laws as registry
-from ._inputs import Inputs
-from ._options import Visibility, read_visibility
-from ._scale import read_scale
+from ._call.arrays import Inputs
+from ._call.rows import Visibility, read_visibility
+from ._call.scale import read_scale
 from .attention import attention_entropy
 from .laws import Law
 from .solve import ScaleSolution, solve_scale

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .normalizers._base import Rule
+
 __version__: str
+statistic_names: tuple[str, ...]
 
 def simd_level() -> str: ...
 def available_simd_levels() -> tuple[str, ...]: ...
@@ -30,7 +33,7 @@ def attend(
     num_threads: int,
     factor: NDArray[Any] | None,
     offset: NDArray[Any] | None,
-    rule: tuple[int, float, float | NDArray[np.float64] | None] | None,
+    rule: Rule | None,
     /,
 ) -> tuple[NDArray[Any] | None, ...]: ...
 def curve(

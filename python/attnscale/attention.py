@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ._call import Options, attend
-from ._normalizer import available
-from ._statistics import AttentionStatistics, statistics_bits
+from ._call.call import Options, attend
+from ._call.weights import available
+from ._results import AttentionStatistics, statistics_bits
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
+    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
     from .normalizers import Normalizer
 
 __all__ = ["attention", "attention_entropy", "attention_statistics"]

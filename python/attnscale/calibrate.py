@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call import Options, read_options
+from ._call.call import Options, read_options
 from ._checks import positive_int
-from ._statistics import describe_arrays
+from ._results import describe_arrays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
 
     from ._calibrate_fit import Length
-    from ._types import Layout
+    from ._call.types import Layout
     from .laws import Law
 
 __all__ = ["Calibration", "calibrate"]

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._call import Options, read_options
-from ._distance import read_tables
-from ._documents import Packed, curve_documents, read_documents
-from ._normalizer import read_sink
-from ._scale import read_scales
-from ._statistics import describe_arrays
+from ._call.call import Options, read_options
+from ._call.distance import read_tables
+from ._call.documents import Packed, curve_documents, read_documents
+from ._call.scale import read_scales
+from ._call.weights import read_sink
+from ._results import describe_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Window
+    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Window
     from .normalizers import Normalizer
 
 __all__ = ["EntropyCurve", "entropy_curve"]

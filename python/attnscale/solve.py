@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ._call import Options, read_options
+from ._call.call import Options, read_options
+from ._call.documents import read_documents
+from ._call.solve_rows import Rows
+from ._call.weights import require_softmax
 from ._checks import as_array, choose, fit_to, number
-from ._documents import read_documents
-from ._normalizer import require_softmax
-from ._solution import ScaleSolution
-from ._solve_rows import Rows
+from ._results import ScaleSolution
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._options import Visibility
-    from ._types import Causal, KeyLengths, Layout, Window
+    from ._call.rows import Visibility
+    from ._call.types import Causal, KeyLengths, Layout, Window
 
 __all__ = ["ScaleSolution", "solve_scale"]
 
@@ -123,7 +123,7 @@ num_threads
     target = _read_target(target_entropy, shape, group)
     if group == "row":
         return ScaleSolution(*rows.solve(target, limit))
-    from ._solve_mean import solve_mean
+    from ._call.solve_mean import solve_mean
 
     axes = (-1,) if group == "head" else tuple(range(-len(rows.shape), 0))
     return solve_mean(rows, target, limit, axes)

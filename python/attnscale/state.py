@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call import Options, attend
+from ._call.arrays import LAYOUTS, swap_heads
+from ._call.call import Options, attend
+from ._call.distance import law_of_distance
+from ._call.weights import require_softmax
 from ._checks import choose
-from ._distance import law_of_distance
-from ._inputs import LAYOUTS, swap_heads
-from ._normalizer import require_softmax
-from ._statistics import describe_arrays, statistics_bits
+from ._results import describe_arrays, statistics_bits
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, KeyLengths, Layout, QKNorm, Scale, Window
+    from ._call.types import Causal, KeyLengths, Layout, QKNorm, Scale, Window
     from .normalizers import Normalizer
 
 __all__ = ["AttentionState", "attention_state", "merge_states"]

@@ -10,7 +10,7 @@ template <class T>
 struct attend_workspace {
   tile_workspace<T> tile;
   T *near, *far = nullptr, *rest = nullptr, *value_copy, *value_clean;
-  T *scale, *reference, *top, *constant;
+  T *scale, *reference, *top, *sigmoid_bias;
 
   attend_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
     constexpr int64_t lanes = block_rows<T>;
@@ -24,7 +24,7 @@ struct attend_workspace {
     scale = a.take<T>(lanes);
     reference = a.take<T>(lanes);
     top = a.take<T>(lanes);
-    constant = a.take<T>(lanes);
+    sigmoid_bias = a.take<T>(lanes);
   }
 };
 
@@ -73,14 +73,15 @@ class attend_run {
   void prepare() {
     T sign[block_rows<T>];
     bool negative = false;
+    const T first_reference = first_reference_of<T>(b_.rule);
     for (int r = 0; r < block_rows<T>; ++r) {
       const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
       ws_.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
       sign[r] = scale < 0 ? T(-1) : T(1);
       negative = negative || scale < 0;
       ws_.top[r] = limits<T>::lowest;
-      ws_.reference[r] = first_reference<T>(b_.rule);
-      ws_.constant[r] = sigmoid_bias<T>(b_, r);
+      ws_.reference[r] = first_reference;
+      ws_.sigmoid_bias[r] = sigmoid_bias<T>(b_, r);
       b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
       b_.sums->support[r] = 0;
       b_.sums->argmax[r] = -1;
@@ -88,7 +89,7 @@ class attend_run {
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
       T* panel = ws_.tile.query + lane * b_.head_dim;
-      fresh_[lane / w] = b_.rule == normalizer::softmax;
+      fresh_[lane / w] = first_reference == limits<T>::lowest;
       pack_queries<T, N>(b_, lane, ws_.tile.rows, panel);
       if (negative) {
         vec<T> factor[N];
@@ -152,25 +153,28 @@ class attend_run {
   template <int N, bool Masked>
   void weigh(const panel_state<T>& s, int lane, const vector_keys<N>& seen, const vec<T> (&high)[N],
              const vec<T> (&low)[N]) {
-    if (b_.rule != normalizer::softmax) return weigh_pointwise<N, Masked>(s, lane, seen, high, low);
-    update_reference<N>(s, lane, high);
-    if (b_.moments)
-      absorb_tile<T, N, Masked, true>(s, seen, ws_.tile.scores, *b_.sums, lane);
-    else
-      absorb_tile<T, N, Masked, false>(s, seen, ws_.tile.scores, *b_.sums, lane);
+    with_weights(b_.rule, [&](auto weights) {
+      using W = decltype(weights);
+      if constexpr (W::follows_top) update_reference<N>(s, lane, high);
+      if constexpr (W::pointwise)
+        weigh_pointwise<W, N, Masked>(s, lane, seen, high, low);
+      else if (b_.moments)
+        absorb_tile<T, N, Masked, true>(s, seen, ws_.tile.scores, *b_.sums, lane);
+      else
+        absorb_tile<T, N, Masked, false>(s, seen, ws_.tile.scores, *b_.sums, lane);
+    });
   }
 
-  template <int N, bool Masked>
+  template <class W, int N, bool Masked>
   void weigh_pointwise(const panel_state<T>& s, int lane, const vector_keys<N>& seen,
                        const vec<T> (&high)[N], const vec<T> (&low)[N]) {
-    if (b_.rule == normalizer::softpick) update_reference<N>(s, lane, high);
     for (int n = 0; n < N; ++n) {
       const int at = n * w;
       store(s.top + at, max_or(high[n], load(s.top + at)));
-      const pointwise_lanes<T> row(load(s.scale + at), load(ws_.constant + lane + at),
+      const pointwise_lanes<T> row(load(s.scale + at), load(ws_.sigmoid_bias + lane + at),
                                    load(s.reference + at));
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
-      absorb_pointwise<T, Masked>(b_.rule, bounded, row, seen.begin[n], seen.end[n], N * w,
+      absorb_pointwise<W, Masked>(bounded, row, seen.begin[n], seen.end[n], N * w,
                                   ws_.tile.scores + at, b_.sums->weight + lane + at);
       if (b_.moments)
         sum_moments(seen.begin[n], seen.end[n], N * w, ws_.tile.scores + at,
@@ -218,6 +222,8 @@ class attend_run {
     for (int r = 0; r < b_.rows; ++r) {
       b_.sums->reference[r] = static_cast<double>(ws_.reference[r]);
       b_.sums->top[r] = static_cast<double>(ws_.top[r]);
+      if (b_.top_weight)
+        b_.sums->top_weight[r] = weight_of_top(b_, r, ws_.top[r] == limits<T>::lowest);
     }
     if (b_.output)
       for_panels<T>(b_.rows,

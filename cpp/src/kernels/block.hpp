@@ -24,14 +24,15 @@ struct matrix {
 /// Streaming sums of up to max_block_rows rows. Scores are in base 2: t = score * log2(e);
 /// every sum is over the visible keys with weights 2^(t - reference).
 struct row_sums {
-  double reference[max_block_rows];  ///< within 8 of the largest t; lowest float if no key
-  double weight[max_block_rows];     ///< sum of weights
-  double first[max_block_rows];      ///< sum of weight * (t - reference)
-  double second[max_block_rows];     ///< sum of weight * (t - reference)^2
-  double squares[max_block_rows];    ///< sum of weight^2
-  double support[max_block_rows];    ///< positive weights; not of a softmax
-  double top[max_block_rows];        ///< largest t
-  int64_t argmax[max_block_rows];    ///< first key with the largest t, -1 if none
+  double reference[max_block_rows];   ///< within 8 of the largest t; lowest float if no key
+  double weight[max_block_rows];      ///< sum of weights
+  double first[max_block_rows];       ///< sum of weight * (t - reference)
+  double second[max_block_rows];      ///< sum of weight * (t - reference)^2
+  double squares[max_block_rows];     ///< sum of weight^2
+  double support[max_block_rows];     ///< positive weights; not of a softmax
+  double top[max_block_rows];         ///< largest t
+  double top_weight[max_block_rows];  ///< weight of the largest t; not of a softmax
+  int64_t argmax[max_block_rows];     ///< first key with the largest t, -1 if none
 };
 
 /// What attend and curve share. Row 0 of query, mask and output is the block's first query,
@@ -72,12 +73,13 @@ struct attend_block : score_block {
   ptrdiff_t scale_row;
   bool moments;  ///< second and squares are wanted; without a softmax: first, squares and support
   bool peak;     ///< argmax is wanted
+  bool top_weight;  ///< row_sums::top_weight is wanted
   row_sums* sums;
   normalizer rule;
-  double order;
-  const double* constant;  ///< see attention_problem; null: none
-  ptrdiff_t constant_row;
-  row_report* report;  ///< of entmax and top_k, whose sums are not set
+  normalizer_numbers numbers;
+  row_numbers<const double*> row_number;  ///< of row 0
+  ptrdiff_t number_row;                   ///< stride of row_number
+  row_report* report;                     ///< of entmax and top_k, whose sums are not set
 };
 
 /// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center`, which

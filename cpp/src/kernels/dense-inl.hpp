@@ -149,11 +149,11 @@ class dense_rows {
   /// One step of every search of a vector; false if all have ended.
   bool advance(int n) {
     double mass[w], slope[w];
-    with_power(b_.order, [&](const auto& power) { sum_lanes(n, power, mass, slope); });
+    with_power(b_.numbers.alpha, [&](const auto& power) { sum_lanes(n, power, mass, slope); });
     bool some = false;
     for (int r = 0; r < w; ++r) {
       threshold_search& search = search_[n * w + r];
-      if (!idle_[n * w + r] && !search.done) search.advance({mass[r], slope[r]}, b_.order);
+      if (!idle_[n * w + r] && !search.done) search.advance({mass[r], slope[r]}, b_.numbers.alpha);
       some = some || (!idle_[n * w + r] && !search.done);
     }
     return some;
@@ -199,7 +199,7 @@ class dense_rows {
 
   template <int N>
   void find_cuts() {
-    const auto k = static_cast<int64_t>(b_.order < 4e18 ? b_.order : 4e18);
+    const int64_t k = b_.numbers.k;
     for (int n = 0; n < N; ++n) {
       cut_search<T> search(kept(n, first_), ws_.keys, k, top_ + n * w, idle_ + n * w);
       while (search.step() && !tiles_.walk.poll()) {
@@ -229,9 +229,9 @@ class dense_rows {
         list.count += equal || (top_k ? *t > cut_[i].cut : x > search_[i].tau);
       }
       if (top_k)
-        log_sum = softmax_of_largest(list, b_.order, ws_.x, tiles_.ws.top[r]);
+        log_sum = softmax_of_largest(list, b_.numbers.k, ws_.x, tiles_.ws.top[r]);
       else
-        entmax_weights(ws_.x, list.count, b_.order, search_[i].tau);
+        entmax_weights(ws_.x, list.count, b_.numbers.alpha, search_[i].tau);
     }
     report_row(list, ws_.x, top_[i], nan_[i], log_sum, b_.key_begin, r, *b_.report);
   }
@@ -279,7 +279,7 @@ class dense_rows {
     constexpr int parts = w / wd;
     const vec<double> zero = broadcast(0.0);
     vec<double> most = zero;
-    with_power(b_.order, [&](const auto& power) {
+    with_power(b_.numbers.alpha, [&](const auto& power) {
       for (int i = 0; i < parts; ++i) {
         const int first = n * w + i * wd;
         const distance d = distance_of(first);
@@ -350,7 +350,7 @@ class dense_rows {
   const int64_t first_;  ///< key
   const bool* wanted_ = nullptr;
   const T* floor_ = nullptr;
-  double unit_ = (b_.order - 1) * ln2;  ///< from scores in base 2 to x
+  double unit_ = (b_.numbers.alpha - 1) * ln2;  ///< from scores in base 2 to x
   double top_[block_rows<T>], total_[block_rows<T>];
   bool nan_[block_rows<T>], idle_[block_rows<T>];
   threshold_search search_[block_rows<T>];

@@ -9,7 +9,7 @@ namespace {
 /// State of one query.
 template <class T>
 struct few_row {
-  T reference, constant;
+  T reference, sigmoid_bias;
   T top[width<T>];  ///< everything below: a lane for each key of a vector
   double weight[width<T>], first[width<T>], second[width<T>], squares[width<T>];
   double support[width<T>];
@@ -91,8 +91,8 @@ class few_run {
   void prepare() {
     for (int r = 0; r < b_.rows; ++r) {
       few_row<T>& row = row_[r];
-      row.reference = first_reference<T>(b_.rule);
-      row.constant = sigmoid_bias<T>(b_, r);
+      row.reference = first_reference_of<T>(b_.rule);
+      row.sigmoid_bias = sigmoid_bias<T>(b_, r);
       for (int i = 0; i < w; ++i) {
         row.top[i] = limits<T>::lowest;
         row.weight[i] = row.first[i] = row.second[i] = row.squares[i] = row.support[i] = 0;
@@ -115,8 +115,7 @@ class few_run {
       vec<T> high;
       if (!scores_.score(r, at, k, high)) continue;
       if (b_.peak) track_peak(r, high, key, keys);
-      raise(r, high);
-      weigh(row_[r], keys);
+      weigh(r, high, keys);
       if (b_.output) add_values(r, v, keys, at.masked ? ws_.score.bias : nullptr);
       if (ws_.far && tiles_ % tiles_per_carry == 0) carry(output(r));
     }
@@ -140,8 +139,6 @@ class few_run {
   /// Raises the row's reference when some lane is too far above it (see softmax-inl.hpp).
   void raise(int r, vec<T> high) {
     few_row<T>& row = row_[r];
-    store(row.top, max_or(high, load(row.top)));
-    if (b_.rule != normalizer::softmax && b_.rule != normalizer::softpick) return;
     if (!any<T>(high > broadcast(row.reference + reference_lag<T>))) return;
     const T before = row.reference;
     row.reference = largest(row.top);
@@ -163,15 +160,27 @@ class few_run {
   }
 
   /// scores <- weights, and their sums.
-  void weigh(few_row<T>& row, int keys) {
-    if (b_.rule == normalizer::softmax)
-      return b_.moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
-    const pointwise_lanes<T> lanes(broadcast(T(1)), broadcast(row.constant),
+  void weigh(int r, vec<T> high, int keys) {
+    few_row<T>& row = row_[r];
+    store(row.top, max_or(high, load(row.top)));
+    with_weights(b_.rule, [&](auto weights) {
+      using W = decltype(weights);
+      if constexpr (W::follows_top) raise(r, high);
+      if constexpr (W::pointwise)
+        weigh_pointwise<W>(row, keys);
+      else
+        b_.moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
+    });
+  }
+
+  template <class W>
+  void weigh_pointwise(few_row<T>& row, int keys) {
+    const pointwise_lanes<T> lanes(broadcast(T(1)), broadcast(row.sigmoid_bias),
                                    broadcast(row.reference));
-    absorb_pointwise<T, true>(b_.rule, false, lanes, 0, (keys + w - 1) / w, w, ws_.score.scores,
-                              row.weight);
+    const int vectors = (keys + w - 1) / w;
+    absorb_pointwise<W, true>(false, lanes, 0, vectors, w, ws_.score.scores, row.weight);
     if (b_.moments)
-      sum_moments(0, (keys + w - 1) / w, w, ws_.score.scores, row.first, row.squares, row.support);
+      sum_moments(0, vectors, w, ws_.score.scores, row.first, row.squares, row.support);
   }
 
   template <bool Moments>
@@ -214,6 +223,8 @@ class few_run {
       b_.sums->second[r] = add_lanes(row.second, w);
       b_.sums->squares[r] = add_lanes(row.squares, w);
       b_.sums->support[r] = add_lanes(row.support, w);
+      if (b_.top_weight)
+        b_.sums->top_weight[r] = weight_of_top(b_, r, largest(row.top) == limits<T>::lowest);
       if (!b_.output) continue;
       const output_panel<T> out = output(r);
       gather(out);

@@ -8,6 +8,7 @@
 #include "kernels/block.hpp"
 #include "kernels/random.hpp"
 #include "kernels/table.hpp"
+#include "numbers.hpp"
 #include "stop_signal.hpp"
 
 #include "kernels/exp-inl.hpp"
@@ -22,7 +23,7 @@
 
 #include "kernels/philox-inl.hpp"
 #include "kernels/variates-inl.hpp"
-#include "kernels/pointwise-inl.hpp"
+#include "kernels/weights-inl.hpp"
 #include "kernels/attend-inl.hpp"
 #include "kernels/few-scores-inl.hpp"
 #include "kernels/few-inl.hpp"

@@ -20,7 +20,8 @@ constexpr T hidden = limits<T>::lowest;
 template <class T>
 constexpr T lowest_bias = limits<T>::lowest / 2;
 
-constexpr double log2e = 1.4426950408889634074;
+using attnscale::detail::ln2;
+using attnscale::detail::log2e;
 
 /// A run of keys that every tile in it treats alike.
 struct key_range {

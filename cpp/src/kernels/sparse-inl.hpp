@@ -58,15 +58,15 @@ class sparse_run {
         tiles_(block, ws_.score),
         dense_(block, tiles_, ws_.dense) {
     top_k_ = block.rule == normalizer::top_k;
-    unit_ = (block.order - 1) * ln2;
+    unit_ = (block.numbers.alpha - 1) * ln2;
     gap_ = top_k_ ? limits<T>::infinity : static_cast<T>(1 / unit_);
     // Lists of more than a 64th of the keys take longer than all scores (measured), and more than
     // a list can hold do not fit.
     const int64_t keys = ws_.dense.keys;
     all_dense_ = top_k_ && ws_.dense.vectors > 0 &&
-                 (64 * block.order > static_cast<double>(keys) ||
-                  (keys > list_capacity && block.order > list_capacity - max_tile_keys));
-    with_power(block.order, [&](const auto& power) { slow_power_ = power.is_slow; });
+                 (block.numbers.k > keys / 64 ||
+                  (keys > list_capacity && block.numbers.k > list_capacity - max_tile_keys));
+    with_power(block.numbers.alpha, [&](const auto& power) { slow_power_ = power.is_slow; });
   }
 
   void run() {
@@ -241,12 +241,12 @@ class sparse_run {
     if (list.count + keys > ws_.capacity) leave(r);
   }
 
-  int64_t first_shrink() const { return 64 + (top_k_ ? static_cast<int64_t>(b_.order) : 0); }
+  int64_t first_shrink() const { return 64 + (top_k_ ? b_.numbers.k : 0); }
 
   void shrink_to_largest(int r) {
-    if (static_cast<double>(list_[r].count) <= b_.order) return;
+    if (list_[r].count <= b_.numbers.k) return;
     // An equal score that comes later is not among the largest.
-    ws_.floor[r] = keep_largest(list_[r], static_cast<int64_t>(b_.order));
+    ws_.floor[r] = keep_largest(list_[r], b_.numbers.k);
   }
 
   /// All steps where the list is full; else a few, for a lower bound.
@@ -265,7 +265,8 @@ class sparse_run {
     fill_x(r);
     const double known =
         (static_cast<double>(ws_.floor[r]) - static_cast<double>(ws_.score.top[r])) * unit_ - 1e-12;
-    return entmax_threshold(ws_.x, list_[r].count, b_.order, known > -1 ? known : -1, steps);
+    return entmax_threshold(ws_.x, list_[r].count, b_.numbers.alpha, known > -1 ? known : -1,
+                            steps);
   }
 
   /// x = (alpha - 1) (score - largest score), padded with -infinity.
@@ -283,11 +284,11 @@ class sparse_run {
     if (nan) list.count = 0;
     double log_sum = 0;
     if (list.count > 0 && top_k_)
-      log_sum = softmax_of_largest(list, b_.order, ws_.x, ws_.score.top[r]);
+      log_sum = softmax_of_largest(list, b_.numbers.k, ws_.x, ws_.score.top[r]);
     if (list.count > 0 && !top_k_) {
       const double tau = threshold(r, all_steps);
       keep_above(list, ws_.x, tau);
-      entmax_weights(ws_.x, list.count, b_.order, tau);
+      entmax_weights(ws_.x, list.count, b_.numbers.alpha, tau);
     }
     if (b_.report)
       report_row(list, ws_.x, static_cast<double>(ws_.score.top[r]), nan, log_sum, b_.key_begin, r,

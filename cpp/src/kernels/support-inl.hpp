@@ -7,12 +7,10 @@ namespace {
 
 using attnscale::detail::row_report;
 
-constexpr double ln2 = 0.69314718055994530942;
-
 /// The list shrinks to its k largest and weight to their softmax; returns ln sum exp(score - top).
 template <class T>
-inline double softmax_of_largest(candidates<T>& list, double k, double* weight, T top) {
-  if (k < static_cast<double>(list.count)) keep_largest(list, static_cast<int64_t>(k));
+inline double softmax_of_largest(candidates<T>& list, int64_t k, double* weight, T top) {
+  if (k < list.count) keep_largest(list, k);
   double total = 0;
   for (int64_t i = 0; i < list.count; ++i) {
     weight[i] = __builtin_exp2(static_cast<double>(list.value[i]) - static_cast<double>(top));

@@ -47,21 +47,6 @@ ATTNSCALE_INLINE void for_panels(int rows, F&& f) {
   }
 }
 
-/// What the summed values of a row are multiplied by. The sum of the weights is NaN where the row
-/// is. A sink is one more weight, without a value.
-inline double output_factor(const attend_block& b, int row) {
-  double weight = b.sums->weight[row];
-  const double nothing = weight - weight, reference = b.sums->reference[row];
-  if (b.rule == normalizer::sigmoid) return 1 + nothing;
-  if (b.rule == normalizer::softpick) weight += b.order * __builtin_exp2(-reference);
-  if (b.constant) {
-    const double constant = b.constant[row * b.constant_row];
-    if (b.rule != normalizer::softmax) return constant + nothing;
-    weight += __builtin_exp2(constant * log2e - reference);
-  }
-  return weight == 0 ? 0 : 1 / weight;
-}
-
 /// The queries of one panel into lanes.
 template <class T, int N>
 inline void pack_queries(const score_block& block, int lane, T* copy, T* panel) {

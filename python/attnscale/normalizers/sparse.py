@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from .._checks import number, positive_int
-from .._statistics import NAMES
-from ._base import ENTMAX, TOP_K, Normalizer, Rule
+from .._results import NAMES
+from ._base import Normalizer, Rule
 
 if TYPE_CHECKING:
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.arrays import Inputs
+    from .._call.rows import Visibility
 
 __all__ = ["Entmax", "Sparsemax", "TopK"]
 
@@ -68,7 +68,7 @@ class Entmax(Normalizer):
             raise ValueError(f"alpha must be at most 4, got {self.alpha!r}")
 
     def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        return ENTMAX, float(self.alpha), None
+        return Rule("entmax", alpha=float(self.alpha))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Sparsemax(Normalizer):
     statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
 
     def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        return ENTMAX, 2.0, None
+        return Rule("entmax", alpha=2.0)
 
 
 @dataclass(frozen=True)
@@ -134,4 +134,4 @@ class TopK(Normalizer):
         positive_int("k", self.k)
 
     def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        return TOP_K, float(self.k), None
+        return Rule("top_k", k=min(self.k, 2**62))

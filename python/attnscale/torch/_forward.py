@@ -11,15 +11,15 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from ..attention import attention_statistics
 from ..normalizers import Normalizer, Sink
-from ..normalizers._base import SOFTMAX, Rule
+from ..normalizers._base import Rule
 from ._log import AttentionLog
 from ._mask import PatternMask, make_mask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.arrays import Inputs
+    from .._call.rows import Visibility
 
 __all__ = ["NAME", "log_to", "register"]
 
@@ -221,4 +221,4 @@ class RowSink(Normalizer):
         self.logits = logits
 
     def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        return SOFTMAX, 0.0, np.broadcast_to(self.logits, inputs.query.shape[:-1])
+        return Rule("softmax", sink=np.broadcast_to(self.logits, inputs.query.shape[:-1]))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import laws as law_registry
-from .._statistics import statistics_bits
+from .._results import statistics_bits
 from ..laws import Law
 from ._forward import NAME, log_to, register
 from ._log import AttentionLog

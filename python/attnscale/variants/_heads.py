@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._call.arrays import LAYOUTS, Inputs, make_output, read_inputs
+from .._call.rows import read_visibility
 from .._checks import choose
-from .._inputs import LAYOUTS, Inputs, make_output, read_inputs
-from .._options import read_visibility
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

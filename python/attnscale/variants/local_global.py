@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._inputs import make_output, read_inputs
+from .._call.arrays import make_output, read_inputs
 from ..attention import attention, attention_statistics
 from ._arrays import wide_type
 from ._heads import offset_of, read_layout
@@ -16,7 +16,7 @@ from ._heads import offset_of, read_layout
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._types import Causal, Layout, Scale
+    from .._call.types import Causal, Layout, Scale
 
 __all__ = ["local_global_attention"]
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .laws import Law
-from .normalizers import Normalizer
+from ..laws import Law
+from ..normalizers import Normalizer
 
 Scale: TypeAlias = float | ArrayLike | Law | str | None
 Causal: TypeAlias = Literal["top_left", "bottom_right"]

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._checks import as_array
-from ._inputs import Inputs
-from ._options import Visibility
-from ._row_counts import query_positions
+from .._checks import as_array
+from .arrays import Inputs
+from .row_counts import query_positions
+from .rows import Visibility
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .laws import Law
+    from ..laws import Law
 
 __all__ = ["NO_TABLES", "Tables", "law_of_distance", "read_tables"]
 
@@ -39,7 +39,7 @@ def law_of_distance(scale: Any) -> Law | None:
     """The law, if `scale` is one whose n is the distance of query and key."""
     if scale is None or isinstance(scale, (int, float, np.ndarray)):
         return None
-    from . import laws
+    from .. import laws
 
     law = laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
     return law if law is not None and law.n_means == "query-key distance" else None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import _core
-from ._documents import Packed, Part, attend_documents, solve_documents
-from ._inputs import Inputs
-from ._options import Visibility
+from .. import _core
+from .arrays import Inputs
+from .documents import Packed, Part, attend_documents, solve_documents
+from .rows import Visibility
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ._solution import ScaleSolution
-from ._statistics import statistics_bits
+from .._results import ScaleSolution, statistics_bits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ._solve_rows import Rows
+    from .solve_rows import Rows
 
     Array = NDArray[np.float64]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from . import _core
-from ._checks import as_array, fit_to
-from ._distance import Tables, read_tables
-from ._inputs import Inputs
-from ._normalizer import rule_of
-from ._options import Visibility
-from ._scale import read_scale
+from .. import _core
+from .._checks import as_array, fit_to
+from .arrays import Inputs
+from .distance import Tables, read_tables
+from .rows import Visibility
+from .scale import read_scale
+from .weights import rule_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,7 @@ def attend_documents(
     parts: Sequence[Part], how: Packed, view: NDArray[Any] | None, statistics: int
 ) -> tuple[NDArray[Any] | None, ...]:
     """Statistics of all parts; their outputs go into `view`."""
-    from .laws import Law
+    from ..laws import Law
 
     # A law counts within the document; an array is of all queries and checked as such.
     is_law = isinstance(how.scale, (str, Law))

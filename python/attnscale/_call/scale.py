@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import as_array, fit_to, number
-from ._inputs import Inputs
-from ._options import Visibility
-from ._row_counts import query_positions, row_sizes, visible_keys
-from ._row_measures import row_entropies, row_gaps
+from .._checks import as_array, fit_to, number
+from .arrays import Inputs
+from .row_counts import query_positions, row_sizes, visible_keys
+from .row_measures import row_entropies, row_gaps
+from .rows import Visibility
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .laws import Law
+    from ..laws import Law
 
 __all__ = ["check_one_scale_a_row", "read_scale", "read_scales", "refuse_row_measures"]
 
@@ -33,7 +33,7 @@ def read_scale(
         return 1.0 / math.sqrt(max(head_dim, 1))
     if isinstance(scale, (int, float)):
         return number("scale", scale)
-    from . import laws  # only here: most calls need no law
+    from .. import laws  # only here: most calls need no law
 
     if isinstance(scale, (str, laws.Law)):
         return _law_scale(laws.get(scale), inputs, visible, num_threads, softcap)
@@ -71,7 +71,7 @@ def _rows(name: str, array: NDArray[Any], inputs: Inputs) -> NDArray[np.float64]
 def _law_scale(
     law: Law, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float
 ) -> float | NDArray[np.float64]:
-    from .laws._meaning import LEAST  # laws are loaded by now
+    from ..laws._meaning import LEAST  # laws are loaded by now
 
     check_one_scale_a_row(law)
     n = _n_of_rows(law, inputs, visible, num_threads, softcap)
@@ -113,7 +113,7 @@ def check_one_scale_a_row(law: Law) -> None:
 
 def refuse_row_measures(scale: Any) -> None:
     """Laws that measure a row do so without distance_scale and distance_bias."""
-    from . import laws
+    from .. import laws
 
     if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).n_means in ("row entropy", "row gaps"):
         raise ValueError(

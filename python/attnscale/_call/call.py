@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _core
-from ._checks import choose
-from ._distance import NO_TABLES, law_of_distance, read_tables
-from ._documents import Packed, attend_documents, read_documents
-from ._inputs import LAYOUTS, Inputs, make_output, read_inputs
-from ._normalizer import normalize_rows, read_normalizer, rule_of
-from ._options import Visibility, read_num_threads, read_softcap, read_visibility
-from ._scale import read_scale, refuse_row_measures
+from .. import _core
+from .._checks import choose
+from .arrays import LAYOUTS, Inputs, make_output, read_inputs
+from .distance import NO_TABLES, law_of_distance, read_tables
+from .documents import Packed, attend_documents, read_documents
+from .rows import Visibility, read_num_threads, read_softcap, read_visibility
+from .scale import read_scale, refuse_row_measures
+from .weights import normalize_rows, read_normalizer, rule_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

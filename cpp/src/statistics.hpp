@@ -20,17 +20,20 @@ double add_sink(row_sums& sums, int row, double score);
 /// What the keys weigh together beside a sink of this score (null: none).
 double share_of_keys(const row_sums& sums, int row, const double* sink);
 
-/// The statistics that the problem asks for, from the sums of a block; sink: weights of sinks.
+/// Element `at` of an output in type T; null: nothing.
+template <class T>
+void put(void* out, std::int64_t at, double x) {
+  if (out) static_cast<T*>(out)[at] = static_cast<T>(x);
+}
+
+/// The statistics that the problem asks for, from the sums of a block whose normalizer weighs
+/// scores one by one; sink: weights of the sinks of a softmax.
 void write_statistics(const attention_problem& problem, const query_block& rows,
                       const row_sums& sums, const double* sink);
 
-/// The same for the normalizers whose weights are functions of single scores.
-void write_pointwise(const attention_problem& problem, const query_block& rows,
-                     const row_sums& sums);
-
-/// The same for those that solve for a threshold.
-void write_report(const attention_problem& problem, const query_block& rows,
-                  const row_report& report);
+/// The same where it takes all scores of a row.
+void write_statistics(const attention_problem& problem, const query_block& rows,
+                      const row_report& report);
 
 /// Element i of a row of any type <- x, rounded once.
 void write_value(void* row, element_type type, std::ptrdiff_t i, double x);

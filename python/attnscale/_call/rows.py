@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._checks import as_array, boolean, choose, fit_to, number, positive_int
-from ._inputs import Inputs, is_float_type
+from .._checks import as_array, boolean, choose, fit_to, number, positive_int
+from .arrays import Inputs, is_float_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import choose
-from ._inputs import Inputs
-from ._statistics import NAMES
+from .._checks import choose
+from .._results import NAMES
+from .arrays import Inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ._options import Visibility
-    from .normalizers import Normalizer
+    from ..normalizers import Normalizer
+    from .rows import Visibility
 
 __all__ = ["available", "normalize_rows", "read_normalizer", "read_sink", "require_softmax", "rule_of"]
 
@@ -25,7 +25,7 @@ def read_normalizer(normalizer: Any) -> Normalizer | None:
     """None for the plain softmax, which most calls are."""
     if isinstance(normalizer, str) and normalizer == "softmax":
         return None
-    from . import normalizers
+    from .. import normalizers
 
     found = normalizers.get(normalizer)
     return None if type(found) is normalizers.Softmax else found
@@ -47,7 +47,7 @@ def read_sink(normalizer: Any, inputs: Inputs, call: str, instead: str) -> Any:
     found = read_normalizer(normalizer)
     if found is None:
         return None
-    from .normalizers import Sink, SoftmaxN
+    from ..normalizers import Sink, SoftmaxN
 
     if isinstance(found, SoftmaxN):
         return math.log(found.n)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
-from ._inputs import Inputs
-from ._options import Visibility
-from ._row_counts import query_positions
+from .. import _core
+from .arrays import Inputs
+from .row_counts import query_positions
+from .rows import Visibility
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def row_gaps(inputs: Inputs, visible: Visibility, softcap: float) -> NDArray[np.
 
     It needs the scores of a row in order, so blocks of rows are written out and sorted.
     """
-    from .laws import CriticalScale
+    from ..laws import CriticalScale
 
     n_queries = inputs.query.shape[-2]
     row = max(1, math.prod(inputs.leading) * inputs.key.shape[-2])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._checks import as_array, boolean
+from .._checks import as_array, boolean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

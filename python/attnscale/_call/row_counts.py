@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
-from ._options import UNBOUNDED, Visibility
+from .. import _core
+from .rows import UNBOUNDED, Visibility
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <xsimd/xsimd.hpp>
-
-namespace {
-using arch = xsimd::avx512bw;
-}
-
+#define ATTNSCALE_ARCH xsimd::avx512bw
 #include "kernels/make_table-inl.hpp"
 
 namespace attnscale::detail {

@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <xsimd/xsimd.hpp>
-
-namespace {
-using arch = xsimd::sse2;
-}
-
+#define ATTNSCALE_ARCH xsimd::sse2
 #include "kernels/make_table-inl.hpp"
 
 namespace attnscale::detail {

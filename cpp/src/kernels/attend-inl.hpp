@@ -4,7 +4,25 @@
 // weights, sums, weighted values.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/output-inl.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/softmax-inl.hpp"
+#include "kernels/tiles-inl.hpp"
+#include "kernels/weights-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+#include "numbers.hpp"
+
 namespace {
+
+using attnscale::detail::attend_block;
+using attnscale::detail::log2e;
 
 template <class T>
 struct attend_workspace {

@@ -4,10 +4,24 @@
 // and each scale streams over them.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/exp-inl.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/softmax-inl.hpp"
+#include "kernels/tiles-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+#include "numbers.hpp"
+
 namespace {
 
 using attnscale::detail::curve_block;
 using attnscale::detail::curve_sums;
+using attnscale::detail::log2e;
 
 template <class T>
 struct curve_workspace {

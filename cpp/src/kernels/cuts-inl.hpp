@@ -3,6 +3,11 @@
 // The k largest scores of each lane, from kept scores [key][lane] where `hidden` is no score.
 #pragma once
 
+#include <stdint.h>
+
+#include "kernels/masks-inl.hpp"
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// Which scores of a lane are among its k largest: those above `cut`, and the first `equals` of

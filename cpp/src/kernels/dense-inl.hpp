@@ -5,7 +5,33 @@
 // double, and the weights go through the value product of the softmax path, tile by tile.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/block.hpp"
+#include "kernels/cuts-inl.hpp"
+#include "kernels/exp-inl.hpp"
+#include "kernels/few-scores-inl.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/output-inl.hpp"
+#include "kernels/power-inl.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/scored-inl.hpp"
+#include "kernels/select-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/support-inl.hpp"
+#include "kernels/threshold-inl.hpp"
+#include "kernels/tiles-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+#include "numbers.hpp"
+
 namespace {
+
+using attnscale::normalizer;
+using attnscale::detail::attend_block;
+using attnscale::detail::ln2;
 
 /// Scores that a group of rows keeps: 1 MB of float, which stays in a core's cache. A single vector
 /// of rows may keep more.

@@ -4,8 +4,20 @@
 // tile, and no sum runs across lanes.
 #pragma once
 
+#include <stdint.h>
+
+#include "kernels/fill-inl.hpp"
+#include "kernels/philox-inl.hpp"
+#include "kernels/random.hpp"
+#include "kernels/simd.hpp"
+#include "stop_signal.hpp"
+
 namespace {
 
+using attnscale::detail::group_blocks;
+using attnscale::detail::group_words;
+using attnscale::detail::purpose;
+using attnscale::detail::random_source;
 using attnscale::detail::sample_block;
 
 /// Components of a tile: what tile_groups groups hold for 16 samples.

@@ -4,6 +4,8 @@
 // the range reduction is a rounding and no constant ln 2 has to be split.
 #pragma once
 
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// Coefficients of the relative minimax polynomial of 2^f on [-1/2, 1/2], constant term 1

@@ -4,6 +4,12 @@
 // tile that stays in the cache, they cost one pass over registers and none over memory.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/exp-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
 #include "linear.hpp"
 
 namespace {

@@ -4,7 +4,24 @@
 // in order, with the channels in the lanes. The panels of attend would leave most lanes empty.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/exp-inl.hpp"
+#include "kernels/few-scores-inl.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/output-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/softmax-inl.hpp"
+#include "kernels/tiles-inl.hpp"
+#include "kernels/weights-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+
 namespace {
+
+using attnscale::detail::attend_block;
 
 /// State of one query.
 template <class T>

@@ -4,7 +4,25 @@
 // order, and the next ones are asked for in time.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/block.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/softmax-inl.hpp"
+#include "kernels/tables-inl.hpp"
+#include "kernels/tiles-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+#include "numbers.hpp"
+
 namespace {
+
+using attnscale::mask_kind;
+using attnscale::detail::attend_block;
+using attnscale::detail::log2e;
 
 /// Blocks with at most this many queries take this path (measured with AVX-512 and keys in memory:
 /// 0.8 of the panels' time at 8 rows, 1.1 at 12).

@@ -4,11 +4,24 @@
 // first-level cache.
 #pragma once
 
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/log-inl.hpp"
+#include "kernels/philox-inl.hpp"
+#include "kernels/quantile-inl.hpp"
+#include "kernels/random.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/variates-inl.hpp"
+
 namespace {
 
 using attnscale::distribution;
 using attnscale::detail::fill_block;
+using attnscale::detail::group_blocks;
 using attnscale::detail::group_elements;
+using attnscale::detail::group_words;
+using attnscale::detail::random_source;
 using attnscale::detail::variate_block;
 
 /// Groups of words that are made at a time: 2 KiB.
@@ -52,7 +65,7 @@ void normal_elements(const uint32_t* words, int groups, const variate_block& d, 
 /// u is a multiple of 2^-24 (2^-53); rounding may not reach the end of the interval.
 template <class T>
 void uniform_elements(const uint32_t* words, int groups, const variate_block& d, T* out) {
-  constexpr int digits = variate_terms<T>::mantissa + 1, spare = 8 * sizeof(T) - digits;
+  constexpr int digits = log_terms<T>::mantissa + 1, spare = 8 * sizeof(T) - digits;
   const vec<T> start = broadcast(static_cast<T>(d.location));
   const vec<T> extent = broadcast(static_cast<T>(d.scale)),
                last = broadcast(static_cast<T>(d.high));

@@ -5,11 +5,19 @@
 // the sums and, with half of its triangle skipped, about rows * (features + value_dim) within.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "kernels/features-inl.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/workspace-inl.hpp"
 #include "linear.hpp"
 
 namespace {
 
+using attnscale::detail::feature_map;
 using attnscale::detail::linear_block;
 
 /// Rows of a block: the fewest that fill the products' registers at every level.

@@ -1,54 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Everything an ISA unit compiles. The unit defines `arch` and then includes this file.
+// Everything an ISA unit compiles.
 #pragma once
 
-#include "kernels/simd.hpp"
+#include <stddef.h>
 
-#include "kernels/block.hpp"
-#include "kernels/random.hpp"
-#include "kernels/table.hpp"
-#include "numbers.hpp"
-#include "stop_signal.hpp"
-
-#include "kernels/exp-inl.hpp"
-#include "kernels/rows-inl.hpp"
-#include "kernels/product-inl.hpp"
-#include "kernels/masks-inl.hpp"
-#include "kernels/tables-inl.hpp"
-#include "kernels/softmax-inl.hpp"
-#include "kernels/output-inl.hpp"
-#include "kernels/workspace-inl.hpp"
-#include "kernels/tiles-inl.hpp"
-
-#include "kernels/philox-inl.hpp"
-#include "kernels/variates-inl.hpp"
-#include "kernels/weights-inl.hpp"
 #include "kernels/attend-inl.hpp"
-#include "kernels/few-scores-inl.hpp"
-#include "kernels/few-inl.hpp"
+#include "kernels/block.hpp"
 #include "kernels/curve-inl.hpp"
-#include "kernels/solve-inl.hpp"
-#include "kernels/features-inl.hpp"
-#include "kernels/linear-inl.hpp"
-#include "kernels/peak-inl.hpp"
-
-#include "kernels/quantile-inl.hpp"
-#include "kernels/fill-inl.hpp"
-#include "kernels/scores-inl.hpp"
 #include "kernels/dots-inl.hpp"
+#include "kernels/few-inl.hpp"
+#include "kernels/few-scores-inl.hpp"
+#include "kernels/fill-inl.hpp"
+#include "kernels/linear-inl.hpp"
 #include "kernels/pairs-inl.hpp"
-
-#include "kernels/power-inl.hpp"
-#include "kernels/select-inl.hpp"
-#include "kernels/threshold-inl.hpp"
-#include "kernels/support-inl.hpp"
-#include "kernels/scored-inl.hpp"
-#include "kernels/cuts-inl.hpp"
-#include "kernels/dense-inl.hpp"
+#include "kernels/peak-inl.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/scores-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/solve-inl.hpp"
 #include "kernels/sparse-inl.hpp"
+#include "kernels/table.hpp"
+#include "kernels/workspace-inl.hpp"
 
 namespace {
+
+using attnscale::normalizer;
+using attnscale::detail::attend_block;
 
 inline bool has_threshold(const attend_block& block) {
   return block.rule == normalizer::entmax || block.rule == normalizer::top_k;

@@ -6,10 +6,21 @@
 // it is not. `hidden` is compared for equality, never added to a score.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/block.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "numbers.hpp"
+
 namespace {
 
+using attnscale::element_type;
 using attnscale::mask_kind;
-using attnscale::detail::max_block_rows;
+using attnscale::detail::log2e;
+using attnscale::detail::matrix;
 using attnscale::detail::score_block;
 
 template <class T>
@@ -19,9 +30,6 @@ constexpr T hidden = limits<T>::lowest;
 /// to -inf, absorb any score as they do in a plain softmax: a row of them has equal weights.
 template <class T>
 constexpr T lowest_bias = limits<T>::lowest / 2;
-
-using attnscale::detail::ln2;
-using attnscale::detail::log2e;
 
 /// A run of keys that every tile in it treats alike.
 struct key_range {

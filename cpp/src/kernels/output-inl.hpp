@@ -5,6 +5,13 @@
 // number of keys, and written out as rows.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/masks-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// Tiles between two carries: the sum in `near` is then at most this many roundings deep.

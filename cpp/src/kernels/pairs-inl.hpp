@@ -4,13 +4,33 @@
 // of rows with panels that are packed (or drawn) one block of components at a time.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/block.hpp"
+#include "kernels/fill-inl.hpp"
+#include "kernels/philox-inl.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/random.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/workspace-inl.hpp"
+#include "stop_signal.hpp"
+
 namespace {
 
+using attnscale::distribution;
+using attnscale::element_type;
 using attnscale::projection_kind;
+using attnscale::detail::group_blocks;
+using attnscale::detail::group_words;
+using attnscale::detail::matrix;
 using attnscale::detail::pairs_block;
 using attnscale::detail::point_set;
 using attnscale::detail::projection_block;
 using attnscale::detail::ratio_sums;
+using attnscale::detail::variate_block;
 
 /// Lanes of a panel.
 constexpr int panel_lanes = panel_vectors * width<float>;

@@ -3,6 +3,11 @@
 // What this machine can do at this level: the yardsticks of `attnscale bench`.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// Independent chains of multiply-adds: enough for two ports of latency 4, and they stay in

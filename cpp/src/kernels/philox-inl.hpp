@@ -5,6 +5,11 @@
 // it leaves in the high half of a lane is never read.
 #pragma once
 
+#include <stdint.h>
+
+#include "kernels/random.hpp"
+#include "kernels/simd.hpp"
+
 namespace {
 
 using attnscale::detail::group_blocks;

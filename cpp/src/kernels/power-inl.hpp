@@ -5,7 +5,14 @@
 // 2^(p log2 d), with a relative error of about 1e-15 (1 + |log d^p|).
 #pragma once
 
+#include "kernels/exp-inl.hpp"
+#include "kernels/log-inl.hpp"
+#include "kernels/simd.hpp"
+#include "numbers.hpp"
+
 namespace {
+
+using attnscale::detail::log2e;
 
 enum class exponent { zero, one, whole, half, any };
 

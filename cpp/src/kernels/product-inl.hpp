@@ -9,6 +9,12 @@
 // serves panel_vectors FMAs.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+
 namespace {
 
 template <int N>

@@ -4,6 +4,12 @@
 // whatever the interval, so that rejected attempts cannot move the numbers that follow.
 #pragma once
 
+#include <stdint.h>
+
+#include "kernels/log-inl.hpp"
+#include "kernels/random.hpp"
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// Rational approximations of Wichura (1988), "Algorithm AS 241: the percentage points of the

@@ -4,7 +4,13 @@
 // layouts: plain rows of T, and panels [channel][lane] with the queries in the lanes.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/block.hpp"
 #include "kernels/float16.hpp"
+#include "kernels/simd.hpp"
 
 namespace {
 

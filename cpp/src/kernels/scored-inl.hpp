@@ -4,7 +4,22 @@
 // With them goes what makes a row NaN: a visible score or value that is not finite.
 #pragma once
 
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/output-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/softmax-inl.hpp"
+#include "kernels/tiles-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+#include "numbers.hpp"
+
 namespace {
+
+using attnscale::detail::attend_block;
+using attnscale::detail::log2e;
 
 template <class T>
 struct score_workspace {

@@ -5,14 +5,31 @@
 // are the same bits at every level.
 #pragma once
 
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/exp-inl.hpp"
+#include "kernels/fill-inl.hpp"
+#include "kernels/log-inl.hpp"
+#include "kernels/philox-inl.hpp"
+#include "kernels/random.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/variates-inl.hpp"
+#include "stop_signal.hpp"
+
 namespace {
 
+using attnscale::distribution;
+using attnscale::detail::group_blocks;
+using attnscale::detail::group_words;
 using attnscale::detail::keys_of_group;
 using attnscale::detail::purpose;
+using attnscale::detail::random_source;
 using attnscale::detail::score_kind;
 using attnscale::detail::score_row_block;
 using attnscale::detail::score_sums;
 using attnscale::detail::score_terms;
+using attnscale::detail::variate_block;
 
 /// Keys of a tile: a multiple of what tile_groups groups hold.
 constexpr int score_tile_keys = 512;

@@ -3,6 +3,10 @@
 // A row's list of candidates: scores in base 2 and their keys, in the order of the keys.
 #pragma once
 
+#include <stdint.h>
+
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// There is room for whole vectors.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The only header that names xsimd or an intrinsic. Included by one translation unit per ISA,
-// which defines `arch` first. xsimd 8.1 (Debian 12) has no AVX-512 FMA; its mask queries were
-// renamed in 9.0, bitwise_cast changed in 11.0 and the NaN rule of max in 14.0. What a kernel
-// needs of those stands here once, as intrinsics.
+// The only header that names xsimd or an intrinsic. Each translation unit of an ISA says which one
+// it is: it defines ATTNSCALE_ARCH before it includes anything. xsimd 8.1 (Debian 12) has no
+// AVX-512 FMA; its mask queries were renamed in 9.0, bitwise_cast changed in 11.0 and the NaN rule
+// of max in 14.0. What a kernel needs of those stands here once, as intrinsics.
 #pragma once
 
 #include <stddef.h>
@@ -17,7 +17,13 @@
 #define ATTNSCALE_INLINE inline
 #endif
 
+#if !defined(ATTNSCALE_ARCH)
+#error "ATTNSCALE_ARCH must name an architecture of xsimd: the kernels are compiled by isa/*.cpp"
+#endif
+
 namespace {
+
+using arch = ATTNSCALE_ARCH;
 
 template <class T>
 using vec = xsimd::batch<T, arch>;

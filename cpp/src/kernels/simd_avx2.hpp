@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// Vectors of scores that a product keeps in registers: 6 x 2 accumulators of 16 registers.

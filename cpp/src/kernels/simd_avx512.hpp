@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// Vectors of scores that a product keeps in registers: 6 x 4 accumulators of 32 registers.

@@ -4,6 +4,7 @@
 #include <emmintrin.h>
 
 #include "kernels/float16.hpp"
+#include "kernels/simd.hpp"
 
 namespace {
 

@@ -5,8 +5,19 @@
 // most tiles then leave output and sums alone. All sums are over weights 2^(t - reference).
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/exp-inl.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/simd.hpp"
+#include "numbers.hpp"
+
 namespace {
 
+using attnscale::detail::log2e;
+using attnscale::detail::max_block_rows;
 using attnscale::detail::row_sums;
 
 template <class T>

@@ -5,6 +5,17 @@
 // baseline code (solve.cpp).
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/exp-inl.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/tiles-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+
 namespace {
 
 using attnscale::detail::solve_block;

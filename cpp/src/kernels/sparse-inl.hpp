@@ -7,7 +7,29 @@
 // are left to dense_rows.
 #pragma once
 
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/block.hpp"
+#include "kernels/dense-inl.hpp"
+#include "kernels/few-scores-inl.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/power-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/scored-inl.hpp"
+#include "kernels/select-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/support-inl.hpp"
+#include "kernels/threshold-inl.hpp"
+#include "kernels/tiles-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+#include "numbers.hpp"
+
 namespace {
+
+using attnscale::normalizer;
+using attnscale::detail::attend_block;
+using attnscale::detail::ln2;
 
 constexpr int list_capacity = 768;
 static_assert(list_capacity >= 3 * max_tile_keys);

@@ -3,8 +3,19 @@
 // One row from the list of its candidates to weights, statistics and the sum of values.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/select-inl.hpp"
+#include "kernels/simd.hpp"
+#include "numbers.hpp"
+
 namespace {
 
+using attnscale::detail::attend_block;
+using attnscale::detail::ln2;
 using attnscale::detail::row_report;
 
 /// The list shrinks to its k largest and weight to their softmax; returns ln sum exp(score - top).

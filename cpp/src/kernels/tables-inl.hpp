@@ -4,7 +4,19 @@
 // offset of the score. They act on the raw products and on the bias panel of a tile.
 #pragma once
 
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "numbers.hpp"
+
 namespace {
+
+using attnscale::detail::log2e;
+using attnscale::detail::matrix;
+using attnscale::detail::score_block;
 
 /// Element (row, key) of a table, and its neighbours `column` apart.
 template <class T>

@@ -6,6 +6,11 @@
 // Martins 2019, arXiv 1905.05702); alpha = 2 is sparsemax (Martins & Astudillo 2016).
 #pragma once
 
+#include <stdint.h>
+
+#include "kernels/power-inl.hpp"
+#include "kernels/simd.hpp"
+
 namespace {
 
 /// Lists are padded with -infinity to a multiple of this.

@@ -4,8 +4,21 @@
 // see, and the products of one tile with one panel of queries.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/block.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/tables-inl.hpp"
+#include "kernels/workspace-inl.hpp"
+#include "stop_signal.hpp"
+
 namespace {
 
+using attnscale::detail::score_block;
 using attnscale::detail::stop_signal;
 
 /// Consecutive keys that are worked on together.

@@ -11,9 +11,24 @@
 // scores of a row at once, are sparse-inl.hpp.
 #pragma once
 
+#include <stddef.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/block.hpp"
+#include "kernels/exp-inl.hpp"
+#include "kernels/log-inl.hpp"
+#include "kernels/masks-inl.hpp"
+#include "kernels/simd.hpp"
+#include "kernels/softmax-inl.hpp"
+#include "numbers.hpp"
+
 namespace {
 
+using attnscale::normalizer;
 using attnscale::row_numbers;
+using attnscale::detail::attend_block;
+using attnscale::detail::ln2;
+using attnscale::detail::log2e;
 
 /// The lanes of one vector of rows.
 template <class T>

@@ -3,10 +3,19 @@
 // Tile shapes, scratch memory and the walk over panels that attend and curve share.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/block.hpp"
+#include "kernels/product-inl.hpp"
+#include "kernels/rows-inl.hpp"
+#include "kernels/simd.hpp"
+
 namespace {
 
-using attnscale::normalizer;
-using attnscale::detail::attend_block;
+using attnscale::detail::max_block_rows;
+using attnscale::detail::score_block;
 
 /// Keys of a tile; a multiple of the products' 6 rows. 192 x 64 floats of scores are 48 KiB:
 /// they stream through L2, and the products are long enough to hide their ends.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
 
 namespace attnscale::detail {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
 #include "thread_pool.hpp"
 #include "variate.hpp"
 

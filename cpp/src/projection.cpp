@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "attnscale/montecarlo.hpp"
-#include "kernels/random.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/random/random.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 

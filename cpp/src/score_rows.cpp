@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "attnscale/montecarlo.hpp"
-#include "kernels/random.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/random/random.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"

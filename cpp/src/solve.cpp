@@ -15,8 +15,8 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/block.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/tile/block.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"

@@ -12,7 +12,7 @@
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/simd_level.hpp"
 #include "dispatch.hpp"
-#include "kernels/random.hpp"
+#include "kernels/random/random.hpp"
 #include "variate.hpp"
 
 using attnscale::distribution;

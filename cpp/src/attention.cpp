@@ -32,7 +32,7 @@ constexpr std::int64_t enough_tasks = 16;
 constexpr std::int64_t window_blocks = 4;
 
 const typed_kernels& kernels_for(element_type compute) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   return compute == element_type::float64 ? table.float64 : table.float32;
 }
 
@@ -71,7 +71,7 @@ class attention_run {
     // Only a softmax has its entropy from the sums that it needs anyway.
     if (p_.rule != normalizer::softmax)
       moments_ = moments_ || s[statistic::entropy] || s[statistic::support];
-    peak_ = s[statistic::argmax] != nullptr;
+    wants_argmax_ = s[statistic::argmax] != nullptr;
     thresholds_ = traits_of(p_.rule).from_all_scores;
     // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
     if (thresholds_ && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
@@ -134,7 +134,7 @@ class attention_run {
     block.scale = head.scale + rows.first * p_.scale_row;
     block.scale_row = p_.scale_row;
     block.moments = moments_;
-    block.peak = peak_;
+    block.wants_argmax = wants_argmax_;
     block.top_weight = p_.statistics[statistic::max_weight] != nullptr;
     block.sums = &sums;
     block.rule = p_.rule;
@@ -204,7 +204,7 @@ class attention_run {
   execution how_;
   const typed_kernels& kernels_;
   task_plan plan_;
-  bool moments_, peak_, thresholds_, reports_;
+  bool moments_, wants_argmax_, thresholds_, reports_;
 };
 
 }  // namespace

@@ -75,7 +75,7 @@ std::vector<T> by_level(const std::string& level, const variate& what, std::uint
   const auto type = wide ? attnscale::element_type::float64 : attnscale::element_type::float32;
   const fill_block block{
       {source, purpose::values}, prepare(what, type), first_group, 33, out.data()};
-  const kernel_table& table = kernels_for(level.c_str());
+  const level_kernels& table = kernels_for(level.c_str());
   (wide ? table.float64 : table.float32).fill(block);
   return out;
 }

@@ -3,5 +3,5 @@
 #include "kernels/level-inl.hpp"
 
 namespace attnscale::detail {
-const kernel_table avx2_kernels = make_table("avx2");
+const level_kernels avx2_kernels = make_level("avx2");
 }

@@ -3,5 +3,5 @@
 #include "kernels/level-inl.hpp"
 
 namespace attnscale::detail {
-const kernel_table avx512_kernels = make_table("avx512");
+const level_kernels avx512_kernels = make_level("avx512");
 }

@@ -3,5 +3,5 @@
 #include "kernels/level-inl.hpp"
 
 namespace attnscale::detail {
-const kernel_table baseline_kernels = make_table("baseline");
+const level_kernels baseline_kernels = make_level("baseline");
 }

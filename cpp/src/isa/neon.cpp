@@ -3,5 +3,5 @@
 #include "kernels/level-inl.hpp"
 
 namespace attnscale::detail {
-const kernel_table neon_kernels = make_table("neon");
+const level_kernels neon_kernels = make_level("neon");
 }

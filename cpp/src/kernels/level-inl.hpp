@@ -8,6 +8,7 @@
 #include "kernels/level.hpp"
 #include "kernels/linear/linear-inl.hpp"
 #include "kernels/machine/peak-inl.hpp"
+#include "kernels/random/distances-inl.hpp"
 #include "kernels/random/dot_products-inl.hpp"
 #include "kernels/random/fill-inl.hpp"
 #include "kernels/random/projection-inl.hpp"
@@ -36,11 +37,11 @@ template <class T>
 size_t attend_scratch(const attend_block& block) {
   arena a{nullptr};
   if (has_threshold(block)) {
-    sparse_workspace<T> unused(block, a);
+    list_workspace<T> unused(block, a);
     return a.used;
   }
-  if (block.rows <= few_rows) {
-    few_workspace<T> unused(block, a);
+  if (block.rows <= decode_rows) {
+    decode_workspace<T> unused(block, a);
     return a.used;
   }
   attend_workspace<T> unused(block, a);
@@ -49,8 +50,8 @@ size_t attend_scratch(const attend_block& block) {
 
 template <class T>
 void attend(const attend_block& block) noexcept {
-  if (has_threshold(block)) return sparse_run<T>(block).run();
-  if (block.rows <= few_rows) return few_run<T>(block).run();
+  if (has_threshold(block)) return list_rows<T>(block).run();
+  if (block.rows <= decode_rows) return decode_run<T>(block).run();
   attend_run<T>(block).run();
 }
 
@@ -72,10 +73,10 @@ constexpr attnscale::detail::typed_kernels make_typed() {
           linear<T>};
 }
 
-constexpr attnscale::detail::kernel_table make_table(const char* name) {
-  return {name, make_typed<float>(), make_typed<double>(), read_memory, score_row,
-          dots, panel_lanes,         project_scratch,      project,     pairs_scratch,
-          pairs};
+constexpr attnscale::detail::level_kernels make_level(const char* name) {
+  return {name,           make_typed<float>(), make_typed<double>(), read_memory, simulate_row,
+          dots,           panel_lanes,         project_scratch,      project,     distance_scratch,
+          distance_ratios};
 }
 
 }  // namespace

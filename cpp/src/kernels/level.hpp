@@ -18,10 +18,10 @@ struct curve_block;
 struct fill_block;
 struct linear_block;
 struct solve_block;
-struct score_row_block;
+struct simulated_row_block;
 struct sample_block;
 struct projection_block;
-struct pairs_block;
+struct distance_block;
 
 /// The kernels for one compute type (float or double).
 struct typed_kernels {
@@ -43,32 +43,32 @@ struct typed_kernels {
   void (*linear)(const linear_block& block) noexcept;
 };
 
-struct kernel_table {
+struct level_kernels {
   const char* name;
   typed_kernels float32;
   typed_kernels float64;
   /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of what it read.
   double (*read_memory)(const void* data, size_t bytes) noexcept;
-  void (*score_row)(score_row_block& block) noexcept;
+  void (*simulate_row)(simulated_row_block& block) noexcept;
   void (*dots)(const sample_block& block) noexcept;
-  int panel_columns;  ///< columns, or points, of a panel of project and pairs
+  int panel_columns;  ///< columns, or points, of a panel of project and distance_ratios
   size_t (*project_scratch)(const projection_block& block);
   void (*project)(const projection_block& block) noexcept;
-  size_t (*pairs_scratch)(const pairs_block& block);
-  void (*pairs)(const pairs_block& block) noexcept;
+  size_t (*distance_scratch)(const distance_block& block);
+  void (*distance_ratios)(const distance_block& block) noexcept;
 };
 
 #if defined(__x86_64__) || defined(_M_X64)
-extern const kernel_table baseline_kernels;
-extern const kernel_table avx2_kernels;
-extern const kernel_table avx512_kernels;
+extern const level_kernels baseline_kernels;
+extern const level_kernels avx2_kernels;
+extern const level_kernels avx512_kernels;
 #elif defined(__aarch64__)
-extern const kernel_table neon_kernels;
+extern const level_kernels neon_kernels;
 #else
-extern const kernel_table baseline_kernels;
+extern const level_kernels baseline_kernels;
 #endif
 
 /// The table of the level in use (see simd_level.hpp).
-const kernel_table& active_kernels();
+const level_kernels& active_kernels();
 
 }  // namespace attnscale::detail

@@ -86,7 +86,7 @@ struct ratio_sums {
 };
 
 /// The pairs (i, j), i < j, of rows i in [first_row, last_row) and of one panel of points j.
-struct pairs_block {
+struct distance_block {
   point_set before, after;
   int64_t points;
   int64_t first_row, last_row;
@@ -110,7 +110,7 @@ inline constexpr int keys_of_group(score_kind kind) {
 
 /// Streaming sums of a row at one multiplier, in base 2: t = score * factor, and the weights are
 /// 2^(t - reference). The reference is an integer, so that to change it rounds nothing.
-struct score_sums {
+struct simulated_sums {
   double reference;     ///< at least the largest t, and less than 1 above it
   double weight;        ///< sum of weights
   double first;         ///< sum of weight * (t - reference)
@@ -122,7 +122,7 @@ struct score_sums {
 };
 
 /// Some keys of one row: score = offset + scale * standard variate.
-struct score_row_block {
+struct simulated_row_block {
   random_source source;
   score_kind kind;
   uint64_t first_group;  ///< of the keys
@@ -133,13 +133,13 @@ struct score_row_block {
   const float* needle;   ///< score of the first of these keys instead of a random one, or null
   const float* factors;  ///< multiplier * log2(e)
   int64_t n_factors;
-  score_sums* sums;   ///< one a factor
-  float least, most;  ///< written: extremes of the random scores; +-infinity if there are none
-  void* scratch;      ///< score_scratch bytes a factor
+  simulated_sums* sums;  ///< one a factor
+  float least, most;     ///< written: extremes of the random scores; +-infinity if there are none
+  void* scratch;         ///< score_scratch bytes a factor
   const stop_signal* stop;
 };
 
-/// Terms of score_sums that are summed in lanes, 16 of them at every level.
+/// Terms of simulated_sums that are summed in lanes, 16 of them at every level.
 inline constexpr int score_terms = 6;
 inline constexpr size_t score_scratch = sizeof(double) * score_terms * group_blocks;
 

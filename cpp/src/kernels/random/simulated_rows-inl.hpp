@@ -26,17 +26,17 @@ using attnscale::detail::keys_of_group;
 using attnscale::detail::purpose;
 using attnscale::detail::random_source;
 using attnscale::detail::score_kind;
-using attnscale::detail::score_row_block;
-using attnscale::detail::score_sums;
 using attnscale::detail::score_terms;
+using attnscale::detail::simulated_row_block;
+using attnscale::detail::simulated_sums;
 using attnscale::detail::variate_block;
 
 /// Keys of a tile: a multiple of what tile_groups groups hold.
-constexpr int score_tile_keys = 512;
+constexpr int simulated_tile_keys = 512;
 
-struct score_tile {
-  float score[score_tile_keys];
-  float value[score_tile_keys];
+struct simulated_tile {
+  float score[simulated_tile_keys];
+  float value[simulated_tile_keys];
   int keys;
 };
 
@@ -54,7 +54,7 @@ ATTNSCALE_INLINE vec<float> sphere_coordinate(vec<uint32_t> b, vec<uint32_t> c, 
 }
 
 /// Standard variates of `groups` groups.
-inline void standard_scores(const uint32_t* words, int groups, const score_row_block& b,
+inline void standard_scores(const uint32_t* words, int groups, const simulated_row_block& b,
                             float* out) {
   if (b.kind == score_kind::normal) {
     const variate_block standard{distribution::normal, 0, 1, 0, 0, 0, 0, 0};
@@ -71,9 +71,9 @@ inline void standard_scores(const uint32_t* words, int groups, const score_row_b
             sphere_coordinate(load(words + lane), load(words + group_blocks + lane), power));
 }
 
-class score_run {
+class simulated_row_run {
  public:
-  explicit score_run(score_row_block& block)
+  explicit simulated_row_run(simulated_row_block& block)
       : b_(block),
         keys_(block.source.from.key),
         lanes_(static_cast<double (*)[score_terms][group_blocks]>(block.scratch)) {}
@@ -82,7 +82,7 @@ class score_run {
     b_.most = -limits<float>::infinity;
     b_.least = limits<float>::infinity;
     for (int64_t k = 0; k < b_.n_factors; ++k) clear(k);
-    for (int64_t at = 0; at < b_.keys && !b_.stop->requested(); at += score_tile_keys) {
+    for (int64_t at = 0; at < b_.keys && !b_.stop->requested(); at += simulated_tile_keys) {
       make_tile(at);
       find_extremes(at);
       for (int64_t k = 0; k < b_.n_factors; ++k) absorb_tile(k, at == 0);
@@ -99,7 +99,7 @@ class score_run {
 
   void make_tile(int64_t at) {
     const int64_t left = b_.keys - at;
-    tile_.keys = left < score_tile_keys ? static_cast<int>(left) : score_tile_keys;
+    tile_.keys = left < simulated_tile_keys ? static_cast<int>(left) : simulated_tile_keys;
     make(b_.source.use, b_.first_group, at, keys_of_group(b_.kind), tile_.score,
          [this](const uint32_t* words, int groups, float* out) {
            standard_scores(words, groups, b_, out);
@@ -182,7 +182,7 @@ class score_run {
   }
 
   void absorb_tile(int64_t k, bool first) {
-    score_sums& sums = b_.sums[k];
+    simulated_sums& sums = b_.sums[k];
     const float factor = b_.factors[k];
     const auto reference = static_cast<double>(round_up((factor < 0 ? bottom_ : top_) * factor));
     if (first || reference > sums.reference) {
@@ -198,7 +198,7 @@ class score_run {
   /// Moves the center to the mean of the row so far, this tile included: the second moment keeps
   /// its digits. The tile is added for that and taken out again, which happens a few times a row.
   void recenter(int64_t k) {
-    score_sums& sums = b_.sums[k];
+    simulated_sums& sums = b_.sums[k];
     auto& term = lanes_[k];
     double saved[score_terms][group_blocks];
     __builtin_memcpy(saved, term, sizeof saved);
@@ -224,7 +224,8 @@ class score_run {
       for (double& lane : term[j]) lane *= j == 2 ? power * power : power;
   }
 
-  /// Terms in the order of score_sums: weight, first, squares, value, score_first, score_second.
+  /// Terms in the order of simulated_sums: weight, first, squares, value, score_first,
+  /// score_second.
   void add_scores(int64_t k) {
     constexpr int w = width<float>;
     float limit[group_blocks];
@@ -269,18 +270,18 @@ class score_run {
       total[j] = 0;
       for (const double lane : lanes_[k][j]) total[j] += lane;
     }
-    score_sums& sums = b_.sums[k];
+    simulated_sums& sums = b_.sums[k];
     sums.weight = total[0], sums.first = total[1], sums.squares = total[2];
     sums.value = total[3], sums.score_first = total[4], sums.score_second = total[5];
   }
 
-  score_row_block& b_;
+  simulated_row_block& b_;
   philox_keys keys_;
   double (*lanes_)[score_terms][group_blocks];
-  score_tile tile_;
+  simulated_tile tile_;
   float top_, bottom_;
 };
 
-inline void score_row(score_row_block& block) noexcept { score_run(block).run(); }
+inline void simulate_row(simulated_row_block& block) noexcept { simulated_row_run(block).run(); }
 
 }  // namespace

@@ -23,7 +23,7 @@ ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm25
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm256_min_ps(a, b); }
 ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm256_min_pd(a, b); }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<float> reciprocal(vec<float> a) { return broadcast(1.0f) / a; }
 ATTNSCALE_INLINE vec<double> reciprocal(vec<double> a) { return broadcast(1.0) / a; }
 
@@ -35,7 +35,7 @@ ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
   return static_cast<unsigned>(_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_NLE_UQ)));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(r), 23));
 }
@@ -69,7 +69,7 @@ ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
   _mm256_storeu_pd(out + 4, _mm256_add_pd(_mm256_loadu_pd(out + 4), high));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<double> load_widened(const double* p) { return load(p); }
 ATTNSCALE_INLINE vec<double> load_widened(const float* p) {
   return _mm256_cvtps_pd(_mm_loadu_ps(p));
@@ -88,7 +88,7 @@ ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<uint32_t> as_bits(vec<float> a) { return _mm256_castps_si256(a); }
 ATTNSCALE_INLINE vec<uint64_t> as_bits(vec<double> a) { return _mm256_castpd_si256(a); }
 ATTNSCALE_INLINE vec<float> from_bits(vec<uint32_t> a) { return _mm256_castsi256_ps(a); }

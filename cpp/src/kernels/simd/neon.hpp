@@ -32,7 +32,7 @@ ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) {
   return vbslq_f64(vcltq_f64(a, b), a, b);
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<float> reciprocal(vec<float> a) { return broadcast(1.0f) / a; }
 ATTNSCALE_INLINE vec<double> reciprocal(vec<double> a) { return broadcast(1.0) / a; }
 
@@ -46,7 +46,7 @@ ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
   return static_cast<unsigned>(vaddvq_u64(vbicq_u64(bits, vcleq_f64(a, b))));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
   return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(r), 23));
 }
@@ -74,7 +74,7 @@ ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
   vst1q_f64(out + 2, vaddq_f64(vld1q_f64(out + 2), vcvt_high_f64_f32(x)));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<double> load_widened(const double* p) { return load(p); }
 ATTNSCALE_INLINE vec<double> load_widened(const float* p) { return vcvt_f64_f32(vld1_f32(p)); }
 ATTNSCALE_INLINE void store_narrowed(double* p, vec<double> a) { store(p, a); }
@@ -88,7 +88,7 @@ ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
   return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<uint32_t> as_bits(vec<float> a) { return vreinterpretq_u32_f32(a); }
 ATTNSCALE_INLINE vec<uint64_t> as_bits(vec<double> a) { return vreinterpretq_u64_f64(a); }
 ATTNSCALE_INLINE vec<float> from_bits(vec<uint32_t> a) { return vreinterpretq_f32_u32(a); }

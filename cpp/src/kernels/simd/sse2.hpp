@@ -25,7 +25,7 @@ ATTNSCALE_INLINE vec<double> max_or(vec<double> a, vec<double> b) { return _mm_m
 ATTNSCALE_INLINE vec<float> min_or(vec<float> a, vec<float> b) { return _mm_min_ps(a, b); }
 ATTNSCALE_INLINE vec<double> min_or(vec<double> a, vec<double> b) { return _mm_min_pd(a, b); }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<float> reciprocal(vec<float> a) { return broadcast(1.0f) / a; }
 ATTNSCALE_INLINE vec<double> reciprocal(vec<double> a) { return broadcast(1.0) / a; }
 
@@ -37,7 +37,7 @@ ATTNSCALE_INLINE unsigned not_below(vec<double> a, vec<double> b) {
   return static_cast<unsigned>(_mm_movemask_pd(_mm_cmpnle_pd(a, b)));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<float> exponent_from_mantissa(vec<float> r) {
   return _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(r), 23));
 }
@@ -71,7 +71,7 @@ ATTNSCALE_INLINE void add_to_double(double* out, vec<float> a) {
   _mm_storeu_pd(out + 2, _mm_add_pd(_mm_loadu_pd(out + 2), high));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<double> load_widened(const double* p) { return load(p); }
 ATTNSCALE_INLINE vec<double> load_widened(const float* p) {
   return _mm_cvtps_pd(_mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
@@ -91,14 +91,14 @@ ATTNSCALE_INLINE vec<float> load_bfloat16(const uint16_t* p) {
   return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
 }
 
-/// See simd_avx512.hpp.
+/// See avx512.hpp.
 ATTNSCALE_INLINE vec<uint32_t> as_bits(vec<float> a) { return _mm_castps_si128(a); }
 ATTNSCALE_INLINE vec<uint64_t> as_bits(vec<double> a) { return _mm_castpd_si128(a); }
 ATTNSCALE_INLINE vec<float> from_bits(vec<uint32_t> a) { return _mm_castsi128_ps(a); }
 ATTNSCALE_INLINE vec<double> from_bits(vec<uint64_t> a) { return _mm_castsi128_pd(a); }
 
 ATTNSCALE_INLINE vec<float> signed_to_float(vec<uint32_t> a) { return _mm_cvtepi32_ps(a); }
-/// See simd_avx2.hpp.
+/// See avx2.hpp.
 ATTNSCALE_INLINE vec<double> signed_to_float(vec<uint64_t> a) {
   const __m128i halves = _mm_set1_epi64x(0xFFFFFFFF);
   const __m128i top = _mm_srli_epi64(a, 32), bottom = _mm_and_si128(a, halves);

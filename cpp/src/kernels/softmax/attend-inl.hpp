@@ -27,15 +27,15 @@ using attnscale::detail::log2e;
 template <class T>
 struct attend_workspace {
   tile_workspace<T> tile;
-  T *near, *far = nullptr, *rest = nullptr, *value_copy, *value_clean;
+  T *recent, *total = nullptr, *compensation = nullptr, *value_copy, *value_clean;
   T *scale, *reference, *top, *sigmoid_bias;
 
   attend_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
     constexpr int64_t lanes = block_rows<T>;
-    near = a.take<T>(b.value_dim * lanes);
+    recent = a.take<T>(b.value_dim * lanes);
     if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
-      far = a.take<T>(b.value_dim * lanes);
-      rest = a.take<T>(b.value_dim * lanes);
+      total = a.take<T>(b.value_dim * lanes);
+      compensation = a.take<T>(b.value_dim * lanes);
     }
     value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
     value_clean = a.take<T>(max_tile_keys * b.value_dim);
@@ -54,7 +54,7 @@ class attend_run {
 
   void run() {
     prepare();
-    look_ahead(walk_.visible);
+    plan_prefetches(walk_.visible);
     walk_.for_tiles([&](const key_tile& at) { tile(at); });
     if (!walk_.stopped) finish();
   }
@@ -69,21 +69,21 @@ class attend_run {
   template <int N>
   output_panel<T> output(int lane) {
     const int64_t at = lane * b_.value_dim;
-    return {ws_.near + at, ws_.far ? ws_.far + at : nullptr, ws_.far ? ws_.rest + at : nullptr,
-            b_.value_dim * N * w};
+    return {ws_.recent + at, ws_.total ? ws_.total + at : nullptr,
+            ws_.total ? ws_.compensation + at : nullptr, b_.value_dim * N * w};
   }
 
   /// What is needed after the tiles without a mask, and is new to this core: the last keys and
   /// values, the output, and the next block's queries.
-  void look_ahead(const key_ranges& visible) {
+  void plan_prefetches(const key_ranges& visible) {
     if (visible.count > 1 && visible.range[visible.count - 1].masked) {
       const key_range& last = visible.range[visible.count - 1];
       const int64_t key = last.begin, keys = last.end - key;
-      ahead_[0] = {b_.key.data, b_.key.layout, key, keys, b_.head_dim};
-      ahead_[1] = {b_.value.data, b_.value.layout, key, keys, b_.value_dim};
+      prefetchers_[0] = {b_.key.data, b_.key.layout, key, keys, b_.head_dim};
+      prefetchers_[1] = {b_.value.data, b_.value.layout, key, keys, b_.value_dim};
     }
-    ahead_[2] = {b_.output, b_.output_layout, 0, b_.rows, b_.value_dim};
-    ahead_[3] = {b_.query.data, b_.query.layout, b_.rows, b_.rows, b_.head_dim};
+    prefetchers_[2] = {b_.output, b_.output_layout, 0, b_.rows, b_.value_dim};
+    prefetchers_[3] = {b_.query.data, b_.query.layout, b_.rows, b_.rows, b_.head_dim};
   }
 
   /// Row constants and sums. A negative scale is moved into the queries, so that the largest raw
@@ -115,8 +115,8 @@ class attend_run {
         scale_lanes(panel, b_.head_dim * N * w, factor);
       }
       const output_panel<T> out = output<N>(lane);
-      clear(out.near, out.elements);
-      if (out.far) clear(out.far, out.elements), clear(out.rest, out.elements);
+      clear(out.recent, out.elements);
+      if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
     });
   }
 
@@ -126,7 +126,7 @@ class attend_run {
     if (b_.output) v = view_rows(b_.value, at.key, at.keys, b_.value_dim, ws_.value_copy);
     for_panels<T>(
         b_.rows, [&](auto count, int lane) { panel_tile<decltype(count)::value>(lane, at, k, v); });
-    if (ws_.far && ++tiles_ % tiles_per_carry == 0)
+    if (ws_.total && ++tiles_ % tiles_per_carry == 0)
       for_panels<T>(b_.rows,
                     [&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
   }
@@ -136,10 +136,10 @@ class attend_run {
     tile_products<T, N> t;
     T* const scores = ws_.tile.scores;
     const T* const query = ws_.tile.query + lane * b_.head_dim;
-    const auto ask_ahead = [&] {
-      for (rows_ahead& rows : ahead_) rows.ask(), rows.ask();
+    const auto prefetch = [&] {
+      for (prefetcher& rows : prefetchers_) rows.next(), rows.next();
     };
-    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, query, scores, t, ask_ahead)) return;
+    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, query, scores, t, prefetch)) return;
     const panel_state<T> s = state(lane);
     vec<T> high[N];
     if (t.biased)
@@ -147,15 +147,15 @@ class attend_run {
                           high);
     else
       for (int n = 0; n < N; ++n) {
-        poison_infinite(t.least[n], lane + n * w);
+        propagate_infinite(t.least[n], lane + n * w);
         high[n] = t.most[n] * load(s.scale + n * w);
       }
-    if (b_.peak)
+    if (b_.wants_argmax)
       track_argmax<T, N>(s, scores, at.key, t.seen, t.biased ? high : t.most, high, t.biased,
                          b_.sums->argmax + lane);
     t.biased ? weigh<N, true>(s, lane, t.seen, high, high)
              : weigh<N, false>(s, lane, t.seen, high, t.least);
-    if (b_.output) add_values<N>(v, at.keys, t, output<N>(lane).near);
+    if (b_.output) add_values<N>(v, at.keys, t, output<N>(lane).recent);
   }
 
   template <int N>
@@ -198,7 +198,7 @@ class attend_run {
         sum_moments(seen.begin[n], seen.end[n], N * w, ws_.tile.scores + at,
                     b_.sums->first + lane + at, b_.sums->squares + lane + at,
                     b_.sums->support + lane + at);
-      poison_large<T>(high[n], b_.sums->weight + lane + at);
+      propagate_large<T>(high[n], b_.sums->weight + lane + at);
     }
   }
 
@@ -211,7 +211,7 @@ class attend_run {
   }
 
   /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN.
-  void poison_infinite(vec<T> low, int lane) {
+  void propagate_infinite(vec<T> low, int lane) {
     if (!any<T>(low == broadcast(-limits<T>::infinity))) return;
     T lanes[w];
     store(lanes, low);
@@ -259,7 +259,7 @@ class attend_run {
       for (int r = 0; r < w; ++r) {
         inverse[r] = row + r < b_.rows ? static_cast<T>(output_factor(b_, row + r)) : T(0);
       }
-      write_rows(out.near + n * w, N * w, load(inverse), row, rows);
+      write_rows(out.recent + n * w, N * w, load(inverse), row, rows);
     }
   }
 
@@ -279,7 +279,7 @@ class attend_run {
   attend_workspace<T> ws_;
   tile_walk walk_;
   int64_t tiles_ = 0;
-  rows_ahead ahead_[4];
+  prefetcher prefetchers_[4];
   bool fresh_[block_rows<T>] = {};  ///< per panel: nothing is summed yet
 };
 

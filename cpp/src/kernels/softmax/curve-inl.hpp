@@ -38,7 +38,7 @@ struct curve_workspace {
   }
 };
 
-/// One vector of weights into the sums of a scale. Hidden keys have weight 0, but their raw
+/// One vector of weights into the sums of a scale. Masked keys have weight 0, but their raw
 /// product may be anything. Rounded: see round_large.
 template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, vec<T> reference,
@@ -47,9 +47,9 @@ ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, v
   vec<T> x = r - center, t;
   if constexpr (Masked) {
     const vec<T> s = load(score);
-    const vec_mask<T> gone = s == broadcast(hidden<T>);
-    t = xsimd::select(gone, broadcast(exp2_terms<T>::lowest), s - reference);
-    x = xsimd::select(gone, broadcast(T(0)), x);
+    const vec_mask<T> masked = s == broadcast(masked_score<T>);
+    t = xsimd::select(masked, broadcast(exp2_terms<T>::lowest), s - reference);
+    x = xsimd::select(masked, broadcast(T(0)), x);
   } else {
     t = fma(Rounded ? load(score) : r, scale, -reference);
   }
@@ -182,7 +182,7 @@ class curve_run {
       for (int n = 0; n < N; ++n) {
         const vec<T> scale = load(state.scale + n * w);
         high[n] = max_or(t.most[n] * scale, t.least[n] * scale);
-        poison_infinite(t.most[n], t.least[n], b_.sums[s], lane + n * w);
+        propagate_infinite(t.most[n], t.least[n], b_.sums[s], lane + n * w);
       }
     }
     update_reference<N>(state, lane, b_.scales[s] < 0 ? t.least : t.most, high, b_.sums[s]);
@@ -193,7 +193,7 @@ class curve_run {
   }
 
   /// A visible raw score that is infinite makes the row NaN, also where its weight would be 0.
-  void poison_infinite(vec<T> most, vec<T> least, curve_sums& sums, int lane) {
+  void propagate_infinite(vec<T> most, vec<T> least, curve_sums& sums, int lane) {
     const vec<T> infinity = broadcast(limits<T>::infinity);
     const vec_mask<T> bad = (most == infinity) | (least == -infinity);
     if (!any<T>(bad)) return;

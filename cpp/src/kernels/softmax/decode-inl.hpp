@@ -25,7 +25,7 @@ using attnscale::detail::attend_block;
 
 /// State of one query.
 template <class T>
-struct few_row {
+struct decode_row {
   T reference, sigmoid_bias;
   T top[width<T>];  ///< everything below: a lane for each key of a vector
   double weight[width<T>], first[width<T>], second[width<T>], squares[width<T>];
@@ -33,24 +33,24 @@ struct few_row {
 };
 
 template <class T>
-struct few_workspace {
-  few_score_workspace<T> score;
-  T *near, *far = nullptr, *rest = nullptr, *row;
+struct decode_workspace {
+  decode_score_workspace<T> score;
+  T *recent, *total = nullptr, *compensation = nullptr, *row;
   int64_t value_stride;
 
-  few_workspace(const attend_block& b, arena& a) : score(b, a) {
+  decode_workspace(const attend_block& b, arena& a) : score(b, a) {
     constexpr int w = width<T>;
     value_stride = (b.value_dim + w - 1) / w * w;
-    near = a.take<T>(few_rows * value_stride);
-    if (b.key_end - b.key_begin > tiles_per_carry * few_keys) {
-      far = a.take<T>(few_rows * value_stride);
-      rest = a.take<T>(few_rows * value_stride);
+    recent = a.take<T>(decode_rows * value_stride);
+    if (b.key_end - b.key_begin > tiles_per_carry * decode_keys) {
+      total = a.take<T>(decode_rows * value_stride);
+      compensation = a.take<T>(decode_rows * value_stride);
     }
     row = a.take<T>(value_stride);
   }
 };
 
-/// out[0 .. M * width) += sum_j weight[j] * value[j]; keys whose bias is hidden are not read.
+/// out[0 .. M * width) += sum_j weight[j] * value[j]; keys whose bias is masked are not read.
 template <class T, int M>
 inline void add_rows(row_view<T> value, int keys, const T* weights, const T* bias, ptrdiff_t ahead,
                      T* out) {
@@ -61,7 +61,7 @@ inline void add_rows(row_view<T> value, int keys, const T* weights, const T* bia
   for (int j = 0; j < keys; j += 2)
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
-      if (j + i >= keys || (bias && bias[j + i] == hidden<T>)) continue;
+      if (j + i >= keys || (bias && bias[j + i] == masked_score<T>)) continue;
       const vec<T> p = broadcast(weights[j + i]);
       const T* v = value.data + (j + i) * value.stride;
       if (ahead != 0)
@@ -81,9 +81,9 @@ inline X add_lanes(const X* lanes, int count) {
 }
 
 template <class T>
-class few_run {
+class decode_run {
  public:
-  explicit few_run(const attend_block& block)
+  explicit decode_run(const attend_block& block)
       : b_(block),
         arena_{static_cast<char*>(block.scratch)},
         ws_(block, arena_),
@@ -92,7 +92,7 @@ class few_run {
 
   void run() {
     prepare();
-    walk_.for_tiles([&](const key_tile& at) { tile(at); }, few_keys);
+    walk_.for_tiles([&](const key_tile& at) { tile(at); }, decode_keys);
     if (!walk_.stopped) finish();
   }
 
@@ -101,13 +101,13 @@ class few_run {
 
   output_panel<T> output(int row) {
     const int64_t at = row * ws_.value_stride;
-    return {ws_.near + at, ws_.far ? ws_.far + at : nullptr, ws_.far ? ws_.rest + at : nullptr,
-            ws_.value_stride};
+    return {ws_.recent + at, ws_.total ? ws_.total + at : nullptr,
+            ws_.total ? ws_.compensation + at : nullptr, ws_.value_stride};
   }
 
   void prepare() {
     for (int r = 0; r < b_.rows; ++r) {
-      few_row<T>& row = row_[r];
+      decode_row<T>& row = row_[r];
       row.reference = first_reference_of<T>(b_.rule);
       row.sigmoid_bias = sigmoid_bias<T>(b_, r);
       for (int i = 0; i < w; ++i) {
@@ -116,8 +116,8 @@ class few_run {
       }
       b_.sums->argmax[r] = -1;
       const output_panel<T> out = output(r);
-      clear(out.near, out.elements);
-      if (out.far) clear(out.far, out.elements), clear(out.rest, out.elements);
+      clear(out.recent, out.elements);
+      if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
     }
   }
 
@@ -131,14 +131,14 @@ class few_run {
     for (int r = 0; r < b_.rows; ++r) {
       vec<T> high;
       if (!scores_.score(r, at, k, high)) continue;
-      if (b_.peak) track_peak(r, high, key, keys);
+      if (b_.wants_argmax) track_argmax(r, high, key, keys);
       weigh(r, high, keys);
       if (b_.output) add_values(r, v, keys, at.masked ? ws_.score.bias : nullptr);
-      if (ws_.far && tiles_ % tiles_per_carry == 0) carry(output(r));
+      if (ws_.total && tiles_ % tiles_per_carry == 0) carry(output(r));
     }
   }
 
-  void track_peak(int r, vec<T> high, int64_t key, int keys) {
+  void track_argmax(int r, vec<T> high, int64_t key, int keys) {
     T lanes[w];
     store(lanes, high);
     const T tile_top = largest(lanes);
@@ -153,9 +153,9 @@ class few_run {
     return high;
   }
 
-  /// Raises the row's reference when some lane is too far above it (see softmax-inl.hpp).
+  /// Raises the row's reference when some lane is too far above it (see online-inl.hpp).
   void raise(int r, vec<T> high) {
-    few_row<T>& row = row_[r];
+    decode_row<T>& row = row_[r];
     if (!any<T>(high > broadcast(row.reference + reference_lag<T>))) return;
     const T before = row.reference;
     row.reference = largest(row.top);
@@ -178,7 +178,7 @@ class few_run {
 
   /// scores <- weights, and their sums.
   void weigh(int r, vec<T> high, int keys) {
-    few_row<T>& row = row_[r];
+    decode_row<T>& row = row_[r];
     store(row.top, max_or(high, load(row.top)));
     with_weights(b_.rule, [&](auto weights) {
       using W = decltype(weights);
@@ -191,7 +191,7 @@ class few_run {
   }
 
   template <class W>
-  void weigh_pointwise(few_row<T>& row, int keys) {
+  void weigh_pointwise(decode_row<T>& row, int keys) {
     const pointwise_lanes<T> lanes(broadcast(T(1)), broadcast(row.sigmoid_bias),
                                    broadcast(row.reference));
     const int vectors = (keys + w - 1) / w;
@@ -201,7 +201,7 @@ class few_run {
   }
 
   template <bool Moments>
-  void absorb_row(few_row<T>& row, int keys) {
+  void absorb_row(decode_row<T>& row, int keys) {
     const vec<T> one = broadcast(T(1)), reference = broadcast(row.reference);
     vec<T> weight = broadcast(T(0)), first = weight, second = weight, squares = weight;
     for (int j = 0; j < keys; j += w)
@@ -215,8 +215,8 @@ class few_run {
   }
 
   void add_values(int r, row_view<T> v, int keys, const T* bias) {
-    T* out = output(r).near;
-    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.value.layout) ? few_keys * v.stride : 0;
+    T* out = output(r).recent;
+    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.value.layout) ? decode_keys * v.stride : 0;
     int64_t c = 0;
     for (; c + 4 * w <= b_.value_dim; c += 4 * w)
       add_rows<T, 4>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
@@ -225,14 +225,15 @@ class few_run {
     for (; c < b_.value_dim; ++c) {
       T sum = T(0);
       for (int j = 0; j < keys; ++j)
-        if (!bias || bias[j] != hidden<T>) sum += ws_.score.scores[j] * v.data[j * v.stride + c];
+        if (!bias || bias[j] != masked_score<T>)
+          sum += ws_.score.scores[j] * v.data[j * v.stride + c];
       out[c] += sum;
     }
   }
 
   void finish() {
     for (int r = 0; r < b_.rows; ++r) {
-      const few_row<T>& row = row_[r];
+      const decode_row<T>& row = row_[r];
       b_.sums->reference[r] = static_cast<double>(row.reference);
       b_.sums->top[r] = static_cast<double>(largest(row.top));
       b_.sums->weight[r] = add_lanes(row.weight, w);
@@ -246,17 +247,17 @@ class few_run {
       const output_panel<T> out = output(r);
       gather(out);
       const T inverse = static_cast<T>(output_factor(b_, r));
-      for (int64_t c = 0; c < b_.value_dim; ++c) ws_.row[c] = out.near[c] * inverse;
+      for (int64_t c = 0; c < b_.value_dim; ++c) ws_.row[c] = out.recent[c] * inverse;
       write_row(b_.output, b_.output_layout, r, b_.value_dim, ws_.row);
     }
   }
 
   const attend_block& b_;
   arena arena_;
-  few_workspace<T> ws_;
+  decode_workspace<T> ws_;
   tile_walk walk_;
-  few_scores<T> scores_;
-  few_row<T> row_[few_rows];
+  decode_scores<T> scores_;
+  decode_row<T> row_[decode_rows];
   int64_t tiles_ = 0;
 };
 

@@ -26,11 +26,11 @@ using attnscale::detail::log2e;
 
 /// Blocks with at most this many queries take this path (measured with AVX-512 and keys in memory:
 /// 0.8 of the panels' time at 8 rows, 1.1 at 12).
-constexpr int few_rows = 8;
+constexpr int decode_rows = 8;
 
 /// Keys of a tile: this tile and the next one, on its way, stay in L1 (measured: 32 beats 64 and
 /// 128 by 10 and 20 %).
-constexpr int few_keys = 32;
+constexpr int decode_keys = 32;
 
 /// Elements of a cache line. The rows one tile ahead are asked for line by line, K while K is
 /// read and V while V is: in one burst they would stall the loads in hand (measured: 63 -> 79 % of
@@ -97,23 +97,23 @@ inline void dot_rest(row_view<T> key, int keys, const T* query, int64_t head_dim
 }
 
 template <class T>
-struct few_score_workspace {
+struct decode_score_workspace {
   T *query, *scores, *bias, *key_copy, *value_copy;
 
-  few_score_workspace(const attend_block& b, arena& a) {
-    query = a.take<T>(few_rows * b.head_dim);
-    scores = a.take<T>(few_keys);
-    bias = a.take<T>(few_keys);
-    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : few_keys * b.head_dim);
-    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : few_keys * b.value_dim);
+  decode_score_workspace(const attend_block& b, arena& a) {
+    query = a.take<T>(decode_rows * b.head_dim);
+    scores = a.take<T>(decode_keys);
+    bias = a.take<T>(decode_keys);
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : decode_keys * b.head_dim);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : decode_keys * b.value_dim);
   }
 };
 
 template <class T>
-class few_scores {
+class decode_scores {
  public:
-  /// Of a block with at most few_rows rows.
-  few_scores(const attend_block& block, const few_score_workspace<T>& workspace)
+  /// Of a block with at most decode_rows rows.
+  decode_scores(const attend_block& block, const decode_score_workspace<T>& workspace)
       : b_(block), ws_(workspace) {
     for (int r = 0; r < b_.rows; ++r) {
       scale_[r] = static_cast<T>(b_.scale[r * b_.scale_row] * log2e);
@@ -126,7 +126,8 @@ class few_scores {
   bool score(int r, const key_tile& tile, row_view<T> k, vec<T>& high) {
     if (tile.masked && !fill_row_bias(r, tile.key, tile.keys)) return false;
     dot_tile(k, tile.keys, r);
-    if (has_tables(b_)) apply_table_rows(b_, r, tile.key, tile.keys, ws_.scores, ws_.bias);
+    if (has_distance_tables(b_))
+      apply_distance_tables_to_row(b_, r, tile.key, tile.keys, ws_.scores, ws_.bias);
     high = finish_row(r, tile.keys, tile.masked);
     return true;
   }
@@ -134,47 +135,47 @@ class few_scores {
  private:
   static constexpr int w = width<T>;
 
-  /// Bias of one row over the tile; false if it hides every key.
+  /// Bias of one row over the tile; false if it masks every key.
   bool fill_row_bias(int r, int64_t key, int keys) {
     if (b_.mask_type != mask_kind::none) read_mask_row(b_, r, key, keys, ws_.bias);
     bool seen = false;
     for (int j = 0; j < keys; ++j) {
       const bool inside = key + j >= b_.first_visible[r] && key + j < b_.last_visible[r];
       if (!inside)
-        ws_.bias[j] = hidden<T>;
+        ws_.bias[j] = masked_score<T>;
       else if (b_.mask_type == mask_kind::none)
         ws_.bias[j] = T(0);
-      seen = seen || ws_.bias[j] != hidden<T>;
+      seen = seen || ws_.bias[j] != masked_score<T>;
     }
     return seen;
   }
 
   void dot_tile(row_view<T> k, int keys, int r) {
     const T* query = ws_.query + r * b_.head_dim;
-    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.key.layout) ? few_keys * k.stride : 0;
+    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.key.layout) ? decode_keys * k.stride : 0;
     int j = 0;
     for (; j + w <= keys; j += w)
       dot_rows({k.data + j * k.stride, k.stride}, query, b_.head_dim, ahead, ws_.scores + j);
     dot_rest({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, ws_.scores + j);
   }
 
-  /// scores <- finished base-2 scores, `hidden` in the room up to a full vector; returns the
+  /// scores <- finished base-2 scores, `masked_score` in the room up to a full vector; returns the
   /// largest a lane.
   vec<T> finish_row(int r, int keys, bool masked) {
     const score_rule<T> rule(broadcast(scale_[r]), static_cast<T>(b_.softcap));
-    vec<T> best = broadcast(hidden<T>);
+    vec<T> best = broadcast(masked_score<T>);
     for (int j = 0; j < keys; j += w) {
       const vec<T> bias = masked ? load(ws_.bias + j) : broadcast(T(0));
       store(ws_.scores + j, rule(load(ws_.scores + j), bias));
-      for (int i = keys; i < j + w; ++i) ws_.scores[i] = hidden<T>;
+      for (int i = keys; i < j + w; ++i) ws_.scores[i] = masked_score<T>;
       best = max_or(load(ws_.scores + j), best);
     }
     return best;
   }
 
   const attend_block& b_;
-  const few_score_workspace<T>& ws_;
-  T scale_[few_rows];
+  const decode_score_workspace<T>& ws_;
+  T scale_[decode_rows];
 };
 
 }  // namespace

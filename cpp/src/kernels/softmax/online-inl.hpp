@@ -46,11 +46,11 @@ struct score_rule {
 
   /// A visible score that is not finite becomes NaN (x - x), before a soft-cap could hide it.
   ATTNSCALE_INLINE vec<T> operator()(vec<T> raw, vec<T> bias) const {
-    const vec<T> gone = broadcast(hidden<T>);
+    const vec<T> masked = broadcast(masked_score<T>);
     vec<T> x = raw * scale;
     x = x + (x - x);
     if (capped) x = tanh(x) * cap;
-    return xsimd::select(bias == gone, gone, x + bias);
+    return xsimd::select(bias == masked, masked, x + bias);
   }
 };
 
@@ -62,7 +62,7 @@ inline void finish_scores(const panel_state<T>& state, const T* bias, const vect
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     const score_rule<T> rule(load(state.scale + n * w), softcap);
-    vec<T> best = broadcast(hidden<T>);
+    vec<T> best = broadcast(masked_score<T>);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * N + n) * w;
       const vec<T> x = rule(load(raw + at), load(bias + at));
@@ -202,7 +202,7 @@ ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& w
   const vec<T> s = load(score);
   vec<T> t = Masked ? s - reference : fma(s, scale, -reference);
   if constexpr (Masked)
-    t = xsimd::select(s == broadcast(hidden<T>), broadcast(exp2_terms<T>::lowest), t);
+    t = xsimd::select(s == broadcast(masked_score<T>), broadcast(exp2_terms<T>::lowest), t);
   t = clamp_exponent(t);
   const vec<T> p = exp2(t);
   store(score, p);

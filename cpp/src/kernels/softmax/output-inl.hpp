@@ -14,16 +14,16 @@
 
 namespace {
 
-/// Tiles between two carries: the sum in `near` is then at most this many roundings deep.
+/// Tiles between two carries: the sum in `recent` is then at most this many roundings deep.
 constexpr int tiles_per_carry = 32;
 
-/// near: the last tiles. far + rest: everything before, with `rest` the rounding errors of far
-/// (two-sum). far is null when the keys are too few to need it.
+/// recent: the last tiles. total + compensation: everything before, with the rounding errors of the
+/// total as compensation (two-sum). total is null when the keys are too few to need it.
 template <class T>
 struct output_panel {
-  T* near;
-  T* far;
-  T* rest;
+  T* recent;
+  T* total;
+  T* compensation;
   int64_t elements;  ///< value_dim * lanes
 };
 
@@ -43,34 +43,35 @@ inline void scale_lanes(T* x, int64_t elements, const vec<T> (&factor)[N]) {
 
 template <class T, int N>
 inline void scale_output(const output_panel<T>& out, const vec<T> (&factor)[N]) {
-  scale_lanes(out.near, out.elements, factor);
-  if (!out.far) return;
-  scale_lanes(out.far, out.elements, factor);
-  scale_lanes(out.rest, out.elements, factor);
+  scale_lanes(out.recent, out.elements, factor);
+  if (!out.total) return;
+  scale_lanes(out.total, out.elements, factor);
+  scale_lanes(out.compensation, out.elements, factor);
 }
 
-/// far + rest += near; near = 0. Knuth's two-sum keeps what the addition rounds away.
+/// total + compensation += recent; recent = 0. Knuth's two-sum keeps what the addition rounds away.
 template <class T>
 inline void carry(const output_panel<T>& out) {
   for (int64_t i = 0; i < out.elements; i += width<T>) {
-    const vec<T> a = load(out.far + i), b = load(out.near + i);
+    const vec<T> a = load(out.total + i), b = load(out.recent + i);
     const vec<T> sum = a + b;
     const vec<T> b_seen = sum - a;
     const vec<T> lost = (a - (sum - b_seen)) + (b - b_seen);
-    store(out.far + i, sum);
-    store(out.rest + i, load(out.rest + i) + lost);
-    store(out.near + i, broadcast(T(0)));
+    store(out.total + i, sum);
+    store(out.compensation + i, load(out.compensation + i) + lost);
+    store(out.recent + i, broadcast(T(0)));
   }
 }
 
-/// near += far + rest; where far overflowed, rest is NaN and says nothing.
+/// recent += total + compensation; where the total overflowed, its compensation is NaN and says
+/// nothing.
 template <class T>
 inline void gather(const output_panel<T>& out) {
-  if (!out.far) return;
+  if (!out.total) return;
   carry(out);
   for (int64_t i = 0; i < out.elements; i += width<T>) {
-    const vec<T> far = load(out.far + i), rest = load(out.rest + i);
-    store(out.near + i, xsimd::select(rest == rest, far + rest, far));
+    const vec<T> total = load(out.total + i), lost = load(out.compensation + i);
+    store(out.recent + i, xsimd::select(lost == lost, total + lost, total));
   }
 }
 
@@ -122,7 +123,7 @@ inline row_view<T> isolate_nonfinite(row_view<T> value, int keys, int64_t value_
     if (!has_nonfinite(v, value_dim)) continue;
     for (int r = 0; r < lanes; ++r) {
       const bool sees =
-          seen.begin[r / w] <= j && j < seen.end[r / w] && bias[j * lanes + r] != hidden<T>;
+          seen.begin[r / w] <= j && j < seen.end[r / w] && bias[j * lanes + r] != masked_score<T>;
       for (int64_t c = 0; sees && c < value_dim; ++c)
         out[c * lanes + r] += weights[j * lanes + r] * v[c];
     }

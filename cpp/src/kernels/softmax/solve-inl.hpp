@@ -34,17 +34,17 @@ struct solve_workspace {
   }
 };
 
-/// Raw products as a search keeps them: hidden keys at -inf, which no scale > 0 brings back.
+/// Raw products as a search keeps them: masked keys at -inf, which no scale > 0 brings back.
 template <class T, int N>
-inline void hide_products(const T* bias, const vector_keys<N>& seen, int keys, T* raw) {
+inline void mask_products(const T* bias, const vector_keys<N>& seen, int keys, T* raw) {
   constexpr int w = width<T>;
-  const vec<T> gone = broadcast(hidden<T>), nothing = broadcast(-limits<T>::infinity);
+  const vec<T> masked = broadcast(masked_score<T>), nothing = broadcast(-limits<T>::infinity);
   for (int n = 0; n < N; ++n)
     for (int j = 0; j < keys; ++j) {
       const int at = (j * N + n) * w;
       const bool inside = seen.begin[n] <= j && j < seen.end[n];
       store(raw + at,
-            inside ? xsimd::select(load(bias + at) == gone, nothing, load(raw + at)) : nothing);
+            inside ? xsimd::select(load(bias + at) == masked, nothing, load(raw + at)) : nothing);
     }
 }
 
@@ -55,10 +55,10 @@ ATTNSCALE_INLINE void describe_products(const T* raw, const T* bias, vec<T> top,
   const vec<T> zero = broadcast(T(0)), one = broadcast(T(1)), r = load(raw);
   vec<T> d = r - center, bad = r - r, seen = one;
   if constexpr (Masked) {
-    const vec_mask<T> gone = load(bias) == broadcast(hidden<T>);
-    d = xsimd::select(gone, zero, d);
-    bad = xsimd::select(gone, zero, bad);
-    seen = xsimd::select(gone, zero, one);
+    const vec_mask<T> masked = load(bias) == broadcast(masked_score<T>);
+    d = xsimd::select(masked, zero, d);
+    bad = xsimd::select(masked, zero, bad);
+    seen = xsimd::select(masked, zero, one);
   }
   sums[0] = sums[0] + seen;
   sums[1] = sums[1] + xsimd::select(r == top, seen, zero);
@@ -97,26 +97,26 @@ inline void describe_tile(const T* raw, const T* bias, const tile_products<T, N>
 }
 
 /// The rows of one vector at their present scales. A float scale would move in steps of 6e-8, and
-/// the entropy of a row with a wide spread of scores in steps of 1e-6: `rest` is what a float
+/// the entropy of a row with a wide spread of scores in steps of 1e-6: `low` is what a float
 /// leaves of the scale.
 template <class T>
 struct solve_point {
-  vec<T> scale, rest, top, center;
-  vec<T> floor;  ///< products this far below the top, and hidden ones, have no weight
+  vec<T> scale, low, top, center;
+  vec<T> floor;  ///< products this far below the top, and masked ones, have no weight
 
   solve_point(const solve_block& b, int lane) {
     constexpr int w = width<T>;
-    T scales[w], rests[w], tops[w], centers[w];
+    T scales[w], lows[w], tops[w], centers[w];
     for (int r = 0; r < w; ++r) {
       const bool there = lane + r < b.rows;
       const double wanted = there ? b.scale[lane + r] * log2e : 0;
       scales[r] = static_cast<T>(wanted);
-      rests[r] = static_cast<T>(wanted - static_cast<double>(scales[r]));
+      lows[r] = static_cast<T>(wanted - static_cast<double>(scales[r]));
       tops[r] = static_cast<T>(b.found->top[lane + r]);
       centers[r] = there ? static_cast<T>(b.center[lane + r]) : T(0);
     }
     scale = load(scales);
-    rest = load(rests);
+    low = load(lows);
     floor = broadcast(exp2_terms<T>::lowest) / scale;
     top = load(tops);
     center = load(centers);
@@ -129,7 +129,7 @@ struct solve_point {
   ATTNSCALE_INLINE void absorb(const T* raw, vec<T> (&sums)[4]) const {
     const vec<T> x = max_or(floor, load(raw) - top);  // NaN stays
     vec<T> t = x * scale;                             // >= lowest, to rounding
-    if constexpr (sizeof(T) == sizeof(float)) t = fma(x, rest, t);
+    if constexpr (sizeof(T) == sizeof(float)) t = fma(x, low, t);
     const vec<T> u = t - center;
     const vec<T> p = exp2(t), first = p * u, second = first * u;
     sums[0] = sums[0] + p;
@@ -191,7 +191,7 @@ class solve_run {
       if (!b_.keep) {
         tile_products<T, N> tile;
         if (!multiply(at, raw, tile)) return;
-        if (tile.biased) hide_products<T, N>(ws_.tile.bias, tile.seen, at.keys, raw);
+        if (tile.biased) mask_products<T, N>(ws_.tile.bias, tile.seen, at.keys, raw);
       }
       const vector_keys<N> seen = keys_in_tile<T, N>(b_, at, 0);
       for (int n = 0; n < N; ++n) {
@@ -224,7 +224,7 @@ class solve_run {
     } else if (tile.biased) {
       find_extremes<T, N>(ws_.tile.bias, raw, tile);
       describe_tile<T, N, true>(raw, ws_.tile.bias, tile, *b_.found);
-      hide_products<T, N>(ws_.tile.bias, tile.seen, at.keys, raw);
+      mask_products<T, N>(ws_.tile.bias, tile.seen, at.keys, raw);
     } else {
       describe_tile<T, N, false>(raw, ws_.tile.bias, tile, *b_.found);
     }

@@ -7,8 +7,8 @@
 //   weight            of a score, before the row's factor, and its share of the sum
 //   output_factor     what the summed values of a row are multiplied by
 //   weight_of_top     the weight of the largest score, for max_weight
-// Sums of a softmax have their own loop (softmax-inl.hpp); entmax and top-k, which look at all
-// scores of a row at once, are sparse-inl.hpp.
+// Sums of a softmax have their own loop (online-inl.hpp); entmax and top-k, which look at all
+// scores of a row at once, are those of sparse/.
 #pragma once
 
 #include <stddef.h>
@@ -184,7 +184,7 @@ ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
       return f(softpick_weights{});
     case normalizer::entmax:
     case normalizer::top_k:
-      break;  // see sparse-inl.hpp
+      break;  // see sparse/
   }
   __builtin_unreachable();
 }
@@ -209,15 +209,15 @@ inline double weight_of_top(const attend_block& b, int row, bool empty) {
   });
 }
 
-/// The weight of a score, 0 where the key is hidden; sum += its share.
+/// The weight of a score, 0 where the key is masked; sum += its share.
 template <class W, bool Masked, bool Bounded, class T>
 ATTNSCALE_INLINE vec<T> weigh_score(vec<T> s, const pointwise_lanes<T>& row, vec<T>& sum) {
   vec<T> counted, p = W::template weight<Masked, Bounded>(s, row, counted);
   if constexpr (Masked) {
     const vec<T> zero = broadcast(T(0));
-    const vec_mask<T> gone = s == broadcast(hidden<T>);
-    p = xsimd::select(gone, zero, p);
-    counted = xsimd::select(gone, zero, counted);
+    const vec_mask<T> masked = s == broadcast(masked_score<T>);
+    p = xsimd::select(masked, zero, p);
+    counted = xsimd::select(masked, zero, counted);
   }
   sum = sum + counted;
   return p;
@@ -286,7 +286,7 @@ inline bool is_bounded(vec<T> high, vec<T> low, vec<T> bias) {
 
 /// Rows whose largest score is infinite are NaN, also where every weight is finite.
 template <class T>
-inline void poison_large(vec<T> high, double* sums) {
+inline void propagate_large(vec<T> high, double* sums) {
   if (!any<T>(high == broadcast(limits<T>::infinity))) return;
   T lanes[width<T>];
   store(lanes, high);

@@ -38,23 +38,23 @@ using attnscale::detail::ln2;
 constexpr int64_t dense_entries = int64_t{1} << 18;
 
 template <class T>
-struct dense_workspace {
+struct all_score_workspace {
   int vectors = 0;  ///< of a group of rows; 0 where lists have room for all keys
   int64_t keys;
-  T *kept, *near, *far = nullptr, *rest = nullptr, *value_clean, *check;
+  T *kept, *recent, *total = nullptr, *compensation = nullptr, *value_clean, *check;
   T* list_value = nullptr;
   uint32_t* list_key = nullptr;
   double* x = nullptr;
 
-  dense_workspace(const attend_block& b, arena& a) : keys(key_ranges(b).keys()) {
-    if (keys <= max_tile_keys || b.rows <= few_rows) return;
+  all_score_workspace(const attend_block& b, arena& a) : keys(key_ranges(b).keys()) {
+    if (keys <= max_tile_keys || b.rows <= decode_rows) return;
     const int64_t fit = dense_entries / (keys * width<T>);
     vectors = static_cast<int>(fit < 1 ? 1 : fit > panel_vectors ? panel_vectors : fit);
     const int64_t lanes = vectors * width<T>;
-    near = a.take<T>(b.value_dim * lanes);
+    recent = a.take<T>(b.value_dim * lanes);
     if (keys > tiles_per_carry * tile_keys) {
-      far = a.take<T>(b.value_dim * lanes);
-      rest = a.take<T>(b.value_dim * lanes);
+      total = a.take<T>(b.value_dim * lanes);
+      compensation = a.take<T>(b.value_dim * lanes);
     }
     value_clean = a.take<T>(max_tile_keys * b.value_dim);
     check = a.take<T>(lanes);
@@ -68,9 +68,10 @@ struct dense_workspace {
 };
 
 template <class T>
-class dense_rows {
+class all_score_rows {
  public:
-  dense_rows(const attend_block& block, scored_tiles<T>& tiles, const dense_workspace<T>& ws)
+  all_score_rows(const attend_block& block, sparse_tiles<T>& tiles,
+                 const all_score_workspace<T>& ws)
       : b_(block), tiles_(tiles), ws_(ws), first_(tiles.walk.visible.first()) {}
 
   /// The rows that are wanted. floor: lower bounds of their thresholds as scores in base 2.
@@ -116,18 +117,18 @@ class dense_rows {
     if (b_.output) add_values<N>(lane);
   }
 
-  /// Finished scores of a tile into the kept ones, `hidden` where a row does not see the key.
+  /// Finished scores of a tile into the kept ones, `masked_score` where a row does not see the key.
   template <int N>
   void keep(int lane, const key_tile& at) {
-    scored_tile<T, N> tile;
+    sparse_tile<T, N> tile;
     const int keys = at.keys;
     const bool some =
         tiles_.template score<N>(lane, at, tiles_.view(at), tiles_.ws.tile.query, tile);
     for (int n = 0; n < N; ++n) {
       T* out = kept(n, at.key);
       const int begin = some ? tile.seen.begin[n] : keys, end = some ? tile.seen.end[n] : keys;
-      for (int j = 0; j < begin; ++j) store(out + j * w, broadcast(hidden<T>));
-      for (int j = end; j < keys; ++j) store(out + j * w, broadcast(hidden<T>));
+      for (int j = 0; j < begin; ++j) store(out + j * w, broadcast(masked_score<T>));
+      for (int j = end; j < keys; ++j) store(out + j * w, broadcast(masked_score<T>));
       if (!some) continue;
       const vec<T> scale = tile.biased ? broadcast(T(1)) : load(tiles_.ws.scale + lane + n * w);
       vec<T> check = load(ws_.check + n * w);
@@ -266,9 +267,9 @@ class dense_rows {
 
   template <int N>
   void add_values(int lane) {
-    const output_panel<T> out = {ws_.near, ws_.far, ws_.rest, b_.value_dim * N * w};
-    clear(out.near, out.elements);
-    if (out.far) clear(out.far, out.elements), clear(out.rest, out.elements);
+    const output_panel<T> out = {ws_.recent, ws_.total, ws_.compensation, b_.value_dim * N * w};
+    clear(out.recent, out.elements);
+    if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
     int64_t tiles = 0;
     tiles_.walk.for_tiles([&](const key_tile& at) {
       const int64_t key = at.key;
@@ -279,18 +280,18 @@ class dense_rows {
             b_.rule == normalizer::top_k ? weigh_largest<N>(n, key, keys) : weigh<N>(n, key, keys);
       if (!some) return;
       const row_view<T> v = finite_values(key, keys);
-      add_weighted_values<T, N>(v, keys, tiles_.ws.tile.scores, N * w, b_.value_dim, out.near);
-      if (out.far && ++tiles % tiles_per_carry == 0) carry(out);
+      add_weighted_values<T, N>(v, keys, tiles_.ws.tile.scores, N * w, b_.value_dim, out.recent);
+      if (out.total && ++tiles % tiles_per_carry == 0) carry(out);
     });
     if (tiles_.walk.stopped) return;
     gather(out);
     for (int n = 0; n < N; ++n) write<N>(lane, n);
   }
 
-  /// The tile's values; those that are not finite are 0: they are known as `taint`.
+  /// The tile's values; those that are not finite are 0: they are known as `nonfinite`.
   row_view<T> finite_values(int64_t key, int keys) const {
     const row_view<T> v = view_rows(b_.value, key, keys, b_.value_dim, tiles_.ws.value_copy);
-    if (!tiles_.tainted) return v;
+    if (!tiles_.has_nonfinite_values) return v;
     for (int j = 0; j < keys; ++j)
       for (int64_t c = 0; c < b_.value_dim; ++c) {
         const T x = v.data[j * v.stride + c];
@@ -362,7 +363,7 @@ class dense_rows {
       factor[r] = static_cast<T>(total > 0 ? 1 / total : 0);
     }
     T* rows = tiles_.ws.tile.rows;
-    lanes_to_rows(ws_.near + n * w, N * w, b_.value_dim, load(factor), w, rows, b_.value_dim);
+    lanes_to_rows(ws_.recent + n * w, N * w, b_.value_dim, load(factor), w, rows, b_.value_dim);
     for (int r = 0; r < w; ++r) {
       const int row = lane + n * w + r;
       if (row < b_.rows && wanted_[row])
@@ -371,8 +372,8 @@ class dense_rows {
   }
 
   const attend_block& b_;
-  scored_tiles<T>& tiles_;
-  const dense_workspace<T>& ws_;
+  sparse_tiles<T>& tiles_;
+  const all_score_workspace<T>& ws_;
   const int64_t first_;  ///< key
   const bool* wanted_ = nullptr;
   const T* floor_ = nullptr;

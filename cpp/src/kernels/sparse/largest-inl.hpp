@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The k largest scores of each lane, from kept scores [key][lane] where `hidden` is no score.
+// The k largest scores of each lane, from kept scores [key][lane] where `masked_score` is no score.
 #pragma once
 
 #include <stdint.h>
@@ -69,11 +69,11 @@ class cut_search {
   };
 
   void find_least(T* least) const {
-    const vec<T> gone = broadcast(hidden<T>), most = broadcast(limits<T>::infinity);
+    const vec<T> masked = broadcast(masked_score<T>), most = broadcast(limits<T>::infinity);
     vec<T> low = most;
     const T* t = kept_;
     for (int64_t j = 0; j < keys_; ++j, t += w)
-      low = min_or(xsimd::select(load(t) == gone, most, load(t)), low);
+      low = min_or(xsimd::select(load(t) == masked, most, load(t)), low);
     store(least, low);
   }
 

@@ -4,7 +4,7 @@
 // threshold. Entmax: those within 1 / (alpha - 1) of the running maximum. A list that fills up is
 // solved for the threshold of what it holds, which more keys can only raise, and keeps what is
 // above. Values are read for the keys with a positive weight alone. Rows with too many candidates
-// are left to dense_rows.
+// are left to all_score_rows.
 #pragma once
 
 #include <stdint.h>
@@ -39,31 +39,31 @@ static_assert(list_capacity >= 3 * max_tile_keys);
 constexpr int64_t list_gap = 16;
 
 template <class T>
-struct sparse_workspace {
-  score_workspace<T> score;
-  few_score_workspace<T> few;
+struct list_workspace {
+  sparse_tile_workspace<T> score;
+  decode_score_workspace<T> decode;
   T *limit, *floor, *list_value;
   row_sum<T> sum;
   uint32_t* list_key;
   double* x;
-  int64_t capacity, stride;  ///< of a list
-  dense_workspace<T> dense;  // last: the rest stays close together
+  int64_t capacity, stride;      ///< of a list
+  all_score_workspace<T> dense;  // last: the rest stays close together
 
-  sparse_workspace(const attend_block& b, arena& a)
-      : score(b, a), few(b, a), dense(take_lists(b, a), a) {}
+  list_workspace(const attend_block& b, arena& a)
+      : score(b, a), decode(b, a), dense(take_lists(b, a), a) {}
 
  private:
   const attend_block& take_lists(const attend_block& b, arena& a) {
     constexpr int64_t lanes = block_rows<T>;
     for (T** lane_array : {&limit, &floor}) *lane_array = a.take<T>(lanes);
     const int64_t value_stride = (b.value_dim + width<T> - 1) / width<T> * width<T>;
-    for (T** part : {&sum.near, &sum.far, &sum.copy}) *part = a.take<T>(value_stride);
-    // Without neighbours that share its products a row gains nothing from dense_rows.
+    for (T** part : {&sum.recent, &sum.total, &sum.copy}) *part = a.take<T>(value_stride);
+    // Without neighbours that share its products a row gains nothing from all_score_rows.
     const int64_t keys = key_ranges(b).keys();
-    capacity = b.rows <= few_rows && keys > list_capacity ? list_room(keys) : list_capacity;
+    capacity = b.rows <= decode_rows && keys > list_capacity ? list_room(keys) : list_capacity;
     stride = (capacity / list_gap / 2 * 2 + 1) * list_gap;
     x = a.take<double>(capacity);
-    const int64_t lists = b.rows <= few_rows ? b.rows : lanes;
+    const int64_t lists = b.rows <= decode_rows ? b.rows : lanes;
     list_value = a.take<T>(lists * stride);
     list_key = a.take<uint32_t>(lists * stride);
     return b;
@@ -71,9 +71,9 @@ struct sparse_workspace {
 };
 
 template <class T>
-class sparse_run {
+class list_rows {
  public:
-  explicit sparse_run(const attend_block& block)
+  explicit list_rows(const attend_block& block)
       : b_(block),
         arena_{static_cast<char*>(block.scratch)},
         ws_(block, arena_),
@@ -94,7 +94,7 @@ class sparse_run {
   void run() {
     prepare();
     if (!all_dense_) {
-      b_.rows <= few_rows ? scan_few() : scan();
+      b_.rows <= decode_rows ? scan_rows() : scan();
       for (int r = 0; r < b_.rows && !tiles_.walk.stopped; ++r)
         if (!is_dense_[r]) finish(r);
     }
@@ -115,7 +115,7 @@ class sparse_run {
       ws_.score.top[r] = ws_.floor[r] = limits<T>::lowest;
       shrink_at_[r] = first_shrink();
     }
-    if (b_.rows <= few_rows) return;
+    if (b_.rows <= decode_rows) return;
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       tiles_.template pack<decltype(count)::value>(lane, ws_.score.tile.query + lane * b_.head_dim);
     });
@@ -143,20 +143,20 @@ class sparse_run {
 
   /// The same for a handful of rows, with the channels in the lanes: as fast as memory is read.
   /// Their lists have room for all keys.
-  void scan_few() {
-    few_scores<T> scores(b_, ws_.few);
+  void scan_rows() {
+    decode_scores<T> scores(b_, ws_.decode);
     tiles_.walk.for_tiles(
         [&](const key_tile& at) {
-          const row_view<T> k = tiles_.view(at, few_keys);
+          const row_view<T> k = tiles_.view(at, decode_keys);
           for (int r = 0; r < b_.rows; ++r) {
             make_room(r, at.keys);
             vec<T> high;
             if (!scores.score(r, at, k, high)) continue;
-            tiles_.spread_row(r, at.keys, at.masked ? ws_.few.bias : nullptr);
+            tiles_.propagate_row(r, at.keys, at.masked ? ws_.decode.bias : nullptr);
             collect_row(r, high, at.key, at.keys);
           }
         },
-        few_keys);
+        decode_keys);
   }
 
   void collect_row(int r, vec<T> high, int64_t key, int keys) {
@@ -169,7 +169,7 @@ class sparse_run {
     const vec<T> limit = broadcast(within > ws_.floor[r] ? within : ws_.floor[r]);
     candidates<T>& list = list_[r];
     for (int j = 0; j < keys; j += w) {
-      const T* t = ws_.few.scores + j;
+      const T* t = ws_.decode.scores + j;
       for (unsigned above = not_below(load(t), limit); above != 0; above &= above - 1) {
         const int i = __builtin_ctz(above);
         list.value[list.count] = t[i];
@@ -178,9 +178,9 @@ class sparse_run {
     }
   }
 
-  /// After the first tile, a panel whose rows list most of its keys is left to dense_rows: all of
-  /// it, as its products are made together. Below a share of 0.45 lists were as fast or faster; 0.8
-  /// where the power is slow, of which lists need fewer.
+  /// After the first tile, a panel whose rows list most of its keys is left to all_score_rows: all
+  /// of it, as its products are made together. Below a share of 0.45 lists were as fast or faster;
+  /// 0.8 where the power is slow, of which lists need fewer.
   void vote(int lane, int lanes, int64_t seen) {
     if (top_k_ || ws_.dense.vectors == 0 || 2 * seen > ws_.dense.keys) return;
     int64_t rows = 0, listed = 0;
@@ -202,7 +202,7 @@ class sparse_run {
 
   template <int N>
   void tile(int lane, const key_tile& at, row_view<T> k) {
-    scored_tile<T, N> t;
+    sparse_tile<T, N> t;
     if (!tiles_.template score<N>(lane, at, k, ws_.score.tile.query + lane * b_.head_dim, t))
       return;
     for (int n = 0; n < N; ++n) raise_limit(lane + n * w, t.high[n]);
@@ -251,7 +251,7 @@ class sparse_run {
     }
   }
 
-  /// Room for a tile of keys in a row's list; a row that has none is left to dense_rows. Lists
+  /// Room for a tile of keys in a row's list; a row that has none is left to all_score_rows. Lists
   /// shrink early: their threshold lets fewer keys in.
   void make_room(int r, int keys) {
     if (!active_[r]) return;
@@ -317,14 +317,14 @@ class sparse_run {
                  *b_.report);
     if (!b_.output) return;
     add_values_of(b_, list, ws_.x, ws_.sum);
-    tiles_.write(r, nan, ws_.sum.far);
+    tiles_.write(r, nan, ws_.sum.total);
   }
 
   const attend_block& b_;
   arena arena_;
-  sparse_workspace<T> ws_;
-  scored_tiles<T> tiles_;
-  dense_rows<T> dense_;
+  list_workspace<T> ws_;
+  sparse_tiles<T> tiles_;
+  all_score_rows<T> dense_;
   bool top_k_, all_dense_, slow_power_;
   double unit_;  ///< (alpha - 1) ln 2: from scores in base 2 to x
   T gap_;        ///< 1 / (alpha - 1) in base 2

@@ -61,17 +61,17 @@ inline void report_row(const candidates<T>& list, const double* weight, double t
   out.max_weight[r] = empty ? missing : largest;
 }
 
-/// The weighted values of one row. A long sum is blocked: near is added to far now and then.
+/// The weighted values of one row. A long sum is blocked: recent is added to total now and then.
 template <class T>
 struct row_sum {
-  T *near, *far, *copy;
+  T *recent, *total, *copy;
 };
 
-/// far[c .. c + M * width) += sum of the weighted values of the candidates [begin, end), read in
+/// total[c .. c + M * width) += sum of the weighted values of the candidates [begin, end), read in
 /// place: the sums stay in registers.
 template <class T, int M>
 inline void add_columns(const attend_block& b, const candidates<T>& list, const double* weight,
-                        int64_t begin, int64_t end, int64_t c, T* far) {
+                        int64_t begin, int64_t end, int64_t c, T* total) {
   constexpr int w = width<T>;
   const T* values = static_cast<const T*>(b.value.data) + b.key_begin * b.value.layout.row + c;
   vec<T> acc[M];
@@ -84,24 +84,24 @@ inline void add_columns(const attend_block& b, const candidates<T>& list, const 
     for (int m = 0; m < M; ++m) acc[m] = fma(load(v + m * w), p, acc[m]);
   }
 #pragma GCC unroll 4
-  for (int m = 0; m < M; ++m) store(far + c + m * w, load(far + c + m * w) + acc[m]);
+  for (int m = 0; m < M; ++m) store(total + c + m * w, load(total + c + m * w) + acc[m]);
 }
 
-/// far += the weighted values of the candidates [begin, end), for the columns from `first` on.
+/// total += the weighted values of the candidates [begin, end), for the columns from `first` on.
 template <class T>
 inline void add_one_by_one(const attend_block& b, const candidates<T>& list, const double* weight,
                            int64_t begin, int64_t end, int64_t first, const row_sum<T>& sum) {
   const int64_t columns = b.value_dim;
-  for (int64_t c = first; c < columns; ++c) sum.near[c] = T(0);
+  for (int64_t c = first; c < columns; ++c) sum.recent[c] = T(0);
   for (int64_t i = begin; i < end && first < columns; ++i) {
     const T* v = view_rows(b.value, b.key_begin + list.key[i], 1, columns, sum.copy).data;
     const T p = static_cast<T>(weight[i]);
     int64_t c = first;
     for (; c + width<T> <= columns; c += width<T>)
-      store(sum.near + c, fma(load(v + c), broadcast(p), load(sum.near + c)));
-    for (; c < columns; ++c) sum.near[c] += p * v[c];
+      store(sum.recent + c, fma(load(v + c), broadcast(p), load(sum.recent + c)));
+    for (; c < columns; ++c) sum.recent[c] += p * v[c];
   }
-  for (int64_t c = first; c < columns; ++c) sum.far[c] += sum.near[c];
+  for (int64_t c = first; c < columns; ++c) sum.total[c] += sum.recent[c];
 }
 
 template <class T>
@@ -109,12 +109,12 @@ inline void add_values_of(const attend_block& b, const candidates<T>& list, cons
                           const row_sum<T>& sum) {
   constexpr int w = width<T>, keys_at_once = 64;
   const int64_t whole = is_direct<T>(b.value.layout) ? b.value_dim / w * w : 0;
-  for (int64_t c = 0; c < b.value_dim; ++c) sum.far[c] = T(0);
+  for (int64_t c = 0; c < b.value_dim; ++c) sum.total[c] = T(0);
   for (int64_t i = 0; i < list.count; i += keys_at_once) {
     const int64_t end = i + keys_at_once < list.count ? i + keys_at_once : list.count;
     int64_t c = 0;
-    for (; c + 4 * w <= whole; c += 4 * w) add_columns<T, 4>(b, list, weight, i, end, c, sum.far);
-    for (; c < whole; c += w) add_columns<T, 1>(b, list, weight, i, end, c, sum.far);
+    for (; c + 4 * w <= whole; c += 4 * w) add_columns<T, 4>(b, list, weight, i, end, c, sum.total);
+    for (; c < whole; c += w) add_columns<T, 1>(b, list, weight, i, end, c, sum.total);
     add_one_by_one(b, list, weight, i, end, whole, sum);
   }
 }

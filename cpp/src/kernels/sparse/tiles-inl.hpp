@@ -22,29 +22,29 @@ using attnscale::detail::attend_block;
 using attnscale::detail::log2e;
 
 template <class T>
-struct score_workspace {
+struct sparse_tile_workspace {
   tile_workspace<T> tile;
-  T *value_copy, *scale, *top, *taint;
+  T *value_copy, *scale, *top, *nonfinite;
 
-  score_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
+  sparse_tile_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
     constexpr int64_t lanes = block_rows<T>;
     value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
     scale = a.take<T>(lanes);
     top = a.take<T>(lanes);
-    taint = a.take<T>(lanes * b.value_dim);
+    nonfinite = a.take<T>(lanes * b.value_dim);
   }
 };
 
 /// The products of a tile, finished scores if it is biased; the largest score a lane in base 2.
 template <class T, int N>
-struct scored_tile : tile_products<T, N> {
+struct sparse_tile : tile_products<T, N> {
   vec<T> high[N];
 };
 
 template <class T>
-class scored_tiles {
+class sparse_tiles {
  public:
-  scored_tiles(const attend_block& block, const score_workspace<T>& workspace)
+  sparse_tiles(const attend_block& block, const sparse_tile_workspace<T>& workspace)
       : ws(workspace), walk(block), look_at_values(block.output != nullptr), b_(block) {
     for (int r = 0; r < block_rows<T>; ++r) {
       const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
@@ -70,13 +70,13 @@ class scored_tiles {
     return ws.tile.keys(b_, tile);
   }
 
-  /// Scores of a tile; false if it hides all of its keys from the panel.
+  /// Scores of a tile; false if it masks all of its keys from the panel.
   template <int N>
   bool score(int lane, const key_tile& tile, row_view<T> k, const T* query,
-             scored_tile<T, N>& out) {
+             sparse_tile<T, N>& out) {
     T* const scores = ws.tile.scores;
     if (!multiply_tile<T, N>(b_, ws.tile, tile, k, lane, query, scores, out)) return false;
-    if (nonfinite_) spread_nonfinite<N>(lane, tile.keys, out);
+    if (nonfinite_) propagate_nonfinite<N>(lane, tile.keys, out);
     const panel_state<T> state{ws.scale + lane, nullptr, nullptr};
     if (out.biased) {
       finish_scores<T, N>(state, ws.tile.bias, out.seen, static_cast<T>(b_.softcap), scores, scores,
@@ -90,27 +90,28 @@ class scored_tiles {
     return true;
   }
 
-  /// What one row sees of the tile's values that are not finite. bias: hidden keys, or null.
-  void spread_row(int r, int keys, const T* bias) {
+  /// What one row sees of the tile's values that are not finite. bias: masked keys, or null.
+  void propagate_row(int r, int keys, const T* bias) {
     if (!look_at_values || !nonfinite_) return;
-    T* taint = ws.taint + r * b_.value_dim;
+    T* nonfinite = ws.nonfinite + r * b_.value_dim;
     for (int j = 0; j < keys; ++j) {
-      if (!nonfinite_key_[j] || (bias && bias[j] == hidden<T>)) continue;
+      if (!nonfinite_key_[j] || (bias && bias[j] == masked_score<T>)) continue;
       const T* v = value_.data + j * value_.stride;
-      for (int64_t c = 0; c < b_.value_dim; ++c) taint[c] += v[c] * T(0);
+      for (int64_t c = 0; c < b_.value_dim; ++c) nonfinite[c] += v[c] * T(0);
     }
   }
 
   /// Row r is written from its unfinished sum of values, NaN where `nan`.
   void write(int r, bool nan, T* sum) {
     for (int64_t c = 0; nan && c < b_.value_dim; ++c) sum[c] = static_cast<T>(__builtin_nan(""));
-    for (int64_t c = 0; tainted && c < b_.value_dim; ++c) sum[c] += ws.taint[r * b_.value_dim + c];
+    for (int64_t c = 0; has_nonfinite_values && c < b_.value_dim; ++c)
+      sum[c] += ws.nonfinite[r * b_.value_dim + c];
     write_row(b_.output, b_.output_layout, r, b_.value_dim, sum);
   }
 
-  const score_workspace<T> ws;
+  const sparse_tile_workspace<T> ws;
   tile_walk walk;
-  bool look_at_values, tainted = false;
+  bool look_at_values, has_nonfinite_values = false;
   bool bad[block_rows<T>];  ///< a visible raw score was -inf
 
  private:
@@ -133,22 +134,22 @@ class scored_tiles {
     if (!nonfinite_) return;
     for (int j = 0; j < keys; ++j)
       nonfinite_key_[j] = has_nonfinite(value_.data + j * value_.stride, b_.value_dim);
-    if (tainted) return;
-    tainted = true;
-    for (int64_t i = 0; i < block_rows<T> * b_.value_dim; ++i) ws.taint[i] = T(0);
+    if (has_nonfinite_values) return;
+    has_nonfinite_values = true;
+    for (int64_t i = 0; i < block_rows<T> * b_.value_dim; ++i) ws.nonfinite[i] = T(0);
   }
 
   template <int N>
-  void spread_nonfinite(int lane, int keys, const tile_products<T, N>& tile) {
+  void propagate_nonfinite(int lane, int keys, const tile_products<T, N>& tile) {
     if (!look_at_values) return;
     const vector_keys<N>& seen = tile.seen;
     for (int j = 0; j < keys; ++j)
       for (int i = 0; nonfinite_key_[j] && i < N * w; ++i) {
         const bool inside = seen.begin[i / w] <= j && j < seen.end[i / w];
-        if (!inside || (tile.biased && ws.tile.bias[j * N * w + i] == hidden<T>)) continue;
-        T* taint = ws.taint + (lane + i) * b_.value_dim;
+        if (!inside || (tile.biased && ws.tile.bias[j * N * w + i] == masked_score<T>)) continue;
+        T* nonfinite = ws.nonfinite + (lane + i) * b_.value_dim;
         const T* v = value_.data + j * value_.stride;
-        for (int64_t c = 0; c < b_.value_dim; ++c) taint[c] += v[c] * T(0);
+        for (int64_t c = 0; c < b_.value_dim; ++c) nonfinite[c] += v[c] * T(0);
       }
   }
 

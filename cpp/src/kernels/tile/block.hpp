@@ -72,7 +72,7 @@ struct attend_block : score_block {
   const double* scale;
   ptrdiff_t scale_row;
   bool moments;  ///< second and squares are wanted; without a softmax: first, squares and support
-  bool peak;     ///< argmax is wanted
+  bool wants_argmax;
   bool top_weight;  ///< row_sums::top_weight is wanted
   row_sums* sums;
   normalizer rule;

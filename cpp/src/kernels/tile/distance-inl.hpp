@@ -27,8 +27,8 @@ inline const T* table_at(const matrix& table, int64_t row, int64_t key) {
 /// A table over the keys [key, key + keys) and the vectors from `lane` on, [key][lane]. Lanes
 /// beyond the block repeat its last row. `copy` is scratch of width * keys elements.
 template <class T, int N>
-inline void fill_table_panel(const matrix& table, int rows, int lane, int64_t key, int keys,
-                             T* copy, T* panel) {
+inline void fill_distance_panel(const matrix& table, int rows, int lane, int64_t key, int keys,
+                                T* copy, T* panel) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     const int first = lane + n * w;
@@ -47,26 +47,26 @@ inline void fill_table_panel(const matrix& table, int rows, int lane, int64_t ke
 
 /// raw <- raw * factor, and bias <- bias + offset (in base 2) where the key is visible.
 template <class T, int N>
-inline void apply_tables(const score_block& block, int lane, int64_t key, int keys, T* copy,
-                         T* panel, T* raw, T* bias) {
+inline void apply_distance_tables(const score_block& block, int lane, int64_t key, int keys,
+                                  T* copy, T* panel, T* raw, T* bias) {
   const int elements = keys * N * width<T>;
   if (block.factor.data) {
-    fill_table_panel<T, N>(block.factor, block.rows, lane, key, keys, copy, panel);
+    fill_distance_panel<T, N>(block.factor, block.rows, lane, key, keys, copy, panel);
     for (int i = 0; i < elements; i += width<T>) store(raw + i, load(raw + i) * load(panel + i));
   }
   if (!block.offset.data) return;
-  fill_table_panel<T, N>(block.offset, block.rows, lane, key, keys, copy, panel);
-  const vec<T> gone = broadcast(hidden<T>), unit = broadcast(T(log2e));
+  fill_distance_panel<T, N>(block.offset, block.rows, lane, key, keys, copy, panel);
+  const vec<T> masked = broadcast(masked_score<T>), unit = broadcast(T(log2e));
   for (int i = 0; i < elements; i += width<T>) {
     const vec<T> b = load(bias + i);
-    store(bias + i, xsimd::select(b == gone, gone, fma(load(panel + i), unit, b)));
+    store(bias + i, xsimd::select(b == masked, masked, fma(load(panel + i), unit, b)));
   }
 }
 
 /// The same for one query with the keys in consecutive elements.
 template <class T>
-inline void apply_table_rows(const score_block& block, int row, int64_t key, int keys, T* raw,
-                             T* bias) {
+inline void apply_distance_tables_to_row(const score_block& block, int row, int64_t key, int keys,
+                                         T* raw, T* bias) {
   if (block.factor.data) {
     const T* factor = table_at<T>(block.factor, row, key);
     for (int j = 0; j < keys; ++j) raw[j] *= factor[j * block.factor.layout.column];
@@ -74,7 +74,7 @@ inline void apply_table_rows(const score_block& block, int row, int64_t key, int
   if (!block.offset.data) return;
   const T* offset = table_at<T>(block.offset, row, key);
   for (int j = 0; j < keys; ++j)
-    if (bias[j] != hidden<T>) bias[j] += offset[j * block.offset.layout.column] * T(log2e);
+    if (bias[j] != masked_score<T>) bias[j] += offset[j * block.offset.layout.column] * T(log2e);
 }
 
 }  // namespace

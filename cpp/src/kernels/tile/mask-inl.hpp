@@ -2,8 +2,8 @@
 //
 // Which keys a row may see. Causal, window and key_length are one interval [first, last) a row;
 // a tile that lies in every row's interval needs no mask at all. Elsewhere a tile gets a bias
-// panel [key][lane] in base 2: 0 or the additive mask where the key is visible, `hidden` where
-// it is not. `hidden` is compared for equality, never added to a score.
+// panel [key][lane] in base 2: 0 or the additive mask where the key is visible, `masked_score`
+// where it is not. `masked_score` is compared for equality, never added to a score.
 #pragma once
 
 #include <stddef.h>
@@ -24,7 +24,7 @@ using attnscale::detail::matrix;
 using attnscale::detail::score_block;
 
 template <class T>
-constexpr T hidden = limits<T>::lowest;
+constexpr T masked_score = limits<T>::lowest;
 
 /// The least bias of a visible key. Masks of the lowest finite number, which log2(e) would carry
 /// to -inf, absorb any score as they do in a plain softmax: a row of them has equal weights.
@@ -38,7 +38,9 @@ struct key_range {
 };
 
 /// Whether scores depend on the position of query and key by a table.
-inline bool has_tables(const score_block& block) { return block.factor.data || block.offset.data; }
+inline bool has_distance_tables(const score_block& block) {
+  return block.factor.data || block.offset.data;
+}
 
 /// The keys that any row may see, cut into masked, unmasked, masked.
 struct key_ranges {
@@ -58,7 +60,8 @@ struct key_ranges {
     if (begin < block.key_begin) begin = block.key_begin;
     if (end > block.key_end) end = block.key_end;
     if (begin >= end) return;
-    if (block.mask_type != mask_kind::none || has_tables(block) || full_begin >= full_end) {
+    if (block.mask_type != mask_kind::none || has_distance_tables(block) ||
+        full_begin >= full_end) {
       range[count++] = {begin, end, true};
       return;
     }
@@ -75,12 +78,12 @@ struct key_ranges {
 /// Booleans are read as bytes: any one but 0 lets the key be seen.
 template <class T>
 inline T bias_of(uint8_t seen) {
-  return seen ? T(0) : hidden<T>;
+  return seen ? T(0) : masked_score<T>;
 }
 template <class T, class M>
 inline T bias_of(M x) {
   const T t = static_cast<T>(x) * T(log2e);
-  return x == -limits<M>::infinity ? hidden<T> : t < lowest_bias<T> ? lowest_bias<T> : t;
+  return x == -limits<M>::infinity ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;
 }
 
 /// Elements at a stride as bias; neighbours (`step` 1) in a loop of their own, which vectorises.
@@ -172,7 +175,7 @@ inline void lane_intervals(const score_block& block, int lane, int64_t key, int 
 }
 
 /// Fills the bias panel of the vectors from `lane` on, for the keys [key, key + keys), where
-/// `seen` says that there is something to see. False if the array mask hides all of it. `rows` is
+/// `seen` says that there is something to see. False if the array mask masks all of it. `rows` is
 /// scratch of width * keys elements.
 template <class T, int N>
 inline bool fill_bias(const score_block& block, int lane, int64_t key, int keys,
@@ -180,8 +183,8 @@ inline bool fill_bias(const score_block& block, int lane, int64_t key, int keys,
   constexpr int w = width<T>;
   const bool array = block.mask_type != mask_kind::none;
   if (array) fill_mask_panel<T, N>(block, lane, key, keys, rows, bias);
-  const vec<T> gone = broadcast(hidden<T>);
-  vec_mask<T> some = differ(gone, gone);
+  const vec<T> masked = broadcast(masked_score<T>);
+  vec_mask<T> some = differ(masked, masked);
   for (int n = 0; n < N; ++n) {
     vec<T> lo, hi;
     lane_intervals(block, lane + n * w, key, keys, lo, hi);
@@ -189,8 +192,8 @@ inline bool fill_bias(const score_block& block, int lane, int64_t key, int keys,
       T* out = bias + (j * N + n) * w;
       const vec<T> at = broadcast(static_cast<T>(j));
       const vec<T> given = array ? load(out) : broadcast(T(0));
-      const vec<T> x = xsimd::select((at >= lo) & (at < hi), given, gone);
-      some = some | differ(x, gone);
+      const vec<T> x = xsimd::select((at >= lo) & (at < hi), given, masked);
+      some = some | differ(x, masked);
       store(out, x);
     }
   }

@@ -94,12 +94,12 @@ inline void write_row(void* data, const matrix_layout& layout, int64_t row, int6
 
 /// Rows to be asked for one at a time while a product keeps the core busy. In a burst it would
 /// wait for them: it can have some twenty lines under way.
-class rows_ahead {
+class prefetcher {
  public:
-  rows_ahead() = default;
+  prefetcher() = default;
 
   /// Rows [row, row + rows) of a matrix, as far as they are contiguous. They may lie past its end.
-  rows_ahead(const void* data, const matrix_layout& layout, int64_t row, int64_t rows,
+  prefetcher(const void* data, const matrix_layout& layout, int64_t row, int64_t rows,
              int64_t columns) {
     const ptrdiff_t size = layout.type == element_type::float64   ? 8
                            : layout.type == element_type::float32 ? 4
@@ -112,7 +112,7 @@ class rows_ahead {
     next_ = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(row * stride_);
   }
 
-  ATTNSCALE_INLINE void ask() {
+  ATTNSCALE_INLINE void next() {
     constexpr ptrdiff_t line = 64;
     if (rows_ <= 0) return;
     for (ptrdiff_t at = 0; at < bytes_; at += line)

@@ -77,7 +77,7 @@ struct tile_workspace {
     query = a.take<T>(b.head_dim * block_rows<T>);
     scores = a.take<T>(panel);
     bias = a.take<T>(panel);
-    if (has_tables(b)) table = a.take<T>(panel);
+    if (has_distance_tables(b)) table = a.take<T>(panel);
     key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
     rows = a.take<T>(width<T> * row_length);
   }
@@ -141,8 +141,8 @@ inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, con
   out.n_strips = cut_strips<N>(out.seen, out.strips);
   for (int i = 0; i < out.n_strips; ++i)
     multiply_strip(out.strips[i], key, query, lanes, b.head_dim, raw);
-  if (has_tables(b))
-    apply_tables<T, N>(b, lane, tile.key, tile.keys, ws.rows, ws.table, raw, ws.bias);
+  if (has_distance_tables(b))
+    apply_distance_tables<T, N>(b, lane, tile.key, tile.keys, ws.rows, ws.table, raw, ws.bias);
   return true;
 }
 
@@ -150,14 +150,14 @@ inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, con
 template <class T, int N>
 inline void find_extremes(const T* bias, const T* raw, tile_products<T, N>& tile) {
   constexpr int w = width<T>;
-  const vec<T> gone = broadcast(hidden<T>), infinity = broadcast(limits<T>::infinity);
+  const vec<T> masked = broadcast(masked_score<T>), infinity = broadcast(limits<T>::infinity);
   for (int n = 0; n < N; ++n) {
     vec<T> most = -infinity, least = infinity;
     for (int j = tile.seen.begin[n]; j < tile.seen.end[n]; ++j) {
       const vec<T> r = load(raw + (j * N + n) * w);
-      const vec_mask<T> hides = load(bias + (j * N + n) * w) == gone;
-      most = max_or(xsimd::select(hides, -infinity, r), most);
-      least = min_or(xsimd::select(hides, infinity, r), least);
+      const vec_mask<T> is_masked = load(bias + (j * N + n) * w) == masked;
+      most = max_or(xsimd::select(is_masked, -infinity, r), most);
+      least = min_or(xsimd::select(is_masked, infinity, r), least);
     }
     tile.most[n] = most;
     tile.least[n] = least;

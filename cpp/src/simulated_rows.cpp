@@ -28,13 +28,13 @@ std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return n / size + (n
 
 /// Sums of a range and the extremes of its random scores.
 struct range_sums {
-  std::vector<score_sums> sums;
+  std::vector<simulated_sums> sums;
   float least = infinity;
   float most = -infinity;
 };
 
 /// The same sums relative to a larger reference and another center.
-void move(score_sums& s, double reference, double center) {
+void move(simulated_sums& s, double reference, double center) {
   const double shift = s.reference - reference, step = center - s.center;
   const double power = std::exp2(shift);
   s.score_second = power * (s.score_second - 2 * step * s.score_first + step * step * s.weight);
@@ -47,8 +47,8 @@ void move(score_sums& s, double reference, double center) {
   s.center = center;
 }
 
-void merge(score_sums& into, score_sums from) {
-  const score_sums& heavy = into.reference >= from.reference ? into : from;
+void merge(simulated_sums& into, simulated_sums from) {
+  const simulated_sums& heavy = into.reference >= from.reference ? into : from;
   const double reference = heavy.reference, center = heavy.center;
   move(into, reference, center);
   move(from, reference, center);
@@ -149,7 +149,7 @@ class simulation {
                  static_cast<std::uint64_t>(blocks_of(p_.n, keys_of)) +
              static_cast<std::uint64_t>(begin / keys_of);
     };
-    score_row_block block{};
+    simulated_row_block block{};
     block.source = {p_.from, purpose::main};
     block.kind = kind_;
     block.first_group = group(size);
@@ -164,7 +164,7 @@ class simulation {
     block.sums = out.sums.data();
     block.scratch = thread_scratch(std::max<std::size_t>(1, factors_.size()) * score_scratch);
     block.stop = &stop;
-    table_.score_row(block);
+    table_.simulate_row(block);
     out.least = block.least;
     out.most = block.most;
   }
@@ -176,13 +176,13 @@ class simulation {
   }
 
   /// The weight of a key of that score, as the kernel rounds its exponent.
-  double weight_of(float score, std::size_t k, const score_sums& s) const {
+  double weight_of(float score, std::size_t k, const simulated_sums& s) const {
     const double t = score * factors_[k];
     return std::min(1.0, std::exp2(t - s.reference) / s.weight);
   }
 
   score_row finish_one(const range_sums& all, const row_scores& made, std::size_t k) const {
-    const score_sums& s = all.sums[k];
+    const simulated_sums& s = all.sums[k];
     const double log_weight = std::log(s.weight), first = s.first / s.weight;
     const double center = s.score_first / s.weight, multiplier = p_.multipliers[k];
     const bool rising = !(factors_[k] < 0);
@@ -205,7 +205,7 @@ class simulation {
   }
 
   const score_rows_problem& p_;
-  const kernel_table& table_;
+  const level_kernels& table_;
   score_kind kind_;
   bool has_needle_;
   std::vector<float> factors_;

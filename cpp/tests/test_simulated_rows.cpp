@@ -55,10 +55,10 @@ bool same(const score_row* a, const score_row* b, std::size_t n) {
 std::vector<double> by_level(const std::string& level, score_kind kind, std::int64_t keys) {
   const std::vector<float> factors = {0, 0.5F, 1.5F, 40, -3};
   const float needle = 1.25F;
-  std::vector<score_sums> sums(factors.size());
+  std::vector<simulated_sums> sums(factors.size());
   const aligned_buffer scratch(factors.size() * score_scratch);
   const stop_signal never{[](const void*) noexcept { return false; }, nullptr};
-  score_row_block block{};
+  simulated_row_block block{};
   block.source = {source, purpose::main};
   block.kind = kind;
   block.first_group = 100;
@@ -73,9 +73,9 @@ std::vector<double> by_level(const std::string& level, score_kind kind, std::int
   block.sums = sums.data();
   block.scratch = scratch.data();
   block.stop = &never;
-  kernels_for(level.c_str()).score_row(block);
+  kernels_for(level.c_str()).simulate_row(block);
   std::vector<double> all = {static_cast<double>(block.least), static_cast<double>(block.most)};
-  for (const score_sums& s : sums)
+  for (const simulated_sums& s : sums)
     all.insert(all.end(), {s.reference, s.weight, s.first, s.squares, s.value, s.score_first,
                            s.score_second, s.center});
   return all;

@@ -2,17 +2,19 @@
 //
 // Docstrings and messages live in Python; _core.pyi lists the signatures.
 #include <string>
+#include <string_view>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "call.hpp"
 
 namespace attnscale::bindings {
 namespace {
 
 /// A float, a float64 array that broadcasts to (..., heads, n_queries), or None.
-class row_numbers {
+class number_or_rows {
  public:
-  row_numbers() = default;
-  explicit row_numbers(const py::object& numbers) : given_(!numbers.is_none()) {
+  number_or_rows() = default;
+  explicit number_or_rows(const py::object& numbers) : given_(!numbers.is_none()) {
     if (PyFloat_Check(numbers.ptr())) {
       one_ = PyFloat_AS_DOUBLE(numbers.ptr());
     } else {
@@ -31,65 +33,42 @@ class row_numbers {
   numpy_array rows_;
 };
 
-/// None for softmax, or (kind, order, constant): see attention_problem.
-struct weights_rule {
-  normalizer kind = normalizer::softmax;
-  double order = 0;
-  row_numbers constant;
-
+/// None for softmax, or a Rule of normalizers/_base.py: its fields by name.
+class weights_rule {
+ public:
   explicit weights_rule(const py::object& rule) {
     if (rule.is_none()) return;
-    const auto parts = rule.cast<py::tuple>();
-    kind = static_cast<normalizer>(parts[0].cast<int>());
-    order = parts[1].cast<double>();
-    constant = row_numbers(parts[2]);
+    kind_ = normalizer_named(rule.attr("kind").cast<std::string>());
+    numbers_ = {rule.attr("alpha").cast<double>(), rule.attr("k").cast<std::int64_t>(),
+                rule.attr("eps").cast<double>()};
+    of_row_ = {number_or_rows(rule.attr("sink")), number_or_rows(rule.attr("bias")),
+               number_or_rows(rule.attr("factor"))};
   }
   void describe(attention_problem& problem) const {
-    problem.rule = kind;
-    problem.order = order;
-    problem.constant_row = constant.row();
+    problem.rule = kind_;
+    problem.numbers = numbers_;
+    problem.number_row = of_row_.sink.row() + of_row_.bias.row() + of_row_.factor.row();
   }
-};
+  row_numbers<const double*> at(const extents& index, const extents& shape) const {
+    return {of_row_.sink.at(index, shape), of_row_.bias.at(index, shape),
+            of_row_.factor.at(index, shape)};
+  }
 
-/// Where a statistic goes: numbers of the compute type, or counts.
-struct statistic_place {
-  const char* name;
-  void* row_outputs::*numbers;
-  std::int64_t* row_outputs::*counts;
+ private:
+  normalizer kind_ = normalizer::softmax;
+  normalizer_numbers numbers_;
+  row_numbers<number_or_rows> of_row_;
 };
-
-constexpr statistic_place statistic_places[] = {
-    {"lse", &row_outputs::lse, nullptr},
-    {"entropy", &row_outputs::entropy, nullptr},
-    {"max_score", &row_outputs::max_score, nullptr},
-    {"mean_score", &row_outputs::mean_score, nullptr},
-    {"score_variance", &row_outputs::score_variance, nullptr},
-    {"concentration", &row_outputs::concentration, nullptr},
-    {"n_visible", nullptr, &row_outputs::n_visible},
-    {"argmax", nullptr, &row_outputs::argmax},
-    {"max_weight", &row_outputs::max_weight, nullptr},
-    {"sink_weight", &row_outputs::sink_weight, nullptr},
-    {"support", nullptr, &row_outputs::support},
-};
-
-const statistic_place& place_of(const py::handle& name) {
-  for (const statistic_place& place : statistic_places)
-    if (PyUnicode_CompareWithASCIIString(name.ptr(), place.name) == 0) return place;
-  throw std::invalid_argument("no such statistic: " + name.cast<std::string>());
-}
 
 /// New arrays for the named statistics, which the problem then points at.
 py::tuple make_statistics(const py::tuple& names, const extents& shape,
                           attention_problem& problem) {
   py::tuple arrays(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const statistic_place& place = place_of(names[i]);
-    py::array array = place.counts ? new_array<std::int64_t>(shape, {problem.n_queries})
-                                   : new_array(shape, {problem.n_queries}, problem.compute);
-    if (place.counts)
-      problem.statistics.*place.counts = static_cast<std::int64_t*>(array.mutable_data());
-    else
-      problem.statistics.*place.numbers = array.mutable_data();
+    const statistic which = statistic_named(names[i].cast<std::string_view>());
+    py::array array = is_count(which) ? new_array<std::int64_t>(shape, {problem.n_queries})
+                                      : new_array(shape, {problem.n_queries}, problem.compute);
+    problem.statistics[which] = array.mutable_data();
     arrays[i] = std::move(array);
   }
   return arrays;
@@ -148,7 +127,7 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
                        const py::tuple& statistics, const py::object& scale_object,
                        const py::object& weights) const {
   const numpy_array value(value_array, 2), output(output_array, 2);
-  const row_numbers scale(scale_object);
+  const number_or_rows scale(scale_object);
   const weights_rule rule(weights);
   const extents shape = leading_shape({&query_, &key_, &value});
   attention_problem problem;
@@ -166,7 +145,7 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
     head.value = value.at(index, shape);
     head.output = const_cast<void*>(output.at(index, shape));
     head.scale = scale.at(index, shape);
-    head.constant = rule.constant.at(index, shape);
+    head.numbers = rule.at(index, shape);
   });
   run_released(num_threads_, [&](const execution& how) { run(problem, how); });
   return arrays;
@@ -236,6 +215,9 @@ py::array call::count() const {
 }
 
 void register_call(py::module_& module) {
+  py::tuple names(statistic_names.size());
+  for (std::size_t k = 0; k < names.size(); ++k) names[k] = py::str(statistic_names[k]);
+  module.attr("statistic_names") = names;
   py::class_<call>(module, "Call")
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
                     const py::object&, const py::object&, const py::object&, bool, double, int>())

@@ -9,12 +9,13 @@
 #include <new>
 #include <vector>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/block.hpp"
-#include "kernels/table.hpp"
-#include "row_statistics.hpp"
+#include "kernels/level.hpp"
+#include "kernels/tile/block.hpp"
 #include "scratch.hpp"
+#include "statistics.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale {
@@ -37,7 +38,7 @@ bool slides(const attention_problem& p) {
 }
 
 const typed_kernels& kernels_for(element_type compute) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   return compute == element_type::float64 ? table.float64 : table.float32;
 }
 
@@ -52,7 +53,7 @@ struct task_plan {
     const auto heads = static_cast<std::int64_t>(p.heads.size());
     blocks = (p.n_queries + rows - 1) / rows;
     // Only the sums of a softmax merge.
-    const bool few = blocks * heads < enough_tasks && p.rule == normalizer::softmax;
+    const bool few = blocks * heads < enough_tasks && traits_of(p.rule).merges;
     splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
     group = slides(p) && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
     tasks = (blocks + group - 1) / group;
@@ -71,14 +72,15 @@ class attention_run {
         kernels_(kernels_for(problem.compute)),
         plan_(problem, kernels_.block_rows) {
     const row_outputs& s = p_.statistics;
-    moments_ = s.score_variance || s.concentration;
-    if (p_.rule != normalizer::softmax) moments_ = moments_ || s.entropy || s.support;
-    peak_ = s.argmax != nullptr;
-    thresholds_ = p_.rule == normalizer::entmax || p_.rule == normalizer::top_k;
+    moments_ = s[statistic::score_variance] || s[statistic::concentration];
+    // Only a softmax has its entropy from the sums that it needs anyway.
+    if (p_.rule != normalizer::softmax)
+      moments_ = moments_ || s[statistic::entropy] || s[statistic::support];
+    wants_argmax_ = s[statistic::argmax] != nullptr;
+    thresholds_ = traits_of(p_.rule).from_all_scores;
     // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
     if (thresholds_ && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
-    reports_ = s.lse || s.entropy || s.max_score || s.mean_score || moments_ || s.max_weight ||
-               s.argmax || s.support || s.sink_weight;
+    reports_ = s.any();
   }
 
   void operator()() {
@@ -105,21 +107,22 @@ class attention_run {
     }
     row_report report;
     attend(rows, 0, p_.n_keys, output, p_.output, sums, reports_ ? &report : nullptr, stop);
-    if (reports_) write_report(p_, rows, report);
+    if (reports_) write_statistics(p_, rows, report);
   }
 
-  /// What one row's constant is, null if there is none.
-  const double* constant_of(const query_block& rows, int r) const {
-    const double* constant = p_.heads[rows.head].constant;
-    return constant ? constant + (rows.first + r) * p_.constant_row : nullptr;
+  /// A row's number of the normalizer, null if there is none.
+  const double* of_row(const double* number, const query_block& rows, int r) const {
+    return number ? number + (rows.first + r) * p_.number_row : nullptr;
+  }
+  const double* sink_of(const query_block& rows, int r) const {
+    return of_row(p_.heads[rows.head].numbers.sink, rows, r);
   }
 
   /// Statistics of a block from its sums over all keys; a sink is an outcome beside them.
   void write(const query_block& rows, row_sums& sums) const {
-    if (p_.rule != normalizer::softmax) return write_pointwise(p_, rows, sums);
     double sink[max_block_rows] = {};
-    for (int r = 0; p_.heads[rows.head].constant && r < rows.count; ++r)
-      sink[r] = add_sink(sums, r, *constant_of(rows, r));
+    for (int r = 0; p_.heads[rows.head].numbers.sink && r < rows.count; ++r)
+      sink[r] = add_sink(sums, r, *sink_of(rows, r));
     write_statistics(p_, rows, sums, sink);
   }
 
@@ -136,13 +139,16 @@ class attention_run {
     block.scale = head.scale + rows.first * p_.scale_row;
     block.scale_row = p_.scale_row;
     block.moments = moments_;
-    block.peak = peak_;
+    block.wants_argmax = wants_argmax_;
+    block.top_weight = p_.statistics[statistic::max_weight] != nullptr;
     block.sums = &sums;
     block.rule = p_.rule;
-    block.order = p_.order;
+    block.numbers = p_.numbers;
+    block.numbers.k = std::min(p_.numbers.k, std::max<std::int64_t>(1, p_.n_keys));
     // A part of the keys knows nothing of the sink: merge() adds it.
-    block.constant = plan_.splits > 1 ? nullptr : constant_of(rows, 0);
-    block.constant_row = p_.constant_row;
+    block.row_number = {plan_.splits > 1 ? nullptr : sink_of(rows, 0),
+                        of_row(head.numbers.bias, rows, 0), of_row(head.numbers.factor, rows, 0)};
+    block.number_row = p_.number_row;
     block.report = report;
     block.scratch = thread_scratch(kernels_.attend_scratch(block));
     kernels_.attend(block);
@@ -187,7 +193,7 @@ class attention_run {
       merge_sums(parts, plan_.splits, r, total, share.data());
       void* out = output_rows(rows.head, rows.first + r);
       if (!out) continue;
-      const double of_keys = share_of_keys(total, r, constant_of(rows, r));
+      const double of_keys = share_of_keys(total, r, sink_of(rows, r));
       for (std::int64_t c = 0; c < p_.value_dim; ++c) {
         double sum = 0;
         // Also where a share is 0: a NaN or infinity that the row sees has to show.
@@ -203,18 +209,19 @@ class attention_run {
   execution how_;
   const typed_kernels& kernels_;
   task_plan plan_;
-  bool moments_, peak_, thresholds_, reports_;
+  bool moments_, wants_argmax_, thresholds_, reports_;
 };
 
 }  // namespace
 
 void run(const attention_problem& problem, const execution& how) {
   attention_run(problem, how)();
-  const row_outputs& rows = problem.statistics;
-  if (rows.n_visible) count_visible(problem, rows.n_visible, how);
-  // Every visible key has a positive weight under these.
-  const bool dense = problem.rule == normalizer::softmax || problem.rule == normalizer::sigmoid;
-  if (rows.support && dense) count_visible(problem, rows.support, how);
+  const auto count = [&](statistic which) {
+    if (void* counts = problem.statistics[which])
+      count_visible(problem, static_cast<std::int64_t*>(counts), how);
+  };
+  count(statistic::n_visible);
+  if (traits_of(problem.rule).every_key) count(statistic::support);
 }
 
 }  // namespace attnscale

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "attnscale/problem.hpp"
-#include "kernels/block.hpp"
+#include "kernels/tile/block.hpp"
 
 namespace attnscale::detail {
 

@@ -7,17 +7,17 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/block.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/tile/block.hpp"
+#include "numbers.hpp"
 #include "scratch.hpp"
+#include "statistics.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale {
 namespace {
 
 using namespace detail;
-
-constexpr double ln2 = 0.69314718055994530942;
 
 /// Row r at one scale.
 struct curve_point {
@@ -42,11 +42,6 @@ struct curve_point {
 };
 
 template <class T>
-void put(void* out, std::int64_t at, double x) {
-  if (out) static_cast<T*>(out)[at] = static_cast<T>(x);
-}
-
-template <class T>
 void write_curve(const curve_problem& p, const query_block& rows,
                  const std::vector<curve_sums>& sums) {
   const auto n_scales = static_cast<std::int64_t>(p.scales.size());
@@ -64,7 +59,7 @@ void write_curve(const curve_problem& p, const query_block& rows,
 }  // namespace
 
 void run(const curve_problem& p, const execution& how) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   const bool wide = p.compute == element_type::float64;
   const typed_kernels& kernels = wide ? table.float64 : table.float32;
   const std::int64_t blocks = (p.n_queries + kernels.block_rows - 1) / kernels.block_rows;

@@ -15,8 +15,9 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/block.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/tile/block.hpp"
+#include "numbers.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 
@@ -25,7 +26,6 @@ namespace {
 
 using namespace detail;
 
-constexpr double ln2 = 0.69314718055994530942, log2e = 1.4426950408889634074;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// More evaluations than any row was seen to need; bisection alone closes a bracket of doubles in
@@ -235,7 +235,7 @@ class panel_search {
 }  // namespace
 
 void run(const solve_problem& p, const execution& how) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   const bool wide = p.compute == element_type::float64;
   const typed_kernels& kernels = wide ? table.float64 : table.float32;
   // As many vectors of queries as keep their products in the cache; one is always possible.

@@ -6,7 +6,7 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/float16.hpp"
+#include "kernels/simd/float16.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale {

@@ -12,7 +12,7 @@
 
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
-#include "kernels/float16.hpp"
+#include "kernels/simd/float16.hpp"
 
 using attnscale::element_type;
 using namespace testing;

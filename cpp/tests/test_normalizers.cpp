@@ -185,7 +185,7 @@ TEST_CASE("rows with more candidates than a short list holds") {
     for (const std::size_t n_queries : {2, 35}) {
       const inputs<T> in(n_queries, 1700, 6, 4, 0.05);
       for (const rule& r : all_rules())
-        if (r.distribution && r.choice.order != 3) check_rule(r, in, {}, in.setting());
+        if (r.distribution && r.choice.numbers.k != 3) check_rule(r, in, {}, in.setting());
       const rule most{"top 1000", normalizers::top_k(1000),
                       [](const oracle::matrix& s) { return top_k(s, 1000); }, true};
       check_rule(most, in, {}, in.setting());
@@ -214,7 +214,7 @@ TEST_CASE("rows whose scores are all kept: masks, key lengths, kinds of powers")
       rules.push_back({"entmax", normalizers::entmax(alpha),
                        [alpha](const oracle::matrix& s) { return entmax(s, alpha); }, true});
     for (const rule& r : rules) {
-      CAPTURE(r.choice.order);
+      CAPTURE(r.choice.numbers.alpha);
       check_rule(r, in, {}, in.setting());
       check_rule(r, in, {.attn_mask = bias}, biased);
       check_rule(r, in, {.causal = attnscale::causal_alignment::bottom_right, .key_lengths = 480},
@@ -226,7 +226,7 @@ TEST_CASE("rows whose scores are all kept: masks, key lengths, kinds of powers")
 TEST_CASE("kept scores of more tiles than one sum takes") {
   const inputs<float> in(9, 6500, 4, 3, 0.01);
   for (const rule& r : all_rules())
-    if (r.distribution && r.choice.order != 3 && r.choice.order != 300)
+    if (r.distribution && r.choice.numbers.k != 3 && r.choice.numbers.k != 300)
       check_rule(r, in, {}, in.setting());
 }
 

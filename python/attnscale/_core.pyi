@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .normalizers._base import Rule
+
 __version__: str
+statistic_names: tuple[str, ...]
 
 def simd_level() -> str: ...
 def available_simd_levels() -> tuple[str, ...]: ...
@@ -38,7 +41,7 @@ class Call:
         output: NDArray[Any] | None,
         statistics: tuple[str, ...],
         scale: float | NDArray[np.float64],
-        weights: tuple[int, float, float | NDArray[np.float64] | None] | None,
+        weights: Rule | None,
         /,
     ) -> tuple[NDArray[Any], ...]: ...
     def curve(

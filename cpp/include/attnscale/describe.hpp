@@ -12,6 +12,7 @@
 
 #include "attnscale/check.hpp"
 #include "attnscale/intervals.hpp"
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/options.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/results.hpp"
@@ -117,41 +118,21 @@ inline double read_softcap(const attention_options& options) {
   return *options.softcap;
 }
 
-/// What the order of a normalizer may be.
-inline void check_order(const normalizer_choice& choice) {
-  const std::string seen = ", got " + std::to_string(choice.order);
-  if (choice.rule == normalizer::entmax && !(choice.order > 1 && choice.order <= 4))
-    refuse("alpha must be above 1 (where entmax is softmax) and at most 4" + seen);
-  if (choice.rule == normalizer::top_k && !(choice.order >= 1))
-    refuse("k must be at least 1" + seen);
-  if (choice.rule == normalizer::softpick && !(choice.order >= 0 && std::isfinite(choice.order)))
-    refuse("eps must be finite and at least 0" + seen);
+/// What the numbers of a normalizer may be. Those that it does not read have their defaults.
+inline void check_numbers(const normalizer_numbers& numbers) {
+  const auto [alpha, k, eps] = numbers;
+  if (!(alpha > 1 && alpha <= 4))
+    refuse("alpha must be above 1 (where entmax is softmax) and at most 4, got " +
+           std::to_string(alpha));
+  if (k < 1) refuse("k must be at least 1, got " + text_of(k));
+  if (!(eps >= 0 && std::isfinite(eps)))
+    refuse("eps must be finite and at least 0, got " + std::to_string(eps));
 }
 
 /// Calls whose results are about a plain softmax.
 inline void require_softmax(const attention_options& options, const char* call) {
-  if (options.normalizer.rule != normalizer::softmax || options.normalizer.constant)
+  if (options.normalizer.rule != normalizer::softmax || options.normalizer.of_row.sink)
     refuse(std::string(call) + " is of a plain softmax, got another normalizer");
-}
-
-/// Whether the rows of a normalizer have a statistic.
-inline bool has_statistic(const normalizer_choice& choice, statistic which) {
-  const normalizer rule = choice.rule;
-  const bool relu = rule == normalizer::relu || rule == normalizer::squared_relu;
-  switch (rule) {
-    case normalizer::softmax:
-    case normalizer::top_k:
-      return true;
-    case normalizer::entmax:
-      return which != statistic::lse;
-    default:
-      return which == statistic::max_score || which == statistic::n_visible ||
-             which == statistic::argmax || which == statistic::max_weight ||
-             which == statistic::support ||
-             // Weights that are divided by their sum.
-             ((which == statistic::entropy || which == statistic::concentration) && relu &&
-              !choice.constant);
-  }
 }
 
 /// The arrays and options of one call in the core's form, and what they own.
@@ -215,12 +196,13 @@ class call_description {
   /// The normalizer; refuses statistics that its rows do not have.
   void fill_rule(attention_problem& problem, const statistic_set& wanted) const {
     problem.rule = options_.normalizer.rule;
-    problem.order = options_.normalizer.order;
-    problem.constant_row = constants_ ? constants_.stride(1) : 0;
-    for (unsigned bit = 1; bit <= static_cast<unsigned>(statistic::support); bit *= 2)
-      if (const auto which = static_cast<statistic>(bit);
-          wanted.contains(which) && !has_statistic(options_.normalizer, which))
-        refuse("this normalizer has no such statistic: " + std::to_string(bit));
+    problem.numbers = options_.normalizer.numbers;
+    problem.number_row = row_numbers_ ? row_numbers_.stride(1) : 0;
+    for (const std::string_view name : statistic_names)
+      if (const statistic which = statistic_named(name);
+          wanted.contains(which) &&
+          !has_statistic(problem.rule, !options_.normalizer.of_row.factor, which))
+        refuse("this normalizer has no such statistic: " + std::string(name));
   }
 
   execution how() const {
@@ -241,16 +223,19 @@ class call_description {
     head.mask = mask_.at(index, leading_);
     head.scale = scale ? scale : &standard_scale_;
     intervals_.describe(head, index);
-    head.constant = static_cast<const double*>(constants_.at(index, leading_));
+    const row_numbers<number_or_array<double>>& of_row = options_.normalizer.of_row;
+    const auto* number = static_cast<const double*>(row_numbers_.at(index, leading_));
+    head.numbers = {of_row.sink ? number : nullptr, of_row.bias ? number : nullptr,
+                    of_row.factor ? number : nullptr};
     return head;
   }
 
   void read_rule() {
-    check_order(options_.normalizer);
-    if (!options_.normalizer.constant) return;
-    const xt::xarray<double>& values = options_.normalizer.constant.values();
-    constants_ = strided_array(values, 1);
-    check_broadcast("the numbers of the normalizer", constants_, joined(leading_, {n_queries()}),
+    check_numbers(options_.normalizer.numbers);
+    if (!options_.normalizer.row_number()) return;
+    const xt::xarray<double>& values = options_.normalizer.row_number().values();
+    row_numbers_ = strided_array(values, 1);
+    check_broadcast("the numbers of the normalizer", row_numbers_, joined(leading_, {n_queries()}),
                     "(..., heads, n_queries)");
     for (const double each : values)
       if (!std::isfinite(each))
@@ -266,7 +251,7 @@ class call_description {
       if (!std::isfinite(scale)) refuse("scale must be finite, got " + std::to_string(scale));
   }
 
-  strided_array query_, key_, value_, mask_, scales_, constants_;
+  strided_array query_, key_, value_, mask_, scales_, row_numbers_;
   key_intervals intervals_;
   const attention_options& options_;
   extents leading_;

@@ -13,44 +13,51 @@
 
 namespace attnscale {
 
-/// Made by the functions of attnscale::normalizers. Numbers a row broadcast to
+/// Made by the functions of attnscale::normalizers. Numbers of a row broadcast to
 /// (..., heads, n_queries).
 struct normalizer_choice {
   normalizer rule = normalizer::softmax;
-  double order = 0;
-  number_or_array<double> constant{};
+  normalizer_numbers numbers{};
+  row_numbers<number_or_array<double>> of_row{};
+
+  /// The number of a row that this normalizer has; an empty one if it has none.
+  const number_or_array<double>& row_number() const {
+    return of_row.sink ? of_row.sink : of_row.bias ? of_row.bias : of_row.factor;
+  }
 };
 
 namespace normalizers {
 
 inline normalizer_choice softmax() { return {}; }
 /// exp(s) / (n + sum exp(s)); n > 0.
-inline normalizer_choice softmax_n(double n) { return {normalizer::softmax, 0, std::log(n)}; }
+inline normalizer_choice softmax_n(double n) {
+  return {normalizer::softmax, {}, {.sink = std::log(n)}};
+}
 /// One more outcome of this score, whose value is 0.
 inline normalizer_choice sink(number_or_array<double> score) {
-  return {normalizer::softmax, 0, std::move(score)};
+  return {normalizer::softmax, {}, {.sink = std::move(score)}};
 }
 /// 1 / (1 + exp(-s - bias)).
 inline normalizer_choice sigmoid(number_or_array<double> bias) {
-  return {normalizer::sigmoid, 0, std::move(bias)};
+  return {normalizer::sigmoid, {}, {.bias = std::move(bias)}};
 }
 /// factor * max(s, 0), or without a factor max(s, 0) over its sum.
 inline normalizer_choice relu(number_or_array<double> factor = {}) {
-  return {normalizer::relu, 0, std::move(factor)};
+  return {normalizer::relu, {}, {.factor = std::move(factor)}};
 }
 /// The same with max(s, 0)^2.
 inline normalizer_choice squared_relu(number_or_array<double> factor = {}) {
-  return {normalizer::squared_relu, 0, std::move(factor)};
+  return {normalizer::squared_relu, {}, {.factor = std::move(factor)}};
 }
 /// max(exp(s) - 1, 0) / (sum |exp(s) - 1| + eps).
-inline normalizer_choice softpick(double eps = 1e-8) { return {normalizer::softpick, eps, {}}; }
+inline normalizer_choice softpick(double eps = 1e-8) {
+  return {normalizer::softpick, {.eps = eps}};
+}
 /// max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the sum 1; 1 < alpha <= 4.
-inline normalizer_choice entmax(double alpha) { return {normalizer::entmax, alpha, {}}; }
+inline normalizer_choice entmax(double alpha) { return {normalizer::entmax, {.alpha = alpha}}; }
 inline normalizer_choice sparsemax() { return entmax(2); }
 /// Softmax of the k largest scores; of equal ones the first keys.
-inline normalizer_choice top_k(std::int64_t k) {
-  return {normalizer::top_k, static_cast<double>(k), {}};
-}
+inline normalizer_choice top_k(std::int64_t k) { return {normalizer::top_k, {.k = k}}; }
 
 }  // namespace normalizers
 }  // namespace attnscale

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "attnscale/statistic.hpp"
 #include "attnscale/types.hpp"
 
 namespace attnscale {
@@ -29,23 +30,24 @@ struct attention_head {
   const std::int64_t* end = nullptr;
   const void* factor = nullptr;  ///< null: none; multiplies the raw dot product of query and key
   const void* offset = nullptr;  ///< null: none; is added to the score after soft-cap
-  /// One number or one a row, see attention_problem::rule; null: none.
-  const double* constant = nullptr;
+  row_numbers<const double*> numbers;  ///< of the normalizer: one number or one a row
 };
 
-/// Outputs per row, contiguous (heads, n_queries), in the compute type. Null = not asked for.
-struct row_outputs {
-  void* lse = nullptr;
-  void* entropy = nullptr;
-  void* max_score = nullptr;
-  void* mean_score = nullptr;
-  void* score_variance = nullptr;
-  void* concentration = nullptr;
-  void* max_weight = nullptr;
-  void* sink_weight = nullptr;
-  std::int64_t* n_visible = nullptr;
-  std::int64_t* argmax = nullptr;
-  std::int64_t* support = nullptr;
+/// Outputs per row, contiguous (heads, n_queries): std::int64_t where is_count(), else of the
+/// compute type. Null = not asked for.
+class row_outputs {
+ public:
+  void*& operator[](statistic which) { return places_[static_cast<std::size_t>(which)]; }
+  void* operator[](statistic which) const { return places_[static_cast<std::size_t>(which)]; }
+
+  bool any() const {
+    for (const void* place : places_)
+      if (place) return true;
+    return false;
+  }
+
+ private:
+  void* places_[statistic_names.size()] = {};
 };
 
 /// Inputs that every kernel shares.
@@ -68,14 +70,11 @@ struct score_problem {
   std::vector<attention_head> heads;
 };
 
-/// output = weights value, with row statistics of the same pass. What attention_head::constant is:
-///   softmax        score of a sink, one more outcome whose value is 0
-///   sigmoid        added to the score
-///   (squared_)relu what the weights are multiplied by; null: they are divided by their sum
+/// output = weights value, with row statistics of the same pass.
 struct attention_problem : score_problem {
   normalizer rule = normalizer::softmax;
-  double order = 0;                 ///< entmax: alpha; top_k: k; softpick: eps
-  std::ptrdiff_t constant_row = 0;  ///< stride of attention_head::constant over queries
+  normalizer_numbers numbers;
+  std::ptrdiff_t number_row = 0;  ///< stride of attention_head::numbers over queries
   std::int64_t value_dim = 0;
   matrix_layout value;
   matrix_layout output;  ///< any element type; rows are converted on the way out

@@ -30,6 +30,22 @@ enum class normalizer : uint8_t {
   top_k
 };
 
+/// Numbers of the normalizers that hold for all rows; each reads its own.
+struct normalizer_numbers {
+  double alpha = 1.5;  ///< entmax
+  int64_t k = 1;       ///< top_k
+  double eps = 0;      ///< softpick
+};
+
+/// Numbers of a row, of one of the normalizers; the others are empty (null).
+template <class Number>
+struct row_numbers {
+  Number sink{};  ///< softmax: score of one more outcome, whose value is 0
+  Number bias{};  ///< sigmoid: added to the score
+  Number
+      factor{};  ///< (squared_)relu: multiplies the weights; empty: they are divided by their sum
+};
+
 enum class mask_kind : uint8_t { none, boolean, additive };
 
 /// One of 2^64 sequences under each of 2^64 keys. A number is a function of key, stream and its

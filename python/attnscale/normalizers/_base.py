@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .._results import NAMES
 
@@ -12,10 +12,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Normalizer", "Rule"]
 
-# (kind, order, constant): the core's enum normalizer, and what attention_problem says of the other two.
-Rule = tuple[int, float, Any]
 
-SOFTMAX, SIGMOID, RELU, SQUARED_RELU, SOFTPICK, ENTMAX, TOP_K = range(7)
+class Rule(NamedTuple):
+    """What the core takes for a normalizer; each reads its own numbers. Those of a row may be arrays."""
+
+    kind: str  # a name of the core's enum normalizer
+    alpha: float = 1.5  # entmax
+    k: int = 1  # top_k
+    eps: float = 0.0  # softpick
+    sink: Any = None  # softmax: score of one more outcome
+    bias: Any = None  # sigmoid: added to the score
+    factor: Any = None  # relu, squared_relu: multiplies the weights; None: they are divided by their sum
 
 
 class Normalizer:

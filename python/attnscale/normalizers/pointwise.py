@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._checks import choose, number
-from ._base import RELU, SIGMOID, SOFTPICK, SQUARED_RELU, Normalizer, Rule, no_softmax_statistics
+from ._base import Normalizer, Rule, no_softmax_statistics
 
 if TYPE_CHECKING:
     from .._call.call import Call
@@ -62,8 +62,8 @@ class Sigmoid(Normalizer):
 
     def _rule(self, call: Call) -> Rule:
         if self.bias is not None:
-            return SIGMOID, 0.0, float(self.bias)
-        return SIGMOID, 0.0, -np.log(_n_visible(call))
+            return Rule("sigmoid", bias=float(self.bias))
+        return Rule("sigmoid", bias=-np.log(_n_visible(call)))
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,13 @@ class ReLU(Normalizer):
     statistics: ClassVar[tuple[str, ...]] = no_softmax_statistics()
     divide: str = "n"
 
-    _kind: ClassVar[int] = RELU
-
     def __post_init__(self) -> None:
         if choose("divide", self.divide, ("n", "sum")) == "sum":
             object.__setattr__(self, "statistics", no_softmax_statistics("entropy", "concentration"))
 
     def _rule(self, call: Call) -> Rule:
         factor = None if self.divide == "sum" else 1 / _n_visible(call)
-        return self._kind, 0.0, factor
+        return Rule(self.name, factor=factor)
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,6 @@ class SquaredReLU(ReLU):
     """
 
     name: ClassVar[str] = "squared_relu"
-    _kind: ClassVar[int] = SQUARED_RELU
 
 
 @dataclass(frozen=True)
@@ -183,4 +180,4 @@ class Softpick(Normalizer):
             raise ValueError(f"eps must be at least 0, got {self.eps!r}")
 
     def _rule(self, call: Call) -> Rule:
-        return SOFTPICK, float(self.eps), None
+        return Rule("softpick", eps=float(self.eps))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._checks import as_array, number
-from ._base import SOFTMAX, Normalizer, Rule
+from ._base import Normalizer, Rule
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -36,7 +36,7 @@ class Softmax(Normalizer):
     name: ClassVar[str] = "softmax"
 
     def _rule(self, call: Call) -> Rule:
-        return SOFTMAX, 0.0, None
+        return Rule("softmax")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class SoftmaxN(Normalizer):
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {self.n!r}")
 
     def _rule(self, call: Call) -> Rule:
-        return SOFTMAX, 0.0, math.log(self.n)
+        return Rule("softmax", sink=math.log(self.n))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ class Sink(Normalizer):
         return hash((Sink, self.logits))
 
     def _rule(self, call: Call) -> Rule:
-        return SOFTMAX, 0.0, self._per_row(call.inputs)
+        return Rule("softmax", sink=self._per_row(call.inputs))
 
     def _per_row(self, inputs: Inputs) -> Any:
         """The logits as they broadcast to (..., heads, n_queries)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from .._checks import number, positive_int
 from .._results import NAMES
-from ._base import ENTMAX, TOP_K, Normalizer, Rule
+from ._base import Normalizer, Rule
 
 if TYPE_CHECKING:
     from .._call.call import Call
@@ -67,7 +67,7 @@ class Entmax(Normalizer):
             raise ValueError(f"alpha must be at most 4, got {self.alpha!r}")
 
     def _rule(self, call: Call) -> Rule:
-        return ENTMAX, float(self.alpha), None
+        return Rule("entmax", alpha=float(self.alpha))
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Sparsemax(Normalizer):
     statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
 
     def _rule(self, call: Call) -> Rule:
-        return ENTMAX, 2.0, None
+        return Rule("entmax", alpha=2.0)
 
 
 @dataclass(frozen=True)
@@ -133,4 +133,4 @@ class TopK(Normalizer):
         positive_int("k", self.k)
 
     def _rule(self, call: Call) -> Rule:
-        return TOP_K, float(self.k), None
+        return Rule("top_k", k=min(self.k, 2**62))

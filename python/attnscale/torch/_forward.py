@@ -11,7 +11,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from ..attention import attention_statistics
 from ..normalizers import Normalizer, Sink
-from ..normalizers._base import SOFTMAX, Rule
+from ..normalizers._base import Rule
 from ._log import AttentionLog
 from ._mask import PatternMask, make_mask
 
@@ -220,4 +220,4 @@ class RowSink(Normalizer):
         self.logits = logits
 
     def _rule(self, call: Call) -> Rule:
-        return SOFTMAX, 0.0, np.broadcast_to(self.logits, call.row_shape)
+        return Rule("softmax", sink=np.broadcast_to(self.logits, call.row_shape))

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is known of each normalizer besides its weights, which are a struct in
+// src/kernels/softmax/weights-inl.hpp (or, where they take all scores of a row, sparse/).
+#pragma once
+
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "attnscale/statistic.hpp"
+#include "attnscale/types.hpp"
+
+namespace attnscale {
+
+struct normalizer_traits {
+  normalizer rule;
+  std::string_view name;
+  statistic_set statistics;         ///< that its rows have
+  bool merges = false;              ///< sums over parts of the keys become those over all
+  bool every_key = false;           ///< every visible key has a positive weight
+  bool from_all_scores = false;     ///< weights depend on all scores of a row, not one by one
+  statistic_set of_distribution{};  ///< also those, if the weights are divided by their sum
+};
+
+/// Rows whose weights are functions of single scores.
+inline constexpr statistic_set pointwise_statistics{statistic::max_score, statistic::n_visible,
+                                                    statistic::argmax, statistic::max_weight,
+                                                    statistic::support};
+inline constexpr statistic_set distribution_statistics{statistic::entropy,
+                                                       statistic::concentration};
+inline constexpr statistic_set softmax_statistics =
+    all_statistics | statistic_set{statistic::sink_weight, statistic::support};
+
+inline constexpr statistic_set entmax_statistics{
+    statistic::entropy,        statistic::max_score,     statistic::mean_score,
+    statistic::score_variance, statistic::concentration, statistic::n_visible,
+    statistic::argmax,         statistic::max_weight,    statistic::sink_weight,
+    statistic::support};
+
+/// One row a normalizer.
+inline constexpr std::array<normalizer_traits, 7> all_normalizers{{
+    {.rule = normalizer::softmax,
+     .name = "softmax",
+     .statistics = softmax_statistics,
+     .merges = true,
+     .every_key = true},
+    {.rule = normalizer::sigmoid,
+     .name = "sigmoid",
+     .statistics = pointwise_statistics,
+     .every_key = true},
+    {.rule = normalizer::relu,
+     .name = "relu",
+     .statistics = pointwise_statistics,
+     .of_distribution = distribution_statistics},
+    {.rule = normalizer::squared_relu,
+     .name = "squared_relu",
+     .statistics = pointwise_statistics,
+     .of_distribution = distribution_statistics},
+    {.rule = normalizer::softpick, .name = "softpick", .statistics = pointwise_statistics},
+    {.rule = normalizer::entmax,
+     .name = "entmax",
+     .statistics = entmax_statistics,
+     .from_all_scores = true},
+    {.rule = normalizer::top_k,
+     .name = "top_k",
+     .statistics = softmax_statistics,
+     .from_all_scores = true},
+}};
+
+inline const normalizer_traits& traits_of(normalizer rule) {
+  for (const normalizer_traits& each : all_normalizers)
+    if (each.rule == rule) return each;
+  throw std::invalid_argument("not a normalizer");
+}
+
+/// The normalizer of a name; another name is a std::invalid_argument.
+inline normalizer normalizer_named(std::string_view name) {
+  for (const normalizer_traits& each : all_normalizers)
+    if (each.name == name) return each.rule;
+  throw std::invalid_argument("there is no normalizer " + std::string(name));
+}
+
+/// Whether the rows of a normalizer have a statistic. distribution: its weights are divided by
+/// their sum, where that is a choice.
+inline bool has_statistic(normalizer rule, bool distribution, statistic which) {
+  const normalizer_traits& traits = traits_of(rule);
+  return traits.statistics.contains(which) ||
+         (distribution && traits.of_distribution.contains(which));
+}
+
+}  // namespace attnscale

@@ -82,9 +82,9 @@ def candidates(wanted: Iterable[Law | str] | None, n0: int) -> Iterator[Law]:
         return
     for name in registry.names():
         law = _with_length(name, n0, required=False)
-        if law is None or law.channels != "all" or law.n_means == "query-key distance":
+        if law is None or law.channels != "all" or law.meaning.is_distance:
             continue
-        if law.n_means != "not used" or name == "standard":
+        if law.meaning.is_used or name == "standard":
             yield law
 
 

@@ -42,7 +42,7 @@ def law_of_distance(scale: Any) -> Law | None:
     from .. import laws
 
     law = laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
-    return law if law is not None and law.n_means == "query-key distance" else None
+    return law if law is not None and law.meaning.is_distance else None
 
 
 def read_tables(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -71,31 +71,40 @@ def _rows(name: str, array: NDArray[Any], inputs: Inputs) -> NDArray[np.float64]
 def _law_scale(
     law: Law, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float
 ) -> float | NDArray[np.float64]:
-    from ..laws._meaning import LEAST  # laws are loaded by now
-
     check_one_scale_a_row(law)
-    n = _n_of_rows(law, inputs, visible, num_threads, softcap)
+    n = law.meaning.of(_CallRows(inputs, visible, num_threads, softcap))
     # A row without keys has no scale to speak of; the least n keeps logarithms finite there. A row that
     # sees a NaN is NaN whatever its scale.
-    n = np.maximum(np.nan_to_num(n, nan=0.0, posinf=np.inf), LEAST[law.n_means])
+    n = np.maximum(np.nan_to_num(n, nan=0.0, posinf=np.inf), law.meaning.least)
     scale = law.scale(n, max(inputs.query.shape[-1], 1))
     return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, inputs)
 
 
-def _n_of_rows(law: Law, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float) -> Any:
-    """What the law counts, for each query; it broadcasts to (..., heads, n_queries)."""
-    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
-    if law.n_means == "visible keys":
-        return visible_keys(n_queries, n_keys, visible, num_threads)
-    if law.n_means == "row size":
-        return row_sizes(n_queries, n_keys, visible)
-    if law.n_means == "row entropy":
-        return row_entropies(inputs, visible, softcap, num_threads)
-    if law.n_means == "row gaps":
-        return row_gaps(inputs, visible, softcap)
-    if law.n_means == "not used":
-        return 1
-    return query_positions(n_queries, n_keys, visible) + law.n_of_position(0)
+class _CallRows(NamedTuple):
+    """What a meaning of n may ask of a call."""
+
+    inputs: Inputs
+    visible: Visibility
+    num_threads: int
+    softcap: float
+
+    def visible_keys(self) -> NDArray[Any]:
+        return visible_keys(*self._extents(), self.visible, self.num_threads)
+
+    def row_sizes(self) -> NDArray[Any]:
+        return row_sizes(*self._extents(), self.visible)
+
+    def positions(self) -> NDArray[Any]:
+        return query_positions(*self._extents(), self.visible)
+
+    def row_entropies(self) -> NDArray[Any]:
+        return row_entropies(self.inputs, self.visible, self.softcap, self.num_threads)
+
+    def row_gaps(self) -> NDArray[Any]:
+        return row_gaps(self.inputs, self.visible, self.softcap)
+
+    def _extents(self) -> tuple[int, int]:
+        return self.inputs.query.shape[-2], self.inputs.key.shape[-2]
 
 
 def check_one_scale_a_row(law: Law) -> None:
@@ -105,7 +114,7 @@ def check_one_scale_a_row(law: Law) -> None:
             f"law {law.name!r} acts on the {law.channels} channels only, and a scale on all. Multiply "
             "the query by law.channel_factors(head_dim, channels), or say channels='all' if all of them are"
         )
-    if law.n_means == "query-key distance":
+    if law.meaning.is_distance:
         raise ValueError(
             f"law {law.name!r} gives the keys of a row different scales, and scale takes one a row here"
         )
@@ -115,7 +124,7 @@ def refuse_row_measures(scale: Any) -> None:
     """Laws that measure a row do so without distance_scale and distance_bias."""
     from .. import laws
 
-    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).n_means in ("row entropy", "row gaps"):
+    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).meaning.measures_the_row:
         raise ValueError(
             f"scale={law.name!r} measures the row without distance_scale and distance_bias; pass the scale "
             "as an array, measured with them"

@@ -52,6 +52,11 @@ class Term:
         """What the law's n counts; "not used" for a constant."""
         return self.law.n_means
 
+    @property
+    def depends_on_n(self) -> bool:
+        """Whether it differs between lengths."""
+        return self.law.meaning.is_used
+
     def acts_on(self, channels: Channels) -> bool:
         """Whether it multiplies these channels."""
         return self.channels in ("all", channels)
@@ -260,7 +265,7 @@ class ScalePlan:
             raise PlanError(f"sink_logits must be left out: layer {plan.index} ({plan.kind}) has no sink")
         where = self._positions(positions)
         scale = self._multipliers(plan, where, channels)
-        constant = not scale.ndim or all(term.n_means == "not used" for term in (plan.base, *plan.terms))
+        constant = not scale.ndim or not any(term.depends_on_n for term in (plan.base, *plan.terms))
         options: dict[str, Any] = {"scale": float(scale.flat[0]) if constant and scale.size else scale}
         if plan.softcap is not None:
             options["softcap"] = plan.softcap

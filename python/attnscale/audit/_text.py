@@ -76,7 +76,7 @@ def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
     rows = [(name, f"{scale:.7g}", spelling(layer.base), _on(layer, layer.base), "-", cap, _yes(layer.sink))]
     for term in layer.terms:
         value = ""
-        if term.n_means == "not used":
+        if not term.depends_on_n:
             value = f": {np.ravel(term.law.multiplier(1, layer.head_dim))[0]:.7f}"
         rows.append(("", "x", spelling(term) + value, _on(layer, term), _n(term), "", ""))
     return rows + _totals(layer)
@@ -90,7 +90,7 @@ def _totals(layer: LayerPlan) -> list[tuple[str, ...]]:
     values: dict[str, float] = {
         kind: float(layer.multipliers(first, kind)[0]) for kind in layer.channel_kinds
     }
-    depends = any(term.n_means != "not used" for term in (layer.base, *layer.terms))
+    depends = any(term.depends_on_n for term in (layer.base, *layer.terms))
     where = "at position 0" if depends else ""
     if len(set(values.values())) == 1:
         values = {"all channels": next(iter(values.values()))}
@@ -118,7 +118,7 @@ def _on(layer: LayerPlan, term: Term) -> str:
 
 
 def _n(term: Term) -> str:
-    return "-" if term.n_means == "not used" else term.n_means
+    return term.n_means if term.depends_on_n else "-"
 
 
 def _yes(flag: bool) -> str:

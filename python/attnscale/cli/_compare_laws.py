@@ -115,7 +115,7 @@ def _heads_entropy(law: laws.Law, n: int) -> float:
         return float("nan")
     head_dim = data.query.shape[-1]
     scale: Any = law
-    if law.n_means not in ("query-key distance", "row entropy", "row gaps"):
+    if law.meaning.at_position is not None:
         scale = float(_multipliers(law, [n], head_dim)[0]) / np.sqrt(head_dim)
     entropy = attention_entropy(data.query[:, :n], data.key[:, :n], scale=scale)
     return float(np.nanmean(entropy.astype(np.float64)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from ._meaning import COUNTED_AT, LEAST, MEANINGS_OF_N, NMeans
+from ._meaning import Meaning, NMeans, meaning_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -53,6 +53,11 @@ class Law(ABC):
     source: ClassVar[str]
     used_by: ClassVar[str]
     remark: ClassVar[str] = ""
+
+    @property
+    def meaning(self) -> Meaning:
+        """What ``n_means`` names: what attention counts for each query."""
+        return meaning_of(self.n_means)
 
     @abstractmethod
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -100,14 +105,13 @@ class Law(ABC):
         ValueError
             If n is no count: a distance, or something measured on the row's scores.
         """
-        if self.n_means not in COUNTED_AT:
-            raise ValueError(
-                f"law {self.name!r} has no n at a position: its n is {MEANINGS_OF_N[self.n_means]}"
-            )
+        meaning = self.meaning
+        if meaning.at_position is None:
+            raise ValueError(f"law {self.name!r} has no n at a position: its n is {meaning.description}")
         where = np.asarray(position, np.float64)
         if not (where >= 0).all():
             raise ValueError(f"position must be at least 0, got {where.min()}")
-        return where + COUNTED_AT[self.n_means]
+        return where + meaning.at_position
 
     def channel_factors(self, head_dim: int, acted_on: Any, *, n: float = 1.0) -> NDArray[np.float64]:
         """What multiplies each channel of the query, on top of 1/sqrt(head_dim).
@@ -163,12 +167,12 @@ class Law(ABC):
     def _checked_n(self, n: ArrayLike, head_dim: int, position: ArrayLike | None) -> NDArray[np.float64]:
         if head_dim < 1:
             raise ValueError(f"head_dim must be at least 1, got {head_dim}")
-        if position is not None and self.n_means.startswith("query position"):
+        meaning = self.meaning
+        if position is not None and meaning.is_position:
             n = self.n_of_position(position)
         counts = np.asarray(n, np.float64)
-        least = LEAST[self.n_means]
-        if not (counts >= least).all():
-            raise ValueError(f"n must be at least {least}, got {counts.min()}")
+        if not (counts >= meaning.least).all():
+            raise ValueError(f"n must be at least {meaning.least}, got {counts.min()}")
         return counts
 
 
@@ -176,7 +180,7 @@ def description(law: Law | type[Law]) -> list[str]:
     """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""
     lines = [
         ("scale", law.formula),
-        ("n", f"{law.n_means}: {MEANINGS_OF_N[law.n_means]}"),
+        ("n", f"{law.n_means}: {meaning_of(law.n_means).description}"),
         ("on", "" if law.channels == "all" else f"the {law.channels} channels"),
         ("layers", "" if law.layers == "all" else law.layers),
         ("source", law.source),

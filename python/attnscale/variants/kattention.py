@@ -245,7 +245,7 @@ def _scale_of_fewer_channels(scale: Any, head_dim: int) -> Any:
     if not isinstance(scale, (str, laws.Law)):
         return scale
     law = laws.get(scale)
-    if law.n_means in ("row entropy", "row gaps"):
+    if law.meaning.measures_the_row:
         raise ValueError(
             f"scale={law.name!r} measures rows of dot products, and kattention's scores are others; pass "
             "a number, an array or a law of n"

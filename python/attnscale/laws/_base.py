@@ -33,6 +33,9 @@ class Law(ABC):
     n_means : str
         What n counts, one of :data:`MEANINGS_OF_N`. Part of the law's identity: laws differ in
         nothing but n as often as in the formula.
+    length_parameter : str or None
+        The parameter that is the length, in tokens, from which the law counts: that of the training, or
+        the one at which the scale is the standard one.
     channels : {"all", "rotated", "latent"}
         The channels of q and k that the law multiplies: all, those that rotary positions turn, or
         those that a latent of low rank feeds.
@@ -46,6 +49,7 @@ class Law(ABC):
 
     name: ClassVar[str]
     n_means: ClassVar[NMeans]
+    length_parameter: ClassVar[str | None] = None
     channels: ClassVar[Channels] = "all"
     layers: ClassVar[str] = "all"
     config_keys: ClassVar[tuple[str, ...]] = ()

@@ -21,8 +21,8 @@ from ._tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["DISTRIBUTIONS", "dot_product_variance"]
 

@@ -18,8 +18,8 @@ from ._run import RunOptions, num_threads_of, run
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["KINDS", "jl_distortion"]
 

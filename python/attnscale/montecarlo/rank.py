@@ -17,8 +17,8 @@ from ._run import RunOptions, num_threads_of, run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["rank_and_sparsity"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..montecarlo._seeds import child_seed
+from .._seeds import child_seed
 from ._grid import Case
 
 __all__ = ["case_seed", "seed_from_json", "seed_to_json"]

@@ -11,8 +11,9 @@ import numpy as np
 
 from .. import _core
 from .._provenance import provenance
+from .._seeds import seed_sequence
 from ..laws import FunctionLaw
-from ..montecarlo._seeds import seed_sequence
+from ._case_seeds import seed_from_json, seed_to_json
 from ._dataset import assemble
 from ._describe import describe, function_name
 from ._errors import Failure, SweepError, SweepInterrupted
@@ -21,7 +22,6 @@ from ._laws import registered_laws
 from ._progress import Progress
 from ._results import Fields
 from ._run import Runner, Task
-from ._seeds import seed_from_json, seed_to_json
 from ._store import Store
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import numpy as np
 
 from .. import _core
 from ..laws import FunctionLaw
+from ._case_seeds import case_seed
 from ._errors import Failure
 from ._grid import Case
 from ._laws import make_known
 from ._results import Fields, Reserved, to_fields
-from ._seeds import case_seed
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

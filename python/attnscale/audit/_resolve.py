@@ -11,7 +11,8 @@ from ._config import Keys, read_keys
 from ._families import family_of, has_row
 from ._family import Family, Layer
 from ._kinds import NO_SOFTMAX, layer_kinds
-from ._plan import LayerPlan, ScalePlan, Term
+from ._layer import LayerPlan, Term
+from ._plan import ScalePlan
 from ._rope import SCALED, rope_of, rope_terms
 from ._unknown import not_understood
 

@@ -85,7 +85,7 @@ def _print_plan(options: argparse.Namespace, plan: audit.ScalePlan) -> None:
 def _print_positions(options: argparse.Namespace, plan: audit.ScalePlan) -> None:
     chosen = set(_only(options, plan))
     rows: list[dict[str, Any]] = []
-    for numbers, layer in groups(plan):
+    for numbers, layer in groups(plan.layers):
         layers = [number for number in numbers if number in chosen]
         if not layers:
             continue

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import attention_entropy, datasets, laws
+from .. import datasets, laws
 from .._io import InputError
 from .._table import to_csv, to_json, to_text
+from ..attention import attention_entropy
 from ._csv import save_csv
 from ._figure import save_figure
 from ._spelling import read_law

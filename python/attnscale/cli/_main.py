@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .. import __version__
+from .._core import __version__
 from .._io import InputError
 from . import audit, bench, calibrate, compare, demo, diagnose, entropy, info, jl, laws, mc, sweep, theory
 from ._csv import refuse_two_outputs

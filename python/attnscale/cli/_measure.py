@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import attention_entropy
 from .._io import InputError
+from ..attention import attention_entropy
 from ..laws import Law
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, datasets, laws, show_config
+from .. import datasets, laws
+from .._core import __version__
 from .._io import InputError
+from .._runtime import show_config
 from .._table import to_json, to_text
 from ..datasets import HeadActivations
 from ._measure import growth_per_doubling, mean_entropy

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .. import show_config
+from .._runtime import show_config
 from .._table import to_json
 
 

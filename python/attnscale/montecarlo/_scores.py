@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core, attention_statistics
+from .. import _core
 from .._checks import as_array, choose, number
+from ..attention import attention_statistics
 from ._digest import describe_array
 from ._experiment import Rows
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from .. import datasets, laws
 from .._io import InputError
-from .._table import to_csv, to_json, to_text
+from .._table import to_text
 from ..attention import attention_entropy
-from ._csv import save_csv
 from ._figure import save_figure
+from ._output import bad_input, emit
 from ._spelling import read_law
 
 __all__ = ["compare"]
@@ -41,17 +41,12 @@ def compare(options: argparse.Namespace) -> None:
                 f"--{name.replace('_', '-')} must be at least {least}, got {getattr(options, name)}"
             )
     chosen = _laws(options, lengths[-1])
-    compared = {name: _compare(law, lengths, options.head_dim) for name, law in chosen.items()}
+    with bad_input():  # a scale that is not finite
+        compared = {name: _compare(law, lengths, options.head_dim) for name, law in chosen.items()}
     if options.plot is not None:
         _save_figure(options, chosen, lengths)
     rows = _rows(compared, lengths)
-    save_csv(options.csv, rows)
-    if options.json:
-        print(to_json(rows))
-    elif options.csv == "-":
-        print(to_csv(rows), end="")
-    else:
-        _print_table(options, compared, lengths)
+    emit(options, _text(options, compared, lengths), rows)
 
 
 def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
@@ -138,9 +133,7 @@ def _rows(compared: Mapping[str, Comparison], lengths: Sequence[int]) -> list[di
     ]
 
 
-def _print_table(
-    options: argparse.Namespace, compared: Mapping[str, Comparison], lengths: Sequence[int]
-) -> None:
+def _text(options: argparse.Namespace, compared: Mapping[str, Comparison], lengths: Sequence[int]) -> str:
     short = [
         n for n in lengths if np.isfinite([each.heads[lengths.index(n)] for each in compared.values()]).any()
     ]
@@ -156,16 +149,19 @@ def _print_table(
         ]
         for name, each in compared.items()
     ]
-    print(f"m(n): multiple of 1/sqrt(d) for the last of n causal queries, d = {options.head_dim}.")
-    print(f"H(n): expected entropy (nats) of n keys uniform on a sphere; equal weights: {_uniform(lengths)}.")
+    lines = [
+        f"m(n): multiple of 1/sqrt(d) for the last of n causal queries, d = {options.head_dim}.",
+        f"H(n): expected entropy (nats) of n keys uniform on a sphere; equal weights: {_uniform(lengths)}.",
+    ]
     if short:
-        print("heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32), at the m of the last query.")
+        lines.append(
+            "heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32), at the m of the last query."
+        )
     if not options.laws:
-        print(
+        lines.append(
             f"Laws with a training length have {options.train_length}; those of rotated channels act on all."
         )
-    print()
-    print(to_text(header, table))
+    return "\n".join([*lines, "", to_text(header, table)])
 
 
 def _uniform(lengths: Sequence[int]) -> str:

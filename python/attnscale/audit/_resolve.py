@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+from ._bases import unscaled
 from ._config import Keys, read_keys
 from ._families import family_of, has_row
 from ._family import Family, Layer
@@ -149,7 +150,7 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
         terms += [term for rule in family.nope_extra if (term := rule(layer, head_dim)) is not None]
         return replace(plan, terms=tuple(terms))
     rotated = family.rotated(layer, head_dim)
-    own = rope_terms(layer, rope, rotated) if family.own_rope is None else _some(family.own_rope(layer, rope))
+    own = rope_terms(layer, rope) if family.own_rope is None else _some(family.own_rope(layer, rope))
     terms += [term for rule in family.rope_extra if (term := rule(layer, rope)) is not None]
     if plan.qk_norm == "after rotation" and own:
         note = f"{own[0].law!r} is undone by the norm of q and k behind the rotation"
@@ -178,8 +179,6 @@ def _softcap(layer: Layer, family: Family) -> float | None:
 
 
 def _without_softmax(layer: Layer) -> LayerPlan:
-    from ._bases import unscaled
-
     return LayerPlan(
         index=layer.number,
         kind=layer.kind,

@@ -121,7 +121,7 @@ def _default_share(layer: Layer, family: Family) -> Any:
     return (nested if isinstance(nested, Mapping) else parameters).get("partial_rotary_factor")
 
 
-def rope_terms(layer: Layer, rope: Rope, rotated: int) -> tuple[Term, ...]:
+def rope_terms(layer: Layer, rope: Rope) -> tuple[Term, ...]:
     """The factor that the rotary positions put on the score of the rotated channels."""
     if rope.kind == "yarn":
         law: Law = _yarn(layer.keys, rope)

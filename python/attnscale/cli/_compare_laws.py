@@ -14,6 +14,7 @@ from .. import datasets, laws
 from .._io import InputError
 from .._table import to_text
 from ..attention import attention_entropy
+from ..laws._registry import class_of
 from ._figure import save_figure
 from ._output import bad_input, emit
 from ._spelling import read_law
@@ -53,23 +54,15 @@ def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
     """Those asked for, or all that a training length and a factor of extension determine."""
     if options.laws:
         return {spelling: read_law(spelling) for spelling in options.laws}
-    length = options.train_length
-    factor = max(1.0, longest / length)
-    known: dict[str, dict[str, Any]] = {
-        "log_n": {"base": length},
-        "log_n_from_training": {"train_length": length},
-        "qwen_log_n": {"train_length": length},
-        "grok_temperature": {"length": length},
-        "yarn": {"factor": factor, "channels": "all"},
-        "longrope": {"train_length": length, "factor": factor, "channels": "all"},
-        "info_scale": {"train_length": length},
-        "annealed": {"n0": length},
-        "entropy_invariant": {"n0": length},
-    }
+    factor = max(1.0, longest / options.train_length)
+    extended: dict[str, Any] = {"factor": factor, "channels": "all"}
     found = {}
     for name in laws.names():
+        law, known = class_of(name), dict(extended) if name in ("yarn", "longrope") else {}
+        if law is not None and law.length_parameter is not None:
+            known[law.length_parameter] = options.train_length
         try:
-            found[name] = laws.get(name, **known.get(name, {}))
+            found[name] = laws.get(name, **known)
         except TypeError:  # a parameter that nothing here determines
             continue
     return found

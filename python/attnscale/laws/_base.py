@@ -60,7 +60,11 @@ class Law(ABC):
 
     @property
     def meaning(self) -> Meaning:
-        """What ``n_means`` names: what attention counts for each query."""
+        """What ``n_means`` names, as an object.
+
+        It has a ``description``, the ``least`` n, n less i of a causal query at position i
+        (``at_position``; None where n is no count), and says whether the law ``measures_the_row``.
+        """
         return meaning_of(self.n_means)
 
     @abstractmethod

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from types import SimpleNamespace
 
 import attnscale as at
@@ -71,3 +73,14 @@ def test_attention_counts_what_the_meaning_says(name: str, monkeypatch: pytest.M
         options["scale"] = "count"
         seen, want = at.attention_entropy(q, k, **options), reference.attention_entropy(q, k, **options)
         np.testing.assert_allclose(seen, want, atol=1e-11, err_msg=masks)
+
+
+def test_nothing_asks_for_the_name_of_a_meaning() -> None:
+    """What depends on the meaning asks the object, so that another one is written in one place."""
+    for path in Path(at.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            asked = node.func if isinstance(node, ast.Call) else node
+            parts = [asked] if isinstance(asked, ast.Compare) else []
+            parts += [asked.value] if isinstance(asked, ast.Attribute) and asked.attr == "startswith" else []
+            seen = [each for part in parts for each in ast.walk(part) if isinstance(each, ast.Attribute)]
+            assert not any(each.attr == "n_means" for each in seen), f"{path}:{node.lineno}"

@@ -84,10 +84,10 @@ def _parameters(law):
 
 def _values(law):
     example = laws.get(law.name, **EXAMPLES.get(law.name, {}))
-    if law.n_means == "query-key distance":
+    if example.meaning.is_distance:
         head, n = "distance", LENGTHS
         values = [f"{factor:.4f}" for factor in example.factor(n)]
-    elif law.n_means.startswith("row"):
+    elif example.meaning.at_position is None:
         head, n = law.n_means, (1, 2, 4, 8)
         values = [f"{value:.4f}" for value in example.multiplier(n, HEAD_DIM)]
     else:

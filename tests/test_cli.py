@@ -173,6 +173,7 @@ def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
         (["entropy", MINILM, "--lengths", "64", "513"], "--lengths must be between 1 and 512"),
         (["entropy", MINILM, "--lengths", "0"], "--lengths must be between 1 and 512"),
         (["entropy", MINILM, "--csv", "no/such/folder.csv"], "No such file or directory"),
+        (["laws", "--at", "5", "--laws", "constant(value=1e308)"], "scale must be finite, got inf"),
         (["explain", "nope"], "must be one of 'standard', 'unscaled'"),
         (["explain", "3 +"], "a law is written NAME"),
     ],
@@ -198,9 +199,11 @@ def test_unknown_figure_format(fail, heads):
 BOTH_FORMATS = {
     "compare": ["compare", "--data", "random", "--n", "64"],
     "entropy": ["entropy", MINILM],
+    "jl": ["jl", "--n", "64"],
     "laws": ["laws", "--at", "512"],
     "mc max_cosine": ["mc", "max_cosine", "--n", "8"],
     "sweep": ["sweep", "sweep.toml"],
+    "theory": ["theory", "--n", "64"],
 }
 
 
@@ -228,7 +231,7 @@ def test_json_and_csv_do_not_share_standard_output(fail):
         assert wanted in fail(*arguments, "--json", "--csv", "-")
 
 
-@pytest.mark.parametrize("name", ["entropy", "laws", "mc max_cosine"])
+@pytest.mark.parametrize("name", ["entropy", "laws", "mc max_cosine", "theory"])
 def test_json_is_printed_beside_a_csv_file(run, tmp_path, name):
     path = tmp_path / "rows.csv"
     printed = json.loads(run(*BOTH_FORMATS[name], "--json", "--csv", str(path)))

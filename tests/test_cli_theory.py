@@ -66,7 +66,7 @@ def test_theory_table(run):
 
 
 def test_theory_csv_and_model(run):
-    text = run("theory", "--n", "512", "--model", "gaussian", "--n0", "256", "--csv")
+    text = run("theory", "--n", "512", "--model", "gaussian", "--n0", "256", "--csv", "-")
     (row,) = csv.DictReader(io.StringIO(text))
     assert float(row["entropy"]) == theory.expected_entropy(512, 1, model="gaussian")
     assert float(row["invariant_beta"]) == theory.invariant_beta(512, n0=256, model="gaussian")
@@ -79,7 +79,7 @@ def test_jl(run):
     assert "Different questions." in lines[-1]
     rows = json.loads(run("jl", "--n", "512", "--failure-probability", "0.01", "--json"))["rows"]
     assert rows[0]["jl_min_dim"] == theory.jl_min_dim(512, eps=0.5, failure_probability=0.01)
-    (row,) = csv.DictReader(io.StringIO(run("jl", "--n", "512", "--csv")))
+    (row,) = csv.DictReader(io.StringIO(run("jl", "--n", "512", "--csv", "-")))
     assert (row["jl_min_dim"], float(row["rule_of_thumb"])) == ("300", theory.jl_rule_of_thumb(512))
 
 
@@ -87,6 +87,11 @@ def test_jl(run):
     ("arguments", "message"),
     [
         (["theory", "--n", "0"], "n must be at least 1, got 0"),
+        (
+            ["theory", "--n", "512", "--law", "scale_invariant"],
+            "scale_invariant: n must be a number of keys",
+        ),
+        (["theory", "--n", "512", "--law", "critical_scale"], "got sup over t > 0 of ln N(t) / t"),
         (["theory", "--n", "512", "--beta", "-1"], "beta must be at least 0, got -1"),
         (["theory", "--n", "512", "--head-dim", "1"], "head_dim must be at least 2, got 1"),
         (["theory", "--n", "512", "--law", "nope"], "must be one of 'standard', 'unscaled'"),

@@ -85,10 +85,31 @@ def test_laws_see_the_callers_head_dim():
         else:
             truth = kattention_heads(q, k, v, scale=float(scale.scale(33, 16)))
         np.testing.assert_allclose(kattention_heads(q, k, v, scale=law), truth, atol=1e-13)
-    for law in ("entropy_row", "adaptive_temperature", "critical_scale"):
-        if law in at.laws.names():
-            with pytest.raises(ValueError, match="measures rows of dot products"):
-                kattention_heads(q, k, v, scale=law)
+    for law in ("adaptive_temperature", "critical_scale"):
+        with pytest.raises(ValueError, match="measures rows of dot products"):
+            kattention_heads(q, k, v, scale=law)
+
+
+def test_laws_of_heads_without_channels_and_of_documents(monkeypatch):
+    monkeypatch.setattr(at.laws._registry, "_functions", {})
+    at.laws.register("of_distance", n_means="query-key distance")(lambda n, d: (1 + n) / d)
+    q, k, v = random_inputs(20, n_keys=20, n_queries=20, dtype="float64")
+    for law in ("mup", at.laws.MuP()):
+        np.testing.assert_allclose(kattention_heads(q[..., :0], k[..., :0], v, scale=law)[0, 0], v[0].mean(0))
+    t = np.abs(np.arange(20)[:, None] - np.arange(20))
+    b = np.einsum("...id,...jd->...ij", q, k) - 0.5 * (k * k).sum(-1)[..., None, :]
+    truth = reference.attention(0 * q, 0 * k, v, attn_mask=(1 + t) / 16 * b)
+    np.testing.assert_allclose(kattention_heads(q, k, v, scale="of_distance"), truth, atol=1e-12)
+    packed = kattention_heads(q, k, v, scale="log_n", document_ids=np.arange(20) // 12)
+    first, second = (
+        kattention_heads(*(x[..., part, :] for x in (q, k, v)), scale="log_n")
+        for part in (slice(0, 12), slice(12, 20))
+    )
+    np.testing.assert_allclose(packed, np.concatenate([first, second], axis=-2), atol=1e-13)
+    with pytest.raises(ValueError, match="law 'yarn' acts on the rotated channels only"):
+        kattention_heads(q, k, v, scale=at.laws.YaRN(16))
+    with pytest.raises(ValueError, match=r"the scale of PerHead\(values=\(1.0, 2.0, 3.0\)\) must broadcast"):
+        kattention_heads(q, k, v, scale=at.laws.PerHead([1, 2, 3]))
 
 
 @pytest.mark.parametrize("normalizer", ["sparsemax", "entmax15", "softmax_1"])

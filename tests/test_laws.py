@@ -254,6 +254,24 @@ def test_position_gives_n_to_the_laws_that_count_positions() -> None:
     np.testing.assert_array_equal(entmax.multiplier(2, 64, position=i), entmax.multiplier(i + 2, 64))
 
 
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        ("base", {"log_n"}),
+        ("n0", {"annealed", "entropy_invariant"}),
+        ("length", {"grok_temperature", "ministral_temperature", "beam_temperature"}),
+        ("train_length", {"log_n_from_training", "qwen_log_n", "longrope", "info_scale"}),
+    ],
+)
+def test_a_law_names_its_length(name: str, lengths: set[str]) -> None:
+    """Each law of a shorter length is further along at the same n."""
+    named = {law.name: law for law in reversed(EXAMPLES) if law.length_parameter == name}  # the first of each
+    assert named.keys() == lengths
+    for law in named.values():
+        shorter = dataclasses.replace(law, **{name: getattr(law, name) / 4})
+        assert np.all(shorter.multiplier(2**20, 64) > law.multiplier(2**20, 64))
+
+
 def test_n_of_a_causal_query() -> None:
     offsets = {
         type(law).__name__: law.n_of_position(7) - 7

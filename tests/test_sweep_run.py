@@ -21,7 +21,7 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale.sweep._grid import Case
+from attnscale.sweep._grid import GridCase
 from attnscale.sweep._run import Task
 
 pytest.importorskip("xarray")
@@ -131,7 +131,7 @@ def test_a_case_gives_its_threads_back() -> None:
     before = at.get_num_threads()
     try:
         at.set_num_threads(5)
-        case = Case((0,), {"n": 1}, "")
+        case = GridCase((0,), {"n": 1}, "")
         away = Task(sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True)
         for task, expected in ((away, 2), (pickle.loads(pickle.dumps(replace(away, away=False))), 2)):
             assert task(case)["value"].values == expected

@@ -14,6 +14,7 @@ from ._call.call import Call
 from ._call.scale import check_one_scale_a_row
 from .attention import attention_entropy
 from .laws import Law
+from .laws._registry import class_of
 from .solve import ScaleSolution, solve_scale
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 __all__ = ["Fit", "Length", "candidates", "cut", "fit_laws"]
-
-# Parameters of laws that are a length: that of the calibration is meant.
-_LENGTHS = ("n0", "train_length", "length", "base")
 
 
 class Length(NamedTuple):
@@ -73,7 +71,7 @@ def cut(inputs: Inputs, n: int, is_causal: bool, num_threads: int | None) -> Len
 
 
 def candidates(wanted: Iterable[Law | str] | None, n0: int) -> Iterator[Law]:
-    """The laws to compare; by name with n0 for every parameter that is a length."""
+    """The laws to compare; by name with n0 for the parameter that is a length."""
     if isinstance(wanted, (str, Law)):
         wanted = (wanted,)
     if wanted is not None:
@@ -84,22 +82,20 @@ def candidates(wanted: Iterable[Law | str] | None, n0: int) -> Iterator[Law]:
         return
     for name in registry.names():
         law = _with_length(name, n0, required=False)
-        if law is None or law.channels != "all" or law.n_means == "query-key distance":
+        if law is None or law.channels != "all" or law.meaning.is_distance:
             continue
-        if law.n_means != "not used" or name == "standard":
+        if law.meaning.is_used or name == "standard":
             yield law
 
 
 def _with_length(name: str, n0: int, *, required: bool = True) -> Law | None:
     """None if another parameter has no default; `required` makes that the registry's error."""
-    from .laws._registry import _classes
-
-    if name not in _classes:
+    law = class_of(name)
+    if law is None:
         return registry.get(name)
-    parameters = fields(cast(Any, _classes[name]))
-    lengths = {each.name: float(n0) for each in parameters if each.name in _LENGTHS}
-    missing = [each for each in parameters if each.default is MISSING and each.name not in lengths]
-    return None if missing and not required else registry.get(name, **lengths)
+    given = {} if law.length_parameter is None else {law.length_parameter: float(n0)}
+    needed = {each.name for each in fields(cast(Any, law)) if each.default is MISSING}
+    return None if needed - given.keys() and not required else registry.get(name, **given)
 
 
 def fit_laws(compared: Sequence[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:

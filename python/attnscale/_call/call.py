@@ -77,13 +77,9 @@ class Call:
         softcap: Any = None,
         distance_scale: Any = None,
         distance_bias: Any = None,
-        *,
-        head_dim: int | None = None,
     ) -> None:
-        """What makes a score of a dot product. `head_dim`: that of the scale, if it is not the arrays'."""
+        """What makes a score of a dot product."""
         self.softcap = read_softcap(softcap)
-        if head_dim is not None:
-            self.head_dim = max(head_dim, 1)
         law = law_of_distance(scale)
         factor, bias = read_tables(distance_scale, distance_bias, law, self)
         if factor is not None or bias is not None:

@@ -41,14 +41,14 @@ def law_of_distance(scale: Any) -> Law | None:
     from .. import laws
 
     law = laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
-    return law if law is not None and law.n_means == "query-key distance" else None
+    return law if law is not None and law.meaning.is_distance else None
 
 
 def refuse_row_measures(scale: Any) -> None:
     """Laws that measure a row do so without distance_scale and distance_bias."""
     from .. import laws
 
-    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).n_means in ("row entropy", "row gaps"):
+    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).meaning.measures_the_row:
         raise ValueError(
             f"scale={law.name!r} measures the row without distance_scale and distance_bias; pass the scale "
             "as an array, measured with them"

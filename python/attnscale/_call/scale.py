@@ -63,29 +63,12 @@ def _rows(name: str, array: NDArray[Any], call: Call) -> NDArray[np.float64]:
 
 
 def _law_scale(law: Law, call: Call) -> float | NDArray[np.float64]:
-    from ..laws._meaning import LEAST  # laws are loaded by now
-
     check_one_scale_a_row(law)
     # A row without keys has no scale to speak of; the least n keeps logarithms finite there. A row that
     # sees a NaN is NaN whatever its scale.
-    n = np.maximum(np.nan_to_num(_n_of_rows(law, call), nan=0.0, posinf=np.inf), LEAST[law.n_means])
+    n = np.maximum(np.nan_to_num(law.meaning.of(call), nan=0.0, posinf=np.inf), law.meaning.least)
     scale = law.scale(n, call.head_dim)
     return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, call)
-
-
-def _n_of_rows(law: Law, call: Call) -> Any:
-    """What the law counts, for each query; it broadcasts to (..., heads, n_queries)."""
-    if law.n_means == "visible keys":
-        return call.visible_keys()
-    if law.n_means == "row size":
-        return call.row_sizes()
-    if law.n_means == "row entropy":
-        return call.row_entropies()
-    if law.n_means == "row gaps":
-        return call.row_gaps()
-    if law.n_means == "not used":
-        return 1
-    return call.positions() + law.n_of_position(0)
 
 
 def check_one_scale_a_row(law: Law) -> None:
@@ -95,7 +78,7 @@ def check_one_scale_a_row(law: Law) -> None:
             f"law {law.name!r} acts on the {law.channels} channels only, and a scale on all. Multiply "
             "the query by law.channel_factors(head_dim, channels), or say channels='all' if all of them are"
         )
-    if law.n_means == "query-key distance":
+    if law.meaning.is_distance:
         raise ValueError(
             f"law {law.name!r} gives the keys of a row different scales, and scale takes one a row here"
         )

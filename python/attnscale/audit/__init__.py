@@ -11,7 +11,8 @@
 from ._compare import Difference, compare
 from ._config import TRANSFORMERS, ConfigError
 from ._frameworks import FRAMEWORKS, Defect, as_framework
-from ._plan import LayerPlan, PlanError, ScalePlan, Term
+from ._layer import LayerPlan, PlanError, Term
+from ._plan import ScalePlan
 from ._resolve import AuditWarning, resolve
 
 __all__ = [

@@ -28,10 +28,9 @@ from ..laws import (
     Unscaled,
 )
 from ._config import ConfigError, check_number
-from ._family import Layer
+from ._family import Layer, Rope
 from ._heads import is_latent, sliding_key, stage_width
-from ._plan import Term
-from ._rope import Rope
+from ._layer import Term
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._plan import Channels, LayerPlan, ScalePlan
+from ._layer import Channels, LayerPlan
+from ._plan import ScalePlan
 from ._text import ranges
 
 __all__ = ["Difference", "compare"]

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from ._config import Keys
-from ._plan import Term
+from ._config import Keys, check_number
+from ._layer import Term
 
-if TYPE_CHECKING:
-    from ._rope import Rope
-
-__all__ = ["Family", "Layer", "QKNorm"]
+__all__ = ["Family", "Layer", "QKNorm", "Rope"]
 
 QKNorm = Literal["none", "before rotation", "after rotation"]
 
@@ -26,6 +23,24 @@ class Layer(NamedTuple):
     kind: str
     total: int  # layers of the model
     family: Family
+
+
+class Rope(NamedTuple):
+    """Parameters of the rotary positions of a layer."""
+
+    kind: str
+    parameters: Mapping[str, Any]
+    name: str  # the key of the config that they come from, for messages
+
+    def number(self, key: str) -> float | None:
+        """A number above 0, or None where the key is null or missing."""
+        value = self.parameters.get(key)
+        return None if value is None else check_number(f"{self.name}.{key}", value, above=0)
+
+    def origin(self, *keys: str) -> str:
+        """The keys that are there, with their values."""
+        seen = [f"{key} = {self.parameters[key]}" for key in keys if self.parameters.get(key) is not None]
+        return f"{self.name}: " + ", ".join([f"type {self.kind}", *seen])
 
 
 #: Where a legacy ``rope_scaling`` goes: to every layer, over the defaults of every kind of layer or of full

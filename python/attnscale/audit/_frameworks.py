@@ -10,7 +10,8 @@ from typing import Any
 
 from .._checks import choose
 from ..laws import MinistralTemperature, MLAYaRN, QwenLogN, YaRN
-from ._plan import LayerPlan, ScalePlan, Term
+from ._layer import LayerPlan, Term
+from ._plan import ScalePlan
 
 __all__ = ["FRAMEWORKS", "Defect", "as_framework"]
 

@@ -147,11 +147,6 @@ def latent_rotated(layer: Layer, head_dim: int) -> int:
     return layer.keys.size("qk_rope_head_dim", least=0)
 
 
-def no_channel(layer: Layer, head_dim: int) -> int:
-    """None: positions come from elsewhere."""
-    return 0
-
-
 def rotary_dim(layer: Layer, head_dim: int) -> int:
     """GPT-J and CodeGen give a number of channels; null is all of them."""
     value = layer.keys.get("rotary_dim", 64)
@@ -185,11 +180,6 @@ def never(layer: Layer) -> bool:
 def sliding_only(layer: Layer) -> bool:
     """Layers with a sliding window; full attention has no positions (NoPE)."""
     return layer.kind == "sliding_attention"
-
-
-def full_only(layer: Layer) -> bool:
-    """Layers of full attention."""
-    return layer.kind == "full_attention"
 
 
 def sliding_or_no_window(layer: Layer) -> bool:

@@ -5,121 +5,18 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..laws import Law
 from ..normalizers import Sink
-from ._text import explain
+from ._layer import Channels, LayerPlan, PlanError
+from ._text import explain, layer_dict
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["LayerPlan", "PlanError", "ScalePlan", "Term"]
-
-Channels = Literal["rotated", "unrotated"]
-
-
-class PlanError(ValueError):
-    """A question that the config cannot answer; the text is the reason."""
-
-
-@dataclass(frozen=True)
-class Term:
-    """One factor of the score multiplier.
-
-    Attributes
-    ----------
-    law : Law
-        The rule with its parameters. For the base of a layer it gives the whole scale, for the other
-        terms a factor on top of it.
-    channels : {"all", "rotated", "unrotated"}
-        Channels of q and k that it multiplies.
-    key : str
-        The key of the config that it comes from, with the value.
-    rule : str
-        Where the rule is written down.
-    """
-
-    law: Law
-    channels: Literal["all", "rotated", "unrotated"]
-    key: str
-    rule: str
-
-    @property
-    def n_means(self) -> str:
-        """What the law's n counts; "not used" for a constant."""
-        return self.law.n_means
-
-    def acts_on(self, channels: Channels) -> bool:
-        """Whether it multiplies these channels."""
-        return self.channels in ("all", channels)
-
-
-@dataclass(frozen=True)
-class LayerPlan:
-    """One layer.
-
-    Attributes
-    ----------
-    index : int
-        0-based.
-    kind : str
-        As transformers names it: "full_attention", "sliding_attention", "linear_attention", ...
-    head_dim : int
-        Channels of q and k.
-    rotated : int
-        Channels that rotary positions turn; 0 if there are none.
-    base : Term
-        The scale before the other terms.
-    terms : tuple of Term
-        Factors on top of it.
-    softcap : float or None
-        c of c * tanh(score / c), after all factors.
-    softcap_key : str
-        The key of the config that it comes from.
-    sink : bool
-        Whether the softmax has a learned extra logit without a value.
-    qk_norm : {"none", "before rotation", "after rotation"}
-        A norm of q and k. After the rotation it undoes what was multiplied before.
-    notes : tuple of str
-        What else is to be known about the layer.
-    refusal : str or None
-        Why the config does not say the scale, if it does not.
-    """
-
-    index: int
-    kind: str
-    head_dim: int
-    rotated: int
-    base: Term
-    terms: tuple[Term, ...] = ()
-    softcap: float | None = None
-    softcap_key: str = ""
-    sink: bool = False
-    qk_norm: Literal["none", "before rotation", "after rotation"] = "none"
-    notes: tuple[str, ...] = ()
-    refusal: str | None = None
-
-    @property
-    def channel_kinds(self) -> tuple[Channels, ...]:
-        """Which of "rotated" and "unrotated" the layer has."""
-        kinds: list[Channels] = []
-        if self.rotated:
-            kinds.append("rotated")
-        if self.rotated < self.head_dim:
-            kinds.append("unrotated")
-        return tuple(kinds)
-
-    def multipliers(self, positions: NDArray[np.int64], channels: Channels) -> NDArray[np.float64]:
-        """The multiplier of q . k at each position, on one kind of channels."""
-        ones = np.ones(positions.shape)
-        result = np.asarray(self.base.law.scale(ones, self.head_dim, position=positions))
-        for term in self.terms:
-            if term.acts_on(channels):
-                result = result * term.law.multiplier(ones, self.head_dim, position=positions)
-        return np.broadcast_to(result, positions.shape)
+__all__ = ["ScalePlan"]
 
 
 @dataclass(frozen=True)
@@ -260,7 +157,7 @@ class ScalePlan:
             raise PlanError(f"sink_logits must be left out: layer {plan.index} ({plan.kind}) has no sink")
         where = self._positions(positions)
         scale = self._multipliers(plan, where, channels)
-        constant = not scale.ndim or all(term.n_means == "not used" for term in (plan.base, *plan.terms))
+        constant = not scale.ndim or not any(term.depends_on_n for term in (plan.base, *plan.terms))
         options: dict[str, Any] = {"scale": float(scale.flat[0]) if constant and scale.size else scale}
         if plan.softcap is not None:
             options["softcap"] = plan.softcap
@@ -268,13 +165,20 @@ class ScalePlan:
 
     def explain(self) -> str:
         """The plan as text: layers that are alike in one row, and where each number comes from."""
-        return explain(self)
+        known = "" if self.known else " (not known)"
+        head = f"{self.model_type or 'model'}, {len(self.layers)} layers{known}"
+        return explain(head, self.layers, self.remarks, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan in types that JSON has."""
-        from ._text import to_dict
-
-        return to_dict(self)
+        return {
+            "model_type": self.model_type,
+            "known": self.known,
+            "max_positions": self.max_positions,
+            "layers": [layer_dict(layer) for layer in self.layers],
+            "remarks": list(self.remarks),
+            "warnings": list(self.warnings),
+        }
 
     def with_layers(self, layers: tuple[LayerPlan, ...]) -> ScalePlan:
         """The same plan with other layers."""

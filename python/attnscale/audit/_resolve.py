@@ -7,11 +7,13 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+from ._bases import unscaled
 from ._config import Keys, read_keys
 from ._families import family_of, has_row
 from ._family import Family, Layer
 from ._kinds import NO_SOFTMAX, layer_kinds
-from ._plan import LayerPlan, ScalePlan, Term
+from ._layer import LayerPlan, Term
+from ._plan import ScalePlan
 from ._rope import SCALED, rope_of, rope_terms
 from ._unknown import not_understood
 
@@ -148,7 +150,7 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
         terms += [term for rule in family.nope_extra if (term := rule(layer, head_dim)) is not None]
         return replace(plan, terms=tuple(terms))
     rotated = family.rotated(layer, head_dim)
-    own = rope_terms(layer, rope, rotated) if family.own_rope is None else _some(family.own_rope(layer, rope))
+    own = rope_terms(layer, rope) if family.own_rope is None else _some(family.own_rope(layer, rope))
     terms += [term for rule in family.rope_extra if (term := rule(layer, rope)) is not None]
     if plan.qk_norm == "after rotation" and own:
         note = f"{own[0].law!r} is undone by the norm of q and k behind the rotation"
@@ -177,8 +179,6 @@ def _softcap(layer: Layer, family: Family) -> float | None:
 
 
 def _without_softmax(layer: Layer) -> LayerPlan:
-    from ._bases import unscaled
-
     return LayerPlan(
         index=layer.number,
         kind=layer.kind,

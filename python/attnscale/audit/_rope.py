@@ -8,14 +8,14 @@ and computes the factors there (``_compute_yarn_parameters``, ``_compute_longrop
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..laws import Law, LongRoPE, YaRN
 from ._config import ConfigError, Keys, check_number, check_table
-from ._family import Family, Layer
-from ._plan import Term
+from ._family import Family, Layer, Rope
+from ._layer import Term
 
-__all__ = ["SCALED", "Rope", "partial_rotary_factor", "rope_of", "rope_terms"]
+__all__ = ["SCALED", "partial_rotary_factor", "rope_of", "rope_terms"]
 
 _RULES = "transformers modeling_rope_utils.py"
 
@@ -26,24 +26,6 @@ _LONGROPE = ("longrope", "su")
 
 #: Kinds that do not.
 SCALED = ("yarn", *_LONGROPE)
-
-
-class Rope(NamedTuple):
-    """Parameters of the rotary positions of a layer."""
-
-    kind: str
-    parameters: Mapping[str, Any]
-    name: str  # the key of the config that they come from, for messages
-
-    def number(self, key: str) -> float | None:
-        """A number above 0, or None where the key is null or missing."""
-        value = self.parameters.get(key)
-        return None if value is None else check_number(f"{self.name}.{key}", value, above=0)
-
-    def origin(self, *keys: str) -> str:
-        """The keys that are there, with their values."""
-        seen = [f"{key} = {self.parameters[key]}" for key in keys if self.parameters.get(key) is not None]
-        return f"{self.name}: " + ", ".join([f"type {self.kind}", *seen])
 
 
 def rope_of(layer: Layer, family: Family) -> Rope | None:
@@ -139,7 +121,7 @@ def _default_share(layer: Layer, family: Family) -> Any:
     return (nested if isinstance(nested, Mapping) else parameters).get("partial_rotary_factor")
 
 
-def rope_terms(layer: Layer, rope: Rope, rotated: int) -> tuple[Term, ...]:
+def rope_terms(layer: Layer, rope: Rope) -> tuple[Term, ...]:
     """The factor that the rotary positions put on the score of the rotated channels."""
     if rope.kind == "yarn":
         law: Law = _yarn(layer.keys, rope)

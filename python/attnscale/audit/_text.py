@@ -1,43 +1,41 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plan as text and as JSON."""
+"""Layers of a plan as text and as JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .._table import to_text
+from ._layer import LayerPlan, Term
 
-if TYPE_CHECKING:
-    from ._plan import LayerPlan, ScalePlan, Term
-
-__all__ = ["explain", "groups", "ranges", "to_dict"]
+__all__ = ["explain", "groups", "layer_dict", "ranges"]
 
 _HEADER = ("layer", "base scale", "law", "on", "n means", "cap", "sink")
 
 
-def explain(plan: ScalePlan) -> str:
+def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warnings: Sequence[str]) -> str:
     """A table with a row for layers that are alike, then the keys, then what is to be known."""
     rows: list[tuple[str, ...]] = []
     sources: list[str] = []
-    for numbers, layer in groups(plan):
+    for numbers, layer in groups(layers):
         name = _shortened(ranges(numbers))
         rows += _rows(name, layer)
         sources += [f"  layer {name}: {line}" for line in _sources(layer)]
-    head = f"{plan.model_type or 'model'}, {len(plan.layers)} layers" + ("" if plan.known else " (not known)")
     parts = [head, to_text(_HEADER, rows), "from\n" + "\n".join(sources)]
-    parts += [f"note: {text}" for text in plan.remarks]
-    parts += [f"warning: {text}" for text in plan.warnings]
+    parts += [f"note: {text}" for text in remarks]
+    parts += [f"warning: {text}" for text in warnings]
     return "\n\n".join(parts[:3]) + "".join(f"\n{text}" for text in parts[3:])
 
 
-def groups(plan: ScalePlan) -> list[tuple[list[int], LayerPlan]]:
+def groups(layers: Sequence[LayerPlan]) -> list[tuple[list[int], LayerPlan]]:
     """(numbers, layer) of layers that differ in nothing but their number and the name of their kind."""
     found: dict[LayerPlan, list[int]] = {}
-    for layer in plan.layers:
+    for layer in layers:
         found.setdefault(replace(layer, index=0, kind=""), []).append(layer.index)
     return [(numbers, layer) for layer, numbers in found.items()]
 
@@ -76,7 +74,7 @@ def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
     rows = [(name, f"{scale:.7g}", spelling(layer.base), _on(layer, layer.base), "-", cap, _yes(layer.sink))]
     for term in layer.terms:
         value = ""
-        if term.n_means == "not used":
+        if not term.depends_on_n:
             value = f": {np.ravel(term.law.multiplier(1, layer.head_dim))[0]:.7f}"
         rows.append(("", "x", spelling(term) + value, _on(layer, term), _n(term), "", ""))
     return rows + _totals(layer)
@@ -90,7 +88,7 @@ def _totals(layer: LayerPlan) -> list[tuple[str, ...]]:
     values: dict[str, float] = {
         kind: float(layer.multipliers(first, kind)[0]) for kind in layer.channel_kinds
     }
-    depends = any(term.n_means != "not used" for term in (layer.base, *layer.terms))
+    depends = any(term.depends_on_n for term in (layer.base, *layer.terms))
     where = "at position 0" if depends else ""
     if len(set(values.values())) == 1:
         values = {"all channels": next(iter(values.values()))}
@@ -118,7 +116,7 @@ def _on(layer: LayerPlan, term: Term) -> str:
 
 
 def _n(term: Term) -> str:
-    return "-" if term.n_means == "not used" else term.n_means
+    return term.n_means if term.depends_on_n else "-"
 
 
 def _yes(flag: bool) -> str:
@@ -135,19 +133,8 @@ def _sources(layer: LayerPlan) -> list[str]:
     return [*lines, *layer.notes]
 
 
-def to_dict(plan: ScalePlan) -> dict[str, Any]:
-    """The plan in types that JSON has."""
-    return {
-        "model_type": plan.model_type,
-        "known": plan.known,
-        "max_positions": plan.max_positions,
-        "layers": [_layer_dict(layer) for layer in plan.layers],
-        "remarks": list(plan.remarks),
-        "warnings": list(plan.warnings),
-    }
-
-
-def _layer_dict(layer: LayerPlan) -> dict[str, Any]:
+def layer_dict(layer: LayerPlan) -> dict[str, Any]:
+    """The layer in types that JSON has."""
     head = {"layer": layer.index, "kind": layer.kind}
     if layer.refusal is not None:
         return {**head, "refusal": layer.refusal}

@@ -10,8 +10,9 @@ from typing import Any
 
 from .. import bench
 from .._io import InputError
-from .._table import to_json, to_text
+from .._table import to_text
 from ..bench import VariantCost
+from ._output import emit
 from ._progress import progress_line
 
 __all__ = ["run"]
@@ -40,16 +41,9 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(str(error)) from None
     if options.plot is not None:
         _draw(options, costs)
-    if options.json:
-        print(to_json({"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}))
-        return
-    first = _first_of_slope(costs)
-    print(
-        _table(costs),
-        "",
-        _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=first),
-        sep="\n",
-    )
+    legend = _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=_first_of_slope(costs))
+    report = {"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}
+    emit(options, f"{_table(costs)}\n\n{legend}", report=report)
 
 
 def _by_name(costs: list[VariantCost]) -> dict[str, list[VariantCost]]:

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import attention_entropy, datasets, laws
+from .. import datasets, laws
 from .._io import InputError
-from .._table import to_csv, to_json, to_text
-from ._csv import save_csv
+from .._table import to_text
+from ..attention import attention_entropy
+from ..laws._registry import class_of
 from ._figure import save_figure
+from ._output import bad_input, emit
 from ._spelling import read_law
 
 __all__ = ["compare"]
@@ -40,40 +42,27 @@ def compare(options: argparse.Namespace) -> None:
                 f"--{name.replace('_', '-')} must be at least {least}, got {getattr(options, name)}"
             )
     chosen = _laws(options, lengths[-1])
-    compared = {name: _compare(law, lengths, options.head_dim) for name, law in chosen.items()}
+    with bad_input():  # a scale that is not finite
+        compared = {name: _compare(law, lengths, options.head_dim) for name, law in chosen.items()}
     if options.plot is not None:
         _save_figure(options, chosen, lengths)
     rows = _rows(compared, lengths)
-    save_csv(options.csv, rows)
-    if options.json:
-        print(to_json(rows))
-    elif options.csv == "-":
-        print(to_csv(rows), end="")
-    else:
-        _print_table(options, compared, lengths)
+    emit(options, _text(options, compared, lengths), rows)
 
 
 def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
     """Those asked for, or all that a training length and a factor of extension determine."""
     if options.laws:
         return {spelling: read_law(spelling) for spelling in options.laws}
-    length = options.train_length
-    factor = max(1.0, longest / length)
-    known: dict[str, dict[str, Any]] = {
-        "log_n": {"base": length},
-        "log_n_from_training": {"train_length": length},
-        "qwen_log_n": {"train_length": length},
-        "grok_temperature": {"length": length},
-        "yarn": {"factor": factor, "channels": "all"},
-        "longrope": {"train_length": length, "factor": factor, "channels": "all"},
-        "info_scale": {"train_length": length},
-        "annealed": {"n0": length},
-        "entropy_invariant": {"n0": length},
-    }
+    factor = max(1.0, longest / options.train_length)
+    extended: dict[str, Any] = {"factor": factor, "channels": "all"}
     found = {}
     for name in laws.names():
+        law, known = class_of(name), dict(extended) if name in ("yarn", "longrope") else {}
+        if law is not None and law.length_parameter is not None:
+            known[law.length_parameter] = options.train_length
         try:
-            found[name] = laws.get(name, **known.get(name, {}))
+            found[name] = laws.get(name, **known)
         except TypeError:  # a parameter that nothing here determines
             continue
     return found
@@ -115,7 +104,7 @@ def _heads_entropy(law: laws.Law, n: int) -> float:
         return float("nan")
     head_dim = data.query.shape[-1]
     scale: Any = law
-    if law.n_means not in ("query-key distance", "row entropy", "row gaps"):
+    if law.meaning.at_position is not None:
         scale = float(_multipliers(law, [n], head_dim)[0]) / np.sqrt(head_dim)
     entropy = attention_entropy(data.query[:, :n], data.key[:, :n], scale=scale)
     return float(np.nanmean(entropy.astype(np.float64)))
@@ -137,9 +126,7 @@ def _rows(compared: Mapping[str, Comparison], lengths: Sequence[int]) -> list[di
     ]
 
 
-def _print_table(
-    options: argparse.Namespace, compared: Mapping[str, Comparison], lengths: Sequence[int]
-) -> None:
+def _text(options: argparse.Namespace, compared: Mapping[str, Comparison], lengths: Sequence[int]) -> str:
     short = [
         n for n in lengths if np.isfinite([each.heads[lengths.index(n)] for each in compared.values()]).any()
     ]
@@ -155,16 +142,19 @@ def _print_table(
         ]
         for name, each in compared.items()
     ]
-    print(f"m(n): multiple of 1/sqrt(d) for the last of n causal queries, d = {options.head_dim}.")
-    print(f"H(n): expected entropy (nats) of n keys uniform on a sphere; equal weights: {_uniform(lengths)}.")
+    lines = [
+        f"m(n): multiple of 1/sqrt(d) for the last of n causal queries, d = {options.head_dim}.",
+        f"H(n): expected entropy (nats) of n keys uniform on a sphere; equal weights: {_uniform(lengths)}.",
+    ]
     if short:
-        print("heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32), at the m of the last query.")
+        lines.append(
+            "heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32), at the m of the last query."
+        )
     if not options.laws:
-        print(
+        lines.append(
             f"Laws with a training length have {options.train_length}; those of rotated channels act on all."
         )
-    print()
-    print(to_text(header, table))
+    return "\n".join([*lines, "", to_text(header, table)])
 
 
 def _uniform(lengths: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._io import InputError
+from ._output import bad_input
 
 __all__ = ["save_figure"]
 
@@ -32,8 +33,6 @@ def save_figure(
     # A Figure of its own, not pyplot: no window, no backend, nothing left open.
     with plot.style():
         figure = Figure(figsize=size)
-        try:
+        with bad_input(f"--plot {path}"):  # nothing to put along x, or a suffix that matplotlib does not know
             draw(figure.subplots(*panels))
             figure.savefig(path)
-        except ValueError as error:  # nothing to put along x, or a suffix that matplotlib does not know
-            raise InputError(f"--plot {path}: {error}") from None

@@ -7,10 +7,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .. import __version__
+from .._core import __version__
 from .._io import InputError
 from . import audit, bench, calibrate, compare, demo, diagnose, entropy, info, jl, laws, mc, sweep, theory
-from ._csv import refuse_two_outputs
+from ._output import refuse_two_outputs
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
 COMMANDS = (demo, entropy, calibrate, laws, theory, jl, mc, sweep, audit, diagnose, compare, info, bench)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import attention_entropy
-from .._io import InputError
+from ..attention import attention_entropy
 from ..laws import Law
+from ._output import bad_input
 
 
 def mean_entropy(
@@ -30,10 +30,8 @@ def mean_entropy(
     gqa = query.shape[-3] != key.shape[-3]
     means = []
     for q, k in cuts:
-        try:
+        with bad_input():  # a law for another number of heads
             entropy = attention_entropy(q, k, scale=law, is_causal=is_causal, enable_gqa=gqa)
-        except ValueError as error:  # a per-head law with another number of heads
-            raise InputError(str(error)) from None
         by_head = np.moveaxis(entropy.astype(np.float64), -2, 0)
         means.append(by_head.reshape(by_head.shape[0], -1).mean(axis=1))
     return np.stack(means)

@@ -12,8 +12,9 @@ import numpy as np
 
 from .. import audit
 from .._io import InputError
-from .._table import to_json, to_text
+from .._table import to_text
 from ..audit._text import groups, ranges
+from ._output import bad_input, emit
 
 _DESCRIPTION = """\
 What multiplies q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
@@ -50,17 +51,17 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Resolve and print."""
     plan = _resolve(options.config, options)
-    try:
+    with bad_input():  # a layer or position that the plan does not have, or has no answer for
         if options.against is not None:
-            _print_differences(options, plan, _resolve(options.against, options), ())
+            text, report = _differences(options, plan, _resolve(options.against, options), ())
         elif options.against_framework is not None:
-            _print_differences(options, plan, *audit.as_framework(plan, options.against_framework))
+            text, report = _differences(options, plan, *audit.as_framework(plan, options.against_framework))
         elif options.at is not None:
-            _print_positions(options, plan)
+            text, report = _positions(options, plan)
         else:
-            _print_plan(options, plan)
-    except ValueError as error:
-        raise InputError(str(error)) from None
+            plan = _chosen(options, plan)
+            text, report = plan.explain(), plan.to_dict()
+    emit(options, text, report=report)
 
 
 def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
@@ -76,16 +77,16 @@ def _only(options: argparse.Namespace, plan: audit.ScalePlan) -> list[int]:
     return [plan.layer(options.layer).index]
 
 
-def _print_plan(options: argparse.Namespace, plan: audit.ScalePlan) -> None:
-    chosen = set(_only(options, plan))
-    plan = plan.with_layers(tuple(layer for layer in plan.layers if layer.index in chosen))
-    print(to_json(plan.to_dict()) if options.json else plan.explain())
+def _chosen(options: argparse.Namespace, plan: audit.ScalePlan) -> audit.ScalePlan:
+    numbers = set(_only(options, plan))
+    return plan.with_layers(tuple(layer for layer in plan.layers if layer.index in numbers))
 
 
-def _print_positions(options: argparse.Namespace, plan: audit.ScalePlan) -> None:
+def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> tuple[str, dict[str, Any]]:
+    """The multipliers at the positions asked for, as text and as JSON."""
     chosen = set(_only(options, plan))
     rows: list[dict[str, Any]] = []
-    for numbers, layer in groups(plan):
+    for numbers, layer in groups(plan.layers):
         layers = [number for number in numbers if number in chosen]
         if not layers:
             continue
@@ -99,13 +100,9 @@ def _print_positions(options: argparse.Namespace, plan: audit.ScalePlan) -> None
             for kind in layer.channel_kinds:
                 row[kind] = plan.multiplier(layer=layers[0], position=i, channels=kind)
             rows.append({**row, "softcap": layer.softcap, "sink": layer.sink})
-    if options.json:
-        print(to_json({"rows": rows, "warnings": list(plan.warnings)}))
-        return
     header = ("layer", "i", "rotated", "unrotated", "cap", "sink")
-    print(to_text(header, [_cells(row) for row in rows]))
-    for text in plan.warnings:
-        print(f"warning: {text}")
+    lines = [to_text(header, [_cells(row) for row in rows]), *(f"warning: {text}" for text in plan.warnings)]
+    return "\n".join(lines), {"rows": rows, "warnings": list(plan.warnings)}
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -117,28 +114,27 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (*start, *numbers, cap, "yes" if row["sink"] else "-")
 
 
-def _print_differences(
+def _differences(
     options: argparse.Namespace,
     plan: audit.ScalePlan,
     other: audit.ScalePlan,
     defects: tuple[audit.Defect, ...],
-) -> None:
+) -> tuple[str, dict[str, Any]]:
+    """What differs between two plans, as text and as JSON."""
     chosen = set(_only(options, plan))
     found = [each for each in audit.compare(plan, other) if not each.layers or chosen & set(each.layers)]
-    if options.json:
-        rows = [{**vars(each), "at": _at(plan, other, each, options)} for each in found]
-        known = [{"what": each.what, "reference": each.reference} for each in defects]
-        print(to_json({"differences": rows, "known": known}))
-        return
-    for each in found:
-        print(each)
-        for i, (here, there) in _at(plan, other, each, options).items():
-            print(f"  at i = {i}: {here:.7g} here, {there:.7g} there ({here / there:.4f} times)")
-    for defect in defects:
-        print(f"known: {defect.what} ({defect.reference})")
+    rows = [{**vars(each), "at": _at(plan, other, each, options)} for each in found]
+    known = [{"what": each.what, "reference": each.reference} for each in defects]
+    lines: list[str] = []
+    for each, row in zip(found, rows, strict=True):
+        lines.append(str(each))
+        for i, (here, there) in row["at"].items():
+            lines.append(f"  at i = {i}: {here:.7g} here, {there:.7g} there ({here / there:.4f} times)")
+    lines += [f"known: {defect.what} ({defect.reference})" for defect in defects]
     if not found:
         name = options.against_framework
-        print("no difference" + (f": no report about {name} concerns this model" if name else ""))
+        lines.append("no difference" + (f": no report about {name} concerns this model" if name else ""))
+    return "\n".join(lines), {"differences": rows, "known": known}
 
 
 def _at(

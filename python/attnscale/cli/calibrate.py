@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from .._io import InputError, StoredHeads, read_heads
-from .._table import to_json, to_text
+from .._table import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
 from ..laws import names
+from ._output import bad_input, emit
 from ._spelling import read_law
 
 _DESCRIPTION = """\
@@ -51,19 +52,14 @@ def run(options: argparse.Namespace) -> None:
     # A bare name takes n0 for its lengths.
     laws = options.laws and [text if text in names() else read_law(text) for text in options.laws]
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
-    try:
+    with bad_input():  # lengths, and laws that give the keys of a row different scales
         found = calibrate(
             *(heads.query, heads.key, n0, options.lengths),
             laws=laws,
             is_causal=options.causal,
             enable_gqa=gqa,
         )
-    except ValueError as error:  # lengths, and laws that give the keys of a row different scales
-        raise InputError(str(error)) from None
-    if options.json:
-        print(to_json(_report(found, heads)))
-    else:
-        _print(found, heads)
+    emit(options, _text(found, heads), report=_report(found, heads))
 
 
 def _read(options: argparse.Namespace) -> StoredHeads:
@@ -84,7 +80,7 @@ def _best(found: Calibration, head: int) -> str:
     return "-" if index < 0 else found.laws[index].name
 
 
-def _print(found: Calibration, heads: StoredHeads) -> None:
+def _text(found: Calibration, heads: StoredHeads) -> str:
     header = [
         "head",
         f"entropy at {found.n0}",
@@ -103,7 +99,7 @@ def _print(found: Calibration, heads: StoredHeads) -> None:
         ]
         for i, name in enumerate(heads.names)
     ]
-    print(to_text(header, rows), found.recommendation, sep="\n\n")
+    return f"{to_text(header, rows)}\n\n{found.recommendation}"
 
 
 def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._io import InputError
-from .._table import to_csv, to_json, to_text
+from .._table import to_text
 from ..datasets import minilm_qk
-from ._csv import add_csv_option, save_csv
+from ._output import add_csv_option, emit
 from ._progress import progress_line
 
 _DESCRIPTION = """\
@@ -91,13 +91,7 @@ def run(options: argparse.Namespace) -> None:
         rows = list(_measure(chosen, lengths, options, progress))
     if options.plot is not None:
         _draw(options.plot, rows)
-    save_csv(options.csv, rows)
-    if options.json:
-        print(to_json(rows))
-    elif options.csv == "-":
-        print(to_csv(rows), end="")
-    else:
-        _print(rows)
+    emit(options, _text(rows), rows)
 
 
 def _choose(names: list[str] | None) -> dict[str, Callable[..., Any]]:
@@ -147,7 +141,7 @@ def _heads(options: argparse.Namespace, n: int) -> dict[str, tuple[Array, Array]
     return found
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
+def _text(rows: list[dict[str, Any]]) -> str:
     header = ["heads", "n", "variant", "entropy", "of ln n", "max weight", "support", "rank", "needle"]
     cells = [
         [
@@ -158,7 +152,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    print(to_text(header, cells), "", _LEGEND, sep="\n")
+    return f"{to_text(header, cells)}\n\n{_LEGEND}"
 
 
 def _draw(path: Path, rows: list[dict[str, Any]]) -> None:

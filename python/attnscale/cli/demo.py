@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__, datasets, laws, show_config
-from .._io import InputError
-from .._table import to_json, to_text
+from .. import datasets, laws
+from .._core import __version__
+from .._runtime import show_config
+from .._table import to_text
 from ..datasets import HeadActivations
 from ._measure import growth_per_doubling, mean_entropy
+from ._output import bad_input, emit
 
 if TYPE_CHECKING:
     from ..bench import CallCost
@@ -46,25 +48,35 @@ def run(options: argparse.Namespace) -> None:
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
     growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
     cost = _measure(data)
-    if options.json:
-        figure = _save_figure(options.figure, data, by_head)
-        print(to_json(_report(data, by_head, mean, growth, cost, figure)))
-        return
+    figure = _save_figure(options.figure, data, by_head)
+    report = _report(data, by_head, mean, growth, cost, figure)
+    emit(options, _text(data, mean, growth, cost, figure), report=report)
+
+
+def _text(
+    data: HeadActivations, mean: dict[str, Any], growth: dict[str, float], cost: CallCost, figure: str | None
+) -> str:
     config = show_config()
     n_heads, n_tokens, _ = data.query.shape
-    print(f"attnscale {__version__}, {config['simd_level']}, {_count(config['num_threads'], 'thread')}")
-    print(f"Entropy of {n_heads} attention heads of all-MiniLM-L6-v2 (nats), {n_tokens} tokens of English\n")
     rows = [
         [str(n), *(f"{values[index]:.2f}" for values in mean.values())] for index, n in enumerate(LENGTHS)
     ]
-    print(to_text(["n", "uniform", *COLUMNS.values()], rows, indent="  "), end="\n\n")
-    print(*_explain(growth), sep="\n", end="\n\n")
     peak = f"{cost.share_of_peak:.0%} of this machine's peak, q . k alone counted"
-    print(f"{n_tokens} tokens x {n_heads} heads took {1e3 * cost.seconds:.1f} ms ({peak}).")
-    figure = _save_figure(options.figure, data, by_head)
     missing = 'No figure: matplotlib is not installed (pip install "attnscale[plot]").'
-    print(f"Figure: {figure}" if figure else missing)
-    print("Next: notebooks/01_attention_and_entropy.ipynb")
+    return "\n".join(
+        [
+            f"attnscale {__version__}, {config['simd_level']}, {_count(config['num_threads'], 'thread')}",
+            f"Entropy of {n_heads} attention heads of all-MiniLM-L6-v2 (nats), {n_tokens} tokens of English",
+            "",
+            to_text(["n", "uniform", *COLUMNS.values()], rows, indent="  "),
+            "",
+            *_explain(growth),
+            "",
+            f"{n_tokens} tokens x {n_heads} heads took {1e3 * cost.seconds:.1f} ms ({peak}).",
+            f"Figure: {figure}" if figure else missing,
+            "Next: notebooks/01_attention_and_entropy.ipynb",
+        ]
+    )
 
 
 def _law(name: str) -> laws.Law:
@@ -122,10 +134,8 @@ def _save_figure(path: Path, data: HeadActivations, by_head: dict[str, NDArray[n
         left.suptitle(f"Mean of {len(names)} heads of all-MiniLM-L6-v2 (shade: middle half)", fontsize=9.5)
         plot.entropy_by_head(ends, names, ax=right.subplots(), n_keys=LENGTHS[-1])
         right.suptitle(r"Each head (L: layer, H: head) under $1/\sqrt{d}$", fontsize=9.5)
-        try:
+        with bad_input(f"--figure {path}"):  # a suffix that matplotlib does not know
             figure.savefig(path)
-        except ValueError as error:  # a suffix that matplotlib does not know
-            raise InputError(f"--figure {path}: {error}") from None
     return str(path)
 
 

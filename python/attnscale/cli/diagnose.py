@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from .. import audit
 from .._io import InputError
-from .._table import to_json, to_text
+from .._table import to_text
 from ..laws import Law
 from ._figure import save_figure
+from ._output import emit
 from ._spelling import read_law
 
 _DESCRIPTION = """\
@@ -66,10 +67,8 @@ def run(options: argparse.Namespace) -> None:
     if options.plot is not None:
         flat = {law: values.reshape(len(lengths), -1) for law, values in entropy.items()}
         save_figure(options.plot, lambda ax: _draw(flat, lengths, ax))
-    if options.json:
-        print(to_json(_report(options, plan, lengths, entropy, sinks)))
-    else:
-        print(plan.explain(), _table(lengths, entropy, sinks), sep="\n\n")
+    text = f"{plan.explain()}\n\n{_table(lengths, entropy, sinks)}"
+    emit(options, text, report=_report(options, plan, lengths, entropy, sinks))
 
 
 def measure(

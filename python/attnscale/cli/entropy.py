@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._io import InputError, StoredHeads, read_heads
-from .._table import to_csv, to_json, to_text
+from .._table import to_text
 from ..laws import Law
-from ._csv import add_csv_option, save_csv
 from ._figure import save_figure
 from ._measure import mean_entropy, mean_uniform_entropy
+from ._output import add_csv_option, emit
 from ._spelling import read_law
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
@@ -67,13 +66,8 @@ def run(options: argparse.Namespace) -> None:
     if options.plot is not None:
         _save_figure(options, heads, lengths, entropy)
     rows = _rows(heads, lengths, entropy, is_causal=options.causal)
-    save_csv(options.csv, rows)
-    if options.csv == "-":
-        sys.stdout.write(to_csv(rows))
-    elif options.json:
-        print(to_json({**_settings(options, heads, laws), "rows": rows}))
-    else:
-        _print_table(options, heads, lengths, entropy)
+    report = {**_settings(options, heads, laws), "rows": rows}
+    emit(options, _text(options, heads, lengths, entropy), rows, report)
 
 
 def _files(options: argparse.Namespace) -> list[Path]:
@@ -129,12 +123,12 @@ def _settings(options: argparse.Namespace, heads: StoredHeads, laws: dict[str, L
     }
 
 
-def _print_table(
+def _text(
     options: argparse.Namespace,
     heads: StoredHeads,
     lengths: list[int] | None,
     entropy: dict[str, NDArray[np.float64]],
-) -> None:
+) -> str:
     several = lengths is not None and len(lengths) > 1
     header = [*(["n"] if several else []), "head"]
     for law in entropy:
@@ -146,7 +140,7 @@ def _print_table(
             table.append([*start, name, *_cells([values[index, head] for values in entropy.values()])])
         if len(heads.names) > 1:
             table.append([*start, "mean", *_cells([values[index].mean() for values in entropy.values()])])
-    print(_title(options, heads, lengths), to_text(header, table), sep="\n\n")
+    return f"{_title(options, heads, lengths)}\n\n{to_text(header, table)}"
 
 
 def _cells(entropies: list[np.float64]) -> list[str]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .. import show_config
-from .._table import to_json
+from .._runtime import show_config
+from ._output import emit
 
 
 def add(commands: Any) -> None:
@@ -20,9 +20,10 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the configuration."""
     config = show_config()
-    if options.json:
-        print(to_json(config))
-        return
     width = max(map(len, config))
-    for name, value in config.items():
-        print(f"{name:{width}}  {', '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
+    lines = [f"{name:{width}}  {_listed(value)}" for name, value in config.items()]
+    emit(options, "\n".join(lines), report=config)
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

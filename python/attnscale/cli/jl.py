@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import theory
-from .._io import InputError
-from .._table import to_csv, to_json, to_text
+from .._table import to_text
 from ._figure import save_figure
+from ._output import add_csv_option, bad_input, emit
 
 _REMARK = """\
 The bound is for a random projection that keeps every squared distance to a factor 1 +- eps; its
@@ -27,27 +27,20 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--failure-probability", type=float, metavar="P", help="default: a projection succeeds 1 time in n"
     )
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_csv_option(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Compute and print."""
-    try:
+    with bad_input():
         rows = [_row(n, eps, options.failure_probability) for n in options.n for eps in options.eps]
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    if options.json:
-        print(to_json({"failure_probability": options.failure_probability, "rows": rows}))
-    elif options.csv:
-        print(to_csv(rows), end="")
-    else:
-        header = ("n", "eps", "bound", "8 ln n", "8.31 ln n")
-        print(to_text(header, [[_cell(value) for value in row.values()] for row in rows]))
-        print("\n" + _REMARK)
+    header = ("n", "eps", "bound", "8 ln n", "8.31 ln n")
+    table = to_text(header, [[_cell(value) for value in row.values()] for row in rows])
+    report = {"failure_probability": options.failure_probability, "rows": rows}
+    emit(options, f"{table}\n\n{_REMARK}", rows, report)
     if options.plot is not None:
         save_figure(options.plot, lambda ax: _draw(options, ax))
 

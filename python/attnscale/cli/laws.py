@@ -11,12 +11,14 @@ from typing import Any, cast
 
 from .. import laws
 from .._io import InputError
-from .._table import to_json, to_text
+from .._table import to_text
 from ..laws._base import description
 from ..laws._registry import class_of
 from ._compare_laws import compare
-from ._csv import add_csv_option
+from ._output import add_csv_option, emit
 from ._spelling import read_call, read_law
+
+_REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME"
 
 
 def add(commands: Any) -> None:
@@ -56,12 +58,8 @@ def run_laws(options: argparse.Namespace) -> None:
         if getattr(options, option) is not None:
             raise InputError(f"--{option} compares laws at some lengths and needs --at N ...")
     rows = [_describe(law) for law in _law_classes().values()]
-    if options.json:
-        print(to_json(rows))
-        return
-    header = ("law", "scale", "n means")
-    print(to_text(header, [(_spelling(row), row["scale"].split(";")[0], row["n_means"]) for row in rows]))
-    print("\nScale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME")
+    cells = [(_spelling(row), row["scale"].split(";")[0], row["n_means"]) for row in rows]
+    emit(options, f"{to_text(('law', 'scale', 'n means'), cells)}\n\n{_REMARK}", rows)
 
 
 def run_explain(options: argparse.Namespace) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._io import InputError, read_heads
-from .._table import to_csv, to_json, to_text
-from ._csv import add_csv_option, save_csv
+from .._table import to_text
 from ._figure import save_figure
+from ._output import add_csv_option, bad_input, emit
 from ._spelling import read_law
 
 if TYPE_CHECKING:
@@ -123,24 +123,18 @@ def run(options: argparse.Namespace) -> None:
     """Run the experiment and print its result."""
     from .. import montecarlo
 
-    try:
-        result = getattr(montecarlo, options.experiment)(**_arguments(options))
-        quantities = options.quantity or [result.quantity]
-        for name in quantities:
-            if name not in result.estimates:
-                raise InputError(f"--quantity must be one of {', '.join(result.estimates)}, got {name!r}")
-    except (ValueError, TypeError) as error:
-        raise InputError(str(error)) from None
+    arguments = _arguments(options)
+    with bad_input():
+        result = getattr(montecarlo, options.experiment)(**arguments)
+    quantities = options.quantity or [result.quantity]
+    for name in quantities:
+        if name not in result.estimates:
+            raise InputError(f"--quantity must be one of {', '.join(result.estimates)}, got {name!r}")
     rows = _rows(result)
     if options.plot is not None:
         save_figure(options.plot, lambda ax: _draw(result, options.quantity, ax))
-    save_csv(options.csv, rows)
-    if options.csv == "-":
-        sys.stdout.write(to_csv(rows))
-    elif options.json:
-        print(to_json(_report(result, rows)))
-    else:
-        print(_title(result), _table(result, rows, quantities), sep="\n\n")
+    text = f"{_title(result)}\n\n{_table(result, rows, quantities)}"
+    emit(options, text, rows, _report(result, rows))
     if result.interrupted:
         print("attnscale: interrupted: these are the samples so far", file=sys.stderr)
         raise SystemExit(130)

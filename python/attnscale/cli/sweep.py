@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import plot
 from .._io import InputError
-from .._table import to_csv, to_json
 from ..sweep import SweepError, SweepInterrupted, sweep
-from ._csv import add_csv_option, save_csv
 from ._figure import save_figure
+from ._output import add_csv_option, bad_input, emit
 from ._sweep_file import SweepFile, read_sweep_file, resolve
 from ._sweep_table import flat_rows, nested_rows, table_text
 
@@ -72,29 +71,21 @@ def run(options: argparse.Namespace) -> None:
 def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
     store = options.store or wanted.store
     n_jobs = wanted.n_jobs if options.n_jobs is None else options.n_jobs
-    with resolve(options.file, wanted.function) as function:
-        try:
-            return sweep(
-                function,
-                wanted.grid,
-                constants=wanted.constants,
-                n_jobs=1 if n_jobs is None else n_jobs,
-                store=store,
-                rng=wanted.rng,
-            )
-        except (TypeError, ValueError, ImportError) as error:
-            raise InputError(f"{options.file}: {error}") from None
+    with resolve(options.file, wanted.function) as function, bad_input(str(options.file), ImportError):
+        return sweep(
+            function,
+            wanted.grid,
+            constants=wanted.constants,
+            n_jobs=1 if n_jobs is None else n_jobs,
+            store=store,
+            rng=wanted.rng,
+        )
 
 
 def _show(options: argparse.Namespace, wanted: SweepFile, table: xarray.Dataset) -> None:
     axes = list(wanted.grid)
     rows = flat_rows(table, axes) if options.csv is not None else []
-    save_csv(options.csv, rows)
-    if options.csv == "-":
-        sys.stdout.write(to_csv(rows))
-    elif options.json:
-        print(to_json({**table.attrs, "rows": nested_rows(table, axes)}))
-    else:
-        print(table_text(table, axes))
+    report = {**table.attrs, "rows": nested_rows(table, axes)} if options.json else None
+    emit(options, table_text(table, axes), rows, report)
     if options.plot is not None:
         save_figure(options.plot, lambda ax: plot.sweep(table, ax=ax))

@@ -11,8 +11,9 @@ import numpy as np
 
 from .. import theory
 from .._io import InputError
-from .._table import to_csv, to_json, to_text
+from .._table import to_text
 from ._figure import save_figure
+from ._output import add_csv_option, bad_input, emit
 from ._spelling import read_law
 
 _DESCRIPTION = """\
@@ -52,9 +53,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--head-dim", type=int, default=64, metavar="D", help="default: 64")
     parser.add_argument("--model", choices=("sphere", "gaussian"), default="sphere", help="default: sphere")
     parser.add_argument("--n0", type=float, default=512, metavar="N0", help="where beta is 1 (default: 512)")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_csv_option(parser)
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="save a figure of E[H] against n: .png, .pdf, .svg"
     )
@@ -63,18 +63,12 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compute and print."""
-    try:
+    with bad_input():
         rows = _rows(options)
-    except (ValueError, TypeError) as error:
-        raise InputError(str(error)) from None
-    if options.json:
-        settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
-        print(to_json({**settings, "unit": "nat", "rows": rows}))
-    elif options.csv:
-        print(to_csv(rows), end="")
-    else:
-        print(to_text(list(_COLUMNS.values()), [[_cell(row[name]) for name in _COLUMNS] for row in rows]))
-        print("\n" + _legend(options))
+    settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
+    table = to_text(list(_COLUMNS.values()), [[_cell(row[name]) for name in _COLUMNS] for row in rows])
+    report = {**settings, "unit": "nat", "rows": rows}
+    emit(options, f"{table}\n\n{_legend(options)}", rows, report)
     if options.plot is not None:
         save_figure(options.plot, lambda ax: _draw(rows, ax))
 
@@ -107,7 +101,10 @@ def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:
     given = options.beta if options.beta or options.law else [1.0]
     found: dict[str, Any] = {f"beta {beta:g}": np.full(lengths.shape, beta) for beta in given or []}
     for text in options.law:
-        beta = np.asarray(read_law(text).multiplier(lengths, options.head_dim))
+        law = read_law(text)
+        if law.meaning.at_position is None:
+            raise InputError(f"--law {text}: n must be a number of keys, got {law.meaning.description}")
+        beta = np.asarray(law.multiplier(lengths, options.head_dim))
         if beta.shape != lengths.shape:
             raise InputError(f"--law {text}: one multiple for each n is needed, got shape {beta.shape}")
         found[text] = beta

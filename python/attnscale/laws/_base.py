@@ -6,17 +6,17 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from ._meaning import COUNTED_AT, LEAST, MEANINGS_OF_N, NMeans
+from ._meaning import Meaning, NMeans, meaning_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Channels", "Law", "description", "head_parameter"]
+__all__ = ["Channels", "Law", "LawAt", "description", "head_parameter"]
 
 Channels = Literal["all", "rotated", "latent"]
 
@@ -33,6 +33,9 @@ class Law(ABC):
     n_means : str
         What n counts, one of :data:`MEANINGS_OF_N`. Part of the law's identity: laws differ in
         nothing but n as often as in the formula.
+    length_parameter : str or None
+        The parameter that is the length, in tokens, from which the law counts: that of the training, or
+        the one at which the scale is the standard one.
     channels : {"all", "rotated", "latent"}
         The channels of q and k that the law multiplies: all, those that rotary positions turn, or
         those that a latent of low rank feeds.
@@ -46,6 +49,7 @@ class Law(ABC):
 
     name: ClassVar[str]
     n_means: ClassVar[NMeans]
+    length_parameter: ClassVar[str | None] = None
     channels: ClassVar[Channels] = "all"
     layers: ClassVar[str] = "all"
     config_keys: ClassVar[tuple[str, ...]] = ()
@@ -53,6 +57,15 @@ class Law(ABC):
     source: ClassVar[str]
     used_by: ClassVar[str]
     remark: ClassVar[str] = ""
+
+    @property
+    def meaning(self) -> Meaning:
+        """What ``n_means`` names, as an object.
+
+        It has a ``description``, the ``least`` n, n less i of a causal query at position i
+        (``at_position``; None where n is no count), and says whether the law ``measures_the_row``.
+        """
+        return meaning_of(self.n_means)
 
     @abstractmethod
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -100,14 +113,13 @@ class Law(ABC):
         ValueError
             If n is no count: a distance, or something measured on the row's scores.
         """
-        if self.n_means not in COUNTED_AT:
-            raise ValueError(
-                f"law {self.name!r} has no n at a position: its n is {MEANINGS_OF_N[self.n_means]}"
-            )
+        meaning = self.meaning
+        if meaning.at_position is None:
+            raise ValueError(f"law {self.name!r} has no n at a position: its n is {meaning.description}")
         where = np.asarray(position, np.float64)
         if not (where >= 0).all():
             raise ValueError(f"position must be at least 0, got {where.min()}")
-        return where + COUNTED_AT[self.n_means]
+        return where + meaning.at_position
 
     def channel_factors(self, head_dim: int, acted_on: Any, *, n: float = 1.0) -> NDArray[np.float64]:
         """What multiplies each channel of the query, on top of 1/sqrt(head_dim).
@@ -163,20 +175,44 @@ class Law(ABC):
     def _checked_n(self, n: ArrayLike, head_dim: int, position: ArrayLike | None) -> NDArray[np.float64]:
         if head_dim < 1:
             raise ValueError(f"head_dim must be at least 1, got {head_dim}")
-        if position is not None and self.n_means.startswith("query position"):
+        meaning = self.meaning
+        if position is not None and meaning.is_position:
             n = self.n_of_position(position)
         counts = np.asarray(n, np.float64)
-        least = LEAST[self.n_means]
-        if not (counts >= least).all():
-            raise ValueError(f"n must be at least {least}, got {counts.min()}")
+        if not (counts >= meaning.least).all():
+            raise ValueError(f"n must be at least {meaning.least}, got {counts.min()}")
         return counts
+
+
+@dataclass(frozen=True, repr=False)
+class LawAt(Law):
+    """A law at a head_dim of its own: for queries and keys that carry channels which are no part of it."""
+
+    law: Law
+    head_dim: int
+    name: str  # type: ignore[misc]  # these are the law's: of the instance here, of the class for others
+    n_means: NMeans  # type: ignore[misc]
+    channels: Channels  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return repr(self.law)
+
+    def bias(self, distance: ArrayLike) -> Any:
+        """What a law of the distance adds to the score."""
+        return getattr(self.law, "bias", np.zeros_like)(distance)
+
+    def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return self.law._scale(n, self.head_dim)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return self._scale(n, head_dim) * math.sqrt(head_dim)
 
 
 def description(law: Law | type[Law]) -> list[str]:
     """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""
     lines = [
         ("scale", law.formula),
-        ("n", f"{law.n_means}: {MEANINGS_OF_N[law.n_means]}"),
+        ("n", f"{law.n_means}: {meaning_of(law.n_means).description}"),
         ("on", "" if law.channels == "all" else f"the {law.channels} channels"),
         ("layers", "" if law.layers == "all" else law.layers),
         ("source", law.source),

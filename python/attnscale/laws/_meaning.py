@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
-__all__ = ["COUNTED_AT", "LEAST", "MEANINGS_OF_N", "NMeans"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["MEANINGS_OF_N", "CallRows", "Meaning", "NMeans", "meaning_of"]
 
 NMeans = Literal[
     "visible keys",
@@ -19,37 +24,136 @@ NMeans = Literal[
     "not used",
 ]
 
+
+class CallRows(Protocol):
+    """What a call knows of its rows; every array broadcasts to (..., heads, n_queries)."""
+
+    def visible_keys(self) -> NDArray[Any]:
+        """Keys that each query may see."""
+
+    def row_sizes(self) -> NDArray[Any]:
+        """Keys up to the last one that causal, window and key_lengths let the query see."""
+
+    def positions(self) -> NDArray[Any]:
+        """Index within its document of the key that each query is aligned with."""
+
+    def row_entropies(self) -> NDArray[Any]:
+        """Entropy of each row at the standard scale, in nats."""
+
+    def row_gaps(self) -> NDArray[Any]:
+        """sup over t > 0 of ln N(t) / t of each row, at the standard scale."""
+
+
+@dataclass(frozen=True)
+class Meaning(ABC):
+    """One meaning of n: what attention counts for each query.
+
+    Attributes
+    ----------
+    name : str
+        What ``n_means`` of a law says.
+    description : str
+        How attention finds it.
+    least : int
+        The smallest n.
+    at_position : int or None
+        n of a causal query at position i that sees the keys 0 ... i, less i; None where it is no count.
+    is_used, is_position, is_distance, measures_the_row : bool
+        Whether the scale depends on n at all; whether n follows from the query's position alone; whether
+        each key of a row has an n of its own; whether n takes a first pass over the row's scores.
+    """
+
+    name: NMeans
+    description: str
+    least: int = 1
+    at_position: int | None = 1
+
+    is_used: ClassVar[bool] = True
+    is_position: ClassVar[bool] = False
+    is_distance: ClassVar[bool] = False
+    measures_the_row: ClassVar[bool] = False
+
+    @abstractmethod
+    def of(self, call: CallRows) -> Any:
+        """Count for each query of a call; the result broadcasts to (..., heads, n_queries)."""
+
+
+class _VisibleKeys(Meaning):
+    def of(self, call: CallRows) -> Any:
+        return call.visible_keys()
+
+
+class _RowSize(Meaning):
+    def of(self, call: CallRows) -> Any:
+        return call.row_sizes()
+
+
+class _QueryPosition(Meaning):
+    is_position: ClassVar[bool] = True
+
+    def of(self, call: CallRows) -> Any:
+        return call.positions() + self.at_position
+
+
+class _QueryKeyDistance(Meaning):
+    is_distance: ClassVar[bool] = True
+
+    def of(self, call: CallRows) -> Any:
+        raise ValueError(f"a row has no one n where n is {self.description}")
+
+
+class _RowEntropy(Meaning):
+    measures_the_row: ClassVar[bool] = True
+
+    def of(self, call: CallRows) -> Any:
+        return call.row_entropies()
+
+
+class _RowGaps(Meaning):
+    measures_the_row: ClassVar[bool] = True
+
+    def of(self, call: CallRows) -> Any:
+        return call.row_gaps()
+
+
+class _NotUsed(Meaning):
+    is_used: ClassVar[bool] = False
+
+    def of(self, call: CallRows) -> Any:
+        return 1
+
+
+_ALIGNED = "index of the key that the query is aligned with"
+_MEANINGS: tuple[Meaning, ...] = (
+    _VisibleKeys("visible keys", "keys that the query may see, after every mask"),
+    _RowSize(
+        "row size",
+        "keys up to the last one that causal, window and key_lengths let the query see "
+        "(causal: i + 1); a mask or the window's left side does not shorten it",
+    ),
+    _QueryPosition("query position", f"0-based {_ALIGNED}, whatever is masked", 0, 0),
+    _QueryPosition("query position + 1", f"1-based {_ALIGNED}, whatever is masked", 1, 1),
+    _QueryPosition("query position + 2", f"0-based {_ALIGNED}, plus 2", 2, 2),
+    _QueryKeyDistance(
+        "query-key distance", "positions between the query and each key: one row has many n", 0, None
+    ),
+    _RowEntropy(
+        "row entropy", "entropy of the row at the standard scale, in nats: a first pass measures it", 0, None
+    ),
+    _RowGaps(
+        "row gaps",
+        "sup over t > 0 of ln N(t) / t, N(t) = scores at most t below the row's top one, "
+        "at the standard scale: measured from the row",
+        *(0, None),
+    ),
+    _NotUsed("not used", "the scale is the same at every length"),
+)
+_BY_NAME = {meaning.name: meaning for meaning in _MEANINGS}
+
 #: The meanings that a law may give its n, and how attention() finds it for each query.
-MEANINGS_OF_N: dict[NMeans, str] = {
-    "visible keys": "keys that the query may see, after every mask",
-    "row size": "keys up to the last one that causal, window and key_lengths let the query see "
-    "(causal: i + 1); a mask or the window's left side does not shorten it",
-    "query position": "0-based index of the key that the query is aligned with, whatever is masked",
-    "query position + 1": "1-based index of the key that the query is aligned with, whatever is masked",
-    "query position + 2": "0-based index of the key that the query is aligned with, plus 2",
-    "query-key distance": "positions between the query and each key: one row has many n",
-    "row entropy": "entropy of the row at the standard scale, in nats: a first pass measures it",
-    "row gaps": "sup over t > 0 of ln N(t) / t, N(t) = scores at most t below the row's top one, "
-    "at the standard scale: measured from the row",
-    "not used": "the scale is the same at every length",
-}
+MEANINGS_OF_N: dict[NMeans, str] = {meaning.name: meaning.description for meaning in _MEANINGS}
 
-#: n of a causal query at position i that sees the keys 0 ... i, less i.
-COUNTED_AT: dict[str, float] = {
-    "visible keys": 1,
-    "row size": 1,
-    "query position": 0,
-    "query position + 1": 1,
-    "query position + 2": 2,
-    "not used": 1,
-}
 
-#: The smallest n.
-LEAST: dict[str, int] = {
-    **dict.fromkeys(MEANINGS_OF_N, 1),
-    "query position": 0,
-    "query position + 2": 2,
-    "query-key distance": 0,
-    "row entropy": 0,
-    "row gaps": 0,
-}
+def meaning_of(name: str) -> Meaning:
+    """The meaning that ``n_means`` names."""
+    return _BY_NAME[cast(NMeans, name)]

@@ -44,6 +44,7 @@ class InfoScale(Law):
     train_length: float
     name: ClassVar[str] = "info_scale"
     n_means: ClassVar[NMeans] = "visible keys"
+    length_parameter: ClassVar[str | None] = "train_length"
     formula: ClassVar[str] = "sqrt((1 - n^(-2/d)) / (1 - train_length^(-2/d))) / sqrt(d), d = head_dim"
     source: ClassVar[str] = "Information Entropy Invariance, 2025, arXiv 2501.08570, InfoScale"
     used_by: ClassVar[str] = "the authors' GAU-alpha and T5"

@@ -49,6 +49,7 @@ class Annealed(Law):
     least: float = 0.0
     name: ClassVar[str] = "annealed"
     n_means: ClassVar[NMeans] = "visible keys"
+    length_parameter: ClassVar[str | None] = "n0"
     formula: ClassVar[str] = "max(least, sqrt(max(0, 1 + 2 ln(n / n0)))) / sqrt(head_dim)"
     source: ClassVar[str] = "annealed entropy ln n - beta^2 / 2 of independent normal scores, held fixed"
     used_by: ClassVar[str] = "nothing known; the form of scale-invariant attention's factor"
@@ -97,6 +98,7 @@ class EntropyInvariant(Law):
     least: float = 0.0
     name: ClassVar[str] = "entropy_invariant"
     n_means: ClassVar[NMeans] = "visible keys"
+    length_parameter: ClassVar[str | None] = "n0"
     formula: ClassVar[str] = "max(least, beta) / sqrt(head_dim); beta(n) solves E[H(n, beta)] = E[H(n0, 1)]"
     source: ClassVar[str] = "attnscale.theory.invariant_beta, exact for random keys at every n"
     used_by: ClassVar[str] = "this package"

@@ -42,6 +42,7 @@ class LogN(Law):
     floor: float = 1.0
     name: ClassVar[str] = "log_n"
     n_means: ClassVar[NMeans] = "visible keys"
+    length_parameter: ClassVar[str | None] = "base"
     formula: ClassVar[str] = "ln(max(n, floor)) / ln(base) / sqrt(head_dim)"
     source: ClassVar[str] = "Su Jianlin 2021, kexue.fm/8823, eq. 4 and 5"
     used_by: ClassVar[str] = "bert4keras (softmax_plus, floor=16), GAU-alpha"
@@ -77,6 +78,7 @@ class LogNFromTraining(Law):
     train_length: float
     name: ClassVar[str] = "log_n_from_training"
     n_means: ClassVar[NMeans] = "query position + 1"
+    length_parameter: ClassVar[str | None] = "train_length"
     formula: ClassVar[str] = "max(1, ln(n) / ln(train_length)) / sqrt(head_dim)"
     source: ClassVar[str] = "Su Jianlin 2023, kexue.fm/9708; bojone/rerope"
     used_by: ClassVar[str] = "ReRoPE, at inference only"

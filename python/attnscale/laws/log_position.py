@@ -39,6 +39,7 @@ class QwenLogN(Law):
     train_length: float
     name: ClassVar[str] = "qwen_log_n"
     n_means: ClassVar[NMeans] = "query position + 1"
+    length_parameter: ClassVar[str | None] = "train_length"
     config_keys: ClassVar[tuple[str, ...]] = ("use_logn_attn", "seq_length")
     formula: ClassVar[str] = "(ln(n) / ln(train_length) if n > train_length else 1) / sqrt(head_dim)"
     source: ClassVar[str] = "Bai et al. 2023, Qwen technical report, arXiv 2309.16609; its modeling_qwen.py"
@@ -74,6 +75,7 @@ class GrokTemperature(Law):
     length: float
     name: ClassVar[str] = "grok_temperature"
     n_means: ClassVar[NMeans] = "query position"
+    length_parameter: ClassVar[str | None] = "length"
     config_keys: ClassVar[tuple[str, ...]] = ("xai_temperature_len",)
     formula: ClassVar[str] = "(log2(n) / log2(length) if n > length else 1) / sqrt(head_dim)"
     source: ClassVar[str] = "SGLang, triton_ops/decode_attention.py and extend_attention.py"

@@ -173,6 +173,7 @@ class LongRoPE(Law):
     channels: Channels = "rotated"  # type: ignore[misc]  # of the instance here, of the class for others
     name: ClassVar[str] = "longrope"
     n_means: ClassVar[NMeans] = "not used"
+    length_parameter: ClassVar[str | None] = "train_length"
     config_keys: ClassVar[tuple[str, ...]] = (
         "rope_type: longrope",
         "factor",

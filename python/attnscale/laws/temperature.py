@@ -81,6 +81,7 @@ class MinistralTemperature(Law):
     length: float = 16384.0
     name: ClassVar[str] = "ministral_temperature"
     n_means: ClassVar[NMeans] = "query position"
+    length_parameter: ClassVar[str | None] = "length"
     config_keys: ClassVar[tuple[str, ...]] = ("llama_4_scaling_beta", "original_max_position_embeddings")
     formula: ClassVar[str] = "(1 + beta * ln(1 + floor(n / length))) / sqrt(head_dim)"
     source: ClassVar[str] = "Mistral AI 2025, transformers models/ministral3/modeling_ministral3.py"
@@ -119,6 +120,7 @@ class BeamTemperature(Law):
     length: float = 2048.0
     name: ClassVar[str] = "beam_temperature"
     n_means: ClassVar[NMeans] = "query position + 1"
+    length_parameter: ClassVar[str | None] = "length"
     layers: ClassVar[str] = "full-attention layers, which have no rotary positions (NoPE)"
     formula: ClassVar[str] = "(1 + n / length) ** exponent / sqrt(head_dim)"
     source: ClassVar[str] = "transformers models/beam/modeling_beam.py"

@@ -112,7 +112,7 @@ def beta_of(law: Law | float, n: int, head_dim: int) -> float:
     if isinstance(law, float):
         return law * math.sqrt(head_dim)
     check_one_scale_a_row(law)
-    if law.n_means.startswith("row ") and law.n_means != "row size":
+    if law.meaning.measures_the_row:
         raise ValueError(
             f"law must be a function of n, got {law!r}, whose n is measured on the scores of a row"
         )

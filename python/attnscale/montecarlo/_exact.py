@@ -3,109 +3,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from ._result import ExperimentResult
-
-__all__ = ["exact"]
+__all__ = ["Grid", "exact"]
 
 _Array = NDArray[np.float64]
 _Exact = dict[str, Any]
 
 
-def exact(result: ExperimentResult) -> dict[str, _Array]:
-    """Expectations of the quantities of a result, of the shape of its axes; empty if none is known."""
-    known = _EXACT.get(result.experiment)
-    found = known(result) if known else {}
-    shape = tuple(map(len, result.axes.values()))
+class Grid(NamedTuple):
+    """The points at which an experiment was done."""
+
+    axes: Mapping[str, tuple[Any, ...]]  # labels along each axis of the result
+    parameters: Mapping[str, Any]
+    betas: Any  # of the laws, of the shape of the result; None where there are none
+
+    def along(self, name: str) -> Any:
+        """A parameter, shaped to broadcast along its axis."""
+        if name not in self.axes:
+            return self.parameters[name]
+        shape = [len(labels) if axis == name else 1 for axis, labels in self.axes.items()]
+        return np.reshape(np.array(self.axes[name]), shape)
+
+
+def exact(experiment: str, grid: Grid) -> dict[str, _Array]:
+    """Expectations of the experiment's quantities, of the shape of its axes; empty if none is known."""
+    known = _EXACT.get(experiment)
+    found = known(grid) if known else {}
+    shape = tuple(map(len, grid.axes.values()))
     return {name: np.broadcast_to(np.asarray(value, np.float64), shape) for name, value in found.items()}
 
 
-def _along(result: ExperimentResult, name: str) -> Any:
-    """A parameter, shaped to broadcast along its axis."""
-    if name not in result.axes:
-        return result.parameters[name]
-    shape = [len(labels) if axis == name else 1 for axis, labels in result.axes.items()]
-    return np.reshape(np.array(result.axes[name]), shape)
-
-
-def _betas(result: ExperimentResult) -> _Array:
-    """Of the laws, of the shape of the result."""
-    if result._betas is None:
-        raise AssertionError(f"{result.experiment} has no laws")
-    return result._betas
-
-
-def _rows(result: ExperimentResult) -> _Exact:
+def _rows(grid: Grid) -> _Exact:
     from .. import theory
 
-    model = result.parameters["model"]
+    model = grid.parameters["model"]
     if model not in ("sphere", "gaussian"):
         return {}
-    head_dim = _along(result, "head_dim") if model == "sphere" else 64  # not looked at by the other
-    row = theory.expected_statistics(_along(result, "n"), _betas(result), head_dim=head_dim, model=model)
+    head_dim = grid.along("head_dim") if model == "sphere" else 64  # not looked at by the other
+    row = theory.expected_statistics(grid.along("n"), grid.betas, head_dim=head_dim, model=model)
     names = ("entropy", "lse", "mean_score", "concentration")
     return {name: getattr(row, name) for name in names}
 
 
-def _averages(result: ExperimentResult) -> _Exact:
+def _averages(grid: Grid) -> _Exact:
     from .. import theory
 
-    n, head_dim = _along(result, "n"), _along(result, "head_dim")
-    concentration = theory.expected_concentration(n, _betas(result), head_dim=head_dim)
+    n, head_dim = grid.along("n"), grid.along("head_dim")
+    concentration = theory.expected_concentration(n, grid.betas, head_dim=head_dim)
     return {"error_variance": concentration, "concentration": concentration}
 
 
-def _needle(result: ExperimentResult) -> _Exact:
+def _needle(grid: Grid) -> _Exact:
     from .. import theory
 
-    options = {"head_dim": _along(result, "head_dim"), "cosine": result.parameters["cosine"]}
-    weight = theory.needle_weight(_along(result, "n"), beta=_betas(result), **options)
-    return {"needle_weight": weight, "needle_is_top": _chance_of_the_top(result)}
+    options = {"head_dim": grid.along("head_dim"), "cosine": grid.parameters["cosine"]}
+    weight = theory.needle_weight(grid.along("n"), beta=grid.betas, **options)
+    return {"needle_weight": weight, "needle_is_top": _chance_of_the_top(grid)}
 
 
-def _retrieval(result: ExperimentResult) -> _Exact:
+def _retrieval(grid: Grid) -> _Exact:
     from .. import theory
 
-    options = {"head_dim": _along(result, "head_dim"), "cosine": result.parameters["cosine"]}
-    weight = theory.needle_weight(_along(result, "n"), beta=_betas(result), **options)
-    return {"accuracy": _chance_of_the_top(result), "needle_weight": weight}
+    options = {"head_dim": grid.along("head_dim"), "cosine": grid.parameters["cosine"]}
+    weight = theory.needle_weight(grid.along("n"), beta=grid.betas, **options)
+    return {"accuracy": _chance_of_the_top(grid), "needle_weight": weight}
 
 
-def _chance_of_the_top(result: ExperimentResult) -> Any:
+def _chance_of_the_top(grid: Grid) -> Any:
     """No other key is nearer: F(cosine)^(n - 1), F the distribution function of a random cosine."""
     from scipy.special import betainc
 
-    n, head_dim = _along(result, "n"), _along(result, "head_dim")
-    cosine = result.parameters["cosine"]
+    n, head_dim = grid.along("n"), grid.along("head_dim")
+    cosine = grid.parameters["cosine"]
     # (1 + t) / 2 has the beta distribution with both parameters (head_dim - 1) / 2.
     below = betainc((head_dim - 1) / 2, (head_dim - 1) / 2, (1 + cosine) / 2)
     return below ** (n - 1.0)
 
 
-def _largest_cosine(result: ExperimentResult) -> _Exact:
+def _largest_cosine(grid: Grid) -> _Exact:
     from .. import theory
 
-    return {"max_cosine": theory.expected_max_cosine(_along(result, "n"), _along(result, "head_dim"))}
+    return {"max_cosine": theory.expected_max_cosine(grid.along("n"), grid.along("head_dim"))}
 
 
-def _dot_products(result: ExperimentResult) -> _Exact:
+def _dot_products(grid: Grid) -> _Exact:
     from .. import theory
 
-    if "query" in result.parameters:  # a model's own vectors: the pairs are all there is to know
+    if "query" in grid.parameters:  # a model's own vectors: the pairs are all there is to know
         return {}
-    dim, std = _along(result, "head_dim"), result.parameters["std"]
-    query_mean, key_mean = result.parameters["mean"]
+    dim, std = grid.along("head_dim"), grid.parameters["std"]
+    query_mean, key_mean = grid.parameters["mean"]
     cut = theory.truncated_normal_variance(2.0)
     # Of the components at unit std: variance and kurtosis. E x^4 = 3 v - c^2 (1 - v) if cut at c.
     shapes = {"normal": (1.0, 3.0), "uniform": (1.0, 1.8), "laplace": (1.0, 6.0)}
     shapes["truncated_normal"] = (cut, (3 * cut - 4 * (1 - cut)) / cut**2)
-    kinds = np.asarray(_along(result, "distribution"))
+    kinds = np.asarray(grid.along("distribution"))
     variance, kurtosis = (
         np.vectorize(lambda kind, i=i: shapes[kind][i], otypes=[float])(kinds) for i in (0, 1)
     )
@@ -122,7 +119,7 @@ def _dot_products(result: ExperimentResult) -> _Exact:
     return found
 
 
-_EXACT: dict[str, Callable[[ExperimentResult], _Exact]] = {
+_EXACT: dict[str, Callable[[Grid], _Exact]] = {
     "entropy_vs_length": _rows,
     "averaging_error": _averages,
     "needle_dilution": _needle,

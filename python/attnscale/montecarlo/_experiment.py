@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from ._axes import Axis
 from ._tally import Tally
 
-__all__ = ["Case", "Estimator", "Experiment", "Rows"]
+__all__ = ["Case", "Estimator", "Experiment", "RowSource"]
 
 #: ``rows(key, first, count)``: rows first ... first + count - 1 of the generator with that key.
 #: Each depends on key and its index alone; shape (count, *inner axes, columns), float64.
-Rows: TypeAlias = Callable[[int, int, int], NDArray[np.float64]]
+RowSource: TypeAlias = Callable[[int, int, int], NDArray[np.float64]]
 Estimator: TypeAlias = Callable[[Tally], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
@@ -42,7 +42,7 @@ class Case:
     """
 
     identity: tuple[int, ...]
-    rows: Rows
+    rows: RowSource
     cost: float
     estimate: Estimator = _means
 

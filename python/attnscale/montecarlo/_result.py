@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .._provenance import Provenance
 from .._table import to_text
+from ._exact import Grid, exact
 from ._tally import Tally
 
 if TYPE_CHECKING:
@@ -159,9 +160,7 @@ class ExperimentResult:
         dict of str to ndarray
             Of the shape of ``value``; empty if there is no theory for the experiment.
         """
-        from ._exact import exact
-
-        return exact(self)
+        return exact(self.experiment, Grid(self.axes, self.parameters, self._betas))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the main quantity, with error bars and the exact curve where there is one.

@@ -12,10 +12,10 @@ import numpy as np
 
 from .._checks import choose, number, positive_int
 from .._provenance import provenance
+from .._seeds import case_key, seed_sequence
 from ._experiment import Case, Experiment
 from ._progress import Progress, check_progress, reporting
 from ._result import Estimate, ExperimentResult
-from ._seeds import case_key, seed_sequence
 from ._tally import Tally
 
 __all__ = ["RunOptions", "num_threads_of", "run"]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._axes import Axis, beta_of, product
-from ._experiment import Case, Experiment, Rows
+from ._experiment import Case, Experiment, RowSource
 from ._scores import COLUMNS, RealHeads, model_rows
 
 __all__ = ["Transform", "pick", "score_experiment"]
@@ -78,7 +78,7 @@ def score_experiment(
     )
 
 
-def _transformed(rows: Rows, transform: Transform, betas: _Array, dim: int, n_factors: int) -> Rows:
+def _transformed(rows: RowSource, transform: Transform, betas: _Array, dim: int, n_factors: int) -> RowSource:
     scales = betas / math.sqrt(dim)
 
     def transformed(key: int, first: int, count: int) -> _Array:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core, attention_statistics
+from .. import _core
 from .._checks import as_array, choose, number
+from ..attention import attention_statistics
 from ._digest import describe_array
-from ._experiment import Rows
+from ._experiment import RowSource
 
 __all__ = [
     "COLUMNS",
@@ -60,7 +61,7 @@ def model_rows(
     *,
     correlation: float = 0.0,
     cosine: float = math.nan,
-) -> Rows:
+) -> RowSource:
     """Rows over n random keys with the scores ``beta q.k / sqrt(head_dim)``; columns as COLUMNS."""
     multipliers = np.array(betas, np.float64)
 
@@ -112,7 +113,7 @@ class RealHeads:
         """What tells these arrays from others."""
         return [describe_array(self.query), describe_array(self.key)]
 
-    def rows(self, n: int, betas: list[float], num_threads: int) -> Rows:
+    def rows(self, n: int, betas: list[float], num_threads: int) -> RowSource:
         """Columns as the first six of COLUMNS; n keys are drawn without replacement."""
         scales = np.array(betas) / math.sqrt(self.head_dim)
         threads = num_threads or None

@@ -13,12 +13,12 @@ from numpy.typing import DTypeLike, NDArray
 from .. import _core
 from .._call.call import read_num_threads
 from .._checks import number
-from ._seeds import philox_key, seed_sequence
+from .._seeds import philox_key, seed_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._seeds import RNG
+    from .._seeds import RNG
 
 __all__ = ["laplace", "normal", "sphere", "truncated_normal", "uniform"]
 

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from .. import _core
 from ._axes import integer_axis, product
-from ._experiment import Case, Experiment, Rows
+from ._experiment import Case, Experiment, RowSource
 from ._run import RunOptions, num_threads_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["max_cosine"]
 
@@ -80,7 +80,7 @@ def max_cosine(
     return run(experiment, samples, rng, options)
 
 
-def _rows(n: int, head_dim: int, threads: int) -> Rows:
+def _rows(n: int, head_dim: int, threads: int) -> RowSource:
     def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
         found = _core.mc_max_cosine(
             n=n, head_dim=head_dim, key=key, stream=0, first=first, count=count, num_threads=threads

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .. import _core
 from .._checks import choose, number
 from ._axes import Axis, axis, integer_axis, product
-from ._experiment import Case, Experiment, Rows
+from ._experiment import Case, Experiment, RowSource
 from ._run import RunOptions, num_threads_of, run
 from ._scores import RealHeads, read_heads
 from ._tally import Tally
@@ -21,8 +21,8 @@ from ._tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["DISTRIBUTIONS", "dot_product_variance"]
 
@@ -152,7 +152,7 @@ def _experiment(outer: tuple[Axis, ...], cases: list[Case], parameters: dict[str
     )
 
 
-def _case(head_dim: int, number: int, rows: Rows) -> Case:
+def _case(head_dim: int, number: int, rows: RowSource) -> Case:
     estimate = partial(_moments, head_dim=head_dim)
     return Case((head_dim, number), rows, 8.0 * head_dim * _BLOCK, estimate)
 
@@ -174,7 +174,7 @@ def _pairs(
     x: tuple[str, tuple[float, ...]],
     y: tuple[str, tuple[float, ...]],
     threads: int,
-) -> Rows:
+) -> RowSource:
     def rows(key: int, first: int, count: int) -> _Array:
         sums = _core.mc_dot_products(
             head_dim=head_dim,
@@ -191,7 +191,7 @@ def _pairs(
     return rows
 
 
-def _array_pairs(heads: RealHeads, head: int, threads: int) -> Rows:
+def _array_pairs(heads: RealHeads, head: int, threads: int) -> RowSource:
     query = heads.query[head]
     keys = heads.key[head * len(heads.key) // len(heads.query)]
 

@@ -13,8 +13,8 @@ from ._scores import RealHeads, least_head_dim, read_correlation, read_model
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["entropy_vs_length"]
 

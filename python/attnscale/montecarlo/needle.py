@@ -13,8 +13,8 @@ from ._score_experiment import pick, score_experiment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["head_dimension", "needle_dilution"]
 

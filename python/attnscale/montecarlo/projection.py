@@ -12,14 +12,14 @@ from .. import _core
 from .._checks import as_array, choose, positive_int
 from ._axes import axis, fraction, integer_axis, product
 from ._digest import describe_array
-from ._experiment import Case, Experiment, Rows
+from ._experiment import Case, Experiment, RowSource
 from ._run import RunOptions, num_threads_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["KINDS", "jl_distortion"]
 
@@ -151,7 +151,7 @@ def _rows(
     kind: str,
     eps: NDArray[np.float64],
     threads: int,
-) -> Rows:
+) -> RowSource:
     def one(key: int, index: int) -> NDArray[np.float64]:
         # Two streams a sample: the points and the matrix.
         points = make(key, 2 * index)

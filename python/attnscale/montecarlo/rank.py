@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from .. import _core
 from .._weights import effective_rank, row_entropy
 from ._axes import LawAxis, beta_of, integer_axis, law_axis, product
-from ._experiment import Case, Experiment, Rows
+from ._experiment import Case, Experiment, RowSource
 from ._run import RunOptions, num_threads_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["rank_and_sparsity"]
 
@@ -92,7 +92,7 @@ def rank_and_sparsity(
     return run(experiment, samples, rng, options)
 
 
-def _rows(n: int, head_dim: int, scales: _Array, threads: int) -> Rows:
+def _rows(n: int, head_dim: int, scales: _Array, threads: int) -> RowSource:
     def one(key: int, index: int) -> _Array:
         # Two streams a sample: queries and keys.
         q, k = np.empty((2, n, head_dim))

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core, attention_statistics, normalizers
+from .. import _core, normalizers
 from .._checks import choose
+from ..attention import attention_statistics
 from ._axes import Axis, LawAxis, axis, beta_of, distinct, integer_axis, law_axis, product
-from ._experiment import Case, Experiment, Rows
+from ._experiment import Case, Experiment, RowSource
 from ._run import RunOptions, num_threads_of, run
 from ._scores import least_head_dim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._seeds import RNG
     from ._result import ExperimentResult
-    from ._seeds import RNG
 
 __all__ = ["sparsity"]
 
@@ -105,7 +106,9 @@ def sparsity(
     return run(experiment, samples, rng, options)
 
 
-def _rows(model: str, n: int, head_dim: int, betas: _Array, rules: tuple[Any, ...], threads: int) -> Rows:
+def _rows(
+    model: str, n: int, head_dim: int, betas: _Array, rules: tuple[Any, ...], threads: int
+) -> RowSource:
     def scores(key: int, index: int) -> _Array:
         """beta = 1, one stream a row."""
         if model == "gaussian":

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,13 +13,31 @@ from ._style import GREY, colours, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
-    from ..calibrate import Calibration
+    from ..laws import Law
 
 __all__ = ["calibrated_beta"]
 
 
-def calibrated_beta(found: Calibration, *, laws: int = 3, ax: Axes | None = None) -> Axes:
+class _Calibration(Protocol):
+    """What is drawn of a calibration, whose method ``plot`` leads here."""
+
+    @property
+    def n0(self) -> int: ...
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...
+    @property
+    def beta(self) -> NDArray[np.float64]: ...
+    @property
+    def laws(self) -> Sequence[Law]: ...
+    @property
+    def law_beta(self) -> NDArray[np.float64]: ...
+    @property
+    def ranking(self) -> Mapping[str, float]: ...
+
+
+def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = None) -> Axes:
     """Beta that keeps each head's entropy against n, with its median and the best laws.
 
     The axis shows the middle four fifths of the heads: where a head attends to one key, beta can be

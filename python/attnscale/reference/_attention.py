@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,22 +83,55 @@ def _same_document(document_ids: Any, shape: tuple[int, ...], position: Array) -
     return same
 
 
-def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
-    """What the law's n is for each row: 1 for a row without keys."""
-    n_queries, n_keys = seen.shape[-2:]
-    n: Array = seen.sum(-1)
-    lengths = np.asarray(n_keys if options.get("key_lengths") is None else options["key_lengths"])
-    lengths = lengths[..., None, None] if lengths.ndim else lengths
-    offset = _offset(options.get("causal"), lengths, n_queries)
-    if law.n_means.startswith("query position"):
-        position = np.arange(n_queries) + offset
-        n = position + law.n_of_position(0)
-        if options.get("document_ids") is not None:  # counted from the document's first key
-            n = n - _same_document(options["document_ids"], seen.shape, position).argmax(-1)
-    if law.n_means == "row size":
-        right = (options.get("window") or (None, None))[1]
-        n = visible(seen.shape, **{**options, "attn_mask": None, "window": (None, right)}).sum(-1)
-    return np.maximum(n, laws._meaning.LEAST[law.n_means])
+def n_of_law(law: laws.Law, seen: NDArray[np.bool_], score: Array | None = None, **masks: Any) -> Array:
+    """What the law's n is for each row, from its scores at the standard scale where n is measured on them."""
+    n: Array = np.maximum(law.meaning.of(_CallRows(seen, score, masks)), law.meaning.least)
+    return n
+
+
+class _CallRows(NamedTuple):
+    """What a meaning of n may ask of a call."""
+
+    seen: NDArray[np.bool_]
+    score: Array | None  # at the standard scale
+    masks: dict[str, Any]
+
+    def visible_keys(self) -> Array:
+        count: Array = self.seen.sum(-1)
+        return count
+
+    def row_sizes(self) -> Array:
+        right = (self.masks.get("window") or (None, None))[1]
+        masks = {**self.masks, "attn_mask": None, "window": (None, right)}
+        size: Array = visible(self.seen.shape, **masks).sum(-1)
+        return size
+
+    def positions(self) -> Array:
+        n_queries, n_keys = self.seen.shape[-2:]
+        lengths = self.masks.get("key_lengths")
+        lengths = np.asarray(n_keys if lengths is None else lengths)
+        lengths = lengths[..., None, None] if lengths.ndim else lengths
+        position: Array = np.arange(n_queries) + _offset(self.masks.get("causal"), lengths, n_queries)
+        ids = self.masks.get("document_ids")
+        if ids is None:
+            return position
+        first: Array = _same_document(ids, self.seen.shape, position).argmax(-1)
+        return position - first
+
+    def row_entropies(self) -> Array:
+        assert self.score is not None
+        p = _softmax_rows(self.score, self.seen).p
+        entropy: Array = -(p * np.log(np.where(p > 0, p, 1))).sum(-1) + 0.0
+        return entropy
+
+    def row_gaps(self) -> Array:
+        assert self.score is not None
+        top = self.score.max(-1, initial=-np.inf, keepdims=True)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            gap = np.sort(np.where(self.seen, top - self.score, np.inf), axis=-1)
+            rates: Array = np.log(np.arange(1, gap.shape[-1] + 1)) / gap
+        highest: Array = rates[..., 1:].max(-1, initial=0)
+        return highest
 
 
 def distances(shape: tuple[int, ...], **options: Any) -> Array:
@@ -106,7 +139,8 @@ def distances(shape: tuple[int, ...], **options: Any) -> Array:
     lengths = np.asarray(shape[-1] if options.get("key_lengths") is None else options["key_lengths"])
     lengths = lengths[..., None, None, None] if lengths.ndim else lengths
     offset = _offset(options.get("causal"), lengths, shape[-2])
-    return np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1])
+    signed: Array = np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1])
+    return signed
 
 
 def of_distance(table: Any, t: Array) -> Array:
@@ -141,19 +175,16 @@ def scores(
     t = distances(product.shape, **masks)
     product = product * (1 if distance_scale is None else of_distance(distance_scale, t))
     bias = 0 if distance_bias is None else of_distance(distance_bias, t)
+    head_dim, first = query.shape[-1], None
     if isinstance(scale, (str, laws.Law)):
         law = laws.get(scale)
-        if law.n_means == "query-key distance":
+        if law.meaning.is_distance:
             bias = bias + getattr(law, "bias", np.zeros_like)(np.abs(t))
-            return _scores(product * law.scale(np.abs(t), query.shape[-1]), seen, softcap, masks, bias), seen
-        if law.n_means in ("row entropy", "row gaps"):
-            first = _scores(
-                product * _row_scale(None, query.shape[-1], seen, masks), seen, softcap, masks, bias
-            )
-            scale = law.scale(_measure(law, first, seen), query.shape[-1])
-    return _scores(
-        product * _row_scale(scale, query.shape[-1], seen, masks), seen, softcap, masks, bias
-    ), seen
+            return _scores(product * law.scale(np.abs(t), head_dim), seen, softcap, masks, bias), seen
+        if law.meaning.measures_the_row:
+            first = _scores(product / np.sqrt(max(head_dim, 1)), seen, softcap, masks, bias)
+    scale = _row_scale(scale, head_dim, seen, masks, first)
+    return _scores(product * scale, seen, softcap, masks, bias), seen
 
 
 def _scores(
@@ -168,20 +199,6 @@ def _scores(
         if masks.get("attn_mask") is not None and masks["attn_mask"].dtype != bool:
             score = score + masks["attn_mask"].astype(np.float64)
     return np.where(seen, score, -np.inf)
-
-
-def _measure(law: laws.Law, score: Array, seen: NDArray[np.bool_]) -> Array:
-    """What a law of the row's own scores sees: entropy, or sup ln N(t) / t over the gaps."""
-    if law.n_means == "row entropy":
-        p = _softmax_rows(score, seen).p
-        entropy: Array = -(p * np.log(np.where(p > 0, p, 1))).sum(-1) + 0.0
-        return entropy
-    top = score.max(-1, initial=-np.inf, keepdims=True)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        gap = np.sort(np.where(seen, top - score, np.inf), axis=-1)
-        rates: Array = np.log(np.arange(1, gap.shape[-1] + 1)) / gap
-    highest: Array = rates[..., 1:].max(-1, initial=0)
-    return highest
 
 
 def attention_statistics(
@@ -294,10 +311,13 @@ def _mask_lets(attn_mask: Array) -> NDArray[np.bool_]:
     return attn_mask if attn_mask.dtype == bool else ~np.isneginf(attn_mask.astype(np.float64))
 
 
-def _row_scale(scale: Any, head_dim: int, seen: NDArray[np.bool_], masks: dict[str, Any]) -> Any:
+def _row_scale(
+    scale: Any, head_dim: int, seen: NDArray[np.bool_], masks: dict[str, Any], first: Array | None = None
+) -> Any:
+    """The scale of every row; `first` has the scores at the standard one, for laws that measure them."""
     if scale is None:
         return 1 / np.sqrt(max(head_dim, 1))
     if isinstance(scale, (str, laws.Law)):
         law = laws.get(scale)
-        scale = law.scale(n_of_law(law, seen, **masks), max(head_dim, 1))
+        scale = law.scale(n_of_law(law, seen, first, **masks), max(head_dim, 1))
     return np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else scale

@@ -17,7 +17,7 @@ from ._describe import describe, digest, function_name
 
 __all__ = [
     "Axes",
-    "Case",
+    "GridCase",
     "check_call",
     "describe_axes",
     "labels",
@@ -31,7 +31,7 @@ Axes = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class GridCase:
     """One point of the grid.
 
     Attributes
@@ -95,14 +95,14 @@ def describe_axes(axes: Axes) -> dict[str, list[Any]]:
     return {name: [describe(f"grid[{name!r}]", value) for value in values] for name, values in axes.items()}
 
 
-def make_cases(axes: Axes, described: dict[str, list[Any]] | None) -> list[Case]:
+def make_cases(axes: Axes, described: dict[str, list[Any]] | None) -> list[GridCase]:
     """All points of the grid; the last axis varies fastest."""
     cases = []
     for index in itertools.product(*(range(len(values)) for values in axes.values())):
         place = dict(zip(axes, index, strict=True))
         parameters = {name: axes[name][i] for name, i in place.items()}
         key = digest({name: described[name][i] for name, i in place.items()}) if described else ""
-        cases.append(Case(index, parameters, key))
+        cases.append(GridCase(index, parameters, key))
     return cases
 
 

@@ -11,17 +11,17 @@ import numpy as np
 
 from .. import _core
 from .._provenance import provenance
+from .._seeds import seed_sequence
 from ..laws import FunctionLaw
-from ..montecarlo._seeds import seed_sequence
+from ._case_seeds import seed_from_json, seed_to_json
 from ._dataset import assemble
 from ._describe import describe, function_name
 from ._errors import Failure, SweepError, SweepInterrupted
-from ._grid import Axes, Case, check_call, describe_axes, make_cases, read_constants, read_grid, short
+from ._grid import Axes, GridCase, check_call, describe_axes, make_cases, read_constants, read_grid, short
 from ._laws import registered_laws
 from ._progress import Progress
 from ._results import Fields
 from ._run import Runner, Task
-from ._seeds import seed_from_json, seed_to_json
 from ._store import Store
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Plan:
         As given to ``sweep``.
     axes : dict of str to list
         The grid.
-    cases : list of Case
+    cases : list of GridCase
         Its points.
     laws : tuple of FunctionLaw
         Registered laws that the grid or the constants name.
@@ -55,7 +55,7 @@ class Plan:
     function: Callable[..., Any]
     constants: dict[str, Any]
     axes: Axes
-    cases: list[Case]
+    cases: list[GridCase]
     laws: tuple[FunctionLaw, ...]
     seed: np.random.SeedSequence | None
     identity: dict[str, Any]
@@ -82,7 +82,7 @@ class Plan:
     ) -> xarray.Dataset:
         """Compute what the store does not have."""
         finished = self._finished(store)
-        failures: dict[Case, Failure] = {}
+        failures: dict[GridCase, Failure] = {}
         reserved = frozenset(self.axes)
         task = Task(self.function, self.constants, self.seed, reserved, self.laws, num_threads)
         outcomes = run(task, [case for case in self.cases if case not in finished])
@@ -108,21 +108,21 @@ class Plan:
         assert table is not None
         return table
 
-    def _finished(self, store: Store | None) -> dict[Case, Fields]:
+    def _finished(self, store: Store | None) -> dict[GridCase, Fields]:
         """The cases that the store has."""
         if store is None:
             return {}
         found = {case: store.read(case) for case in self.cases}
         return {case: fields for case, fields in found.items() if fields is not None}
 
-    def _table(self, finished: Mapping[Case, Fields]) -> xarray.Dataset | None:
+    def _table(self, finished: Mapping[GridCase, Fields]) -> xarray.Dataset | None:
         in_order = {case: finished[case] for case in self.cases if case in finished}
         constants = ", ".join(f"{name}={short(value)}" for name, value in self.constants.items())
         ran = {"function": function_name(self.function), "constants": constants}
         return assemble(self.axes, in_order, ran | provenance(self.seed).to_dict())
 
     def _error(
-        self, finished: Mapping[Case, Fields], failures: Mapping[Case, Failure], store: Store | None
+        self, finished: Mapping[GridCase, Fields], failures: Mapping[GridCase, Failure], store: Store | None
     ) -> SweepError:
         """One error for all failures, that of the first case first."""
         listed = {case: failures[case] for case in self.cases if case in failures}
@@ -173,7 +173,7 @@ def make_plan(
     return Plan(function, fixed, axes, cases, laws, seed, identity, seed_is_given=rng is not None)
 
 
-def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure) -> Fields | Failure:
+def _with_the_axes_of(finished: Mapping[GridCase, Fields], outcome: Fields | Failure) -> Fields | Failure:
     """`outcome`, unless its axes are not those of the cases before it."""
     if isinstance(outcome, Failure) or not finished:
         return outcome

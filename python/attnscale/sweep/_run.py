@@ -17,11 +17,11 @@ import numpy as np
 
 from .. import _core
 from ..laws import FunctionLaw
+from ._case_seeds import case_seed
 from ._errors import Failure
-from ._grid import Case
+from ._grid import GridCase
 from ._laws import make_known
 from ._results import Fields, Reserved, to_fields
-from ._seeds import case_seed
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Runner", "Task", "choose_runner"]
 
 Outcome = Fields | Failure
-Outcomes = Generator[tuple[Case, Outcome], None, None]
-Runner = Callable[["Task", Sequence[Case]], Outcomes]
+Outcomes = Generator[tuple[GridCase, Outcome], None, None]
+Runner = Callable[["Task", Sequence[GridCase]], Outcomes]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Task:
         parts = (self.function, self.constants, self.seed, self.reserved, self.laws, self.num_threads)
         return Task, (*parts, True)
 
-    def __call__(self, case: Case) -> Outcome:
+    def __call__(self, case: GridCase) -> Outcome:
         """The result of a case; what went wrong, as text, if an exception did."""
         try:
             if self.away:
@@ -121,13 +121,13 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
     return partial(run_with_joblib, n_jobs), max(1, _core.num_threads() // workers)
 
 
-def run_here(task: Task, cases: Sequence[Case]) -> Outcomes:
+def run_here(task: Task, cases: Sequence[GridCase]) -> Outcomes:
     """One after the other, in this thread."""
     for case in cases:
         yield case, task(case)
 
 
-def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
+def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[GridCase]) -> Outcomes:
     """In processes of joblib (or what ``joblib.parallel_config`` says), which take closures too."""
     import joblib
 
@@ -143,7 +143,7 @@ def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
             yield case, failure
 
 
-def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
+def run_on(executor: Executor, task: Task, cases: Sequence[GridCase]) -> Outcomes:
     """By any executor. What it could not send, run or bring back is a failure of that case."""
     from concurrent.futures import as_completed
 
@@ -172,7 +172,7 @@ class _Portable:
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    def __call__(self, case: Case) -> tuple[tuple[int, ...], Outcome]:
+    def __call__(self, case: GridCase) -> tuple[tuple[int, ...], Outcome]:
         return case.index, self._task(case)
 
     def __reduce__(self) -> tuple[Callable[..., _Portable], tuple[list[str], bytes]]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ._describe import digest
-from ._grid import Case
+from ._grid import GridCase
 from ._results import Field, Fields
 
 __all__ = ["FORMAT", "Store", "from_bytes", "to_bytes"]
@@ -107,7 +107,7 @@ class Store:
                     f"{_difference(key, seen, wanted)}; choose another directory, or delete this one"
                 )
 
-    def read(self, case: Case) -> Fields | None:
+    def read(self, case: GridCase) -> Fields | None:
         """The result of a case; None if it is not there, or damaged."""
         try:
             content = self._path(case).read_bytes()
@@ -115,13 +115,13 @@ class Store:
             return None
         return from_bytes(content, case.digest)
 
-    def write(self, case: Case, fields: Fields) -> None:
+    def write(self, case: GridCase, fields: Fields) -> None:
         """Keep the result of a case; when this returns it is on the disk."""
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
         _write(path, to_bytes(fields, case.digest))
 
-    def _path(self, case: Case) -> Path:
+    def _path(self, case: GridCase) -> Path:
         return self.directory / "cases" / f"{case.digest[:32]}.npz"
 
     def _refuse_other_programs(self) -> None:

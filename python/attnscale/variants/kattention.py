@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -241,15 +240,14 @@ def _scale_of_fewer_channels(scale: Any, head_dim: int) -> Any:
     if scale is None:
         return 1.0 / np.sqrt(max(head_dim, 1))
     from .. import laws
+    from ..laws._base import LawAt
 
     if not isinstance(scale, (str, laws.Law)):
         return scale
     law = laws.get(scale)
-    if law.n_means in ("row entropy", "row gaps"):
+    if law.meaning.measures_the_row:
         raise ValueError(
             f"scale={law.name!r} measures rows of dot products, and kattention's scores are others; pass "
             "a number, an array or a law of n"
         )
-    fewer = copy.copy(law)  # frozen, like every law: its one rule is set from outside
-    object.__setattr__(fewer, "_scale", lambda n, d: law._scale(n, d - 1))
-    return fewer
+    return LawAt(law, max(head_dim, 1), law.name, law.n_means, law.channels)

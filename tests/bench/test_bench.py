@@ -363,7 +363,7 @@ def test_faster_than_numpy_by_hand():
 
 
 def test_every_case_answers_a_question_in_benchmarks():
-    folder = Path(__file__).resolve().parents[1] / "benchmarks"
+    folder = Path(__file__).resolve().parents[2] / "benchmarks"
     scripts = {script.name: script.read_text(encoding="utf-8") for script in folder.glob("bench_*.py")}
     asked = [name for text in scripts.values() for name in re.findall(r'"(\w+)"', text.split("run(")[1])]
     assert sorted(asked) == sorted(bench.CASES)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-PATH = Path(__file__).resolve().parents[1] / "benchmarks" / "variants_peers.py"
+PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "variants_peers.py"
 
 
 def script() -> Any:

@@ -20,7 +20,7 @@ from pathlib import Path
 import attnscale as at
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("xsimd", "xtl", "xtensor")
 # The version to stand for in a test archive, and a header by which each library is known.
 HEADERS = {"xsimd": "xsimd/xsimd.hpp", "xtl": "xtl/xtl_config.hpp", "xtensor": "xtensor/xtensor.hpp"}
@@ -193,7 +193,7 @@ def test_the_sdist_holds_what_a_build_needs_and_no_more(distributions: tuple[Pat
         names = {name.partition("/")[2] for name in tar.getnames()}
     for needed in ("pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md", "cmake/dependencies.cmake",
                    "cpp/src/isa/neon.cpp", "cpp/tests/main.cpp", "python/attnscale/py.typed",
-                   "tests/test_build.py"):  # fmt: skip
+                   "tests/package/test_build.py"):  # fmt: skip
         assert needed in names
     junk = re.compile(r"(^|/)(build|\.venv|\.git|\.ci|__pycache__|\.\w+_cache)(/|$)|\.(so|o|pyc)$")
     assert [name for name in names if junk.search(name)] == []

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from attnscale.cli import build_parser
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)],
@@ -43,7 +43,7 @@ def test_links_between_pages_lead_somewhere(page):
         assert any(path.exists() for path in found), f"{page_name(page)} links to {target}"
 
 
-# tests/test_sweep_cluster.py runs the page that needs a cluster.
+# tests/sweep/test_sweep_cluster.py runs the page that needs a cluster.
 HOW_TO = sorted(page for page in (DOCS / "how-to").glob("*.md") if page.stem != "cluster")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # What each notebook has a section on.
 CLAIMS = {
     "01_attention_and_entropy": ("T3", "T4", "T6"),

@@ -16,7 +16,7 @@ import pytest
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("dask.distributed")
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "cluster.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "cluster.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 LAW = at.laws.get("log_n")
 N, HEAD_DIM = 4096, 16

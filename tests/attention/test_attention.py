@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from cases import EDGES, check, random_inputs
 
+pytestmark = pytest.mark.levels
+
 
 @pytest.mark.parametrize("n", EDGES)
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -11,6 +11,8 @@ import pytest
 from attnscale import reference
 from cases import bounds, close, mask_cases, random_inputs
 
+pytestmark = pytest.mark.levels
+
 SCALES = np.array([0.0, 0.05, -0.3, 0.25, 1.0, 2.5])
 FIELDS = ("entropy", "lse", "mean", "variance")
 

@@ -11,6 +11,8 @@ import pytest
 from attnscale import reference
 from cases import random_inputs
 
+pytestmark = pytest.mark.levels
+
 SHAPES = [(1, 1), (1, 33), (3, 70), (8, 100), (9, 40), (70, 70), (130, 333), (200, 20)]
 
 

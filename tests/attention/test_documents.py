@@ -11,6 +11,8 @@ import pytest
 from attnscale import laws, reference
 from cases import STATISTICS, check, mask_cases, random_inputs
 
+pytestmark = pytest.mark.levels
+
 IDS = np.repeat([3, 1, 7, 2], [9, 1, 17, 6])  # 33 keys
 LAWS = (None, "log_n", "ssmax", laws.MinistralTemperature(0.5, 4), laws.QwenLogN(4), laws.ASEntmax(1, 0.3, 1))
 

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from cases import FLOAT_TYPES, STATISTICS, check, dtype_of, random_inputs
 
+pytestmark = pytest.mark.levels
+
 
 @pytest.mark.parametrize("dtype", FLOAT_TYPES)
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 64, 65, 130])

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from cases import random_inputs
 
+pytestmark = pytest.mark.levels
+
 SIZES = [("float32", 1e9), ("float32", 1e20), ("float32", 1e34), ("float64", 1e18), ("float64", 1e200)]
 
 

@@ -11,6 +11,8 @@ import pytest
 from attnscale import reference
 from cases import STATISTICS, check, mask_cases, random_inputs
 
+pytestmark = pytest.mark.levels
+
 NAMES = tuple(mask_cases(1, 1, 1, 1))
 SIZES = [(1, 1), (1, 40), (17, 33), (33, 17), (64, 64), (65, 130), (200, 129), (16, 700)]
 

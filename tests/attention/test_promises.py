@@ -12,6 +12,8 @@ import pytest
 from attnscale import reference
 from cases import FLOAT_TYPES, STATISTICS, check, close, dtype_of, finfo, machine_epsilon, random_inputs
 
+pytestmark = pytest.mark.levels
+
 EMPTY_ROW = {
     "lse": -np.inf,
     "entropy": 0,

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from cases import check, mask_cases, random_inputs
 
+pytestmark = pytest.mark.levels
+
 LAWS = (
     "standard",
     "unscaled",

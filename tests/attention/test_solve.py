@@ -11,6 +11,8 @@ import pytest
 from attnscale import reference
 from cases import bounds, mask_cases, random_inputs
 
+pytestmark = pytest.mark.levels
+
 TOLERANCE = {"float64": 1e-9, "float32": 1e-6, "float16": 1e-6, "bfloat16": 1e-6}
 WITHOUT_BIAS = [
     name

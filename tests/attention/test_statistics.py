@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from cases import STATISTICS, check, random_inputs
 
+pytestmark = pytest.mark.levels
+
 
 @pytest.mark.parametrize("wanted", [*((name,) for name in STATISTICS), (), STATISTICS, STATISTICS[::-2]])
 @pytest.mark.parametrize("with_value", [False, True])

@@ -12,6 +12,8 @@ from attnscale import normalizers as N
 from attnscale import reference
 from cases import dtype_of, mask_cases, random_inputs
 
+pytestmark = pytest.mark.levels
+
 EVERY = (
     N.Softmax(),
     N.SoftmaxN(1),

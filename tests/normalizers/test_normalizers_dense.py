@@ -11,6 +11,8 @@ from attnscale import reference
 from cases import dtype_of, mask_cases, random_inputs
 from test_normalizers import check
 
+pytestmark = pytest.mark.levels
+
 DENSE = (N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.2), N.Entmax(1.3), N.Entmax(3), N.TopK(300))
 MASKS = mask_cases(2, 4, 21, 700)
 FEW_MASKS = mask_cases(2, 4, 5, 300)

@@ -10,6 +10,8 @@ from attnscale import normalizers as N
 from cases import random_inputs
 from test_normalizers import check
 
+pytestmark = pytest.mark.levels
+
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_queries", [1, 5, 70])

@@ -50,7 +50,6 @@ HOW_TO = sorted(page for page in (DOCS / "how-to").glob("*.md") if page.stem != 
 @pytest.mark.parametrize("page", HOW_TO, ids=page_name)
 def test_how_to_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("attnscale.laws._registry._functions", {})  # its laws are gone afterwards
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 2, 30, 8))
     names = {"query": query, "key": key, "value": value, "q": query, "n_total": 30, "head_dim": 8}

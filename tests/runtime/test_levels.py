@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The numeric tests again, at every SIMD level that this machine has."""
+"""The tests that are marked `levels`, again at every SIMD level that this machine has."""
 
 from __future__ import annotations
 
@@ -12,26 +12,7 @@ import attnscale as at
 import pytest
 from attnscale import _core
 
-HERE = Path(__file__).parent
-
-# What depends on the kernels. The level in use is tested by the run that we are in.
-NUMERIC = (
-    "attention",
-    "masks",
-    "statistics",
-    "scale",
-    "state",
-    "curve",
-    "solve",
-    "distance",
-    "dtypes",
-    "normalizers",
-    "normalizers_sparse",
-    "strides",
-    "promises",
-    "properties",
-    "variants_linear",
-)
+TESTS = Path(__file__).resolve().parents[1]
 
 OTHERS = [level for level in _core.available_simd_levels() if level != at.simd_level()]
 
@@ -39,14 +20,16 @@ OTHERS = [level for level in _core.available_simd_levels() if level != at.simd_l
 @pytest.mark.skipif("ATTNSCALE_SIMD" in os.environ, reason="this run is itself at a forced level")
 @pytest.mark.parametrize("level", OTHERS)
 def test_numeric_tests_at_level(level: str) -> None:
-    files = [str(HERE / f"test_{name}.py") for name in NUMERIC]
+    tests = TESTS.rglob("test_*.py")  # only those with the mark are collected: others import PyTorch
+    files = [str(file) for file in tests if "pytest.mark.levels" in file.read_text(encoding="utf-8")]
+    options = ["-q", "--tb=short", "--no-header", "-p", "no:cacheprovider", "-m", "levels"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--tb=short", "--no-header", "-p", "no:cacheprovider", *files],
+        [sys.executable, "-m", "pytest", *options, *files],
         env={**os.environ, "ATTNSCALE_SIMD": level},
         capture_output=True,
         text=True,
         check=False,
-        cwd=HERE.parent,
+        cwd=TESTS.parent,
     )
     assert done.returncode == 0, done.stdout[-4000:]
 
@@ -64,5 +47,6 @@ def test_the_forced_level_is_the_one_in_use(level: str) -> None:
     assert done.stdout.strip() == level
 
 
+@pytest.mark.levels
 def test_this_run_is_at_the_level_it_asked_for() -> None:
     assert at.simd_level() == os.environ.get("ATTNSCALE_SIMD", _core.available_simd_levels()[-1])

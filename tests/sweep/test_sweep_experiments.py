@@ -19,9 +19,7 @@ LAWS = ["standard", "log_n", "root_log"]
 
 
 @pytest.fixture
-def root_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnscale.laws._registry._functions", {})
-
+def root_log() -> None:
     @at.laws.register("root_log")
     def root_log(n: Any, head_dim: int, *, n0: int = 512) -> Any:
         return (1 + 2 * np.log(n / n0)) ** 0.5 / head_dim**0.5

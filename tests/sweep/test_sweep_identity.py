@@ -76,8 +76,7 @@ def test_comments_and_docstrings_do_not_count(tmp_path: Path) -> None:
     assert told[0] == told[1]
 
 
-def test_another_law_of_the_same_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnscale.laws._registry._functions", {})
+def test_another_law_of_the_same_name_is_refused(tmp_path: Path) -> None:
     grid = {"law": ["standard", "sweep_store_test"]}
     at.laws.register("sweep_store_test")(lambda n, head_dim: 0.25)
     sweep(sweep_functions.scale_of, grid, store=tmp_path)

@@ -142,8 +142,7 @@ def test_a_case_gives_its_threads_back() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.25, 0.5])  # the second one meets workers that know the first
-def test_registered_laws_go_along(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnscale.laws._registry._functions", {})
+def test_registered_laws_go_along(scale: float) -> None:
     at.laws.register("sweep_run_test")(lambda n, head_dim: np.full_like(n, scale))
     at.laws.register("not_in_the_grid")(lambda n, head_dim, *, base: n)
     grid = {"law": ["standard", "sweep_run_test"]}

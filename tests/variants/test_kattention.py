@@ -12,6 +12,8 @@ from attnscale import reference, theory
 from attnscale.variants import kattention, kattention_heads, kattention_statistics
 from cases import EDGES, check_statistics, dtype_of, mask_cases, random_inputs
 
+pytestmark = pytest.mark.levels
+
 
 def biases(heads: int, head_dim: int) -> np.ndarray:
     return np.random.default_rng(5).standard_normal((heads, head_dim))

@@ -14,6 +14,8 @@ from attnscale import variants as av
 from attnscale.variants import _products
 from cases import dtype_of, random_inputs
 
+pytestmark = pytest.mark.levels
+
 DIRECTIONS = av.performer_projection(24, 8, rng=3)
 
 

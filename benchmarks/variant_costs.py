@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale bench --variants``: time and memory against n, slopes, lengths from which each is faster."""
+r"""Time and memory of the variants against n: slopes, and lengths from which each is faster than attention.
+
+python benchmarks/variant_costs.py --heads 2 --limit 25 --n 1024 4096 16384 65536 262144
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from .. import bench
-from .._io import InputError
-from .._table import to_json, to_text
-from ..bench import VariantCost
-from ._progress import progress_line
-
-__all__ = ["run"]
+import attnscale_bench as bench
+from attnscale._table import to_json, to_text
+from attnscale.cli._figure import save_figure
+from attnscale.cli._progress import progress_line
+from attnscale_bench import VariantCost
 
 _LEGEND = """\
 One call, float32, {heads} head(s) of {head_dim}, every case in a process of its own. Time: median of its
@@ -24,32 +28,45 @@ from: where the time falls below that of exact attention (causal against causal)
 straight lines on the logarithmic scales. -: not run, because it would take too long or too much memory."""
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measure, print, draw."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, draw, print."""
+    options = _parser().parse_args(argv)
     try:
         with progress_line() as progress:
             costs = bench.run_variants(
                 options.n,
-                options.variants or None,
+                options.variants,
                 heads=options.heads,
                 head_dim=options.head_dim,
                 limit=options.limit,
                 progress=progress,
             )
+        if options.plot is not None:
+            _draw(options, costs)
     except (ValueError, RuntimeError) as error:
-        raise InputError(str(error)) from None
-    if options.plot is not None:
-        _draw(options, costs)
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     if options.json:
         print(to_json({"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}))
-        return
-    first = _first_of_slope(costs)
-    print(
-        _table(costs),
-        "",
-        _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=first),
-        sep="\n",
+        return 0
+    legend = _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=_first_of_slope(costs))
+    print(_table(costs), "", legend, sep="\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
+    parser.add_argument("--variants", nargs="+", metavar="NAME", help=f"of {', '.join(bench.VARIANTS)}")
+    lengths = [1024, 4096, 16384, 65536, 262144]
+    parser.add_argument("--n", nargs="+", type=int, metavar="N", default=lengths, help="lengths")
+    parser.add_argument("--heads", type=int, metavar="H", default=1, help="heads")
+    parser.add_argument("--head-dim", type=int, metavar="D", default=64, help="channels")
+    parser.add_argument("--limit", type=float, metavar="S", default=20.0, help="longest call in seconds")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of time and memory")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
 
 
 def _by_name(costs: list[VariantCost]) -> dict[str, list[VariantCost]]:
@@ -131,13 +148,15 @@ def _two_digits(value: float) -> str:
 
 
 def _draw(options: argparse.Namespace, costs: list[VariantCost]) -> None:
-    from ._figure import save_figure
-
     def draw(panels: Any) -> None:
-        from .. import plot
+        from attnscale import plot
 
         plot.variant_costs(costs, ax=panels[0], legend=False)
         if any(cost.bytes for cost in costs):
             plot.variant_costs(costs, what="bytes", ax=panels[1])
 
     save_figure(options.plot, draw, size=(9.6, 4.2), panels=(1, 2))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

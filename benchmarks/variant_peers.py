@@ -4,7 +4,7 @@ r"""How fast are the variants beside the packages of others that compute the sam
     pip install . "torch==2.13.0"
     pip install --no-deps performer-pytorch local-attention linformer linear-attention-transformer einops \
         axial-positional-embedding hyper-connections product-key-memory colt5-attention
-    python benchmarks/variants_peers.py --n 4096 16384
+    python benchmarks/variant_peers.py --n 4096 16384
 
 Packages that are not installed are named and left out. Prints how far the results are apart, and the time of
 the package over ours, taken in turns.
@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import attnscale as at
 import numpy as np
-from attnscale.bench._peers import limit_threads, load_torch
-from attnscale.bench._timing import interleave
+from attnscale_bench._peers import limit_threads, load_torch
+from attnscale_bench._timing import interleave
 
 Array = Any
 Call = Callable[[], Any]

@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale compare``: what the weights of the variants are like, on real heads and on random ones."""
+r"""What the weights of the variants are like against n, on real heads and on random ones.
+
+Entropy, largest weight, support, effective rank and the weight of the nearest key, for exact attention, its
+normalizers and the linear-time variants: on 18 heads of all-MiniLM-L6-v2 and on standard normal queries and
+keys of the same shape. Weights are read off with unit vectors as values, so that every variant is measured
+as it computes.
+
+    python benchmarks/variant_weights.py --n 64 512
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attnscale import attention
+from attnscale import variants as av
+from attnscale._table import to_csv, to_json, to_text
+from attnscale.cli._figure import save_figure
+from attnscale.cli._progress import progress_line
+from attnscale.datasets import minilm_qk
+from attnscale_bench._measures import measure_weights, weights_of
 from numpy.typing import NDArray
-
-from .._io import InputError
-from .._table import to_csv, to_json, to_text
-from ..datasets import minilm_qk
-from ._csv import add_csv_option, save_csv
-from ._progress import progress_line
-
-_DESCRIPTION = """\
-Entropy, largest weight, support, effective rank and the weight of the nearest key, for exact attention, its
-normalizers and the linear-time variants, against the number of keys: on 18 heads of all-MiniLM-L6-v2
-and on standard normal queries and keys of the same shape. Weights are read off with unit vectors as
-values, so that every variant is measured as it computes.
-"""
 
 _LEGEND = """\
 Means over rows and heads. entropy in nats (uniform: ln n). support: weights that are not 0. rank: effective
@@ -37,28 +40,43 @@ _MOST_KEYS = 2048  # n x n matrices of all heads, and their singular values
 Array = NDArray[Any]
 
 
-def add(commands: Any) -> None:
-    """Add the command's parser."""
-    parser = commands.add_parser(
-        "compare",
-        help="sharpness, sparsity and rank of the variants' weights against n",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, write, draw, print."""
+    options = _parser().parse_args(argv)
+    try:
+        chosen, lengths = _choose(options.variants), _lengths(options)
+        with progress_line() as progress:
+            rows = list(_measure(chosen, lengths, options, progress))
+        if options.plot is not None:
+            _draw(options.plot, rows)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.csv is not None:
+        options.csv.write_text(to_csv(rows), encoding="utf-8")
+    if options.json:
+        print(to_json(rows))
+    else:
+        _print(rows)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--n", nargs="+", type=int, metavar="N", help="default: 64 128 256 512")
     parser.add_argument("--variants", nargs="+", metavar="NAME", help=f"default: {', '.join(_variants())}")
     parser.add_argument("--data", choices=("real", "random", "both"), default="both", help="default: both")
     parser.add_argument("--seed", type=int, default=0, help="of the random heads and features")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    add_csv_option(parser)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="save the numbers")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of three of them against n")
-    parser.set_defaults(run=run)
+    return parser
 
 
 def _variants() -> dict[str, Callable[..., Any]]:
     """Functions (query, key, value, seed) whose weights are not negative and sum to 1."""
-    from .. import variants as av
-    from ..attention import attention
 
     def exact(normalizer: str) -> Callable[..., Any]:
         return lambda q, k, v, seed: attention(q, k, v, normalizer=normalizer)
@@ -83,28 +101,11 @@ def _variants() -> dict[str, Callable[..., Any]]:
     }
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measure, print, write, draw."""
-    chosen = _choose(options.variants)
-    lengths = _lengths(options)
-    with progress_line() as progress:
-        rows = list(_measure(chosen, lengths, options, progress))
-    if options.plot is not None:
-        _draw(options.plot, rows)
-    save_csv(options.csv, rows)
-    if options.json:
-        print(to_json(rows))
-    elif options.csv == "-":
-        print(to_csv(rows), end="")
-    else:
-        _print(rows)
-
-
 def _choose(names: list[str] | None) -> dict[str, Callable[..., Any]]:
     known = _variants()
     for name in names or ():
         if name not in known:
-            raise InputError(f"there is no variant named {name!r}; the variants are {', '.join(known)}")
+            raise ValueError(f"there is no variant named {name!r}; the variants are {', '.join(known)}")
     return {name: known[name] for name in names or known}
 
 
@@ -114,7 +115,7 @@ def _lengths(options: argparse.Namespace) -> list[int]:
     if lengths[0] < 2 or lengths[-1] > most:
         why = "the shipped heads have 512 keys" if most == 512 else "the matrices are n x n"
         seen = lengths[0] if lengths[0] < 2 else lengths[-1]
-        raise InputError(f"--n must be between 2 and {most} ({why}), got {seen}")
+        raise ValueError(f"--n must be between 2 and {most} ({why}), got {seen}")
     return lengths
 
 
@@ -124,8 +125,6 @@ def _measure(
     options: argparse.Namespace,
     progress: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
-    from ..variants._measures import measure_weights, weights_of
-
     for data, (query, key) in _heads(options, lengths[-1]).items():
         for n in lengths:
             q, k = query[:, :n], key[:, :n]
@@ -162,13 +161,11 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 
 def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
-    from ._figure import save_figure
-
     kinds = list(dict.fromkeys(row["data"] for row in rows))
     measures = ("entropy", "needle_weight", "effective_rank")
 
     def draw(panels: Any) -> None:
-        from .. import plot
+        from attnscale import plot
 
         for kind, line in zip(kinds, panels.reshape(len(kinds), -1), strict=True):
             chosen = [row for row in rows if row["data"] == kind]
@@ -177,3 +174,7 @@ def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
             line[0].set_title(f"{kind} heads")
 
     save_figure(path, draw, size=(10.4, 2.9 * len(kinds)), panels=(len(kinds), len(measures)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from attnscale import AttentionStatistics, attention, attention_entropy, attention_statistics
 from numpy.typing import NDArray
 
-from .._statistics import AttentionStatistics
-from ..attention import attention, attention_entropy, attention_statistics
 from ._machine import MemoryRead
 from ._peers import numpy_attention, numpy_output_and_entropy
 from ._rows import Row, Target, Unit, at_least, at_most, skipped
@@ -195,18 +194,28 @@ def sliding_window(session: Session, name: str) -> list[Row]:
 
 
 def call_overhead(session: Session, name: str) -> list[Row]:
-    """The smallest call, almost all of it checks and conversion."""
+    """The smallest calls, almost all of them checks and conversion."""
     q, k, v = random_heads(1, 8, 16)[:, None]
-    measured = session.measure({OURS: lambda: attention(q, k, v), **_torch_fused(session, q[0], k[0], v[0])})
-    target = at_most(15e-6)
-    what = "smallest call, 1 x 8 x 16"
-    return [
-        measured.row(
-            name,
-            what,
-            Unit.MICROSECONDS,
-            lambda m: estimate(m.samples.wall[OURS]),
-            target,
-            flops=4.0 * 8 * 8 * 16,
+    ours: dict[str, tuple[Action, float]] = {
+        OURS: (lambda: attention(q, k, v), 15e-6),
+        "causal": (lambda: attention(q, k, v, is_causal=True, scale=0.25), 15e-6),
+        "statistics": (lambda: attention_statistics(q, k, v), 15e-6),
+        "entropy": (lambda: attention_entropy(q, k), 15e-6),
+        "law": (lambda: attention(q, k, v, is_causal=True, scale="log_n"), 100e-6),
+    }
+    candidates = {candidate: action for candidate, (action, _) in ours.items()}
+    measured = session.measure({**candidates, **_torch_fused(session, q[0], k[0], v[0])})
+    rows = []
+    for candidate, (_, most) in ours.items():
+        row, what = (
+            (name, "smallest call, 1 x 8 x 16")
+            if candidate == OURS
+            else (f"{name}_{candidate}", f"  {candidate}")
         )
-    ]
+        find = partial(_seconds, candidate)
+        rows.append(measured.row(row, what, Unit.MICROSECONDS, find, at_most(most), of=candidate))
+    return rows
+
+
+def _seconds(candidate: str, measured: Measured) -> Estimate:
+    return estimate(measured.samples.wall[candidate])

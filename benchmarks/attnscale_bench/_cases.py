@@ -76,6 +76,7 @@ CASES: dict[str, Case] = {
     "sparse_torch": Case(partial(normalizers.against_entmax, n=3072), slow=True),
     "curve": Case(solve.curve),
     "solve": Case(solve.solve, slow=True),
+    "expected": Case(solve.expected),
     "normals": Case(random.normals),
     "products": Case(random.products),
     "rows": Case(random.rows),
@@ -88,4 +89,5 @@ CASES: dict[str, Case] = {
     "memory": Case(process.additional_memory, slow=True),
     "overhead": Case(attention.call_overhead),
     "import": Case(process.import_time),
+    "interrupt": Case(process.interrupted),
 }

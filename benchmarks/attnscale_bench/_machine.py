@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from .. import _core
-from .._runtime import show_config
+from attnscale import _core, show_config
 
 __all__ = ["FmaPeak", "MemoryRead", "cpu_model", "describe_machine"]
 

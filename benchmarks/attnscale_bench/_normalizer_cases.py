@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from attnscale import attention
+from attnscale.normalizers import Entmax, TopK
 
-from ..attention import attention
-from ..normalizers import Entmax, TopK
 from ._rows import Row, Target, Unit, at_least, at_most, skipped
 from ._session import OURS, Measured, Session, random_heads
 from ._timing import Action, Estimate

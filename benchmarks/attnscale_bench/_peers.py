@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from attnscale import get_num_threads, set_num_threads
 from numpy.typing import NDArray
 
-from .._runtime import get_num_threads, set_num_threads
 from ._timing import Action
 
 __all__ = ["Torch", "limit_threads", "load_torch", "numpy_attention", "numpy_output_and_entropy"]

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases that need a process of their own: another SIMD level, memory, the time of an import."""
+"""Cases that need a process of their own, or its signals: another level, memory, imports, interrupts."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from attnscale import attention_entropy, show_config
 
-from .._runtime import show_config
-from ..attention import attention_entropy
 from ._rows import Row, Unit, at_least, at_most, skipped
 from ._session import OURS, Session
 from ._timing import Estimate, estimate
@@ -22,6 +24,7 @@ __all__ = [
     "additional_memory",
     "avx2_level",
     "import_time",
+    "interrupted",
     "print_memory_growth",
     "resident",
     "run_python",
@@ -36,7 +39,9 @@ def run_python(num_threads: int, *arguments: str, **environment: str) -> str:
     """Standard output of a Python process with so many threads."""
     threads = str(num_threads)
     # Without PYTHONSAFEPATH, -c would import from the working directory first.
-    variables = {"PYTHONSAFEPATH": "1", "ATTNSCALE_NUM_THREADS": threads, **environment}
+    here = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
+    variables = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "ATTNSCALE_NUM_THREADS": threads, **environment}
     command = [sys.executable, *arguments]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -66,7 +71,7 @@ def additional_memory(session: Session, name: str) -> list[Row]:
     what, target = f"memory a thread, entropy, 1 x {n} x 64", at_most(8e6)
     if not Path("/proc/self/status").exists():
         return [skipped(name, what, Unit.MEGABYTES, "needs /proc", target)]
-    script = f"from attnscale.bench._process_cases import print_memory_growth; print_memory_growth({n})"
+    script = f"from attnscale_bench._process_cases import print_memory_growth; print_memory_growth({n})"
     grown, seconds = json.loads(_python(session, "-c", script))
     found = Estimate(grown / session.threads, 0.0)
     note = f"{grown / 1e6:.1f} MB in all, with the result"
@@ -75,8 +80,6 @@ def additional_memory(session: Session, name: str) -> list[Row]:
 
 def print_memory_growth(n: int) -> None:
     """Print [bytes, seconds]: what the entropy of n rows adds to this process at its peak."""
-    import time
-
     rng = np.random.default_rng(0)
     query, key = (np.empty((1, n, 64), np.float32) for _ in range(2))
     for array in (query, key):
@@ -106,3 +109,38 @@ def import_time(session: Session, name: str) -> list[Row]:
     what = "import attnscale, over NumPy"
     samples = {OURS: seconds}
     return [Row(name, what, Unit.MILLISECONDS, found, at_most(0.05), found.value, samples=samples)]
+
+
+class _Alarm(Exception):
+    """What the handler of the signal raises."""
+
+
+def _ring(*_: Any) -> None:
+    raise _Alarm
+
+
+def interrupted(session: Session, name: str) -> list[Row]:
+    """From a signal in the middle of a long call to what its handler raises, as after Ctrl-C."""
+    what, target = "answer to a signal in a long call", at_most(0.2)
+    if not hasattr(signal, "setitimer"):
+        return [skipped(name, what, Unit.MILLISECONDS, "needs setitimer", target)]
+    before = signal.signal(signal.SIGALRM, _ring)
+    try:
+        seconds = [_seconds_to_stop(session.threads) for _ in range(session.rounds)]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    found = estimate(seconds)
+    return [Row(name, what, Unit.MILLISECONDS, found, target, found.value, samples={OURS: seconds})]
+
+
+def _seconds_to_stop(threads: int) -> float:
+    rows = np.broadcast_to(np.ones((1, 64), np.float32), (8, 2**19, 64))  # minutes of work
+    due = time.perf_counter() + 0.1
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        attention_entropy(rows, rows, num_threads=threads)
+    except _Alarm:
+        return time.perf_counter() - due
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    raise RuntimeError("the call was over before the signal")

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from attnscale import _core
 from numpy.typing import NDArray
 
-from .. import _core
 from ._rows import Row, Unit, at_least, at_most, skipped
 from ._session import OURS, Measured, Session
 from ._timing import Estimate

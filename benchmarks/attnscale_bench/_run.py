@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
+from attnscale import get_num_threads
+from attnscale._checks import positive_int
 
-from .._checks import positive_int
-from .._runtime import get_num_threads
 from ._cases import CASES
 from ._machine import FmaPeak, MemoryRead, describe_machine
 from ._peers import limit_threads, load_torch
 from ._report import Report
 from ._rows import Row
 from ._session import Session
+from ._sets import SETS
 from ._timing import Estimate, estimate, interleave
 
 __all__ = ["run"]
@@ -23,6 +24,7 @@ __all__ = ["run"]
 def run(
     names: Iterable[str] | None = None,
     *,
+    sets: Iterable[str] = (),
     quick: bool = False,
     threads: int | None = None,
     rounds: int | None = None,
@@ -33,7 +35,9 @@ def run(
     Parameters
     ----------
     names : iterable of str, optional
-        Keys of ``CASES``; all of them by default.
+        Keys of ``CASES``; all of them by default, if no set is named.
+    sets : iterable of str
+        Keys of ``SETS``, whose cases are added in front.
     quick : bool, default False
         Fewer and shorter rounds, and no case that takes longer than a few seconds unless it is named.
     threads : int, optional
@@ -51,16 +55,16 @@ def run(
     Raises
     ------
     ValueError
-        If a name is not a case, or a number is not positive.
+        If a name is not a case or a set, or a number is not positive.
 
     Examples
     --------
-    >>> from attnscale import bench
+    >>> import attnscale_bench as bench
     >>> report = bench.run(["overhead"], quick=True)
     >>> [row.name for row in report.rows]
     ['overhead']
     """
-    chosen = _choose(names, quick=quick)
+    chosen = _choose(names, tuple(sets), quick=quick)
     threads = get_num_threads() if threads is None else positive_int("threads", threads)
     rounds = (3 if quick else 9) if rounds is None else positive_int("rounds", rounds)
     machine = describe_machine(threads)
@@ -76,10 +80,15 @@ def run(
     return Report(machine, settings, yardsticks, rows)
 
 
-def _choose(names: Iterable[str] | None, *, quick: bool) -> list[str]:
-    if names is None:
+def _choose(names: Iterable[str] | None, sets: tuple[str, ...], *, quick: bool) -> list[str]:
+    if names is None and not sets:
         return [name for name, case in CASES.items() if not (quick and case.slow)]
-    chosen = list(dict.fromkeys(names))
+    for name in sets:
+        if name not in SETS:
+            known = ", ".join(SETS)
+            raise ValueError(f"there is no set of cases named {name!r}; the sets are {known}")
+    named = [*(case for name in sets for case in SETS[name].cases), *(names or ())]
+    chosen = list(dict.fromkeys(named))
     unknown = [name for name in chosen if name not in CASES]
     if unknown:
         raise ValueError(f"there is no case named {unknown[0]!r}; the cases are {', '.join(CASES)}")

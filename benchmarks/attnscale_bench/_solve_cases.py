@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 import numpy as np
+from attnscale import attention_entropy, entropy_curve, solve_scale
+from attnscale.theory import expected_entropy
 
-from ..attention import attention_entropy
-from ..curve import entropy_curve
-from ..solve import solve_scale
 from ._rows import Row, Unit, at_least, at_most, skipped
 from ._session import OURS, Session, random_heads
+from ._timing import estimate
 
-__all__ = ["curve", "solve"]
+__all__ = ["curve", "expected", "solve"]
 
 _PERPLEXITY = 30.0
 
@@ -59,4 +60,14 @@ def curve(session: Session, name: str) -> list[Row]:
     what = f"entropy at 16 scales over entropy at one, 8 x {n} x 64"
     return [
         measured.row(name, what, Unit.RATIO, lambda m: m.samples.ratio(OURS, "one"), at_most(6), flops=flops)
+    ]
+
+
+def expected(session: Session, name: str) -> list[Row]:
+    """An exact expectation, of another scale in every call: nothing is kept from the call before."""
+    steps = count()
+    measured = session.measure({OURS: lambda: expected_entropy(4096, 1 + 1e-5 * next(steps))})
+    what = "exact expected entropy, n = 4096"
+    return [
+        measured.row(name, what, Unit.MILLISECONDS, lambda m: estimate(m.samples.wall[OURS]), at_most(5e-3))
     ]

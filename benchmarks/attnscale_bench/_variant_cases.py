@@ -6,9 +6,9 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from attnscale import attention
+from attnscale.variants import efficient_attention, kattention_heads, linear_attention
 
-from ..attention import attention
-from ..variants import efficient_attention, kattention_heads, linear_attention
 from ._rows import Row, Unit, at_least, skipped
 from ._session import OURS, Measured, Session, random_heads
 from ._timing import Action, Estimate

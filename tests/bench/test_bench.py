@@ -9,14 +9,17 @@ import sys
 from pathlib import Path
 
 import attnscale as at
+import attnscale_bench as bench
 import numpy as np
 import pytest
-from attnscale import bench, reference
-from attnscale.bench import _attention_cases, _machine, _peers, _process_cases, _run
-from attnscale.bench._rows import Row, Unit, at_least, at_most, skipped
-from attnscale.bench._session import Measured, Session
-from attnscale.bench._timing import Estimate, Samples, Stopwatch, estimate, interleave
+from attnscale import reference
 from attnscale.cli import main
+from attnscale_bench import _attention_cases, _machine, _peers, _process_cases, _run, _solve_cases
+from attnscale_bench._rows import Row, Unit, at_least, at_most, skipped
+from attnscale_bench._session import Measured, Session
+from attnscale_bench._timing import Estimate, Samples, Stopwatch, estimate, interleave
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class FakeClock:
@@ -73,7 +76,7 @@ def test_short_calls_are_repeated_and_averaged():
 
 
 def test_a_clock_that_stands_still_does_not_hang(monkeypatch):
-    monkeypatch.setattr("attnscale.bench._timing._MOST_CALLS", 10)
+    monkeypatch.setattr("attnscale_bench._timing._MOST_CALLS", 10)
     samples = measure(FakeClock(), {"free": lambda: None})
     assert samples.seconds("free") == 0.0
 
@@ -240,20 +243,6 @@ def test_without_torch(monkeypatch):
     assert rows[1].note == "torch is not installed"
 
 
-# ---- one call ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("options", "pairs"), [({}, 6 * 10), ({"causal": "bottom_right"}, 45)])
-def test_call_cost_counts_visible_pairs(options, pairs):
-    q, k, v = np.random.default_rng(2).standard_normal((3, 2, 10, 8))
-    q = q[:, :6]
-    assert bench.call_cost(q, k, rounds=1, **options).flops == 2 * 2 * pairs * 8
-    cost = bench.call_cost(q, k, v[..., :4], rounds=2, num_threads=1, **options)
-    assert cost.flops == 2 * 2 * pairs * (8 + 4)
-    assert 0 < cost.share_of_peak < 1
-    assert cost.seconds > 0
-
-
 # ---- the command -------------------------------------------------------------------------------
 
 
@@ -272,12 +261,13 @@ def test_bench_json_is_complete(capsys):
     ]
     assert main(arguments) == 0
     report = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in report["rows"]] == ["short", "overhead"]
+    tiny = ["overhead", "overhead_causal", "overhead_statistics", "overhead_entropy", "overhead_law"]
+    assert [row["name"] for row in report["rows"]] == ["short", *tiny]
+    assert report["rows"][0]["gflops"] > 0
+    assert report["rows"][0]["share"] > 0
     for row in report["rows"]:
         assert row["value"] > 0
         assert row["seconds"] > 0
-        assert row["gflops"] > 0
-        assert row["share"] > 0
         assert row["target"]["sense"] in (">=", "<=")
         assert len(row["samples"]["attnscale"]) == len(row["samples"]["peak"]) == 2
         assert {"unit", "spread", "flops", "others", "meets_target", "disturbed", "on_cpu_time"} <= set(row)
@@ -297,15 +287,52 @@ def test_bench_table(capsys):
     assert re.search(r"smallest call, 1 x 8 x 16 .* us .*<= 15 us", captured.out)
 
 
-def test_bench_lists_its_cases(capsys):
+def test_bench_lists_its_sets_and_cases(capsys):
     assert main(["bench", "--list"]) == 0
-    assert capsys.readouterr().out.split() == list(bench.CASES)
+    printed = capsys.readouterr().out
+    for name, (question, cases) in bench.SETS.items():
+        assert re.search(rf"^{name} +{re.escape(question)}\n +{' '.join(cases)}$", printed, re.MULTILINE)
+
+
+def test_every_case_is_in_one_set():
+    assert sorted(case for chosen in bench.SETS.values() for case in chosen.cases) == sorted(bench.CASES)
+
+
+def test_the_page_has_every_question():
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    for name, (question, _) in bench.SETS.items():
+        assert f"| `{name}` | {question} |" in page
+
+
+def test_a_set_is_its_cases():
+    chosen = _run._choose(["overhead", "import"], ("decode", "short"), quick=True)
+    assert chosen == ["decode", *bench.SETS["short"].cases, "import"]
+    assert _run._choose(None, (), quick=False) == list(bench.CASES)
+
+
+def test_the_benchmark_is_that_of_the_working_directory(monkeypatch, capsys, tmp_path):
+    """Installed, the command has no checkout beside it."""
+    import attnscale.cli.bench as command
+
+    monkeypatch.setattr(
+        command, "__file__", str(tmp_path / "lib" / "python" / "attnscale" / "cli" / "bench.py")
+    )
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if not each.endswith("benchmarks")])
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench"]) == 2
+    error = capsys.readouterr().err
+    assert "the benchmark is not installed with the package" in error
+    assert str(tmp_path) in error
+    assert error.count("\n") == 1
+    monkeypatch.chdir(ROOT)
+    assert main(["bench", "--list"]) == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--only", "forward"], "there is no case named 'forward'; the cases are forward_64, "),
+        (["overhead"], "there is no set of cases named 'overhead'; the sets are forward, short, "),
         (["--threads", "0"], "threads must be at least 1, got 0"),
         (["--repeat", "-1"], "rounds must be at least 1, got -1"),
     ],
@@ -331,9 +358,13 @@ def test_memory_growth_is_that_of_this_call(capsys):
     assert seconds > 0
 
 
-def test_import_time():
-    (row,) = _process_cases.import_time(Session(1, rounds=1), "import")
+@pytest.mark.parametrize(
+    "case", [_process_cases.import_time, _process_cases.interrupted, _solve_cases.expected]
+)
+def test_times_of_one_row(case):
+    (row,) = case(Session(1, rounds=1, quick=True), "name")
     assert row.estimate.value > 0
+    assert row.target.sense == "<="
 
 
 @pytest.mark.slow
@@ -346,26 +377,3 @@ def test_quick_run_covers_every_quick_case(capsys):
     for case in quick:
         assert any(name.startswith(case) for name in names), case
     assert all(row["value"] is not None or row["note"] for row in report["rows"])
-
-
-@pytest.mark.slow
-def test_faster_than_numpy_by_hand():
-    q, k, v = np.random.default_rng(3).standard_normal((3, 4, 1024, 64), np.float32)
-    session = Session(at.get_num_threads(), rounds=3, quick=True)
-    with _peers.limit_threads(session.threads, None):
-        found = session.measure(
-            {
-                "attnscale": lambda: at.attention_statistics(q, k, v),
-                "numpy": lambda: _peers.numpy_output_and_entropy(q, k, v),
-            }
-        )
-    assert found.speedup("numpy").value > 1
-
-
-def test_every_case_answers_a_question_in_benchmarks():
-    folder = Path(__file__).resolve().parents[2] / "benchmarks"
-    scripts = {script.name: script.read_text(encoding="utf-8") for script in folder.glob("bench_*.py")}
-    asked = [name for text in scripts.values() for name in re.findall(r'"(\w+)"', text.split("run(")[1])]
-    assert sorted(asked) == sorted(bench.CASES)
-    readme = (folder / "README.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"`(bench_\w+\.py)` \|", readme)) == sorted(scripts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attnscale compare: measures of known matrices, and the command."""
+"""Measures of known matrices of weights, and what variant_weights.py prints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from attnscale.cli import main
-from attnscale.variants._measures import measure_weights, weights_of
+from attnscale_bench._measures import measure_weights, weights_of
+from variant_weights import main
 
 
 def test_measures_of_known_weights():
@@ -43,7 +43,7 @@ def test_weights_are_what_a_variant_applies():
 
 def test_what_is_lost_on_real_heads_t26(capsys):
     """Efficient attention is flat and of low rank where softmax is sharp and sparsemax sharper."""
-    assert main(["compare", "--n", "64", "--data", "real", "--json"]) == 0
+    assert main(["--n", "64", "--data", "real", "--json"]) == 0
     rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)}
     assert len(rows) == 9
     assert rows["sparsemax"]["support"] < 4 < rows["softmax"]["support"]
@@ -52,8 +52,8 @@ def test_what_is_lost_on_real_heads_t26(capsys):
     assert rows["efficient"]["effective_rank"] < 0.5 * rows["softmax"]["effective_rank"]
 
 
-def test_the_command_prints_a_table_and_writes_files(capsys, tmp_path):
-    options = ["compare", "--n", "8", "16", "--variants", "softmax", "efficient"]
+def test_the_script_prints_a_table_and_writes_files(capsys, tmp_path):
+    options = ["--n", "8", "16", "--variants", "softmax", "efficient"]
     assert main(options) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:3] == ["heads", "n", "variant"]
@@ -63,8 +63,9 @@ def test_the_command_prints_a_table_and_writes_files(capsys, tmp_path):
         for n in ("8", "16")
         for name in ("softmax", "efficient")
     ]
-    assert main([*options, "--csv", "-"]) == 0
-    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 8
+    table = tmp_path / "a.csv"
+    assert main([*options, "--csv", str(table)]) == 0
+    assert len(list(csv.DictReader(io.StringIO(table.read_text())))) == 8
     pytest.importorskip("matplotlib")
     assert main([*options, "--plot", str(tmp_path / "a.png"), "--csv", str(tmp_path / "a.csv")]) == 0
     assert (tmp_path / "a.png").stat().st_size > 1000
@@ -83,5 +84,5 @@ def test_the_command_prints_a_table_and_writes_files(capsys, tmp_path):
     ],
 )
 def test_bad_input_is_one_line(capsys, arguments, message):
-    assert main(["compare", *arguments]) == 2
+    assert main(arguments) == 2
     assert message in capsys.readouterr().err

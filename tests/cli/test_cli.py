@@ -196,7 +196,6 @@ def test_unknown_figure_format(fail, heads):
 
 #: A run of every command that prints JSON and writes CSV files.
 BOTH_FORMATS = {
-    "compare": ["compare", "--data", "random", "--n", "64"],
     "entropy": ["entropy", MINILM],
     "laws": ["laws", "--at", "512"],
     "mc max_cosine": ["mc", "max_cosine", "--n", "8"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale theory`` and ``attnscale jl``."""
+"""``attnscale theory``."""
 
 from __future__ import annotations
 
@@ -72,17 +72,6 @@ def test_theory_csv_and_model(run):
     assert float(row["invariant_beta"]) == theory.invariant_beta(512, n0=256, model="gaussian")
 
 
-def test_jl(run):
-    lines = run("jl", "--n", "512", "100000", "--eps", "0.1", "0.5").splitlines()
-    assert lines[0].split() == ["n", "eps", "bound", "8", "ln", "n", "8.31", "ln", "n"]
-    assert lines[1].split() == ["512", "0.1", "5348", "49.91", "51.86"]
-    assert "Different questions." in lines[-1]
-    rows = json.loads(run("jl", "--n", "512", "--failure-probability", "0.01", "--json"))["rows"]
-    assert rows[0]["jl_min_dim"] == theory.jl_min_dim(512, eps=0.5, failure_probability=0.01)
-    (row,) = csv.DictReader(io.StringIO(run("jl", "--n", "512", "--csv")))
-    assert (row["jl_min_dim"], float(row["rule_of_thumb"])) == ("300", theory.jl_rule_of_thumb(512))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -94,9 +83,6 @@ def test_jl(run):
             ["theory", "--n", "512", "--law", "per_head(values=[1.0, 2.0])"],
             "one multiple for each n is needed",
         ),
-        (["jl", "--n", "512", "--eps", "1"], "eps must be in (0, 1), got 1"),
-        (["jl", "--n", "0.5"], "n must be at least 1, got 0.5"),
-        (["jl", "--n", "5", "--failure-probability", "2"], "failure_probability must be in (0, 1), got 2"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(capsys, arguments, message):
@@ -108,14 +94,11 @@ def test_bad_input_is_one_line_and_status_2(capsys, arguments, message):
     assert message in captured.err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("theory", "--n", "512", "64", "--law", "log_n"), ("jl", "--n", "512", "64", "--eps", "0.5", "0.1")],
-)
-def test_figures(run, tmp_path, command):
+def test_figure(run, tmp_path):
     pytest.importorskip("matplotlib")
-    assert "512" in run(*command, "--plot", str(tmp_path / "figure.svg"))
-    assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
+    figure = tmp_path / "figure.svg"
+    assert "512" in run("theory", "--n", "512", "64", "--law", "log_n", "--plot", str(figure))
+    assert figure.read_text().startswith("<?xml")
 
 
 def test_dimensions_are_those_of_the_lemma():

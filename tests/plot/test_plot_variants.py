@@ -10,7 +10,7 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
 
 from attnscale import plot  # noqa: E402
-from attnscale.bench import VariantCost  # noqa: E402
+from attnscale_bench import VariantCost  # noqa: E402
 
 NAMES = [f"variant {i}" for i in range(10)]
 COSTS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from .._io import InputError
 from .._table import to_json, to_text
 from ..datasets import HeadActivations
 from ._measure import growth_per_doubling, mean_entropy
-
-if TYPE_CHECKING:
-    from ..bench import CallCost
+from ._pace import Pace, entropy_pace
 
 LENGTHS = (64, 128, 256, 512)
 COLUMNS = {
@@ -45,10 +43,10 @@ def run(options: argparse.Namespace) -> None:
     by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
     growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
-    cost = _measure(data)
+    pace = entropy_pace(data.query.astype(np.float32), data.key.astype(np.float32))
     if options.json:
         figure = _save_figure(options.figure, data, by_head)
-        print(to_json(_report(data, by_head, mean, growth, cost, figure)))
+        print(to_json(_report(data, by_head, mean, growth, pace, figure)))
         return
     config = show_config()
     n_heads, n_tokens, _ = data.query.shape
@@ -59,8 +57,8 @@ def run(options: argparse.Namespace) -> None:
     ]
     print(to_text(["n", "uniform", *COLUMNS.values()], rows, indent="  "), end="\n\n")
     print(*_explain(growth), sep="\n", end="\n\n")
-    peak = f"{cost.share_of_peak:.0%} of this machine's peak, q . k alone counted"
-    print(f"{n_tokens} tokens x {n_heads} heads took {1e3 * cost.seconds:.1f} ms ({peak}).")
+    peak = f"{pace.share_of_peak:.0%} of this machine's peak, q . k alone counted"
+    print(f"{n_tokens} tokens x {n_heads} heads took {1e3 * pace.seconds:.1f} ms ({peak}).")
     figure = _save_figure(options.figure, data, by_head)
     missing = 'No figure: matplotlib is not installed (pip install "attnscale[plot]").'
     print(f"Figure: {figure}" if figure else missing)
@@ -95,14 +93,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _measure(data: HeadActivations) -> CallCost:
-    """lse and entropy of every row, in float32."""
-    from ..bench import call_cost  # not needed by the other commands
-
-    query, key = data.query.astype(np.float32), data.key.astype(np.float32)
-    return call_cost(query, key, scale="standard")
-
-
 def _save_figure(path: Path, data: HeadActivations, by_head: dict[str, NDArray[np.float64]]) -> str | None:
     """Draw both panels; None without matplotlib."""
     try:
@@ -134,7 +124,7 @@ def _report(
     by_head: dict[str, NDArray[np.float64]],
     mean: dict[str, NDArray[np.float64]],
     growth: dict[str, float],
-    cost: CallCost,
+    pace: Pace,
     figure: str | None,
 ) -> dict[str, Any]:
     return {
@@ -146,7 +136,7 @@ def _report(
         "mean_entropy": {law: values.tolist() for law, values in mean.items()},
         "mean_entropy_by_head": {law: values.tolist() for law, values in by_head.items()},
         "growth_per_doubling": growth,
-        "seconds": cost.seconds,
-        "share_of_peak": cost.share_of_peak,
+        "seconds": pace.seconds,
+        "share_of_peak": pace.share_of_peak,
         "figure": figure,
     }

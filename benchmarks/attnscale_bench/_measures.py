@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from .._weights import effective_rank, row_entropy
+from attnscale._weights import effective_rank, row_entropy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

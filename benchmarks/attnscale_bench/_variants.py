@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from attnscale import attention, get_num_threads
+from attnscale import variants as av
+from attnscale._checks import number, positive_int
 from numpy.typing import NDArray
 
-from .. import variants as av
-from .._checks import number, positive_int
-from .._runtime import get_num_threads
-from ..attention import attention
 from ._peers import load_torch
 from ._process_cases import resident, run_python
 
@@ -119,7 +118,7 @@ def run_variants(
 
     Examples
     --------
-    >>> from attnscale import bench
+    >>> import attnscale_bench as bench
     >>> costs = bench.run_variants([256], ["efficient"])
     >>> costs[0].variant, costs[0].n, costs[0].seconds > 0
     ('efficient', 256, True)
@@ -176,7 +175,7 @@ def _too_much(costs: list[VariantCost], n: int, bounds: tuple[float, float]) -> 
 
 def _in_a_process(name: str, n: int, shape: tuple[int, int]) -> str:
     arguments = f"{name!r}, {n}, {shape[0]}, {shape[1]}"
-    script = f"from attnscale.bench._variants import print_cost; print_cost({arguments})"
+    script = f"from attnscale_bench._variants import print_cost; print_cost({arguments})"
     return run_python(get_num_threads(), "-c", script)
 
 

@@ -159,11 +159,13 @@ TEST_CASE("an interrupt is noticed while the caller waits for another thread's t
 }
 
 TEST_CASE("a short loop does not ask for interrupts") {
-  alarm_clock alarm{1000};
   for (int i = 0; i < 100; ++i) {
+    alarm_clock alarm{1000};
+    const auto start = clock_type::now();
     parallel_for(4, alarm.watch(2), [](std::int64_t, const stop_signal&) {});
+    // No loop is short when other processes take the core away.
+    CHECK(alarm.calls <= (clock_type::now() - start) / 20ms);
   }
-  CHECK(alarm.calls < 50);  // none, if no other process takes the core away meanwhile
 }
 
 TEST_CASE("a nested loop runs, on the thread of the task that holds it") {

@@ -15,6 +15,8 @@ import pytest
 from attnscale import montecarlo as mc
 from attnscale.montecarlo import _run
 
+pytestmark = pytest.mark.alone
+
 # One experiment of each engine, small; all take a sequence in `n` or `head_dim`.
 EXPERIMENTS = {
     "entropy_vs_length": lambda **o: mc.entropy_vs_length([5, 40], law=["standard", 0.5], head_dim=8, **o),

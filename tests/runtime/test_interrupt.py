@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from cases import random_inputs
 
+pytestmark = pytest.mark.alone
+
 # Seconds after which a process is taken to hang: far more than a busy machine needs.
 HANGS = 120
 

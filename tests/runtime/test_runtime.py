@@ -13,6 +13,8 @@ import attnscale as at
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.alone
+
 LEVELS = at.show_config()["available_simd_levels"]
 
 

@@ -13,6 +13,8 @@ import attnscale as at
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.alone
+
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("dask.distributed")
 

@@ -24,6 +24,8 @@ import sweep_functions
 from attnscale.sweep._grid import Case
 from attnscale.sweep._run import Task
 
+pytestmark = pytest.mark.alone
+
 pytest.importorskip("xarray")
 pytest.importorskip("joblib")
 

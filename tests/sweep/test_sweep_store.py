@@ -18,6 +18,8 @@ import sweep_functions
 from attnscale.sweep import _store
 from attnscale.sweep._results import to_fields
 
+pytestmark = pytest.mark.alone
+
 pytest.importorskip("xarray")
 
 GRID = {"n": [1, 2, 3], "law": ["a", "b"]}

@@ -15,7 +15,7 @@ from attnscale.variants import _products, _run
 from cases import random_inputs
 from test_variants_linear import FAMILIES, MASKS
 
-pytestmark = pytest.mark.levels
+pytestmark = [pytest.mark.levels, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -95,7 +95,8 @@ $(STAMPS)/docs-tools: $(STAMPS)/install
 lint: lint-python lint-cpp
 
 lint-python: $(STAMPS)/test-tools
-	$(call say,ruff and mypy)
+	$(call say,codespell ruff mypy)
+	$(BIN)/codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

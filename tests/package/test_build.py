@@ -190,7 +190,7 @@ def test_the_sdist_holds_what_a_build_needs_and_no_more(distributions: tuple[Pat
         names = {name.partition("/")[2] for name in tar.getnames()}
     for needed in ("pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md", "cmake/dependencies.cmake",
                    "cpp/src/isa/neon.cpp", "cpp/tests/main.cpp", "python/attnscale/py.typed",
-                   "tests/package/test_build.py"):  # fmt: skip
+                   "tests/package/test_build.py", "docs/_static/attnscale-demo.png"):  # fmt: skip
         assert needed in names
     junk = re.compile(r"(^|/)(build|\.venv|\.git|\.ci|__pycache__|\.\w+_cache)(/|$)|\.(so|o|pyc)$")
     assert [name for name in names if junk.search(name)] == []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # make demo     build, install into .venv and show the entropy of real attention heads
-# make test     everything that CI checks (about 20 minutes); make test-quick for a few of them
+# make test     everything that CI checks (under 30 minutes on 2 cores); make test-quick for a few of them
 # make bench    how fast this machine runs it
 # make docs     the documentation, in docs/_build/html
 # make lint     formatters, linters and type checkers; make format applies the formatters
@@ -16,6 +16,10 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+# What several builds compile alike is compiled once: the installed package and the wheel that a test builds.
+export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
+export CCACHE_BASEDIR ?= /
+export CCACHE_NOHASHDIR ?= 1
 export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 CPP_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f)
@@ -31,12 +35,13 @@ say = @printf '\n== %s\n' "$(1)"
 demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
-# Cheap and likely to fail first; pytest last, so that its summary ends the log.
-test: lint test-cpp test-example test-clang test-asan test-neon docs test-python
+# Cheap and likely to fail first; pytest last, so that its summary ends the log. It builds the documentation, too.
+test: lint test-cpp test-example test-clang test-asan test-neon test-python
 
 test-quick: $(STAMPS)/test-tools
 	$(call say,pytest without the slow and the torch tests)
-	$(BIN)/pytest -q -m "not slow and not torch"
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not slow and not torch and not alone"
+	$(BIN)/pytest -q -m "not slow and not torch and alone"
 
 bench: $(STAMPS)/install
 	$(BIN)/attnscale bench
@@ -90,7 +95,8 @@ $(STAMPS)/docs-tools: $(STAMPS)/install
 lint: lint-python lint-cpp
 
 lint-python: $(STAMPS)/test-tools
-	$(call say,ruff and mypy)
+	$(call say,codespell ruff mypy)
+	$(BIN)/codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -149,7 +155,8 @@ build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 
 test-python: $(STAMPS)/torch $(STAMPS)/docs-tools
 	$(call say,pytest: everything)
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not alone"
+	$(BIN)/pytest -m alone
 
 clean:
 	rm -rf build dist $(VENV) docs/_build attnscale-demo.png

@@ -23,7 +23,7 @@ html_static_path = ["_static"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
-# The notebooks come with their outputs, which tests/test_notebooks.py keeps up with the code.
+# The notebooks come with their outputs, which tests/package/test_notebooks.py keeps up with the code.
 nb_execution_mode = "off"
 
 autodoc_member_order = "bysource"

@@ -177,7 +177,7 @@ assert np.isfinite(large).all()
 #
 # Attention takes $4 n^2 d$ operations, efficient attention $4 n d^2$ and $2 n d$ exponentials. Times are
 # of the machine that runs this. The article's two charts, time and memory of its PyTorch functions, are in
-# "Which variant when", from `attnscale bench --variants`, which runs each case in a process of its own. The
+# "Which variant when", from `benchmarks/variant_costs.py`, which runs each case in a process of its own. The
 # article calls the growth of dot-product attention exponential. It is quadratic: on two logarithmic scales a
 # power of $n$ is a straight line and its exponent the slope, whereas an exponential would bend upwards.
 

@@ -30,6 +30,12 @@ def pytest_report_header() -> str:
 
 
 @pytest.fixture(autouse=True)
+def _laws_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it, and no other test sees it."""
+    monkeypatch.setattr("attnscale.laws._registry._functions", {})
+
+
+@pytest.fixture(autouse=True)
 def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
     """Names that docstrings use without an import."""
     import numpy as np

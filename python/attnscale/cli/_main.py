@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from .._core import __version__
 from .._io import InputError
-from . import audit, bench, calibrate, compare, demo, diagnose, entropy, info, jl, laws, mc, sweep, theory
+from . import audit, bench, calibrate, demo, diagnose, entropy, info, laws, mc, sweep, theory
 from ._output import refuse_two_outputs
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
-COMMANDS = (demo, entropy, calibrate, laws, theory, jl, mc, sweep, audit, diagnose, compare, info, bench)
+COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, audit, diagnose, info, bench)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,7 @@ from .._table import to_text
 from ..datasets import HeadActivations
 from ._measure import growth_per_doubling, mean_entropy
 from ._output import bad_input, emit
-
-if TYPE_CHECKING:
-    from ..bench import CallCost
+from ._pace import Pace, entropy_pace
 
 LENGTHS = (64, 128, 256, 512)
 COLUMNS = {
@@ -47,21 +45,21 @@ def run(options: argparse.Namespace) -> None:
     by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
     growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
-    cost = _measure(data)
+    pace = entropy_pace(data.query.astype(np.float32), data.key.astype(np.float32))
     figure = _save_figure(options.figure, data, by_head)
-    report = _report(data, by_head, mean, growth, cost, figure)
-    emit(options, _text(data, mean, growth, cost, figure), report=report)
+    report = _report(data, by_head, mean, growth, pace, figure)
+    emit(options, _text(data, mean, growth, pace, figure), report=report)
 
 
 def _text(
-    data: HeadActivations, mean: dict[str, Any], growth: dict[str, float], cost: CallCost, figure: str | None
+    data: HeadActivations, mean: dict[str, Any], growth: dict[str, float], pace: Pace, figure: str | None
 ) -> str:
     config = show_config()
     n_heads, n_tokens, _ = data.query.shape
     rows = [
         [str(n), *(f"{values[index]:.2f}" for values in mean.values())] for index, n in enumerate(LENGTHS)
     ]
-    peak = f"{cost.share_of_peak:.0%} of this machine's peak, q . k alone counted"
+    peak = f"{pace.share_of_peak:.0%} of this machine's peak, q . k alone counted"
     missing = 'No figure: matplotlib is not installed (pip install "attnscale[plot]").'
     return "\n".join(
         [
@@ -72,7 +70,7 @@ def _text(
             "",
             *_explain(growth),
             "",
-            f"{n_tokens} tokens x {n_heads} heads took {1e3 * cost.seconds:.1f} ms ({peak}).",
+            f"{n_tokens} tokens x {n_heads} heads took {1e3 * pace.seconds:.1f} ms ({peak}).",
             f"Figure: {figure}" if figure else missing,
             "Next: notebooks/01_attention_and_entropy.ipynb",
         ]
@@ -107,14 +105,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _measure(data: HeadActivations) -> CallCost:
-    """lse and entropy of every row, in float32."""
-    from ..bench import call_cost  # not needed by the other commands
-
-    query, key = data.query.astype(np.float32), data.key.astype(np.float32)
-    return call_cost(query, key, scale="standard")
-
-
 def _save_figure(path: Path, data: HeadActivations, by_head: dict[str, NDArray[np.float64]]) -> str | None:
     """Draw both panels; None without matplotlib."""
     try:
@@ -144,7 +134,7 @@ def _report(
     by_head: dict[str, NDArray[np.float64]],
     mean: dict[str, NDArray[np.float64]],
     growth: dict[str, float],
-    cost: CallCost,
+    pace: Pace,
     figure: str | None,
 ) -> dict[str, Any]:
     return {
@@ -156,7 +146,7 @@ def _report(
         "mean_entropy": {law: values.tolist() for law, values in mean.items()},
         "mean_entropy_by_head": {law: values.tolist() for law, values in by_head.items()},
         "growth_per_doubling": growth,
-        "seconds": cost.seconds,
-        "share_of_peak": cost.share_of_peak,
+        "seconds": pace.seconds,
+        "share_of_peak": pace.share_of_peak,
         "figure": figure,
     }

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -12,8 +12,6 @@ from ._style import COLOURS, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from ..bench import VariantCost
 
 __all__ = ["variant_costs", "variant_weights"]
 
@@ -25,6 +23,21 @@ _MEASURES = {
     "support": "keys with a weight / $n$",
     "effective_rank": "effective rank / $n$",
 }
+
+
+class VariantCost(Protocol):
+    """What one call took; None where it was not measured."""
+
+    @property
+    def variant(self) -> str: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def seconds(self) -> float | None: ...
+    @property
+    def bytes(self) -> int | None: ...
+
+
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
 
@@ -35,8 +48,9 @@ def variant_costs(
 
     Parameters
     ----------
-    costs : sequence of VariantCost
-        As from ``attnscale.bench.run_variants``; what was not run is left out.
+    costs : sequence
+        Each has ``variant``, ``n``, ``seconds`` and ``bytes``, as those that ``benchmarks/variant_costs.py``
+        measures; None is left out.
     what : {"seconds", "bytes"}
     ax : matplotlib Axes, optional
     legend : bool, default True
@@ -53,8 +67,9 @@ def variant_costs(
 
     Examples
     --------
-    >>> from attnscale.bench import VariantCost
-    >>> ax = variant_costs([VariantCost("exact", n, 1e-9 * n**2, 100 * n) for n in (1024, 4096)])
+    >>> from collections import namedtuple
+    >>> Cost = namedtuple("Cost", "variant n seconds bytes")
+    >>> ax = variant_costs([Cost("exact", n, 1e-9 * n**2, 100 * n) for n in (1024, 4096)])
     >>> ax.get_ylabel()
     'time of one call (s)'
     """
@@ -79,7 +94,7 @@ def variant_weights(
     Parameters
     ----------
     rows : sequence of mappings
-        With "variant", "n" and the measure, as ``attnscale compare --json`` prints them.
+        With "variant", "n" and the measure, as ``benchmarks/variant_weights.py --json`` prints them.
     what : {"entropy", "max_weight", "needle_weight", "support", "effective_rank"}
         Entropy is drawn over ln n, support and effective rank over n: 1 is the most they can be.
     ax : matplotlib Axes, optional

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How fast it is here: shares of this machine's peak, and ratios to PyTorch and NumPy in one run.
+
+`run` is what ``attnscale bench`` prints, `run_variants` what ``benchmarks/variant_costs.py`` prints.
+"""
+
+from __future__ import annotations
+
+from ._cases import CASES, Case
+from ._report import Report
+from ._rows import Row, Target, Unit
+from ._run import run
+from ._sets import SETS
+from ._variants import VARIANTS, VariantCost, crossover, run_variants, slope
+
+__all__ = [
+    "CASES",
+    "SETS",
+    "VARIANTS",
+    "Case",
+    "Report",
+    "Row",
+    "Target",
+    "Unit",
+    "VariantCost",
+    "crossover",
+    "run",
+    "run_variants",
+    "slope",
+]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The table of cases: what is measured, and its target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _attention_cases as attention
+from . import _normalizer_cases as normalizers
+from . import _process_cases as process
+from . import _random_cases as random
+from . import _solve_cases as solve
+from . import _variant_cases as variant
+from ._rows import Row, at_least, at_most
+from ._session import Session
+
+__all__ = ["CASES", "Case"]
+
+
+class Case(NamedTuple):
+    """Measures one or several rows; `slow` ones are left out of a quick run."""
+
+    run: Callable[[Session, str], list[Row]]
+    slow: bool = False
+
+
+_torch = at_least(1.2)
+_torch_short = at_least(1.3)
+
+CASES: dict[str, Case] = {
+    "forward_64": Case(
+        partial(
+            attention.forward,
+            n=3072,
+            head_dim=64,
+            share=at_least(0.82),
+            against_torch=_torch,
+            against_numpy=True,
+        )
+    ),
+    "forward_128": Case(
+        partial(attention.forward, n=3072, head_dim=128, share=at_least(0.85), against_torch=_torch)
+    ),
+    "forward_32": Case(
+        partial(attention.forward, n=3072, head_dim=32, share=at_least(0.72), against_torch=_torch)
+    ),
+    "forward_512_64": Case(partial(attention.forward, n=512, head_dim=64, against_torch=_torch_short)),
+    "forward_512_128": Case(partial(attention.forward, n=512, head_dim=128, against_torch=_torch_short)),
+    "forward_512_32": Case(partial(attention.forward, n=512, head_dim=32, against_torch=_torch_short)),
+    "short": Case(partial(attention.forward, n=128, head_dim=64, heads=64, share=at_least(0.65))),
+    "causal_4096": Case(partial(attention.causal, n=4096, target=at_least(1.85))),
+    "causal_512": Case(partial(attention.causal, n=512, target=at_least(1.6))),
+    "avx2": Case(process.avx2_level),
+    "float64": Case(partial(attention.forward, n=3072, head_dim=64, dtype=np.float64, share=at_least(0.75))),
+    "on_top": Case(attention.on_top),
+    "entropy_alone": Case(attention.entropy_alone),
+    "by_hand": Case(attention.by_hand),
+    "decode": Case(attention.decode),
+    "window": Case(attention.sliding_window),
+    "normalizers": Case(partial(normalizers.over_softmax, n=3072, targets=normalizers.NORMALIZERS)),
+    "sparse_many": Case(partial(normalizers.over_softmax, n=3072, targets=normalizers.MANY_CANDIDATES)),
+    "sparse_decode": Case(
+        partial(
+            normalizers.decode_over_softmax,
+            n=65536,
+            targets={"sparsemax": at_most(1.2), "sparsemax_equal": at_most(3)},
+        )
+    ),
+    "sparse_long": Case(
+        partial(normalizers.over_softmax, n=12288, targets={"sparsemax": at_most(0.8)}), slow=True
+    ),
+    "sparse_torch": Case(partial(normalizers.against_entmax, n=3072), slow=True),
+    "curve": Case(solve.curve),
+    "solve": Case(solve.solve, slow=True),
+    "expected": Case(solve.expected),
+    "normals": Case(random.normals),
+    "products": Case(random.products),
+    "rows": Case(random.rows),
+    "projection": Case(random.projection),
+    "efficient": Case(variant.efficient, slow=True),
+    "linear_causal": Case(variant.linear_causal, slow=True),
+    "one_head": Case(variant.one_head, slow=True),
+    "kattention": Case(variant.kattention),
+    "two_threads": Case(random.two_threads),
+    "memory": Case(process.additional_memory, slow=True),
+    "overhead": Case(attention.call_overhead),
+    "import": Case(process.import_time),
+    "interrupt": Case(process.interrupted),
+}

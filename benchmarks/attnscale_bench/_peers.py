@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What others do: PyTorch's fused attention, and the formulas written out in PyTorch and NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from attnscale import get_num_threads, set_num_threads
+from numpy.typing import NDArray
+
+from ._timing import Action
+
+__all__ = ["Torch", "limit_threads", "load_torch", "numpy_attention", "numpy_output_and_entropy"]
+
+Array = NDArray[Any]
+
+
+def numpy_attention(query: Array, key: Array, value: Array) -> Array:
+    """softmax(query key^T / sqrt(head_dim)) value with the (heads, n, n) matrix in memory."""
+    scores = query @ key.swapaxes(-1, -2) * query.shape[-1] ** -0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.asarray(weights @ value)
+
+
+def numpy_output_and_entropy(query: Array, key: Array, value: Array) -> tuple[Array, Array]:
+    """The same and lse - sum p s, as the formulas say."""
+    scores = query @ key.swapaxes(-1, -2) * query.shape[-1] ** -0.5
+    top = scores.max(-1, keepdims=True)
+    lse = top + np.log(np.exp(scores - top).sum(-1, keepdims=True))
+    weights = np.exp(scores - lse)
+    return weights @ value, lse[..., 0] - (weights * scores).sum(-1)
+
+
+class Torch:
+    """PyTorch on arrays of NumPy, which it reads in place."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def attention(self, query: Array, key: Array, value: Array, *, is_causal: bool = False) -> Action:
+        """scaled_dot_product_attention; a batch axis in front, because only 4-D input takes its fast path."""
+        fused = self.module.nn.functional.scaled_dot_product_attention
+        tensors = [self.module.from_numpy(array)[None] for array in (query, key, value)]
+        return self._without_gradients(lambda: fused(*tensors, is_causal=is_causal))
+
+    def output_and_entropy(self, query: Array, key: Array, value: Array) -> Action:
+        """Scores, lse, weights and the sum in full, as one writes it to see the entropy."""
+        q, k, v = (self.module.from_numpy(array) for array in (query, key, value))
+
+        def call() -> object:
+            scores = q @ k.mT * q.shape[-1] ** -0.5
+            lse = scores.logsumexp(-1)
+            weights = (scores - lse[..., None]).exp()
+            return weights @ v, lse - (weights * scores).sum(-1)
+
+        return self._without_gradients(call)
+
+    def article_attention(self, query: Array, key: Array, value: Array, *, efficient: bool) -> Action:
+        """Dot-product or efficient attention as article 003 writes them, with an axis of heads."""
+        softmax = self.module.softmax
+        q, k, v = (self.module.from_numpy(array) for array in (query, key, value))
+
+        def call() -> object:
+            if efficient:
+                return softmax(q, -1) @ (softmax(k, -2).mT @ v)
+            return softmax(q @ k.mT, -1) @ v
+
+        return self._without_gradients(call)
+
+    def cumulative_linear(self, query: Array, key: Array, value: Array) -> Action:
+        """Causal linear attention by the cumulative sum of all k_i v_i^T, one head after the other."""
+        elu = self.module.nn.functional.elu
+        tensors = [self.module.from_numpy(array) for array in (query, key, value)]
+
+        def call() -> object:
+            return [head(*arrays) for arrays in zip(*tensors, strict=True)]
+
+        def head(q: Any, k: Any, v: Any) -> object:
+            q, k = elu(q) + 1, elu(k) + 1
+            products = (k[:, :, None] * v[:, None, :]).cumsum(0)
+            total = (q * k.cumsum(0)).sum(-1, keepdim=True)
+            return (q[:, None, :] @ products)[:, 0] / total
+
+        return self._without_gradients(call)
+
+    def _without_gradients(self, action: Action) -> Action:
+        def call() -> object:
+            with self.module.inference_mode():
+                return action()
+
+        return call
+
+
+def load_torch() -> Torch | None:
+    """None where PyTorch is not installed."""
+    try:
+        return Torch(import_module("torch"))
+    except ImportError:
+        return None
+
+
+@contextmanager
+def limit_threads(threads: int, torch: Torch | None) -> Iterator[None]:
+    """The same number of threads for everybody; NumPy's BLAS listens only through threadpoolctl."""
+    with ExitStack() as stack:
+        stack.callback(set_num_threads, get_num_threads())
+        set_num_threads(threads)
+        if find_spec("threadpoolctl") is not None:
+            limits = import_module("threadpoolctl").threadpool_limits
+            stack.enter_context(limits(threads, user_api="blas"))
+        if torch is not None:
+            stack.callback(torch.module.set_num_threads, torch.module.get_num_threads())
+            torch.module.set_num_threads(threads)
+        yield

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A run of the benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from attnscale import get_num_threads
+from attnscale._checks import positive_int
+
+from ._cases import CASES
+from ._machine import FmaPeak, MemoryRead, describe_machine
+from ._peers import limit_threads, load_torch
+from ._report import Report
+from ._rows import Row
+from ._session import Session
+from ._sets import SETS
+from ._timing import Estimate, estimate, interleave
+
+__all__ = ["run"]
+
+
+def run(
+    names: Iterable[str] | None = None,
+    *,
+    sets: Iterable[str] = (),
+    quick: bool = False,
+    threads: int | None = None,
+    rounds: int | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Report:
+    """Measure cases.
+
+    Parameters
+    ----------
+    names : iterable of str, optional
+        Keys of ``CASES``; all of them by default, if no set is named.
+    sets : iterable of str
+        Keys of ``SETS``, whose cases are added in front.
+    quick : bool, default False
+        Fewer and shorter rounds, and no case that takes longer than a few seconds unless it is named.
+    threads : int, optional
+        For this package, PyTorch and (through threadpoolctl, if installed) the BLAS of NumPy.
+        None: as :func:`attnscale.get_num_threads`.
+    rounds : int, optional
+        How often the candidates take their turn. None: 9, or 3 if quick.
+    progress : callable, optional
+        Called with the name of each case before it runs.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    ValueError
+        If a name is not a case or a set, or a number is not positive.
+
+    Examples
+    --------
+    >>> import attnscale_bench as bench
+    >>> report = bench.run(["overhead"], quick=True)
+    >>> [row.name for row in report.rows]
+    ['overhead']
+    """
+    chosen = _choose(names, tuple(sets), quick=quick)
+    threads = get_num_threads() if threads is None else positive_int("threads", threads)
+    rounds = (3 if quick else 9) if rounds is None else positive_int("rounds", rounds)
+    machine = describe_machine(threads)
+    torch = load_torch()
+    with limit_threads(threads, torch):
+        session = Session(threads, rounds, quick, torch)
+        yardsticks = _yardsticks(session)
+        rows: list[Row] = []
+        for name in chosen:
+            progress(name)
+            rows += CASES[name].run(session, name)
+    settings = {"cases": chosen, "quick": quick, "rounds": rounds}
+    return Report(machine, settings, yardsticks, rows)
+
+
+def _choose(names: Iterable[str] | None, sets: tuple[str, ...], *, quick: bool) -> list[str]:
+    if names is None and not sets:
+        return [name for name, case in CASES.items() if not (quick and case.slow)]
+    for name in sets:
+        if name not in SETS:
+            known = ", ".join(SETS)
+            raise ValueError(f"there is no set of cases named {name!r}; the sets are {known}")
+    named = [*(case for name in sets for case in SETS[name].cases), *(names or ())]
+    chosen = list(dict.fromkeys(named))
+    unknown = [name for name in chosen if name not in CASES]
+    if unknown:
+        raise ValueError(f"there is no case named {unknown[0]!r}; the cases are {', '.join(CASES)}")
+    return chosen
+
+
+def _yardsticks(session: Session) -> dict[str, Estimate]:
+    """Operations a second per float type, and bytes a second from memory that no cache holds."""
+    peaks = {dtype: FmaPeak(dtype, session.threads) for dtype in ("float32", "float64")}
+    read = MemoryRead(np.zeros(1 << 28, np.uint8) + np.uint8(1), session.threads)
+    samples = interleave(
+        {**peaks, "read": read}, session.rounds, min_seconds=0.03, stopwatch=session.stopwatch
+    )
+    work = {**{dtype: peak.flops for dtype, peak in peaks.items()}, "read": float(read.bytes)}
+    return {name: estimate([amount / s for s in samples.wall[name]]) for name, amount in work.items()}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Cases that answer one question together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["SETS", "CaseSet"]
+
+
+class CaseSet(NamedTuple):
+    """A question, and the keys of ``CASES`` whose rows answer it."""
+
+    question: str
+    cases: tuple[str, ...]
+
+
+SETS: dict[str, CaseSet] = {
+    "forward": CaseSet(
+        "How much of the peak does attention reach, and how does it compare with PyTorch?",
+        ("forward_64", "forward_128", "forward_32"),
+    ),
+    "short": CaseSet(
+        "And when the sequences are short, down to the smallest calls?",
+        ("forward_512_64", "forward_512_128", "forward_512_32", "short", "overhead"),
+    ),
+    "masks": CaseSet(
+        "How much of the work that a causal mask or a window saves is saved in time?",
+        ("causal_4096", "causal_512", "window"),
+    ),
+    "statistics": CaseSet(
+        "What do entropy and the other statistics cost, and what would they cost by hand?",
+        ("on_top", "entropy_alone", "by_hand"),
+    ),
+    "normalizers": CaseSet(
+        "What do other normalizers cost beside the softmax?",
+        ("normalizers", "sparse_many", "sparse_decode", "sparse_long", "sparse_torch"),
+    ),
+    "scales": CaseSet(
+        "What do a search for the scale of each row, a curve of scales and an exact expectation cost?",
+        ("solve", "curve", "expected"),
+    ),
+    "variants": CaseSet(
+        "How fast are the linear-time families?",
+        ("efficient", "linear_causal", "one_head", "kattention"),
+    ),
+    "decode": CaseSet("How close does one query with many keys come to the read bandwidth?", ("decode",)),
+    "levels": CaseSet(
+        "How much of its own peak does the AVX2 level reach, and how much does float64?",
+        ("avx2", "float64"),
+    ),
+    "random": CaseSet(
+        "How fast are random numbers, and what is simulated with them?",
+        ("normals", "products", "rows", "projection", "two_threads"),
+    ),
+    "footprint": CaseSet(
+        "How much memory does a call need, how much time the import, and how soon does Ctrl-C end a call?",
+        ("memory", "import", "interrupt"),
+    ),
+}

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Time and memory of the variants against n: slopes, and lengths from which each is faster than attention.
+
+python benchmarks/variant_costs.py --heads 2 --limit 25 --n 1024 4096 16384 65536 262144
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import attnscale_bench as bench
+from attnscale._table import to_json, to_text
+from attnscale.cli._figure import save_figure
+from attnscale.cli._progress import progress_line
+from attnscale_bench import VariantCost
+
+_LEGEND = """\
+One call, float32, {heads} head(s) of {head_dim}, every case in a process of its own. Time: median of its
+calls. MB: growth of that process's resident memory at its peak, with the result, over the inputs. Slopes:
+least squares of ln(cost) against ln(n) over the lengths from {first} on; 2 is quadratic, 1 linear. faster
+from: where the time falls below that of exact attention (causal against causal), between the lengths by
+straight lines on the logarithmic scales. -: not run, because it would take too long or too much memory."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, draw, print."""
+    options = _parser().parse_args(argv)
+    try:
+        with progress_line() as progress:
+            costs = bench.run_variants(
+                options.n,
+                options.variants,
+                heads=options.heads,
+                head_dim=options.head_dim,
+                limit=options.limit,
+                progress=progress,
+            )
+        if options.plot is not None:
+            _draw(options, costs)
+    except (ValueError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(to_json({"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}))
+        return 0
+    legend = _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=_first_of_slope(costs))
+    print(_table(costs), "", legend, sep="\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--variants", nargs="+", metavar="NAME", help=f"of {', '.join(bench.VARIANTS)}")
+    lengths = [1024, 4096, 16384, 65536, 262144]
+    parser.add_argument("--n", nargs="+", type=int, metavar="N", default=lengths, help="lengths")
+    parser.add_argument("--heads", type=int, metavar="H", default=1, help="heads")
+    parser.add_argument("--head-dim", type=int, metavar="D", default=64, help="channels")
+    parser.add_argument("--limit", type=float, metavar="S", default=20.0, help="longest call in seconds")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure of time and memory")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _by_name(costs: list[VariantCost]) -> dict[str, list[VariantCost]]:
+    found: dict[str, list[VariantCost]] = {}
+    for cost in costs:
+        found.setdefault(cost.variant, []).append(cost)
+    return found
+
+
+def _first_of_slope(costs: list[VariantCost]) -> int:
+    """Short calls measure their fixed costs: lengths from 4096 on, if there are two."""
+    lengths = sorted({cost.n for cost in costs})
+    return next((n for n in lengths if n >= 4096), lengths[0]) if lengths[-1] > 4096 else lengths[0]
+
+
+def _slope(costs: list[VariantCost], what: str, first: int) -> float:
+    return bench.slope([cost for cost in costs if cost.n >= first], what)
+
+
+def _crossover(name: str, groups: dict[str, list[VariantCost]]) -> float | None:
+    """None also for what is computed by the exact kernel: its difference would be noise."""
+    if name in ("exact", "exact causal", "kattention"):
+        return None
+    return bench.crossover(_exact_of(name, groups), groups[name])
+
+
+def _exact_of(name: str, groups: dict[str, list[VariantCost]]) -> list[VariantCost]:
+    return groups.get("exact causal" if name.endswith("causal") or name == "ssd" else "exact", [])
+
+
+def _report(costs: list[VariantCost]) -> dict[str, object]:
+    groups, first = _by_name(costs), _first_of_slope(costs)
+    summary = {
+        name: {
+            "time_slope": _slope(rows, "seconds", first),
+            "memory_slope": _slope(rows, "bytes", first),
+            "faster_from": _crossover(name, groups),
+        }
+        for name, rows in groups.items()
+    }
+    return {"costs": [asdict(cost) for cost in costs], "summary": summary}
+
+
+def _table(costs: list[VariantCost]) -> str:
+    groups, first = _by_name(costs), _first_of_slope(costs)
+    lengths = sorted({cost.n for cost in costs})
+    header = [
+        "variant",
+        *(f"{n} ms" for n in lengths),
+        "slope",
+        *(f"{n} MB" for n in lengths),
+        "slope",
+        "faster from",
+    ]
+    rows = []
+    for name, found in groups.items():
+        from_n = _crossover(name, groups)
+        rows.append(
+            [
+                name,
+                *(_number(cost.seconds, 1e3) for cost in found),
+                _two_digits(_slope(found, "seconds", first)),
+                *(_number(cost.bytes, 1e-6) for cost in found),
+                _two_digits(_slope(found, "bytes", first)),
+                "" if from_n is None else f"{from_n:.0f}",
+            ]
+        )
+    return to_text(header, rows)
+
+
+def _number(value: float | None, factor: float) -> str:
+    if value is None:
+        return "-"
+    return f"{value * factor:.3g}" if value * factor < 1000 else f"{value * factor:.0f}"
+
+
+def _two_digits(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"
+
+
+def _draw(options: argparse.Namespace, costs: list[VariantCost]) -> None:
+    def draw(panels: Any) -> None:
+        from attnscale import plot
+
+        plot.variant_costs(costs, ax=panels[0], legend=False)
+        if any(cost.bytes for cost in costs):
+            plot.variant_costs(costs, what="bytes", ax=panels[1])
+
+    save_figure(options.plot, draw, size=(9.6, 4.2), panels=(1, 2))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""attention, attention_statistics and attention_entropy against the float64 twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from cases import EDGES, check, random_inputs
+
+pytestmark = pytest.mark.levels
+
+
+@pytest.mark.parametrize("n", EDGES)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_sizes(n: int, is_causal: bool) -> None:
+    for n_queries, n_keys in ((n, n), (n, 65), (33, n), (1, n), (16, n)):
+        check(*random_inputs(n, n_queries=n_queries, n_keys=n_keys, head_dim=24), is_causal=is_causal)
+
+
+@pytest.mark.parametrize(
+    "head_dim", [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 80, 128, 130, 257]
+)
+def test_head_dims(head_dim: int) -> None:
+    for value_dim in (head_dim, 5):
+        inputs = random_inputs(head_dim, n_queries=19, n_keys=70, head_dim=head_dim, value_dim=value_dim)
+        check(*inputs)
+        check(*inputs, causal="bottom_right")
+
+
+@pytest.mark.parametrize("value_dim", [0, 1, 3, 4, 5, 16, 17, 48, 63, 64, 65, 96, 129, 260])
+def test_value_dims(value_dim: int) -> None:
+    check(*random_inputs(value_dim, n_queries=35, n_keys=67, head_dim=8, value_dim=value_dim))
+
+
+@pytest.mark.parametrize("n", [1000, 2049])
+def test_many_tiles(n: int) -> None:
+    check(*random_inputs(n, heads=1, n_queries=70, n_keys=n, head_dim=16, value_dim=8))
+    check(*random_inputs(n, heads=1, n_queries=70, n_keys=n, head_dim=16, value_dim=8), causal="bottom_right")
+
+
+@pytest.mark.parametrize("n_queries", [1, 2, 4, 15, 16, 17])
+def test_decoding_splits_keys(n_queries: int) -> None:
+    inputs = random_inputs(n_queries, heads=2, n_queries=n_queries, n_keys=9000, head_dim=16, value_dim=4)
+    check(*inputs)
+    check(*inputs, causal="bottom_right", window=(5000, None))
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (3,), (2, 3), (2, 1, 2)])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_any_number_of_leading_axes(batch: tuple[int, ...], heads: int) -> None:
+    rows = check(*random_inputs(1, batch=batch, heads=heads))
+    assert rows.output.shape == (*batch, heads, 17, 16)
+    assert rows.entropy.shape == (*batch, heads, 17)
+
+
+def test_two_axes_are_one_head() -> None:
+    q, k, v = random_inputs(2, heads=None)
+    rows = check(q, k, v, is_causal=True)
+    np.testing.assert_array_equal(rows.output, at.attention(q[None], k[None], v[None], is_causal=True)[0])
+
+
+def test_batch_axes_broadcast() -> None:
+    q = random_inputs(3, batch=(4, 1), heads=2)[0]
+    _, k, v = random_inputs(4, batch=(3,), heads=1)
+    rows = check(q, k, v)
+    assert rows.output.shape == (4, 3, 2, 17, 16)
+    seen = at.attention_statistics(q, k[0, 0], v)  # key has two axes, value alone has the axis of 3
+    want = at.attention_statistics(q, np.broadcast_to(k[0, 0], k.shape), v)
+    for name in ("output", "lse", "entropy"):
+        np.testing.assert_array_equal(getattr(seen, name), getattr(want, name))
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (6, 2), (6, 3), (5, 1), (0, 2)])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_grouped_queries(heads: int, kv_heads: int, layout: str) -> None:
+    q, k, v = random_inputs(5, batch=(2,), heads=heads, kv_heads=kv_heads)
+    if layout == "bshd":
+        q, k, v = (x.swapaxes(-3, -2) for x in (q, k, v))
+    check(q, k, v, enable_gqa=True, layout=layout, is_causal=True)
+
+
+def test_groups_share_consecutive_heads() -> None:
+    q, k, v = random_inputs(6, batch=(2,), heads=6, kv_heads=2)
+    grouped = at.attention(q, k, v, enable_gqa=True)
+    repeated = at.attention(q, k.repeat(3, axis=1), v.repeat(3, axis=1))
+    np.testing.assert_array_equal(grouped, repeated)
+
+
+def test_key_and_value_may_have_their_own_number_of_heads() -> None:
+    q, k, _ = random_inputs(7, heads=8, kv_heads=2)
+    v = random_inputs(8, heads=8, kv_heads=4)[2]
+    repeated = at.attention(q, k.repeat(4, axis=0), v.repeat(2, axis=0))
+    np.testing.assert_array_equal(at.attention(q, k, v, enable_gqa=True), repeated)
+
+
+def test_one_key_head_serves_all_without_gqa() -> None:
+    q, k, v = random_inputs(9, heads=5, kv_heads=1)
+    check(q, k, v)
+    check(q, k[0], v)
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True, "softcap": 2.0}, {"key_lengths": [3, 33]}])
+def test_layout_changes_arrays_and_no_statistic(options: dict[str, Any]) -> None:
+    q, k, v = random_inputs(10, batch=(2,), heads=3)
+    swapped = [x.swapaxes(1, 2).copy() for x in (q, k, v)]
+    names = ("lse", "entropy", "n_visible")
+    want = at.attention_statistics(q, k, v, statistics=names, **options)
+    seen = at.attention_statistics(*swapped, statistics=names, layout="bshd", **options)
+    assert seen.output.shape == (2, 17, 3, 16)
+    assert seen.output.flags.c_contiguous
+    np.testing.assert_array_equal(seen.output.swapaxes(1, 2), want.output)
+    for name in names:
+        np.testing.assert_array_equal(getattr(seen, name), getattr(want, name))
+
+
+def test_layout_without_batch_and_for_two_axes() -> None:
+    q, k, v = random_inputs(11, heads=3)
+    seen = at.attention(*(x.swapaxes(0, 1) for x in (q, k, v)), layout="bshd")
+    np.testing.assert_array_equal(seen.swapaxes(0, 1), at.attention(q, k, v))
+    np.testing.assert_array_equal(
+        at.attention(q[0], k[0], v[0], layout="bshd"), at.attention(q[0], k[0], v[0])
+    )
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_out_is_filled_and_returned(layout: str) -> None:
+    q, k, v = random_inputs(12, batch=(2,), heads=3)
+    if layout == "bshd":
+        q, k, v = (x.swapaxes(-3, -2) for x in (q, k, v))
+    want = at.attention(q, k, v, layout=layout)
+    out = np.full_like(want, np.nan)
+    assert at.attention(q, k, v, layout=layout, out=out) is out
+    np.testing.assert_array_equal(out, want)
+    wide = np.full((*want.shape[:-1], 2 * want.shape[-1]), np.nan, np.float32)
+    view = wide[..., ::-2]
+    rows = at.attention_statistics(q, k, v, layout=layout, out=view)
+    assert rows.output is view
+    np.testing.assert_array_equal(view, want)
+    assert np.isnan(wide[..., ::2]).all()
+
+
+def test_inputs_are_not_written() -> None:
+    q, k, v = random_inputs(13)
+    copies = [x.copy() for x in (q, k, v)]
+    mask = np.random.default_rng(0).standard_normal((17, 33))
+    mask_copy = mask.copy()
+    for array in (q, k, v, mask):
+        array.flags.writeable = False
+    at.attention_statistics(q, k, v, attn_mask=mask, softcap=3.0)
+    for array, copy in zip((q, k, v, mask), (*copies, mask_copy), strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4, 7])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_do_not_depend_on_threads(threads: int, dtype: str) -> None:
+    from cases import STATISTICS
+
+    for shape in ({"n_queries": 200, "n_keys": 300}, {"n_queries": 3, "n_keys": 20000, "heads": 1}):
+        q, k, v = random_inputs(14, head_dim=32, dtype=dtype, **shape)
+        for options in ({}, {"causal": "bottom_right"}, {"attn_mask": np.arange(k.shape[-2]) % 3 > 0}):
+            one, many = (
+                at.attention_statistics(q, k, v, statistics=STATISTICS, num_threads=n, **options)
+                for n in (1, threads)
+            )
+            for name in ("output", *STATISTICS):
+                np.testing.assert_array_equal(getattr(one, name), getattr(many, name), err_msg=name)
+
+
+def test_same_call_same_bits() -> None:
+    q, k, v = random_inputs(15, n_queries=130, n_keys=500)
+    np.testing.assert_array_equal(at.attention(q, k, v), at.attention(q, k, v))

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""entropy_curve: many scales in one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import reference
+from cases import bounds, close, mask_cases, random_inputs
+
+pytestmark = pytest.mark.levels
+
+SCALES = np.array([0.0, 0.05, -0.3, 0.25, 1.0, 2.5])
+FIELDS = ("entropy", "lse", "mean", "variance")
+
+
+def check_curve(q: Any, k: Any, scales: Any = SCALES, **options: Any) -> at.EntropyCurve:
+    curve = at.entropy_curve(q, k, scales, **options)
+    truth = reference.entropy_curve(q, k, scales, **options)
+    eps = 2.0**-52 if q.dtype == np.float64 else 2.0**-23
+    for index, scale in enumerate(scales):
+        rows = reference.attention_statistics(q, k, scale=float(scale), **options)
+        limits = bounds(q, k, None, rows, scale=float(scale), **options)
+        close(curve.entropy[..., index], truth.entropy[..., index], limits.entropy, f"entropy at {scale}")
+        close(curve.lse[..., index], truth.lse[..., index], limits.lse, f"lse at {scale}")
+        # mean and variance of q . k: its own rounding, and that of the weights.
+        form = {name: options[name] for name in ("enable_gqa", "layout") if name in options}
+        size = reference.dot_products(np.abs(q), np.abs(k), **form).max(-1, initial=0)
+        sd = np.sqrt(truth.variance[..., index])
+        d = 2 * eps * (1 + max(abs(scale), 1) * size) * (1 + sd)
+        close(curve.mean[..., index], truth.mean[..., index], 4 * d + 8 * eps * sd, f"mean at {scale}")
+        limit = d * 8 * (1 + sd) + 64 * eps * (1 + sd**2)
+        close(curve.variance[..., index], truth.variance[..., index], limit, f"variance at {scale}")
+    return curve
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 15, 16, 17, 63, 64, 65, 129, 200])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sizes(n: int, dtype: str) -> None:
+    for n_queries, n_keys in ((n, n), (7, n), (n, 5)):
+        q, k, _ = random_inputs(n, n_queries=n_queries, n_keys=n_keys, head_dim=12, dtype=dtype)
+        check_curve(q, k, is_causal=n % 2 == 0)
+
+
+@pytest.mark.parametrize("n_scales", [0, 1, 2, 3, 15, 16, 17, 32, 65])
+def test_numbers_of_scales(n_scales: int) -> None:
+    q, k, _ = random_inputs(1)
+    scales = np.linspace(-1, 1, n_scales)
+    curve = check_curve(q, k, scales) if n_scales else at.entropy_curve(q, k, scales)
+    for name in FIELDS:
+        assert getattr(curve, name).shape == (2, 17, n_scales)
+        assert getattr(curve, name).dtype == np.float32
+    np.testing.assert_array_equal(curve.scales, scales)
+    assert curve.scales.dtype == np.float64
+
+
+@pytest.mark.parametrize("name", mask_cases(1, 1, 1, 1))
+def test_masks(name: str) -> None:
+    options = {key: each for key, each in mask_cases(2, 2, 21, 70)[name].items() if key != "scale"}
+    q, k, _ = random_inputs(2, batch=(2,), heads=2, n_queries=21, n_keys=70)
+    check_curve(q, k, **options)
+
+
+def test_grouped_queries_and_layout() -> None:
+    q, k, _ = random_inputs(3, batch=(2,), heads=4, kv_heads=2)
+    curve = check_curve(q, k, enable_gqa=True, causal="bottom_right")
+    swapped = at.entropy_curve(
+        q.swapaxes(1, 2), k.swapaxes(1, 2), SCALES, enable_gqa=True, causal="bottom_right", layout="bshd"
+    )
+    np.testing.assert_array_equal(swapped.entropy, curve.entropy)
+
+
+def test_each_scale_is_what_attention_entropy_says() -> None:
+    q, k, _ = random_inputs(4, n_keys=300, dtype="float64")
+    curve = at.entropy_curve(q, k, SCALES, is_causal=True)
+    for index, scale in enumerate(SCALES):
+        entropy = at.attention_entropy(q, k, scale=scale, is_causal=True)
+        np.testing.assert_allclose(curve.entropy[..., index], entropy, rtol=1e-12, atol=1e-12)
+
+
+def test_derivatives() -> None:
+    """T6: d lse / d scale = mean, d entropy / d scale = -scale * variance."""
+    q, k, _ = random_inputs(5, dtype="float64")
+    h = 1e-5
+    curve = at.entropy_curve(q, k, [0.3 - h, 0.3, 0.3 + h])
+    slope = (curve.lse[..., 2] - curve.lse[..., 0]) / (2 * h)
+    np.testing.assert_allclose(slope, curve.mean[..., 1], rtol=1e-7, atol=1e-7)
+    slope = (curve.entropy[..., 2] - curve.entropy[..., 0]) / (2 * h)
+    np.testing.assert_allclose(slope, -0.3 * curve.variance[..., 1], rtol=1e-6, atol=1e-6)
+
+
+def test_rows_without_keys_and_empty_extents() -> None:
+    q, k, _ = random_inputs(6, n_queries=6, n_keys=4)
+    curve = at.entropy_curve(q, k, SCALES, causal="bottom_right")
+    assert np.isneginf(curve.lse[:, :2]).all()
+    for name in ("entropy", "mean", "variance"):
+        np.testing.assert_array_equal(getattr(curve, name)[:, :2], 0)
+    assert at.entropy_curve(q, k[:, :0], SCALES).entropy.shape == (2, 6, 6)
+    assert at.entropy_curve(q[:0], k[:0], SCALES).entropy.shape == (0, 6, 6)
+    assert at.entropy_curve(q[:, :0], k, SCALES).entropy.shape == (2, 0, 6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_reaches_the_rows_that_see_it(bad: float) -> None:
+    q, k, _ = random_inputs(7, n_queries=40, n_keys=40)
+    k[0, 20, 3] = bad
+    curve = at.entropy_curve(q, k, SCALES, is_causal=True)
+    broken = np.zeros((2, 40), bool)
+    broken[0, 20:] = True
+    for name in FIELDS:
+        seen = np.isnan(getattr(curve, name))
+        np.testing.assert_array_equal(seen, np.broadcast_to(broken[..., None], seen.shape), err_msg=name)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_results_do_not_depend_on_threads(threads: int) -> None:
+    q, k, _ = random_inputs(8, n_queries=150, n_keys=500)
+    one, many = (at.entropy_curve(q, k, SCALES, num_threads=n) for n in (1, threads))
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(many, name))
+
+
+def test_mistakes_are_explained() -> None:
+    q, k, _ = random_inputs(9)
+    with pytest.raises(ValueError, match=r"scales must have one axis, got shape \(1, 2\)"):
+        at.entropy_curve(q, k, [[1, 2]])
+    with pytest.raises(ValueError, match="scales must be finite"):
+        at.entropy_curve(q, k, [1, np.nan])
+    with pytest.raises(TypeError, match="scales must be numbers, got <U1"):
+        at.entropy_curve(q, k, ["a"])
+    with pytest.raises(TypeError, match="scales must be numbers, got bool"):
+        at.entropy_curve(q, k, [True])
+    assert repr(at.entropy_curve(q, k, [1.0])).startswith(
+        "EntropyCurve(scales=<float64 (1,)>, entropy=<float32"
+    )

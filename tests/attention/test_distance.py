@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""distance_scale and distance_bias: tables over the distance between query and key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import reference
+from cases import random_inputs
+
+pytestmark = pytest.mark.levels
+
+SHAPES = [(1, 1), (1, 33), (3, 70), (8, 100), (9, 40), (70, 70), (130, 333), (200, 20)]
+
+
+def compare(q: Any, k: Any, v: Any, **options: Any) -> None:
+    rows = at.attention_statistics(q, k, v, statistics=("lse", "entropy", "argmax"), **options)
+    wanted = reference.attention_statistics(q, k, v, **options)
+    tolerance = 1e-12 if q.dtype == np.float64 else 2e-5
+    for name in ("output", "lse", "entropy"):
+        np.testing.assert_allclose(getattr(rows, name), getattr(wanted, name), atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("n_queries", "n_keys"), SHAPES)
+def test_tables_of_both_kinds(n_queries: int, n_keys: int, dtype: str) -> None:
+    q, k, v = random_inputs(n_queries, n_queries=n_queries, n_keys=n_keys, dtype=dtype)
+    rng = np.random.default_rng(0)
+    table = rng.uniform(0.5, 2, (q.shape[-3], n_queries + n_keys))
+    compare(q, k, v, distance_scale=table)
+    compare(q, k, v, distance_bias=table)
+    compare(q, k, v, distance_scale=table, distance_bias=-table, is_causal=True, softcap=3.0)
+    compare(q, k, v, distance_bias=lambda t: np.sin(t + 0.3), causal="bottom_right")
+    compare(q, k, v, distance_bias=table, window=(5, 3))
+
+
+def test_with_masks_lengths_documents_and_negative_scales() -> None:
+    q, k, v = random_inputs(4, batch=(3,), n_queries=40, n_keys=40, dtype="float64")
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=(3, q.shape[-3], 80))
+    mask = rng.random((40, 40)) < 0.7
+    compare(q, k, v, distance_bias=table, attn_mask=mask)
+    compare(q, k, v, distance_bias=table[0], attn_mask=np.where(mask, 0.25, -np.inf), scale=-0.3)
+    compare(q, k, v, distance_scale=table, key_lengths=[40, 17, 0], causal="bottom_right")
+    compare(q, k, v, distance_bias=np.sin, key_lengths=[40, 17, 0], causal="bottom_right")
+    ids = np.repeat([0, 1, 2], [10, 25, 5])
+    for options in ({"is_causal": True}, {"causal": "bottom_right", "key_lengths": [40, 30, 12]}):
+        compare(q, k, v, distance_bias=table, document_ids=ids, **options)
+        compare(q, k, v, distance_scale=np.cos, document_ids=ids, **options)
+
+
+def test_alibi_is_its_matrix() -> None:
+    q, k, v = random_inputs(5, n_queries=90, n_keys=90, dtype="float64")
+    heads = q.shape[-3]
+    slopes = 2.0 ** -np.arange(1, heads + 1)
+    distance = np.abs(np.arange(90)[:, None] - np.arange(90))
+    matrix = -slopes[:, None, None] * distance
+    tables = at.attention(q, k, v, distance_bias=-slopes[:, None] * np.arange(90), is_causal=True)
+    np.testing.assert_allclose(tables, at.attention(q, k, v, attn_mask=matrix, is_causal=True), atol=1e-14)
+
+
+def test_decoding_splits_the_keys() -> None:
+    q, k, v = random_inputs(6, n_queries=2, n_keys=40000, dtype="float64")
+    compare(q, k, v, distance_bias=lambda t: -1e-3 * np.abs(t), causal="bottom_right")
+
+
+def test_curves_take_the_tables() -> None:
+    q, k, _ = random_inputs(7, n_queries=50, n_keys=60, dtype="float64")
+    table = np.linspace(1, 2, 110)
+    curve = at.entropy_curve(q, k, [0.1, 0.4], distance_scale=table, distance_bias=-table, is_causal=True)
+    for i, scale in enumerate((0.1, 0.4)):
+        rows = reference.attention_statistics(
+            q, k, None, scale=scale, distance_scale=table, distance_bias=-table, is_causal=True
+        )
+        np.testing.assert_allclose(curve.entropy[..., i], rows.entropy, atol=1e-12)
+
+
+def test_nonfinite_inputs_reach_the_rows_that_see_them() -> None:
+    q, k, v = random_inputs(8, n_queries=80, n_keys=80, dtype="float64")
+    k = k.copy()
+    k[..., 50, 0] = np.nan
+    out = at.attention(q, k, v, distance_bias=-np.arange(80.0), is_causal=True)
+    assert np.isfinite(out[..., :50, :]).all()
+    assert np.isnan(out[..., 50:, :]).all()
+
+
+def test_empty_extents() -> None:
+    for shape in ((0, 4, 3), (2, 0, 3), (2, 4, 0)):
+        q = np.zeros(shape)
+        assert at.attention(q, q, q, distance_bias=np.zeros(10), distance_scale=np.ones_like).shape == shape
+    assert (
+        at.attention(np.ones((1, 2, 3)), np.ones((1, 0, 3)), np.ones((1, 0, 3)), distance_bias=[0, 1]).sum()
+        == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "message"),
+    [
+        (
+            np.ones(9),
+            ValueError,
+            "distance_bias must have an entry for each distance 0 ... 9 on its last axis",
+        ),
+        (1.0, ValueError, r"distance_bias must have an entry .* got shape \(\)"),
+        (np.full(10, np.nan), ValueError, "distance_bias must be finite, got NaN"),
+        (np.ones((5, 10)), ValueError, r"distance_bias must broadcast to \(..., heads\) = \(3,\)"),
+        (lambda t: np.ones(3), ValueError, "distance_bias must return one number for each of 19 distances"),
+        (["a"] * 10, TypeError, "distance_bias must be numbers"),
+    ],
+)
+def test_errors(table: Any, error: type[Exception], message: str) -> None:
+    q = np.ones((3, 10, 4))
+    with pytest.raises(error, match=message):
+        at.attention(q, q, q, distance_bias=table)
+
+
+def test_laws_that_measure_the_row_are_refused() -> None:
+    q = np.ones((3, 10, 4))
+    with pytest.raises(ValueError, match="scale='adaptive_temperature' measures the row without"):
+        at.attention(q, q, q, distance_bias=np.zeros(10), scale="adaptive_temperature")
+
+
+def test_a_function_of_distances_on_two_axes_with_a_key_length() -> None:
+    q, k, v = random_inputs(21, heads=None)
+    options = {"key_lengths": 20, "causal": "bottom_right", "distance_bias": lambda t: -0.1 * np.abs(t)}
+    alone = at.attention(q, k[:20], v[:20], **{**options, "key_lengths": None})
+    np.testing.assert_allclose(at.attention(q, k, v, **options), alone, rtol=1e-6, atol=1e-6)

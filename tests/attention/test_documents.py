@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""document_ids=: packed documents are as if each had its own call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import laws, reference
+from cases import STATISTICS, check, mask_cases, random_inputs
+
+pytestmark = pytest.mark.levels
+
+IDS = np.repeat([3, 1, 7, 2], [9, 1, 17, 6])  # 33 keys
+LAWS = (None, "log_n", "ssmax", laws.MinistralTemperature(0.5, 4), laws.QwenLogN(4), laws.ASEntmax(1, 0.3, 1))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+@pytest.mark.parametrize("n_queries", [33, 12])
+def test_under_every_mask(law: Any, n_queries: int) -> None:
+    inputs = random_inputs(1, batch=(2,), n_queries=n_queries)
+    for name, options in mask_cases(2, 2, n_queries, 33).items():
+        if options.get("causal") == 3 and n_queries > 30:
+            continue  # the last queries have no key; see test_more_queries_than_keys
+        for ids in (IDS, np.stack([IDS, np.sort(IDS)])):
+            try:
+                check(*inputs, **{**options, "scale": law, "document_ids": ids})
+            except AssertionError as error:
+                raise AssertionError(f"under mask {name!r}: {error}") from error
+
+
+def test_each_document_is_a_call_of_its_own() -> None:
+    q, k, v = random_inputs(2, batch=(2,), n_queries=33, heads=3, dtype="float64")
+    whole = at.attention_statistics(
+        q, k, v, statistics=STATISTICS, document_ids=IDS, is_causal=True, scale="ssmax"
+    )
+    for document in (3, 1, 7, 2):
+        cut = np.flatnonzero(document == IDS)
+        alone = at.attention_statistics(
+            *(x[:, :, cut] for x in (q, k, v)), statistics=STATISTICS, is_causal=True, scale="ssmax"
+        )
+        for name in (*STATISTICS, "output"):
+            first = cut[0] if name == "argmax" else 0
+            # Tiles of keys begin elsewhere: sums are rounded in another order.
+            np.testing.assert_allclose(
+                getattr(whole, name)[:, :, cut], getattr(alone, name) + first, rtol=1e-13, atol=1e-14
+            )
+
+
+def test_the_n_of_a_law_is_the_documents() -> None:
+    """A count over the pack would give the last document n = 33 instead of 6."""
+    q, k, v = random_inputs(3, n_queries=33, dtype="float64")
+    packed = at.attention(q, k, v, scale="log_n", document_ids=IDS)[:, -6:]
+    law = laws.LogN()
+    right = at.attention(q[:, -6:], k[:, -6:], v[:, -6:], scale=law.scale(6, 16))
+    wrong = at.attention(q[:, -6:], k[:, -6:], v[:, -6:], scale=law.scale(33, 16))
+    np.testing.assert_allclose(packed, right, rtol=1e-12)
+    assert np.abs(packed - wrong).max() > 0.01
+
+
+def test_decoding_goes_on_with_the_last_document() -> None:
+    q, k, v = random_inputs(4, n_queries=33, dtype="float64")
+    options = {"document_ids": IDS, "scale": "ssmax", "causal": "bottom_right"}
+    whole = at.attention(q, k, v, **options)
+    for n_queries in (1, 6, 7, 20, 33):
+        last = at.attention(q[:, -n_queries:], k, v, **options)
+        np.testing.assert_allclose(last, whole[:, -n_queries:], rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"enable_gqa": True}, {"layout": "bshd"}], ids=str)
+def test_scale_arrays_groups_layouts_and_out(options: dict[str, Any]) -> None:
+    heads = 4
+    q, k, v = random_inputs(
+        5, batch=(2,), heads=heads, kv_heads=2 if "enable_gqa" in options else None, n_queries=33
+    )
+    if "layout" in options:
+        q, k, v = (np.ascontiguousarray(x.swapaxes(-3, -2)) for x in (q, k, v))
+    ids = np.stack([IDS, IDS[::-1]])
+    for shape in ((), (1,), (33,), (heads, 1), (2, 1, 33), (2, heads, 33)):
+        scale = np.random.default_rng(6).uniform(0.1, 0.4, shape)
+        check(q, k, v, scale=scale, document_ids=ids, is_causal=True, **options)
+    out = np.empty_like(q)
+    assert at.attention(q, k, v, out=out, document_ids=ids, **options) is out
+    np.testing.assert_array_equal(out, at.attention(q, k, v, document_ids=ids, **options))
+
+
+def test_broadcast_batch_axes() -> None:
+    q, _, _ = random_inputs(7, batch=(3, 1), n_queries=33)
+    _, k, v = random_inputs(8, batch=(2,))
+    for ids in (IDS, IDS[None], np.stack([IDS, IDS[::-1]]), np.stack([IDS, IDS[::-1], IDS])[:, None]):
+        check(q, k, v, document_ids=ids, is_causal=True)
+
+
+def test_two_axes_and_one_document() -> None:
+    q, k, v = random_inputs(9, heads=None, n_queries=33)
+    check(q, k, v, document_ids=IDS, is_causal=True, scale="log_n")
+    np.testing.assert_array_equal(
+        at.attention(q, k, v, document_ids=5, is_causal=True), at.attention(q, k, v, is_causal=True)
+    )
+
+
+def test_measured_laws() -> None:
+    q, k, v = random_inputs(10, n_queries=33, dtype="float64", spread=2)
+    for law in ("adaptive_temperature", "critical_scale"):
+        seen = at.attention(q, k, v, scale=law, document_ids=IDS, is_causal=True)
+        want = reference.attention(q, k, v, scale=law, document_ids=IDS, is_causal=True)
+        np.testing.assert_allclose(seen, want, atol=1e-10)
+
+
+def test_states_and_curves() -> None:
+    q, k, v = random_inputs(11, n_queries=33, dtype="float64")
+    options = {"document_ids": IDS, "is_causal": True}
+    state = at.attention_state(q, k, v, scale="log_n", **options)
+    np.testing.assert_allclose(
+        state.entropy, reference.attention_entropy(q, k, scale="log_n", **options), atol=1e-12
+    )
+    curve = at.entropy_curve(q, k, [0.0, 0.1, 0.3], **options)
+    twin = reference.entropy_curve(q, k, [0.0, 0.1, 0.3], **options)
+    for name in ("entropy", "lse", "mean", "variance"):
+        np.testing.assert_allclose(getattr(curve, name), getattr(twin, name), atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [(0, 0, 4), (2, 0, 4), (0, 5, 4), (2, 5, 0)])
+def test_empty_extents(shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape)
+    rows = at.attention_statistics(x, x, x, document_ids=np.arange(shape[-2]))
+    assert rows.output.shape == shape
+    assert rows.entropy.shape == shape[:-1]
+
+
+def test_queries_before_the_first_key_see_nothing() -> None:
+    q, k, v = random_inputs(12, batch=(2,), n_queries=33)
+    options = {"document_ids": IDS, "causal": "bottom_right", "key_lengths": [33, 20]}
+    rows = at.attention_statistics(q, k, v, statistics=STATISTICS, **options)
+    assert (rows.n_visible[1, :, :13] == 0).all()
+    assert (rows.output[1, :, :13] == 0).all()
+    assert (rows.argmax[1, :, :13] == -1).all()
+    assert (rows.n_visible[1, :, 13:22] == np.arange(1, 10)).all()
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        (np.zeros(33), TypeError, "document_ids must be integers, got float64"),
+        (
+            np.zeros(32, int),
+            ValueError,
+            r"document_ids must broadcast to \(..., n_keys\) = \(33,\), got shape",
+        ),
+        (
+            np.where(IDS == 2, 3, IDS),
+            ValueError,
+            "each document must be one run of document_ids, got 3 in 2 runs",
+        ),
+    ],
+)
+def test_mistakes(ids: Any, error: type[Exception], message: str) -> None:
+    q, k, v = random_inputs(13)
+    with pytest.raises(error, match=message):
+        at.attention(q, k, v, document_ids=ids)
+
+
+def test_more_queries_than_keys() -> None:
+    q, k, v = random_inputs(14, n_queries=40)
+    with pytest.raises(ValueError, match=r"a key for each query, .* got 40 queries and 33 keys"):
+        at.attention(q, k, v, document_ids=IDS)
+    with pytest.raises(ValueError, match=r"got 20 queries from key 14 on and 33 keys"):
+        at.attention(q[:, :20], k, v, document_ids=IDS, causal=14)
+
+
+def test_a_table_need_not_reach_beyond_the_longest_document() -> None:
+    q, k, v = random_inputs(15, n_queries=33, dtype="float64")
+    bias = -0.3 * np.arange(33)
+    options = {"document_ids": IDS, "is_causal": True}
+    whole = at.attention(q, k, v, distance_bias=bias, **options)
+    np.testing.assert_array_equal(at.attention(q, k, v, distance_bias=bias[:17], **options), whole)
+    with pytest.raises(ValueError, match=r"distance 0 \.\.\. 16 on its last axis, got shape \(16,\)"):
+        at.attention(q, k, v, distance_bias=bias[:16], **options)
+
+
+def test_an_empty_batch_has_every_statistic() -> None:
+    x = np.zeros((0, 2, 33, 4), np.float32)
+    rows = at.attention_statistics(x, x, x, document_ids=IDS, key_lengths=7, statistics=STATISTICS)
+    assert all(getattr(rows, name).shape == (0, 2, 33) for name in STATISTICS)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every kind of mask, alone and together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import reference
+from cases import STATISTICS, check, mask_cases, random_inputs
+
+pytestmark = pytest.mark.levels
+
+NAMES = tuple(mask_cases(1, 1, 1, 1))
+SIZES = [(1, 1), (1, 40), (17, 33), (33, 17), (64, 64), (65, 130), (200, 129), (16, 700)]
+
+
+def same(options: dict[str, Any], others: dict[str, Any], **shape: Any) -> None:
+    """Two ways to say the same thing give the same numbers."""
+    q, k, v = random_inputs(3, batch=(2,), **shape)
+    one = at.attention_statistics(q, k, v, statistics=STATISTICS, **options)
+    two = at.attention_statistics(q, k, v, statistics=STATISTICS, **others)
+    for name in ("output", *STATISTICS):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=2e-6, atol=2e-6, err_msg=name)
+    np.testing.assert_array_equal(one.n_visible, two.n_visible)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", SIZES)
+def test_against_the_twin(name: str, size: tuple[int, int]) -> None:
+    n_queries, n_keys = size
+    q, k, v = random_inputs(1, batch=(2,), heads=2, n_queries=n_queries, n_keys=n_keys, value_dim=9)
+    check(q, k, v, **mask_cases(2, 2, n_queries, n_keys)[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_float64(name: str) -> None:
+    q, k, v = random_inputs(2, batch=(2,), heads=2, n_queries=70, n_keys=90, dtype="float64")
+    check(q, k, v, **mask_cases(2, 2, 70, 90)[name])
+
+
+@pytest.mark.parametrize("left", [0, 1, 15, 16, 63, 64, 65, 500, None])
+@pytest.mark.parametrize("right", [0, 1, 16, 64, 500, None])
+def test_windows(left: int | None, right: int | None) -> None:
+    inputs = random_inputs(4, heads=1, n_queries=150, n_keys=140, head_dim=8)
+    check(*inputs, window=(left, right))
+    check(*inputs, window=(left, right), causal="bottom_right")
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 140])
+def test_key_lengths(length: int) -> None:
+    q, k, v = random_inputs(5, batch=(2,), n_queries=70, n_keys=140, head_dim=8)
+    for causal in (None, "top_left", "bottom_right"):
+        check(q, k, v, key_lengths=np.array([length, 140 - length]), causal=causal)
+
+
+def test_one_key_length_serves_the_batch() -> None:
+    same({"key_lengths": 20}, {"key_lengths": [20, 20]})
+    q, k, v = random_inputs(6, heads=3)
+    np.testing.assert_allclose(
+        at.attention(q, k, v, key_lengths=20), at.attention(q, k[:, :20], v[:, :20]), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_array_equal(
+        at.attention(q[0], k[0], v[0], key_lengths=np.int32(20)), at.attention(q, k, v, key_lengths=20)[0]
+    )
+
+
+@pytest.mark.parametrize("n", [17, 64, 130])
+def test_spellings_of_causal(n: int) -> None:
+    square = {"n_queries": n, "n_keys": n}
+    triangle = np.tri(n, dtype=bool)
+    same({"is_causal": True}, {"causal": "top_left"}, **square)
+    same({"is_causal": True}, {"causal": "bottom_right"}, **square)
+    same({"is_causal": True}, {"window": (None, 0)}, **square)
+    same({"is_causal": True}, {"window": (n, 0)}, **square)
+    same({"is_causal": True}, {"attn_mask": triangle}, **square)
+    same({"is_causal": True}, {"attn_mask": np.where(triangle, 0.0, -np.inf)}, **square)
+    same({"is_causal": True, "causal": "top_left", "window": (2**62, 2**62)}, {"is_causal": True}, **square)
+
+
+def test_bottom_right_aligns_the_last_query_with_the_last_key() -> None:
+    same({"causal": "bottom_right"}, {"attn_mask": np.tri(17, 33, 16, bool)})
+    same({"causal": "bottom_right"}, {"attn_mask": np.tri(33, 17, -16, bool)}, n_queries=33, n_keys=17)
+    same(
+        {"causal": "bottom_right", "key_lengths": [25, 25]},
+        {"attn_mask": np.tri(17, 33, 8, bool)},
+    )
+
+
+def test_masks_intersect() -> None:
+    rng = np.random.default_rng(0)
+    mask = rng.random((17, 33)) < 0.7
+    i, j = np.arange(17)[:, None], np.arange(33)
+    both = mask & (j <= i) & (j >= i - 6) & (j < 12)
+    same({"attn_mask": mask, "is_causal": True, "window": (6, None), "key_lengths": 12}, {"attn_mask": both})
+
+
+def test_a_mask_that_hides_nothing_changes_nothing() -> None:
+    same({"attn_mask": np.ones((17, 33), bool)}, {})
+    same({"attn_mask": np.zeros((1, 33), np.float32)}, {})
+    same({"window": (None, None)}, {})
+    same({"key_lengths": 33}, {})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_a_bias_is_read_in_its_own_type(dtype: str) -> None:
+    q, k, v = random_inputs(8)
+    bias = np.random.default_rng(1).standard_normal((2, 17, 33)).astype(dtype)
+    rows = check(q, k, v, attn_mask=bias)
+    assert rows.output.dtype == np.float32
+
+
+def test_bias_of_a_foreign_byte_order() -> None:
+    bias = np.random.default_rng(1).standard_normal((17, 33)).astype(np.float32)
+    same({"attn_mask": bias.astype(">f4")}, {"attn_mask": bias})
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (33,), (17, 1), (17, 33), (2, 17, 33), (2, 2, 1, 33), (1, 1, 1, 17, 33)]
+)
+def test_masks_broadcast(shape: tuple[int, ...]) -> None:
+    mask = np.random.default_rng(2).random(shape) < 0.5
+    q, k, v = random_inputs(9, batch=(2,))
+    full = np.broadcast_to(mask[0] if mask.ndim == 5 else mask, (2, 2, 17, 33))
+    one = at.attention_statistics(q, k, v, attn_mask=mask)
+    two = at.attention_statistics(q, k, v, attn_mask=full.copy())
+    np.testing.assert_array_equal(one.output, two.output)
+    np.testing.assert_array_equal(one.entropy, two.entropy)
+
+
+def test_a_mask_is_not_written_out() -> None:
+    """4 TiB if it were."""
+    mask = np.broadcast_to(np.array([True, False]).repeat(2**19), (64, 2**22 // 1024, 1, 2**20))
+    assert mask.size == 2**38
+    q = np.zeros((64, 4096, 1, 0), np.float32)
+    k = np.broadcast_to(np.zeros((1, 0), np.float32), (64, 4096, 2**20, 0))
+    rows = at.attention_statistics(
+        q[:1, :2], k[:1, :2], attn_mask=mask[:1, :2], statistics=("n_visible",), num_threads=1
+    )
+    np.testing.assert_array_equal(rows.n_visible, 2**19)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_n_visible_agrees_with_the_count_that_laws_use(name: str) -> None:
+    """count_visible and the closed form for intervals, seen through a law that returns n itself."""
+    at.laws.register("count")(lambda n, head_dim: n)
+    options = {**mask_cases(2, 2, 21, 40)[name], "scale": "count"}
+    q, k, _ = random_inputs(10, batch=(2,), n_queries=21, n_keys=40, head_dim=1)
+    q, k = np.ones_like(q), np.ones_like(k)
+    options.pop("softcap", None)
+    rows = at.attention_statistics(q, k, statistics=("max_score", "n_visible"), **options)
+    bias = options.get("attn_mask")
+    if bias is not None and bias.dtype != bool:
+        options["attn_mask"] = ~np.isneginf(bias)
+        rows = at.attention_statistics(q, k, statistics=("max_score", "n_visible"), **options)
+    seen = reference.visible(
+        (2, 2, 21, 40), **{name: each for name, each in options.items() if name not in ("scale", "softcap")}
+    )
+    np.testing.assert_array_equal(rows.n_visible, seen.sum(-1))
+    some = rows.n_visible > 0
+    np.testing.assert_allclose(rows.max_score[some], rows.n_visible[some], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_queries", [1, 5, 64])
+@pytest.mark.parametrize("first", [0, 7, 36, 100])
+def test_a_block_of_queries_that_starts_at_a_key(first: int, n_queries: int) -> None:
+    """causal=p gives the rows p ... of the whole sequence, also to laws, tables and windows."""
+    q, k, v = random_inputs(41, n_queries=164, n_keys=164, dtype="float64")
+    cut = slice(first, first + n_queries)
+    bias = -0.1 * np.arange(164)
+    for options in ({}, {"window": (20, None)}, {"distance_bias": bias}, {"scale": "ministral_temperature"}):
+        if options.get("scale"):
+            options = {"scale": at.laws.MinistralTemperature(0.5, 16)}
+        whole = at.attention_statistics(q, k, v, statistics=STATISTICS, is_causal=True, **options)
+        part = at.attention_statistics(q[:, cut], k, v, statistics=STATISTICS, causal=first, **options)
+        for name in ("output", *STATISTICS):
+            np.testing.assert_allclose(
+                getattr(part, name), getattr(whole, name)[:, cut], rtol=1e-12, atol=1e-13, err_msg=name
+            )
+
+
+def test_a_causal_offset_may_lie_outside_the_keys() -> None:
+    q, k, v = random_inputs(42)
+    np.testing.assert_array_equal(at.attention(q, k, v, causal=1000), at.attention(q, k, v))
+    assert (at.attention(q, k, v, causal=-17) == 0).all()
+    assert (at.attention(q, k, v, causal=10**18, window=(3, 0)) == 0).all()

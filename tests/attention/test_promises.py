@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What every numeric function promises, whatever the data: rows without keys, NaN and infinity, empty
+extents, errors at any n."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import reference
+from cases import FLOAT_TYPES, STATISTICS, check, close, dtype_of, finfo, machine_epsilon, random_inputs
+
+pytestmark = pytest.mark.levels
+
+EMPTY_ROW = {
+    "lse": -np.inf,
+    "entropy": 0,
+    "max_score": -np.inf,
+    "mean_score": 0,
+    "score_variance": 0,
+    "concentration": 0,
+    "n_visible": 0,
+    "argmax": -1,
+    "max_weight": 0,
+}
+
+# Where a bad number may sit: in the first, a middle and the last lane, block and tile.
+PLACES = (0, 1, 15, 16, 63, 64, 127, 128, 199)
+
+
+def all_statistics(q: Any, k: Any, v: Any = None, **options: Any) -> at.AttentionStatistics:
+    return at.attention_statistics(q, k, v, statistics=STATISTICS, **options)
+
+
+def assert_broken(rows: at.AttentionStatistics, broken: np.ndarray) -> None:
+    """NaN throughout in these rows and in no other; counts are right everywhere."""
+    for name in STATISTICS:
+        if name in ("n_visible", "argmax"):
+            continue
+        np.testing.assert_array_equal(np.isnan(getattr(rows, name)), broken, err_msg=name)
+    if rows.output is not None:
+        nan = np.isnan(rows.output.astype(np.float64))
+        np.testing.assert_array_equal(nan, np.broadcast_to(broken[..., None], nan.shape), err_msg="output")
+
+
+# --- rows that see no key ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": "bottom_right"},
+        {"attn_mask": np.arange(9)[:, None] >= 5},
+        {"attn_mask": np.where(np.arange(9)[:, None] >= 5, 0.0, -np.inf)},
+        {"attn_mask": (np.arange(9)[:, None] >= 5) & (np.arange(4) > 2), "softcap": 2.0},
+        {"window": (0, None), "attn_mask": np.arange(9)[:, None] >= 5},
+    ],
+    ids=range(5),
+)
+def test_rows_without_keys(dtype: str, options: dict[str, Any]) -> None:
+    q, k, v = random_inputs(1, n_queries=9, n_keys=4, dtype=dtype)
+    rows = all_statistics(q, k, v, **options)
+    empty = rows.n_visible == 0
+    assert empty[:, :5].all()
+    for name, wanted in EMPTY_ROW.items():
+        np.testing.assert_array_equal(getattr(rows, name)[empty], wanted, err_msg=name)
+    np.testing.assert_array_equal(rows.output[empty].astype(np.float64), 0)
+    np.testing.assert_array_equal(at.attention(q, k, v, **options)[empty].astype(np.float64), 0)
+    check(q, k, v, **options)
+
+
+def test_a_whole_head_without_keys() -> None:
+    q, k, v = random_inputs(2, batch=(3,), n_queries=70, n_keys=70)
+    for options in (
+        {"key_lengths": [70, 0, 5]},
+        {"attn_mask": np.array([1, 0, 1], bool)[:, None, None, None]},
+    ):
+        rows = all_statistics(q, k, v, **options)
+        np.testing.assert_array_equal(rows.output[1], 0)
+        for name, wanted in EMPTY_ROW.items():
+            np.testing.assert_array_equal(getattr(rows, name)[1], wanted, err_msg=name)
+
+
+# --- NaN and infinity -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_bad_query_breaks_its_row(bad: float, place: int, dtype: str) -> None:
+    q, k, v = random_inputs(3, n_queries=200, n_keys=200, dtype=dtype)
+    q[1, place, 5] = bad
+    broken = np.zeros((2, 200), bool)
+    broken[1, place] = True
+    for options in ({}, {"is_causal": True}, {"softcap": 5.0}):
+        assert_broken(all_statistics(q, k, v, **options), broken)
+        assert_broken(all_statistics(q, k, **options), broken)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_bad_key_breaks_the_rows_that_see_it(bad: float, place: int, dtype: str) -> None:
+    q, k, v = random_inputs(4, n_queries=200, n_keys=200, dtype=dtype)
+    k[0, place, 3] = bad
+    mask = np.random.default_rng(0).random((200, 200)) < 0.5
+    i, j = np.arange(200)[:, None], np.arange(200)
+    for options, seen in (
+        ({}, np.ones((200, 200), bool)),
+        ({"is_causal": True}, j <= i),
+        ({"window": (20, 3)}, (j >= i - 20) & (j <= i + 3)),
+        ({"attn_mask": mask}, mask),
+        ({"attn_mask": np.where(mask, 1.0, -np.inf), "softcap": 4.0}, mask),
+        ({"key_lengths": 100}, np.broadcast_to(j < 100, (200, 200))),
+    ):
+        broken = np.zeros((2, 200), bool)
+        broken[0] = seen[:, place]
+        rows = all_statistics(q, k, v, **options)
+        assert_broken(rows, broken)
+        assert_broken(all_statistics(q, k, **options), broken)
+        np.testing.assert_array_equal(rows.n_visible, np.broadcast_to(seen.sum(-1), (2, 200)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+def test_a_bad_value_reaches_its_channel_in_the_rows_that_see_it(bad: float, place: int, dtype: str) -> None:
+    q, k, v = random_inputs(5, n_queries=200, n_keys=200, value_dim=17, dtype=dtype)
+    v[1, place, 16] = bad
+    mask = np.random.default_rng(1).random((200, 200)) < 0.5
+    for options in ({}, {"is_causal": True}, {"window": (5, 70)}, {"attn_mask": mask}):
+        rows = all_statistics(q, k, v, **options)
+        clean = all_statistics(q, k, np.where(np.isfinite(v), v, 0), **options)
+        seen = reference.visible((200, 200), **options)[:, place]
+        wanted = clean.output.copy()
+        wanted[1, seen, 16] = bad
+        # A tile with a bad number may take another path to the sums of its other channels.
+        rounding = 4 * float(finfo(v.dtype).eps)
+        close(rows.output, wanted.astype(np.float64), rounding, str(options.keys()))
+        for name in STATISTICS:
+            np.testing.assert_array_equal(getattr(rows, name), getattr(clean, name), err_msg=name)
+
+
+@pytest.mark.parametrize("n_queries", [1, 3, 16])
+@pytest.mark.parametrize("place", [0, 4999, 8999])
+def test_bad_numbers_in_decoding(n_queries: int, place: int) -> None:
+    """Few queries split their keys over the threads: the parts must not lose a NaN."""
+    q, k, v = random_inputs(6, n_queries=n_queries, n_keys=9000, head_dim=8)
+    clean = all_statistics(q, k, v)
+    k[0, place, 0] = np.nan
+    broken = np.zeros((2, n_queries), bool)
+    broken[0] = True
+    rows = all_statistics(q, k, v)
+    assert_broken(rows, broken)
+    np.testing.assert_array_equal(rows.output[1], clean.output[1])
+    k[0, place, 0] = 0
+    v[0, place, 3] = np.inf
+    rows = all_statistics(q, k, v)
+    infinite = np.zeros((2, n_queries, 8), bool)
+    infinite[0, :, 3] = True
+    np.testing.assert_array_equal(np.isposinf(rows.output), infinite)
+    assert np.isfinite(rows.output[~infinite]).all()
+
+
+def test_an_infinite_value_of_vanishing_weight_is_not_lost() -> None:
+    """p = 0 by underflow: 0 * inf is NaN, as it would be written out."""
+    q, k = np.ones((1, 1), np.float32), np.array([[0], [500]], np.float32)
+    v = np.array([[np.inf, 1], [2, 3]], np.float32)
+    output = at.attention(q, k, v, scale=1)
+    assert not np.isfinite(output[0, 0])
+    assert output[0, 1] == 3
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_bias_breaks_its_row(bad: float) -> None:
+    q, k, v = random_inputs(7, n_queries=70, n_keys=130)
+    bias = np.zeros((70, 130), np.float32)
+    bias[65, 129] = bias[3, 0] = bad
+    broken = np.zeros((2, 70), bool)
+    broken[:, [3, 65]] = True
+    assert_broken(all_statistics(q, k, v, attn_mask=bias), broken)
+    bias[:, 129] = -np.inf
+    broken[:, 65] = False
+    assert_broken(all_statistics(q, k, v, attn_mask=bias), broken)
+
+
+def test_a_bias_of_nan_is_no_hidden_key() -> None:
+    q, k, v = random_inputs(7, n_queries=70, n_keys=130)
+    bias = np.full((70, 130), -np.inf, np.float32)
+    bias[:, :10] = 0
+    bias[5] = -np.inf
+    bias[5, 100] = np.nan  # all that its tile has
+    broken = np.zeros((2, 70), bool)
+    broken[:, 5] = True
+    assert_broken(all_statistics(q, k, v, attn_mask=bias), broken)
+
+
+def test_scores_that_overflow_are_nan_and_not_zero() -> None:
+    q, k, v = random_inputs(8, n_queries=40, n_keys=40)
+    q[0, 7] = 3e38
+    broken = np.zeros((2, 40), bool)
+    broken[0, 7] = True
+    assert_broken(all_statistics(q, np.abs(k) * 1e3, v), broken)
+
+
+def test_hidden_numbers_are_never_read_into_a_result() -> None:
+    q, k, v = random_inputs(9, batch=(2,), n_queries=90, n_keys=90)
+    mask = np.random.default_rng(2).random((90, 90)) < 0.3
+    mask[:, 40:60] = False
+    clean = all_statistics(q, k, v, attn_mask=mask)
+    lengths = all_statistics(q, k, v, key_lengths=[40, 60])
+    k[:, :, 40:60] = np.nan
+    v[:, :, 40:60] = np.inf
+    rows = all_statistics(q, k, v, attn_mask=mask)
+    for name in ("output", *STATISTICS):
+        np.testing.assert_array_equal(getattr(rows, name), getattr(clean, name), err_msg=name)
+    rows = all_statistics(q, k, v, key_lengths=[40, 60])
+    np.testing.assert_array_equal(rows.output[0], lengths.output[0])
+    assert np.isnan(rows.entropy[1]).all()
+
+
+# --- empty extents ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+def test_empty_extents(dtype: str) -> None:
+    kind = dtype_of(dtype)
+
+    def zeros(*shape: int) -> np.ndarray:
+        return np.zeros(shape, kind)
+
+    for q, k, v in (
+        (zeros(2, 3, 0, 8), zeros(2, 3, 5, 8), zeros(2, 3, 5, 4)),  # no queries
+        (zeros(2, 3, 7, 8), zeros(2, 3, 0, 8), zeros(2, 3, 0, 4)),  # no keys
+        (zeros(2, 0, 7, 8), zeros(2, 0, 5, 8), zeros(2, 0, 5, 4)),  # no heads
+        (zeros(0, 3, 7, 8), zeros(0, 3, 5, 8), zeros(0, 3, 5, 4)),  # no batch
+        (zeros(2, 3, 7, 0), zeros(2, 3, 5, 0), zeros(2, 3, 5, 4)),  # no channels
+        (zeros(2, 3, 7, 8), zeros(2, 3, 5, 8), zeros(2, 3, 5, 0)),  # no value channels
+        (zeros(0, 0), zeros(0, 0), zeros(0, 0)),
+    ):
+        for options in (
+            {},
+            {"causal": "bottom_right"},
+            {"window": (1, 1), "scale": "log_n"},
+            {"enable_gqa": True},
+        ):
+            rows = check(q, k, v, **options)
+            assert rows.output.shape == (*q.shape[:-1], v.shape[-1])
+            mask = np.ones((q.shape[-2], k.shape[-2]), bool)
+            np.testing.assert_array_equal(at.attention(q, k, v, attn_mask=mask, **options), rows.output)
+
+
+def test_no_keys_give_zeros() -> None:
+    q, k, v = random_inputs(10, n_keys=0)
+    rows = all_statistics(q, k, v)
+    np.testing.assert_array_equal(rows.output, 0)
+    for name, wanted in EMPTY_ROW.items():
+        np.testing.assert_array_equal(getattr(rows, name), wanted, err_msg=name)
+
+
+def test_no_channels_mean_uniform_weights() -> None:
+    _, _, v = random_inputs(11)
+    q, k = np.zeros((2, 17, 0), np.float32), np.zeros((2, 33, 0), np.float32)
+    rows = check(q, k, v)
+    np.testing.assert_allclose(rows.entropy, np.log(33), rtol=2e-7)
+
+
+# --- errors -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("spread", [0.0, 0.1, 3.0, 30.0, 1000.0])
+def test_from_flat_to_one_hot(dtype: str, spread: float) -> None:
+    q, k, v = random_inputs(12, n_queries=70, n_keys=300, head_dim=32, dtype=dtype, spread=spread)
+    check(q, k, v)
+    check(q, k, v, causal="bottom_right")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [1e-30, -3e-5, 1e3, -1e4])
+def test_extreme_scales(dtype: str, scale: float) -> None:
+    check(*random_inputs(13, n_queries=33, n_keys=200, dtype=dtype), scale=scale)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_scores_that_rise_or_fall_steeply(order: int) -> None:
+    """The running maximum changes in every tile, or never after the first."""
+    q = np.ones((70, 1), np.float32)
+    k = np.linspace(-2000, 2000, 1000, dtype=np.float32)[::order, None]
+    v = np.random.default_rng(14).standard_normal((1000, 9)).astype(np.float32)
+    check(q, k, v, scale=1.0)
+    check(q, k, v, scale=0.001)
+    check(q, k, v, scale=0.03, causal="bottom_right")
+
+
+def test_denormal_and_huge_values() -> None:
+    q, k, v = random_inputs(15, dtype="float32")
+    check(q, k, v * np.float32(1e37))
+    check(q, k, v * np.float32(1e-38))
+    check(q * np.float32(1e-30), k * np.float32(1e30), v)
+
+
+@pytest.mark.parametrize("data", ["ones", "positive", "alternating", "one large"])
+@pytest.mark.parametrize("n", [2**12, 2**16])
+def test_sums_are_blocked(data: str, n: int) -> None:
+    """64 eps sum p |v| on any data at any n; a running float32 sum would lose 1e-4 here."""
+    rng = np.random.default_rng(16)
+    v = {
+        "ones": np.ones((n, 3)),
+        "positive": rng.uniform(0.5, 1.5, (n, 3)),
+        "alternating": np.where(np.arange(n)[:, None] % 2, 1.0, -1.0) * rng.uniform(0.9, 1.1, (n, 3)),
+        "one large": np.where(np.arange(n)[:, None] == n // 3, 1e6, rng.uniform(0, 1, (n, 3))),
+    }[data].astype(np.float32)
+    q = rng.standard_normal((20, 4)).astype(np.float32)
+    k = rng.standard_normal((n, 4)).astype(np.float32)
+    for rows in (slice(1), slice(None)):
+        check(q[rows], k, v, data_factor=16)
+        check(q[rows] * 0, k, v, data_factor=16)
+
+
+def test_a_million_keys() -> None:
+    n = 2**20
+    rng = np.random.default_rng(17)
+    q = rng.standard_normal((2, 8)).astype(np.float32)
+    k = rng.standard_normal((n, 8)).astype(np.float32)
+    v = rng.standard_normal((n, 1)).astype(np.float32)
+    check(q, k, v, data_factor=16)
+    np.testing.assert_allclose(at.attention_entropy(q * 0, k), np.log(n), atol=2e-6)
+
+
+def test_error_is_a_few_eps_and_not_more() -> None:
+    """The bounds of `check` are loose where scores are large; on tame data errors are a few eps."""
+    q, k, v = random_inputs(18, n_queries=200, n_keys=600, head_dim=64)
+    truth = reference.attention_statistics(q, k, v)
+    rows = at.attention_statistics(q, k, v)
+    assert np.abs(rows.output - truth.output).max() < 8 * machine_epsilon(q)
+    assert np.abs(rows.entropy - truth.entropy).max() < 2e-6
+    assert np.abs(rows.lse - truth.lse).max() < 1e-6
+
+
+def test_an_empty_output_may_be_handed_in() -> None:
+    q, k, v = random_inputs(61, value_dim=0)
+    out = np.broadcast_to(np.float32(0), at.attention(q, k, v).shape).copy()
+    out = np.lib.stride_tricks.as_strided(out, out.shape, (0,) * out.ndim)
+    assert at.attention(q, k, v, out=out) is out
+    empty = np.empty((0, 5, 8), np.float32)
+    assert at.attention(empty, empty, empty, out=np.empty((0, 5, 8), np.float32)).shape == (0, 5, 8)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scale=: numbers, arrays, laws and names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from cases import check, mask_cases, random_inputs
+
+pytestmark = pytest.mark.levels
+
+LAWS = (
+    "standard",
+    "unscaled",
+    "log_n",
+    "natural_log_n",
+    "ssmax",
+    at.laws.Constant(0.3),
+    at.laws.Kappa(1.7),
+    at.laws.LogNFromTraining(8),
+    at.laws.LogN(base=64, floor=16),
+    at.laws.QwenLogN(8),
+    at.laws.GrokTemperature(3),
+    at.laws.ASEntmax(1, 0.3, -1),
+    at.laws.Llama4Temperature(0.5, 4),
+    at.laws.MinistralTemperature(0.5, 4),
+    at.laws.YaRN(4, channels="all"),
+    at.laws.InfoScale(8),
+    at.laws.Annealed(8),
+    at.laws.PerHead([0.5, -2.0]),
+    at.laws.SSMax(s=[0.3, 0.6], b=[0.0, 1.0]),
+)
+
+
+@pytest.mark.parametrize("scale", [1, 0.25, 0, -0.5, np.float32(0.1), np.int64(2), np.array(0.2), 30.0])
+def test_numbers(scale: Any) -> None:
+    check(*random_inputs(1), scale=scale)
+    check(*random_inputs(1), scale=scale, is_causal=True, softcap=4.0)
+
+
+def test_the_default_is_one_over_sqrt_head_dim() -> None:
+    q, k, v = random_inputs(2, head_dim=49)
+    np.testing.assert_array_equal(at.attention(q, k, v), at.attention(q, k, v, scale=1 / 7))
+    np.testing.assert_array_equal(at.attention(q, k, v), at.attention(q, k, v, scale="standard"))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (17,), (2, 1), (2, 17), (3, 1, 1), (3, 2, 17), (1, 1, 1, 1, 17)])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+def test_arrays_broadcast_over_heads_and_queries(shape: tuple[int, ...], dtype: str) -> None:
+    scale = np.random.default_rng(3).uniform(-3, 3, shape).astype(dtype)
+    inputs = random_inputs(3, batch=(3,))
+    squeezed = scale[0, 0] if scale.ndim == 5 else scale
+    check(*inputs, scale=squeezed)
+    np.testing.assert_array_equal(
+        at.attention(*inputs, scale=scale), at.attention(*inputs, scale=np.broadcast_to(squeezed, (3, 2, 17)))
+    )
+
+
+def test_a_scale_a_head_is_that_scale_on_each_head() -> None:
+    q, k, v = random_inputs(4, heads=3, n_queries=80)
+    scales = [0.1, 0.0, -1.3]
+    together = at.attention(q, k, v, scale=np.array(scales)[:, None])
+    for head, scale in enumerate(scales):
+        np.testing.assert_array_equal(together[head], at.attention(q[head], k[head], v[head], scale=scale))
+
+
+def test_strided_and_read_only_scale_arrays() -> None:
+    inputs = random_inputs(5)
+    wide = np.random.default_rng(5).uniform(0, 1, (2, 2 * 17))
+    wide.flags.writeable = False
+    check(*inputs, scale=wide[::-1, ::-2])
+
+
+def test_scale_times_query_is_scale() -> None:
+    q, k, v = random_inputs(6, dtype="float64")
+    rows = np.random.default_rng(6).uniform(-1, 1, (2, 17))
+    np.testing.assert_allclose(
+        at.attention(q, k, v, scale=rows), at.attention(q * rows[..., None], k, v, scale=1), atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+@pytest.mark.parametrize(("n_queries", "n_keys"), [(21, 40), (40, 21)])
+def test_laws_under_every_mask(law: Any, n_queries: int, n_keys: int) -> None:
+    for name, options in mask_cases(2, 2, n_queries, n_keys).items():
+        inputs = random_inputs(7, batch=(2,), heads=2, n_queries=n_queries, n_keys=n_keys)
+        try:
+            check(*inputs, **{**options, "scale": law})
+        except AssertionError as error:
+            raise AssertionError(f"under mask {name!r}: {error}") from error
+
+
+@pytest.mark.parametrize("law", LAWS[:-2], ids=repr)
+def test_laws_for_two_axes(law: Any) -> None:
+    check(*random_inputs(8, heads=None), scale=law, is_causal=True)
+
+
+def test_a_law_of_one_head_fits_two_axes() -> None:
+    inputs = random_inputs(8, heads=None)
+    np.testing.assert_array_equal(
+        at.attention(*inputs, scale=at.laws.PerHead([0.7])), at.attention(*inputs, scale=0.7 / 4)
+    )
+
+
+def test_visible_keys_are_counted_under_a_mask() -> None:
+    q, k, v = random_inputs(9)
+    mask = np.zeros((17, 33), bool)
+    mask[:, 5:21] = True
+    np.testing.assert_allclose(
+        at.attention(q, k, v, attn_mask=mask, scale=at.laws.LogN(base=4)),
+        at.attention(q, k[:, 5:21], v[:, 5:21], scale=2 / 4),
+        rtol=2e-5,
+        atol=2e-6,
+    )
+
+
+def test_row_size_and_visible_keys_differ_under_a_window() -> None:
+    q, k, v = random_inputs(10, n_queries=40, n_keys=40, dtype="float64")
+    window = {"is_causal": True, "window": (3, None)}
+    n = np.arange(1, 41)
+    row = np.log(n) / 4
+    visible = np.log(np.minimum(n, 4)) / np.log(512) / 4
+    np.testing.assert_allclose(
+        at.attention(q, k, v, scale="natural_log_n", **window), at.attention(q, k, v, scale=row, **window)
+    )
+    np.testing.assert_allclose(
+        at.attention(q, k, v, scale="log_n", **window), at.attention(q, k, v, scale=visible, **window)
+    )
+
+
+def test_position_counts_from_the_alignment() -> None:
+    q, k, v = random_inputs(11, n_queries=5, n_keys=40, dtype="float64")
+    law = at.laws.LogNFromTraining(8)
+    positions = np.arange(36, 41)
+    np.testing.assert_allclose(
+        at.attention(q, k, v, scale=law, causal="bottom_right"),
+        at.attention(q, k, v, scale=np.log(positions) / np.log(8) / 4, causal="bottom_right"),
+    )
+    # Without an alignment the first query is at position 0.
+    np.testing.assert_array_equal(at.attention(q, k, v, scale=law), at.attention(q, k, v))
+
+
+def test_rows_without_keys_have_a_harmless_scale() -> None:
+    q, k, v = random_inputs(12, n_queries=6, n_keys=4)
+    for law in LAWS:
+        rows = at.attention_statistics(q, k, v, scale=law, causal="bottom_right")
+        np.testing.assert_array_equal(rows.output[:, :2], 0)
+        np.testing.assert_array_equal(rows.entropy[:, :2], 0)
+
+
+def test_a_law_that_is_undefined_somewhere_makes_those_rows_nan() -> None:
+    @at.laws.register("root_log")
+    def root_log(n: Any, head_dim: int, *, n0: float = 512) -> Any:
+        """sqrt(1 + 2 ln(n / n0)) / sqrt(head_dim); n: keys the row may see."""
+        with np.errstate(invalid="ignore"):
+            return (1 + 2 * np.log(n / n0)) ** 0.5 / head_dim**0.5
+
+    q, k, v = random_inputs(13, n_queries=60, n_keys=60)
+    law = at.laws.get("root_log", n0=32)
+    rows = at.attention_statistics(q, k, v, scale=law, is_causal=True)
+    undefined = np.arange(1, 61) < 32 * np.exp(-0.5)
+    assert np.isnan(rows.entropy[:, undefined]).all()
+    assert np.isnan(rows.output[:, undefined]).all()
+    want = at.attention_statistics(
+        q, k, v, scale=np.where(undefined, 1, law.scale(np.arange(1, 61), 16)), is_causal=True
+    )
+    np.testing.assert_allclose(rows.output[:, ~undefined], want.output[:, ~undefined], rtol=2e-5, atol=1e-6)
+    assert np.isfinite(at.attention_entropy(q, np.repeat(k, 10, 1), scale="root_log")).all()
+
+
+def test_the_total_n_must_be_known_before_keys_are_split() -> None:
+    """The wrong way is wrong: each part would see its own n."""
+    q, k, v = random_inputs(14, n_keys=100, dtype="float64")
+    parts = [(k[:, i : i + 25], v[:, i : i + 25]) for i in range(0, 100, 25)]
+    whole = at.attention(q, k, v, scale="log_n")
+    law = at.laws.LogN()
+    right = at.merge_states([at.attention_state(q, *part, scale=law.scale(100, 16)) for part in parts])
+    wrong = at.merge_states([at.attention_state(q, *part, scale="log_n") for part in parts])
+    np.testing.assert_allclose(right.output, whole, rtol=1e-12, atol=1e-13)
+    assert np.abs(wrong.output - whole).max() > 1e-2

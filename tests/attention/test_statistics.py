@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which statistics come back, in what form, and identities between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import attnscale as at
+import numpy as np
+import pytest
+from cases import STATISTICS, check, random_inputs
+
+pytestmark = pytest.mark.levels
+
+
+@pytest.mark.parametrize("wanted", [*((name,) for name in STATISTICS), (), STATISTICS, STATISTICS[::-2]])
+@pytest.mark.parametrize("with_value", [False, True])
+def test_fields_asked_for_come_back_and_no_other(wanted: tuple[str, ...], with_value: bool) -> None:
+    q, k, v = random_inputs(1)
+    full = at.attention_statistics(q, k, v, statistics=STATISTICS)
+    rows = at.attention_statistics(q, k, v if with_value else None, statistics=wanted)
+    assert (rows.output is not None) == with_value
+    for name in STATISTICS:
+        if name in wanted:
+            np.testing.assert_allclose(getattr(rows, name), getattr(full, name), rtol=1e-5, atol=1e-6)
+        else:
+            assert getattr(rows, name) is None, name
+
+
+def test_pairs_of_statistics_agree_with_all_of_them() -> None:
+    q, k, _ = random_inputs(2, n_queries=40, n_keys=90)
+    full = at.attention_statistics(q, k, statistics=STATISTICS, is_causal=True)
+    for pair in itertools.combinations(STATISTICS, 2):
+        rows = at.attention_statistics(q, k, statistics=pair, is_causal=True)
+        for name in pair:
+            np.testing.assert_allclose(
+                getattr(rows, name), getattr(full, name), rtol=1e-5, atol=1e-5, err_msg=f"{pair}"
+            )
+
+
+def test_names_may_be_any_iterable_or_one_name() -> None:
+    q, k, _ = random_inputs(3)
+    for wanted in (["lse", "entropy"], {"lse": 0, "entropy": 0}, iter(("lse",)), ("lse", "lse"), "lse"):
+        rows = at.attention_statistics(q, k, statistics=wanted)
+        assert rows.lse is not None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_identities(dtype: str) -> None:
+    q, k, v = random_inputs(4, n_queries=60, n_keys=200, head_dim=32, dtype=dtype, spread=2.0)
+    rows = check(q, k, v, causal="bottom_right")
+    tight = {"rtol": 2e-5, "atol": 2e-5} if dtype == "float32" else {"rtol": 1e-12, "atol": 1e-12}
+    np.testing.assert_allclose(rows.entropy, rows.lse - rows.mean_score, **tight)
+    np.testing.assert_allclose(rows.max_weight, np.exp(rows.max_score - rows.lse), **tight)
+    assert (rows.concentration <= rows.max_weight * (1 + tight["rtol"])).all()
+    assert (rows.entropy >= -np.log(rows.concentration) - tight["atol"]).all()
+
+
+def test_entropy_falls_at_the_rate_of_the_variance() -> None:
+    """T4, T6: d entropy / d ln(scale) = -score_variance."""
+    q, k, _ = random_inputs(5, dtype="float64")
+    h = 1e-5
+    up, down = (at.attention_entropy(q, k, scale=0.25 * np.exp(e)) for e in (h, -h))
+    variance = at.attention_statistics(q, k, scale=0.25, statistics=("score_variance",)).score_variance
+    np.testing.assert_allclose((up - down) / (2 * h), -variance, rtol=1e-6, atol=1e-8)
+
+
+def test_uniform_rows() -> None:
+    q, k, _ = random_inputs(6, n_queries=100, n_keys=100)
+    rows = at.attention_statistics(q * 0, k, statistics=STATISTICS, is_causal=True)
+    n = np.arange(1, 101)
+    np.testing.assert_allclose(rows.entropy[0], np.log(n), rtol=3e-7, atol=1e-7)
+    np.testing.assert_allclose(rows.concentration[0], 1 / n, rtol=1e-6)
+    np.testing.assert_allclose(rows.max_weight[0], 1 / n, rtol=1e-6)
+    np.testing.assert_array_equal(rows.n_visible[0], n)
+    np.testing.assert_array_equal(rows.argmax, 0)
+    np.testing.assert_array_equal(rows.max_score, 0)
+    np.testing.assert_allclose(rows.score_variance, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shift", [-80.0, 0.0, 300.0])
+def test_one_dominant_key(shift: float) -> None:
+    """The smallest float32 entropy that is not 0: no cancellation."""
+    scores = np.full((1, 50), shift)
+    scores[0, 31] += 12
+    rows = at.attention_statistics(np.ones((1, 1)), scores.T, scale=1, statistics=STATISTICS)
+    p = np.exp(-12) / (1 + 49 * np.exp(-12))
+    want = -(49 * p * np.log(p) + (1 - 49 * p) * np.log1p(-49 * p))
+    np.testing.assert_allclose(rows.entropy, want, rtol=1e-10)
+    assert rows.argmax == 31
+    single = at.attention_statistics(
+        np.ones((1, 1), np.float32), scores.T.astype(np.float32), scale=1, statistics=("entropy",)
+    )
+    np.testing.assert_allclose(single.entropy, want, atol=2e-6)
+
+
+def test_the_first_of_equal_keys_is_the_argmax() -> None:
+    q = np.ones((3, 1), np.float32)
+    for n in (1, 5, 16, 17, 64, 200, 1000):
+        k = np.zeros((n, 1), np.float32)
+        for places in ([n - 1], [n // 2, n - 1], [0, n - 1]):
+            k[:] = 0
+            k[places] = 1
+            rows = at.attention_statistics(q, k, scale=1, statistics=("argmax",))
+            np.testing.assert_array_equal(rows.argmax, places[0])
+            rows = at.attention_statistics(q, k, scale=-1, statistics=("argmax",))
+            want = next((j for j in range(n) if j not in places), 0)
+            np.testing.assert_array_equal(rows.argmax, want)
+
+
+def test_results_are_frozen_and_print_shapes() -> None:
+    q, k, v = random_inputs(7)
+    rows = at.attention_statistics(q, k, v, statistics=("entropy", "argmax"))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        rows.entropy = None  # type: ignore[misc]
+    assert repr(rows) == (
+        "AttentionStatistics(output=<float32 (2, 17, 16)>, entropy=<float32 (2, 17)>, argmax=<int64 (2, 17)>)"
+    )
+    assert rows != at.attention_statistics(q, k, v)
+
+
+def test_statistics_survive_pickle() -> None:
+    import pickle
+
+    q, k, _ = random_inputs(8)
+    rows = at.attention_statistics(q, k)
+    copy = pickle.loads(pickle.dumps(rows))
+    np.testing.assert_array_equal(copy.entropy, rows.entropy)
+    assert copy.output is None

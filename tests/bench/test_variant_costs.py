@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Costs of the variants against n: what is counted, slopes, crossovers, and the command."""
+
+from __future__ import annotations
+
+import json
+
+import attnscale_bench as bench
+import numpy as np
+import pytest
+import variant_costs
+from attnscale_bench import VariantCost, _variants
+
+pytestmark = pytest.mark.alone
+
+
+def costs(name, power, factor, lengths=(1024, 2048, 4096)):
+    return [VariantCost(name, n, factor * n**power, 64 * n) for n in lengths]
+
+
+def test_slopes_are_powers():
+    assert bench.slope(costs("a", 2, 1e-9)) == pytest.approx(2)
+    assert bench.slope(costs("a", 2, 1e-9), "bytes") == pytest.approx(1)
+    assert np.isnan(bench.slope(costs("a", 2, 1e-9, (1024,))))
+    skipped = [*costs("a", 1, 1e-9), VariantCost("a", 8192, None, None, "too long")]
+    assert bench.slope(skipped) == pytest.approx(1)
+
+
+def test_crossover_is_where_the_lines_meet():
+    exact, linear = costs("exact", 2, 1e-9), costs("linear", 1, 3e-6)
+    assert bench.crossover(exact, linear) == pytest.approx(3000)
+    assert bench.crossover(exact, costs("linear", 1, 1e-7)) == 1024  # from the first length on
+    assert bench.crossover(exact, costs("linear", 1, 1e-3)) is None
+    assert bench.crossover([], linear) is None
+
+
+def test_a_process_counts_what_a_variant_takes():
+    """Efficient attention holds its result; exact attention with the matrix of weights would hold n^2."""
+    n = 65536
+    found = bench.run_variants([n], ["efficient"], head_dim=64)[0]
+    result = n * 64 * 4
+    assert result * 0.9 < found.bytes < 2 * result
+    assert found.seconds > 0
+
+
+def test_local_and_global_attention_merges_in_place():
+    """Two outputs at once, or an output in float64, would be more."""
+    n = 16384
+    found = bench.run_variants([n], ["local + global"], heads=4, head_dim=64)[0]
+    assert found.bytes < 1.8 * 4 * n * 64 * 4
+
+
+def test_what_would_take_too_long_is_left_out_and_says_so(monkeypatch):
+    monkeypatch.setattr(
+        _variants, "_in_a_process", lambda name, n, shape: json.dumps([n, 1e-6 * n**2 / 1000])
+    )
+    found = bench.run_variants([1024, 16384, 131072], ["exact"], limit=1.0)
+    assert [cost.seconds is None for cost in found] == [False, False, True]
+    assert found[2].why == "it would take more than 1 s"
+
+
+def test_the_script_prints_slopes_and_json(capsys, monkeypatch, tmp_path):
+    power = {"exact": 2, "efficient": 1}
+    factor = {"exact": 1e-9, "efficient": 3e-6}
+    monkeypatch.setattr(
+        _variants,
+        "_in_a_process",
+        lambda name, n, shape: json.dumps([64 * n, factor[name] * n ** power[name]]),
+    )
+    arguments = ["--variants", "exact", "efficient", "--n", "1024", "2048", "4096"]
+    assert variant_costs.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["exact", "1.05", "4.19", "16.8", "2.00", "0.0655", "0.131", "0.262", "1.00"]
+    assert lines[2].split() == [
+        "efficient",
+        "3.07",
+        "6.14",
+        "12.3",
+        "1.00",
+        "0.0655",
+        "0.131",
+        "0.262",
+        "1.00",
+        "3000",
+    ]
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "costs.png"
+    assert variant_costs.main([*arguments, "--json", "--plot", str(figure)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["summary"]["efficient"]["faster_from"] == pytest.approx(3000)
+    assert len(found["costs"]) == 6
+    assert figure.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--variants", "mamba"], "there is no variant named 'mamba'; the variants are exact, "),
+        (["--variants", "exact", "--n", "64", "64"], "lengths must increase"),
+        (["--variants", "exact", "--n", "0"], "n must be at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, arguments, message):
+    assert variant_costs.main(arguments) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line: numbers, formats, exit status, and one line on bad input."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from importlib.resources import files
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import laws
+from attnscale.cli import main
+from attnscale.cli._main import build_parser
+
+MINILM = str(files("attnscale") / "data" / "minilm_qk.npz")
+RNG = np.random.default_rng(5)
+QUERY = RNG.standard_normal((2, 3, 20, 8)).astype(np.float32)
+KEY = RNG.standard_normal((2, 3, 20, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def heads(tmp_path):
+    path = tmp_path / "heads.npz"
+    np.savez(path, q=QUERY, k=KEY)
+    return str(path)
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command that succeeds and return what it printed."""
+
+    def call(*arguments):
+        assert main(arguments) == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out
+
+    return call
+
+
+@pytest.fixture
+def fail(capsys):
+    """Run a command that fails and return its one line."""
+
+    def call(*arguments):
+        assert main(arguments) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("attnscale: error: ")
+        assert captured.err.count("\n") == 1
+        return captured.err
+
+    return call
+
+
+def expected_entropy(law, query=QUERY, key=KEY, **options):
+    """Per head, over batch and queries, without the kernels."""
+    values = at.reference.attention_statistics(query, key, scale=law, **options).entropy
+    return values.mean(axis=(0, 2))
+
+
+def test_entropy_json_is_right_for_every_row(run, heads):
+    result = json.loads(run("entropy", heads, "--laws", "standard", "ssmax(s=0.9)", "--json"))
+    assert result["query_shape"] == [2, 3, 20, 8]
+    assert result["laws"]["ssmax(s=0.9)"] == repr(laws.SSMax(s=0.9))
+    assert [(row["head"], row["law"]) for row in result["rows"][:3]] == [
+        ("0", "standard"),
+        ("0", "ssmax(s=0.9)"),
+        ("1", "standard"),
+    ]
+    for law in (laws.Standard(), laws.SSMax(s=0.9)):
+        mine = [row for row in result["rows"] if result["laws"][row["law"]] == repr(law)]
+        expected = expected_entropy(law)
+        np.testing.assert_allclose([row["entropy"] for row in mine], expected, atol=2e-6)
+        np.testing.assert_allclose([row["effective_keys"] for row in mine], np.exp(expected), rtol=4e-6)
+        assert mine[0]["uniform_entropy"] == pytest.approx(np.log(20))
+
+
+def test_entropy_causal_and_lengths(run, heads):
+    text = run("entropy", heads, "--laws", "log_n", "--causal", "--lengths", "20", "5", "--csv", "-")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["n_keys"] for row in rows] == ["5"] * 3 + ["20"] * 3
+    for n in (5, 20):
+        ours = [float(row["entropy"]) for row in rows if row["n_keys"] == str(n)]
+        expected = expected_entropy("log_n", QUERY[..., :n, :], KEY[..., :n, :], is_causal=True)
+        np.testing.assert_allclose(ours, expected, atol=2e-6)
+        uniform = float(rows[0 if n == 5 else 3]["uniform_entropy"])
+        assert uniform == pytest.approx(np.log(np.arange(1, n + 1)).mean())
+
+
+def test_entropy_table(run):
+    lines = run("entropy", MINILM).splitlines()
+    assert lines[0] == "Mean entropy (nats) of 18 heads, 512 tokens; keys: exp(entropy). Equal weights: 6.238"
+    assert lines[2].split() == ["head", "standard", "keys", "log_n", "keys", "natural_log_n", "keys"]
+    assert lines[3].split() == ["L0", "H0", "5.779", "323.6", "5.779", "323.6", "1.703", "5.5"]
+    assert lines[-1].split()[:3] == ["mean", "4.300", "73.7"]
+    assert len(lines) == 3 + 18 + 1
+
+
+def test_entropy_table_with_lengths(run, heads):
+    lines = run("entropy", heads, "--laws", "standard", "--lengths", "10", "20").splitlines()
+    assert lines[0].startswith("Mean entropy (nats) of 3 heads, 10, 20 tokens; ")
+    assert lines[2].split() == ["n", "head", "standard", "keys"]
+    assert [line.split()[:2] for line in lines[3:]] == [
+        [n, head] for n in ("10", "20") for head in ("0", "1", "2", "mean")
+    ]
+
+
+def test_entropy_of_a_pair_of_files(run, tmp_path, heads):
+    np.save(tmp_path / "q.npy", QUERY)
+    np.save(tmp_path / "k.npy", KEY)
+    q, k = str(tmp_path / "q.npy"), str(tmp_path / "k.npy")
+    expected = json.loads(run("entropy", heads, "--json"))["rows"]
+    assert json.loads(run("entropy", q, k, "--json"))["rows"] == expected
+    assert json.loads(run("entropy", "--query", q, "--key", k, "--json"))["rows"] == expected
+
+
+def test_entropy_with_other_numbers_of_queries_and_key_heads(run, tmp_path):
+    np.savez(tmp_path / "gqa.npz", q=QUERY[:, :2, :7], k=KEY[:, :1])
+    rows = json.loads(run("entropy", str(tmp_path / "gqa.npz"), "--laws", "standard", "--json"))["rows"]
+    expected = expected_entropy("standard", QUERY[:, :2, :7], KEY[:, [0, 0]])
+    np.testing.assert_allclose([row["entropy"] for row in rows], expected, atol=2e-6)
+    assert (rows[0]["n_queries"], rows[0]["n_keys"]) == (7, 20)
+
+
+def test_entropy_layout(run, tmp_path, heads):
+    np.savez(tmp_path / "bshd.npz", q=QUERY.swapaxes(-3, -2), k=KEY.swapaxes(-3, -2))
+    rows = json.loads(run("entropy", str(tmp_path / "bshd.npz"), "--layout", "bshd", "--json"))["rows"]
+    assert rows == json.loads(run("entropy", heads, "--json"))["rows"]
+
+
+def test_entropy_writes_csv_beside_the_table(run, heads, tmp_path):
+    path = tmp_path / "out.csv"
+    assert run("entropy", heads, "--csv", str(path)).startswith("Mean entropy")
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 1 + 3 * 3
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("lengths", [[], ["--lengths", "5", "10", "20"]])
+def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"heads.{suffix}"
+    run("entropy", heads, "--plot", str(path), *lengths)
+    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
+    assert path.read_bytes().startswith(start)
+    assert path.stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["entropy", "nope.npz"], "nope.npz: no such file"),
+        (["entropy"], "give one FILE, two .npy FILEs, or --query and --key"),
+        (["entropy", "a.npy", "b.npy", "c.npy"], "give one FILE"),
+        (["entropy", "--query", "a.npy"], "give one FILE"),
+        (["entropy", MINILM, "--laws", "nope"], "must be one of 'standard', 'unscaled'"),
+        (
+            ["entropy", MINILM, "--laws", "log_n(bse=3)"],
+            "has no parameter 'bse'; its parameters: base, floor",
+        ),
+        (["entropy", MINILM, "--laws", "constant"], "'constant' needs value"),
+        (["entropy", MINILM, "--laws", "log_n(512)"], "a law is written NAME or NAME(parameter=value, ...)"),
+        (["entropy", MINILM, "--laws", "log_n(base=open)"], "a law is written NAME"),
+        (["entropy", MINILM, "--laws", "log_n(**{'base': 2})"], "a law is written NAME"),
+        (["entropy", MINILM, "--laws", "per_head(values=[1.0, 2.0])"], "18"),
+        (["entropy", MINILM, "--lengths", "64", "513"], "--lengths must be between 1 and 512"),
+        (["entropy", MINILM, "--lengths", "0"], "--lengths must be between 1 and 512"),
+        (["entropy", MINILM, "--csv", "no/such/folder.csv"], "No such file or directory"),
+        (["laws", "--at", "5", "--laws", "constant(value=1e308)"], "scale must be finite, got inf"),
+        (["explain", "nope"], "must be one of 'standard', 'unscaled'"),
+        (["explain", "3 +"], "a law is written NAME"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(fail, arguments, message):
+    assert message in fail(*arguments)
+
+
+def test_nan_in_the_data_is_said(fail, tmp_path):
+    key = KEY.copy()
+    key[0, 1, 2, 3] = np.nan
+    np.savez(tmp_path / "nan.npz", q=QUERY, k=key)
+    line = fail("entropy", str(tmp_path / "nan.npz"))
+    assert "key holds 1 NaN or infinite values, the first at index (0, 1, 2, 3)" in line
+
+
+def test_unknown_figure_format(fail, heads):
+    pytest.importorskip("matplotlib")
+    assert "--plot heads.foo: Format 'foo' is not supported" in fail("entropy", heads, "--plot", "heads.foo")
+
+
+#: A run of every command that prints JSON and writes CSV files.
+BOTH_FORMATS = {
+    "entropy": ["entropy", MINILM],
+    "jl": ["jl", "--n", "64"],
+    "laws": ["laws", "--at", "512"],
+    "mc max_cosine": ["mc", "max_cosine", "--n", "8"],
+    "sweep": ["sweep", "sweep.toml"],
+    "theory": ["theory", "--n", "64"],
+}
+
+
+def commands_with_both(parser, name=""):
+    """Names of the commands below a parser that have --json and --csv FILE."""
+    options = {string: action for action in parser._actions for string in action.option_strings}
+    found = (
+        {name} if "--json" in options and options.get("--csv") and options["--csv"].nargs is None else set()
+    )
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each, below in action.choices.items():
+                found |= commands_with_both(below, f"{name} {each}".strip())
+    return found
+
+
+def test_json_and_csv_do_not_share_standard_output(fail):
+    commands = commands_with_both(build_parser())
+    assert commands - {name for name in commands if name.startswith("mc ")} == BOTH_FORMATS.keys() - {
+        "mc max_cosine"
+    }
+    assert "mc max_cosine" in commands
+    for arguments in BOTH_FORMATS.values():
+        wanted = "--json and --csv - both print to standard output: give one, or --csv a file"
+        assert wanted in fail(*arguments, "--json", "--csv", "-")
+
+
+@pytest.mark.parametrize("name", ["entropy", "laws", "mc max_cosine", "theory"])
+def test_json_is_printed_beside_a_csv_file(run, tmp_path, name):
+    path = tmp_path / "rows.csv"
+    printed = json.loads(run(*BOTH_FORMATS[name], "--json", "--csv", str(path)))
+    rows = printed if isinstance(printed, list) else printed["rows"]
+    assert len(list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))) == len(rows)
+
+
+@pytest.mark.parametrize("arguments", [[], ["nope"], ["entropy", "--laws"], ["laws", "--csv"]])
+def test_usage_errors_are_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: attnscale" in capsys.readouterr().err
+
+
+def test_info(run):
+    config = at.show_config()
+    assert json.loads(run("info", "--json")) == json.loads(json.dumps(config))
+    text = run("info")
+    assert f"simd_level             {at.simd_level()}" in text.splitlines()
+    assert all(name in text for name in config)
+
+
+def test_laws_lists_every_law(run):
+    rows = json.loads(run("laws", "--json"))
+    assert [row["name"] for row in rows] == list(laws.names())
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["log_n"]["parameters"] == {"base": 512.0, "floor": 1.0}
+    assert by_name["constant"]["parameters"] == {"value": None}
+    assert by_name["natural_log_n"]["n_means"] == "row size"
+    text = run("laws")
+    assert "log_n(base=512, floor=1)" in text
+    assert "constant(value=...)" in text
+
+
+def test_explain(run):
+    for name in laws.names():
+        text = run("explain", name)
+        assert text.startswith(name)
+        assert laws.get(name).formula in text if name in ("standard", "log_n") else "source" in text
+    assert run("explain", "log_n(base=1024)") == laws.LogN(base=1024).explain() + "\n"
+    assert run("explain", "constant(value=0.5)") == laws.Constant(0.5).explain() + "\n"
+
+
+def test_demo(run, tmp_path):
+    figure = tmp_path / "demo.png"
+    pytest.importorskip("matplotlib")
+    text = run("demo", "--figure", str(figure))
+    assert f"attnscale {at.__version__}, {at.simd_level()}, " in text
+    table = [line.split() for line in text.splitlines() if line.strip()[:2] in ("64", "12", "25", "51")]
+    assert table[:4] == [
+        ["64", "4.16", "2.58", "3.18", "0.63", "2.58"],
+        ["128", "4.85", "3.07", "3.52", "0.60", "2.04"],
+        ["256", "5.55", "3.66", "3.91", "0.60", "1.78"],
+        ["512", "6.24", "4.30", "4.30", "0.56", "1.63"],
+    ]
+    assert "+0.57 under 1/sqrt(d), +0.37 under log_512 n and -0.02 under ln n" in text
+    assert f"Figure: {figure}" in text
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_json(run, tmp_path):
+    report = json.loads(run("demo", "--json", "--figure", str(tmp_path / "demo.svg")))
+    assert report["n"] == [64, 128, 256, 512]
+    by_head = np.array(report["mean_entropy_by_head"]["standard"])
+    assert by_head.shape == (4, 18)
+    np.testing.assert_allclose(by_head.mean(axis=1), report["mean_entropy"]["standard"])
+    growth = np.diff(report["mean_entropy"]["log_n"]).mean()
+    assert report["growth_per_doubling"]["log_n"] == pytest.approx(growth)
+    assert report["seconds"] > 0
+    assert report["share_of_peak"] is None or report["share_of_peak"] > 0
+
+
+def test_demo_without_matplotlib(run, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.chdir(tmp_path)
+    text = run("demo")
+    assert 'No figure: matplotlib is not installed (pip install "attnscale[plot]").' in text
+    assert json.loads(run("demo", "--json"))["figure"] is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plot_without_matplotlib(fail, heads, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert '--plot needs matplotlib: pip install "attnscale[plot]"' in fail(
+        "entropy", heads, "--plot", "a.png"
+    )
+
+
+def start(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "attnscale", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def test_python_dash_m_and_version():
+    result = start("--version")
+    assert (result.returncode, result.stdout) == (0, f"attnscale {at.__version__}\n")
+    assert start("entropy", "nope.npz").returncode == 2
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback():
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(
+        [sys.executable, "-m", "attnscale", "laws"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_commands_do_not_import_matplotlib():
+    code = "import sys; from attnscale.cli import main; main(['laws']); print('matplotlib' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale theory``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from attnscale import laws, theory
+from attnscale.cli import main
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command that succeeds and return what it printed."""
+
+    def call(*arguments):
+        assert main(arguments) == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out
+
+    return call
+
+
+def test_theory_json_is_right_for_every_row(run):
+    result = json.loads(
+        run("theory", "--n", "4096", "64", "--law", "log_n", "ssmax(s=0.4)", "--beta", "2", "--json")
+    )
+    assert (result["model"], result["head_dim"], result["n0"]) == ("sphere", 64, 512)
+    assert [(row["n"], row["at"]) for row in result["rows"]] == [
+        (n, at) for n in (64, 4096) for at in ("beta 2", "log_n", "ssmax(s=0.4)")
+    ]
+    for row in result["rows"]:
+        law = {"beta 2": laws.Constant(2 / 8), "log_n": laws.LogN()}.get(row["at"], laws.SSMax(s=0.4))
+        assert row["beta"] == pytest.approx(law.multiplier(row["n"], 64))
+        exact = theory.expected_statistics(row["n"], row["beta"])
+        assert (row["entropy"], row["lse"]) == (exact.entropy, exact.lse)
+        assert row["concentration"] == exact.concentration
+        assert row["critical_beta"] == pytest.approx(np.sqrt(2 * np.log(row["n"])))
+    assert result["rows"][0]["invariant_beta"] is None  # 64 keys have fewer nats than 512 at beta 1
+    assert result["rows"][3]["invariant_beta"] == pytest.approx(2.43330, abs=5e-6)
+
+
+def test_theory_table(run):
+    lines = run("theory", "--n", "512", "4096").splitlines()
+    assert lines[0].split() == [
+        "n",
+        "at",
+        "beta",
+        "E[H]",
+        "E[lse]",
+        "E[sum",
+        "p^2]",
+        "invariant",
+        "beta",
+        "critical",
+        "beta",
+    ]
+    assert lines[1].split() == ["512", "beta", "1", "1", "5.7523", "6.7331", "0.0050052", "1", "3.5322"]
+    assert lines[2].split()[-2:] == ["2.4333", "4.0787"]
+    assert "Model: keys on a sphere, head_dim 64." in lines[4]
+
+
+def test_theory_csv_and_model(run):
+    text = run("theory", "--n", "512", "--model", "gaussian", "--n0", "256", "--csv", "-")
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert float(row["entropy"]) == theory.expected_entropy(512, 1, model="gaussian")
+    assert float(row["invariant_beta"]) == theory.invariant_beta(512, n0=256, model="gaussian")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["theory", "--n", "0"], "n must be at least 1, got 0"),
+        (
+            ["theory", "--n", "512", "--law", "scale_invariant"],
+            "scale_invariant: n must be a number of keys",
+        ),
+        (["theory", "--n", "512", "--law", "critical_scale"], "got sup over t > 0 of ln N(t) / t"),
+        (["theory", "--n", "512", "--beta", "-1"], "beta must be at least 0, got -1"),
+        (["theory", "--n", "512", "--head-dim", "1"], "head_dim must be at least 2, got 1"),
+        (["theory", "--n", "512", "--law", "nope"], "must be one of 'standard', 'unscaled'"),
+        (
+            ["theory", "--n", "512", "--law", "per_head(values=[1.0, 2.0])"],
+            "one multiple for each n is needed",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(capsys, arguments, message):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("attnscale: error: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+def test_figure(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "figure.svg"
+    assert "512" in run("theory", "--n", "512", "64", "--law", "log_n", "--plot", str(figure))
+    assert figure.read_text().startswith("<?xml")
+
+
+def test_dimensions_are_those_of_the_lemma():
+    plot = pytest.importorskip("attnscale.plot")
+    ax = plot.jl_dimensions([64, 512], eps=[0.1, 0.5])
+    np.testing.assert_array_equal(ax.lines[1].get_ydata(), theory.jl_min_dim([64, 512], eps=0.5))
+    np.testing.assert_array_equal(ax.lines[2].get_ydata(), theory.jl_rule_of_thumb([64, 512]))

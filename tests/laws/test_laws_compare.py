@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""attnscale laws --at: every law at the same lengths."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import laws
+from attnscale.cli import main
+
+
+@pytest.fixture
+def run(capsys):
+    """Run `attnscale laws` with these arguments and return what it printed."""
+
+    def call(*arguments):
+        assert main(["laws", *arguments]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def table(text):
+    """(law, n) -> row of the JSON."""
+    return {(row["law"], row["n"]): row for row in json.loads(text)}
+
+
+def test_known_numbers(run):
+    rows = table(run("--at", "512", "4096", "32768", "--json"))
+    multiplier = {
+        ("standard", 32768): 1,
+        ("mup", 512): 0.125,
+        ("log_n", 32768): 15 / 9,
+        ("qwen_log_n", 512): 1,
+        ("longrope", 512): 15 / 9,  # one value at every length
+        ("yarn", 512): 2.004740,
+        ("llama4_temperature", 32768): 1.160944,
+        ("ministral_temperature", 32768): 1.415888,  # its length is --train-length too
+        ("info_scale", 32768): 1.25148,
+        ("annealed", 4096): 2.271317,
+    }
+    for key, value in multiplier.items():
+        assert rows[key]["multiplier"] == pytest.approx(value, abs=2e-6), key
+    # Keys uniform on a sphere, head_dim 64.
+    sphere = {"standard": (5.7523, 7.8292, 9.9083), "log_n": (5.7523, 7.4642, 9.0894)}
+    sphere["natural_log_n"] = (1.2367, 1.1723, 1.1232)
+    for law, values in sphere.items():
+        seen = [rows[law, n]["sphere_entropy"] for n in (512, 4096, 32768)]
+        np.testing.assert_allclose(seen, values, atol=6e-5)
+    assert rows["annealed", 512]["sphere_entropy"] == rows["standard", 512]["sphere_entropy"]
+    assert rows["scale_invariant", 512]["multiplier"] is None
+    assert rows["scale_invariant", 512]["sphere_entropy"] is None
+    assert rows["standard", 4096]["minilm_entropy"] is None  # 512 tokens
+
+
+def test_every_law_that_a_length_determines(run):
+    rows = table(run("--at", "64", "128", "--train-length", "64", "--json"))
+    named = {law for law, _ in rows}
+    learned = {"constant", "per_head", "layer_index", "disentangled_scale", "latent_scale", "kappa"}
+    learned |= {"asentmax", "mla_yarn"}
+    assert named & learned == set()
+    assert set(laws.names()) - named == learned
+    assert rows["log_n", 128]["definition"] == "LogN(base=64.0, floor=1.0)"
+    assert rows["yarn", 64]["definition"].startswith("YaRN(factor=2.0")
+
+
+def test_entropy_of_the_shipped_heads(run):
+    data = at.datasets.minilm_qk()
+    rows = table(
+        run(
+            "--at",
+            "64",
+            "--json",
+            "--laws",
+            "standard",
+            "ssmax(s=0.5)",
+            "adaptive_temperature",
+            "scale_invariant",
+        )
+    )
+    q, k = data.query[:, :64].astype(float), data.key[:, :64].astype(float)
+    standard = at.reference.attention_entropy(q, k)
+    assert rows["standard", 64]["minilm_entropy"] == pytest.approx(standard.mean(), abs=1e-5)
+    by_distance = at.reference.attention_entropy(q, k, scale="scale_invariant").mean()
+    assert rows["scale_invariant", 64]["minilm_entropy"] == pytest.approx(by_distance, abs=1e-5)
+    ssmax = at.reference.attention_entropy(q, k, scale=0.5 * np.log(64) / np.sqrt(32)).mean()
+    assert rows["ssmax(s=0.5)", 64]["minilm_entropy"] == pytest.approx(ssmax, abs=1e-5)
+    beta = laws.AdaptiveTemperature().multiplier(standard, 32)
+    adaptive = at.reference.attention_entropy(q, k, scale=beta / np.sqrt(32)).mean()
+    assert rows["adaptive_temperature", 64]["minilm_entropy"] == pytest.approx(adaptive, abs=1e-5)
+
+
+def test_registered_laws_are_compared_too(run):
+    @at.laws.register("always_two")
+    def always_two(n, head_dim):
+        """2 / sqrt(head_dim)"""
+        return 2 / np.sqrt(head_dim)
+
+    rows = table(run("--at", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
+    for n in (64, 600):
+        assert rows["always_two", n]["multiplier"] == 2
+        assert rows["always_two", n]["sphere_entropy"] == rows["constant(value=0.25)", n]["sphere_entropy"]
+
+
+def test_text_and_csv(run, tmp_path):
+    path = tmp_path / "laws.csv"
+    text = run("--at", "512", "4096", "--csv", str(path))
+    line = next(line for line in text.splitlines() if line.startswith("log_n "))
+    assert line.split() == ["log_n", "visible", "keys", "1.0000", "1.3333", "5.752", "7.464", "4.300"]
+    assert "equal weights: 6.238, 8.318" in text
+    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    assert [row["n"] for row in rows[:2]] == ["512", "4096"]
+    printed = run("--at", "512", "4096", "--csv", "-")
+    assert printed == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_one_figure_of_all_laws(run, tmp_path, suffix):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"laws.{suffix}"
+    run("--at", "512", "4096", "32768", "--plot", str(path))
+    assert path.stat().st_size > 5000
+    if suffix == "svg":
+        drawn = path.read_text(encoding="utf-8")
+        for law in ("standard", "log_n", "llama4_temperature", "yarn", "annealed"):
+            assert f">{law}<" in drawn
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--at", "0"], "--at must be at least 1, got 0"),
+        (["--at", "5", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
+        (["--at", "5", "--train-length", "1"], "--train-length must be at least 2, got 1"),
+        (["--at", "5", "--laws", "nope"], "the name of a law must be one of"),
+        (
+            ["--at", "5", "--laws", "per_head(values=[1.0, 2.0])"],
+            "one value for all heads is compared, got Per",
+        ),
+        (["--plot", "a.png"], "--plot compares laws at some lengths and needs --at N ..."),
+        (["--csv", "a.csv"], "--csv compares laws at some lengths and needs --at N ..."),
+        (["--laws", "log_n"], "--laws compares laws at some lengths and needs --at N ..."),
+    ],
+)
+def test_bad_input(arguments, message, capsys):
+    assert main(["laws", *arguments]) == 2
+    assert message in capsys.readouterr().err

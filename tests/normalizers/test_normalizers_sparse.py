@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows that keep more keys than fit a short list, ties, and the entmax package."""
+
+from __future__ import annotations
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import normalizers as N
+from cases import random_inputs
+from test_normalizers import check
+
+pytestmark = pytest.mark.levels
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n_queries", [1, 5, 70])
+@pytest.mark.parametrize(
+    "normalizer",
+    [N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.05), N.TopK(100), N.TopK(528), N.TopK(529), N.TopK(4000)],
+    ids=repr,
+)
+def test_rows_with_many_keys(normalizer: N.Normalizer, n_queries: int, dtype: str) -> None:
+    q, k, v = random_inputs(1, heads=1, n_queries=n_queries, n_keys=2100, dtype=dtype, spread=0.02)
+    q[:, ::2] *= 100  # every second row is sparse
+    rows = check(normalizer, q, k, v)
+    check(normalizer, q, k, v, causal="bottom_right", window=(1500, None))
+    assert rows.support is not None
+    if isinstance(normalizer, N.TopK):
+        assert (rows.support == min(normalizer.k, 2100)).all()
+
+
+def test_growing_scores_fill_the_list_again_and_again() -> None:
+    # Each tile's keys exceed all earlier ones, so that every list is thrown away many times.
+    k = np.arange(3000.0)[:, None] / 100
+    q, v = np.ones((20, 1)), np.random.default_rng(0).standard_normal((3000, 4))
+    for normalizer in (N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.1), N.TopK(20)):
+        check(normalizer, q, k, v, scale=1.0)
+        check(normalizer, q, k, v, scale=-1.0)
+
+
+@pytest.mark.parametrize("n_keys", [1, 5, 600, 1000, 2500])
+def test_equal_scores(n_keys: int) -> None:
+    q, k, v = random_inputs(2, n_queries=70, n_keys=n_keys)
+    for normalizer in (N.Sparsemax(), N.Entmax(1.5), N.Entmax(1.3), N.Entmax(4)):
+        rows = at.attention_statistics(
+            q, k, v, scale=0.0, normalizer=normalizer, statistics=("support", "entropy", "argmax")
+        )
+        assert (rows.support == n_keys).all()
+        assert (rows.argmax == 0).all()
+        np.testing.assert_allclose(rows.entropy, np.log(n_keys), rtol=1e-6, atol=1e-7)
+        mean = np.broadcast_to(v.mean(1, keepdims=True, dtype=np.float64), rows.output.shape)
+        np.testing.assert_allclose(rows.output, mean, atol=3e-6)
+    first = at.attention(q, k, v, scale=0.0, normalizer=N.TopK(3))
+    wanted = np.broadcast_to(v[:, :3].mean(1, keepdims=True), first.shape)
+    np.testing.assert_allclose(first, wanted, atol=1e-6)
+
+
+def test_a_nan_survives_a_full_list() -> None:
+    for normalizer in (N.Sparsemax(), N.TopK(5), N.Entmax(1.05)):
+        q, k, v = random_inputs(3, n_queries=20, n_keys=2000)
+        k[0, 100] = np.nan
+        out = at.attention(q, k, v, normalizer=normalizer, scale=0.01)
+        assert np.isnan(out[0]).all()
+        assert np.isfinite(out[1]).all()
+
+
+def test_weights_above_the_threshold_are_the_support() -> None:
+    q, k, _ = random_inputs(4, n_queries=30, n_keys=200, dtype="float64")
+    for alpha in (1.5, 2.0, 2.5):
+        weights = at.attention(q, k, np.broadcast_to(np.eye(200), (2, 200, 200)), normalizer=N.Entmax(alpha))
+        rows = at.attention_statistics(q, k, normalizer=N.Entmax(alpha), statistics=("support", "entropy"))
+        np.testing.assert_array_equal((weights > 0).sum(-1), rows.support)
+        np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-14)
+        inside = np.where(weights > 0, weights, 1)
+        np.testing.assert_allclose(rows.entropy, -(inside * np.log(inside)).sum(-1), rtol=1e-12)
+
+
+@pytest.mark.torch
+def test_the_entmax_package() -> None:
+    torch, entmax = pytest.importorskip("torch"), pytest.importorskip("entmax")
+    q, k, v = random_inputs(5, n_queries=100, n_keys=700, dtype="float64", spread=2)
+    score = torch.from_numpy(q @ k.swapaxes(-1, -2) / 4)
+    for normalizer, theirs in (
+        (N.Sparsemax(), entmax.sparsemax(score, dim=-1)),
+        (N.Entmax(1.5), entmax.entmax15(score, dim=-1)),
+        (N.Entmax(1.3), entmax.entmax_bisect(score, alpha=1.3, dim=-1, n_iter=80)),
+        (N.Entmax(3.0), entmax.entmax_bisect(score, alpha=3.0, dim=-1, n_iter=80)),
+    ):
+        ours = at.attention(q, k, v, normalizer=normalizer)
+        np.testing.assert_allclose(
+            ours, theirs.numpy() @ v, atol=1e-6 if normalizer == N.Entmax(3.0) else 1e-9
+        )

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a call does before any arithmetic, and what the import brings: counted, because time is a race.
+
+`attnscale bench overhead import` has the times.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import attnscale as at
+import pytest
+from cases import random_inputs
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "attention": lambda q, k, v: at.attention(q, k, v),
+    "causal": lambda q, k, v: at.attention(q, k, v, is_causal=True, scale=0.25),
+    "statistics": lambda q, k, v: at.attention_statistics(q, k, v),
+    "entropy": lambda q, k, v: at.attention_entropy(q, k),
+    "law": lambda q, k, v: at.attention(q, k, v, is_causal=True, scale="log_n"),
+}
+#: Functions of Python and of C that one call enters; it was 28, 35, 33, 28 and 162, in 5.5 us for the first.
+MOST_FUNCTIONS = {"attention": 40, "causal": 50, "statistics": 48, "entropy": 40, "law": 220}
+
+
+def tiny() -> tuple[Any, ...]:
+    return random_inputs(1, batch=(1,), heads=1, n_queries=8, n_keys=8, head_dim=16)
+
+
+def functions_entered(call: Callable[[], Any]) -> int:
+    """Once the modules that a first call imports are there."""
+    entered = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal entered
+        entered += event in ("call", "c_call")
+
+    call()
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered - 1  # setprofile itself
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_tiny_call_enters_few_functions(name: str) -> None:
+    arrays = tiny()
+    assert functions_entered(lambda: CALLS[name](*arrays)) <= MOST_FUNCTIONS[name]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_tiny_call_allocates_little(name: str) -> None:
+    """1.2 to 2.9 kB, with the output's 512 bytes."""
+    arrays = tiny()
+    CALLS[name](*arrays)
+    tracemalloc.start()
+    try:
+        CALLS[name](*arrays)
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        CALLS[name](*arrays)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most - before < 5000
+
+
+def imported() -> set[str]:
+    """Modules that `import attnscale` adds to those of NumPy."""
+    code = "import sys, numpy; before = set(sys.modules); import attnscale; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+#: Each takes longer to import than the package itself, or is needed by few.
+HEAVY = """scipy matplotlib xarray pandas dask distributed joblib cloudpickle tqdm torch transformers
+    safetensors ml_dtypes asyncio multiprocessing concurrent subprocess argparse json tomllib email unittest
+    attnscale.audit attnscale.cli attnscale.montecarlo attnscale.plot attnscale.reference attnscale.theory
+    attnscale.torch attnscale.variants"""
+
+
+def test_import_brings_no_heavy_module() -> None:
+    heavy = set(HEAVY.split())
+    found = imported()
+    parents = {".".join(name.split(".")[: i + 1]) for name in found for i in range(name.count(".") + 1)}
+    assert parents & heavy == set()
+
+
+def test_import_brings_few_modules() -> None:
+    """24 of this package, and 6 others, in 16 ms."""
+    found = imported()
+    ours = {name for name in found if name.partition(".")[0] == "attnscale"}
+    assert "attnscale.attention" in ours
+    assert len(ours) <= 32
+    assert len(found - ours) <= 12

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a level is chosen, how many threads run, fork, threadpoolctl."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import attnscale as at
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.alone
+
+LEVELS = at.show_config()["available_simd_levels"]
+
+
+def run_python(code: str, *options: str, timeout: float = 60, **environment: str) -> str:
+    """What a fresh interpreter prints; its error output is the message of a failure."""
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def error_of(code: str, **environment: str) -> str:
+    """The last line that a failing interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+# ---- SIMD level --------------------------------------------------------------------------------
+
+
+def test_best_level_without_the_variable() -> None:
+    assert (
+        run_python("import attnscale as at; print(at.simd_level())", ATTNSCALE_SIMD="").strip() == LEVELS[-1]
+    )
+
+
+def test_unknown_level_lists_the_choices() -> None:
+    message = error_of("import attnscale as at; at.simd_level()", ATTNSCALE_SIMD="avx3")
+    assert message == (
+        f"RuntimeError: ATTNSCALE_SIMD must be one of {', '.join(LEVELS)} "
+        "(what this build and this CPU have), got 'avx3'"
+    )
+
+
+def test_unknown_level_stops_a_computation_too() -> None:
+    code = "import attnscale as at, numpy as np; x = np.ones((1, 4, 8)); at.attention(x, x, x)"
+    assert "ATTNSCALE_SIMD" in error_of(code, ATTNSCALE_SIMD="avx3")
+
+
+# ---- number of threads -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def restore_threads() -> Iterator[None]:
+    before = at.get_num_threads()
+    yield
+    at.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("restore_threads")
+def test_set_num_threads() -> None:
+    at.set_num_threads(3)
+    assert at.get_num_threads() == 3
+    assert at.show_config()["num_threads"] == 3
+
+
+@pytest.mark.parametrize(
+    ("n", "error", "text"),
+    [
+        (0, ValueError, "n must be at least 1, got 0"),
+        (-2, ValueError, "n must be at least 1, got -2"),
+        (2.0, TypeError, "n must be an integer, got 2.0"),
+        ("2", TypeError, "n must be an integer, got '2'"),
+        (True, TypeError, "n must be an integer, got True"),
+    ],
+)
+def test_bad_number_of_threads(n: object, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        at.set_num_threads(n)
+
+
+def test_number_of_threads_from_the_environment() -> None:
+    code = "import attnscale as at; print(at.get_num_threads())"
+    assert int(run_python(code, ATTNSCALE_NUM_THREADS="5")) == 5
+    for bad in ("0", "-1", "two", "1.5"):
+        message = error_of(code, ATTNSCALE_NUM_THREADS=bad)
+        assert message == f"RuntimeError: ATTNSCALE_NUM_THREADS must be an integer >= 1, got '{bad}'"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no CPU affinity on this system")
+def test_default_is_the_affinity() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
+        "import attnscale as at; print(at.get_num_threads())"
+    )
+    assert int(run_python(code, ATTNSCALE_NUM_THREADS="")) == 1
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads in /proc")
+def test_threads_start_with_the_first_parallel_call() -> None:
+    code = """
+import os, numpy as np
+before = len(os.listdir("/proc/self/task"))
+import attnscale as at
+x = np.ones((16, 300, 64), np.float32)
+at.attention(x, x, x, num_threads=1)
+print(len(os.listdir("/proc/self/task")) - before)
+at.attention(x, x, x, num_threads=3)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    assert run_python(code).split() == ["0", "2"]
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    rng = np.random.default_rng(1)
+    q, k, v = rng.standard_normal((3, 3, 700, 48))
+    runs = [at.attention_statistics(q, k, v, is_causal=True, num_threads=n) for n in (1, 2, 3, 7)]
+    for run in runs[1:]:
+        assert np.array_equal(run.output, runs[0].output)
+        assert np.array_equal(run.entropy, runs[0].entropy)
+
+
+# ---- threadpoolctl -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("restore_threads")
+def test_threadpoolctl_sees_and_limits_the_pool() -> None:
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    at.set_num_threads(4)
+    (pool,) = [info for info in threadpoolctl.threadpool_info() if info["user_api"] == "attnscale"]
+    assert pool["internal_api"] == "attnscale"
+    assert pool["num_threads"] == 4
+    assert pool["version"] == at.__version__
+    with threadpoolctl.threadpool_limits(limits=2, user_api="attnscale"):
+        assert at.get_num_threads() == 2
+    assert at.get_num_threads() == 4
+
+
+# ---- configuration ------------------------------------------------------------------
+
+
+def test_show_config() -> None:
+    config = at.show_config()
+    assert config["version"] == at.__version__
+    assert config["simd_level"] in config["available_simd_levels"]
+    assert config["numpy"] == np.__version__
+    assert "-ffp-contract=off" in config["flags"]
+    assert "-ffast-math" not in config["flags"]
+    assert "-march=native" not in config["flags"]
+    text = str(config).splitlines()
+    assert len(text) == len(config)
+    assert any(re.fullmatch(r"SIMD level +" + config["simd_level"], line) for line in text)
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", config[name]) for name in ("xsimd", "xtensor", "pybind11"))
+
+
+# ---- fork --------------------------------------------------------------------------------------
+
+FORK = """
+import multiprocessing, sys, threading, warnings
+import numpy as np
+import attnscale as at
+
+warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: this is what is tested
+x = np.random.default_rng(3).standard_normal((8, 300, 32))
+
+def work(_):
+    return at.attention(x, x, x, num_threads=3)
+
+if __name__ == "__main__":
+    method, moment = sys.argv[1:]
+    if moment == "after":
+        work(0)
+    done = threading.Event()
+    def keep_busy():
+        while not done.is_set():
+            work(0)
+    other = threading.Thread(target=keep_busy)
+    if moment == "during":
+        other.start()
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        results = pool.map_async(work, range(6)).get(timeout=40)
+    done.set()
+    assert all(np.array_equal(result, work(0)) for result in results)
+    print("good")
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("moment", ["before", "after", "during"])
+def test_fork(method: str, moment: str, tmp_path) -> None:
+    """A child computes, whether it starts before, after or during the parent's parallel calls."""
+    script = tmp_path / "forks.py"
+    script.write_text(FORK)
+    done = subprocess.run(
+        [sys.executable, script, method, moment], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "good", done.stderr

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""sweep with a store: resume, also after kill -9, and damage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+import sweep_functions
+from attnscale.sweep import _store
+from attnscale.sweep._results import to_fields
+
+pytestmark = pytest.mark.alone
+
+pytest.importorskip("xarray")
+
+GRID = {"n": [1, 2, 3], "law": ["a", "b"]}
+
+
+class Counting:
+    """A function that knows what it was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, str]] = []
+
+    def __repr__(self) -> str:
+        return "Counting()"
+
+    def __call__(self, n: int, law: str, *, rng: Any = None) -> Any:
+        self.calls.append((n, law))
+        return sweep_functions.draw(n, law, rng=rng)
+
+
+def sweep(function: Any, grid: Any, **options: Any) -> Any:
+    return at.sweep(function, grid, **{"progress": False, **options})
+
+
+def data(table: Any) -> Any:
+    return table.drop_attrs(deep=False)
+
+
+def case_files(store: Path) -> list[Path]:
+    return sorted((store / "cases").iterdir())
+
+
+def test_finished_cases_are_not_computed_again(tmp_path: Path) -> None:
+    function = Counting()
+    first = sweep(function, GRID, store=tmp_path / "deep" / "store", rng=1)
+    assert len(function.calls) == 6
+    seen = []
+    again = sweep(
+        function,
+        GRID,
+        store=tmp_path / "deep" / "store",
+        rng=1,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert len(function.calls) == 6
+    assert seen == [(6, 6)]
+    assert data(again).identical(data(first))
+    assert data(sweep(function, GRID, rng=1)).identical(data(first))
+
+
+def test_failed_and_missing_cases_are_computed_by_the_next_call(tmp_path: Path) -> None:
+    fails, store = tmp_path / "fails", tmp_path / "store"
+    log = tmp_path / "log"
+
+    def function(n: int) -> int:
+        with log.open("a") as stream:
+            stream.write(str(n))
+        if n == 2 and fails.exists():
+            raise OSError("not today")
+        return n
+
+    fails.touch()
+    with pytest.raises(at.SweepError, match=r"2 are finished; .*store' keeps them, and the same call"):
+        sweep(function, {"n": [1, 2, 3]}, store=store)
+    fails.unlink()
+    table = sweep(function, {"n": [1, 2, 3]}, store=store)
+    assert log.read_text() == "1232"
+    assert table["value"].values.tolist() == [1, 2, 3]
+
+
+def test_an_interrupted_sweep_goes_on_with_the_seed_it_began_with(tmp_path: Path) -> None:
+    stop_at = tmp_path / "stop"
+
+    def function(n: int, rng: Any) -> Any:
+        if stop_at.exists() and n == 2:
+            raise KeyboardInterrupt
+        return rng.standard_normal()
+
+    stop_at.touch()
+    with pytest.raises(at.SweepInterrupted, match="the same call computes the rest") as raised:
+        sweep(function, {"n": [1, 2, 3]}, store=tmp_path / "store")
+    stop_at.unlink()
+    table = sweep(function, {"n": [1, 2, 3]}, store=tmp_path / "store")
+    assert table["value"][0] == raised.value.partial["value"][0]
+    entropy = int(table.attrs["entropy"])
+    np.testing.assert_array_equal(table["value"], sweep(function, {"n": [1, 2, 3]}, rng=entropy)["value"])
+
+
+# ---- killed ------------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys, time
+import attnscale as at, numpy as np
+
+def large(n, rng):
+    time.sleep(0.02)
+    return rng.standard_normal((1000, 400)) * n
+
+table = at.sweep(large, {"n": list(range(8))}, store=sys.argv[1], rng=4, progress=False)
+np.save(sys.argv[1] + ".npy", table["value"].values)
+"""
+
+
+def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+@pytest.mark.parametrize("moment", ["between cases", "while a file is written"])
+def test_kill_9_loses_nothing_that_was_finished(moment: str, tmp_path: Path) -> None:
+    script, store = tmp_path / "script.py", tmp_path / "store"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(store)]
+    cases = store / "cases"
+    process = subprocess.Popen(command)
+    wait_for(lambda: len(list(cases.glob("*.npz"))) >= 3, process)
+    if moment == "while a file is written":
+        wait_for(lambda: list(cases.glob("*.tmp")), process)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    kept = {path: path.stat().st_mtime_ns for path in cases.glob("*.npz")}
+    assert 3 <= len(kept) < 8
+    subprocess.run(command, check=True)
+    assert len(case_files(store)) == 8
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+    clean = sweep(lambda n, rng: rng.standard_normal((1000, 400)) * n, {"n": list(range(8))}, rng=4)
+    np.testing.assert_array_equal(np.load(f"{store}.npy"), clean["value"])
+
+
+def test_what_is_written_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = []
+    sync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: events.append(os.readlink(f"/proc/self/fd/{fd}")) or sync(fd))
+    monkeypatch.setattr(Path, "replace", lambda a, b: events.append(f"{a} -> {b}") or replace(a, b))
+    path = tmp_path / "file"
+    _store._write(path, b"content")
+    assert events == [f"{path}.tmp", f"{path}.tmp -> {path}", str(tmp_path)]
+    assert path.read_bytes() == b"content"
+
+
+# ---- damage ------------------------------------------------------------------------------------
+
+
+def flip(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "first", "middle", "zeros", "another case", "not ours"])
+def test_a_damaged_file_is_computed_again(damage: str, tmp_path: Path) -> None:
+    function = Counting()
+    whole = sweep(function, GRID, store=tmp_path, rng=1)
+    victim, other = case_files(tmp_path)[:2]
+    content = victim.read_bytes()
+    victim.write_bytes(
+        {
+            "empty": b"",
+            "cut": content[:-1],
+            "first": flip(content, 0),
+            "middle": flip(content, len(content) // 2),
+            "zeros": bytes(len(content)),
+            "another case": other.read_bytes(),
+            "not ours": b"\x93NUMPY\x01\x00hello",
+        }[damage]
+    )
+    function.calls.clear()
+    again = sweep(function, GRID, store=tmp_path, rng=1)
+    assert len(function.calls) == 1
+    assert data(again).identical(data(whole))
+    assert victim.read_bytes() == content  # repaired
+
+
+def test_no_flipped_bit_changes_a_result() -> None:
+    """Each byte of a file: it is either noticed, or of no consequence (a time stamp of the archive)."""
+    fields = to_fields({"a": np.arange(3.0), "b": "text"})
+    content = _store.to_bytes(fields, "case")
+    noticed = 0
+    for place in range(len(content)):
+        found = _store.from_bytes(flip(content, place), "case")
+        noticed += found is None
+        if found is not None:
+            assert list(found) == ["a", "b"]
+            for name in found:
+                np.testing.assert_array_equal(found[name].values, fields[name].values)
+                assert (found[name].dims, found[name].attrs) == (fields[name].dims, fields[name].attrs)
+    assert noticed > len(content) / 2
+
+
+def test_the_checksum_finds_what_the_archive_does_not(tmp_path: Path) -> None:
+    """A file whose archive is sound, and whose array is not the one that was written."""
+    fields = to_fields(np.arange(3.0))
+    path = tmp_path / "case.npz"
+    path.write_bytes(_store.to_bytes(fields, "case"))
+    with np.load(path) as stored:
+        entries = dict(stored)
+    entries["array_0"][1] = 7
+    np.savez(path, **entries)
+    assert _store.from_bytes(path.read_bytes(), "case") is None

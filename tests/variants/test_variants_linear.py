@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linear-time families: equal to their matrices of weights, causal to masked, decoding to both."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import _core, reference
+from attnscale import variants as av
+from attnscale.variants import _products
+from cases import dtype_of, random_inputs
+
+pytestmark = pytest.mark.levels
+
+DIRECTIONS = av.performer_projection(24, 8, rng=3)
+
+
+class Family(NamedTuple):
+    """A function, its twin, and what keeps its sums."""
+
+    call: Any
+    twin: Any
+    state: Any
+
+
+FAMILIES = {
+    "efficient": Family(av.efficient_attention, reference.efficient_attention, av.EfficientState),
+    "scaling": Family(
+        partial(av.efficient_attention, normalization="scaling"),
+        partial(reference.efficient_attention, normalization="scaling"),
+        partial(av.EfficientState, normalization="scaling"),
+    ),
+    "elu": Family(av.linear_attention, reference.linear_attention, av.LinearState),
+    "relu": Family(
+        partial(av.linear_attention, feature_map="relu"),
+        partial(reference.linear_attention, feature_map="relu"),
+        partial(av.LinearState, feature_map="relu"),
+    ),
+    "squares": Family(
+        partial(av.linear_attention, feature_map=np.square),
+        partial(reference.linear_attention, feature_map=np.square),
+        partial(av.LinearState, feature_map=np.square),
+    ),
+    "cosformer": Family(
+        partial(av.cosformer_attention, max_length=700),
+        partial(reference.cosformer_attention, max_length=700),
+        partial(av.CosformerState, max_length=700),
+    ),
+    "performer": Family(
+        partial(av.performer_attention, projection=DIRECTIONS),
+        partial(reference.performer_attention, projection=DIRECTIONS),
+        partial(av.PerformerState, DIRECTIONS),
+    ),
+}
+MASKS = ({}, {"is_causal": True}, {"causal": "bottom_right"})
+# Below, at and above a block of 64, of 512, and both alignments with more queries and more keys.
+SIZES = ((1, 1), (63, 63), (64, 65), (65, 64), (130, 20), (20, 130), (600, 600))
+
+
+def wide(*arrays):
+    return [np.asarray(x, np.float64) for x in arrays]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_equals_its_matrix_of_weights(name, mask, size):
+    q, k, v = random_inputs(1, n_queries=size[0], n_keys=size[1], head_dim=8, value_dim=5, dtype="float64")
+    expected = FAMILIES[name].twin(q, k, v, **mask)
+    np.testing.assert_allclose(FAMILIES[name].call(q, k, v, **mask), expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_types_come_back(name, dtype):
+    """float32 to its rounding; 16 bits are storage."""
+    q, k, v = random_inputs(2, n_queries=300, n_keys=300, head_dim=8, dtype=dtype)
+    found = FAMILIES[name].call(q, k, v, is_causal=True)
+    assert found.dtype == dtype_of(dtype)
+    expected = FAMILIES[name].twin(*wide(q, k, v), is_causal=True)
+    eps = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}[dtype]
+    np.testing.assert_allclose(wide(found)[0], expected, rtol=eps, atol=32 * 2**-23 + eps)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize("spread", [30.0, 1e4])
+def test_large_scores_do_not_overflow(name, mask, spread):
+    q, k, v = random_inputs(3, n_queries=150, n_keys=150, head_dim=8, dtype="float64")
+    found = FAMILIES[name].call(spread * q, spread * k, v, **mask)
+    expected = FAMILIES[name].twin(spread * q, spread * k, v, **mask)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * abs(expected).max())
+    narrow = FAMILIES[name].call(*(x.astype(np.float32) for x in (spread * q, spread * k, v)), **mask)
+    assert np.isfinite(narrow).all()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_grouped_heads_batches_and_layout(name):
+    q, k, v = random_inputs(4, batch=(3,), heads=4, kv_heads=2, n_queries=70, n_keys=70, head_dim=8)
+    call = partial(FAMILIES[name].call, is_causal=True)
+    repeated = call(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))
+    for threads in (1, 3):
+        found = call(q, k, v, enable_gqa=True, num_threads=threads)
+        np.testing.assert_allclose(found, repeated, rtol=1e-5, atol=1e-6)
+    swapped = call(*(np.swapaxes(x, 1, 2) for x in (q, k, v)), enable_gqa=True, layout="bshd")
+    np.testing.assert_array_equal(np.swapaxes(swapped, 1, 2), call(q, k, v, enable_gqa=True))
+    shared = call(q, k[:1, :1], v[:, :1])
+    np.testing.assert_allclose(shared[2, 3], call(q[2, 3], k[0, 0], v[2, 0]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_state_decodes_the_causal_form(name):
+    q, k, v = random_inputs(5, heads=4, kv_heads=2, n_queries=40, n_keys=40, head_dim=8, dtype="float64")
+    state = FAMILIES[name].state(enable_gqa=True)
+    rows = [state.update(k[:, [i]], v[:, [i]]).read(q[:, [i]]) for i in range(40)]
+    assert state.n_keys == 40
+    expected = FAMILIES[name].call(q, k, v, is_causal=True, enable_gqa=True)
+    np.testing.assert_allclose(np.concatenate(rows, axis=1), expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "cosformer"])
+def test_states_merge_to_the_whole(name):
+    q, k, v = random_inputs(6, n_queries=10, n_keys=90, head_dim=8, dtype="float64", spread=20)
+    make = FAMILIES[name].state
+    parts = [make().update(k[:, a:b], v[:, a:b]) for a, b in ((0, 50), (50, 90))]
+    merged = parts[0].merge(parts[1]).merge(make())
+    np.testing.assert_allclose(merged.read(q), FAMILIES[name].call(q, k, v), rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(
+        parts[0].read(q), FAMILIES[name].call(q, k[:, :50], v[:, :50]), rtol=1e-10, atol=1e-11
+    )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_value_reaches_the_rows_that_see_it(name, bad):
+    q, k, v = random_inputs(7, n_queries=100, n_keys=100, head_dim=8)
+    clean = FAMILIES[name].call(q, k, v, is_causal=True)
+    v[0, 30, 2] = bad
+    found = FAMILIES[name].call(q, k, v, is_causal=True)
+    np.testing.assert_allclose(found[0, :30], clean[0, :30], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found[1], clean[1])
+    assert not np.isfinite(found[0, 30:, 2]).any() or name == "relu"
+    np.testing.assert_allclose(found[0, 30:, :2], clean[0, 30:, :2], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_empty_extents(name):
+    call = FAMILIES[name].call
+    for n, m, d in ((0, 3, 8), (3, 0, 8), (0, 0, 8)):
+        for mask in MASKS:
+            out = call(np.ones((2, n, d)), np.ones((2, m, d)), np.ones((2, m, 4)), **mask)
+            assert out.shape == (2, n, 4)
+            assert not out.any() or m
+    if name != "performer":
+        assert not call(np.ones((3, 0)), np.ones((3, 0)), np.ones((3, 2))).any()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_any_strides_and_threads(name):
+    q, k, v = random_inputs(8, n_queries=80, n_keys=80, head_dim=8)
+    expected = FAMILIES[name].call(q, k, v, is_causal=True)
+    turned = [np.asfortranarray(x)[:, ::-1][:, ::-1] for x in (q, k, v)]
+    for array in turned:
+        array.flags.writeable = False
+    np.testing.assert_allclose(FAMILIES[name].call(*turned, is_causal=True), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_features_as_arrays():
+    q, k, v = random_inputs(9, n_queries=20, n_keys=20, head_dim=8, dtype="float64")
+    pair = (np.exp(q[..., :3]), np.exp(k[..., :3]))
+    found = av.linear_attention(q, k, v, feature_map=pair, is_causal=True)
+    np.testing.assert_allclose(found, reference.linear_attention(q, k, v, feature_map=pair, is_causal=True))
+
+
+def test_long_causal_sums_keep_float32():
+    """The error of 20000 keys is that of their rounding, not of their sum."""
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 20_000, 8), np.float32)
+    for name in ("efficient", "elu", "performer"):
+        exact = FAMILIES[name].call(*wide(q, k, v), is_causal=True)
+        assert abs(FAMILIES[name].call(q, k, v, is_causal=True) - exact).max() < 1e-5, name
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
+def test_ssd_forms_are_equal(size):
+    """Blocks, recurrence and masked matrix."""
+    rng = np.random.default_rng(size)
+    q, k, v = rng.standard_normal((3, 2, size, 6))
+    decay = -rng.exponential(0.3, (2, size))
+    expected = reference.ssd(q, k, v, decay)
+    np.testing.assert_allclose(av.ssd(q, k, v, decay), expected, rtol=1e-10, atol=1e-11)
+    state = av.SsdState()
+    rows = [state.update(*(x[:, [i]] for x in (k, v, decay))).read(q[:, [i]]) for i in range(size)]
+    np.testing.assert_allclose(np.concatenate(rows, 1), expected, rtol=1e-10, atol=1e-11)
+    whole = av.SsdState().update(k, v, decay).read(q[:, -1:])
+    np.testing.assert_allclose(whole, expected[:, -1:], rtol=1e-10, atol=1e-11)
+
+
+def test_ssd_shares_key_heads_and_forgets():
+    rng = np.random.default_rng(1)
+    q, k, v = rng.standard_normal((4, 90, 6)), *rng.standard_normal((2, 2, 90, 6))
+    decay = -rng.exponential(0.3, (4, 90))
+    expected = reference.ssd(q, np.repeat(k, 2, 0), np.repeat(v, 2, 0), decay)
+    np.testing.assert_allclose(av.ssd(q, k, v, decay, enable_gqa=True), expected, rtol=1e-10, atol=1e-11)
+    swapped = av.ssd(*(np.swapaxes(x, 0, 1) for x in (q, k, v)), decay, enable_gqa=True, layout="bshd")
+    np.testing.assert_allclose(np.swapaxes(swapped, 0, 1), expected, rtol=1e-10, atol=1e-11)
+    alone = av.ssd(q[:2], k, v, np.full(90, -1e4))  # only the key itself is left
+    np.testing.assert_allclose(alone, (q[:2] * k).sum(-1, keepdims=True) * v, rtol=1e-10, atol=1e-12)
+
+
+def test_a_hybrid_is_its_heads():
+    q, k, v = random_inputs(10, heads=4, kv_heads=2, n_queries=50, n_keys=50, head_dim=8)
+    wide_k, wide_v = np.repeat(k, 2, 0), np.repeat(v, 2, 0)
+    kinds = ["efficient", at.attention, "linear", "efficient"]
+    found = av.hybrid(q, k, v, kinds, is_causal=True, enable_gqa=True)
+    calls = [av.efficient_attention, at.attention, av.linear_attention, av.efficient_attention]
+    for head, call in enumerate(calls):
+        expected = call(q[head], wide_k[head], wide_v[head], is_causal=True)
+        np.testing.assert_allclose(found[head], expected, rtol=1e-5, atol=1e-6)
+    swapped = av.hybrid(
+        *(np.swapaxes(x, 0, 1) for x in (q, k, v)), kinds, is_causal=True, enable_gqa=True, layout="bshd"
+    )
+    np.testing.assert_array_equal(np.swapaxes(swapped, 0, 1), found)
+
+
+def test_linformer():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 2, 60, 8))
+    e, f = rng.standard_normal((2, 7, 60)) / 8
+    np.testing.assert_allclose(
+        av.linformer_attention(q, k, v, e, f), reference.linformer_attention(q, k, v, e, f)
+    )
+    own = np.stack([e, f])  # a projection of each head
+    expected = reference.linformer_attention(q, k, v, own)
+    np.testing.assert_allclose(av.linformer_attention(q, k, v, own), expected)
+    swapped = av.linformer_attention(*(np.swapaxes(x, 0, 1) for x in (q, k, v)), own, layout="bshd")
+    np.testing.assert_allclose(np.swapaxes(swapped, 0, 1), expected)
+    one = np.eye(60)  # no projection at all is exact attention
+    np.testing.assert_allclose(av.linformer_attention(q, k, v, one), at.attention(q, k, v))
+
+
+@pytest.mark.parametrize("value_dim", [1, 4, 5, 16, 33, 70])
+@pytest.mark.parametrize("features", [1, 3, 8, 17, 66])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_kernel_around_lanes_and_blocks(features, value_dim, dtype):
+    """Sums, what queries read of them, and the masked product within blocks of 64 rows."""
+    rng = np.random.default_rng(features)
+    tolerance = 2e-5 if dtype == np.float32 else 1e-13
+    for rows in (1, 5, 16, 63, 64, 77, 130):
+        q, k = rng.standard_normal((2, rows, features)).astype(dtype)
+        v = rng.standard_normal((rows, value_dim)).astype(dtype)
+        before = rng.standard_normal((features, value_dim)), rng.standard_normal(features)
+        found, weights, own = _products.step(q, k, v, before)
+        seen = np.tril(q.astype(float) @ k.T.astype(float))
+        scale = max(1, np.abs(seen).sum(-1).max())
+        np.testing.assert_allclose(found, q @ before[0] + seen @ v, atol=tolerance * scale)
+        np.testing.assert_allclose(weights, q @ before[1] + seen.sum(-1), atol=tolerance * scale)
+        sums, alone = (before[0].copy(), before[1].copy()), _products.empty_sums(k, v)
+        _products.add(k, v, sums)
+        _products.add(k, v, alone)
+        for one, two in zip(alone, own, strict=True):  # the same bits with and without queries
+            np.testing.assert_array_equal(one, two)
+        np.testing.assert_allclose(sums[0], before[0] + k.T.astype(float) @ v, atol=tolerance * scale)
+        read, total = _products.read(q, sums)
+        np.testing.assert_allclose(read, q @ sums[0], atol=tolerance * scale)
+        np.testing.assert_allclose(total, q @ sums[1], atol=tolerance * scale)
+
+
+def test_the_binding_refuses_what_it_could_not_read():
+    rows, sums = np.ones((4, 3)), (np.ones((3, 2)), np.ones(3))
+    for query in (np.ones((4, 2)), np.ones((4, 6))[:, ::2], np.ones((4, 3), int), np.ones(3)):
+        with pytest.raises(ValueError, match=r"rows must be|two axes|does not read"):
+            _core.linear(query, None, None, np.ones((4, 2)), np.ones(4), *sums)
+    for out in (np.ones((4, 3)), np.ones((4, 2), np.float32), np.ones((4, 4))[:, ::2]):
+        with pytest.raises(ValueError, match="rows must be"):
+            _core.linear(rows, None, None, out, np.ones(4), *sums)
+    frozen = np.ones((4, 2))
+    frozen.flags.writeable = False
+    call = (rows, None, None, np.ones((4, 2)), np.ones(4), *sums)
+    with pytest.raises(ValueError, match="results must be writable"):
+        _core.linear(*call[:3], frozen, *call[4:])
+    with pytest.raises(ValueError, match="either query or key"):
+        _core.linear(None, None, None, None, None, *sums)
+    for wrong, message in (
+        ({"map": 4}, "one of the four"),
+        ({"map": 3, "per_channel": True}, "per_channel goes with"),
+        ({"base_total": np.ones(3)}, "come as two arrays"),
+        ({"query_shift": np.ones(2)}, "results must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _core.linear(*call, **wrong)

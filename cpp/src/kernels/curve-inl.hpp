@@ -220,7 +220,7 @@ class curve_run {
       store(raw + n * w, edge[n]);
     }
     vec<T> factor[N];
-    if (!raise_reference<T, N>(state, high, factor)) return;
+    if (!raise_reference<relative_weights, T, N>(state, high, factor)) return;
     for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
     reference_move move;
     describe_move(before, state.reference, factors, N * w, move);

@@ -31,10 +31,10 @@ struct curve_workspace {
 };
 
 /// One vector of weights into the sums of a scale. Hidden keys have weight 0, but their raw
-/// product may be anything. Rounded: see round_large.
-template <class T, bool Masked, bool Rounded>
+/// product may be anything. Rounded: see round_large. Wide: the squares are taken times `unit`.
+template <class T, bool Masked, bool Rounded, bool Wide>
 ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, vec<T> reference,
-                                   vec<T> center, vec<T> (&sums)[4]) {
+                                   vec<T> center, vec<T> unit, vec<T> (&sums)[4]) {
   const vec<T> r = load(raw);
   vec<T> x = r - center, t;
   if constexpr (Masked) {
@@ -50,22 +50,56 @@ ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, v
   sums[0] = sums[0] + p;
   sums[1] = fma(p, t, sums[1]);
   sums[2] = sums[2] + px;
-  sums[3] = fma(px, x, sums[3]);
+  sums[3] = fma(px, Wide ? x * unit : x, sums[3]);
 }
 
 /// The keys of a tile, `step` apart, in two parts: chains that do not wait for each other.
-template <class T, bool Masked, bool Rounded>
+template <class T, bool Masked, bool Rounded, bool Wide>
 ATTNSCALE_INLINE void absorb_curve_keys(int keys, ptrdiff_t step, const T* scores, const T* raw,
-                                        vec<T> scale, vec<T> reference, vec<T> center,
+                                        vec<T> scale, vec<T> reference, vec<T> center, vec<T> unit,
                                         vec<T> (&part)[2][4]) {
   for (int j = 0; j < keys; ++j)
-    absorb_curve<T, Masked, Rounded>(scores + j * step, raw + j * step, scale, reference, center,
-                                     part[j % 2]);
+    absorb_curve<T, Masked, Rounded, Wide>(scores + j * step, raw + j * step, scale, reference,
+                                           center, unit, part[j % 2]);
+}
+
+/// From here on the sum of squares of a tile might overflow.
+template <class T>
+constexpr T widest = sizeof(T) == 4 ? T(0x1p50) : T(0x1p490);
+
+/// What the squares of a tile are taken times where the products of a lane are far from its center:
+/// a power of two near 1 / their distance, else 1. Returns whether there is such a lane.
+template <class T>
+inline bool narrow_squares(vec<T> most, vec<T> least, vec<T> center, T* unit) {
+  constexpr int w = width<T>;
+  const vec<T> distance = max_or(xsimd::abs(most - center), xsimd::abs(least - center));
+  if (!any<T>(distance > broadcast(widest<T>))) return false;
+  store(unit, distance);
+  for (int r = 0; r < w; ++r) {
+    const bool far = unit[r] > widest<T> && unit[r] < limits<T>::infinity;
+    const int power = far ? __builtin_ilogb(static_cast<double>(unit[r])) : 0;
+    unit[r] = static_cast<T>(__builtin_ldexp(1.0, -power));
+  }
+  return true;
+}
+
+/// The same out of the way of the common loop.
+template <class T, bool Masked>
+[[gnu::noinline]] void absorb_rare(bool rounded, int keys, ptrdiff_t step, const T* scores,
+                                   const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
+                                   vec<T> unit, vec<T> (&part)[2][4]) {
+  if (rounded)
+    absorb_curve_keys<T, Masked, true, true>(keys, step, scores, raw, scale, reference, center,
+                                             unit, part);
+  else
+    absorb_curve_keys<T, Masked, false, true>(keys, step, scores, raw, scale, reference, center,
+                                              unit, part);
 }
 
 template <class T, int N, bool Masked>
 inline void absorb_curve_tile(const panel_state<T>& state, int keys, T* scores, const T* raw,
-                              curve_sums& sums, int first_lane) {
+                              const vec<T> (&most)[N], const vec<T> (&least)[N], curve_sums& sums,
+                              int first_lane) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
     const int lane = first_lane + n * w;
@@ -77,18 +111,30 @@ inline void absorb_curve_tile(const panel_state<T>& state, int keys, T* scores, 
     for (auto& sums_of : part)
       for (vec<T>& sum : sums_of) sum = broadcast(T(0));
     T* const own = scores + n * w;
-    if (!Masked && any_large(reference)) {
-      scale = round_large(scale, reference, 0, keys, N * w, raw + n * w, own);
-      absorb_curve_keys<T, Masked, true>(keys, N * w, own, raw + n * w, scale, reference, center,
-                                         part);
+    T unit[w];
+    const bool wide = narrow_squares(most[n], least[n], center, unit);
+    const bool rounded = !Masked && any_large(reference);
+    if (rounded || wide) {
+      if (rounded) scale = round_large(scale, reference, 0, keys, N * w, raw + n * w, own);
+      if (!wide)
+        for (T& each : unit) each = T(1);
+      absorb_rare<T, Masked>(rounded, keys, N * w, own, raw + n * w, scale, reference, center,
+                             load(unit), part);
     } else {
-      absorb_curve_keys<T, Masked, false>(keys, N * w, own, raw + n * w, scale, reference, center,
-                                          part);
+      absorb_curve_keys<T, Masked, false, false>(keys, N * w, own, raw + n * w, scale, reference,
+                                                 center, center, part);
     }
     add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
     add_to_double(sums.first + lane, part[0][1] + part[1][1]);
     add_to_double(sums.raw_first + lane, part[0][2] + part[1][2]);
-    add_to_double(sums.raw_second + lane, part[0][3] + part[1][3]);
+    if (!wide) {
+      add_to_double(sums.raw_second + lane, part[0][3] + part[1][3]);
+      continue;
+    }
+    T squares[w];
+    store(squares, part[0][3] + part[1][3]);
+    for (int r = 0; r < w; ++r)
+      sums.raw_second[lane + r] += static_cast<double>(squares[r]) / static_cast<double>(unit[r]);
   }
 }
 
@@ -193,9 +239,11 @@ class curve_run {
       }
       update_reference<N>(state, lane, b_.scales[s] < 0 ? least : most, high, b_.sums[s]);
       if (masked)
-        absorb_curve_tile<T, N, true>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
+        absorb_curve_tile<T, N, true>(state, keys, ws_.scores, ws_.raw, most, least, b_.sums[s],
+                                      lane);
       else
-        absorb_curve_tile<T, N, false>(state, keys, ws_.scores, ws_.raw, b_.sums[s], lane);
+        absorb_curve_tile<T, N, false>(state, keys, ws_.scores, ws_.raw, most, least, b_.sums[s],
+                                       lane);
     }
   }
 

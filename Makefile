@@ -96,8 +96,9 @@ lint-python: $(STAMPS)/test-tools
 	$(BIN)/mypy
 
 lint-cpp: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-lint
-	$(call say,clang-format and clang-tidy)
+	$(call say,clang-format, headers alone and clang-tidy)
 	clang-format-14 --dry-run --Werror $(CPP_OWN)
+	scripts/check-headers
 	scripts/clang-tidy $(BIN)/python
 
 format: $(STAMPS)/test-tools $(STAMPS)/system-lint

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "arrays.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale::bindings {

@@ -12,8 +12,8 @@
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/block.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/tile/block.hpp"
 #include "scratch.hpp"
 #include "statistics.hpp"
 #include "thread_pool.hpp"
@@ -31,8 +31,14 @@ constexpr std::int64_t enough_tasks = 16;
 /// keys then stay in one core's cache.
 constexpr std::int64_t window_blocks = 4;
 
+/// Whether both ends of the rows' intervals move: a sliding window, or packed documents.
+bool slides(const attention_problem& p) {
+  return !p.heads.empty() && p.heads[0].begin && p.heads[0].end && p.begin_row != 0 &&
+         p.end_row != 0;
+}
+
 const typed_kernels& kernels_for(element_type compute) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   return compute == element_type::float64 ? table.float64 : table.float32;
 }
 
@@ -49,8 +55,7 @@ struct task_plan {
     // Only the sums of a softmax merge.
     const bool few = blocks * heads < enough_tasks && traits_of(p.rule).merges;
     splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
-    const bool window = p.visible.left != unbounded && p.visible.right != unbounded;
-    group = window && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
+    group = slides(p) && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
     tasks = (blocks + group - 1) / group;
   }
   std::int64_t first_block(std::int64_t task) const { return (tasks - 1 - task % tasks) * group; }
@@ -71,7 +76,7 @@ class attention_run {
     // Only a softmax has its entropy from the sums that it needs anyway.
     if (p_.rule != normalizer::softmax)
       moments_ = moments_ || s[statistic::entropy] || s[statistic::support];
-    peak_ = s[statistic::argmax] != nullptr;
+    wants_argmax_ = s[statistic::argmax] != nullptr;
     thresholds_ = traits_of(p_.rule).from_all_scores;
     // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
     if (thresholds_ && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
@@ -134,7 +139,7 @@ class attention_run {
     block.scale = head.scale + rows.first * p_.scale_row;
     block.scale_row = p_.scale_row;
     block.moments = moments_;
-    block.peak = peak_;
+    block.wants_argmax = wants_argmax_;
     block.top_weight = p_.statistics[statistic::max_weight] != nullptr;
     block.sums = &sums;
     block.rule = p_.rule;
@@ -204,7 +209,7 @@ class attention_run {
   execution how_;
   const typed_kernels& kernels_;
   task_plan plan_;
-  bool moments_, peak_, thresholds_, reports_;
+  bool moments_, wants_argmax_, thresholds_, reports_;
 };
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/block.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/tile/block.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "statistics.hpp"
@@ -59,7 +59,7 @@ void write_curve(const curve_problem& p, const query_block& rows,
 }  // namespace
 
 void run(const curve_problem& p, const execution& how) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   const bool wide = p.compute == element_type::float64;
   const typed_kernels& kernels = wide ? table.float64 : table.float32;
   const std::int64_t blocks = (p.n_queries + kernels.block_rows - 1) / kernels.block_rows;

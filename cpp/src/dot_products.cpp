@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attnscale/montecarlo.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
 #include "thread_pool.hpp"
 #include "variate.hpp"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
 #include "thread_pool.hpp"
 #include "variate.hpp"
 
@@ -66,7 +66,7 @@ struct element_name<double> {
 
 template <class T>
 auto fill_kernel() {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   return element_name<T>::type == element_type::float64 ? table.float64.fill : table.float32.fill;
 }
 

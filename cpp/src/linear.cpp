@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "linear.hpp"
 
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
 #include "scratch.hpp"
 
 namespace attnscale::detail {

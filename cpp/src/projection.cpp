@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "attnscale/montecarlo.hpp"
-#include "kernels/random.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/random/random.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 
@@ -71,7 +71,7 @@ distance_ratios merge(const std::vector<pairs_found>& all, std::int64_t points, 
 
 void project(float* out, std::int64_t columns, const float* points, std::int64_t n_points,
              std::int64_t dim, const projection& what, const execution& how) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   const std::int64_t width = table.panel_columns, panels = blocks_of(columns, width);
   const std::int64_t ranges = blocks_of(n_points, projected_rows);
   parallel_for(panels * ranges, how, [&](std::int64_t task, const stop_signal& stop) {
@@ -97,14 +97,14 @@ void project(float* out, std::int64_t columns, const float* points, std::int64_t
 distance_ratios compare_distances(const float* before, std::int64_t dim_before, const float* after,
                                   std::int64_t dim_after, std::int64_t n_points,
                                   const std::vector<double>& eps, const execution& how) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   const std::vector<pairs_task> tasks = tasks_of(n_points, table.panel_columns);
   std::vector<pairs_found> found(tasks.size());
   parallel_for(static_cast<std::int64_t>(tasks.size()), how,
                [&](std::int64_t task, const stop_signal& stop) {
                  const auto at = static_cast<std::size_t>(task);
                  found[at].outside.assign(eps.size(), 0);
-                 pairs_block block{};
+                 distance_block block{};
                  block.before = {before, dim_before};
                  block.after = {after, dim_after};
                  block.points = n_points;
@@ -116,8 +116,8 @@ distance_ratios compare_distances(const float* before, std::int64_t dim_before, 
                  block.sums = &found[at].sums;
                  block.outside = found[at].outside.data();
                  block.stop = &stop;
-                 block.scratch = thread_scratch(table.pairs_scratch(block));
-                 table.pairs(block);
+                 block.scratch = thread_scratch(table.distance_scratch(block));
+                 table.distance_ratios(block);
                });
   return merge(found, n_points, eps.size());
 }

@@ -15,10 +15,10 @@
 namespace attnscale {
 namespace {
 
-using detail::kernel_table;
+using detail::level_kernels;
 
 struct level {
-  const kernel_table* kernels;
+  const level_kernels* kernels;
   bool (*supported)();
 };
 
@@ -75,9 +75,9 @@ std::string_view simd_level() { return detail::active_kernels().name; }
 
 namespace detail {
 
-const kernel_table& kernels_for(const char* requested) {
+const level_kernels& kernels_for(const char* requested) {
   const std::string_view name = requested != nullptr ? requested : "";
-  const kernel_table* best = levels[0].kernels;  // every CPU can run the first
+  const level_kernels* best = levels[0].kernels;  // every CPU can run the first
   for (const level& candidate : levels) {
     if (!candidate.supported()) continue;
     best = candidate.kernels;
@@ -90,11 +90,11 @@ const kernel_table& kernels_for(const char* requested) {
 
 // An atomic and not a magic static: a process may fork while another thread is choosing, and the
 // guard of a static would then stay locked in the child for ever.
-const kernel_table& active_kernels() {
-  static std::atomic<const kernel_table*> chosen{nullptr};
-  const kernel_table* table = chosen.load(std::memory_order_acquire);
+const level_kernels& active_kernels() {
+  static std::atomic<const level_kernels*> chosen{nullptr};
+  const level_kernels* table = chosen.load(std::memory_order_acquire);
   if (table != nullptr) return *table;
-  const kernel_table* mine = &kernels_for(std::getenv("ATTNSCALE_SIMD"));
+  const level_kernels* mine = &kernels_for(std::getenv("ATTNSCALE_SIMD"));
   return chosen.compare_exchange_strong(table, mine) ? *mine : *table;
 }
 

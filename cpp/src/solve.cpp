@@ -15,8 +15,8 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/block.hpp"
-#include "kernels/table.hpp"
+#include "kernels/level.hpp"
+#include "kernels/tile/block.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
@@ -235,7 +235,7 @@ class panel_search {
 }  // namespace
 
 void run(const solve_problem& p, const execution& how) {
-  const kernel_table& table = active_kernels();
+  const level_kernels& table = active_kernels();
   const bool wide = p.compute == element_type::float64;
   const typed_kernels& kernels = wide ? table.float64 : table.float32;
   // As many vectors of queries as keep their products in the cache; one is always possible.

@@ -8,7 +8,7 @@
 #include <initializer_list>
 #include <limits>
 
-#include "kernels/float16.hpp"
+#include "kernels/simd/float16.hpp"
 #include "numbers.hpp"
 
 namespace attnscale::detail {

@@ -5,7 +5,7 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/block.hpp"
+#include "kernels/tile/block.hpp"
 
 namespace attnscale::detail {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attnscale/montecarlo.hpp"
-#include "kernels/random.hpp"
+#include "kernels/random/random.hpp"
 
 namespace attnscale::detail {
 

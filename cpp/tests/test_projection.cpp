@@ -10,7 +10,7 @@
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/simd_level.hpp"
 #include "dispatch.hpp"
-#include "kernels/random.hpp"
+#include "kernels/random/random.hpp"
 #include "stop_signal.hpp"
 #include "variate.hpp"
 

@@ -12,7 +12,7 @@
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/simd_level.hpp"
 #include "dispatch.hpp"
-#include "kernels/random.hpp"
+#include "kernels/random/random.hpp"
 #include "variate.hpp"
 
 using attnscale::distribution;
@@ -75,7 +75,7 @@ std::vector<T> by_level(const std::string& level, const variate& what, std::uint
   const auto type = wide ? attnscale::element_type::float64 : attnscale::element_type::float32;
   const fill_block block{
       {source, purpose::values}, prepare(what, type), first_group, 33, out.data()};
-  const kernel_table& table = kernels_for(level.c_str());
+  const level_kernels& table = kernels_for(level.c_str());
   (wide ? table.float64 : table.float32).fill(block);
   return out;
 }

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from ._checks import shown
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["NAMES", "AttentionStatistics", "ScaleSolution", "describe_arrays", "statistics_bits"]
+__all__ = ["NAMES", "AttentionStatistics", "ScaleSolution", "describe_arrays", "statistic_names"]
 
 
 def describe_arrays(result: Any) -> str:
@@ -89,26 +91,20 @@ class AttentionStatistics:
         return describe_arrays(self)
 
 
-# Bit k of the core's request is the k-th of these.
+#: The statistics, in the order of the fields.
 NAMES = tuple(field.name for field in fields(AttentionStatistics) if field.name != "output")
 
-_bits_of: dict[Any, int] = {("lse", "entropy"): 0b11, ("entropy",): 0b10, ("lse", "mean_score"): 0b1001}
 
-
-def statistics_bits(statistics: Iterable[str]) -> int:
-    """The core's request for these names."""
-    try:
-        return _bits_of[statistics]
-    except (KeyError, TypeError):  # not a usual one, or a list
-        pass
+def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
+    """The statistics asked for, each once and known."""
     try:
         wanted = (statistics,) if isinstance(statistics, str) else tuple(dict.fromkeys(statistics))
     except TypeError:
-        raise TypeError(f"statistics must be names of statistics, got {statistics!r}") from None
+        raise TypeError(f"statistics must be names of statistics, got {shown(statistics)}") from None
     for name in wanted:
         if name not in NAMES:
-            raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {name!r}")
-    return sum(1 << NAMES.index(name) for name in wanted)
+            raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {shown(name)}")
+    return wanted
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call.call import Options, read_options
-from ._checks import positive_int
+from ._call.call import Call
+from ._checks import positive_int, shown
 from ._results import describe_arrays
 
 if TYPE_CHECKING:
@@ -190,22 +190,22 @@ def calibrate(
     """
     from ._calibrate_fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
 
-    options = Options(False, None, None, None, None, enable_gqa, None, "softmax", layout)
-    inputs, _, _, threads = read_options(query, key, None, options, num_threads)
-    n_keys, head_dim = inputs.key.shape[-2], max(inputs.query.shape[-1], 1)
+    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    inputs, head_dim = call.inputs, call.head_dim
+    n_keys = inputs.key.shape[-2]
     start = _read_length("n0", n0, n_keys)
     chosen = _read_lengths(lengths, start, n_keys)
     if not isinstance(is_causal, (bool, np.bool_)):
-        raise TypeError(f"is_causal must be True or False, got {is_causal!r}")
+        raise TypeError(f"is_causal must be True or False, got {shown(is_causal)}")
     if is_causal and inputs.query.shape[-2] != n_keys:
         raise ValueError(
             "is_causal=True needs as many queries as keys, "
             f"got {inputs.query.shape[-2]} queries and {n_keys} keys"
         )
     compared = tuple(candidates(laws, start))
-    cuts = [cut(inputs, n, is_causal, threads) for n in chosen]
+    cuts = [cut(inputs, n, is_causal, num_threads) for n in chosen]
     standard = 1 / np.sqrt(head_dim)
-    target = cut(inputs, start, is_causal, threads).entropy(standard)
+    target = cut(inputs, start, is_causal, num_threads).entropy(standard)
     beta = np.stack([_beta(each, target, head_dim) for each in cuts], axis=-1)
     return Calibration(
         n0=start,
@@ -270,7 +270,7 @@ def _read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
     try:
         given = list(lengths)
     except TypeError:
-        raise TypeError(f"lengths must be integers, got {lengths!r}") from None
+        raise TypeError(f"lengths must be integers, got {shown(lengths)}") from None
     if not given:
         raise ValueError("lengths must name at least one length, got none")
     return [_read_length("lengths", n, n_keys) for n in given]

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ._call.call import Options, read_options
-from ._call.documents import read_documents
-from ._call.solve_rows import Rows
+from ._call.call import Call
 from ._call.weights import require_softmax
-from ._checks import as_array, choose, fit_to, number
+from ._checks import as_array, choose, fit_to, number, shown
 from ._results import ScaleSolution
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.rows import Visibility
     from ._call.types import Causal, KeyLengths, Layout, Window
 
 __all__ = ["ScaleSolution", "solve_scale"]
@@ -109,24 +106,21 @@ num_threads
     group = choose("per", per, _GROUPS)
     _refuse_softcap(softcap)
     require_softmax(normalizer, "solve_scale", _INSTEAD)
-    options = Options(
-        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, None, normalizer, layout),
-        document_ids,
-    )
-    inputs, visible, _, threads = read_options(query, key, None, options, num_threads)
-    _refuse_bias(visible)
-    wide = np.float64 in (inputs.query.dtype, inputs.key.dtype)
+    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    _refuse_bias(call.mask)
+    call.score()
+    wide = np.float64 in (call.inputs.query.dtype, call.inputs.key.dtype)
     limit = _read_tolerance(tolerance, 1e-9 if wide else 1e-6)
-    documents = None if document_ids is None else read_documents(document_ids, inputs, visible)
-    rows = Rows(inputs, visible, threads, documents)
-    shape = {"row": rows.shape, "head": rows.shape[:-1], "all": ()}[group]
+    rows = call.row_shape
+    shape = {"row": rows, "head": rows[:-1], "all": ()}[group]
     target = _read_target(target_entropy, shape, group)
     if group == "row":
-        return ScaleSolution(*rows.solve(target, limit))
+        return ScaleSolution(*call.core.solve(target, limit))
     from ._call.solve_mean import solve_mean
 
-    axes = (-1,) if group == "head" else tuple(range(-len(rows.shape), 0))
-    return solve_mean(rows, target, limit, axes)
+    axes = (-1,) if group == "head" else tuple(range(-len(rows), 0))
+    return solve_mean(call, target, limit, axes)
 
 
 def _read_tolerance(tolerance: Any, default: float) -> float:
@@ -134,14 +128,16 @@ def _read_tolerance(tolerance: Any, default: float) -> float:
         return default
     limit = number("tolerance", tolerance)
     if limit <= 0:
-        raise ValueError(f"tolerance must be greater than 0, got {tolerance!r}")
+        raise ValueError(f"tolerance must be greater than 0, got {shown(tolerance)}")
     return limit
 
 
 def _read_target(target_entropy: Any, shape: tuple[int, ...], group: str) -> NDArray[np.float64]:
     array = as_array("target_entropy", target_entropy)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
-        raise TypeError(f"target_entropy must be a number or an array of numbers, got {target_entropy!r}")
+        raise TypeError(
+            f"target_entropy must be a number or an array of numbers, got {shown(target_entropy)}"
+        )
     target = fit_to("target_entropy", array, shape, _AXES[group]).astype(np.float64)
     if not np.isfinite(target).all():
         raise ValueError(f"target_entropy must be finite, got {_first(target, ~np.isfinite(target))}")
@@ -158,12 +154,11 @@ def _refuse_softcap(softcap: Any) -> None:
     if softcap is not None:
         raise ValueError(
             "solve_scale takes no softcap: under it entropy need not fall with the scale, and a target can "
-            f"have several scales or none; got softcap={softcap!r}"
+            f"have several scales or none; got softcap={shown(softcap)}"
         )
 
 
-def _refuse_bias(visible: Visibility) -> None:
-    mask = visible.mask
+def _refuse_bias(mask: NDArray[Any] | None) -> None:
     if mask is None or mask.dtype == np.bool_:
         return
     bias = (mask != 0) & ~np.isneginf(mask.astype(np.float32, copy=False))

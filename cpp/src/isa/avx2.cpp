@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <xsimd/xsimd.hpp>
-
-namespace {
-using arch = xsimd::fma3<xsimd::avx2>;
-}
-
-#include "kernels/make_table-inl.hpp"
+#define ATTNSCALE_ARCH xsimd::fma3<xsimd::avx2>
+#include "kernels/level-inl.hpp"
 
 namespace attnscale::detail {
-const kernel_table avx2_kernels = make_table("avx2");
+const level_kernels avx2_kernels = make_level("avx2");
 }

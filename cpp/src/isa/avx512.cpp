@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <xsimd/xsimd.hpp>
-
-namespace {
-using arch = xsimd::avx512bw;
-}
-
-#include "kernels/make_table-inl.hpp"
+#define ATTNSCALE_ARCH xsimd::avx512bw
+#include "kernels/level-inl.hpp"
 
 namespace attnscale::detail {
-const kernel_table avx512_kernels = make_table("avx512");
+const level_kernels avx512_kernels = make_level("avx512");
 }

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <xsimd/xsimd.hpp>
-
-namespace {
-using arch = xsimd::sse2;
-}
-
-#include "kernels/make_table-inl.hpp"
+#define ATTNSCALE_ARCH xsimd::sse2
+#include "kernels/level-inl.hpp"
 
 namespace attnscale::detail {
-const kernel_table baseline_kernels = make_table("baseline");
+const level_kernels baseline_kernels = make_level("baseline");
 }

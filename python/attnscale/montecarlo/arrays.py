@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import _core
-from .._call.rows import read_num_threads
+from .._call.call import read_num_threads
 from .._checks import number
 from ._seeds import philox_key, seed_sequence
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from .._results import NAMES
 
 if TYPE_CHECKING:
-    from .._call.arrays import Inputs
-    from .._call.rows import Visibility
+    from .._call.call import Call
 
 __all__ = ["Normalizer", "Rule"]
 
@@ -40,8 +39,8 @@ class Normalizer:
     name: ClassVar[str]
     statistics: ClassVar[tuple[str, ...]] = NAMES
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        """What the core takes for these arrays; refuses what does not fit them."""
+    def _rule(self, call: Call) -> Rule:
+        """What the core takes for this call; refuses what does not fit them."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {self!r}")
 
 

@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._call.row_counts import visible_keys
 from .._checks import choose, number
 from ._base import Normalizer, Rule, no_softmax_statistics
 from ._registry import built_in
 
 if TYPE_CHECKING:
-    from .._call.arrays import Inputs
-    from .._call.rows import Visibility
+    from .._call.call import Call
 
 __all__ = ["ReLU", "Sigmoid", "Softpick", "SquaredReLU"]
 
 
-def _n_visible(inputs: Inputs, visible: Visibility, num_threads: int) -> Any:
+def _n_visible(call: Call) -> Any:
     """Keys that each row may see, at least 1, broadcast to (..., heads, n_queries)."""
-    n = visible_keys(inputs.query.shape[-2], inputs.key.shape[-2], visible, num_threads)
-    return np.maximum(n, 1).astype(np.float64)
+    return np.maximum(call.visible_keys(), 1).astype(np.float64)
 
 
 @built_in
@@ -65,10 +62,10 @@ class Sigmoid(Normalizer):
         if self.bias is not None:
             number("bias", self.bias)
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         if self.bias is not None:
             return Rule("sigmoid", bias=float(self.bias))
-        return Rule("sigmoid", bias=-np.log(_n_visible(inputs, visible, num_threads)))
+        return Rule("sigmoid", bias=-np.log(_n_visible(call)))
 
 
 @built_in
@@ -113,8 +110,8 @@ class ReLU(Normalizer):
         if choose("divide", self.divide, ("n", "sum")) == "sum":
             object.__setattr__(self, "statistics", no_softmax_statistics("entropy", "concentration"))
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        factor = None if self.divide == "sum" else 1 / _n_visible(inputs, visible, num_threads)
+    def _rule(self, call: Call) -> Rule:
+        factor = None if self.divide == "sum" else 1 / _n_visible(call)
         return Rule(self.name, factor=factor)
 
 
@@ -187,5 +184,5 @@ class Softpick(Normalizer):
         if number("eps", self.eps) < 0:
             raise ValueError(f"eps must be at least 0, got {self.eps!r}")
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return Rule("softpick", eps=float(self.eps))

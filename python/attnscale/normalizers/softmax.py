@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from .._call.arrays import Inputs
-    from .._call.rows import Visibility
+    from .._call.call import Call
 
 __all__ = ["Sink", "Softmax", "SoftmaxN"]
 
@@ -37,7 +37,7 @@ class Softmax(Normalizer):
 
     name: ClassVar[str] = "softmax"
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return Rule("softmax")
 
 
@@ -83,7 +83,7 @@ class SoftmaxN(Normalizer):
         if number("n", self.n) <= 0:
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {self.n!r}")
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return Rule("softmax", sink=math.log(self.n))
 
 
@@ -141,8 +141,8 @@ class Sink(Normalizer):
     def __hash__(self) -> int:
         return hash((Sink, self.logits))
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        return Rule("softmax", sink=self._per_row(inputs))
+    def _rule(self, call: Call) -> Rule:
+        return Rule("softmax", sink=self._per_row(call.inputs))
 
     def _per_row(self, inputs: Inputs) -> Any:
         """The logits as they broadcast to (..., heads, n_queries)."""

@@ -12,8 +12,7 @@ from ._base import Normalizer, Rule
 from ._registry import built_in
 
 if TYPE_CHECKING:
-    from .._call.arrays import Inputs
-    from .._call.rows import Visibility
+    from .._call.call import Call
 
 __all__ = ["Entmax", "Sparsemax", "TopK"]
 
@@ -69,7 +68,7 @@ class Entmax(Normalizer):
         if alpha > 4:
             raise ValueError(f"alpha must be at most 4, got {self.alpha!r}")
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return Rule("entmax", alpha=float(self.alpha))
 
 
@@ -97,7 +96,7 @@ class Sparsemax(Normalizer):
     name: ClassVar[str] = "sparsemax"
     statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return Rule("entmax", alpha=2.0)
 
 
@@ -137,5 +136,5 @@ class TopK(Normalizer):
     def __post_init__(self) -> None:
         positive_int("k", self.k)
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return Rule("top_k", k=min(self.k, 2**62))

@@ -94,7 +94,12 @@ def local_global_attention(
     if first > q.shape[-2]:
         raise ValueError(f"global_tokens must be at most the {q.shape[-2]} positions, got {first}")
     _check_scale(scale)
-    one_way = offset_of(inputs, is_causal, causal) is not None
+    offset = offset_of(inputs, is_causal, causal)
+    if offset:
+        raise ValueError(
+            f"causal must align query i with key i here, which is causal=0, got causal={causal!r}"
+        )
+    one_way = offset is not None
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "num_threads": num_threads}
     result, output = make_output(inputs, layout, None)
     window = (reach, 0 if one_way else reach)

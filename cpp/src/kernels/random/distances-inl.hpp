@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a projection does to the distances of all pairs of points: squared differences of rows and
+// packed panels, one block of components at a time.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/random/projection-inl.hpp"
+#include "kernels/random/random.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/product-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "stop_signal.hpp"
+
+namespace {
+
+using attnscale::element_type;
+using attnscale::detail::distance_block;
+using attnscale::detail::matrix;
+using attnscale::detail::point_set;
+using attnscale::detail::ratio_sums;
+
+inline matrix rows_of(const float* data, int64_t dim, int64_t component) {
+  return {data + component, {element_type::float32, dim, 1}};
+}
+
+struct distance_workspace {
+  float *panel, *copy;
+  double *before, *after;  ///< [row][lane]
+  distance_workspace(const distance_block& b, arena& a) {
+    const int64_t rows = b.last_row - b.first_row;
+    panel = a.take<float>(block_depth * panel_lanes);
+    copy = a.take<float>(block_depth * width<float>);
+    before = a.take<double>(rows * panel_lanes);
+    after = a.take<double>(rows * panel_lanes);
+  }
+};
+
+inline size_t distance_scratch(const distance_block& b) {
+  arena a{nullptr};
+  distance_workspace unused(b, a);
+  return a.used;
+}
+
+/// Points from `point` on, no more than a vector takes; 0 or less past the last one.
+inline int rows_left(const distance_block& b, int64_t point) {
+  const int64_t left = b.points - point;
+  return left < width<float> ? static_cast<int>(left) : width<float>;
+}
+
+/// Squared distances of the block's rows from the points of the panel; float sums of a block of
+/// components, double beyond.
+inline void distances(const distance_block& b, const point_set& set, const distance_workspace& ws,
+                      double* out) {
+  const int64_t rows = b.last_row - b.first_row, first = b.panel * panel_lanes;
+  for (int64_t i = 0; i < rows * panel_lanes; ++i) out[i] = 0;
+  for (int64_t c = 0; c < set.dim && !b.stop->requested(); c += block_depth) {
+    const int depth = set.dim - c < block_depth ? static_cast<int>(set.dim - c) : block_depth;
+    const matrix points = rows_of(set.data, set.dim, c);
+    for (int lane = 0; lane < panel_lanes; lane += width<float>)
+      pack_lanes(points, first + lane, rows_left(b, first + lane), depth, ws.copy, ws.panel + lane,
+                 panel_lanes);
+    for_products<squared_difference>(set.data + b.first_row * set.dim + c, set.dim, rows, ws.panel,
+                                     depth, [&](int64_t row, const auto& acc) {
+                                       double* sum = out + row * panel_lanes;
+                                       for (const auto& line : acc)
+                                         for (const vec<float>& v : line) {
+                                           add_to_double(sum, v);
+                                           sum += width<float>;
+                                         }
+                                     });
+  }
+}
+
+/// Ratios of one vector of pairs; `valid` leaves out the lanes that are no pair.
+struct ratio_lanes {
+  vec<double> least, most, first, second;
+
+  ATTNSCALE_INLINE vec<double> add(const double* before, const double* after,
+                                   vec_mask<double> valid) {
+    const vec<double> zero = broadcast(0.0), infinity = broadcast(limits<double>::infinity);
+    const vec<double> x = load(before), y = load(after);
+    const vec<double> excess = (y - x) / x;
+    // Points that were equal and stayed so: their distance was kept.
+    vec<double> e = xsimd::select(y == x, zero, excess);
+    least = min_or(xsimd::select(valid, e, infinity), least);
+    most = max_or(xsimd::select(valid, e, -infinity), most);
+    e = xsimd::select(valid, e, zero);
+    first = first + e;
+    second = second + e * e;
+    return e;
+  }
+};
+
+inline double sum_lanes(vec<double> v) {
+  double lanes[width<double>], sum = 0;
+  store(lanes, v);
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+inline void reduce(const ratio_lanes& lanes, ratio_sums& sums) {
+  double least[width<double>], most[width<double>];
+  store(least, lanes.least);
+  store(most, lanes.most);
+  for (int r = 0; r < width<double>; ++r) {
+    sums.least = least[r] < sums.least ? least[r] : sums.least;
+    sums.most = most[r] > sums.most ? most[r] : sums.most;
+  }
+  sums.first += sum_lanes(lanes.first);
+  sums.second += sum_lanes(lanes.second);
+}
+
+/// One row: pairs (row, j) with row < j < points.
+inline void add_row(const distance_block& b, const distance_workspace& ws, int64_t row) {
+  constexpr int w = width<double>;
+  const vec<double> infinity = broadcast(limits<double>::infinity), zero = broadcast(0.0);
+  ratio_lanes lanes{infinity, -infinity, zero, zero};
+  double index[w], excess[panel_lanes];
+  for (int i = 0; i < w; ++i) index[i] = static_cast<double>(b.panel * panel_lanes + i);
+  const vec<double> self = broadcast(static_cast<double>(row));
+  const vec<double> end = broadcast(static_cast<double>(b.points));
+  const int64_t at = (row - b.first_row) * panel_lanes;
+  for (int i = 0; i < panel_lanes; i += w) {
+    const vec<double> j = load(index) + broadcast(static_cast<double>(i));
+    const vec_mask<double> valid = (j > self) & (j < end);
+    store(excess + i, lanes.add(ws.before + at + i, ws.after + at + i, valid));
+  }
+  reduce(lanes, *b.sums);
+  for (int64_t k = 0; k < b.n_eps; ++k) {
+    const vec<double> bound = broadcast(b.eps[k]);
+    vec<double> count = zero;
+    for (int i = 0; i < panel_lanes; i += w)
+      count = count + xsimd::select(xsimd::abs(load(excess + i)) > bound, broadcast(1.0), zero);
+    b.outside[k] += static_cast<int64_t>(sum_lanes(count));
+  }
+}
+
+inline void distance_ratios(const distance_block& b) noexcept {
+  arena a{static_cast<char*>(b.scratch)};
+  const distance_workspace ws(b, a);
+  distances(b, b.before, ws, ws.before);
+  distances(b, b.after, ws, ws.after);
+  if (b.stop->requested()) return;
+  for (int64_t row = b.first_row; row < b.last_row; ++row) add_row(b, ws, row);
+}
+
+}  // namespace

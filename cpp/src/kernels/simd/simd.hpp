@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The only header that names xsimd or an intrinsic. Each translation unit of an ISA says which one
+// it is: it defines ATTNSCALE_ARCH before it includes anything. xsimd 8.1 (Debian 12) has no
+// AVX-512 FMA; its mask queries were renamed in 9.0, bitwise_cast changed in 11.0 and the NaN rule
+// of max in 14.0. What a kernel needs of those stands here once, as intrinsics.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <xsimd/xsimd.hpp>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define ATTNSCALE_INLINE inline __attribute__((always_inline))
+#else
+#define ATTNSCALE_INLINE inline
+#endif
+
+#if !defined(ATTNSCALE_ARCH)
+#error "ATTNSCALE_ARCH must name an architecture of xsimd: the kernels are compiled by isa/*.cpp"
+#endif
+
+namespace {
+
+using arch = ATTNSCALE_ARCH;
+
+template <class T>
+using vec = xsimd::batch<T, arch>;
+template <class T>
+using vec_mask = xsimd::batch_bool<T, arch>;
+
+/// Lanes of a vector.
+template <class T>
+constexpr int width = static_cast<int>(vec<T>::size);
+
+template <class T>
+struct limits;
+template <>
+struct limits<float> {
+  static constexpr float infinity = __builtin_inff();
+  static constexpr float lowest = -__FLT_MAX__;
+  static constexpr float least_normal = __FLT_MIN__;
+};
+template <>
+struct limits<double> {
+  static constexpr double infinity = __builtin_inf();
+  static constexpr double lowest = -__DBL_MAX__;
+  static constexpr double least_normal = __DBL_MIN__;
+};
+
+template <class T>
+ATTNSCALE_INLINE vec<T> load(const T* p) {
+  return vec<T>::load_unaligned(p);
+}
+template <class T>
+ATTNSCALE_INLINE void store(T* p, const vec<T>& v) {
+  v.store_unaligned(p);
+}
+template <class T>
+ATTNSCALE_INLINE vec<T> broadcast(T x) {
+  return vec<T>(x);
+}
+template <class T>
+ATTNSCALE_INLINE bool any(const vec_mask<T>& m) {
+  return xsimd::any(m);
+}
+/// Lanes that are not equal, NaN among them: xsimd's != leaves NaN out on AVX alone.
+template <class V>
+ATTNSCALE_INLINE auto differ(const V& a, const V& b) {
+  return ~(a == b);
+}
+
+}  // namespace
+
+#if defined(__AVX512F__)
+#include "kernels/simd/avx512.hpp"
+#elif defined(__AVX2__)
+#include "kernels/simd/avx2.hpp"
+#elif defined(__SSE2__)
+#include "kernels/simd/sse2.hpp"
+#elif defined(__aarch64__)
+#include "kernels/simd/neon.hpp"
+#else
+#error "attnscale has no SIMD level for this architecture"
+#endif

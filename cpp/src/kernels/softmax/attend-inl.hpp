@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The streaming loop: for each tile of keys and each panel of queries: scores, running maximum,
+// weights, sums, weighted values.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/online-inl.hpp"
+#include "kernels/softmax/output-inl.hpp"
+#include "kernels/softmax/weights-inl.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/product-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::detail::attend_block;
+using attnscale::detail::log2e;
+
+template <class T>
+struct attend_workspace {
+  tile_workspace<T> tile;
+  T *recent, *total = nullptr, *compensation = nullptr, *value_copy, *value_clean;
+  T *scale, *reference, *top, *sigmoid_bias;
+
+  attend_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
+    constexpr int64_t lanes = block_rows<T>;
+    recent = a.take<T>(b.value_dim * lanes);
+    if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
+      total = a.take<T>(b.value_dim * lanes);
+      compensation = a.take<T>(b.value_dim * lanes);
+    }
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
+    value_clean = a.take<T>(max_tile_keys * b.value_dim);
+    scale = a.take<T>(lanes);
+    reference = a.take<T>(lanes);
+    top = a.take<T>(lanes);
+    sigmoid_bias = a.take<T>(lanes);
+  }
+};
+
+template <class T>
+class attend_run {
+ public:
+  explicit attend_run(const attend_block& block)
+      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_), walk_(block) {}
+
+  void run() {
+    prepare();
+    plan_prefetches(walk_.visible);
+    walk_.for_tiles([&](const key_tile& at) { tile(at); });
+    if (!walk_.stopped) finish();
+  }
+
+ private:
+  static constexpr int w = width<T>;
+
+  panel_state<T> state(int lane) {
+    return {ws_.scale + lane, ws_.reference + lane, ws_.top + lane};
+  }
+
+  template <int N>
+  output_panel<T> output(int lane) {
+    const int64_t at = lane * b_.value_dim;
+    return {ws_.recent + at, ws_.total ? ws_.total + at : nullptr,
+            ws_.total ? ws_.compensation + at : nullptr, b_.value_dim * N * w};
+  }
+
+  /// What is needed after the tiles without a mask, and is new to this core: the last keys and
+  /// values, the output, and the next block's queries.
+  void plan_prefetches(const key_ranges& visible) {
+    if (visible.count > 1 && visible.range[visible.count - 1].masked) {
+      const key_range& last = visible.range[visible.count - 1];
+      const int64_t key = last.begin, keys = last.end - key;
+      prefetchers_[0] = {b_.key.data, b_.key.layout, key, keys, b_.head_dim};
+      prefetchers_[1] = {b_.value.data, b_.value.layout, key, keys, b_.value_dim};
+    }
+    prefetchers_[2] = {b_.output, b_.output_layout, 0, b_.rows, b_.value_dim};
+    prefetchers_[3] = {b_.query.data, b_.query.layout, b_.rows, b_.rows, b_.head_dim};
+  }
+
+  /// Row constants and sums. A negative scale is moved into the queries, so that the largest raw
+  /// product is the largest score.
+  void prepare() {
+    T sign[block_rows<T>];
+    bool negative = false;
+    const T first_reference = first_reference_of<T>(b_.rule);
+    for (int r = 0; r < block_rows<T>; ++r) {
+      const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
+      ws_.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
+      sign[r] = scale < 0 ? T(-1) : T(1);
+      negative = negative || scale < 0;
+      ws_.top[r] = limits<T>::lowest;
+      ws_.reference[r] = first_reference;
+      ws_.sigmoid_bias[r] = sigmoid_bias<T>(b_, r);
+      b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
+      b_.sums->support[r] = 0;
+      b_.sums->argmax[r] = -1;
+    }
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
+      constexpr int N = decltype(count)::value;
+      T* panel = ws_.tile.query + lane * b_.head_dim;
+      fresh_[lane / w] = first_reference == limits<T>::lowest;
+      pack_queries<T, N>(b_, lane, ws_.tile.rows, panel);
+      if (negative) {
+        vec<T> factor[N];
+        for (int n = 0; n < N; ++n) factor[n] = load(sign + lane + n * w);
+        scale_lanes(panel, b_.head_dim * N * w, factor);
+      }
+      const output_panel<T> out = output<N>(lane);
+      clear(out.recent, out.elements);
+      if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
+    });
+  }
+
+  void tile(const key_tile& at) {
+    const row_view<T> k = ws_.tile.keys(b_, at);
+    row_view<T> v = {nullptr, 0};
+    if (b_.output) v = view_rows(b_.value, at.key, at.keys, b_.value_dim, ws_.value_copy);
+    for_panels<T>(
+        b_.rows, [&](auto count, int lane) { panel_tile<decltype(count)::value>(lane, at, k, v); });
+    if (ws_.total && ++tiles_ % tiles_per_carry == 0)
+      for_panels<T>(b_.rows,
+                    [&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
+  }
+
+  template <int N>
+  void panel_tile(int lane, const key_tile& at, row_view<T> k, row_view<T> v) {
+    tile_products<T, N> t;
+    T* const scores = ws_.tile.scores;
+    const T* const query = ws_.tile.query + lane * b_.head_dim;
+    const auto prefetch = [&] {
+      for (prefetcher& rows : prefetchers_) rows.next(), rows.next();
+    };
+    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, query, scores, t, prefetch)) return;
+    const panel_state<T> s = state(lane);
+    vec<T> high[N];
+    if (t.biased)
+      finish_scores<T, N>(s, ws_.tile.bias, t.seen, static_cast<T>(b_.softcap), scores, scores,
+                          high);
+    else
+      for (int n = 0; n < N; ++n) {
+        propagate_infinite(t.least[n], lane + n * w);
+        high[n] = t.most[n] * load(s.scale + n * w);
+      }
+    if (b_.wants_argmax)
+      track_argmax<T, N>(s, scores, at.key, t.seen, t.biased ? high : t.most, high, t.biased,
+                         b_.sums->argmax + lane);
+    t.biased ? weigh<N, true>(s, lane, t.seen, high, high)
+             : weigh<N, false>(s, lane, t.seen, high, t.least);
+    if (b_.output) add_values<N>(v, at.keys, t, output<N>(lane).recent);
+  }
+
+  template <int N>
+  void add_values(row_view<T> v, int keys, const tile_products<T, N>& t, T* out) {
+    T* const weights = ws_.tile.scores;
+    if (!t.biased) return add_weighted_values<T, N>(v, keys, weights, N * w, b_.value_dim, out);
+    v = isolate_nonfinite<T, N>(v, keys, b_.value_dim, t.seen, ws_.tile.bias, weights, out,
+                                ws_.value_clean);
+    for (int i = 0; i < t.n_strips; ++i) value_strip(t.strips[i], v, N * w, out);
+  }
+
+  /// scores <- weights, and their sums. `low` is the least raw product; not read if Masked.
+  template <int N, bool Masked>
+  void weigh(const panel_state<T>& s, int lane, const vector_keys<N>& seen, const vec<T> (&high)[N],
+             const vec<T> (&low)[N]) {
+    with_weights(b_.rule, [&](auto weights) {
+      using W = decltype(weights);
+      if constexpr (W::follows_top) update_reference<W, N>(s, lane, high);
+      if constexpr (W::pointwise)
+        weigh_pointwise<W, N, Masked>(s, lane, seen, high, low);
+      else if (b_.moments)
+        absorb_tile<T, N, Masked, true>(s, seen, ws_.tile.scores, *b_.sums, lane);
+      else
+        absorb_tile<T, N, Masked, false>(s, seen, ws_.tile.scores, *b_.sums, lane);
+    });
+  }
+
+  template <class W, int N, bool Masked>
+  void weigh_pointwise(const panel_state<T>& s, int lane, const vector_keys<N>& seen,
+                       const vec<T> (&high)[N], const vec<T> (&low)[N]) {
+    for (int n = 0; n < N; ++n) {
+      const int at = n * w;
+      store(s.top + at, max_or(high[n], load(s.top + at)));
+      const vec<T> reference = load(s.reference + at);
+      const pointwise_lanes<T> row{load(s.scale + at), load(ws_.sigmoid_bias + lane + at),
+                                   reference, W::unit(reference)};
+      const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
+      T* const scores = ws_.tile.scores + at;
+      if (b_.moments)
+        count_positive(Masked ? broadcast(T(1)) : row.scale, seen.begin[n], seen.end[n], N * w,
+                       scores, b_.sums->support + lane + at);
+      absorb_pointwise<W, Masked>(bounded, row, seen.begin[n], seen.end[n], N * w, scores,
+                                  b_.sums->weight + lane + at);
+      if (b_.moments)
+        sum_moments(seen.begin[n], seen.end[n], N * w, scores, b_.sums->first + lane + at,
+                    b_.sums->squares + lane + at);
+      propagate_large<T>(high[n], b_.sums->weight + lane + at);
+    }
+  }
+
+  void value_strip(const strip& s, row_view<T> v, ptrdiff_t lanes, T* out) {
+    with_vectors(s.last - s.first, [&](auto count) {
+      add_weighted_values<T, decltype(count)::value>(
+          {v.data + s.begin * v.stride, v.stride}, s.end - s.begin,
+          ws_.tile.scores + s.begin * lanes + s.first * w, lanes, b_.value_dim, out + s.first * w);
+    });
+  }
+
+  /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN.
+  void propagate_infinite(vec<T> low, int lane) {
+    if (!any<T>(low == broadcast(-limits<T>::infinity))) return;
+    T lanes[w];
+    store(lanes, low);
+    for (int r = 0; r < w; ++r)
+      if (lanes[r] == -limits<T>::infinity) b_.sums->weight[lane + r] = __builtin_nan("");
+  }
+
+  template <class W, int N>
+  void update_reference(const panel_state<T>& s, int lane, const vec<T> (&high)[N]) {
+    T before[N * w], factors[N * w];
+    for (int n = 0; n < N; ++n) store(before + n * w, load(s.reference + n * w));
+    vec<T> factor[N];
+    if (!raise_reference<W, T, N>(s, high, factor)) return;
+    if (fresh_[lane / w]) {
+      fresh_[lane / w] = false;
+      return;
+    }
+    for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
+    reference_move move;
+    describe_move(before, s.reference, factors, N * w, move);
+    rescale_sums<W>(*b_.sums, lane, N * w, move);
+    if (b_.output) scale_output<T, N>(output<N>(lane), factor);
+  }
+
+  void finish() {
+    for (int r = 0; r < b_.rows; ++r) {
+      b_.sums->reference[r] = static_cast<double>(ws_.reference[r]);
+      b_.sums->top[r] = static_cast<double>(ws_.top[r]);
+      if (b_.top_weight)
+        b_.sums->top_weight[r] = weight_of_top(b_, r, ws_.top[r] == limits<T>::lowest);
+    }
+    if (b_.output)
+      for_panels<T>(b_.rows,
+                    [&](auto count, int lane) { write_panel<decltype(count)::value>(lane); });
+  }
+
+  template <int N>
+  void write_panel(int lane) {
+    const output_panel<T> out = output<N>(lane);
+    gather(out);
+    for (int n = 0; n < N; ++n) {
+      const int row = lane + n * w;
+      const int rows = b_.rows - row < w ? b_.rows - row : w;
+      T inverse[w];
+      for (int r = 0; r < w; ++r) {
+        inverse[r] = row + r < b_.rows ? static_cast<T>(output_factor(b_, row + r)) : T(0);
+      }
+      write_rows(out.recent + n * w, N * w, load(inverse), row, rows);
+    }
+  }
+
+  void write_rows(const T* panel, ptrdiff_t lanes, vec<T> factor, int row, int rows) {
+    if (is_direct<T>(b_.output_layout)) {
+      T* out = static_cast<T*>(b_.output) + row * b_.output_layout.row;
+      lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, out, b_.output_layout.row);
+      return multiply_rows(out, b_.output_layout.row, row, rows);
+    }
+    lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, ws_.tile.rows, b_.value_dim);
+    multiply_rows(ws_.tile.rows, b_.value_dim, row, rows);
+    for (int r = 0; r < rows; ++r)
+      write_row(b_.output, b_.output_layout, row + r, b_.value_dim,
+                ws_.tile.rows + r * b_.value_dim);
+  }
+
+  void multiply_rows(T* out, ptrdiff_t stride, int row, int rows) {
+    for (int r = 0; r < rows; ++r)
+      multiply_by_power(out + r * stride, b_.value_dim, output_power(b_, row + r));
+  }
+
+  const attend_block& b_;
+  arena arena_;
+  attend_workspace<T> ws_;
+  tile_walk walk_;
+  int64_t tiles_ = 0;
+  prefetcher prefetchers_[4];
+  bool fresh_[block_rows<T>] = {};  ///< per panel: nothing is summed yet
+};
+
+}  // namespace

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Row sums at many scales from one pass over q . k: the raw products of a tile are computed once
+// and each scale streams over them.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/exp-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/online-inl.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::detail::curve_block;
+using attnscale::detail::curve_sums;
+using attnscale::detail::log2e;
+
+template <class T>
+struct curve_workspace {
+  tile_workspace<T> tile;
+  T* raw;
+  T *scale, *reference, *top;  ///< [scale][lane]
+
+  curve_workspace(const curve_block& b, arena& a) : tile(b, 0, a) {
+    const int64_t lanes = b.n_scales * block_rows<T>;
+    raw = a.take<T>(max_tile_keys * panel_vectors * width<T>);
+    scale = a.take<T>(lanes);
+    reference = a.take<T>(lanes);
+    top = a.take<T>(lanes);
+  }
+};
+
+/// One vector of weights into the sums of a scale. Masked keys have weight 0, but their raw
+/// product may be anything. Rounded: see round_large. Wide: the squares are taken times `unit`.
+template <class T, bool Masked, bool Rounded, bool Wide>
+ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, vec<T> reference,
+                                   vec<T> center, vec<T> unit, vec<T> (&sums)[4]) {
+  const vec<T> r = load(raw);
+  vec<T> x = r - center, t;
+  if constexpr (Masked) {
+    const vec<T> s = load(score);
+    const vec_mask<T> masked = s == broadcast(masked_score<T>);
+    t = xsimd::select(masked, broadcast(exp2_terms<T>::lowest), s - reference);
+    x = xsimd::select(masked, broadcast(T(0)), x);
+  } else {
+    t = fma(Rounded ? load(score) : r, scale, -reference);
+  }
+  t = clamp_exponent(t);
+  const vec<T> p = exp2(t), px = p * x;
+  sums[0] = sums[0] + p;
+  sums[1] = fma(p, t, sums[1]);
+  sums[2] = sums[2] + px;
+  sums[3] = fma(px, Wide ? x * unit : x, sums[3]);
+}
+
+/// The keys [begin, end) of a tile, `step` apart: even and odd ones are chains that do not wait for
+/// each other.
+template <class T, bool Masked, bool Rounded, bool Wide>
+ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, const T* scores,
+                                        const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
+                                        vec<T> unit, vec<T> (&part)[2][4]) {
+  const auto absorb_key = [&](int j, vec<T>(&sums)[4]) {
+    absorb_curve<T, Masked, Rounded, Wide>(scores + j * step, raw + j * step, scale, reference,
+                                           center, unit, sums);
+  };
+  int j = begin;
+  if (Masked && j % 2 == 1 && j < end) absorb_key(j++, part[1]);
+  for (; j + 2 <= end; j += 2) {
+    absorb_key(j, part[0]);
+    absorb_key(j + 1, part[1]);
+  }
+  if (j < end) absorb_key(j, part[0]);
+}
+
+/// The same out of the way of the common loop.
+template <class T, bool Masked>
+[[gnu::noinline]] void absorb_rare(bool rounded, int begin, int end, ptrdiff_t step,
+                                   const T* scores, const T* raw, vec<T> scale, vec<T> reference,
+                                   vec<T> center, vec<T> unit, vec<T> (&part)[2][4]) {
+  if (rounded)
+    absorb_curve_keys<T, Masked, true, true>(begin, end, step, scores, raw, scale, reference,
+                                             center, unit, part);
+  else
+    absorb_curve_keys<T, Masked, false, true>(begin, end, step, scores, raw, scale, reference,
+                                              center, unit, part);
+}
+
+/// From here on the sum of squares of a tile might overflow.
+template <class T>
+constexpr T widest = sizeof(T) == 4 ? T(0x1p50) : T(0x1p490);
+
+/// What the squares of a tile are taken times where the products of a lane are far from its center:
+/// a power of two near 1 / their distance, else 1. Returns whether there is such a lane.
+template <class T>
+inline bool narrow_squares(vec<T> most, vec<T> least, vec<T> center, T* unit) {
+  constexpr int w = width<T>;
+  const vec<T> distance = max_or(xsimd::abs(most - center), xsimd::abs(least - center));
+  if (!any<T>(distance > broadcast(widest<T>))) {
+    store(unit, broadcast(T(1)));
+    return false;
+  }
+  store(unit, distance);
+  for (int r = 0; r < w; ++r) {
+    const bool far = unit[r] > widest<T> && unit[r] < limits<T>::infinity;
+    const int power = far ? __builtin_ilogb(static_cast<double>(unit[r])) : 0;
+    unit[r] = static_cast<T>(__builtin_ldexp(1.0, -power));
+  }
+  return true;
+}
+
+template <class T, int N, bool Masked>
+inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T, N>& tile,
+                              T* scores, const T* raw, curve_sums& sums, int first_lane) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < N; ++n) {
+    const int lane = first_lane + n * w, begin = tile.seen.begin[n];
+    const int end = tile.seen.end[n];
+    T centers[w];
+    for (int r = 0; r < w; ++r) centers[r] = static_cast<T>(sums.center[lane + r]);
+    vec<T> scale = load(state.scale + n * w);
+    const vec<T> reference = load(state.reference + n * w), center = load(centers);
+    vec<T> part[2][4];
+    for (auto& sums_of : part)
+      for (vec<T>& sum : sums_of) sum = broadcast(T(0));
+    T* const own = scores + n * w;
+    T unit[w];
+    const bool wide = narrow_squares(tile.most[n], tile.least[n], center, unit);
+    const bool rounded = !Masked && any_large(reference);
+    if (rounded) scale = round_large(scale, reference, begin, end, N * w, raw + n * w, own);
+    if (rounded || wide) {
+      absorb_rare<T, Masked>(rounded, begin, end, N * w, own, raw + n * w, scale, reference, center,
+                             load(unit), part);
+    } else {
+      absorb_curve_keys<T, Masked, false, false>(begin, end, N * w, own, raw + n * w, scale,
+                                                 reference, center, center, part);
+    }
+    add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
+    add_to_double(sums.first + lane, part[0][1] + part[1][1]);
+    add_to_double(sums.raw_first + lane, part[0][2] + part[1][2]);
+    if (!wide) {
+      add_to_double(sums.raw_second + lane, part[0][3] + part[1][3]);
+      continue;
+    }
+    T squares[w];
+    store(squares, part[0][3] + part[1][3]);
+    for (int r = 0; r < w; ++r)
+      sums.raw_second[lane + r] += static_cast<double>(squares[r]) / static_cast<double>(unit[r]);
+  }
+}
+
+/// The sums of a lane after its reference moved by `shift` and its center to `center`.
+inline void rescale_curve(curve_sums& sums, int lane, double factor, double shift, double center) {
+  const double weight = sums.weight[lane], first = sums.first[lane];
+  const double raw_first = sums.raw_first[lane], move = center - sums.center[lane];
+  sums.raw_second[lane] =
+      factor * (sums.raw_second[lane] - 2 * move * raw_first + move * move * weight);
+  sums.raw_first[lane] = factor * (raw_first - move * weight);
+  sums.first[lane] = factor * (first - shift * weight);
+  sums.weight[lane] = factor * weight;
+  sums.center[lane] = center;
+}
+
+template <class T>
+class curve_run {
+ public:
+  explicit curve_run(const curve_block& block)
+      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_), walk_(block) {}
+
+  void run() {
+    prepare();
+    walk_.for_tiles([&](const key_tile& at) {
+      const row_view<T> k = ws_.tile.keys(b_, at);
+      for_panels<T>(b_.rows,
+                    [&](auto count, int lane) { tile<decltype(count)::value>(lane, at, k); });
+    });
+    if (walk_.stopped) return;
+    for (int64_t s = 0; s < b_.n_scales; ++s)
+      for (int r = 0; r < b_.rows; ++r)
+        b_.sums[s].reference[r] = static_cast<double>(ws_.reference[s * block_rows<T> + r]);
+  }
+
+ private:
+  static constexpr int w = width<T>;
+
+  void prepare() {
+    for (int64_t s = 0; s < b_.n_scales; ++s) {
+      curve_sums& sums = b_.sums[s];
+      for (int r = 0; r < block_rows<T>; ++r) {
+        const int64_t at = s * block_rows<T> + r;
+        ws_.scale[at] = static_cast<T>(b_.scales[s] * log2e);
+        ws_.reference[at] = ws_.top[at] = limits<T>::lowest;
+        sums.weight[r] = sums.first[r] = sums.center[r] = 0;
+        sums.raw_first[r] = sums.raw_second[r] = 0;
+      }
+    }
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
+      pack_queries<T, decltype(count)::value>(b_, lane, ws_.tile.rows,
+                                              ws_.tile.query + lane * b_.head_dim);
+    });
+  }
+
+  template <int N>
+  void tile(int lane, const key_tile& at, row_view<T> k) {
+    tile_products<T, N> t;
+    const T* const query = ws_.tile.query + lane * b_.head_dim;
+    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, query, ws_.raw, t)) return;
+    if (t.biased) find_extremes<T, N>(ws_.tile.bias, ws_.raw, t);
+    for (int64_t s = 0; s < b_.n_scales; ++s) absorb_tile<N>(s, lane, t);
+  }
+
+  template <int N>
+  void absorb_tile(int64_t s, int lane, const tile_products<T, N>& t) {
+    const int64_t at = s * block_rows<T> + lane;
+    const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
+    T* const scores = ws_.tile.scores;
+    vec<T> high[N];
+    if (t.biased) {
+      finish_scores<T, N>(state, ws_.tile.bias, t.seen, static_cast<T>(b_.softcap), ws_.raw, scores,
+                          high);
+    } else {
+      for (int n = 0; n < N; ++n) {
+        const vec<T> scale = load(state.scale + n * w);
+        high[n] = max_or(t.most[n] * scale, t.least[n] * scale);
+        propagate_infinite(t.most[n], t.least[n], b_.sums[s], lane + n * w);
+      }
+    }
+    update_reference<N>(state, lane, b_.scales[s] < 0 ? t.least : t.most, high, b_.sums[s]);
+    if (t.biased)
+      absorb_curve_tile<T, N, true>(state, t, scores, ws_.raw, b_.sums[s], lane);
+    else
+      absorb_curve_tile<T, N, false>(state, t, scores, ws_.raw, b_.sums[s], lane);
+  }
+
+  /// A visible raw score that is infinite makes the row NaN, also where its weight would be 0.
+  void propagate_infinite(vec<T> most, vec<T> least, curve_sums& sums, int lane) {
+    const vec<T> infinity = broadcast(limits<T>::infinity);
+    const vec_mask<T> bad = (most == infinity) | (least == -infinity);
+    if (!any<T>(bad)) return;
+    T lanes[w];
+    store(lanes, xsimd::select(bad, broadcast(T(1)), broadcast(T(0))));
+    for (int r = 0; r < w; ++r)
+      if (lanes[r] != T(0)) sums.weight[lane + r] = __builtin_nan("");
+  }
+
+  /// `edge` is a raw product near which the weights gather: the new center.
+  template <int N>
+  void update_reference(const panel_state<T>& state, int lane, const vec<T> (&edge)[N],
+                        const vec<T> (&high)[N], curve_sums& sums) {
+    T before[N * w], factors[N * w], raw[N * w];
+    for (int n = 0; n < N; ++n) {
+      store(before + n * w, load(state.reference + n * w));
+      store(raw + n * w, edge[n]);
+    }
+    vec<T> factor[N];
+    if (!raise_reference<relative_weights, T, N>(state, high, factor)) return;
+    for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
+    reference_move move;
+    describe_move(before, state.reference, factors, N * w, move);
+    for (int r = 0; r < N * w; ++r) {
+      const bool moves = state.reference[r] != before[r] && raw[r] - raw[r] == T(0);
+      rescale_curve(sums, lane + r, move.factor[r], move.shift[r],
+                    moves ? static_cast<double>(raw[r]) : sums.center[lane + r]);
+    }
+  }
+
+  const curve_block& b_;
+  arena arena_;
+  curve_workspace<T> ws_;
+  tile_walk walk_;
+};
+
+template <class T>
+size_t curve_scratch(const curve_block& block) {
+  arena a{nullptr};
+  curve_workspace<T> unused(block, a);
+  return a.used;
+}
+
+template <class T>
+void curve(const curve_block& block) noexcept {
+  curve_run<T>(block).run();
+}
+
+}  // namespace

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Attention of a handful of queries (decoding): memory-bound, so keys and values are read once,
+// in order, with the channels in the lanes. The panels of attend would leave most lanes empty.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/exp-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/decode_scores-inl.hpp"
+#include "kernels/softmax/online-inl.hpp"
+#include "kernels/softmax/output-inl.hpp"
+#include "kernels/softmax/weights-inl.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+
+namespace {
+
+using attnscale::detail::attend_block;
+
+/// State of one query.
+template <class T>
+struct decode_row {
+  T reference, sigmoid_bias;
+  T top[width<T>];  ///< everything below: a lane for each key of a vector
+  double weight[width<T>], first[width<T>], second[width<T>], squares[width<T>];
+  double support[width<T>];
+};
+
+template <class T>
+struct decode_workspace {
+  decode_score_workspace<T> score;
+  T *recent, *total = nullptr, *compensation = nullptr, *row;
+  int64_t value_stride;
+
+  decode_workspace(const attend_block& b, arena& a) : score(b, a) {
+    constexpr int w = width<T>;
+    value_stride = (b.value_dim + w - 1) / w * w;
+    recent = a.take<T>(decode_rows * value_stride);
+    if (b.key_end - b.key_begin > tiles_per_carry * decode_keys) {
+      total = a.take<T>(decode_rows * value_stride);
+      compensation = a.take<T>(decode_rows * value_stride);
+    }
+    row = a.take<T>(value_stride);
+  }
+};
+
+/// out[0 .. M * width) += sum_j weight[j] * value[j]; keys whose bias is masked are not read.
+template <class T, int M>
+inline void add_rows(row_view<T> value, int keys, const T* weights, const T* bias, ptrdiff_t ahead,
+                     T* out) {
+  constexpr int w = width<T>;
+  vec<T> acc[2][M];  // even and odd keys: two chains a vector hide the FMA's latency
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) acc[0][m] = acc[1][m] = broadcast(T(0));
+  for (int j = 0; j < keys; j += 2)
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      if (j + i >= keys || (bias && bias[j + i] == masked_score<T>)) continue;
+      const vec<T> p = broadcast(weights[j + i]);
+      const T* v = value.data + (j + i) * value.stride;
+      if (ahead != 0)
+        for (int c = 0; c < M * w; c += line<T>) __builtin_prefetch(v + ahead + c);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) acc[i][m] = fma(load(v + m * w), p, acc[i][m]);
+    }
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) store(out + m * w, load(out + m * w) + (acc[0][m] + acc[1][m]));
+}
+
+template <class X>
+inline X add_lanes(const X* lanes, int count) {
+  X sum = X(0);
+  for (int i = 0; i < count; ++i) sum += lanes[i];
+  return sum;
+}
+
+template <class T>
+class decode_run {
+ public:
+  explicit decode_run(const attend_block& block)
+      : b_(block),
+        arena_{static_cast<char*>(block.scratch)},
+        ws_(block, arena_),
+        walk_(block),
+        scores_(block, ws_.score) {}
+
+  void run() {
+    prepare();
+    walk_.for_tiles([&](const key_tile& at) { tile(at); }, decode_keys);
+    if (!walk_.stopped) finish();
+  }
+
+ private:
+  static constexpr int w = width<T>;
+
+  output_panel<T> output(int row) {
+    const int64_t at = row * ws_.value_stride;
+    return {ws_.recent + at, ws_.total ? ws_.total + at : nullptr,
+            ws_.total ? ws_.compensation + at : nullptr, ws_.value_stride};
+  }
+
+  void prepare() {
+    for (int r = 0; r < b_.rows; ++r) {
+      decode_row<T>& row = row_[r];
+      row.reference = first_reference_of<T>(b_.rule);
+      row.sigmoid_bias = sigmoid_bias<T>(b_, r);
+      for (int i = 0; i < w; ++i) {
+        row.top[i] = limits<T>::lowest;
+        row.weight[i] = row.first[i] = row.second[i] = row.squares[i] = row.support[i] = 0;
+      }
+      b_.sums->argmax[r] = -1;
+      const output_panel<T> out = output(r);
+      clear(out.recent, out.elements);
+      if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
+    }
+  }
+
+  void tile(const key_tile& at) {
+    const int64_t key = at.key;
+    const int keys = at.keys;
+    const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.score.key_copy);
+    row_view<T> v = {nullptr, 0};
+    if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.score.value_copy);
+    ++tiles_;
+    for (int r = 0; r < b_.rows; ++r) {
+      vec<T> high;
+      if (!scores_.score(r, at, k, high)) continue;
+      if (b_.wants_argmax) track_argmax(r, high, key, keys);
+      weigh(r, high, keys);
+      if (b_.output) add_values(r, v, keys, at.masked ? ws_.score.bias : nullptr);
+      if (ws_.total && tiles_ % tiles_per_carry == 0) carry(output(r));
+    }
+  }
+
+  void track_argmax(int r, vec<T> high, int64_t key, int keys) {
+    T lanes[w];
+    store(lanes, high);
+    const T tile_top = largest(lanes);
+    if (!(tile_top > largest(row_[r].top))) return;
+    for (int j = keys - 1; j >= 0; --j)
+      if (ws_.score.scores[j] == tile_top) b_.sums->argmax[r] = key + j;
+  }
+
+  static T largest(const T* lanes) {
+    T high = lanes[0];
+    for (int i = 1; i < w; ++i) high = lanes[i] > high ? lanes[i] : high;
+    return high;
+  }
+
+  /// Raises the row's reference when some lane is too far above it (see online-inl.hpp).
+  template <class W>
+  void raise(int r, vec<T> high) {
+    decode_row<T>& row = row_[r];
+    if (!any<T>(W::is_behind(broadcast(row.reference), high))) return;
+    const T before = row.reference;
+    row.reference = W::reference_at(largest(row.top));
+    const vec<T> factor = exp2(clamp_exponent(broadcast(before - row.reference)));
+    T lanes[w];
+    store(lanes, factor);
+    reference_move move;
+    describe_move(&before, &row.reference, lanes, 1, move);
+    const double f = move.factor[0], shift = move.shift[0] * W::moment_unit;
+    for (int i = 0; i < w; ++i) {
+      const double weight = row.weight[i], first = row.first[i];
+      row.second[i] = f * (row.second[i] - shift * (2 * first - shift * weight));
+      row.first[i] = f * (first - shift * weight);
+      row.weight[i] = f * weight;
+      row.squares[i] *= f * f;
+    }
+    const vec<T> factors[1] = {factor};
+    if (b_.output) scale_output<T, 1>(output(r), factors);
+  }
+
+  /// scores <- weights, and their sums.
+  void weigh(int r, vec<T> high, int keys) {
+    decode_row<T>& row = row_[r];
+    store(row.top, max_or(high, load(row.top)));
+    with_weights(b_.rule, [&](auto weights) {
+      using W = decltype(weights);
+      if constexpr (W::follows_top) raise<W>(r, high);
+      if constexpr (W::pointwise)
+        weigh_pointwise<W>(row, keys);
+      else
+        b_.moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
+    });
+  }
+
+  template <class W>
+  void weigh_pointwise(decode_row<T>& row, int keys) {
+    const vec<T> reference = broadcast(row.reference);
+    const pointwise_lanes<T> lanes{broadcast(T(1)), broadcast(row.sigmoid_bias), reference,
+                                   W::unit(reference)};
+    const int vectors = (keys + w - 1) / w;
+    if (b_.moments) count_positive(lanes.scale, 0, vectors, w, ws_.score.scores, row.support);
+    absorb_pointwise<W, true>(false, lanes, 0, vectors, w, ws_.score.scores, row.weight);
+    if (b_.moments) sum_moments(0, vectors, w, ws_.score.scores, row.first, row.squares);
+  }
+
+  template <bool Moments>
+  void absorb_row(decode_row<T>& row, int keys) {
+    const vec<T> one = broadcast(T(1)), reference = broadcast(row.reference);
+    vec<T> weight = broadcast(T(0)), first = weight, second = weight, squares = weight;
+    for (int j = 0; j < keys; j += w)
+      absorb<T, true, Moments>(ws_.score.scores + j, one, reference, weight, first, second,
+                               squares);
+    add_to_double(row.weight, weight);
+    add_to_double(row.first, first);
+    if (!Moments) return;
+    add_to_double(row.second, second);
+    add_to_double(row.squares, squares);
+  }
+
+  void add_values(int r, row_view<T> v, int keys, const T* bias) {
+    T* out = output(r).recent;
+    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.value.layout) ? decode_keys * v.stride : 0;
+    int64_t c = 0;
+    for (; c + 4 * w <= b_.value_dim; c += 4 * w)
+      add_rows<T, 4>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
+    for (; c + w <= b_.value_dim; c += w)
+      add_rows<T, 1>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
+    for (; c < b_.value_dim; ++c) {
+      T sum = T(0);
+      for (int j = 0; j < keys; ++j)
+        if (!bias || bias[j] != masked_score<T>)
+          sum += ws_.score.scores[j] * v.data[j * v.stride + c];
+      out[c] += sum;
+    }
+  }
+
+  void finish() {
+    for (int r = 0; r < b_.rows; ++r) {
+      const decode_row<T>& row = row_[r];
+      b_.sums->reference[r] = static_cast<double>(row.reference);
+      b_.sums->top[r] = static_cast<double>(largest(row.top));
+      b_.sums->weight[r] = add_lanes(row.weight, w);
+      b_.sums->first[r] = add_lanes(row.first, w);
+      b_.sums->second[r] = add_lanes(row.second, w);
+      b_.sums->squares[r] = add_lanes(row.squares, w);
+      b_.sums->support[r] = add_lanes(row.support, w);
+      if (b_.top_weight)
+        b_.sums->top_weight[r] = weight_of_top(b_, r, largest(row.top) == limits<T>::lowest);
+      if (!b_.output) continue;
+      const output_panel<T> out = output(r);
+      gather(out);
+      const T inverse = static_cast<T>(output_factor(b_, r));
+      for (int64_t c = 0; c < b_.value_dim; ++c) ws_.row[c] = out.recent[c] * inverse;
+      multiply_by_power(ws_.row, b_.value_dim, output_power(b_, r));
+      write_row(b_.output, b_.output_layout, r, b_.value_dim, ws_.row);
+    }
+  }
+
+  const attend_block& b_;
+  arena arena_;
+  decode_workspace<T> ws_;
+  tile_walk walk_;
+  decode_scores<T> scores_;
+  decode_row<T> row_[decode_rows];
+  int64_t tiles_ = 0;
+};
+
+}  // namespace

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Scores of a handful of queries (decoding), with the channels in the lanes: keys are read once, in
+// order, and the next ones are asked for in time.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/online-inl.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/distance-inl.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::mask_kind;
+using attnscale::detail::attend_block;
+using attnscale::detail::log2e;
+
+/// Blocks with at most this many queries take this path (measured with AVX-512 and keys in memory:
+/// 0.8 of the panels' time at 8 rows, 1.1 at 12).
+constexpr int decode_rows = 8;
+
+/// Keys of a tile: this tile and the next one, on its way, stay in L1 (measured: 32 beats 64 and
+/// 128 by 10 and 20 %).
+constexpr int decode_keys = 32;
+
+/// Elements of a cache line. The rows one tile ahead are asked for line by line, K while K is
+/// read and V while V is: in one burst they would stall the loads in hand (measured: 63 -> 79 % of
+/// read bandwidth on one core).
+template <class T>
+constexpr int line = static_cast<int>(64 / sizeof(T));
+
+/// Lane i of the result: the sum of the lanes of v[i]. Each round folds vectors i and i + half
+/// into one that holds half of either.
+template <class T>
+ATTNSCALE_INLINE vec<T> sum_across(vec<T> (&v)[width<T>]) {
+#pragma GCC unroll 4
+  for (int half = width<T> / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i)
+      v[i] = interleave_low(v[i], v[i + half]) + interleave_high(v[i], v[i + half]);
+  return v[0];
+}
+
+/// scores[j] = query . key[j] for `width` keys, with the channels in the lanes.
+template <class T>
+inline void dot_rows(row_view<T> key, const T* query, int64_t head_dim, ptrdiff_t ahead,
+                     T* scores) {
+  constexpr int w = width<T>;
+  vec<T> acc[w];
+  int64_t c = 0;
+#pragma GCC unroll 16
+  for (int i = 0; i < w; ++i) {
+    const T* k = key.data + i * key.stride;
+    if (ahead != 0)
+      for (c = 0; c < head_dim; c += line<T>) __builtin_prefetch(k + ahead + c);
+    vec<T> even = broadcast(T(0)), odd = even;
+    for (c = 0; c + 2 * w <= head_dim; c += 2 * w) {
+      even = fma(load(k + c), load(query + c), even);
+      odd = fma(load(k + c + w), load(query + c + w), odd);
+    }
+    if (c + w <= head_dim) {
+      even = fma(load(k + c), load(query + c), even);
+      c += w;
+    }
+    acc[i] = even + odd;
+  }
+  store(scores, sum_across<T>(acc));
+  for (; c < head_dim; ++c)
+    for (int i = 0; i < w; ++i) scores[i] += query[c] * key.data[i * key.stride + c];
+}
+
+/// The same for any number of keys, one by one.
+template <class T>
+inline void dot_rest(row_view<T> key, int keys, const T* query, int64_t head_dim, T* scores) {
+  constexpr int w = width<T>;
+  for (int j = 0; j < keys; ++j) {
+    const T* k = key.data + j * key.stride;
+    vec<T> acc = broadcast(T(0));
+    int64_t c = 0;
+    for (; c + w <= head_dim; c += w) acc = fma(load(k + c), load(query + c), acc);
+    T lanes[w];
+    store(lanes, acc);
+    T sum = T(0);
+    for (int i = 0; i < w; ++i) sum += lanes[i];
+    for (; c < head_dim; ++c) sum += query[c] * k[c];
+    scores[j] = sum;
+  }
+}
+
+template <class T>
+struct decode_score_workspace {
+  T *query, *scores, *bias, *key_copy, *value_copy;
+
+  decode_score_workspace(const attend_block& b, arena& a) {
+    query = a.take<T>(decode_rows * b.head_dim);
+    scores = a.take<T>(decode_keys);
+    bias = a.take<T>(decode_keys);
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : decode_keys * b.head_dim);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : decode_keys * b.value_dim);
+  }
+};
+
+template <class T>
+class decode_scores {
+ public:
+  /// Of a block with at most decode_rows rows.
+  decode_scores(const attend_block& block, const decode_score_workspace<T>& workspace)
+      : b_(block), ws_(workspace) {
+    for (int r = 0; r < b_.rows; ++r) {
+      scale_[r] = static_cast<T>(b_.scale[r * b_.scale_row] * log2e);
+      read_row(b_.query, r, b_.head_dim, ws_.query + r * b_.head_dim);
+    }
+  }
+
+  /// Finished scores of one row over a tile into the workspace, and their largest a lane; false if
+  /// the row sees none of its keys. The bias stays, too, where the tile is masked.
+  bool score(int r, const key_tile& tile, row_view<T> k, vec<T>& high) {
+    if (tile.masked && !fill_row_bias(r, tile.key, tile.keys)) return false;
+    dot_tile(k, tile.keys, r);
+    if (has_distance_tables(b_))
+      apply_distance_tables_to_row(b_, r, tile.key, tile.keys, ws_.scores, ws_.bias);
+    high = finish_row(r, tile.keys, tile.masked);
+    return true;
+  }
+
+ private:
+  static constexpr int w = width<T>;
+
+  /// Bias of one row over the tile; false if it masks every key.
+  bool fill_row_bias(int r, int64_t key, int keys) {
+    if (b_.mask_type != mask_kind::none) read_mask_row(b_, r, key, keys, ws_.bias);
+    bool seen = false;
+    for (int j = 0; j < keys; ++j) {
+      const bool inside = key + j >= b_.first_visible[r] && key + j < b_.last_visible[r];
+      if (!inside)
+        ws_.bias[j] = masked_score<T>;
+      else if (b_.mask_type == mask_kind::none)
+        ws_.bias[j] = T(0);
+      seen = seen || ws_.bias[j] != masked_score<T>;
+    }
+    return seen;
+  }
+
+  void dot_tile(row_view<T> k, int keys, int r) {
+    const T* query = ws_.query + r * b_.head_dim;
+    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.key.layout) ? decode_keys * k.stride : 0;
+    int j = 0;
+    for (; j + w <= keys; j += w)
+      dot_rows({k.data + j * k.stride, k.stride}, query, b_.head_dim, ahead, ws_.scores + j);
+    dot_rest({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, ws_.scores + j);
+  }
+
+  /// scores <- finished base-2 scores, `masked_score` in the room up to a full vector; returns the
+  /// largest a lane.
+  vec<T> finish_row(int r, int keys, bool masked) {
+    const score_rule<T> rule(broadcast(scale_[r]), static_cast<T>(b_.softcap));
+    vec<T> best = broadcast(masked_score<T>);
+    for (int j = 0; j < keys; j += w) {
+      const vec<T> bias = masked ? load(ws_.bias + j) : broadcast(T(0));
+      store(ws_.scores + j, rule(load(ws_.scores + j), bias));
+      for (int i = keys; i < j + w; ++i) ws_.scores[i] = masked_score<T>;
+      best = max_or(load(ws_.scores + j), best);
+    }
+    return best;
+  }
+
+  const attend_block& b_;
+  const decode_score_workspace<T>& ws_;
+  T scale_[decode_rows];
+};
+
+}  // namespace

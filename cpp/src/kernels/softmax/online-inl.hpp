@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Online softmax of one panel, one tile at a time, in base 2. The reference that exponents are
+// taken from may lag behind the running maximum by up to 8 (a factor 256, harmless in float):
+// most tiles then leave output and sums alone. All sums are over weights 2^(t - reference).
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/exp-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::detail::log2e;
+using attnscale::detail::max_block_rows;
+using attnscale::detail::row_sums;
+
+template <class T>
+constexpr T reference_lag = T(8);
+
+/// The rows of one panel: pointers to its lanes in the block's arrays.
+template <class T>
+struct panel_state {
+  T* scale;  ///< scale * log2(e)
+  T* reference;
+  T* top;
+};
+
+/// Base-2 scores from raw products: scale, soft-cap, bias, mask, in this order.
+template <class T>
+struct score_rule {
+  vec<T> scale, cap;
+  bool capped;
+
+  /// softcap: 0 for none; scale: that of the row, times log2(e).
+  ATTNSCALE_INLINE score_rule(vec<T> row_scale, T softcap) {
+    cap = broadcast(softcap > 0 ? softcap * T(log2e) : T(1));
+    scale = row_scale / cap;
+    capped = softcap > 0;
+  }
+
+  /// A visible score that is not finite becomes NaN (x - x), before a soft-cap could hide it.
+  ATTNSCALE_INLINE vec<T> operator()(vec<T> raw, vec<T> bias) const {
+    const vec<T> masked = broadcast(masked_score<T>);
+    vec<T> x = raw * scale;
+    x = x + (x - x);
+    if (capped) x = tanh(x) * cap;
+    return xsimd::select(bias == masked, masked, x + bias);
+  }
+};
+
+/// scores <- base-2 scores of raw products; high <- their maximum. raw and scores may be the
+/// same array.
+template <class T, int N>
+inline void finish_scores(const panel_state<T>& state, const T* bias, const vector_keys<N>& seen,
+                          T softcap, const T* raw, T* scores, vec<T> (&high)[N]) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < N; ++n) {
+    const score_rule<T> rule(load(state.scale + n * w), softcap);
+    vec<T> best = broadcast(masked_score<T>);
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+      const int at = (j * N + n) * w;
+      const vec<T> x = rule(load(raw + at), load(bias + at));
+      best = max_or(x, best);
+      store(scores + at, x);
+    }
+    high[n] = best;
+  }
+}
+
+/// Index of the first of the keys [begin, end) whose score, `step` apart, equals `wanted`, a lane;
+/// `end` where there is none. Backwards, so that the first one is written last, and in four chains
+/// that do not wait for each other.
+template <class T>
+inline vec<T> first_equal(const T* scores, ptrdiff_t step, int begin, int end, vec<T> wanted) {
+  constexpr int parts = 4;
+  vec<T> where[parts], at[parts];
+  for (int i = 0; i < parts; ++i) {
+    where[i] = broadcast(static_cast<T>(end));
+    at[i] = broadcast(static_cast<T>(end - 1 - i));
+  }
+  int j = end - 1;
+  for (; j - parts >= begin - 1; j -= parts)
+#pragma GCC unroll 4
+    for (int i = 0; i < parts; ++i) {
+      where[i] = xsimd::select(load(scores + (j - i) * step) == wanted, at[i], where[i]);
+      at[i] = at[i] - broadcast(T(parts));
+    }
+  for (; j >= begin; --j)
+    where[0] =
+        xsimd::select(load(scores + j * step) == wanted, broadcast(static_cast<T>(j)), where[0]);
+  return min_or(min_or(where[0], where[1]), min_or(where[2], where[3]));
+}
+
+/// First key of the tile with the largest score, for lanes where it exceeds all earlier tiles.
+/// `most` is the largest entry of `scores` a lane, `high` the same in base 2; a zero scale makes
+/// all keys equal, and the first one wins.
+template <class T, int N>
+inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key,
+                         const vector_keys<N>& seen, const vec<T> (&most)[N],
+                         const vec<T> (&high)[N], bool masked, int64_t* argmax) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < N; ++n) {
+    const vec_mask<T> better = high[n] > load(state.top + n * w);
+    if (!any<T>(better)) continue;
+    const vec<T> none = broadcast(static_cast<T>(seen.end[n]));
+    vec<T> where = first_equal(scores + n * w, N * w, seen.begin[n], seen.end[n], most[n]);
+    if (!masked)
+      where = xsimd::select(load(state.scale + n * w) == broadcast(T(0)), broadcast(T(0)), where);
+    T index[w];
+    store(index, xsimd::select(better, where, none));
+    for (int r = 0; r < w; ++r)
+      if (index[r] < static_cast<T>(seen.end[n]))
+        argmax[n * w + r] = key + static_cast<int64_t>(index[r]);
+  }
+}
+
+/// Weights 2^(s - reference), with a reference that is within reference_lag of the largest score.
+struct relative_weights {
+  static constexpr bool follows_top = true;
+  static constexpr double moment_unit = 1;
+
+  template <class T>
+  static ATTNSCALE_INLINE vec_mask<T> is_behind(vec<T> reference, vec<T> top) {
+    return top > reference + broadcast(reference_lag<T>);
+  }
+  template <class X>
+  static ATTNSCALE_INLINE X reference_at(X top) {
+    return top;
+  }
+};
+
+/// Raises top to the tile's maximum, and the references that have fallen too far behind; returns
+/// whether there are any. Then `factor` is what older sums have to be multiplied by: exactly 1 in
+/// the other lanes, so that no row's result depends on its neighbours.
+template <class W, class T, int N>
+inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N],
+                            vec<T> (&factor)[N]) {
+  constexpr int w = width<T>;
+  bool behind = false;
+  for (int n = 0; n < N; ++n) {
+    const vec<T> top = max_or(high[n], load(state.top + n * w));
+    store(state.top + n * w, top);
+    behind = behind || any<T>(W::is_behind(load(state.reference + n * w), top));
+  }
+  if (!behind) return false;
+  for (int n = 0; n < N; ++n) {
+    const vec<T> top = load(state.top + n * w), old = load(state.reference + n * w);
+    const vec<T> raised = xsimd::select(W::is_behind(old, top), W::reference_at(top), old);
+    factor[n] = exp2(clamp_exponent(old - raised));
+    store(state.reference + n * w, raised);
+  }
+  return true;
+}
+
+/// What a new reference does to the sums of consecutive lanes: they shrink by `factor`, and the
+/// reference has moved by `shift` (0 where nothing was summed yet).
+struct reference_move {
+  double factor[max_block_rows], shift[max_block_rows];
+};
+
+template <class T>
+inline void describe_move(const T* before, const T* after, const T* factor, int lanes,
+                          reference_move& move) {
+  for (int r = 0; r < lanes; ++r) {
+    const double shift = static_cast<double>(after[r]) - static_cast<double>(before[r]);
+    move.factor[r] = static_cast<double>(factor[r]);
+    move.shift[r] = factor[r] > T(0) ? shift : 0.0;
+  }
+}
+
+/// With f the factor and s the shift: first' = f (first - s weight),
+/// second' = f (second - 2 s first + s^2 weight). moment_unit: what first counts s in.
+template <class W>
+inline void rescale_sums(row_sums& sums, int lane, int lanes, const reference_move& move) {
+  for (int r = 0; r < lanes; ++r) {
+    const double f = move.factor[r], s = move.shift[r] * W::moment_unit;
+    const double weight = sums.weight[lane + r], first = sums.first[lane + r];
+    sums.second[lane + r] = f * (sums.second[lane + r] - s * (2 * first - s * weight));
+    sums.first[lane + r] = f * (first - s * weight);
+    sums.weight[lane + r] = f * weight;
+    sums.squares[lane + r] *= f * f;
+  }
+}
+
+/// Beyond this the reference, a rounded score, is off by more than 1/4.
+template <class T>
+constexpr T largest_fused = sizeof(T) == 4 ? T(0x1p22) : T(0x1p51);
+
+template <class T>
+ATTNSCALE_INLINE bool any_large(vec<T> reference) {
+  return any<T>(xsimd::abs(reference) > broadcast(largest_fused<T>));
+}
+
+/// fma(raw, scale, -reference) rounds once: for a large score it holds what the reference lost when
+/// it was rounded, and every weight of the row may vanish or overflow. Lanes with a large reference
+/// get their scores rounded as it was; the others keep theirs. Returns the scales for the result;
+/// scores may be raw. Rare, and out of the way of the loops that do without.
+template <class T>
+[[gnu::noinline]] vec<T> round_large(vec<T> scale, vec<T> reference, int begin, int end,
+                                     ptrdiff_t step, const T* raw, T* scores) {
+  const vec_mask<T> large = xsimd::abs(reference) > broadcast(largest_fused<T>);
+  const vec<T> one = broadcast(T(1)), factor = xsimd::select(large, scale, one);
+  for (int j = begin; j < end; ++j) store(scores + j * step, load(raw + j * step) * factor);
+  return xsimd::select(large, one, scale);
+}
+
+/// One vector of scores to weights, and their share of the sums.
+template <class T, bool Masked, bool Moments>
+ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& weight,
+                             vec<T>& first, vec<T>& second, vec<T>& squares) {
+  const vec<T> s = load(score);
+  vec<T> t = Masked ? s - reference : fma(s, scale, -reference);
+  if constexpr (Masked)
+    t = xsimd::select(s == broadcast(masked_score<T>), broadcast(exp2_terms<T>::lowest), t);
+  t = clamp_exponent(t);
+  const vec<T> p = exp2(t);
+  store(score, p);
+  weight = weight + p;
+  first = fma(p, t, first);
+  if constexpr (Moments) {
+    second = fma(p * t, t, second);
+    squares = fma(p, p, squares);
+  }
+}
+
+/// scores <- weights, and adds the tile to the sums. Masked: scores come from finish_scores,
+/// else they are raw dot products. Four partial sums a lane: shorter chains, smaller errors.
+template <class T, int N, bool Masked, bool Moments>
+inline void absorb_tile(const panel_state<T>& state, const vector_keys<N>& seen, T* scores,
+                        row_sums& sums, int first_lane) {
+  constexpr int w = width<T>;
+  constexpr int parts = 4, half = 2;  // half: registers run out with four sums in four parts
+  for (int n = 0; n < N; ++n) {
+    vec<T> scale = load(state.scale + n * w);
+    const vec<T> reference = load(state.reference + n * w);
+    if (!Masked && any_large(reference))
+      scale = round_large(scale, reference, seen.begin[n], seen.end[n], N * w, scores + n * w,
+                          scores + n * w);
+    vec<T> weight[parts], first[parts], second[half], squares[half];
+    for (int i = 0; i < parts; ++i) weight[i] = first[i] = broadcast(T(0));
+    for (int i = 0; i < half; ++i) second[i] = squares[i] = broadcast(T(0));
+    const int keys = seen.end[n];
+    int j = seen.begin[n];
+    for (; j + parts <= keys; j += parts)
+#pragma GCC unroll 4
+      for (int i = 0; i < parts; ++i)
+        absorb<T, Masked, Moments>(scores + ((j + i) * N + n) * w, scale, reference, weight[i],
+                                   first[i], second[i % half], squares[i % half]);
+    for (; j < keys; ++j)
+      absorb<T, Masked, Moments>(scores + (j * N + n) * w, scale, reference, weight[0], first[0],
+                                 second[0], squares[0]);
+    const int lane = first_lane + n * w;
+    add_to_double(sums.weight + lane, (weight[0] + weight[1]) + (weight[2] + weight[3]));
+    add_to_double(sums.first + lane, (first[0] + first[1]) + (first[2] + first[3]));
+    if constexpr (Moments) {
+      add_to_double(sums.second + lane, second[0] + second[1]);
+      add_to_double(sums.squares + lane, squares[0] + squares[1]);
+    }
+  }
+}
+
+}  // namespace

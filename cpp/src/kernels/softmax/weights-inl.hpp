@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A normalizer whose weights are functions of single scores and of a number of the row is one
+// struct here, picked by with_weights(). Scores are in base 2, s = score * log2(e). It has
+//   first_reference   log2 of what its weights are relative to, before a key is seen
+//   follows_top       whether that reference follows the row's largest score: then is_behind and
+//                     reference_at say when and where, moment_unit what sum w ln w has of a move
+//   unit, weight      of a score, before the row's factor, and its share of the sum
+//   output_factor     what the summed values of a row are multiplied by, and by 2^output_power
+//   weight_of_top     the weight of the largest score, for max_weight
+// Sums of a softmax have their own loop (online-inl.hpp); entmax and top-k, which look at all
+// scores of a row at once, are those of sparse/.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/simd/exp-inl.hpp"
+#include "kernels/simd/log-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/online-inl.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::normalizer;
+using attnscale::row_numbers;
+using attnscale::detail::attend_block;
+using attnscale::detail::ln2;
+using attnscale::detail::log2e;
+
+/// The lanes of one vector of rows.
+template <class T>
+struct pointwise_lanes {
+  vec<T> scale;      ///< scale * log2(e); not read for finished scores
+  vec<T> bias;       ///< of sigmoid, in base 2
+  vec<T> reference;  ///< see follows_top
+  vec<T> unit;       ///< what the weights make of the reference
+};
+
+/// The numbers of row r; null: none.
+inline row_numbers<const double*> numbers_of_row(const attend_block& b, int r) {
+  const auto at = [&](const double* first) { return first ? first + r * b.number_row : nullptr; };
+  const auto [sink, bias, factor] = b.row_number;
+  return {at(sink), at(bias), at(factor)};
+}
+
+/// A row at its end. The sum of the weights is NaN where the row is.
+struct finished_row {
+  double reference, sum, top;
+  double eps;
+  row_numbers<const double*> own;
+
+  finished_row(const attend_block& b, int r)
+      : reference(b.sums->reference[r]),
+        sum(b.sums->weight[r]),
+        top(b.sums->top[r]),
+        eps(b.numbers.eps),
+        own(numbers_of_row(b, r)) {}
+
+  double nan_or_zero() const { return sum - sum; }
+};
+
+/// The largest weight over the sum. The rounding of a large score counts in it as a factor, but no
+/// weight is above 1.
+inline double at_most_one(double weight, double sum) {
+  if (!(weight > 0 && sum > 0)) return 0;
+  return weight < sum ? weight / sum : 1;
+}
+
+/// A sink is one more weight, without a value.
+struct softmax_weights : relative_weights {
+  static constexpr bool pointwise = false;
+  template <class T>
+  static constexpr T first_reference = limits<T>::lowest;
+
+  static double output_factor(const finished_row& row) {
+    const double sink = row.own.sink ? __builtin_exp2(*row.own.sink * log2e - row.reference) : 0;
+    const double sum = row.sum + sink;
+    return sum == 0 ? 0 : 1 / sum;
+  }
+  static double output_power(const finished_row&) { return 0; }
+};
+
+/// Up to here 2^t needs no clamp.
+template <class T>
+constexpr T most_exponent = sizeof(T) == 4 ? T(120) : T(1000);
+
+/// 1 / (1 + 2^t); 0 beyond the range of exp2. NaN stays. Bounded: |t| is at most most_exponent.
+template <bool Bounded, class T>
+ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
+  const vec<T> one = broadcast(T(1)), most = broadcast(most_exponent<T>);
+  if constexpr (Bounded) return reciprocal(one + exp2(t));
+  const vec<T> p = reciprocal(one + exp2(min_or(most, clamp_exponent(t))));
+  return xsimd::select(t > most, broadcast(T(0)), p);
+}
+
+/// 1 / (1 + e^-(score + bias)).
+struct sigmoid_weights {
+  static constexpr bool pointwise = true, follows_top = false, has_bounded_form = true;
+  template <class T>
+  static constexpr T first_reference = T(0);
+
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return reference;
+  }
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    return counted = logistic<Bounded, T>(Masked ? -row.bias - s : fma(s, -row.scale, -row.bias));
+  }
+  static double output_factor(const finished_row& row) { return 1 + row.nan_or_zero(); }
+  static double output_power(const finished_row&) { return 0; }
+  static double weight_of_top(const finished_row& row) {
+    return 1 / (1 + __builtin_exp(-ln2 * row.top - (row.own.bias ? *row.own.bias : 0)));
+  }
+};
+
+/// What a factor on weights and sums may be, as a power of two.
+template <class T>
+constexpr int most_power = sizeof(T) == 4 ? 120 : 1000;
+
+/// max(score, 0)^Power times a factor, or over their sum. Scores and their powers may be of any
+/// size: weights are relative to 2^reference, a power of two, which changes no digit of them. It is
+/// 0 while the largest weight is neither large nor small, else next to that.
+template <int Power>
+struct relu_weights {
+  static constexpr bool pointwise = true, follows_top = true, has_bounded_form = false;
+  static constexpr double moment_unit = ln2;
+  template <class T>
+  static constexpr T first_reference = T(-Power* most_power<T>);
+
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return exp2(reference * broadcast(T(-1) / T(Power)));
+  }
+  template <class T>
+  static ATTNSCALE_INLINE vec_mask<T> is_behind(vec<T> reference, vec<T> top) {
+    return top * unit(reference) > broadcast(Power == 2 ? T(16) : T(256));
+  }
+  /// Rare: scalar.
+  template <class T>
+  [[gnu::noinline]] static vec<T> reference_at(vec<T> top) {
+    T lanes[width<T>];
+    store(lanes, top);
+    for (T& each : lanes) each = reference_at(each);
+    return load(lanes);
+  }
+  template <class T>
+  static T reference_at(T top) {
+    if (!(top > T(0))) return first_reference<T>;
+    const int power = __builtin_ilogb(static_cast<double>(top)), most = most_power<T>;
+    const int most_weight = Power * (power < -most ? -most : power > most ? most : power);
+    return most_weight >= -40 && most_weight < 8 ? T(0) : static_cast<T>(most_weight);
+  }
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    const vec<T> above = max_or(broadcast(T(0)), Masked ? s : s * row.scale);
+    return counted = power(above * (row.unit * broadcast(T(ln2))));
+  }
+  static double output_factor(const finished_row& row) {
+    if (row.own.factor) return *row.own.factor + row.nan_or_zero();
+    return row.sum == 0 ? 0 : 1 / row.sum;
+  }
+  static double output_power(const finished_row& row) {
+    return row.own.factor && row.sum > 0 ? row.reference : 0;
+  }
+  static double weight_of_top(const finished_row& row) {
+    const double score = ln2 * (row.top > 0 ? row.top : 0);
+    if (row.own.factor) return power(score) * *row.own.factor;
+    return at_most_one(power(score * __builtin_exp2(-row.reference / Power)), row.sum);
+  }
+
+ private:
+  template <class X>
+  static ATTNSCALE_INLINE X power(X x) {
+    return Power == 2 ? x * x : x;
+  }
+};
+
+/// max(e^score - 1, 0) over the sum of |e^score - 1| and eps; all relative to a reference >= 0.
+struct softpick_weights : relative_weights {
+  static constexpr bool pointwise = true, has_bounded_form = false;
+  template <class T>
+  static constexpr T first_reference = T(0);
+
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return exp2(clamp_exponent(-reference));
+  }
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    const vec<T> zero = broadcast(T(0));
+    const vec<T> t = Masked ? s - row.reference : fma(s, row.scale, -row.reference);
+    const exp2_parts<T> e = split_exp2(clamp_exponent(t));
+    // 2^t - 2^-reference without cancellation where both are near 1.
+    const vec<T> difference = fma(e.power, e.q * e.f, e.power - row.unit);
+    counted = xsimd::abs(difference);
+    // A score of 0 has no weight, however its power was rounded.
+    return xsimd::select(s > zero, max_or(zero, difference), zero);
+  }
+  static double output_factor(const finished_row& row) {
+    const double sum = row.sum + row.eps * floor(row);
+    return sum == 0 ? 0 : 1 / sum;
+  }
+  static double output_power(const finished_row&) { return 0; }
+  static double weight_of_top(const finished_row& row) {
+    const double sum = row.sum + row.eps * floor(row);
+    const double above = row.top > 0 ? __builtin_exp2(row.top - row.reference) - floor(row) : 0;
+    return at_most_one(above, sum);
+  }
+
+ private:
+  static double floor(const finished_row& row) { return __builtin_exp2(-row.reference); }
+};
+
+/// f(weights of the normalizer): of those that have_weights() is true of.
+template <class F>
+ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
+  switch (rule) {
+    case normalizer::softmax:
+      return f(softmax_weights{});
+    case normalizer::sigmoid:
+      return f(sigmoid_weights{});
+    case normalizer::relu:
+      return f(relu_weights<1>{});
+    case normalizer::squared_relu:
+      return f(relu_weights<2>{});
+    case normalizer::softpick:
+      return f(softpick_weights{});
+    case normalizer::entmax:
+    case normalizer::top_k:
+      break;  // see sparse/
+  }
+  __builtin_unreachable();
+}
+
+template <class T>
+inline T first_reference_of(normalizer rule) {
+  return with_weights(rule,
+                      [](auto weights) { return decltype(weights)::template first_reference<T>; });
+}
+
+inline double output_factor(const attend_block& b, int row) {
+  return with_weights(b.rule,
+                      [&](auto weights) { return weights.output_factor(finished_row(b, row)); });
+}
+
+inline double output_power(const attend_block& b, int row) {
+  return with_weights(b.rule,
+                      [&](auto weights) { return weights.output_power(finished_row(b, row)); });
+}
+
+/// x times 2^power, in steps that are no further from 1 than 2^most_power.
+template <class T>
+inline void multiply_by_power(T* x, int64_t count, double power) {
+  while (power != 0) {
+    const double most = most_power<T>;
+    const double step = power > most ? most : power < -most ? -most : power;
+    const T factor = static_cast<T>(__builtin_exp2(step));
+    for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+    power -= step;
+  }
+}
+
+/// row_sums::top_weight of a finished row.
+inline double weight_of_top(const attend_block& b, int row, bool empty) {
+  return with_weights(b.rule, [&](auto weights) -> double {
+    if constexpr (decltype(weights)::pointwise)
+      return empty ? 0 : weights.weight_of_top(finished_row(b, row));
+    return 0;
+  });
+}
+
+/// The weight of a score, 0 where the key is masked; sum += its share.
+template <class W, bool Masked, bool Bounded, class T>
+ATTNSCALE_INLINE vec<T> weigh_score(vec<T> s, const pointwise_lanes<T>& row, vec<T>& sum) {
+  vec<T> counted, p = W::template weight<Masked, Bounded>(s, row, counted);
+  if constexpr (Masked) {
+    const vec<T> zero = broadcast(T(0));
+    const vec_mask<T> masked = s == broadcast(masked_score<T>);
+    p = xsimd::select(masked, zero, p);
+    counted = xsimd::select(masked, zero, counted);
+  }
+  sum = sum + counted;
+  return p;
+}
+
+/// scores[j * step] <- weights for j in [begin, end); sums[lane] += what they add up to.
+template <class W, bool Masked, bool Bounded, class T>
+inline void weigh_scores(const pointwise_lanes<T>& row, int begin, int end, ptrdiff_t step,
+                         T* scores, double* sums) {
+  constexpr int parts = 4;
+  vec<T> sum[parts];
+  for (int i = 0; i < parts; ++i) sum[i] = broadcast(T(0));
+  int j = begin;
+  for (; j + parts <= end; j += parts)
+#pragma GCC unroll 4
+    for (int i = 0; i < parts; ++i) {
+      T* at = scores + (j + i) * step;
+      store(at, weigh_score<W, Masked, Bounded>(load(at), row, sum[i]));
+    }
+  for (; j < end; ++j) {
+    T* at = scores + j * step;
+    store(at, weigh_score<W, Masked, Bounded>(load(at), row, sum[0]));
+  }
+  add_to_double(sums, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/// The same. Bounded: no score, with the bias, is beyond most_exponent.
+template <class W, bool Masked, class T>
+inline void absorb_pointwise(bool bounded, pointwise_lanes<T> row, int begin, int end,
+                             ptrdiff_t step, T* scores, double* sums) {
+  if constexpr (W::has_bounded_form && !Masked)
+    if (bounded) return weigh_scores<W, Masked, true>(row, begin, end, step, scores, sums);
+  if (W::follows_top && !Masked && any_large(row.reference))
+    row.scale = round_large(row.scale, row.reference, begin, end, step, scores, scores);
+  weigh_scores<W, Masked, false>(row, begin, end, step, scores, sums);
+}
+
+/// support += 1, a lane each, for every key of [begin, end) whose score times `scale` is positive:
+/// then its weight is, however small it is beside the largest.
+template <class T>
+inline void count_positive(vec<T> scale, int begin, int end, ptrdiff_t step, const T* scores,
+                           double* support) {
+  const vec<T> zero = broadcast(T(0)), one = broadcast(T(1));
+  vec<T> count = zero;
+  for (int j = begin; j < end; ++j)
+    count = count + xsimd::select(load(scores + j * step) * scale > zero, one, zero);
+  add_to_double(support, count);
+}
+
+/// What the statistics of a distribution need of the finished weights of the keys [begin, end), a
+/// lane each: first += w ln w, squares += w^2. In double, so that squares of small or large
+/// weights stay.
+template <class T>
+inline void sum_moments(int begin, int end, ptrdiff_t step, const T* weights, double* first,
+                        double* squares) {
+  constexpr int w = width<T>;
+  const vec<T> least = broadcast(limits<T>::least_normal);
+  for (int j = begin; j < end; ++j) {
+    const T* at = weights + j * step;
+    T minus_logs[w];
+    store(minus_logs, minus_log(max_or(least, load(at)), broadcast(T(0))));
+    for (int r = 0; r < w; ++r) {
+      const double weight = static_cast<double>(at[r]);
+      first[r] -= weight * static_cast<double>(minus_logs[r]);
+      squares[r] += weight * weight;
+    }
+  }
+}
+
+/// Whether the largest and smallest scores of a tile are within most_exponent. Rows with a NaN may
+/// pass: nothing is lost of them.
+template <class T>
+inline bool is_bounded(vec<T> high, vec<T> low, vec<T> bias) {
+  const vec<T> most = broadcast(most_exponent<T>);
+  return !any<T>((high + bias > most) | (low + bias < -most));
+}
+
+/// Rows whose largest score is infinite are NaN, also where every weight is finite.
+template <class T>
+inline void propagate_large(vec<T> high, double* sums) {
+  if (!any<T>(high == broadcast(limits<T>::infinity))) return;
+  T lanes[width<T>];
+  store(lanes, high);
+  for (int r = 0; r < width<T>; ++r)
+    if (lanes[r] == limits<T>::infinity) sums[r] = __builtin_nan("");
+}
+
+/// What sigmoid adds to the score of a row, in base 2.
+template <class T>
+inline T sigmoid_bias(const attend_block& b, int row) {
+  const double* bias = row < b.rows ? numbers_of_row(b, row).bias : nullptr;
+  return bias ? static_cast<T>(*bias * log2e) : T(0);
+}
+
+}  // namespace

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Entmax and top-k for rows with many candidates (equal scores, small scales, a large k): all
+// scores of a few vectors of rows are kept, their thresholds are found for all lanes at once in
+// double, and the weights go through the value product of the softmax path, tile by tile.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/simd/exp-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/decode_scores-inl.hpp"
+#include "kernels/softmax/output-inl.hpp"
+#include "kernels/sparse/candidates-inl.hpp"
+#include "kernels/sparse/largest-inl.hpp"
+#include "kernels/sparse/power-inl.hpp"
+#include "kernels/sparse/row-inl.hpp"
+#include "kernels/sparse/threshold-inl.hpp"
+#include "kernels/sparse/tiles-inl.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/product-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::normalizer;
+using attnscale::detail::attend_block;
+using attnscale::detail::ln2;
+
+/// Scores that a group of rows keeps: 1 MB of float, which stays in a core's cache. A single vector
+/// of rows may keep more.
+constexpr int64_t dense_entries = int64_t{1} << 18;
+
+template <class T>
+struct all_score_workspace {
+  int vectors = 0;  ///< of a group of rows; 0 where lists have room for all keys
+  int64_t keys;
+  T *kept, *recent, *total = nullptr, *compensation = nullptr, *value_clean, *check;
+  T* list_value = nullptr;
+  uint32_t* list_key = nullptr;
+  double* x = nullptr;
+
+  all_score_workspace(const attend_block& b, arena& a) : keys(key_ranges(b).keys()) {
+    if (keys <= max_tile_keys || b.rows <= decode_rows) return;
+    const int64_t fit = dense_entries / (keys * width<T>);
+    vectors = static_cast<int>(fit < 1 ? 1 : fit > panel_vectors ? panel_vectors : fit);
+    const int64_t lanes = vectors * width<T>;
+    recent = a.take<T>(b.value_dim * lanes);
+    if (keys > tiles_per_carry * tile_keys) {
+      total = a.take<T>(b.value_dim * lanes);
+      compensation = a.take<T>(b.value_dim * lanes);
+    }
+    value_clean = a.take<T>(max_tile_keys * b.value_dim);
+    check = a.take<T>(lanes);
+    if (b.report) {
+      list_value = a.take<T>(keys);
+      list_key = a.take<uint32_t>(keys);
+      x = a.take<double>(padded(keys));
+    }
+    kept = a.take<T>(keys * lanes);
+  }
+};
+
+template <class T>
+class all_score_rows {
+ public:
+  all_score_rows(const attend_block& block, sparse_tiles<T>& tiles,
+                 const all_score_workspace<T>& ws)
+      : b_(block), tiles_(tiles), ws_(ws), first_(tiles.walk.visible.first()) {}
+
+  /// The rows that are wanted. floor: lower bounds of their thresholds as scores in base 2.
+  void run(const bool* wanted, const T* floor) {
+    wanted_ = wanted;
+    floor_ = floor;
+    for (int lane = 0; lane < b_.rows && !tiles_.walk.stopped;) {
+      int vectors = 0;
+      while (vectors < ws_.vectors && wants(lane + vectors * w)) ++vectors;
+      if (vectors > 0)
+        with_vectors(vectors, [&](auto count) { group<decltype(count)::value>(lane); });
+      lane += (vectors > 0 ? vectors : 1) * w;
+    }
+  }
+
+ private:
+  static constexpr int w = width<T>;
+  static constexpr int wd = width<double>;
+
+  bool wants(int lane) const {
+    for (int r = lane; r < lane + w && r < b_.rows; ++r)
+      if (wanted_[r]) return true;
+    return false;
+  }
+
+  T* kept(int n, int64_t key) const { return ws_.kept + (n * ws_.keys + key - first_) * w; }
+
+  template <int N>
+  void group(int lane) {
+    tiles_.template pack<N>(lane, tiles_.ws.tile.query);
+    for (int i = 0; i < N * w; ++i) {
+      tiles_.ws.top[lane + i] = limits<T>::lowest;
+      ws_.check[i] = T(0);
+    }
+    tiles_.walk.for_tiles([&](const key_tile& tile) { keep<N>(lane, tile); });
+    if (tiles_.walk.stopped) return;
+    describe(lane, N * w);
+    b_.rule == normalizer::top_k ? find_cuts<N>() : find_thresholds<N>();
+    if (tiles_.walk.stopped) return;
+    if (b_.report)
+      for (int i = 0; i < N * w; ++i)
+        if (lane + i < b_.rows && wanted_[lane + i]) report(lane, i);
+    if (b_.output) add_values<N>(lane);
+  }
+
+  /// Finished scores of a tile into the kept ones, `masked_score` where a row does not see the key.
+  template <int N>
+  void keep(int lane, const key_tile& at) {
+    sparse_tile<T, N> tile;
+    const int keys = at.keys;
+    const bool some =
+        tiles_.template score<N>(lane, at, tiles_.view(at), tiles_.ws.tile.query, tile);
+    for (int n = 0; n < N; ++n) {
+      T* out = kept(n, at.key);
+      const int begin = some ? tile.seen.begin[n] : keys, end = some ? tile.seen.end[n] : keys;
+      for (int j = 0; j < begin; ++j) store(out + j * w, broadcast(masked_score<T>));
+      for (int j = end; j < keys; ++j) store(out + j * w, broadcast(masked_score<T>));
+      if (!some) continue;
+      const vec<T> scale = tile.biased ? broadcast(T(1)) : load(tiles_.ws.scale + lane + n * w);
+      vec<T> check = load(ws_.check + n * w);
+      for (int j = begin; j < end; ++j) {
+        const vec<T> raw = load(tiles_.ws.tile.scores + (j * N + n) * w);
+        check = fma(raw, broadcast(T(0)), check);
+        store(out + j * w, raw * scale);
+      }
+      store(ws_.check + n * w, check);
+      T* top = tiles_.ws.top + lane + n * w;
+      store(top, max_or(tile.high[n], load(top)));
+    }
+  }
+
+  /// What the lanes' scores leave to do: NaN rows, and rows that see no key, have no weights.
+  void describe(int lane, int lanes) {
+    for (int i = 0; i < lanes; ++i) {
+      const int r = lane + i;
+      const T top = tiles_.ws.top[r];
+      nan_[i] = tiles_.bad[r] || ws_.check[i] != T(0) || top == limits<T>::infinity;
+      top_[i] = static_cast<double>(top);
+      total_[i] = 0;
+      cut_[i] = {limits<T>::infinity, 0};
+      search_[i] = threshold_search(0);
+      idle_[i] = nan_[i] || top == limits<T>::lowest || r >= b_.rows || !wanted_[r];
+      if (idle_[i]) continue;
+      // 1e-12: the floor was rounded down, x is rounded once more.
+      const double known = (static_cast<double>(floor_[r]) - top_[i]) * unit_ - 1e-12;
+      search_[i] = threshold_search(known > -1 ? known : -1);
+    }
+  }
+
+  template <int N>
+  void find_thresholds() {
+    bool searching[N];
+    for (bool& each : searching) each = true;
+    for (int left = N; left > 0 && !tiles_.walk.poll();)
+      for (int n = 0; n < N; ++n) {
+        if (!searching[n]) continue;
+        searching[n] = advance(n);
+        left -= !searching[n];
+      }
+  }
+
+  /// One step of every search of a vector; false if all have ended.
+  bool advance(int n) {
+    double mass[w], slope[w];
+    with_power(b_.numbers.alpha, [&](const auto& power) { sum_lanes(n, power, mass, slope); });
+    bool some = false;
+    for (int r = 0; r < w; ++r) {
+      threshold_search& search = search_[n * w + r];
+      if (!idle_[n * w + r] && !search.done) search.advance({mass[r], slope[r]}, b_.numbers.alpha);
+      some = some || (!idle_[n * w + r] && !search.done);
+    }
+    return some;
+  }
+
+  /// max(x - tau, 0) of kept scores, wd lanes of them: 0 in idle lanes.
+  struct distance {
+    vec<double> top, unit, minus_tau;
+    ATTNSCALE_INLINE vec<double> operator()(const T* t) const {
+      return max_or(fma(load_widened(t) - top, unit, minus_tau), broadcast(0.0));
+    }
+  };
+
+  distance distance_of(int first) const {
+    double minus_tau[wd];
+    for (int i = 0; i < wd; ++i)
+      minus_tau[i] = idle_[first + i] ? -limits<double>::infinity : -search_[first + i].tau;
+    return {load(top_ + first), broadcast(unit_), load(minus_tau)};
+  }
+
+  template <class Power>
+  void sum_lanes(int n, const Power& power, double* mass, double* slope) const {
+    constexpr int parts = w / wd;
+    distance d[parts];
+    vec<double> m[parts], s[parts];
+    for (int i = 0; i < parts; ++i) {
+      d[i] = distance_of(n * w + i * wd);
+      m[i] = s[i] = broadcast(0.0);
+    }
+    const T* t = kept(n, first_);
+    for (int64_t j = 0; j < ws_.keys; ++j, t += w)
+#pragma GCC unroll 2
+      for (int i = 0; i < parts; ++i) {
+        const vec<double> x = d[i](t + i * wd), share = power(x);
+        m[i] = fma(share, x, m[i]);
+        s[i] = s[i] + share;
+      }
+    for (int i = 0; i < parts; ++i) {
+      store(mass + i * wd, m[i]);
+      store(slope + i * wd, s[i]);
+    }
+  }
+
+  template <int N>
+  void find_cuts() {
+    const int64_t k = b_.numbers.k;
+    for (int n = 0; n < N; ++n) {
+      cut_search<T> search(kept(n, first_), ws_.keys, k, top_ + n * w, idle_ + n * w);
+      while (search.step() && !tiles_.walk.poll()) {
+      }
+      for (int r = 0; r < w; ++r)
+        if (!idle_[n * w + r]) cut_[n * w + r] = search.found(r);
+    }
+  }
+
+  // ---- statistics: as a list of its candidates ----
+
+  void report(int lane, int i) {
+    const int r = lane + i;
+    candidates<T> list = {ws_.list_value, ws_.list_key, 0};
+    double log_sum = 0;
+    if (!idle_[i]) {
+      const bool top_k = b_.rule == normalizer::top_k;
+      int64_t equals = cut_[i].equals;
+      const T* t = kept(i / w, first_) + i % w;
+      for (int64_t j = 0; j < ws_.keys; ++j, t += w) {
+        const double x = (static_cast<double>(*t) - top_[i]) * unit_;
+        const bool equal = top_k && *t == cut_[i].cut && equals > 0;
+        equals -= equal;
+        ws_.x[list.count] = x;
+        list.value[list.count] = *t;
+        list.key[list.count] = static_cast<uint32_t>(first_ + j - b_.key_begin);
+        list.count += equal || (top_k ? *t > cut_[i].cut : x > search_[i].tau);
+      }
+      if (top_k) {
+        log_sum = softmax_of_largest(list, b_.numbers.k, ws_.x, tiles_.ws.top[r]);
+      } else {
+        entmax_weights(ws_.x, list.count, b_.numbers.alpha, search_[i].tau);
+        keep_above(list, ws_.x, 0);
+      }
+    }
+    report_row(list, ws_.x, top_[i], nan_[i], log_sum, b_.key_begin, r, *b_.report);
+  }
+
+  // ---- values ----
+
+  template <int N>
+  void add_values(int lane) {
+    const output_panel<T> out = {ws_.recent, ws_.total, ws_.compensation, b_.value_dim * N * w};
+    clear(out.recent, out.elements);
+    if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
+    int64_t tiles = 0;
+    tiles_.walk.for_tiles([&](const key_tile& at) {
+      const int64_t key = at.key;
+      const int keys = at.keys;
+      bool some = false;
+      for (int n = 0; n < N; ++n)
+        some |=
+            b_.rule == normalizer::top_k ? weigh_largest<N>(n, key, keys) : weigh<N>(n, key, keys);
+      if (!some) return;
+      const row_view<T> v = finite_values(key, keys);
+      add_weighted_values<T, N>(v, keys, tiles_.ws.tile.scores, N * w, b_.value_dim, out.recent);
+      if (out.total && ++tiles % tiles_per_carry == 0) carry(out);
+    });
+    if (tiles_.walk.stopped) return;
+    gather(out);
+    for (int n = 0; n < N; ++n) write<N>(lane, n);
+  }
+
+  /// The tile's values; those that are not finite are 0: they are known as `nonfinite`.
+  row_view<T> finite_values(int64_t key, int keys) const {
+    const row_view<T> v = view_rows(b_.value, key, keys, b_.value_dim, tiles_.ws.value_copy);
+    if (!tiles_.has_nonfinite_values) return v;
+    for (int j = 0; j < keys; ++j)
+      for (int64_t c = 0; c < b_.value_dim; ++c) {
+        const T x = v.data[j * v.stride + c];
+        ws_.value_clean[j * b_.value_dim + c] = x - x == T(0) ? x : T(0);
+      }
+    return {ws_.value_clean, static_cast<ptrdiff_t>(b_.value_dim)};
+  }
+
+  /// Weights of vector n over a tile, before they are divided by their sum; whether any is not 0.
+  template <int N>
+  bool weigh(int n, int64_t key, int keys) {
+    constexpr int parts = w / wd;
+    const vec<double> zero = broadcast(0.0);
+    vec<double> most = zero;
+    with_power(b_.numbers.alpha, [&](const auto& power) {
+      for (int i = 0; i < parts; ++i) {
+        const int first = n * w + i * wd;
+        const distance d = distance_of(first);
+        const T* t = kept(n, key) + i * wd;
+        T* out = tiles_.ws.tile.scores + n * w + i * wd;
+        vec<double> total = zero;
+        for (int j = 0; j < keys; ++j) {
+          const vec<double> x = d(t + j * w), p = power(x) * x;
+          total = total + p;
+          store_narrowed(out + j * N * w, p);
+        }
+        store(total_ + first, load(total_ + first) + total);
+        most = max_or(most, total);
+      }
+    });
+    return any<double>(most > zero);
+  }
+
+  template <int N>
+  bool weigh_largest(int n, int64_t key, int keys) {
+    T cut[w], top[w];
+    for (int r = 0; r < w; ++r) {
+      cut[r] = cut_[n * w + r].cut;
+      top[r] = static_cast<T>(top_[n * w + r]);
+    }
+    const vec<T> limit = load(cut), reference = load(top), zero = broadcast(T(0));
+    vec<T> total = zero;
+    const T* t = kept(n, key);
+    for (int j = 0; j < keys; ++j) {
+      const vec<T> s = load(t + j * w), p = exp2(clamp_exponent(s - reference));
+      T* out = tiles_.ws.tile.scores + (j * N + n) * w;
+      vec<T> share = xsimd::select(s > limit, p, zero);
+      if (any<T>(s == limit)) {
+        store(out, share);
+        T lanes[w];
+        store(lanes, p);
+        for (int r = 0; r < w; ++r)
+          if (t[j * w + r] == cut[r] && cut_[n * w + r].equals > 0)
+            out[r] = lanes[r], --cut_[n * w + r].equals;
+        share = load(out);
+      }
+      store(out, share);
+      total = total + share;
+    }
+    add_to_double(total_ + n * w, total);
+    return any<T>(total > zero);
+  }
+
+  template <int N>
+  void write(int lane, int n) {
+    T factor[w];
+    for (int r = 0; r < w; ++r) {
+      const double total = total_[n * w + r];
+      factor[r] = static_cast<T>(total > 0 ? 1 / total : 0);
+    }
+    T* rows = tiles_.ws.tile.rows;
+    lanes_to_rows(ws_.recent + n * w, N * w, b_.value_dim, load(factor), w, rows, b_.value_dim);
+    for (int r = 0; r < w; ++r) {
+      const int row = lane + n * w + r;
+      if (row < b_.rows && wanted_[row])
+        tiles_.write(row, nan_[n * w + r], rows + r * b_.value_dim);
+    }
+  }
+
+  const attend_block& b_;
+  sparse_tiles<T>& tiles_;
+  const all_score_workspace<T>& ws_;
+  const int64_t first_;  ///< key
+  const bool* wanted_ = nullptr;
+  const T* floor_ = nullptr;
+  double unit_ = (b_.numbers.alpha - 1) * ln2;  ///< from scores in base 2 to x
+  double top_[block_rows<T>], total_[block_rows<T>];
+  bool nan_[block_rows<T>], idle_[block_rows<T>];
+  threshold_search search_[block_rows<T>];
+  lane_cut<T> cut_[block_rows<T>];
+};
+
+}  // namespace

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Finished scores of a tile, for rows whose weights depend on all of their scores: entmax, top-k.
+// With them goes what makes a row NaN: a visible score or value that is not finite.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/online-inl.hpp"
+#include "kernels/softmax/output-inl.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::detail::attend_block;
+using attnscale::detail::log2e;
+
+template <class T>
+struct sparse_tile_workspace {
+  tile_workspace<T> tile;
+  T *value_copy, *scale, *top, *nonfinite;
+
+  sparse_tile_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
+    constexpr int64_t lanes = block_rows<T>;
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
+    scale = a.take<T>(lanes);
+    top = a.take<T>(lanes);
+    nonfinite = a.take<T>(lanes * b.value_dim);
+  }
+};
+
+/// The products of a tile, finished scores if it is biased; the largest score a lane in base 2.
+template <class T, int N>
+struct sparse_tile : tile_products<T, N> {
+  vec<T> high[N];
+};
+
+template <class T>
+class sparse_tiles {
+ public:
+  sparse_tiles(const attend_block& block, const sparse_tile_workspace<T>& workspace)
+      : ws(workspace), walk(block), look_at_values(block.output != nullptr), b_(block) {
+    for (int r = 0; r < block_rows<T>; ++r) {
+      const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
+      ws.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
+      bad[r] = false;
+    }
+  }
+
+  /// The queries from `lane` on, with the signs of their scales.
+  template <int N>
+  void pack(int lane, T* panel) {
+    pack_queries<T, N>(b_, lane, ws.tile.rows, panel);
+    for (int i = 0; i < N * w; ++i) {
+      if (lane + i >= b_.rows || !(b_.scale[(lane + i) * b_.scale_row] < 0)) continue;
+      for (int64_t c = 0; c < b_.head_dim; ++c) panel[c * N * w + i] = -panel[c * N * w + i];
+    }
+  }
+
+  /// The keys of a tile, and which of its values are not finite. ahead: also asks for the values
+  /// of as many keys further on.
+  row_view<T> view(const key_tile& tile, int ahead = 0) {
+    if (look_at_values) find_nonfinite(tile.key, tile.keys, ahead);
+    return ws.tile.keys(b_, tile);
+  }
+
+  /// Scores of a tile; false if it masks all of its keys from the panel.
+  template <int N>
+  bool score(int lane, const key_tile& tile, row_view<T> k, const T* query,
+             sparse_tile<T, N>& out) {
+    T* const scores = ws.tile.scores;
+    if (!multiply_tile<T, N>(b_, ws.tile, tile, k, lane, query, scores, out)) return false;
+    if (nonfinite_) propagate_nonfinite<N>(lane, tile.keys, out);
+    const panel_state<T> state{ws.scale + lane, nullptr, nullptr};
+    if (out.biased) {
+      finish_scores<T, N>(state, ws.tile.bias, out.seen, static_cast<T>(b_.softcap), scores, scores,
+                          out.high);
+      return true;
+    }
+    for (int n = 0; n < N; ++n) {
+      mark_infinite(out.least[n], lane + n * w);
+      out.high[n] = out.most[n] * load(state.scale + n * w);
+    }
+    return true;
+  }
+
+  /// What one row sees of the tile's values that are not finite. bias: masked keys, or null.
+  void propagate_row(int r, int keys, const T* bias) {
+    if (!look_at_values || !nonfinite_) return;
+    T* nonfinite = ws.nonfinite + r * b_.value_dim;
+    for (int j = 0; j < keys; ++j) {
+      if (!nonfinite_key_[j] || (bias && bias[j] == masked_score<T>)) continue;
+      const T* v = value_.data + j * value_.stride;
+      for (int64_t c = 0; c < b_.value_dim; ++c) nonfinite[c] += v[c] * T(0);
+    }
+  }
+
+  /// Row r is written from its unfinished sum of values, NaN where `nan`.
+  void write(int r, bool nan, T* sum) {
+    for (int64_t c = 0; nan && c < b_.value_dim; ++c) sum[c] = static_cast<T>(__builtin_nan(""));
+    for (int64_t c = 0; has_nonfinite_values && c < b_.value_dim; ++c)
+      sum[c] += ws.nonfinite[r * b_.value_dim + c];
+    write_row(b_.output, b_.output_layout, r, b_.value_dim, sum);
+  }
+
+  const sparse_tile_workspace<T> ws;
+  tile_walk walk;
+  bool look_at_values, has_nonfinite_values = false;
+  bool bad[block_rows<T>];  ///< a visible raw score was -inf
+
+ private:
+  static constexpr int w = width<T>;
+
+  /// A visible score of -inf is below every threshold, but its row is NaN.
+  void mark_infinite(vec<T> low, int lane) {
+    if (!any<T>(low == broadcast(-limits<T>::infinity))) return;
+    T lanes[w];
+    store(lanes, low);
+    for (int r = 0; r < w; ++r) bad[lane + r] = bad[lane + r] || lanes[r] == -limits<T>::infinity;
+  }
+
+  // ---- values that are not finite: rows that see them are NaN, also where their weight is 0 ----
+
+  void find_nonfinite(int64_t key, int keys, int ahead) {
+    value_ = view_rows(b_.value, key, keys, b_.value_dim, ws.value_copy);
+    const bool direct = is_direct<T>(b_.value.layout);
+    nonfinite_ = any_nonfinite(value_, keys, b_.value_dim, direct ? ahead * value_.stride : 0);
+    if (!nonfinite_) return;
+    for (int j = 0; j < keys; ++j)
+      nonfinite_key_[j] = has_nonfinite(value_.data + j * value_.stride, b_.value_dim);
+    if (has_nonfinite_values) return;
+    has_nonfinite_values = true;
+    for (int64_t i = 0; i < block_rows<T> * b_.value_dim; ++i) ws.nonfinite[i] = T(0);
+  }
+
+  template <int N>
+  void propagate_nonfinite(int lane, int keys, const tile_products<T, N>& tile) {
+    if (!look_at_values) return;
+    const vector_keys<N>& seen = tile.seen;
+    for (int j = 0; j < keys; ++j)
+      for (int i = 0; nonfinite_key_[j] && i < N * w; ++i) {
+        const bool inside = seen.begin[i / w] <= j && j < seen.end[i / w];
+        if (!inside || (tile.biased && ws.tile.bias[j * N * w + i] == masked_score<T>)) continue;
+        T* nonfinite = ws.nonfinite + (lane + i) * b_.value_dim;
+        const T* v = value_.data + j * value_.stride;
+        for (int64_t c = 0; c < b_.value_dim; ++c) nonfinite[c] += v[c] * T(0);
+      }
+  }
+
+  const attend_block& b_;
+  bool nonfinite_ = false, nonfinite_key_[max_tile_keys];
+  row_view<T> value_ = {nullptr, 0};
+};
+
+}  // namespace

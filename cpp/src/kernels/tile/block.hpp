@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What one kernel call works on: a block of queries of one head against a range of keys.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+
+namespace attnscale::detail {
+
+struct stop_signal;
+
+/// Queries of a block: 64 lanes of float, 32 of double, at every level (four AVX-512 vectors).
+inline constexpr int max_block_rows = 64;
+
+/// Where a matrix starts (row 0 of what the kernel may read) and how it is laid out.
+struct matrix {
+  const void* data;
+  matrix_layout layout;
+};
+
+/// Streaming sums of up to max_block_rows rows. Scores are in base 2: t = score * log2(e);
+/// every sum is over the visible keys with weights 2^(t - reference).
+struct row_sums {
+  double reference[max_block_rows];   ///< within 8 of the largest t; lowest float if no key
+  double weight[max_block_rows];      ///< sum of weights
+  double first[max_block_rows];       ///< sum of weight * (t - reference)
+  double second[max_block_rows];      ///< sum of weight * (t - reference)^2
+  double squares[max_block_rows];     ///< sum of weight^2
+  double support[max_block_rows];     ///< positive weights; not of a softmax
+  double top[max_block_rows];         ///< largest t
+  double top_weight[max_block_rows];  ///< weight of the largest t; not of a softmax
+  int64_t argmax[max_block_rows];     ///< first key with the largest t, -1 if none
+};
+
+/// What attend and curve share. Row 0 of query, mask and output is the block's first query,
+/// row 0 of key and value is key 0.
+struct score_block {
+  matrix query, key, mask;
+  matrix factor, offset;  ///< (query, key) tables of the compute type; null data: none
+  mask_kind mask_type;
+  int rows;
+  int64_t head_dim;
+  int64_t key_begin, key_end;    ///< only these keys are looked at
+  const int64_t* first_visible;  ///< row r may see [first_visible[r], last_visible[r])
+  const int64_t* last_visible;
+  double softcap;  ///< 0: none
+  void* scratch;   ///< 64-byte aligned
+  const stop_signal* stop;
+};
+
+/// Rows whose normalizer solves for a threshold: statistics of finished weights, in nats.
+struct row_report {
+  double lse[max_block_rows];
+  double entropy[max_block_rows];
+  double top[max_block_rows];  ///< largest score; -inf if no key is visible
+  double mean[max_block_rows];
+  double variance[max_block_rows];
+  double concentration[max_block_rows];
+  double max_weight[max_block_rows];
+  int64_t argmax[max_block_rows];
+  int64_t support[max_block_rows];
+};
+
+struct attend_block : score_block {
+  matrix value;
+  void* output;  ///< rows with output_layout; null: statistics only
+  matrix_layout output_layout;
+  int64_t value_dim;
+  const double* scale;
+  ptrdiff_t scale_row;
+  bool moments;  ///< second and squares are wanted; without a softmax: first, squares and support
+  bool wants_argmax;
+  bool top_weight;  ///< row_sums::top_weight is wanted
+  row_sums* sums;
+  normalizer rule;
+  normalizer_numbers numbers;
+  row_numbers<const double*> row_number;  ///< of row 0
+  ptrdiff_t number_row;                   ///< stride of row_number
+  row_report* report;                     ///< of entmax and top_k, whose sums are not set
+};
+
+/// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center`, which
+/// keeps their digits.
+struct curve_sums {
+  double reference[max_block_rows];
+  double weight[max_block_rows];
+  double first[max_block_rows];  ///< sum of weight * (t - reference)
+  double center[max_block_rows];
+  double raw_first[max_block_rows];   ///< sum of weight * (raw - center)
+  double raw_second[max_block_rows];  ///< sum of weight * (raw - center)^2
+};
+
+struct curve_block : score_block {
+  const double* scales;
+  int64_t n_scales;
+  curve_sums* sums;  ///< one a scale
+};
+
+/// What a search for scales knows of its rows before the first evaluation. raw = q . k of the
+/// visible keys; bad is NaN where one of them is not finite.
+struct solve_rows {
+  double top[max_block_rows];    ///< largest raw; -inf if no key is visible
+  double ties[max_block_rows];   ///< keys with that product
+  double count[max_block_rows];  ///< visible keys
+  double center[max_block_rows];
+  double first[max_block_rows];   ///< sum of raw - center
+  double second[max_block_rows];  ///< sum of (raw - center)^2
+  double bad[max_block_rows];
+};
+
+/// Sums at the scales of a search. t = scale * log2(e) * (raw - top), weights 2^t, u = t - center.
+struct solve_sums {
+  double weight[max_block_rows];
+  double first[max_block_rows];   ///< sum of weight * u
+  double second[max_block_rows];  ///< sum of weight * u^2
+  double third[max_block_rows];   ///< sum of weight * u^3
+};
+
+/// One panel of rows whose scales are searched for. The scratch memory lives from gather to the
+/// last evaluation: it holds the packed queries and, with `keep`, all products.
+struct solve_block : score_block {
+  bool keep;             ///< keep the products; else each evaluation computes them again
+  solve_rows* found;     ///< by gather
+  const double* scale;   ///< of each row, 0 for a row that is not evaluated
+  const double* center;  ///< of u, of each row: near the mean of t
+  solve_sums* sums;      ///< by evaluate
+};
+
+}  // namespace attnscale::detail

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Tables over (query, key), in practice over their distance: a factor of the raw dot product and an
+// offset of the score. They act on the raw products and on the bias panel of a tile.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::detail::log2e;
+using attnscale::detail::matrix;
+using attnscale::detail::score_block;
+
+/// Element (row, key) of a table, and its neighbours `column` apart.
+template <class T>
+inline const T* table_at(const matrix& table, int64_t row, int64_t key) {
+  return static_cast<const T*>(table.data) + row * table.layout.row + key * table.layout.column;
+}
+
+/// A table over the keys [key, key + keys) and the vectors from `lane` on, [key][lane]. Lanes
+/// beyond the block repeat its last row. `copy` is scratch of width * keys elements.
+template <class T, int N>
+inline void fill_distance_panel(const matrix& table, int rows, int lane, int64_t key, int keys,
+                                T* copy, T* panel) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < N; ++n) {
+    const int first = lane + n * w;
+    if (table.layout.column == 1 && first + w <= rows) {
+      const row_view<T> in{table_at<T>(table, first, key), table.layout.row};
+      rows_to_lanes(in, keys, panel + n * w, N * w);
+      continue;
+    }
+    for (int r = 0; r < w; ++r) {
+      const T* in = table_at<T>(table, first + r < rows ? first + r : rows - 1, key);
+      for (int j = 0; j < keys; ++j) copy[r * keys + j] = in[j * table.layout.column];
+    }
+    rows_to_lanes(row_view<T>{copy, keys}, keys, panel + n * w, N * w);
+  }
+}
+
+/// raw <- raw * factor, and bias <- bias + offset (in base 2) where the key is visible.
+template <class T, int N>
+inline void apply_distance_tables(const score_block& block, int lane, int64_t key, int keys,
+                                  T* copy, T* panel, T* raw, T* bias) {
+  const int elements = keys * N * width<T>;
+  if (block.factor.data) {
+    fill_distance_panel<T, N>(block.factor, block.rows, lane, key, keys, copy, panel);
+    for (int i = 0; i < elements; i += width<T>) store(raw + i, load(raw + i) * load(panel + i));
+  }
+  if (!block.offset.data) return;
+  fill_distance_panel<T, N>(block.offset, block.rows, lane, key, keys, copy, panel);
+  const vec<T> masked = broadcast(masked_score<T>), unit = broadcast(T(log2e));
+  for (int i = 0; i < elements; i += width<T>) {
+    const vec<T> b = load(bias + i);
+    store(bias + i, xsimd::select(b == masked, masked, fma(load(panel + i), unit, b)));
+  }
+}
+
+/// The same for one query with the keys in consecutive elements.
+template <class T>
+inline void apply_distance_tables_to_row(const score_block& block, int row, int64_t key, int keys,
+                                         T* raw, T* bias) {
+  if (block.factor.data) {
+    const T* factor = table_at<T>(block.factor, row, key);
+    for (int j = 0; j < keys; ++j) raw[j] *= factor[j * block.factor.layout.column];
+  }
+  if (!block.offset.data) return;
+  const T* offset = table_at<T>(block.offset, row, key);
+  for (int j = 0; j < keys; ++j)
+    if (bias[j] != masked_score<T>) bias[j] += offset[j * block.offset.layout.column] * T(log2e);
+}
+
+}  // namespace

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Which keys a row may see. Causal, window and key_length are one interval [first, last) a row;
+// a tile that lies in every row's interval needs no mask at all. Elsewhere a tile gets a bias
+// panel [key][lane] in base 2: 0 or the additive mask where the key is visible, `masked_score`
+// where it is not. `masked_score` is compared for equality, never added to a score.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::element_type;
+using attnscale::mask_kind;
+using attnscale::detail::log2e;
+using attnscale::detail::matrix;
+using attnscale::detail::score_block;
+
+template <class T>
+constexpr T masked_score = limits<T>::lowest;
+
+/// The least bias of a visible key. Masks of the lowest finite number, which log2(e) would carry
+/// to -inf, absorb any score as they do in a plain softmax: a row of them has equal weights.
+template <class T>
+constexpr T lowest_bias = limits<T>::lowest / 2;
+
+/// A run of keys that every tile in it treats alike.
+struct key_range {
+  int64_t begin, end;
+  bool masked;
+};
+
+/// Whether scores depend on the position of query and key by a table.
+inline bool has_distance_tables(const score_block& block) {
+  return block.factor.data || block.offset.data;
+}
+
+/// The keys that any row may see, cut into masked, unmasked, masked.
+struct key_ranges {
+  key_range range[3];
+  int count = 0;
+
+  explicit key_ranges(const score_block& block) {
+    int64_t begin = block.key_end, end = block.key_begin;
+    int64_t full_begin = block.key_begin, full_end = block.key_end;
+    for (int r = 0; r < block.rows; ++r) {
+      const int64_t first = block.first_visible[r], last = block.last_visible[r];
+      if (first < begin) begin = first;
+      if (first > full_begin) full_begin = first;
+      if (last > end) end = last;
+      if (last < full_end) full_end = last;
+    }
+    if (begin < block.key_begin) begin = block.key_begin;
+    if (end > block.key_end) end = block.key_end;
+    if (begin >= end) return;
+    if (block.mask_type != mask_kind::none || has_distance_tables(block) ||
+        full_begin >= full_end) {
+      range[count++] = {begin, end, true};
+      return;
+    }
+    if (begin < full_begin) range[count++] = {begin, full_begin, true};
+    range[count++] = {full_begin, full_end, false};
+    if (full_end < end) range[count++] = {full_end, end, true};
+  }
+
+  /// The first of them, and how many up to the last.
+  int64_t first() const { return count == 0 ? 0 : range[0].begin; }
+  int64_t keys() const { return count == 0 ? 0 : range[count - 1].end - range[0].begin; }
+};
+
+/// Booleans are read as bytes: any one but 0 lets the key be seen.
+template <class T>
+inline T bias_of(uint8_t seen) {
+  return seen ? T(0) : masked_score<T>;
+}
+template <class T, class M>
+inline T bias_of(M x) {
+  const T t = static_cast<T>(x) * T(log2e);
+  return x == -limits<M>::infinity ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;
+}
+
+/// Elements at a stride as bias; neighbours (`step` 1) in a loop of their own, which vectorises.
+template <class T, class M>
+inline void read_bias(const M* mask, ptrdiff_t step, int keys, T* out) {
+  if (step == 1)
+    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j]);
+  else
+    for (int j = 0; j < keys; ++j) out[j] = bias_of<T>(mask[j * step]);
+}
+
+/// One row of the array mask over `keys` keys as bias.
+template <class T>
+inline void read_mask_row(const score_block& block, int row, int64_t key, int keys, T* out) {
+  const matrix& m = block.mask;
+  const ptrdiff_t step = m.layout.column, start = row * m.layout.row + key * step;
+  if (block.mask_type == mask_kind::boolean)
+    return read_bias(static_cast<const uint8_t*>(m.data) + start, step, keys, out);
+  if (m.layout.type == element_type::float32)
+    return read_bias(static_cast<const float*>(m.data) + start, step, keys, out);
+  if (m.layout.type == element_type::float64)
+    return read_bias(static_cast<const double*>(m.data) + start, step, keys, out);
+  for (int j = 0; j < keys; ++j)
+    out[j] = bias_of<T>(read_element<float>(m.data, m.layout.type, start + j * step));
+}
+
+/// The keys of a tile, [begin[n], end[n]) and counted from its first, that vector n of a panel may
+/// see by interval: nothing outside them is computed or read.
+template <int N>
+struct vector_keys {
+  int begin[N], end[N];
+
+  bool nothing() const {
+    for (int n = 0; n < N; ++n)
+      if (begin[n] < end[n]) return false;
+    return true;
+  }
+};
+
+template <class T, int N>
+inline vector_keys<N> keys_of_vectors(const score_block& block, int lane, int64_t key, int keys) {
+  vector_keys<N> seen;
+  for (int n = 0; n < N; ++n) {
+    // Intervals move forward with the row: the first row begins first, the last row ends last.
+    const int first = lane + n * width<T>, past = first + width<T>;
+    const int last = (past < block.rows ? past : block.rows) - 1;
+    const int64_t lo = block.first_visible[first] - key, hi = block.last_visible[last] - key;
+    seen.begin[n] = static_cast<int>(lo < 0 ? 0 : lo > keys ? keys : lo);
+    seen.end[n] = static_cast<int>(hi < 0 ? 0 : hi > keys ? keys : hi);
+  }
+  return seen;
+}
+
+/// The array mask of one panel, transposed into lanes (or repeated if all rows share it).
+template <class T, int N>
+inline void fill_mask_panel(const score_block& block, int lane, int64_t key, int keys, T* rows,
+                            T* bias) {
+  constexpr int w = width<T>;
+  const bool shared = block.mask.layout.row == 0;
+  for (int n = 0; n < N; ++n) {
+    const int valid = block.rows - (lane + n * w);
+    for (int r = 0; r < w; ++r) {
+      if (r > 0 && (shared || r >= valid)) {
+        // Lanes beyond the block repeat row 0; nothing reads what they compute.
+        for (int j = 0; j < keys; ++j) rows[r * keys + j] = rows[j];
+      } else {
+        read_mask_row(block, lane + n * w + r, key, keys, rows + r * keys);
+      }
+    }
+    rows_to_lanes(row_view<T>{rows, keys}, keys, bias + n * w, N * w);
+  }
+}
+
+/// Interval of each lane of a vector, counted from the tile's first key; exact in T.
+template <class T>
+inline void lane_intervals(const score_block& block, int lane, int64_t key, int keys, vec<T>& lo,
+                           vec<T>& hi) {
+  constexpr int w = width<T>;
+  T first[w], last[w];
+  for (int r = 0; r < w; ++r) {
+    const int row = lane + r;
+    const int64_t a = row < block.rows ? block.first_visible[row] - key : 0;
+    const int64_t b = row < block.rows ? block.last_visible[row] - key : 0;
+    first[r] = static_cast<T>(a < 0 ? 0 : a > keys ? keys : a);
+    last[r] = static_cast<T>(b < 0 ? 0 : b > keys ? keys : b);
+  }
+  lo = load(first);
+  hi = load(last);
+}
+
+/// Fills the bias panel of the vectors from `lane` on, for the keys [key, key + keys), where
+/// `seen` says that there is something to see. False if the array mask masks all of it. `rows` is
+/// scratch of width * keys elements.
+template <class T, int N>
+inline bool fill_bias(const score_block& block, int lane, int64_t key, int keys,
+                      const vector_keys<N>& seen, T* rows, T* bias) {
+  constexpr int w = width<T>;
+  const bool array = block.mask_type != mask_kind::none;
+  if (array) fill_mask_panel<T, N>(block, lane, key, keys, rows, bias);
+  const vec<T> masked = broadcast(masked_score<T>);
+  vec_mask<T> some = differ(masked, masked);
+  for (int n = 0; n < N; ++n) {
+    vec<T> lo, hi;
+    lane_intervals(block, lane + n * w, key, keys, lo, hi);
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+      T* out = bias + (j * N + n) * w;
+      const vec<T> at = broadcast(static_cast<T>(j));
+      const vec<T> given = array ? load(out) : broadcast(T(0));
+      const vec<T> x = xsimd::select((at >= lo) & (at < hi), given, masked);
+      some = some | differ(x, masked);
+      store(out, x);
+    }
+  }
+  return any<T>(some);
+}
+
+/// Keys [begin, end) of a tile that only the vectors [first, last) of a panel may see.
+struct strip {
+  int begin, end, first, last;
+};
+
+/// A masked tile along the diagonal: its vectors come and go one by one, so it is cut into strips
+/// of keys, and each strip is multiplied with the vectors that see it. At most 2 N - 1 strips.
+template <int N>
+inline int cut_strips(const vector_keys<N>& seen, strip (&strips)[2 * N]) {
+  int cuts[2 * N];
+  for (int n = 0; n < N; ++n) {
+    cuts[2 * n] = seen.begin[n];
+    cuts[2 * n + 1] = seen.end[n];
+  }
+  for (int i = 1; i < 2 * N; ++i)
+    for (int k = i; k > 0 && cuts[k] < cuts[k - 1]; --k) {
+      const int t = cuts[k];
+      cuts[k] = cuts[k - 1];
+      cuts[k - 1] = t;
+    }
+  int count = 0;
+  for (int i = 0; i + 1 < 2 * N; ++i) {
+    strip s{cuts[i], cuts[i + 1], N, 0};
+    for (int n = 0; n < N; ++n)
+      if (seen.begin[n] <= s.begin && s.end <= seen.end[n]) {
+        if (n < s.first) s.first = n;
+        s.last = n + 1;
+      }
+    if (s.begin < s.end && s.first < s.last) strips[count++] = s;
+  }
+  return count;
+}
+
+}  // namespace

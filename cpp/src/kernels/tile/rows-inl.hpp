@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Moving rows between the caller's memory (any element type, any strides) and the kernels'
+// layouts: plain rows of T, and panels [channel][lane] with the queries in the lanes.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/simd/float16.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/block.hpp"
+
+namespace {
+
+using attnscale::element_type;
+using attnscale::matrix_layout;
+using attnscale::detail::matrix;
+
+/// A tile of rows that a product can read: element (r, c) at data[r * stride + c].
+template <class T>
+struct row_view {
+  const T* data;
+  ptrdiff_t stride;
+};
+
+template <class T>
+constexpr element_type native = sizeof(T) == 4 ? element_type::float32 : element_type::float64;
+
+template <class T>
+inline T read_element(const void* data, element_type type, ptrdiff_t i) {
+  switch (type) {
+    case element_type::float32:
+      return static_cast<T>(static_cast<const float*>(data)[i]);
+    case element_type::float64:
+      return static_cast<T>(static_cast<const double*>(data)[i]);
+    case element_type::float16:
+      return static_cast<T>(float_from_float16(static_cast<const uint16_t*>(data)[i]));
+    default:
+      return static_cast<T>(float_from_bfloat16(static_cast<const uint16_t*>(data)[i]));
+  }
+}
+
+template <class T>
+inline void write_element(void* data, element_type type, ptrdiff_t i, T x) {
+  switch (type) {
+    case element_type::float32:
+      static_cast<float*>(data)[i] = static_cast<float>(x);
+      break;
+    case element_type::float64:
+      static_cast<double*>(data)[i] = static_cast<double>(x);
+      break;
+    case element_type::float16:
+      static_cast<uint16_t*>(data)[i] = float16_from_float(static_cast<float>(x));
+      break;
+    default:
+      static_cast<uint16_t*>(data)[i] = bfloat16_from_float(static_cast<float>(x));
+  }
+}
+
+/// Leading elements of a contiguous 16-bit row, a vector at a time; returns how many.
+inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t start, int64_t count,
+                             float* out) {
+  const uint16_t* in = static_cast<const uint16_t*>(data) + start;
+  int64_t i = 0;
+  if (type == element_type::float16)
+    for (; i + width<float> <= count; i += width<float>) store(out + i, load_float16(in + i));
+  else
+    for (; i + width<float> <= count; i += width<float>) store(out + i, load_bfloat16(in + i));
+  return i;
+}
+inline int64_t widen_vectors(const void*, element_type, ptrdiff_t, int64_t, double*) { return 0; }
+
+/// out[i] = element (row, i) of m for i < count.
+template <class T>
+inline void read_row(const matrix& m, int64_t row, int64_t count, T* out) {
+  const ptrdiff_t start = row * m.layout.row;
+  int64_t i = 0;
+  const bool half =
+      m.layout.type == element_type::float16 || m.layout.type == element_type::bfloat16;
+  if (half && m.layout.column == 1) i = widen_vectors(m.data, m.layout.type, start, count, out);
+  for (; i < count; ++i)
+    out[i] = read_element<T>(m.data, m.layout.type, start + i * m.layout.column);
+}
+
+template <class T>
+inline void write_row(void* data, const matrix_layout& layout, int64_t row, int64_t count,
+                      const T* in) {
+  const ptrdiff_t start = row * layout.row;
+  for (int64_t i = 0; i < count; ++i)
+    write_element(data, layout.type, start + i * layout.column, in[i]);
+}
+
+/// Rows to be asked for one at a time while a product keeps the core busy. In a burst it would
+/// wait for them: it can have some twenty lines under way.
+class prefetcher {
+ public:
+  prefetcher() = default;
+
+  /// Rows [row, row + rows) of a matrix, as far as they are contiguous. They may lie past its end.
+  prefetcher(const void* data, const matrix_layout& layout, int64_t row, int64_t rows,
+             int64_t columns) {
+    const ptrdiff_t size = layout.type == element_type::float64   ? 8
+                           : layout.type == element_type::float32 ? 4
+                                                                  : 2;
+    if (layout.column != 1 || !data) return;
+    stride_ = layout.row * size;
+    bytes_ = columns * size;
+    rows_ = rows;
+    // As an integer: the address may be outside the array, and is never read.
+    next_ = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(row * stride_);
+  }
+
+  ATTNSCALE_INLINE void next() {
+    constexpr ptrdiff_t line = 64;
+    if (rows_ <= 0) return;
+    for (ptrdiff_t at = 0; at < bytes_; at += line)
+      __builtin_prefetch(reinterpret_cast<const void*>(next_ + static_cast<uintptr_t>(at)));
+    next_ += static_cast<uintptr_t>(stride_);
+    --rows_;
+  }
+
+ private:
+  uintptr_t next_ = 0;
+  ptrdiff_t stride_ = 0, bytes_ = 0;
+  int64_t rows_ = 0;
+};
+
+template <class T>
+inline bool is_direct(const matrix_layout& layout) {
+  return layout.type == native<T> && layout.column == 1;
+}
+
+/// Rows [row, row + rows) of m as T: in place where the memory allows it, else copied.
+template <class T>
+inline row_view<T> view_rows(const matrix& m, int64_t row, int64_t rows, int64_t columns, T* copy) {
+  if (is_direct<T>(m.layout))
+    return {static_cast<const T*>(m.data) + row * m.layout.row, m.layout.row};
+  for (int64_t r = 0; r < rows; ++r) read_row(m, row + r, columns, copy + r * columns);
+  return {copy, columns};
+}
+
+/// A square of width x width elements, transposed by log2(width) rounds of interleaving.
+template <class T>
+ATTNSCALE_INLINE void transpose(vec<T> (&v)[width<T>]) {
+  constexpr int w = width<T>;
+#pragma GCC unroll 4
+  for (int round = 1; round < w; round *= 2) {
+    vec<T> u[w];
+#pragma GCC unroll 16
+    for (int i = 0; i < w / 2; ++i) {
+      u[2 * i] = interleave_low(v[i], v[i + w / 2]);
+      u[2 * i + 1] = interleave_high(v[i], v[i + w / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < w; ++i) v[i] = u[i];
+  }
+}
+
+/// Rows of `in` become lanes: panel[c * lanes + r] = in(r, c) for one vector of rows.
+template <class T>
+inline void rows_to_lanes(row_view<T> in, int64_t columns, T* panel, ptrdiff_t lanes) {
+  constexpr int w = width<T>;
+  int64_t c = 0;
+  for (; c + w <= columns; c += w) {
+    vec<T> v[w];
+#pragma GCC unroll 16
+    for (int r = 0; r < w; ++r) v[r] = load(in.data + r * in.stride + c);
+    transpose<T>(v);
+#pragma GCC unroll 16
+    for (int k = 0; k < w; ++k) store(panel + (c + k) * lanes, v[k]);
+  }
+  for (; c < columns; ++c)
+    for (int r = 0; r < w; ++r) panel[c * lanes + r] = in.data[r * in.stride + c];
+}
+
+/// The way back, times a factor per lane: out[r * stride + c] = panel[c * lanes + r] * factor[r].
+template <class T>
+inline void lanes_to_rows(const T* panel, ptrdiff_t lanes, int64_t columns, vec<T> factor, int rows,
+                          T* out, ptrdiff_t stride) {
+  constexpr int w = width<T>;
+  int64_t c = 0;
+  for (; c + w <= columns; c += w) {
+    vec<T> v[w];
+#pragma GCC unroll 16
+    for (int k = 0; k < w; ++k) v[k] = load(panel + (c + k) * lanes) * factor;
+    transpose<T>(v);
+#pragma GCC unroll 16
+    for (int r = 0; r < w; ++r)
+      if (r < rows) store(out + r * stride + c, v[r]);
+  }
+  T last[w];
+  for (; c < columns; ++c) {
+    store(last, load(panel + c * lanes) * factor);
+    for (int r = 0; r < rows; ++r) out[r * stride + c] = last[r];
+  }
+}
+
+/// Packs `rows` rows of m, from `row` on, into one vector of lanes; missing rows are zero.
+template <class T>
+inline void pack_lanes(const matrix& m, int64_t row, int rows, int64_t columns, T* copy, T* panel,
+                       ptrdiff_t lanes) {
+  constexpr int w = width<T>;
+  if (rows >= w) return rows_to_lanes(view_rows(m, row, w, columns, copy), columns, panel, lanes);
+  for (int r = 0; r < w; ++r) {
+    if (r < rows) {
+      read_row(m, row + r, columns, copy + r * columns);
+    } else {
+      for (int64_t c = 0; c < columns; ++c) copy[r * columns + c] = T(0);
+    }
+  }
+  rows_to_lanes(row_view<T>{copy, columns}, columns, panel, lanes);
+}
+
+}  // namespace

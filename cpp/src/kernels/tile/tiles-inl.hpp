@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What every loop over q . k shares: the walk over the tiles of keys that a block of queries may
+// see, and the products of one tile with one panel of queries.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/distance-inl.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/product-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "stop_signal.hpp"
+
+namespace {
+
+using attnscale::detail::score_block;
+using attnscale::detail::stop_signal;
+
+/// Consecutive keys that are worked on together.
+struct key_tile {
+  int64_t key;
+  int keys;
+  bool masked;  ///< some row of the block does not see some of them, or not as they are
+};
+
+/// Goes over the keys that any row may see, tile by tile, until it is told to stop.
+class tile_walk {
+ public:
+  explicit tile_walk(const score_block& block) : visible(block), stop_(block.stop) {}
+
+  /// f(tile) for every tile, in the order of the keys. most: keys of a tile, 0 for those of the
+  /// panels.
+  template <class F>
+  void for_tiles(F&& f, int most = 0) {
+    ended_ = false;
+    for (int i = 0; i < visible.count; ++i)
+      for (int64_t key = visible.range[i].begin; key < visible.range[i].end;) {
+        if (poll()) return;
+        const int64_t left = visible.range[i].end - key;
+        const int keys = most == 0 ? next_tile(left) : left < most ? static_cast<int>(left) : most;
+        f(key_tile{key, keys, visible.range[i].masked});
+        if (ended_) return;
+        key += keys;
+      }
+  }
+
+  /// The tile at hand is the last one.
+  void end() { ended_ = true; }
+
+  /// Whether the caller wants the call to stop; then nothing has to be finished.
+  bool poll() { return stopped = stopped || stop_->poll(stop_->state); }
+
+  const key_ranges visible;
+  bool stopped = false;
+
+ private:
+  const stop_signal* stop_;
+  bool ended_ = false;
+};
+
+/// Where tiles are multiplied: packed queries, one tile of scores and its bias and table panels,
+/// and copies of rows whose layout a product cannot read.
+template <class T>
+struct tile_workspace {
+  T *query, *scores, *bias, *table = nullptr, *key_copy, *rows;
+
+  /// row_length: elements that a row of `rows` has room for beyond those of keys and queries.
+  tile_workspace(const score_block& b, int64_t row_length, arena& a) {
+    constexpr int64_t panel = max_tile_keys * panel_vectors * width<T>;
+    if (row_length < b.head_dim) row_length = b.head_dim;
+    if (row_length < max_tile_keys) row_length = max_tile_keys;
+    query = a.take<T>(b.head_dim * block_rows<T>);
+    scores = a.take<T>(panel);
+    bias = a.take<T>(panel);
+    if (has_distance_tables(b)) table = a.take<T>(panel);
+    key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
+    rows = a.take<T>(width<T> * row_length);
+  }
+
+  row_view<T> keys(const score_block& b, const key_tile& tile) const {
+    return view_rows(b.key, tile.key, tile.keys, b.head_dim, key_copy);
+  }
+};
+
+/// What one panel of N vectors of queries knows of a tile: raw products of the keys that each
+/// vector may see. Nothing else is computed, and nothing else may be read.
+template <class T, int N>
+struct tile_products {
+  vector_keys<N> seen;
+  bool biased;  ///< a bias panel says which of them each row sees; else each row sees all
+  int n_strips;
+  strip strips[2 * N];       ///< of a biased tile
+  vec<T> most[N], least[N];  ///< extremes of a lane; of a biased tile: see find_extremes
+};
+
+/// The keys of a tile that each vector of a panel may see by interval.
+template <class T, int N>
+inline vector_keys<N> keys_in_tile(const score_block& b, const key_tile& tile, int lane) {
+  if (tile.masked) return keys_of_vectors<T, N>(b, lane, tile.key, tile.keys);
+  vector_keys<N> all;
+  for (int n = 0; n < N; ++n) all.begin[n] = 0, all.end[n] = tile.keys;
+  return all;
+}
+
+/// Raw products of a strip's keys with its vectors.
+template <class T>
+inline void multiply_strip(const strip& s, row_view<T> key, const T* query, ptrdiff_t lanes,
+                           int64_t head_dim, T* raw) {
+  with_vectors(s.last - s.first, [&](auto count) {
+    constexpr int n = decltype(count)::value, w = width<T>;
+    vec<T> most[n], least[n];
+    dot_products<T, n>({key.data + s.begin * key.stride, key.stride}, s.end - s.begin,
+                       query + s.first * w, lanes, head_dim, raw + s.begin * lanes + s.first * w,
+                       most, least);
+  });
+}
+
+/// The products of a tile with the panel `query`, whose first row is `lane`, into raw; its bias
+/// into the workspace. False if the panel sees none of its keys: then nothing is computed.
+/// `meanwhile` is called now and then.
+template <class T, int N, class F = do_nothing>
+inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, const key_tile& tile,
+                          row_view<T> key, int lane, const T* query, T* raw,
+                          tile_products<T, N>& out, F&& meanwhile = {}) {
+  constexpr int lanes = N * width<T>;
+  out.biased = tile.masked || b.softcap > 0;
+  out.seen = keys_in_tile<T, N>(b, tile, lane);
+  if (!out.biased) {
+    dot_products<T, N>(key, tile.keys, query, lanes, b.head_dim, raw, out.most, out.least,
+                       meanwhile);
+    return true;
+  }
+  if (out.seen.nothing() ||
+      !fill_bias<T, N>(b, lane, tile.key, tile.keys, out.seen, ws.rows, ws.bias))
+    return false;
+  out.n_strips = cut_strips<N>(out.seen, out.strips);
+  for (int i = 0; i < out.n_strips; ++i)
+    multiply_strip(out.strips[i], key, query, lanes, b.head_dim, raw);
+  if (has_distance_tables(b))
+    apply_distance_tables<T, N>(b, lane, tile.key, tile.keys, ws.rows, ws.table, raw, ws.bias);
+  return true;
+}
+
+/// Extremes of the raw products that each lane of a biased tile sees.
+template <class T, int N>
+inline void find_extremes(const T* bias, const T* raw, tile_products<T, N>& tile) {
+  constexpr int w = width<T>;
+  const vec<T> masked = broadcast(masked_score<T>), infinity = broadcast(limits<T>::infinity);
+  for (int n = 0; n < N; ++n) {
+    vec<T> most = -infinity, least = infinity;
+    for (int j = tile.seen.begin[n]; j < tile.seen.end[n]; ++j) {
+      const vec<T> r = load(raw + (j * N + n) * w);
+      const vec_mask<T> is_masked = load(bias + (j * N + n) * w) == masked;
+      most = max_or(xsimd::select(is_masked, -infinity, r), most);
+      least = min_or(xsimd::select(is_masked, infinity, r), least);
+    }
+    tile.most[n] = most;
+    tile.least[n] = least;
+  }
+}
+
+}  // namespace

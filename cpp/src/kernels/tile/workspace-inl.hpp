@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Tile shapes, scratch memory and the walk over panels that attend and curve share.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attnscale/types.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/block.hpp"
+#include "kernels/tile/product-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+
+namespace {
+
+using attnscale::detail::max_block_rows;
+using attnscale::detail::score_block;
+
+/// Keys of a tile; a multiple of the products' 6 rows. 192 x 64 floats of scores are 48 KiB:
+/// they stream through L2, and the products are long enough to hide their ends.
+constexpr int tile_keys = 192;
+
+/// What a last tile may hold: a few keys more in it cost less than a tile of their own.
+constexpr int max_tile_keys = 240;
+
+/// Keys of the next tile when `left` are left.
+inline int next_tile(int64_t left) {
+  return left <= max_tile_keys ? static_cast<int>(left) : tile_keys;
+}
+
+/// Queries of a full block: the same tile shape at every level.
+template <class T>
+constexpr int block_rows = static_cast<int>(max_block_rows * sizeof(float) / sizeof(T));
+
+/// Hands out 64-byte aligned arrays from one scratch area; with null it only counts.
+struct arena {
+  char* next;
+  size_t used = 0;
+  template <class T>
+  T* take(int64_t elements) {
+    T* p = next ? reinterpret_cast<T*>(next + used) : nullptr;
+    used += (static_cast<size_t>(elements) * sizeof(T) + 63) / 64 * 64;
+    return p;
+  }
+};
+
+/// Calls f(count_t<N>, lane) for each panel of `rows` queries: its vectors, its first lane.
+template <class T, class F>
+ATTNSCALE_INLINE void for_panels(int rows, F&& f) {
+  constexpr int lanes = panel_vectors * width<T>;
+  for (int lane = 0; lane < rows; lane += lanes) {
+    const int vectors = (rows - lane + width<T> - 1) / width<T>;
+    with_vectors(vectors < panel_vectors ? vectors : panel_vectors,
+                 [&](auto count) { f(count, lane); });
+  }
+}
+
+/// The queries of one panel into lanes.
+template <class T, int N>
+inline void pack_queries(const score_block& block, int lane, T* copy, T* panel) {
+  for (int n = 0; n < N; ++n) {
+    const int row = lane + n * width<T>;
+    pack_lanes(block.query, row, block.rows - row, block.head_dim, copy, panel + n * width<T>,
+               N * width<T>);
+  }
+}
+
+}  // namespace

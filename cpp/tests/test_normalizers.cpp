@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <string_view>
 
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
@@ -277,8 +278,33 @@ TEST_CASE("normalizers refuse what they cannot take") {
   const attention_options sparse{.normalizer = normalizers::sparsemax()};
   CHECK(refusal([&] {
           attnscale::attention_statistics(in.query, in.key, sparse);
-        }).starts_with("this normalizer has no such statistic"));
+        }).starts_with("this normalizer has no such statistic: lse"));
   CHECK(refusal([&] {
           attnscale::entropy_curve(in.query, in.key, {1.0}, sparse);
         }).starts_with("entropy_curve is of a plain softmax"));
+}
+
+TEST_CASE("normalizers and statistics are known by their names") {
+  for (const attnscale::normalizer_traits& each : attnscale::all_normalizers)
+    CHECK(attnscale::normalizer_named(each.name) == each.rule);
+  CHECK(refusal([] { attnscale::normalizer_named("softmin"); }) ==
+        "there is no normalizer softmin");
+  for (const std::string_view name : attnscale::statistic_names)
+    CHECK(attnscale::name_of(attnscale::statistic_named(name)) == name);
+  CHECK(attnscale::statistic_named("max_weight") == statistic::max_weight);
+  CHECK(refusal([] { attnscale::statistic_named("mode"); }) == "there is no statistic mode");
+}
+
+TEST_CASE("a relu over its sum does not depend on the size of its scores") {
+  for (const std::size_t n_queries : {3, 40}) {
+    const auto q = normal<float>({n_queries, 8}, 1), k = normal<float>({400, 8}, 2),
+               v = normal<float>({400, 5}, 3);
+    for (const auto& choice : {normalizers::relu(), normalizers::squared_relu()}) {
+      const auto wanted = attnscale::attention(q, k, v, {.scale = 1.0, .normalizer = choice});
+      // Powers of two: no digit changes.
+      for (const double scale : {0x1p-100, 0x1p-60, 0x1p60, 0x1p115})
+        CHECK(identical(attnscale::attention(q, k, v, {.scale = scale, .normalizer = choice}),
+                        wanted));
+    }
+  }
 }

@@ -136,3 +136,21 @@ def test_mistakes_are_explained() -> None:
     assert repr(at.entropy_curve(q, k, [1.0])).startswith(
         "EntropyCurve(scales=<float64 (1,)>, entropy=<float32"
     )
+
+
+@pytest.mark.parametrize("size", [1e14, 1e18, 1e-15])
+@pytest.mark.parametrize("masked", [False, True])
+def test_variance_whose_sum_does_not_fit_the_type(size: float, masked: bool) -> None:
+    # At scale 0 it is the variance of all products: 300 squares of 1e36 overflow, their mean does not.
+    q, k, _ = random_inputs(21, n_queries=70, n_keys=700, head_dim=4)
+    q = (q * np.float32(size)).astype(np.float32)
+    seen = np.random.default_rng(22).random((70, 700)) < (0.5 if masked else 2)
+    products = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2)
+    scales = [0.0, 0.01 / size]
+    curve = at.entropy_curve(q, k, scales, attn_mask=seen if masked else None)
+    for index, scale in enumerate(scales):
+        weights = np.exp(scale * products) * seen
+        weights /= weights.sum(-1, keepdims=True)
+        mean = (weights * products).sum(-1, keepdims=True)
+        variance = (weights * (products - mean) ** 2).sum(-1)
+        np.testing.assert_allclose(curve.variance[..., index], variance, rtol=1e-4)

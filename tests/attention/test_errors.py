@@ -62,7 +62,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: at.merge_states(3), TypeError, "states must be AttentionState objects, got 3"),
     (lambda: call(layout="bsdh"), ValueError, "layout must be one of 'bhsd', 'bshd', got 'bsdh'"),
     (lambda: call(layout=None), ValueError, "layout must be one of 'bhsd', 'bshd', got None"),
-    (lambda: call(normalizer="softmin"), ValueError, "normalizer must be one of 'softmax', 'softmax_1'"),
+    (lambda: call(normalizer="softmin"), ValueError, "normalizer must be one of 'softmax', 'softmax_n'"),
     (lambda: call(softcap=0), ValueError, "softcap must be greater than 0, or None for no soft-cap, got 0"),
     (lambda: call(softcap=np.inf), ValueError, "softcap must be finite, got inf"),
     (lambda: call(softcap="50"), TypeError, "softcap must be a number, got '50'"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale import normalizers as N
 from cases import random_inputs
 
 pytestmark = pytest.mark.levels
@@ -54,3 +55,105 @@ def test_neighbours_keep_their_bits(dtype: str, size: float) -> None:
         np.testing.assert_array_equal(
             getattr(mixed, name)[:, ordinary], getattr(alone, name)[:, ordinary], err_msg=name
         )
+
+
+@pytest.mark.parametrize("n_queries", [3, 70])
+@pytest.mark.parametrize(
+    "normalizer", ["softmax", "softpick", N.Softpick(0.5), N.ReLU("sum"), N.SquaredReLU("sum")], ids=repr
+)
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 1e4), ("float32", 1e6), ("float64", 1e12), ("float64", 1e13)]
+)
+def test_no_weight_is_above_one(dtype: str, size: float, normalizer: object, n_queries: int) -> None:
+    # The largest score is rounded where it is taken from the row, not where its weight is made.
+    for n_keys in (1, 5, 60):
+        q, k, _ = random_inputs(
+            n_keys, n_queries=n_queries, n_keys=n_keys, head_dim=16, dtype=dtype, spread=size
+        )
+        rows = at.attention_statistics(q, k, normalizer=normalizer, statistics=("max_weight",))
+        assert rows.max_weight.max() <= 1
+        if n_keys == 1:
+            assert rows.max_weight.max() > 0.999
+
+
+POWERS = [N.ReLU("sum"), N.SquaredReLU("sum"), N.ReLU(), N.SquaredReLU()]
+
+
+@pytest.mark.parametrize("n_queries", [3, 70])
+@pytest.mark.parametrize("normalizer", POWERS, ids=repr)
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [
+        ("float32", 1e-30),
+        ("float32", 1e-20),
+        ("float32", 1e15),
+        ("float32", 1e36),
+        ("float64", 1e-250),
+        ("float64", 1e250),
+    ],
+)
+def test_relu_of_scores_of_any_size(dtype: str, size: float, normalizer: N.ReLU, n_queries: int) -> None:
+    # The sum of the weights, and of the weighted values, may not fit the type where the output does.
+    q, k, v = random_inputs(14, n_queries=n_queries, n_keys=700, head_dim=16, value_dim=5, dtype="float64")
+    power = 2 if isinstance(normalizer, N.SquaredReLU) else 1
+    divided = normalizer.divide == "sum"
+    most = 300 if dtype == "float64" else 36
+    values = v if divided else v * 10.0 ** -np.clip(power * np.log10(size), -most, most)
+    names = ("entropy", "concentration", "max_weight", "support") if divided else ("support",)
+    seen = np.random.default_rng(15).random((n_queries, 700)) < 0.7
+    for mask in (None, seen):
+        rows = at.attention_statistics(
+            *(each.astype(dtype) for each in (q, k, values)),
+            scale=size,
+            normalizer=normalizer,
+            statistics=names,
+            attn_mask=mask,
+        )
+        q_, k_ = q.astype(dtype).astype("f8"), k.astype(dtype).astype("f8")
+        scores = np.maximum(q_ @ k_.swapaxes(-1, -2), 0) * (1 if mask is None else mask)
+        weights = scores**power
+        shares = weights / weights.sum(-1, keepdims=True)
+        np.testing.assert_array_equal(rows.support, (weights > 0).sum(-1))
+        if divided:
+            wanted = shares @ v.astype(dtype)
+            np.testing.assert_allclose(rows.output, wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(rows.max_weight, shares.max(-1), rtol=1e-5)
+            np.testing.assert_allclose(rows.concentration, (shares**2).sum(-1), rtol=1e-5)
+            np.testing.assert_allclose(
+                rows.entropy, -(shares * np.log(np.where(shares > 0, shares, 1))).sum(-1), rtol=1e-5
+            )
+        else:
+            n = 700 if mask is None else mask.sum(-1)[:, None]
+            factor = np.longdouble(size) ** power
+            wanted = (weights / n).astype(np.longdouble) @ values.astype(dtype).astype(np.longdouble) * factor
+            largest = np.abs(wanted).max()
+            assert np.isfinite(np.asarray(wanted, dtype)).all()
+            np.testing.assert_allclose(
+                (rows.output / largest).astype("f8"), (wanted / largest).astype("f8"), atol=1e-5
+            )
+
+
+@pytest.mark.parametrize("normalizer", POWERS[:2], ids=repr)
+def test_relu_rows_whose_tiles_differ_in_size(normalizer: N.ReLU) -> None:
+    # The reference of a row follows its largest score from nothing to 1e30, and neighbours differ.
+    power = 2 if isinstance(normalizer, N.SquaredReLU) else 1
+    rng = np.random.default_rng(16)
+    sizes = np.repeat(10.0 ** np.array([-30, -3, 2, 12, 30.0]), 200)
+    k = (rng.standard_normal(1000) * sizes)[:, None]
+    k[:200] = -1  # nothing positive in the first tile
+    q = np.array([1.0, -1e-3, 1e-8] * 25)[:, None]
+    v = rng.standard_normal((1000, 3))
+    for count in (1000, 700, 500, 300):
+        rows = at.attention_statistics(
+            *(q.astype("f4"), k[:count].astype("f4"), v[:count].astype("f4")),
+            scale=1.0,
+            normalizer=normalizer,
+            statistics=("entropy", "max_weight"),
+        )
+        weights = np.maximum(q.astype("f4").astype("f8") @ k[:count].astype("f4").astype("f8").T, 0) ** power
+        total = weights.sum(-1, keepdims=True)
+        shares = weights / np.where(total == 0, 1, total)
+        np.testing.assert_allclose(rows.output, shares @ v[:count].astype("f4"), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rows.max_weight, shares.max(-1), rtol=1e-5)
+        entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(-1)
+        np.testing.assert_allclose(rows.entropy, entropy, rtol=1e-4, atol=1e-6)

@@ -91,3 +91,41 @@ def test_the_entmax_package() -> None:
         np.testing.assert_allclose(
             ours, theirs.numpy() @ v, atol=1e-6 if normalizer == N.Entmax(3.0) else 1e-9
         )
+
+
+def test_alpha_above_two_keeps_the_threshold_of_a_long_list() -> None:
+    # Steps of the search may end above it: then a list that shrinks early loses keys.
+    for seed in range(40):
+        q, k, v = random_inputs(seed, n_queries=6, n_keys=1537, head_dim=3, value_dim=1)
+        for alpha in (2.5, 3.0, 4.0):
+            check(N.Entmax(alpha), q, k, v)
+
+
+def test_support_leaves_out_keys_whose_weight_vanishes() -> None:
+    # p = d^50 with d = 1e-16.
+    q, k = np.ones((9, 1)), np.array([[0.0], [-49.99999999999999]])
+    for queries in (q, q[:1]):
+        rows = at.attention_statistics(
+            queries, k, scale=1.0, normalizer=N.Entmax(1.02), statistics=("support", "max_weight")
+        )
+        assert (rows.support == 1).all()
+        assert (rows.max_weight == 1).all()
+
+
+@pytest.mark.parametrize("n_queries", [3, 70])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_softpick_gives_scores_of_zero_no_weight(n_queries: int, dtype: str) -> None:
+    rng = np.random.default_rng(4)
+    q, k = (rng.integers(-2, 3, (n, 4)).astype(dtype) for n in (n_queries, 300))
+    seen = rng.random((n_queries, 300)) < 0.5
+    for mask in (None, seen):
+        rows = at.attention_statistics(
+            q, k, scale=0.37, normalizer=N.Softpick(0), statistics=("support",), attn_mask=mask
+        )
+        positive = (q @ k.T > 0) & (True if mask is None else mask)
+        np.testing.assert_array_equal(rows.support, positive.sum(-1))
+        values = np.where(q @ k.T == 0, 1.0, 0.0)
+        output = at.attention(
+            q, k, values.T.astype(dtype), scale=0.37, normalizer=N.Softpick(0), attn_mask=mask
+        )
+        assert not np.diagonal(output).any()

@@ -173,7 +173,7 @@ class attend_run {
              const vec<T> (&low)[N]) {
     with_weights(b_.rule, [&](auto weights) {
       using W = decltype(weights);
-      if constexpr (W::follows_top) update_reference<N>(s, lane, high);
+      if constexpr (W::follows_top) update_reference<W, N>(s, lane, high);
       if constexpr (W::pointwise)
         weigh_pointwise<W, N, Masked>(s, lane, seen, high, low);
       else if (b_.moments)
@@ -189,15 +189,19 @@ class attend_run {
     for (int n = 0; n < N; ++n) {
       const int at = n * w;
       store(s.top + at, max_or(high[n], load(s.top + at)));
-      const pointwise_lanes<T> row(load(s.scale + at), load(ws_.sigmoid_bias + lane + at),
-                                   load(s.reference + at));
+      const vec<T> reference = load(s.reference + at);
+      const pointwise_lanes<T> row{load(s.scale + at), load(ws_.sigmoid_bias + lane + at),
+                                   reference, W::unit(reference)};
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
-      absorb_pointwise<W, Masked>(bounded, row, seen.begin[n], seen.end[n], N * w,
-                                  ws_.tile.scores + at, b_.sums->weight + lane + at);
+      T* const scores = ws_.tile.scores + at;
       if (b_.moments)
-        sum_moments(seen.begin[n], seen.end[n], N * w, ws_.tile.scores + at,
-                    b_.sums->first + lane + at, b_.sums->squares + lane + at,
-                    b_.sums->support + lane + at);
+        count_positive(Masked ? broadcast(T(1)) : row.scale, seen.begin[n], seen.end[n], N * w,
+                       scores, b_.sums->support + lane + at);
+      absorb_pointwise<W, Masked>(bounded, row, seen.begin[n], seen.end[n], N * w, scores,
+                                  b_.sums->weight + lane + at);
+      if (b_.moments)
+        sum_moments(seen.begin[n], seen.end[n], N * w, scores, b_.sums->first + lane + at,
+                    b_.sums->squares + lane + at);
       propagate_large<T>(high[n], b_.sums->weight + lane + at);
     }
   }
@@ -219,12 +223,12 @@ class attend_run {
       if (lanes[r] == -limits<T>::infinity) b_.sums->weight[lane + r] = __builtin_nan("");
   }
 
-  template <int N>
+  template <class W, int N>
   void update_reference(const panel_state<T>& s, int lane, const vec<T> (&high)[N]) {
     T before[N * w], factors[N * w];
     for (int n = 0; n < N; ++n) store(before + n * w, load(s.reference + n * w));
     vec<T> factor[N];
-    if (!raise_reference<T, N>(s, high, factor)) return;
+    if (!raise_reference<W, T, N>(s, high, factor)) return;
     if (fresh_[lane / w]) {
       fresh_[lane / w] = false;
       return;
@@ -232,7 +236,7 @@ class attend_run {
     for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
     reference_move move;
     describe_move(before, s.reference, factors, N * w, move);
-    rescale_sums(*b_.sums, lane, N * w, move);
+    rescale_sums<W>(*b_.sums, lane, N * w, move);
     if (b_.output) scale_output<T, N>(output<N>(lane), factor);
   }
 
@@ -266,12 +270,19 @@ class attend_run {
   void write_rows(const T* panel, ptrdiff_t lanes, vec<T> factor, int row, int rows) {
     if (is_direct<T>(b_.output_layout)) {
       T* out = static_cast<T*>(b_.output) + row * b_.output_layout.row;
-      return lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, out, b_.output_layout.row);
+      lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, out, b_.output_layout.row);
+      return multiply_rows(out, b_.output_layout.row, row, rows);
     }
     lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, ws_.tile.rows, b_.value_dim);
+    multiply_rows(ws_.tile.rows, b_.value_dim, row, rows);
     for (int r = 0; r < rows; ++r)
       write_row(b_.output, b_.output_layout, row + r, b_.value_dim,
                 ws_.tile.rows + r * b_.value_dim);
+  }
+
+  void multiply_rows(T* out, ptrdiff_t stride, int row, int rows) {
+    for (int r = 0; r < rows; ++r)
+      multiply_by_power(out + r * stride, b_.value_dim, output_power(b_, row + r));
   }
 
   const attend_block& b_;

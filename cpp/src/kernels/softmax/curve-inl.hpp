@@ -39,10 +39,10 @@ struct curve_workspace {
 };
 
 /// One vector of weights into the sums of a scale. Masked keys have weight 0, but their raw
-/// product may be anything. Rounded: see round_large.
-template <class T, bool Masked, bool Rounded>
+/// product may be anything. Rounded: see round_large. Wide: the squares are taken times `unit`.
+template <class T, bool Masked, bool Rounded, bool Wide>
 ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, vec<T> reference,
-                                   vec<T> center, vec<T> (&sums)[4]) {
+                                   vec<T> center, vec<T> unit, vec<T> (&sums)[4]) {
   const vec<T> r = load(raw);
   vec<T> x = r - center, t;
   if constexpr (Masked) {
@@ -58,18 +58,18 @@ ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, v
   sums[0] = sums[0] + p;
   sums[1] = fma(p, t, sums[1]);
   sums[2] = sums[2] + px;
-  sums[3] = fma(px, x, sums[3]);
+  sums[3] = fma(px, Wide ? x * unit : x, sums[3]);
 }
 
 /// The keys [begin, end) of a tile, `step` apart: even and odd ones are chains that do not wait for
 /// each other.
-template <class T, bool Masked, bool Rounded>
+template <class T, bool Masked, bool Rounded, bool Wide>
 ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, const T* scores,
                                         const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
-                                        vec<T> (&part)[2][4]) {
+                                        vec<T> unit, vec<T> (&part)[2][4]) {
   const auto absorb_key = [&](int j, vec<T>(&sums)[4]) {
-    absorb_curve<T, Masked, Rounded>(scores + j * step, raw + j * step, scale, reference, center,
-                                     sums);
+    absorb_curve<T, Masked, Rounded, Wide>(scores + j * step, raw + j * step, scale, reference,
+                                           center, unit, sums);
   };
   int j = begin;
   if (Masked && j % 2 == 1 && j < end) absorb_key(j++, part[1]);
@@ -80,12 +80,49 @@ ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, cons
   if (j < end) absorb_key(j, part[0]);
 }
 
+/// The same out of the way of the common loop.
+template <class T, bool Masked>
+[[gnu::noinline]] void absorb_rare(bool rounded, int begin, int end, ptrdiff_t step,
+                                   const T* scores, const T* raw, vec<T> scale, vec<T> reference,
+                                   vec<T> center, vec<T> unit, vec<T> (&part)[2][4]) {
+  if (rounded)
+    absorb_curve_keys<T, Masked, true, true>(begin, end, step, scores, raw, scale, reference,
+                                             center, unit, part);
+  else
+    absorb_curve_keys<T, Masked, false, true>(begin, end, step, scores, raw, scale, reference,
+                                              center, unit, part);
+}
+
+/// From here on the sum of squares of a tile might overflow.
+template <class T>
+constexpr T widest = sizeof(T) == 4 ? T(0x1p50) : T(0x1p490);
+
+/// What the squares of a tile are taken times where the products of a lane are far from its center:
+/// a power of two near 1 / their distance, else 1. Returns whether there is such a lane.
+template <class T>
+inline bool narrow_squares(vec<T> most, vec<T> least, vec<T> center, T* unit) {
+  constexpr int w = width<T>;
+  const vec<T> distance = max_or(xsimd::abs(most - center), xsimd::abs(least - center));
+  if (!any<T>(distance > broadcast(widest<T>))) {
+    store(unit, broadcast(T(1)));
+    return false;
+  }
+  store(unit, distance);
+  for (int r = 0; r < w; ++r) {
+    const bool far = unit[r] > widest<T> && unit[r] < limits<T>::infinity;
+    const int power = far ? __builtin_ilogb(static_cast<double>(unit[r])) : 0;
+    unit[r] = static_cast<T>(__builtin_ldexp(1.0, -power));
+  }
+  return true;
+}
+
 template <class T, int N, bool Masked>
-inline void absorb_curve_tile(const panel_state<T>& state, const vector_keys<N>& seen, T* scores,
-                              const T* raw, curve_sums& sums, int first_lane) {
+inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T, N>& tile,
+                              T* scores, const T* raw, curve_sums& sums, int first_lane) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
-    const int lane = first_lane + n * w, begin = seen.begin[n], end = seen.end[n];
+    const int lane = first_lane + n * w, begin = tile.seen.begin[n];
+    const int end = tile.seen.end[n];
     T centers[w];
     for (int r = 0; r < w; ++r) centers[r] = static_cast<T>(sums.center[lane + r]);
     vec<T> scale = load(state.scale + n * w);
@@ -94,18 +131,28 @@ inline void absorb_curve_tile(const panel_state<T>& state, const vector_keys<N>&
     for (auto& sums_of : part)
       for (vec<T>& sum : sums_of) sum = broadcast(T(0));
     T* const own = scores + n * w;
-    if (!Masked && any_large(reference)) {
-      scale = round_large(scale, reference, begin, end, N * w, raw + n * w, own);
-      absorb_curve_keys<T, Masked, true>(begin, end, N * w, own, raw + n * w, scale, reference,
-                                         center, part);
+    T unit[w];
+    const bool wide = narrow_squares(tile.most[n], tile.least[n], center, unit);
+    const bool rounded = !Masked && any_large(reference);
+    if (rounded) scale = round_large(scale, reference, begin, end, N * w, raw + n * w, own);
+    if (rounded || wide) {
+      absorb_rare<T, Masked>(rounded, begin, end, N * w, own, raw + n * w, scale, reference, center,
+                             load(unit), part);
     } else {
-      absorb_curve_keys<T, Masked, false>(begin, end, N * w, own, raw + n * w, scale, reference,
-                                          center, part);
+      absorb_curve_keys<T, Masked, false, false>(begin, end, N * w, own, raw + n * w, scale,
+                                                 reference, center, center, part);
     }
     add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
     add_to_double(sums.first + lane, part[0][1] + part[1][1]);
     add_to_double(sums.raw_first + lane, part[0][2] + part[1][2]);
-    add_to_double(sums.raw_second + lane, part[0][3] + part[1][3]);
+    if (!wide) {
+      add_to_double(sums.raw_second + lane, part[0][3] + part[1][3]);
+      continue;
+    }
+    T squares[w];
+    store(squares, part[0][3] + part[1][3]);
+    for (int r = 0; r < w; ++r)
+      sums.raw_second[lane + r] += static_cast<double>(squares[r]) / static_cast<double>(unit[r]);
   }
 }
 
@@ -187,9 +234,9 @@ class curve_run {
     }
     update_reference<N>(state, lane, b_.scales[s] < 0 ? t.least : t.most, high, b_.sums[s]);
     if (t.biased)
-      absorb_curve_tile<T, N, true>(state, t.seen, scores, ws_.raw, b_.sums[s], lane);
+      absorb_curve_tile<T, N, true>(state, t, scores, ws_.raw, b_.sums[s], lane);
     else
-      absorb_curve_tile<T, N, false>(state, t.seen, scores, ws_.raw, b_.sums[s], lane);
+      absorb_curve_tile<T, N, false>(state, t, scores, ws_.raw, b_.sums[s], lane);
   }
 
   /// A visible raw score that is infinite makes the row NaN, also where its weight would be 0.
@@ -213,7 +260,7 @@ class curve_run {
       store(raw + n * w, edge[n]);
     }
     vec<T> factor[N];
-    if (!raise_reference<T, N>(state, high, factor)) return;
+    if (!raise_reference<relative_weights, T, N>(state, high, factor)) return;
     for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
     reference_move move;
     describe_move(before, state.reference, factors, N * w, move);

@@ -154,17 +154,18 @@ class decode_run {
   }
 
   /// Raises the row's reference when some lane is too far above it (see online-inl.hpp).
+  template <class W>
   void raise(int r, vec<T> high) {
     decode_row<T>& row = row_[r];
-    if (!any<T>(high > broadcast(row.reference + reference_lag<T>))) return;
+    if (!any<T>(W::is_behind(broadcast(row.reference), high))) return;
     const T before = row.reference;
-    row.reference = largest(row.top);
+    row.reference = W::reference_at(largest(row.top));
     const vec<T> factor = exp2(clamp_exponent(broadcast(before - row.reference)));
     T lanes[w];
     store(lanes, factor);
     reference_move move;
     describe_move(&before, &row.reference, lanes, 1, move);
-    const double f = move.factor[0], shift = move.shift[0];
+    const double f = move.factor[0], shift = move.shift[0] * W::moment_unit;
     for (int i = 0; i < w; ++i) {
       const double weight = row.weight[i], first = row.first[i];
       row.second[i] = f * (row.second[i] - shift * (2 * first - shift * weight));
@@ -182,7 +183,7 @@ class decode_run {
     store(row.top, max_or(high, load(row.top)));
     with_weights(b_.rule, [&](auto weights) {
       using W = decltype(weights);
-      if constexpr (W::follows_top) raise(r, high);
+      if constexpr (W::follows_top) raise<W>(r, high);
       if constexpr (W::pointwise)
         weigh_pointwise<W>(row, keys);
       else
@@ -192,12 +193,13 @@ class decode_run {
 
   template <class W>
   void weigh_pointwise(decode_row<T>& row, int keys) {
-    const pointwise_lanes<T> lanes(broadcast(T(1)), broadcast(row.sigmoid_bias),
-                                   broadcast(row.reference));
+    const vec<T> reference = broadcast(row.reference);
+    const pointwise_lanes<T> lanes{broadcast(T(1)), broadcast(row.sigmoid_bias), reference,
+                                   W::unit(reference)};
     const int vectors = (keys + w - 1) / w;
+    if (b_.moments) count_positive(lanes.scale, 0, vectors, w, ws_.score.scores, row.support);
     absorb_pointwise<W, true>(false, lanes, 0, vectors, w, ws_.score.scores, row.weight);
-    if (b_.moments)
-      sum_moments(0, vectors, w, ws_.score.scores, row.first, row.squares, row.support);
+    if (b_.moments) sum_moments(0, vectors, w, ws_.score.scores, row.first, row.squares);
   }
 
   template <bool Moments>
@@ -248,6 +250,7 @@ class decode_run {
       gather(out);
       const T inverse = static_cast<T>(output_factor(b_, r));
       for (int64_t c = 0; c < b_.value_dim; ++c) ws_.row[c] = out.recent[c] * inverse;
+      multiply_by_power(ws_.row, b_.value_dim, output_power(b_, r));
       write_row(b_.output, b_.output_layout, r, b_.value_dim, ws_.row);
     }
   }

@@ -120,10 +120,25 @@ inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t k
   }
 }
 
+/// Weights 2^(s - reference), with a reference that is within reference_lag of the largest score.
+struct relative_weights {
+  static constexpr bool follows_top = true;
+  static constexpr double moment_unit = 1;
+
+  template <class T>
+  static ATTNSCALE_INLINE vec_mask<T> is_behind(vec<T> reference, vec<T> top) {
+    return top > reference + broadcast(reference_lag<T>);
+  }
+  template <class X>
+  static ATTNSCALE_INLINE X reference_at(X top) {
+    return top;
+  }
+};
+
 /// Raises top to the tile's maximum, and the references that have fallen too far behind; returns
 /// whether there are any. Then `factor` is what older sums have to be multiplied by: exactly 1 in
 /// the other lanes, so that no row's result depends on its neighbours.
-template <class T, int N>
+template <class W, class T, int N>
 inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N],
                             vec<T> (&factor)[N]) {
   constexpr int w = width<T>;
@@ -131,13 +146,12 @@ inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N]
   for (int n = 0; n < N; ++n) {
     const vec<T> top = max_or(high[n], load(state.top + n * w));
     store(state.top + n * w, top);
-    const vec<T> limit = load(state.reference + n * w) + broadcast(reference_lag<T>);
-    behind = behind || any<T>(top > limit);
+    behind = behind || any<T>(W::is_behind(load(state.reference + n * w), top));
   }
   if (!behind) return false;
   for (int n = 0; n < N; ++n) {
     const vec<T> top = load(state.top + n * w), old = load(state.reference + n * w);
-    const vec<T> raised = xsimd::select(top > old + broadcast(reference_lag<T>), top, old);
+    const vec<T> raised = xsimd::select(W::is_behind(old, top), W::reference_at(top), old);
     factor[n] = exp2(clamp_exponent(old - raised));
     store(state.reference + n * w, raised);
   }
@@ -161,10 +175,11 @@ inline void describe_move(const T* before, const T* after, const T* factor, int 
 }
 
 /// With f the factor and s the shift: first' = f (first - s weight),
-/// second' = f (second - 2 s first + s^2 weight).
+/// second' = f (second - 2 s first + s^2 weight). moment_unit: what first counts s in.
+template <class W>
 inline void rescale_sums(row_sums& sums, int lane, int lanes, const reference_move& move) {
   for (int r = 0; r < lanes; ++r) {
-    const double f = move.factor[r], s = move.shift[r];
+    const double f = move.factor[r], s = move.shift[r] * W::moment_unit;
     const double weight = sums.weight[lane + r], first = sums.first[lane + r];
     sums.second[lane + r] = f * (sums.second[lane + r] - s * (2 * first - s * weight));
     sums.first[lane + r] = f * (first - s * weight);

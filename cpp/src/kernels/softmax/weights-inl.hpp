@@ -2,16 +2,18 @@
 //
 // A normalizer whose weights are functions of single scores and of a number of the row is one
 // struct here, picked by with_weights(). Scores are in base 2, s = score * log2(e). It has
-//   first_reference   what its weights are relative to before a key is seen
-//   follows_top       whether that reference follows the row's largest score
-//   weight            of a score, before the row's factor, and its share of the sum
-//   output_factor     what the summed values of a row are multiplied by
+//   first_reference   log2 of what its weights are relative to, before a key is seen
+//   follows_top       whether that reference follows the row's largest score: then is_behind and
+//                     reference_at say when and where, moment_unit what sum w ln w has of a move
+//   unit, weight      of a score, before the row's factor, and its share of the sum
+//   output_factor     what the summed values of a row are multiplied by, and by 2^output_power
 //   weight_of_top     the weight of the largest score, for max_weight
 // Sums of a softmax have their own loop (online-inl.hpp); entmax and top-k, which look at all
 // scores of a row at once, are those of sparse/.
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "attnscale/types.hpp"
 #include "kernels/simd/exp-inl.hpp"
@@ -35,14 +37,8 @@ template <class T>
 struct pointwise_lanes {
   vec<T> scale;      ///< scale * log2(e); not read for finished scores
   vec<T> bias;       ///< of sigmoid, in base 2
-  vec<T> reference;  ///< of softpick
-  vec<T> floor;      ///< 2^-reference
-
-  ATTNSCALE_INLINE pointwise_lanes(vec<T> row_scale, vec<T> row_bias, vec<T> row_reference)
-      : scale(row_scale),
-        bias(row_bias),
-        reference(row_reference),
-        floor(exp2(clamp_exponent(-row_reference))) {}
+  vec<T> reference;  ///< see follows_top
+  vec<T> unit;       ///< what the weights make of the reference
 };
 
 /// The numbers of row r; null: none.
@@ -68,9 +64,16 @@ struct finished_row {
   double nan_or_zero() const { return sum - sum; }
 };
 
+/// The largest weight over the sum. The rounding of a large score counts in it as a factor, but no
+/// weight is above 1.
+inline double at_most_one(double weight, double sum) {
+  if (!(weight > 0 && sum > 0)) return 0;
+  return weight < sum ? weight / sum : 1;
+}
+
 /// A sink is one more weight, without a value.
-struct softmax_weights {
-  static constexpr bool pointwise = false, follows_top = true;
+struct softmax_weights : relative_weights {
+  static constexpr bool pointwise = false;
   template <class T>
   static constexpr T first_reference = limits<T>::lowest;
 
@@ -79,6 +82,7 @@ struct softmax_weights {
     const double sum = row.sum + sink;
     return sum == 0 ? 0 : 1 / sum;
   }
+  static double output_power(const finished_row&) { return 0; }
 };
 
 /// Up to here 2^t needs no clamp.
@@ -98,38 +102,78 @@ ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
 struct sigmoid_weights {
   static constexpr bool pointwise = true, follows_top = false, has_bounded_form = true;
   template <class T>
-  static constexpr T first_reference = limits<T>::lowest;
+  static constexpr T first_reference = T(0);
+
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return reference;
+  }
 
   template <bool Masked, bool Bounded, class T>
   static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
     return counted = logistic<Bounded, T>(Masked ? -row.bias - s : fma(s, -row.scale, -row.bias));
   }
   static double output_factor(const finished_row& row) { return 1 + row.nan_or_zero(); }
+  static double output_power(const finished_row&) { return 0; }
   static double weight_of_top(const finished_row& row) {
     return 1 / (1 + __builtin_exp(-ln2 * row.top - (row.own.bias ? *row.own.bias : 0)));
   }
 };
 
-/// max(score, 0)^Power times a factor, or over their sum.
+/// What a factor on weights and sums may be, as a power of two.
+template <class T>
+constexpr int most_power = sizeof(T) == 4 ? 120 : 1000;
+
+/// max(score, 0)^Power times a factor, or over their sum. Scores and their powers may be of any
+/// size: weights are relative to 2^reference, a power of two, which changes no digit of them. It is
+/// 0 while the largest weight is neither large nor small, else next to that.
 template <int Power>
 struct relu_weights {
-  static constexpr bool pointwise = true, follows_top = false, has_bounded_form = false;
+  static constexpr bool pointwise = true, follows_top = true, has_bounded_form = false;
+  static constexpr double moment_unit = ln2;
   template <class T>
-  static constexpr T first_reference = limits<T>::lowest;
+  static constexpr T first_reference = T(-Power* most_power<T>);
+
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return exp2(reference * broadcast(T(-1) / T(Power)));
+  }
+  template <class T>
+  static ATTNSCALE_INLINE vec_mask<T> is_behind(vec<T> reference, vec<T> top) {
+    return top * unit(reference) > broadcast(Power == 2 ? T(16) : T(256));
+  }
+  /// Rare: scalar.
+  template <class T>
+  [[gnu::noinline]] static vec<T> reference_at(vec<T> top) {
+    T lanes[width<T>];
+    store(lanes, top);
+    for (T& each : lanes) each = reference_at(each);
+    return load(lanes);
+  }
+  template <class T>
+  static T reference_at(T top) {
+    if (!(top > T(0))) return first_reference<T>;
+    const int power = __builtin_ilogb(static_cast<double>(top)), most = most_power<T>;
+    const int most_weight = Power * (power < -most ? -most : power > most ? most : power);
+    return most_weight >= -40 && most_weight < 8 ? T(0) : static_cast<T>(most_weight);
+  }
 
   template <bool Masked, bool Bounded, class T>
   static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
-    const vec<T> above = max_or(broadcast(T(0)), Masked ? s : s * row.scale) * broadcast(T(ln2));
-    return counted = power(above);
+    const vec<T> above = max_or(broadcast(T(0)), Masked ? s : s * row.scale);
+    return counted = power(above * (row.unit * broadcast(T(ln2))));
   }
   static double output_factor(const finished_row& row) {
     if (row.own.factor) return *row.own.factor + row.nan_or_zero();
     return row.sum == 0 ? 0 : 1 / row.sum;
   }
+  static double output_power(const finished_row& row) {
+    return row.own.factor && row.sum > 0 ? row.reference : 0;
+  }
   static double weight_of_top(const finished_row& row) {
-    const double score = ln2 * row.top, weight = power(score > 0 ? score : 0);
-    if (row.own.factor) return weight * *row.own.factor;
-    return weight > 0 ? weight / row.sum : 0;
+    const double score = ln2 * (row.top > 0 ? row.top : 0);
+    if (row.own.factor) return power(score) * *row.own.factor;
+    return at_most_one(power(score * __builtin_exp2(-row.reference / Power)), row.sum);
   }
 
  private:
@@ -140,28 +184,36 @@ struct relu_weights {
 };
 
 /// max(e^score - 1, 0) over the sum of |e^score - 1| and eps; all relative to a reference >= 0.
-struct softpick_weights {
-  static constexpr bool pointwise = true, follows_top = true, has_bounded_form = false;
+struct softpick_weights : relative_weights {
+  static constexpr bool pointwise = true, has_bounded_form = false;
   template <class T>
   static constexpr T first_reference = T(0);
 
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return exp2(clamp_exponent(-reference));
+  }
+
   template <bool Masked, bool Bounded, class T>
   static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    const vec<T> zero = broadcast(T(0));
     const vec<T> t = Masked ? s - row.reference : fma(s, row.scale, -row.reference);
     const exp2_parts<T> e = split_exp2(clamp_exponent(t));
-    // 2^t - floor without cancellation where both are near 1.
-    const vec<T> difference = fma(e.power, e.q * e.f, e.power - row.floor);
+    // 2^t - 2^-reference without cancellation where both are near 1.
+    const vec<T> difference = fma(e.power, e.q * e.f, e.power - row.unit);
     counted = xsimd::abs(difference);
-    return max_or(broadcast(T(0)), difference);
+    // A score of 0 has no weight, however its power was rounded.
+    return xsimd::select(s > zero, max_or(zero, difference), zero);
   }
   static double output_factor(const finished_row& row) {
     const double sum = row.sum + row.eps * floor(row);
     return sum == 0 ? 0 : 1 / sum;
   }
+  static double output_power(const finished_row&) { return 0; }
   static double weight_of_top(const finished_row& row) {
     const double sum = row.sum + row.eps * floor(row);
     const double above = row.top > 0 ? __builtin_exp2(row.top - row.reference) - floor(row) : 0;
-    return above > 0 && sum > 0 ? above / sum : 0;
+    return at_most_one(above, sum);
   }
 
  private:
@@ -198,6 +250,23 @@ inline T first_reference_of(normalizer rule) {
 inline double output_factor(const attend_block& b, int row) {
   return with_weights(b.rule,
                       [&](auto weights) { return weights.output_factor(finished_row(b, row)); });
+}
+
+inline double output_power(const attend_block& b, int row) {
+  return with_weights(b.rule,
+                      [&](auto weights) { return weights.output_power(finished_row(b, row)); });
+}
+
+/// x times 2^power, in steps that are no further from 1 than 2^most_power.
+template <class T>
+inline void multiply_by_power(T* x, int64_t count, double power) {
+  while (power != 0) {
+    const double most = most_power<T>;
+    const double step = power > most ? most : power < -most ? -most : power;
+    const T factor = static_cast<T>(__builtin_exp2(step));
+    for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+    power -= step;
+  }
 }
 
 /// row_sums::top_weight of a finished row.
@@ -255,12 +324,24 @@ inline void absorb_pointwise(bool bounded, pointwise_lanes<T> row, int begin, in
   weigh_scores<W, Masked, false>(row, begin, end, step, scores, sums);
 }
 
+/// support += 1, a lane each, for every key of [begin, end) whose score times `scale` is positive:
+/// then its weight is, however small it is beside the largest.
+template <class T>
+inline void count_positive(vec<T> scale, int begin, int end, ptrdiff_t step, const T* scores,
+                           double* support) {
+  const vec<T> zero = broadcast(T(0)), one = broadcast(T(1));
+  vec<T> count = zero;
+  for (int j = begin; j < end; ++j)
+    count = count + xsimd::select(load(scores + j * step) * scale > zero, one, zero);
+  add_to_double(support, count);
+}
+
 /// What the statistics of a distribution need of the finished weights of the keys [begin, end), a
-/// lane each: first += w ln w, squares += w^2, support += 1 if w > 0. In double, so that squares
-/// of small or large weights stay.
+/// lane each: first += w ln w, squares += w^2. In double, so that squares of small or large
+/// weights stay.
 template <class T>
 inline void sum_moments(int begin, int end, ptrdiff_t step, const T* weights, double* first,
-                        double* squares, double* support) {
+                        double* squares) {
   constexpr int w = width<T>;
   const vec<T> least = broadcast(limits<T>::least_normal);
   for (int j = begin; j < end; ++j) {
@@ -271,7 +352,6 @@ inline void sum_moments(int begin, int end, ptrdiff_t step, const T* weights, do
       const double weight = static_cast<double>(at[r]);
       first[r] -= weight * static_cast<double>(minus_logs[r]);
       squares[r] += weight * weight;
-      support[r] += weight > 0 ? 1 : 0;
     }
   }
 }

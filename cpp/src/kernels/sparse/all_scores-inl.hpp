@@ -255,10 +255,12 @@ class all_score_rows {
         list.key[list.count] = static_cast<uint32_t>(first_ + j - b_.key_begin);
         list.count += equal || (top_k ? *t > cut_[i].cut : x > search_[i].tau);
       }
-      if (top_k)
+      if (top_k) {
         log_sum = softmax_of_largest(list, b_.numbers.k, ws_.x, tiles_.ws.top[r]);
-      else
+      } else {
         entmax_weights(ws_.x, list.count, b_.numbers.alpha, search_[i].tau);
+        keep_above(list, ws_.x, 0);
+      }
     }
     report_row(list, ws_.x, top_[i], nan_[i], log_sum, b_.key_begin, r, *b_.report);
   }

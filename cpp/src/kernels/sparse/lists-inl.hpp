@@ -311,6 +311,7 @@ class list_rows {
       const double tau = threshold(r, all_steps);
       keep_above(list, ws_.x, tau);
       entmax_weights(ws_.x, list.count, b_.numbers.alpha, tau);
+      keep_above(list, ws_.x, 0);
     }
     if (b_.report)
       report_row(list, ws_.x, static_cast<double>(ws_.score.top[r]), nan, log_sum, b_.key_begin, r,

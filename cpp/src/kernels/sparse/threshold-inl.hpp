@@ -77,7 +77,7 @@ struct threshold_search {
   static constexpr int most_steps = 200;
 };
 
-/// The threshold of a list, or what is known of it after some steps.
+/// The threshold of a list, or a lower bound of it after some steps.
 inline double entmax_threshold(const double* x, int64_t count, double alpha, double start,
                                int steps) {
   threshold_search search(start);
@@ -85,10 +85,11 @@ inline double entmax_threshold(const double* x, int64_t count, double alpha, dou
     while (!search.done && search.steps < steps)
       search.advance(sums_above(x, count, power, search.tau), alpha);
   });
-  return search.tau;
+  // Where alpha > 2 a step may end above the threshold.
+  return !search.done && alpha > 2 ? search.low : search.tau;
 }
 
-/// x <- weights with the sum 1, from scores above the threshold.
+/// x <- weights with the sum 1, from scores above the threshold. Just above it they may underflow.
 inline void entmax_weights(double* x, int64_t count, double alpha, double tau) {
   for (int64_t i = count; i < padded(count); ++i) x[i] = tau;
   const vec<double> at = broadcast(tau);

@@ -355,3 +355,15 @@ def test_every_length_of_a_causal_row() -> None:
     np.testing.assert_allclose(rows[:20], np.log(np.arange(1, 21)), atol=1e-12)
     # 1200 rows each, which share keys.
     np.testing.assert_allclose(rows[100:].reshape(6, 100).mean(-1), wanted, atol=0.1)
+
+
+def test_a_law_is_written_as_a_name_with_parameters() -> None:
+    assert laws.get("ssmax(s=0.43)") == laws.get("ssmax", s=0.43)
+    assert laws.get("ssmax(s=[0.4, 0.5])") == laws.get("ssmax", s=[0.4, 0.5])
+    q = k = np.random.default_rng(0).standard_normal((2, 9, 4))
+    np.testing.assert_array_equal(
+        at.attention_entropy(q, k, scale="ssmax(s=0.43)"),
+        at.attention_entropy(q, k, scale=laws.get("ssmax", s=0.43)),
+    )
+    with pytest.raises(ValueError, match=r"got 'ssmx'; did you mean 'ssmax'\?"):
+        laws.get("ssmx")

@@ -113,6 +113,17 @@ from attnscale import laws
         ),
         (lambda: laws.from_dict({"name": "no"}), ValueError, "the name of a law must be one of"),
         (lambda: laws.get("log"), ValueError, "the name of a law must be one of 'standard', 'unscaled'"),
+        (
+            lambda: laws.get("ssmax(0.4)"),
+            ValueError,
+            "a law is written NAME or NAME(parameter=value, ...), got 'ssmax(0.4)'",
+        ),
+        (lambda: laws.get("ssmax(a=1)"), TypeError, "law 'ssmax' has no parameter 'a'"),
+        (
+            lambda: laws.get("ssmax(s=1)", s=2),
+            TypeError,
+            "parameters stand in the name or beside it, got 'ssmax(s=1)' and ['s']",
+        ),
         (lambda: laws.get("kappa"), TypeError, "law 'kappa' needs kappa: laws.get('kappa', kappa=...)"),
         (
             lambda: laws.get("log_n", bas=2),

@@ -26,11 +26,7 @@ def test_representations_evaluate_to_equals(normalizer: N.Normalizer) -> None:
     assert normalizer != N.TopK(999)
 
 
-def test_names() -> None:
-    for name in N.names():
-        np.testing.assert_array_equal(
-            at.attention(Q, K, V, normalizer=name), at.attention(Q, K, V, normalizer=N.get(name))
-        )
+def test_equal_normalizers() -> None:
     np.testing.assert_array_equal(at.attention(Q, K, V, normalizer=N.Softmax()), at.attention(Q, K, V))
     assert N.Sink([1, 2]) == N.Sink(np.array([1.0, 2.0], np.float32))
     assert N.SoftmaxN(1) != N.Sink(0.0)
@@ -58,7 +54,37 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: N.Sigmoid(np.inf), ValueError, "bias must be finite, got inf"),
     (lambda: N.Softpick(-1), ValueError, "eps must be at least 0, got -1"),
     (lambda: N.ReLU("mean"), ValueError, "divide must be one of 'n', 'sum', got 'mean'"),
-    (lambda: N.get("max"), ValueError, "normalizer must be one of 'softmax', 'softmax_1'"),
+    (lambda: N.get("max"), ValueError, "normalizer must be one of 'softmax', 'softmax_n', 'sink'"),
+    (lambda: N.get("entmx"), ValueError, "got 'entmx'; did you mean 'entmax'?"),
+    (lambda: N.get("softmax_2"), ValueError, "got 'softmax_2'; did you mean 'softmax_"),
+    (lambda: N.get("sink"), TypeError, "normalizer 'sink' needs logits: 'sink(logits=...)'"),
+    (lambda: N.get("top_k"), TypeError, "normalizer 'top_k' needs k: 'top_k(k=...)'"),
+    (
+        lambda: N.get("entmax(beta=2)"),
+        TypeError,
+        "normalizer 'entmax' has no parameter 'beta'; its parameters: alpha",
+    ),
+    (
+        lambda: N.get("softmax(n=2)"),
+        TypeError,
+        "normalizer 'softmax' has no parameter 'n'; its parameters: none",
+    ),
+    (
+        lambda: N.get("top_k(8)"),
+        ValueError,
+        "a normalizer is written NAME or NAME(parameter=value, ...), got 'top_k(8)'",
+    ),
+    (
+        lambda: N.get("top_k(k=8)", k=9),
+        TypeError,
+        "parameters stand in the name or beside it, got 'top_k(k=8)' and ['k']",
+    ),
+    (
+        lambda: N.get(N.TopK(8), k=9),
+        TypeError,
+        "parameters go with a normalizer's name, got TopK(k=8) and ['k']",
+    ),
+    (lambda: at.attention(Q, K, V, normalizer="top_k(k=0)"), ValueError, "k must be at least 1, got 0"),
     (lambda: N.get(3), TypeError, "normalizer must be a name or one of attnscale.normalizers, got 3"),
     (lambda: at.attention(Q, K, V, normalizer=N.Sink([1.0] * 3)), ValueError, "one a head, 2, got 3"),
     (
@@ -262,3 +288,37 @@ def test_differential_attention_refuses() -> None:
         call(Q, K, Q, K, V, lam=1, out=V)
     with pytest.raises(TypeError, match="lam must be a number"):
         call(Q, K, Q, K, V, lam="a")
+
+
+SPELLINGS = {
+    "softmax": N.Softmax(),
+    "softmax_n": N.SoftmaxN(1),
+    "softmax_1": N.SoftmaxN(1),
+    "softmax_n(n=2.5)": N.SoftmaxN(2.5),
+    "sink(logits=[0.1, -0.2])": N.Sink([0.1, -0.2]),
+    "sigmoid(bias=-3)": N.Sigmoid(-3),
+    "relu(divide='sum')": N.ReLU("sum"),
+    "squared_relu": N.SquaredReLU(),
+    "softpick(eps=0)": N.Softpick(0),
+    "entmax": N.Entmax(1.5),
+    "entmax15": N.Entmax(1.5),
+    " entmax( alpha = 1.2 ) ": N.Entmax(1.2),
+    "sparsemax": N.Sparsemax(),
+    "top_k(k=3)": N.TopK(3),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_normalizer_is_written_as_a_name_with_parameters(spelling: str) -> None:
+    assert N.get(spelling) == SPELLINGS[spelling]
+    np.testing.assert_array_equal(
+        at.attention(Q, K, V, normalizer=spelling), at.attention(Q, K, V, normalizer=SPELLINGS[spelling])
+    )
+
+
+def test_get_takes_the_name_of_every_normalizer() -> None:
+    classes = {each for each in map(vars(N).get, N.__all__) if isinstance(each, type)} - {N.Normalizer}
+    assert {each.name for each in classes} == set(N.names())
+    needed = {"sink": {"logits": 0.5}, "top_k": {"k": 2}}
+    for each in classes:
+        assert type(N.get(each.name, **needed.get(each.name, {}))) is each

@@ -9,6 +9,7 @@ import itertools
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale import _core
 from cases import STATISTICS, check, random_inputs
 
 
@@ -126,3 +127,8 @@ def test_statistics_survive_pickle() -> None:
     copy = pickle.loads(pickle.dumps(rows))
     np.testing.assert_array_equal(copy.entropy, rows.entropy)
     assert copy.output is None
+
+
+def test_the_core_lists_the_same_statistics() -> None:
+    fields = [each.name for each in dataclasses.fields(at.AttentionStatistics) if each.name != "output"]
+    assert list(_core.statistic_names) == fields

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from .._checks import choose
+from .._spelling import check_parameters, choose_name, read_call
 from ._base import Law
 from ._meaning import MEANINGS_OF_N, NMeans
 
@@ -108,9 +109,9 @@ def get(law: str | Law, **parameters: Any) -> Law:
     Parameters
     ----------
     law : str or Law
-        One of :func:`names`. A law is returned as it is.
+        One of :func:`names`, or a name with parameters: ``"ssmax(s=0.43)"``. A law is returned as it is.
     **parameters
-        Parameters of that law.
+        Parameters of that law, if the name comes without.
 
     Raises
     ------
@@ -123,6 +124,8 @@ def get(law: str | Law, **parameters: Any) -> Law:
     --------
     >>> get("log_n", base=1024)
     LogN(base=1024.0, floor=1.0)
+    >>> get("log_n(base=1024)")
+    LogN(base=1024.0, floor=1.0)
     """
     if isinstance(law, Law):
         if parameters:
@@ -130,7 +133,14 @@ def get(law: str | Law, **parameters: Any) -> Law:
         return law
     if not isinstance(law, str):
         raise TypeError(f"a law is a Law or the name of one, got {law!r}")
-    choose("the name of a law", law, names())
+    if "(" in law:
+        name, own = read_call(law, "a law")
+        if parameters:
+            raise TypeError(
+                f"parameters stand in the name or beside it, got {law!r} and {sorted(parameters)}"
+            )
+        law, parameters = name, own
+    choose_name("the name of a law", law, names())
     if law in _classes:
         known, required = _parameters_of_class(_classes[law])
         _check_parameters(law, parameters, known, required)
@@ -266,9 +276,4 @@ def _parameters_of_function(function: Callable[..., Any]) -> tuple[dict[str, Any
 
 
 def _check_parameters(name: str, given: dict[str, Any], known: list[str], required: list[str]) -> None:
-    for unknown in given.keys() - set(known):
-        listed = ", ".join(known) if known else "none"
-        raise TypeError(f"law {name!r} has no parameter {unknown!r}; its parameters: {listed}")
-    for missing in required:
-        if missing not in given:
-            raise TypeError(f"law {name!r} needs {missing}: laws.get({name!r}, {missing}=...)")
+    check_parameters(f"law {name!r}", f"laws.get({name!r}, {{}}=...)", given, known, required)

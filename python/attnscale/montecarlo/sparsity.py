@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .. import _core, attention_statistics, normalizers
 from .._checks import choose
+from ..normalizers._registry import spelling_of
 from ._axes import Axis, LawAxis, axis, beta_of, distinct, integer_axis, law_axis, product
 from ._experiment import Case, Experiment, Rows
 from ._run import RunOptions, num_threads_of, run
@@ -138,7 +139,7 @@ def _rows(model: str, n: int, head_dim: int, betas: _Array, rules: tuple[Any, ..
 def _normalizer_axis(given: Any) -> Axis:
     """An axis of normalizers that give each row a support and an entropy."""
     laid = axis("normalizer", given, _read_normalizer)
-    return distinct(Axis("normalizer", laid.values, tuple(map(_label, laid.values)), laid.scalar))
+    return distinct(Axis("normalizer", laid.values, tuple(map(spelling_of, laid.values)), laid.scalar))
 
 
 def _read_normalizer(name: str, value: Any) -> normalizers.Normalizer:
@@ -147,9 +148,3 @@ def _read_normalizer(name: str, value: Any) -> normalizers.Normalizer:
     if missing:
         raise ValueError(f"{name} must give its rows {', '.join(_QUANTITIES)}; {rule!r} has no {missing[0]}")
     return rule
-
-
-def _label(rule: normalizers.Normalizer) -> str:
-    """The name under which it can be had again, or its repr."""
-    same = [name for name in normalizers.names() if normalizers.get(name) == rule]
-    return same[0] if same else repr(rule)

@@ -32,7 +32,7 @@ class Normalizer:
     Attributes
     ----------
     name : str
-        What :func:`attnscale.normalizers.get` calls it.
+        What :func:`attnscale.normalizers.get` takes.
     statistics : tuple of str
         The fields of :class:`attnscale.AttentionStatistics` that its rows have.
     """

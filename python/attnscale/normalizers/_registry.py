@@ -3,33 +3,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar, cast
 
-from .._checks import choose
+from .._spelling import check_parameters, choose_name, read_call
 from ._base import Normalizer
-from .pointwise import ReLU, Sigmoid, Softpick, SquaredReLU
-from .softmax import Softmax, SoftmaxN
-from .sparse import Entmax, Sparsemax
 
-__all__ = ["get", "names"]
+__all__ = ["built_in", "get", "names", "spelling_of"]
 
-_BY_NAME: dict[str, Callable[[], Normalizer]] = {
-    "softmax": Softmax,
-    "softmax_1": SoftmaxN,
-    "sigmoid": Sigmoid,
-    "relu": ReLU,
-    "squared_relu": SquaredReLU,
-    "softpick": Softpick,
-    "sparsemax": Sparsemax,
-    "entmax15": lambda: Entmax(1.5),
-}
+_NormalizerType = TypeVar("_NormalizerType", bound=type[Normalizer])
+
+_classes: dict[str, type[Normalizer]] = {}
+
+#: Other spellings of a name with a parameter.
+_ALIASES = {"softmax_1": "softmax_n(n=1)", "entmax15": "entmax(alpha=1.5)"}
+
+
+def built_in(normalizer: _NormalizerType) -> _NormalizerType:
+    """Make a class of this package known by its name."""
+    _classes[normalizer.name] = normalizer
+    return normalizer
 
 
 def names() -> tuple[str, ...]:
-    """The names that ``normalizer=`` takes.
+    """The names that :func:`get` and ``normalizer=`` take, alone or with parameters.
 
-    :class:`Sink` and :class:`TopK` have none: what they need has no usual value.
+    ``"sink"`` and ``"top_k"`` need one: ``"sink(logits=[0, 1.5])"``, ``"top_k(k=8)"``. ``"softmax_1"``
+    stands for ``"softmax_n(n=1)"`` and ``"entmax15"`` for ``"entmax(alpha=1.5)"``.
 
     Returns
     -------
@@ -38,18 +38,21 @@ def names() -> tuple[str, ...]:
     Examples
     --------
     >>> import attnscale as at
-    >>> at.normalizers.names()
-    ('softmax', 'softmax_1', 'sigmoid', 'relu', 'squared_relu', 'softpick', 'sparsemax', 'entmax15')
+    >>> at.normalizers.names()[:5]
+    ('softmax', 'softmax_n', 'sink', 'sigmoid', 'relu')
     """
-    return tuple(_BY_NAME)
+    return tuple(_classes)
 
 
-def get(normalizer: Any) -> Normalizer:
+def get(normalizer: Any, **parameters: Any) -> Normalizer:
     """The normalizer of a name; a normalizer comes back as it is.
 
     Parameters
     ----------
     normalizer : str or Normalizer
+        One of :func:`names`, or a name with parameters: ``"entmax(alpha=1.2)"``.
+    **parameters
+        Parameters of that normalizer, if the name comes without.
 
     Returns
     -------
@@ -58,18 +61,52 @@ def get(normalizer: Any) -> Normalizer:
     Raises
     ------
     TypeError
-        If it is neither.
+        If it is neither, has no such parameter or needs one that is not given.
     ValueError
-        If there is no such name.
+        If there is no such name, or a parameter is out of range.
 
     Examples
     --------
     >>> import attnscale as at
-    >>> at.normalizers.get("entmax15")
-    Entmax(alpha=1.5)
+    >>> at.normalizers.get("top_k(k=8)")
+    TopK(k=8)
+    >>> at.normalizers.get("entmax", alpha=1.2)
+    Entmax(alpha=1.2)
     """
     if isinstance(normalizer, Normalizer):
+        if parameters:
+            raise TypeError(
+                f"parameters go with a normalizer's name, got {normalizer!r} and {sorted(parameters)}"
+            )
         return normalizer
     if not isinstance(normalizer, str):
         raise TypeError(f"normalizer must be a name or one of attnscale.normalizers, got {normalizer!r}")
-    return _BY_NAME[choose("normalizer", normalizer, names())]()
+    name, own = _read(normalizer)
+    if own and parameters:
+        raise TypeError(
+            f"parameters stand in the name or beside it, got {normalizer!r} and {sorted(parameters)}"
+        )
+    given = own or parameters
+    found = _classes[choose_name("normalizer", name, names(), _ALIASES)]
+    known = fields(cast(Any, found))
+    required = [each.name for each in known if each.default is MISSING]
+    check_parameters(
+        f"normalizer {name!r}", f"'{name}({{}}=...)'", given, [each.name for each in known], required
+    )
+    return found(**given)
+
+
+def _read(text: str) -> tuple[str, dict[str, Any]]:
+    text = _ALIASES.get(text, text)
+    return read_call(text, "a normalizer") if "(" in text else (text, {})
+
+
+def spelling_of(normalizer: Normalizer) -> str:
+    """The shortest name under which it can be had again; its repr if it needs parameters."""
+    for spelling in (*_ALIASES, *_classes):
+        try:
+            if get(spelling) == normalizer:
+                return spelling
+        except TypeError:  # one that needs a parameter
+            continue
+    return repr(normalizer)

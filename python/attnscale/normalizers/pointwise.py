@@ -11,6 +11,7 @@ import numpy as np
 from .._call.row_counts import visible_keys
 from .._checks import choose, number
 from ._base import Normalizer, Rule, no_softmax_statistics
+from ._registry import built_in
 
 if TYPE_CHECKING:
     from .._call.arrays import Inputs
@@ -25,6 +26,7 @@ def _n_visible(inputs: Inputs, visible: Visibility, num_threads: int) -> Any:
     return np.maximum(n, 1).astype(np.float64)
 
 
+@built_in
 @dataclass(frozen=True)
 class Sigmoid(Normalizer):
     """w_j = 1 / (1 + exp(-s_j - bias)): each key on its own; the weights are no distribution.
@@ -69,6 +71,7 @@ class Sigmoid(Normalizer):
         return Rule("sigmoid", bias=-np.log(_n_visible(inputs, visible, num_threads)))
 
 
+@built_in
 @dataclass(frozen=True)
 class ReLU(Normalizer):
     """w_j = max(s_j, 0) / n, or over the sum of the row.
@@ -115,6 +118,7 @@ class ReLU(Normalizer):
         return Rule(self.name, factor=factor)
 
 
+@built_in
 @dataclass(frozen=True)
 class SquaredReLU(ReLU):
     """w_j = max(s_j, 0)^2 / n, or over the sum of the row; see :class:`ReLU`.
@@ -145,6 +149,7 @@ class SquaredReLU(ReLU):
     name: ClassVar[str] = "squared_relu"
 
 
+@built_in
 @dataclass(frozen=True)
 class Softpick(Normalizer):
     """``w_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps)``: no sink, and zero weights.

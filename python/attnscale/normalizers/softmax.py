@@ -11,6 +11,7 @@ import numpy as np
 
 from .._checks import as_array, number
 from ._base import Normalizer, Rule
+from ._registry import built_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Sink", "Softmax", "SoftmaxN"]
 
 
+@built_in
 @dataclass(frozen=True)
 class Softmax(Normalizer):
     """p_j = exp(s_j) / sum_k exp(s_k).
@@ -39,6 +41,7 @@ class Softmax(Normalizer):
         return Rule("softmax")
 
 
+@built_in
 @dataclass(frozen=True)
 class SoftmaxN(Normalizer):
     """p_j = exp(s_j) / (n + sum_k exp(s_k)): a row may attend to nothing; n = 1 is "off by one".
@@ -84,6 +87,7 @@ class SoftmaxN(Normalizer):
         return Rule("softmax", sink=math.log(self.n))
 
 
+@built_in
 @dataclass(frozen=True, eq=False)
 class Sink(Normalizer):
     """p_j = exp(s_j) / (exp(logit) + sum_k exp(s_k)), with a learned logit a head.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from .._checks import number, positive_int
 from .._results import NAMES
 from ._base import Normalizer, Rule
+from ._registry import built_in
 
 if TYPE_CHECKING:
     from .._call.arrays import Inputs
@@ -19,6 +20,7 @@ __all__ = ["Entmax", "Sparsemax", "TopK"]
 _ALL_BUT_LSE = tuple(name for name in NAMES if name != "lse")
 
 
+@built_in
 @dataclass(frozen=True)
 class Entmax(Normalizer):
     """p_j = max((alpha - 1) s_j - tau, 0)^(1 / (alpha - 1)), with tau such that the sum is 1.
@@ -71,6 +73,7 @@ class Entmax(Normalizer):
         return Rule("entmax", alpha=float(self.alpha))
 
 
+@built_in
 @dataclass(frozen=True)
 class Sparsemax(Normalizer):
     """p_j = max(s_j - tau, 0): the distribution that is nearest to the scores.
@@ -98,6 +101,7 @@ class Sparsemax(Normalizer):
         return Rule("entmax", alpha=2.0)
 
 
+@built_in
 @dataclass(frozen=True)
 class TopK(Normalizer):
     """Softmax over the k largest scores of the row; of equal scores the first keys.

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Objects that are written as text: NAME or NAME(parameter=value), of laws and normalizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ._checks import choose
+
+__all__ = ["check_parameters", "choose_name", "read_call"]
+
+
+def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of a spelling; the parameters are Python literals. `what`: "a law".
+
+    Examples
+    --------
+    >>> read_call("sink(logits=[0, -1.5])", "a normalizer")
+    ('sink', {'logits': [0, -1.5]})
+    """
+    import ast
+
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        if isinstance(node, ast.Name):
+            return node.id, {}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
+            return node.func.id, {_keyword_name(each): ast.literal_eval(each.value) for each in node.keywords}
+    except (SyntaxError, ValueError):
+        pass
+    raise ValueError(f"{what} is written NAME or NAME(parameter=value, ...), got {text!r}")
+
+
+def _keyword_name(keyword: Any) -> str:
+    if keyword.arg is None:
+        raise ValueError("** has no place in a spelling")
+    return str(keyword.arg)
+
+
+def choose_name(argument: str, name: str, names: Sequence[str], also: Iterable[str] = ()) -> str:
+    """`name`, if it is one of `names`; else an error that lists them, and what may have been meant.
+
+    Parameters
+    ----------
+    argument : str
+        What the message calls it.
+    name : str
+        What was given.
+    names : sequence of str
+        What the message lists.
+    also : iterable of str
+        Other spellings, which are taken too.
+    """
+    known = [*names, *also]
+    if name in known:
+        return name
+    from difflib import get_close_matches
+
+    try:
+        return choose(argument, name, names)
+    except ValueError as error:
+        near = get_close_matches(name, known, 1)
+        raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
+
+
+def check_parameters(
+    what: str, how: str, given: Iterable[str], known: Sequence[str], required: Iterable[str]
+) -> None:
+    """Refuse unknown parameters and missing ones. `what`: "law 'ssmax'", `how`: how they are given."""
+    for unknown in set(given) - set(known):
+        listed = ", ".join(known) if known else "none"
+        raise TypeError(f"{what} has no parameter {unknown!r}; its parameters: {listed}")
+    for missing in required:
+        if missing not in given:
+            raise TypeError(f"{what} needs {missing}: {how.format(missing)}")

@@ -63,7 +63,7 @@ inline void philox_words(const random_source& source, const philox_keys& keys, u
                          int groups, uint32_t* words) {
   constexpr int w = width<uint64_t>;
   uint64_t even[w];
-  for (int i = 0; i < w; ++i) even[i] = static_cast<uint64_t>(2 * i);
+  for (int i = 0; i < w; ++i) even[i] = 2 * static_cast<uint64_t>(i);
   const vec<uint64_t> stream = broadcast(source.from.stream), one = broadcast(uint64_t{1});
   const uint64_t base = (first * group_blocks) << 2 >> 2;
   const vec<uint64_t> start =
@@ -72,7 +72,8 @@ inline void philox_words(const random_source& source, const philox_keys& keys, u
     philox_state s[philox_vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < philox_vectors; v += 2) {
-      const vec<uint64_t> number = start + broadcast(static_cast<uint64_t>(block + v * w));
+      const int at = block + v * w;
+      const vec<uint64_t> number = start + broadcast(static_cast<uint64_t>(at));
       s[v] = {{number, number >> 32, stream, stream >> 32}};
       s[v + 1] = {{number + one, (number + one) >> 32, stream, stream >> 32}};
     }

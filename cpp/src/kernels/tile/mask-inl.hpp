@@ -127,10 +127,13 @@ template <class T, int N>
 inline vector_keys<N> keys_of_vectors(const score_block& block, int lane, int64_t key, int keys) {
   vector_keys<N> seen;
   for (int n = 0; n < N; ++n) {
-    // Intervals move forward with the row: the first row begins first, the last row ends last.
-    const int first = lane + n * width<T>, past = first + width<T>;
-    const int last = (past < block.rows ? past : block.rows) - 1;
-    const int64_t lo = block.first_visible[first] - key, hi = block.last_visible[last] - key;
+    const int row = lane + n * width<T>, past = row + width<T>;
+    int64_t first = block.first_visible[row], last = block.last_visible[row];
+    for (int r = row + 1; r < past && r < block.rows; ++r) {
+      if (block.first_visible[r] < first) first = block.first_visible[r];
+      if (block.last_visible[r] > last) last = block.last_visible[r];
+    }
+    const int64_t lo = first - key, hi = last - key;
     seen.begin[n] = static_cast<int>(lo < 0 ? 0 : lo > keys ? keys : lo);
     seen.end[n] = static_cast<int>(hi < 0 ? 0 : hi > keys ? keys : hi);
   }

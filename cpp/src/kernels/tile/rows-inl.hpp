@@ -116,6 +116,7 @@ class prefetcher {
     constexpr ptrdiff_t line = 64;
     if (rows_ <= 0) return;
     for (ptrdiff_t at = 0; at < bytes_; at += line)
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): see above
       __builtin_prefetch(reinterpret_cast<const void*>(next_ + static_cast<uintptr_t>(at)));
     next_ += static_cast<uintptr_t>(stride_);
     --rows_;

@@ -198,6 +198,22 @@ def test_ssd_forms_are_equal(size):
     np.testing.assert_allclose(whole, expected[:, -1:], rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_bad_value_of_ssd_reaches_the_rows_that_see_it(dtype, bad):
+    rng = np.random.default_rng(2)
+    q, k, v = rng.standard_normal((3, 2, 96, 7)).astype(dtype)
+    decay = -rng.exponential(0.3, (2, 96))
+    clean = av.ssd(q, k, v, decay)
+    v[0, 70, 2], v[0, 75, 2], v[1, 20, 0] = bad, bad, bad
+    found = av.ssd(q, k, v, decay)
+    np.testing.assert_array_equal(found[0, :70], clean[0, :70])
+    np.testing.assert_array_equal(found[1, :20], clean[1, :20])
+    assert not np.isfinite(found[0, 70:, 2]).any()
+    assert not np.isfinite(found[1, 20:, 0]).any()
+    np.testing.assert_array_equal(np.delete(found[0], 2, axis=1), np.delete(clean[0], 2, axis=1))
+
+
 def test_ssd_shares_key_heads_and_forgets():
     rng = np.random.default_rng(1)
     q, k, v = rng.standard_normal((4, 90, 6)), *rng.standard_normal((2, 2, 90, 6))

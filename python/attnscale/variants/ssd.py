@@ -104,11 +104,23 @@ def _scan(heads: Heads, decay: NDArray[np.float64], dtype: np.dtype[Any]) -> Non
             q, k, v = (x[rows].astype(dtype, copy=False) for x in heads[:3])
             past = np.cumsum(decay[rows[:2]], axis=-1)
             between = np.tril(np.exp(np.minimum(past[..., :, None] - past[..., None, :], 0)))
-            out = np.tril((q @ k.swapaxes(-1, -2)) * between.astype(dtype)) @ v
+            out = _earlier(np.tril((q @ k.swapaxes(-1, -2)) * between.astype(dtype)), v)
             if state is not None:
                 out += (q * np.exp(past)[..., None].astype(dtype)) @ state.astype(dtype)
             state = _carry(state, past, k, v)
             heads.output[rows] = out
+
+
+def _earlier(weights: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
+    """weights @ value, of a lower triangle: 0 * NaN of a later key is no part of a row's sum."""
+    good = np.isfinite(value)
+    if good.all():
+        return weights @ value
+    out: NDArray[Any] = weights @ np.where(good, value, 0)
+    for j in np.flatnonzero(~good.all(axis=-1).all(axis=tuple(range(good.ndim - 2)))):
+        bad = np.where(good[..., [j], :], 0, weights[..., j:, [j]] * value[..., [j], :])
+        out[..., j:, :] += bad
+    return out
 
 
 def _carry(

@@ -49,7 +49,7 @@ def visible(
 ) -> NDArray[np.bool_]:
     """True where the query may see the key, of the shape (..., heads, n_queries, n_keys)."""
     i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])
-    lengths = np.asarray(shape[-1] if key_lengths is None else key_lengths)
+    lengths = np.asarray(shape[-1] if key_lengths is None else key_lengths, np.int64)
     if lengths.ndim:
         lengths = lengths[..., None, None, None]
     left, right = window or (None, None)
@@ -80,7 +80,7 @@ def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
     """What the law's n is for each row: 1 for a row without keys."""
     n_queries, n_keys = seen.shape[-2:]
     n: Array = seen.sum(-1)
-    lengths = np.asarray(n_keys if options.get("key_lengths") is None else options["key_lengths"])
+    lengths = np.asarray(n_keys if options.get("key_lengths") is None else options["key_lengths"], np.int64)
     lengths = lengths[..., None, None] if lengths.ndim else lengths
     offset = lengths - n_queries if options.get("causal") == "bottom_right" else 0
     if law.n_means.startswith("query position"):
@@ -96,7 +96,7 @@ def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
 
 def distances(shape: tuple[int, ...], **options: Any) -> Array:
     """Position of each query less that of each key, of the shape (..., n_queries, n_keys)."""
-    lengths = np.asarray(shape[-1] if options.get("key_lengths") is None else options["key_lengths"])
+    lengths = np.asarray(shape[-1] if options.get("key_lengths") is None else options["key_lengths"], np.int64)
     lengths = lengths[..., None, None, None] if lengths.ndim else lengths
     offset = lengths - shape[-2] if options.get("causal") == "bottom_right" else 0
     return np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1])

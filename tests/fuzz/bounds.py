@@ -62,7 +62,9 @@ def _softmax(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
         logit = logit[:, None, None] if np.ndim(logit) and row.s.ndim > 2 else np.asarray(logit)
         logit = np.broadcast_to(logit, (*row.s.shape[:-1], 1))
         row.s = np.concatenate([row.s, logit], -1)
-        row.d = np.concatenate([row.d, 4 * form.u * (1 + np.abs(logit).astype(np.float64))], -1)
+        top = row.s.max(-1, initial=-np.inf, keepdims=True)
+        size = np.abs(logit) + np.abs(np.where(np.isfinite(top), top, 0))  # it is added to a rounded lse
+        row.d = np.concatenate([row.d, 4 * form.u * (1 + size.astype(np.float64))], -1)
         row.seen = np.concatenate([row.seen, np.ones_like(logit, bool)], -1)
         row.sink = row.s.shape[-1] - 1
     _exponentials(row, row.seen, form)
@@ -189,7 +191,7 @@ def _relu(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
     f64 = f.astype(np.float64)
     error = error + 8 * form.u * f64 + np.where(row.seen & (row.s > -row.d), 4 * form.least, 0)
     row.may_break = f64.max(-1, initial=0) * f.shape[-1] > form.largest / 64  # the sum leaves the type
-    row.most, row.least = (row.seen & (row.s > -row.d)).sum(-1), (row.seen & (row.s > row.d)).sum(-1)
+    row.most, row.least = (row.seen & (row.s > -row.d)).sum(-1), (row.seen & (f64 > 2 * error)).sum(-1)
     if rule.divide == "sum":
         _over_sum(row, f, error, 0.0)
         return

@@ -54,7 +54,7 @@ def options(case: Case, rng: np.random.Generator) -> Case:
         found["attn_mask"] = mask(spec["attn_mask"], rng)
     if "key_lengths" in spec:
         lengths = spec["key_lengths"]
-        found["key_lengths"] = lengths["values"] if lengths["dtype"] == "int" else np.array(lengths["values"], lengths["dtype"])
+        found["key_lengths"] = lengths["values"] if lengths["dtype"] == "int" and 0 not in lengths["axes"] else np.array(lengths["values"], lengths["dtype"]).reshape(lengths["axes"])
     if "document_ids" in spec:
         found["document_ids"] = documents(spec["document_ids"], case["shape"]["nk"], rng)
     for name in ("distance_scale", "distance_bias"):

@@ -15,7 +15,7 @@ from .bounds import weigh
 from .compare import Findings
 from .draw import STATISTICS, Case, Draw, generator
 
-__all__ = ["check", "draw", "expected", "result_type", "steps_of"]
+__all__ = ["check", "check_output", "check_statistic", "draw", "expected", "result_type", "steps_of"]
 
 Array = np.ndarray[Any, Any]
 _EXACT = ("n_visible", "argmax", "support")
@@ -71,14 +71,21 @@ def row_type(form: SimpleNamespace) -> np.dtype[Any]:
 
 
 def expected(
-    arrays: dict[str, Array], value: Array | None, options: Case, names: Any, case: Case
+    arrays: dict[str, Array],
+    value: Array | None,
+    options: Case,
+    names: Any,
+    case: Case,
+    *,
+    form: Any = None,
+    errors: Any = None,
 ) -> SimpleNamespace:
-    """Rows, statistics and output of the oracle."""
+    """Rows, statistics and output of the oracle; `errors` are those of query and key themselves."""
     q, k = arrays["q"], arrays["k"]
-    form = oracle.arithmetic(q, k, value)
+    form = form or oracle.arithmetic(q, k, value)
     steps, random = steps_of(case, q.shape[-1])
     plain = {name: each for name, each in options.items() if name != "normalizer"}
-    scores = oracle.scored(q, k, plain, form, steps)
+    scores = oracle.scored(q, k, plain, form, steps, errors)
     rule = at.normalizers.get(options.get("normalizer", "softmax"))
     row = weigh(scores, rule, form)
     found = SimpleNamespace(form=form, scores=scores, row=row, rule=rule, random=random, output=None)
@@ -108,10 +115,10 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
         findings.fault("an input was written")
     with np.errstate(all="ignore"):
         if value is not None:
-            _check_output(truth, output, used, options, findings)
+            check_output(truth, output, used, options, findings)
         for name in names:
             seen = result if case["function"] == "attention_entropy" else getattr(result, name)
-            _check_statistic(name, seen, truth, k, options, findings)
+            check_statistic(name, seen, truth, k, options, findings)
     if case["again"]:
         other, twice = _call({**case, "threads": 3 - (case["threads"] or 2) % 3, "out": None}, used, options, names)
         for name in names:
@@ -159,7 +166,7 @@ def _out(case: Case, used: list[Array], options: Case) -> Array | None:
     return np.full(shape, np.nan, dtype, order=order)
 
 
-def _check_output(truth: Any, output: Any, used: list[Array], options: Case, findings: Findings) -> None:
+def check_output(truth: Any, output: Any, used: list[Array], options: Case, findings: Findings) -> None:
     wanted, limit, bad, big = truth.output
     may, free = (truth.scores.may_break | truth.row.may_break)[..., None], truth.row.free[..., None]
     swap = options.get("layout") == "bshd" and used[0].ndim > 2
@@ -169,7 +176,7 @@ def _check_output(truth: Any, output: Any, used: list[Array], options: Case, fin
         findings.close("output", output, wanted, limit, broken=bad, free=free, may_break=may)
 
 
-def _check_statistic(name: str, seen: Any, truth: Any, key: Array, options: Case, findings: Findings) -> None:
+def check_statistic(name: str, seen: Any, truth: Any, key: Array, options: Case, findings: Findings) -> None:
     row, scores, form = truth.row, truth.scores, truth.form
     if seen is None:
         findings.fault(f"{name} is missing")

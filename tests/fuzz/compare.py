@@ -72,8 +72,8 @@ class Findings:
             at = tuple(int(i) for i in np.argwhere(~right)[0])
             shown = "not finite" if np.broadcast_to(broken, right.shape)[at] else f"{float(wanted[at]):.12g}"
             self.fault(
-                f"{name}{list(at)}: got {float(x[at]):.12g}, want {shown}, limit "
-                f"{float(np.broadcast_to(limit, right.shape)[at]):.3g}; {int((~right).sum())} of {right.size}"
+                f"{name}{list(at)}: got {float(x[at]):.12g}, want {shown}, off by {float(difference[at]):.3g}, "
+                f"limit {float(np.broadcast_to(limit, right.shape)[at]):.3g}; {int((~right).sum())} of {right.size}"
             )
             return
         counted = finite & ~ends & ~np.asarray(free) & ~np.asarray(broken)

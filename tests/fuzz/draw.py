@@ -174,7 +174,7 @@ class Draw:
             one = not batch or self.chance(0.4)
             axes = [] if one else [1 if self.chance(0.3) else n for n in batch]
             dtype = self.pick(("int", "int64", "int32", "uint8")) if nk < 256 else self.pick(("int", "int64"))
-            found["key_lengths"] = {"dtype": dtype, "values": self.rng.integers(0, nk + 1, axes).tolist()}
+            found["key_lengths"] = {"dtype": dtype, "axes": axes, "values": self.rng.integers(0, nk + 1, axes).tolist()}
         if documents and nq <= nk and not isinstance(found.get("causal"), int) and self.chance(0.15):
             axes = lead[:-1] if self.chance(0.4) else []
             runs = self.integer(1, 5)

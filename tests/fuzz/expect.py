@@ -55,14 +55,14 @@ def output(
 
 
 def moments(
-    w: Array, error: Array, x: Array, dx: Array, center: Array, form: SimpleNamespace
+    w: Array, error: Array, x: Array, dx: Array, center: Array | None, form: SimpleNamespace
 ) -> tuple[Array, Array, Array, Array]:
-    """Mean and variance of x under w, and their bounds; sums are taken around `center`."""
+    """Mean and variance of x under w, and their bounds; sums are taken around `center`, None: any x."""
     mean = (w * x).sum(-1)
     off = x - mean[..., None]
     variance = (w * off * off).sum(-1)
     off64, w64 = np.abs(off).astype(np.float64), w.astype(np.float64)
-    far = np.abs((mean - center).astype(np.float64))
+    far = off64.max(-1, initial=0) / 2 if center is None else np.abs((mean - center).astype(np.float64))
     sd = np.sqrt(variance.astype(np.float64))
     both = w64 + error
     dmean = (error * off64).sum(-1) + (both * dx).sum(-1)

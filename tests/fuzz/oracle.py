@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from attnscale import laws, reference
 
-__all__ = ["MASKS", "arithmetic", "rows_first", "scored", "wide_of"]
+__all__ = ["MASKS", "arithmetic", "finish", "products", "rows_first", "scored", "shared", "wide_of"]
 
 Array = np.ndarray[Any, Any]
 MASKS = ("is_causal", "causal", "attn_mask", "window", "key_lengths", "document_ids")
@@ -51,8 +51,29 @@ def shared(x: Array, query: Array, enable_gqa: bool) -> Array:
     return x.repeat(query.shape[-3] // max(x.shape[-3], 1), axis=-3)
 
 
-def scored(query: Array, key: Array, options: dict[str, Any], form: SimpleNamespace, steps: float) -> Any:
-    """Scores s, visible keys, their largest error d, raw products x and theirs, and rows that may overflow.
+def scored(
+    query: Array,
+    key: Array,
+    options: dict[str, Any],
+    form: SimpleNamespace,
+    steps: float,
+    errors: tuple[Array, Array] | None = None,
+) -> Any:
+    """Scores s, visible keys, their largest error d, raw products x and theirs, and rows that may overflow."""
+    row = products(query, key, options, form, steps, errors)
+    scale, dscale, bias = _scale_of(row, options, row.masks, row.bias, form)
+    return finish(row, scale, dscale, bias, options, form)
+
+
+def products(
+    query: Array,
+    key: Array,
+    options: dict[str, Any],
+    form: SimpleNamespace,
+    steps: float,
+    errors: tuple[Array, Array] | None = None,
+) -> Any:
+    """Raw products with the table of distances, their errors, visible keys and bias by distance.
 
     A sum of n products in any order with fused or separate roundings differs from the exact one by at most
     gamma_n sum |q||k| (Higham 2002, section 3.1); `steps` unit roundoffs are taken for it, of the scale and of
@@ -70,18 +91,22 @@ def scored(query: Array, key: Array, options: dict[str, Any], form: SimpleNamesp
     size = q64 @ kt64
     masks = {name: options[name] for name in MASKS if name in options}
     seen = reference.visible(x.shape, **masks)
+    inherited: Any = 0.0
+    if errors is not None:  # of the rows themselves, (..., heads, n, head_dim)
+        dq, dkt = errors[0], errors[1].swapaxes(-1, -2)
+        inherited = dq @ kt64 + q64 @ dkt + dq @ dkt
     if options.get("distance_scale") is not None:
         factor = _of_distance(options["distance_scale"], x.shape, masks)
-        x, size = x * factor, size * np.abs(factor)
+        x, size, inherited = x * factor, size * np.abs(factor), inherited * np.abs(factor)
         steps = steps + 1
     floor = 2 * form.least * (1 + q.shape[-1])  # products below the normal numbers
-    dx = steps * form.u * size + floor
+    dx = steps * form.u * size + floor + inherited
     bias: Any = 0
     if options.get("distance_bias") is not None:
         bias = _of_distance(options["distance_bias"], x.shape, masks)
-    row = SimpleNamespace(x=x, size=size, dx=dx, seen=seen, steps=steps, floor=floor, d=q.shape[-1])
-    scale, dscale, bias = _scale_of(row, options, masks, bias, form)
-    return finish(row, scale, dscale, bias, options, form)
+    return SimpleNamespace(
+        x=x, size=size, dx=dx, seen=seen, steps=steps, floor=floor, d=q.shape[-1], masks=masks, bias=bias
+    )
 
 
 def finish(
@@ -110,7 +135,7 @@ def finish(
     s = np.where(seen & np.isfinite(s), s, -np.inf)
     d = np.where(seen & np.isfinite(d), d, 0.0)
     may_break = (seen & big).any(-1)
-    free = (seen & free).any(-1)  # a bias that the arithmetic's type does not hold
+    free = (seen & (free | ~np.isfinite(d))).any(-1)  # a bias or a bound that the arithmetic's type does not hold
     return SimpleNamespace(
         s=s, d=d, seen=seen, x=row.x, dx=row.dx, broken=broken, may_break=may_break, free=free, size=row.size
     )

@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
-from . import check_attend
+from . import check_attend, check_curve, check_kattention, check_linear, check_solve, check_ssd, check_state
 
 __all__ = ["CHECK", "DRAW"]
 
-_ALL = {"attend": check_attend}
+_ALL = {
+    "attend": check_attend,
+    "curve": check_curve,
+    "kattention": check_kattention,
+    "linear": check_linear,
+    "solve": check_solve,
+    "ssd": check_ssd,
+    "state": check_state,
+}
 DRAW = {name: module.draw for name, module in _ALL.items()}
 CHECK = {name: module.check for name, module in _ALL.items()}

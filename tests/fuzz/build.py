@@ -11,7 +11,7 @@ import numpy as np
 from .arrays import dtype_of, make, poison, strided, values
 from .draw import Case
 
-__all__ = ["inputs", "normalizer", "options", "read_scale"]
+__all__ = ["inputs", "make", "normalizer", "options", "read_scale"]
 
 Array = np.ndarray[Any, Any]
 

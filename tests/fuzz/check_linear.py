@@ -21,7 +21,7 @@ from .check_attend import result_type
 from .compare import Findings
 from .draw import Case, Draw, generator
 
-__all__ = ["check", "draw", "oracle_of"]
+__all__ = ["check", "compare", "draw", "oracle_of"]
 
 Array = np.ndarray[Any, Any]
 FAMILIES = ("elu", "relu", "squares", "pair", "efficient", "scaling", "performer", "cosformer")
@@ -83,7 +83,7 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
         findings.fault("an input was written")
     if found is not None:
         with np.errstate(all="ignore"):
-            _check(found, case, q, k, v, projection, findings)
+            compare(found, case, q, k, v, projection, findings)
     if case["again"] and not case["state"]:
         other = _call(case, q, k, v, projection, 3 - (case["threads"] or 2) % 3)
         findings.same("output with other threads", other, found)
@@ -227,7 +227,7 @@ def _efficient(case: Case, q: Array, k: Array, v: Array, size: Array, seen: Arra
     return w @ v, limit + (k.shape[-2] + 4) * form.least, none
 
 
-def _check(found: Array, case: Case, q: Array, k: Array, v: Array, projection: Array, findings: Findings) -> None:
+def compare(found: Array, case: Case, q: Array, k: Array, v: Array, projection: Array, findings: Findings) -> None:
     form = oracle.arithmetic(q, k, v)
     kind = result_type(q, k, v)
     if case["state"]:  # each array is taken in by itself

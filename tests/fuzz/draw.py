@@ -11,7 +11,7 @@ import numpy as np
 
 from .arrays import LAYOUTS, PROFILES
 
-__all__ = ["STATISTICS", "Draw", "case", "generator"]
+__all__ = ["STATISTICS", "Draw", "case", "generator", "subjects"]
 
 Case = dict[str, Any]
 
@@ -235,11 +235,16 @@ _LAWS = (
 )
 
 _SUBJECTS = (
-    *(["attend"] * 11),
-    *(["curve", "curve", "solve", "state", "state"]),
-    *(["linear", "linear", "ssd", "prefix", "kattention", "family"]),
-    "arguments",
+    *(["attend"] * 20),
+    *("curve", "curve", "curve", "solve", "solve", "state", "state", "state"),
+    *("linear", "linear", "linear", "linear", "ssd", "ssd", "kattention", "kattention", "family", "family", "family"),
+    *("arguments", "arguments", "arguments"),
 )
+
+
+def subjects() -> tuple[str, ...]:
+    """What calls are about."""
+    return tuple(dict.fromkeys(_SUBJECTS))
 
 
 def case(seed: int, index: int, only: str | None = None) -> Case:
@@ -247,6 +252,6 @@ def case(seed: int, index: int, only: str | None = None) -> Case:
     draw = Draw(seed, index)
     subject = draw.pick(_SUBJECTS)
     subject = only or subject
-    from . import subjects
+    from .subjects import DRAW
 
-    return {"subject": subject, **subjects.DRAW[subject](draw)}
+    return {"subject": subject, **DRAW[subject](draw)}

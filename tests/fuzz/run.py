@@ -100,6 +100,9 @@ class _Process:
         self.process.wait()
         for thread in self.threads:
             thread.join(10)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 def levels_of_this_machine() -> tuple[str, ...]:

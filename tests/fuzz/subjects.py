@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from . import check_attend, check_curve, check_kattention, check_linear, check_solve, check_ssd, check_state
+from . import arguments, check_attend, check_curve, check_family, check_kattention, check_linear, check_solve, check_ssd, check_state
 
 __all__ = ["CHECK", "DRAW"]
 
 _ALL = {
+    "arguments": arguments,
     "attend": check_attend,
     "curve": check_curve,
+    "family": check_family,
     "kattention": check_kattention,
     "linear": check_linear,
     "solve": check_solve,

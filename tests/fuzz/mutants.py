@@ -83,11 +83,12 @@ def _neighbour(x: Array, given: Any, options: Any) -> Array:
 def _last_of_equal(x: Array, given: Any, options: Any) -> Array:
     """Of keys of the same numbers the last one."""
     key = np.asarray(given[1])
-    if key.shape[-2] < 2 or options.get("layout") == "bshd" or key.ndim > 2 or key.shape[-1] < 1:
+    if key.shape[-2] < 2 or options.get("layout") == "bshd" or options.get("enable_gqa") or not x.size:
         return x
-    same = (key[:, None] == key[None]).all(-1)
-    last = key.shape[-2] - 1 - same[:, ::-1].argmax(-1)
-    return np.where(x >= 0, last[np.maximum(x, 0)], x)
+    same = (key[..., :, None, :] == key[..., None, :, :]).all(-1)
+    last = key.shape[-2] - 1 - same[..., ::-1].argmax(-1)
+    last = np.broadcast_to(last, (*x.shape[:-1], last.shape[-1]))
+    return np.where(x >= 0, np.take_along_axis(last, np.maximum(x, 0), -1), x)
 
 
 def _other_bits(result: Any, given: Any, options: Any) -> Any:

@@ -120,3 +120,10 @@ def test_laws_that_measure_the_row_are_refused() -> None:
     q = np.ones((3, 10, 4))
     with pytest.raises(ValueError, match="scale='adaptive_temperature' measures the row without"):
         at.attention(q, q, q, distance_bias=np.zeros(10), scale="adaptive_temperature")
+
+
+def test_a_function_of_distances_on_two_axes_with_a_key_length() -> None:
+    q, k, v = random_inputs(21, heads=None)
+    options = {"key_lengths": 20, "causal": "bottom_right", "distance_bias": lambda t: -0.1 * np.abs(t)}
+    alone = at.attention(q, k[:20], v[:20], **{**options, "key_lengths": None})
+    np.testing.assert_allclose(at.attention(q, k, v, **options), alone, rtol=1e-6, atol=1e-6)

@@ -20,6 +20,8 @@ LAWS = (None, "log_n", "ssmax", laws.MinistralTemperature(0.5, 4), laws.QwenLogN
 def test_under_every_mask(law: Any, n_queries: int) -> None:
     inputs = random_inputs(1, batch=(2,), n_queries=n_queries)
     for name, options in mask_cases(2, 2, n_queries, 33).items():
+        if options.get("causal") == 3 and n_queries > 30:
+            continue  # the last queries have no key; see test_more_queries_than_keys
         for ids in (IDS, np.stack([IDS, np.sort(IDS)])):
             try:
                 check(*inputs, **{**options, "scale": law, "document_ids": ids})
@@ -39,7 +41,10 @@ def test_each_document_is_a_call_of_its_own() -> None:
         )
         for name in (*STATISTICS, "output"):
             first = cut[0] if name == "argmax" else 0
-            np.testing.assert_array_equal(getattr(whole, name)[:, :, cut], getattr(alone, name) + first)
+            # Tiles of keys begin elsewhere: sums are rounded in another order.
+            np.testing.assert_allclose(
+                getattr(whole, name)[:, :, cut], getattr(alone, name) + first, rtol=1e-13, atol=1e-14
+            )
 
 
 def test_the_n_of_a_law_is_the_documents() -> None:
@@ -159,3 +164,21 @@ def test_more_queries_than_keys() -> None:
     q, k, v = random_inputs(14, n_queries=40)
     with pytest.raises(ValueError, match=r"a key for each query, .* got 40 queries and 33 keys"):
         at.attention(q, k, v, document_ids=IDS)
+    with pytest.raises(ValueError, match=r"got 20 queries from key 14 on and 33 keys"):
+        at.attention(q[:, :20], k, v, document_ids=IDS, causal=14)
+
+
+def test_a_table_need_not_reach_beyond_the_longest_document() -> None:
+    q, k, v = random_inputs(15, n_queries=33, dtype="float64")
+    bias = -0.3 * np.arange(33)
+    options = {"document_ids": IDS, "is_causal": True}
+    whole = at.attention(q, k, v, distance_bias=bias, **options)
+    np.testing.assert_array_equal(at.attention(q, k, v, distance_bias=bias[:17], **options), whole)
+    with pytest.raises(ValueError, match=r"distance 0 \.\.\. 16 on its last axis, got shape \(16,\)"):
+        at.attention(q, k, v, distance_bias=bias[:16], **options)
+
+
+def test_an_empty_batch_has_every_statistic() -> None:
+    x = np.zeros((0, 2, 33, 4), np.float32)
+    rows = at.attention_statistics(x, x, x, document_ids=IDS, key_lengths=7, statistics=STATISTICS)
+    assert all(getattr(rows, name).shape == (0, 2, 33) for name in STATISTICS)

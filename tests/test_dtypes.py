@@ -140,3 +140,16 @@ def test_ml_dtypes_is_not_imported() -> None:
     code = "import attnscale, sys; print('ml_dtypes' in sys.modules, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("wide", range(3))
+def test_qk_norm_is_computed_in_the_type_of_the_call(wide: int) -> None:
+    """One float64 array makes the arithmetic float64, the lengths of float32 queries and keys too."""
+    arrays = list(random_inputs(51, head_dim=129))
+    arrays[wide] = arrays[wide].astype(np.float64)
+    same = [x.astype(np.float64) for x in arrays]
+    for norm in ("l2", "rms"):
+        seen = at.attention_statistics(*arrays, qk_norm=norm)
+        want = at.attention_statistics(*same, qk_norm=norm)
+        np.testing.assert_allclose(seen.lse, want.lse, rtol=1e-15, atol=1e-15)
+        np.testing.assert_allclose(seen.output, want.output, rtol=1e-15, atol=1e-15)

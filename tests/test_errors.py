@@ -51,8 +51,11 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call(np.concatenate([Q, Q[:1]]), K, V), ValueError, "the batch axes must broadcast, got query (3,) and key (2,) and value (2,)"),
     # options
     (lambda: call(is_causal=True, causal="bottom_right"), ValueError, 'is_causal=True means causal="top_left"; causal="bottom_right" was also given. Pass one of them.'),
-    (lambda: call(causal="lower"), ValueError, "causal must be one of 'top_left', 'bottom_right', got 'lower'"),
-    (lambda: call(causal=True), ValueError, "causal must be one of 'top_left', 'bottom_right', got True"),
+    (lambda: call(causal="lower"), ValueError, "causal must be 'top_left', 'bottom_right' or an integer, got 'lower'"),
+    (lambda: call(causal=1.0), ValueError, "causal must be 'top_left', 'bottom_right' or an integer, got 1.0"),
+    (lambda: call(causal=2**70), ValueError, "causal must be between -2**60 and 2**60, got 1180591620717411303424"),
+    (lambda: call(causal=3, is_causal=True), ValueError, 'is_causal=True means causal="top_left"; causal=3 was also given. Pass one of them.'),
+    (lambda: call(causal=True), ValueError, "causal must be 'top_left', 'bottom_right' or an integer, got True"),
     (lambda: call(is_causal="yes"), TypeError, "is_causal must be True or False, got 'yes'"),
     (lambda: call(layout="bsdh"), ValueError, "layout must be one of 'bhsd', 'bshd', got 'bsdh'"),
     (lambda: call(layout=None), ValueError, "layout must be one of 'bhsd', 'bshd', got None"),

@@ -9,7 +9,8 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale import _row_measures, laws, reference
+from attnscale import laws, reference
+from attnscale._call import measures
 from cases import mask_cases, random_inputs
 
 MEASURED = (laws.AdaptiveTemperature(), laws.AdaptiveTemperature(threshold=1.5), laws.CriticalScale())
@@ -98,7 +99,7 @@ def test_a_nan_reaches_only_the_rows_that_see_it() -> None:
 def test_gaps_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, _ = random_inputs(9, batch=(3,), n_queries=50)
     whole = at.attention_entropy(q, k, scale="critical_scale", causal="bottom_right")
-    monkeypatch.setattr(_row_measures, "_BLOCK", 1000)
+    monkeypatch.setattr(measures, "_BLOCK", 1000)
     blocks = at.attention_entropy(q, k, scale="critical_scale", causal="bottom_right")
     np.testing.assert_allclose(blocks, whole, rtol=1e-5, atol=1e-6)
 

@@ -159,3 +159,28 @@ def test_n_visible_agrees_with_the_count_that_laws_use(name: str) -> None:
     np.testing.assert_array_equal(rows.n_visible, seen.sum(-1))
     some = rows.n_visible > 0
     np.testing.assert_allclose(rows.max_score[some], rows.n_visible[some], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_queries", [1, 5, 64])
+@pytest.mark.parametrize("first", [0, 7, 36, 100])
+def test_a_block_of_queries_that_starts_at_a_key(first: int, n_queries: int) -> None:
+    """causal=p gives the rows p ... of the whole sequence, also to laws, tables and windows."""
+    q, k, v = random_inputs(41, n_queries=164, n_keys=164, dtype="float64")
+    cut = slice(first, first + n_queries)
+    bias = -0.1 * np.arange(164)
+    for options in ({}, {"window": (20, None)}, {"distance_bias": bias}, {"scale": "ministral_temperature"}):
+        if options.get("scale"):
+            options = {"scale": at.laws.MinistralTemperature(0.5, 16)}
+        whole = at.attention_statistics(q, k, v, statistics=STATISTICS, is_causal=True, **options)
+        part = at.attention_statistics(q[:, cut], k, v, statistics=STATISTICS, causal=first, **options)
+        for name in ("output", *STATISTICS):
+            np.testing.assert_allclose(
+                getattr(part, name), getattr(whole, name)[:, cut], rtol=1e-12, atol=1e-13, err_msg=name
+            )
+
+
+def test_a_causal_offset_may_lie_outside_the_keys() -> None:
+    q, k, v = random_inputs(42)
+    np.testing.assert_array_equal(at.attention(q, k, v, causal=1000), at.attention(q, k, v))
+    assert (at.attention(q, k, v, causal=-17) == 0).all()
+    assert (at.attention(q, k, v, causal=10**18, window=(3, 0)) == 0).all()

@@ -337,3 +337,12 @@ def test_error_is_a_few_eps_and_not_more() -> None:
     assert np.abs(rows.output - truth.output).max() < 8 * machine_epsilon(q)
     assert np.abs(rows.entropy - truth.entropy).max() < 2e-6
     assert np.abs(rows.lse - truth.lse).max() < 1e-6
+
+
+def test_an_empty_output_may_be_handed_in() -> None:
+    q, k, v = random_inputs(61, value_dim=0)
+    out = np.broadcast_to(np.float32(0), at.attention(q, k, v).shape).copy()
+    out = np.lib.stride_tricks.as_strided(out, out.shape, (0,) * out.ndim)
+    assert at.attention(q, k, v, out=out) is out
+    empty = np.empty((0, 5, 8), np.float32)
+    assert at.attention(empty, empty, empty, out=np.empty((0, 5, 8), np.float32)).shape == (0, 5, 8)

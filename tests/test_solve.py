@@ -358,3 +358,11 @@ def test_perplexity_search_of_scikit_learn() -> None:
     ours = at.attention(query, key, np.eye(300, dtype=np.float32), scale=found.scale, attn_mask=others)
     # Their tolerance is 1e-5 nat; d p / p = (x - mean) d scale, a few times that.
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("per", ["row", "head", "all"])
+def test_two_axes_with_a_key_length(per: str) -> None:
+    q, k, _ = random_inputs(31, heads=None, dtype="float64")
+    found = at.solve_scale(q, k, 2.0, per=per, key_lengths=20, is_causal=False)
+    alone = at.solve_scale(q, k[:20], 2.0, per=per)
+    np.testing.assert_array_equal(found.scale, alone.scale)

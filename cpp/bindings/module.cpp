@@ -8,8 +8,7 @@ namespace py = pybind11;
 namespace attnscale::bindings {
 
 void register_runtime(py::module_& m);
-void register_attention(py::module_& m);
-void register_solve(py::module_& m);
+void register_call(py::module_& m);
 void register_bench(py::module_& m);
 void register_linear(py::module_& m);
 void register_montecarlo(py::module_& m);
@@ -20,8 +19,7 @@ void register_montecarlo(py::module_& m);
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   m.attr("__version__") = ATTNSCALE_VERSION;
   attnscale::bindings::register_runtime(m);
-  attnscale::bindings::register_attention(m);
-  attnscale::bindings::register_solve(m);
+  attnscale::bindings::register_call(m);
   attnscale::bindings::register_bench(m);
   attnscale::bindings::register_linear(m);
   attnscale::bindings::register_montecarlo(m);

@@ -30,6 +30,12 @@ constexpr std::int64_t enough_tasks = 16;
 /// keys then stay in one core's cache.
 constexpr std::int64_t window_blocks = 4;
 
+/// Whether both ends of the rows' intervals move: a sliding window, or packed documents.
+bool slides(const attention_problem& p) {
+  return !p.heads.empty() && p.heads[0].begin && p.heads[0].end && p.begin_row != 0 &&
+         p.end_row != 0;
+}
+
 const typed_kernels& kernels_for(element_type compute) {
   const kernel_table& table = active_kernels();
   return compute == element_type::float64 ? table.float64 : table.float32;
@@ -48,8 +54,7 @@ struct task_plan {
     // Only the sums of a softmax merge.
     const bool few = blocks * heads < enough_tasks && p.rule == normalizer::softmax;
     splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
-    const bool window = p.visible.left != unbounded && p.visible.right != unbounded;
-    group = window && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
+    group = slides(p) && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;
     tasks = (blocks + group - 1) / group;
   }
   std::int64_t first_block(std::int64_t task) const { return (tasks - 1 - task % tasks) * group; }

@@ -24,17 +24,15 @@ inline const void* element_at(const void* data, const matrix_layout& layout, std
   return element_at(const_cast<void*>(data), layout, row);
 }
 
-/// Keys [begin, end) that query i of a head may see by causal, window and key_length.
+/// Keys [begin, end) that query i of a head may see by its interval.
 struct key_interval {
   std::int64_t begin, end;
 };
-inline key_interval visible_keys(const score_problem& p, std::int64_t key_length, std::int64_t i) {
-  const std::int64_t at = i + (p.visible.bottom_right ? key_length - p.n_queries : 0);
-  const auto [left, right, bottom_right] = p.visible;
-  // Compared by subtraction of extents, so that an open or huge side cannot overflow.
-  const std::int64_t begin = left >= at ? 0 : at - left;
-  const std::int64_t end = right >= key_length - at ? key_length : at + right + 1;
-  return {std::min(begin, key_length), std::max<std::int64_t>(end, 0)};
+inline key_interval visible_keys(const score_problem& p, const attention_head& head,
+                                 std::int64_t i) {
+  const std::int64_t begin = head.begin ? head.begin[i * p.begin_row] : 0;
+  const std::int64_t end = head.end ? head.end[i * p.end_row] : p.n_keys;
+  return {begin, std::max(begin, end)};
 }
 
 /// Up to max_block_rows consecutive queries of one head.
@@ -49,9 +47,9 @@ struct query_block {
         first(first_row),
         count(static_cast<int>(std::min(block_rows, p.n_queries - first_row))) {
     for (int r = 0; r < count; ++r) {
-      const key_interval seen = visible_keys(p, p.heads[head].key_length, first + r);
+      const key_interval seen = visible_keys(p, p.heads[head], first + r);
       begin[r] = seen.begin;
-      end[r] = std::max(seen.begin, seen.end);
+      end[r] = seen.end;
     }
   }
 };

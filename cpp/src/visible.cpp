@@ -28,8 +28,7 @@ bool hides(const void* mask, element_type type, std::ptrdiff_t i) {
 }
 
 std::int64_t count_row(const score_problem& p, const attention_head& head, std::int64_t i) {
-  const key_interval seen = visible_keys(p, head.key_length, i);
-  if (seen.begin >= seen.end) return 0;
+  const key_interval seen = visible_keys(p, head, i);
   if (p.mask_type == mask_kind::none) return seen.end - seen.begin;
   std::int64_t count = 0;
   const std::ptrdiff_t row = i * p.mask.row;

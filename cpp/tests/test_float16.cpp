@@ -3,6 +3,7 @@
 // 16-bit storage: conversions, exhaustively where that is possible, and attention on it.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -122,11 +123,14 @@ struct half_call {
     p.value_dim = static_cast<std::int64_t>(value_dim);
     p.query = p.key = rows(head_dim);
     p.value = p.output = rows(value_dim);
-    if (causal) p.visible.right = 0;
+    p.end_row = 1;
+    std::vector<std::int64_t> end(n_queries, p.n_keys);
+    for (std::size_t i = 0; causal && i < n_queries; ++i)
+      end[i] = std::min<std::int64_t>(static_cast<std::int64_t>(i) + 1, p.n_keys);
     p.statistics.entropy = entropy.data();
     const double scale = 0.3;
-    p.heads.push_back(
-        {query.data(), key.data(), value.data(), output.data(), nullptr, &scale, p.n_keys});
+    p.heads.push_back({query.data(), key.data(), value.data(), output.data(), nullptr, &scale,
+                       nullptr, end.data()});
     attnscale::run(p);
   }
 

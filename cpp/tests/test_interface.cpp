@@ -89,6 +89,10 @@ TEST_CASE("options out of range are refused") {
         "key_lengths must broadcast to the batch axes = (2,), got shape (3,)");
   CHECK(refusal_of({.is_causal = true, .causal = causal_alignment::bottom_right}) ==
         "is_causal means causal = top_left, got also causal = bottom_right");
+  CHECK(refusal_of({.is_causal = true, .causal = causal_alignment::offset}) ==
+        "is_causal means causal = top_left, got also causal = offset");
+  CHECK(refusal_of({.causal = causal_alignment::offset, .causal_offset = attnscale::unbounded}) ==
+        "causal_offset must be between -2^60 and 2^60, got 9223372036854775807");
   for (const double cap : {0.0, -1.0, nan})
     CHECK(refusal_of({.softcap = cap}) ==
           "softcap must be finite and greater than 0, got " + std::to_string(cap));

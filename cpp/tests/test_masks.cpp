@@ -22,11 +22,14 @@ namespace {
 void hide(oracle::setting& s, const attention_options& options, std::int64_t key_length) {
   const auto n_queries = static_cast<std::int64_t>(s.visible.shape(0));
   const auto n_keys = static_cast<std::int64_t>(s.visible.shape(1));
-  const bool bottom_right = options.causal == causal_alignment::bottom_right;
+  const std::int64_t offset = options.causal == causal_alignment::bottom_right
+                                  ? key_length - n_queries
+                              : options.causal == causal_alignment::offset ? options.causal_offset
+                                                                           : 0;
   const bool causal = options.is_causal || options.causal != causal_alignment::none;
   for (std::int64_t i = 0; i < n_queries; ++i)
     for (std::int64_t j = 0; j < n_keys; ++j) {
-      const std::int64_t beside = j - (i + (bottom_right ? key_length - n_queries : 0));
+      const std::int64_t beside = j - (i + offset);
       const bool seen = j < key_length && !(causal && beside > 0) &&
                         !(beside < 0 && -beside > options.window.left) &&
                         !(beside > 0 && beside > options.window.right);
@@ -89,6 +92,21 @@ TEST_CASE("windows, with open sides, beside both alignments") {
                                         {unbounded - 1, unbounded - 1}}) {
         check_hidden(in, {.window = {left, right}});
         check_hidden(in, {.causal = causal_alignment::bottom_right, .window = {left, right}});
+      }
+    }
+  });
+}
+
+TEST_CASE("causal from any key on") {
+  for_both_types([](auto zero) {
+    for (const auto& [n_queries, n_keys] : shapes) {
+      const inputs<decltype(zero)> in(n_queries, n_keys, 8, 5);
+      const auto keys = static_cast<std::int64_t>(n_keys);
+      for (const std::int64_t offset : {std::int64_t{-70}, std::int64_t{-1}, std::int64_t{0},
+                                        std::int64_t{3}, keys - 1, keys, std::int64_t{1} << 60}) {
+        check_hidden(in, {.causal = causal_alignment::offset, .causal_offset = offset});
+        check_hidden(
+            in, {.causal = causal_alignment::offset, .causal_offset = offset, .window = {9, 0}});
       }
     }
   });

@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._core import __version__
+from ._results import AttentionStatistics
 from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
-from ._statistics import AttentionStatistics
 from .attention import attention, attention_entropy, attention_statistics
 from .calibrate import Calibration, calibrate
 from .curve import EntropyCurve, entropy_curve

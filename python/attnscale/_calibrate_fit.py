@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from . import laws as registry
-from ._inputs import Inputs
-from ._options import Visibility, read_visibility
-from ._scale import read_scale
+from ._call.call import Call
+from ._call.scale import check_one_scale_a_row
 from .attention import attention_entropy
 from .laws import Law
 from .solve import ScaleSolution, solve_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from ._call.arrays import Inputs
 
     Array = NDArray[np.float64]
 
@@ -31,24 +32,27 @@ _LENGTHS = ("n0", "train_length", "length", "base")
 class Length(NamedTuple):
     """The rows whose mean entropy counts at one length."""
 
-    inputs: Inputs
-    visible: Visibility
+    query: NDArray[Any]
+    key: NDArray[Any]
     options: dict[str, Any]
 
     def entropy(self, scale: Any) -> Array:
         """Mean over the rows of each head, shape (..., heads)."""
-        rows = attention_entropy(self.inputs.query, self.inputs.key, scale=scale, **self.options)
+        rows = attention_entropy(self.query, self.key, scale=scale, **self.options)
         return np.asarray(rows.mean(-1, dtype=np.float64))
 
     def solve(self, target: Array) -> ScaleSolution:
         """One scale a head."""
-        return solve_scale(self.inputs.query, self.inputs.key, target, per="head", **self.options)
+        return solve_scale(self.query, self.key, target, per="head", **self.options)
 
     def law_scale(self, law: Law) -> Array:
         """The law's scale of each row, shape (..., heads, rows)."""
-        threads = self.options["num_threads"] or 0
-        scale = read_scale(law, self.inputs, self.visible, threads)
-        return np.broadcast_to(scale, (*self.inputs.leading, self.inputs.query.shape[-2]))
+        check_one_scale_a_row(law)
+        form = {name: self.options[name] for name in ("enable_gqa", "num_threads")}
+        call = Call(self.query, self.key, **form)
+        call.see(causal=self.options["causal"])
+        call.score(law)
+        return np.broadcast_to(call.scale, call.row_shape)
 
 
 class Fit(NamedTuple):
@@ -59,15 +63,13 @@ class Fit(NamedTuple):
     law_entropy: Array
 
 
-def cut(inputs: Inputs, n: int, is_causal: bool, threads: int) -> Length:
+def cut(inputs: Inputs, n: int, is_causal: bool, num_threads: int | None) -> Length:
     """The first n keys with the first n queries; causal: with the last eighth of those."""
     first = n - max(n // 8, 1) if is_causal else 0
     query, key = inputs.query[..., first:n, :], inputs.key[..., :n, :]
-    part = Inputs(query, key, None, inputs.dtype, inputs.leading)
-    causal = "bottom_right" if is_causal else None
     heads = query.ndim > 2 and query.shape[-3] != key.shape[-3]
-    options = {"causal": causal, "enable_gqa": heads, "num_threads": threads or None}
-    return Length(part, read_visibility(part, False, causal, None, None, None), options)
+    causal = "bottom_right" if is_causal else None
+    return Length(query, key, {"causal": causal, "enable_gqa": heads, "num_threads": num_threads})
 
 
 def candidates(wanted: Iterable[Law | str] | None, n0: int) -> Iterator[Law]:

@@ -14,40 +14,48 @@ def available_simd_levels() -> tuple[str, ...]: ...
 def num_threads() -> int: ...
 def set_num_threads(n: int) -> None: ...
 def build_info() -> dict[str, str]: ...
-def attend(
-    query: NDArray[Any],
-    key: NDArray[Any],
-    value: NDArray[Any] | None,
-    output: NDArray[Any] | None,
-    statistics: int,
-    scale: float | NDArray[np.float64],
-    mask: NDArray[Any] | None,
-    key_lengths: NDArray[np.int64] | None,
-    left: int,
-    right: int,
-    bottom_right: bool,
-    softcap: float,
-    num_threads: int,
-    factor: NDArray[Any] | None,
-    offset: NDArray[Any] | None,
-    rule: tuple[int, float, float | NDArray[np.float64] | None] | None,
-    /,
-) -> tuple[NDArray[Any] | None, ...]: ...
-def curve(
-    query: NDArray[Any],
-    key: NDArray[Any],
-    scales: NDArray[np.float64],
-    mask: NDArray[Any] | None,
-    key_lengths: NDArray[np.int64] | None,
-    left: int,
-    right: int,
-    bottom_right: bool,
-    softcap: float,
-    num_threads: int,
-    factor: NDArray[Any] | None,
-    offset: NDArray[Any] | None,
-    /,
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+
+class Call:
+    """One attention call: made once, asked for outputs, statistics, curves and scales."""
+
+    def __init__(
+        self,
+        query: NDArray[Any],
+        key: NDArray[Any],
+        mask: NDArray[Any] | None,
+        begin: NDArray[np.int64] | None,
+        end: NDArray[np.int64] | None,
+        distance_scale: NDArray[Any] | None,
+        distance_bias: NDArray[Any] | None,
+        softcap: float,
+        num_threads: int,
+        /,
+    ) -> None: ...
+    def attend(
+        self,
+        value: NDArray[Any] | None,
+        output: NDArray[Any] | None,
+        statistics: tuple[str, ...],
+        scale: float | NDArray[np.float64],
+        weights: tuple[int, float, float | NDArray[np.float64] | None] | None,
+        /,
+    ) -> tuple[NDArray[Any], ...]: ...
+    def curve(
+        self, scales: NDArray[np.float64], /
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+    def solve(
+        self, target: NDArray[np.float64], tolerance: float, /
+    ) -> tuple[
+        NDArray[np.float64],
+        NDArray[Any],
+        NDArray[Any],
+        NDArray[Any],
+        NDArray[np.bool_],
+        NDArray[np.bool_],
+        NDArray[np.int64],
+    ]: ...
+    def count(self) -> NDArray[np.int64]: ...
+
 def linear(
     query: NDArray[Any] | None,
     key: NDArray[Any] | None,
@@ -65,38 +73,6 @@ def linear(
     per_channel: bool = False,
     divide: bool = False,
 ) -> None: ...
-def solve(
-    query: NDArray[Any],
-    key: NDArray[Any],
-    target: NDArray[np.float64],
-    tolerance: float,
-    mask: NDArray[Any] | None,
-    key_lengths: NDArray[np.int64] | None,
-    left: int,
-    right: int,
-    bottom_right: bool,
-    num_threads: int,
-    /,
-) -> tuple[
-    NDArray[np.float64],
-    NDArray[Any],
-    NDArray[Any],
-    NDArray[Any],
-    NDArray[np.bool_],
-    NDArray[np.bool_],
-    NDArray[np.int64],
-]: ...
-def count_visible(
-    n_queries: int,
-    n_keys: int,
-    mask: NDArray[Any] | None,
-    key_lengths: NDArray[np.int64] | None,
-    left: int,
-    right: int,
-    bottom_right: bool,
-    num_threads: int,
-    /,
-) -> NDArray[np.int64]: ...
 def run_fma(n_tasks: int, rounds: int, wide: bool, num_threads: int, /) -> float: ...
 def read_memory(array: NDArray[Any], num_threads: int, /) -> int: ...
 def philox4x32_10(counter: Sequence[int], key: Sequence[int]) -> list[int]: ...

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ._call import Options, attend
-from ._normalizer import available
-from ._statistics import AttentionStatistics, statistics_bits
+from ._call.call import Call
+from ._call.weights import available
+from ._results import AttentionStatistics, statistic_names
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
+    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
     from .normalizers import Normalizer
 
 __all__ = ["attention", "attention_entropy", "attention_statistics"]
@@ -62,9 +62,10 @@ def attention(
         :data:`attnscale.laws.MEANINGS_OF_N`). Zero and negative scales are legal.
     is_causal : bool, default False
         Query i sees the keys 0 ... i; the same as ``causal="top_left"`` (as in PyTorch).
-    causal : {"top_left", "bottom_right"}, optional
+    causal : {"top_left", "bottom_right"} or int, optional
         Query i sees the keys up to i + offset: offset = 0 for "top_left", n_keys (or the key length)
-        - n_queries for "bottom_right" (as in flash-attention; decoding).
+        - n_queries for "bottom_right" (as in flash-attention; decoding), else the integer: queries that
+        begin at position p of the keys have ``causal=p``.
     attn_mask : array_like of bool or float, optional
         Broadcasts to (..., heads, n_queries, n_keys). bool: True = the key takes part. float: added
         to the score; -inf hides the key.
@@ -131,13 +132,12 @@ def attention(
     >>> at.attention(q, k, v, is_causal=True).shape
     (2, 8, 100, 64)
     """
-    options = Options(
-        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        *(document_ids, distance_scale, distance_bias, qk_norm),
-    )
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
-    output, _ = attend(query, key, value, scale, 0, out, options, num_threads)
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.score(scale, softcap, distance_scale, distance_bias)
+    output, _ = call.attend(normalizer, (), out)
     assert output is not None
     return output
 
@@ -205,15 +205,14 @@ normalizer, qk_norm, layout, out, num_threads
     >>> np.exp(rows.entropy).round(6), rows.n_visible  # zero scores: every visible key counts the same
     (array([[1., 2., 3., 4.]]), array([[1, 2, 3, 4]]))
     """
-    options = Options(
-        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        *(document_ids, distance_scale, distance_bias, qk_norm),
-    )
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
-    bits = available(statistics_bits(statistics), normalizer, statistics is _USUAL)
-    output, rows = attend(query, key, value, scale, bits, out, options, num_threads)
-    return AttentionStatistics(output, *rows)
+    names = available(statistic_names(statistics), normalizer, leave_out=statistics is _USUAL)
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.score(scale, softcap, distance_scale, distance_bias)
+    output, rows = call.attend(normalizer, names, out)
+    return AttentionStatistics(output, **rows)
 
 
 def attention_entropy(
@@ -264,11 +263,8 @@ softcap, normalizer, qk_norm, layout, num_threads
     >>> print(f"{at.attention_entropy(q, k).mean():.2f} of at most {np.log(512):.2f} nats")
     5.74 of at most 6.24 nats
     """
-    options = Options(
-        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        *(document_ids, distance_scale, distance_bias, qk_norm),
-    )
-    bits = available(0b10, normalizer, False)
-    entropy = attend(query, key, None, scale, bits, None, options, num_threads)[1][1]
-    assert entropy is not None
-    return entropy
+    names = available(("entropy",), normalizer, leave_out=False)
+    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.score(scale, softcap, distance_scale, distance_bias)
+    return call.attend(normalizer, names)[1]["entropy"]

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call import Options, read_options
+from ._call.call import Call
 from ._checks import positive_int
-from ._statistics import describe_arrays
+from ._results import describe_arrays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
 
     from ._calibrate_fit import Length
-    from ._types import Layout
+    from ._call.types import Layout
     from .laws import Law
 
 __all__ = ["Calibration", "calibrate"]
@@ -190,9 +190,9 @@ def calibrate(
     """
     from ._calibrate_fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
 
-    options = Options(False, None, None, None, None, enable_gqa, None, "softmax", layout)
-    inputs, _, _, threads = read_options(query, key, None, options, num_threads)
-    n_keys, head_dim = inputs.key.shape[-2], max(inputs.query.shape[-1], 1)
+    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    inputs, head_dim = call.inputs, call.head_dim
+    n_keys = inputs.key.shape[-2]
     start = _read_length("n0", n0, n_keys)
     chosen = _read_lengths(lengths, start, n_keys)
     if not isinstance(is_causal, (bool, np.bool_)):
@@ -203,9 +203,9 @@ def calibrate(
             f"got {inputs.query.shape[-2]} queries and {n_keys} keys"
         )
     compared = tuple(candidates(laws, start))
-    cuts = [cut(inputs, n, is_causal, threads) for n in chosen]
+    cuts = [cut(inputs, n, is_causal, num_threads) for n in chosen]
     standard = 1 / np.sqrt(head_dim)
-    target = cut(inputs, start, is_causal, threads).entropy(standard)
+    target = cut(inputs, start, is_causal, num_threads).entropy(standard)
     beta = np.stack([_beta(each, target, head_dim) for each in cuts], axis=-1)
     return Calibration(
         n0=start,

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
-from ._call import Options, read_options
-from ._distance import read_tables
-from ._documents import Packed, curve_documents, read_documents
-from ._normalizer import read_sink
-from ._scale import read_scales
-from ._statistics import describe_arrays
+from ._call.call import Call
+from ._call.scale import read_scales
+from ._call.weights import read_sink
+from ._results import describe_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Window
+    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Window
     from .normalizers import Normalizer
 
 __all__ = ["EntropyCurve", "entropy_curve"]
@@ -111,21 +108,12 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     >>> curve.entropy.mean(axis=(0, 1)).round(2)
     array([5.55, 5.04, 3.73])
     """
-    options = Options(
-        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        *(document_ids, distance_scale, distance_bias, qk_norm),
-    )
-    inputs, visible, cap, threads = read_options(query, key, None, options, num_threads)
-    sink = read_sink(normalizer, inputs, "entropy_curve", _INSTEAD)
+    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    sink = read_sink(normalizer, call, "entropy_curve", _INSTEAD)
     multipliers = read_scales(scales)
-    distance = distance_scale, distance_bias, None
-    if document_ids is not None:
-        parts = read_documents(document_ids, inputs, visible)
-        how = Packed(inputs, visible, None, cap, threads, distance)
-        return EntropyCurve(multipliers, *_beside(sink, *curve_documents(parts, how, multipliers)))
-    tables = read_tables(*distance, inputs, visible)
-    rows = _core.curve(inputs.query, inputs.key, multipliers, *visible, cap, threads, *tables)
-    return EntropyCurve(multipliers, *_beside(sink, *rows))
+    call.score(None, softcap, distance_scale, distance_bias)
+    return EntropyCurve(multipliers, *_beside(sink, *call.core.curve(multipliers)))
 
 
 def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tuple[NDArray[Any], ...]:

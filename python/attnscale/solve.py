@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ._call import Options, read_options
+from ._call.call import Call
+from ._call.weights import require_softmax
 from ._checks import as_array, choose, fit_to, number
-from ._documents import read_documents
-from ._normalizer import require_softmax
-from ._solution import ScaleSolution
-from ._solve_rows import Rows
+from ._results import ScaleSolution
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._options import Visibility
-    from ._types import Causal, KeyLengths, Layout, Window
+    from ._call.types import Causal, KeyLengths, Layout, Window
 
 __all__ = ["ScaleSolution", "solve_scale"]
 
@@ -109,24 +106,21 @@ num_threads
     group = choose("per", per, _GROUPS)
     _refuse_softcap(softcap)
     require_softmax(normalizer, "solve_scale", _INSTEAD)
-    options = Options(
-        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, None, normalizer, layout),
-        document_ids,
-    )
-    inputs, visible, _, threads = read_options(query, key, None, options, num_threads)
-    _refuse_bias(visible)
-    wide = np.float64 in (inputs.query.dtype, inputs.key.dtype)
+    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    _refuse_bias(call.mask)
+    call.score()
+    wide = np.float64 in (call.inputs.query.dtype, call.inputs.key.dtype)
     limit = _read_tolerance(tolerance, 1e-9 if wide else 1e-6)
-    documents = None if document_ids is None else read_documents(document_ids, inputs, visible)
-    rows = Rows(inputs, visible, threads, documents)
-    shape = {"row": rows.shape, "head": rows.shape[:-1], "all": ()}[group]
+    rows = call.row_shape
+    shape = {"row": rows, "head": rows[:-1], "all": ()}[group]
     target = _read_target(target_entropy, shape, group)
     if group == "row":
-        return ScaleSolution(*rows.solve(target, limit))
-    from ._solve_mean import solve_mean
+        return ScaleSolution(*call.core.solve(target, limit))
+    from ._call.solve_mean import solve_mean
 
-    axes = (-1,) if group == "head" else tuple(range(-len(rows.shape), 0))
-    return solve_mean(rows, target, limit, axes)
+    axes = (-1,) if group == "head" else tuple(range(-len(rows), 0))
+    return solve_mean(call, target, limit, axes)
 
 
 def _read_tolerance(tolerance: Any, default: float) -> float:
@@ -162,8 +156,7 @@ def _refuse_softcap(softcap: Any) -> None:
         )
 
 
-def _refuse_bias(visible: Visibility) -> None:
-    mask = visible.mask
+def _refuse_bias(mask: NDArray[Any] | None) -> None:
     if mask is None or mask.dtype == np.bool_:
         return
     bias = (mask != 0) & ~np.isneginf(mask.astype(np.float32, copy=False))

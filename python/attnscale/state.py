@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call import Options, attend
+from ._call.arrays import LAYOUTS, swap_heads
+from ._call.call import Call
+from ._call.distance import law_of_distance
+from ._call.weights import require_softmax
 from ._checks import choose
-from ._distance import law_of_distance
-from ._inputs import LAYOUTS, swap_heads
-from ._normalizer import require_softmax
-from ._statistics import describe_arrays, statistics_bits
+from ._results import describe_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._types import Causal, KeyLengths, Layout, QKNorm, Scale, Window
+    from ._call.types import Causal, KeyLengths, Layout, QKNorm, Scale, Window
     from .normalizers import Normalizer
 
 __all__ = ["AttentionState", "attention_state", "merge_states"]
@@ -109,11 +109,6 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> bool(np.allclose(at.merge_states(parts).entropy, at.attention_entropy(q, k)))
     True
     """
-    options = Options(
-        *(is_causal, causal, attn_mask, window, key_lengths, enable_gqa, softcap, normalizer, layout),
-        document_ids,
-        qk_norm=qk_norm,
-    )
     require_softmax(normalizer, "attention_state", _INSTEAD)
     if value is None:
         raise TypeError("value must be an array, got None")
@@ -121,14 +116,12 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         raise ValueError(
             f"scale={law.name!r} depends on distances in the whole sequence, and a state knows only its part"
         )
-    output, rows = attend(
-        query, key, value, scale, statistics_bits(("lse", "mean_score")), None, options, num_threads
-    )
-    lse, mean_score = rows[0], rows[3]
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.score(scale, softcap)
+    output, rows = call.attend(normalizer, ("lse", "mean_score"))
     assert output is not None
-    assert lse is not None
-    assert mean_score is not None
-    return AttentionState(output, lse, mean_score, layout)
+    return AttentionState(output, **rows, layout=layout)
 
 
 def merge_states(states: Iterable[AttentionState]) -> AttentionState:

@@ -10,18 +10,14 @@
 #include <string>
 #include <utility>
 
+#include "attnscale/check.hpp"
+#include "attnscale/intervals.hpp"
 #include "attnscale/options.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/results.hpp"
 #include "attnscale/strided_array.hpp"
 
 namespace attnscale::detail {
-
-[[noreturn]] inline void refuse(const std::string& message) {
-  throw std::invalid_argument(message);
-}
-
-inline std::string text_of(std::int64_t number) { return std::to_string(number); }
 
 /// An argument of a call: its name for messages, and its array.
 struct named_array {
@@ -104,21 +100,14 @@ inline void check_matrices(const strided_array& query, const strided_array& key,
            " and " + text_of(value.extent(2)));
 }
 
-/// `array` has to broadcast to `shape`, whose axes `axes` names.
-inline void check_broadcast(const char* name, const strided_array& array, const extents& shape,
-                            const char* axes) {
-  const int n = static_cast<int>(shape.size());
-  bool fits = array.dimension() <= n;
-  for (int axis = 1; fits && axis <= array.dimension(); ++axis)
-    fits = array.extent(axis) == 1 || array.extent(axis) == shape[std::size_t(n - axis)];
-  if (!fits)
-    refuse(std::string(name) + " must broadcast to " + axes + " = " + text_of(shape) +
-           ", got shape " + text_of(array.shape()));
-}
-
 inline extents joined(extents shape, std::initializer_list<std::int64_t> inner) {
   shape.insert(shape.end(), inner);
   return shape;
+}
+
+/// The batch axes of (..., heads).
+inline extents batch_of(const extents& leading) {
+  return {leading.begin(), leading.empty() ? leading.end() : leading.end() - 1};
 }
 
 inline double read_softcap(const attention_options& options) {
@@ -126,22 +115,6 @@ inline double read_softcap(const attention_options& options) {
   if (!(*options.softcap > 0) || std::isinf(*options.softcap))
     refuse("softcap must be finite and greater than 0, got " + std::to_string(*options.softcap));
   return *options.softcap;
-}
-
-inline visibility read_visibility(const attention_options& options, std::int64_t everything) {
-  const auto side = [&](const char* name, std::int64_t extent) {
-    if (extent < 0)
-      refuse(std::string("window.") + name + " must be at least 0, or unbounded, got " +
-             text_of(extent));
-    // A side that reaches beyond all keys is open: no sum of indices can then overflow.
-    return extent >= everything ? unbounded : extent;
-  };
-  if (options.is_causal && options.causal == causal_alignment::bottom_right)
-    refuse("is_causal means causal = top_left, got also causal = bottom_right");
-  visibility seen{side("left", options.window.left), side("right", options.window.right),
-                  options.causal == causal_alignment::bottom_right};
-  if (options.is_causal || options.causal != causal_alignment::none) seen.right = 0;
-  return seen;
 }
 
 /// What the order of a normalizer may be.
@@ -198,14 +171,14 @@ class call_description {
     if (mask_)
       check_broadcast("attn_mask", mask_, joined(leading_, {n_queries(), n_keys()}),
                       "(..., heads, n_queries, n_keys)");
-    read_key_lengths();
+    intervals_ = key_intervals(options, batch_of(leading_), n_queries(), n_keys());
     read_scale();
     read_rule();
     if (options.num_threads < 0)
       refuse("num_threads must be at least 1, or 0 for the default, got " +
              text_of(options.num_threads));
   }
-  call_description(const call_description&) = delete;  // lengths_ and scales_ refer to options_
+  call_description(const call_description&) = delete;  // its arrays refer to options_
   call_description& operator=(const call_description&) = delete;
 
   const extents& leading() const { return leading_; }
@@ -226,7 +199,7 @@ class call_description {
     if (mask_) problem.mask = mask_.layout();
     problem.mask_type = options_.attn_mask.kind();
     problem.scale_row = scale_row();
-    problem.visible = read_visibility(options_, n_queries() + n_keys());
+    intervals_.describe(problem);
     problem.softcap = read_softcap(options_);
     const std::int64_t head_bytes =
         n_queries() * value_dim() * (compute == element_type::float64 ? 8 : 4);
@@ -261,29 +234,15 @@ class call_description {
  private:
   attention_head head_at(const extents& index) const {
     const auto* scale = static_cast<const double*>(scales_.at(index, leading_));
-    const extents batch(index.begin(), index.empty() ? index.end() : index.end() - 1);
-    const extents batches(leading_.begin(), leading_.empty() ? leading_.end() : leading_.end() - 1);
-    const auto* length = static_cast<const std::int64_t*>(lengths_.at(batch, batches));
     attention_head head;
     head.query = query_.at(index, leading_);
     head.key = key_.at(index, leading_);
     head.value = value_.at(index, leading_);
     head.mask = mask_.at(index, leading_);
     head.scale = scale ? scale : &standard_scale_;
-    head.key_length = length ? *length : n_keys();
+    intervals_.describe(head, index);
     head.constant = static_cast<const double*>(constants_.at(index, leading_));
     return head;
-  }
-
-  void read_key_lengths() {
-    if (!options_.key_lengths) return;
-    lengths_ = strided_array(options_.key_lengths.values(), 0);
-    const extents batch(leading_.begin(), leading_.empty() ? leading_.end() : leading_.end() - 1);
-    check_broadcast("key_lengths", lengths_, batch, "the batch axes");
-    for (const std::int64_t length : options_.key_lengths.values())
-      if (length < 0 || length > n_keys())
-        refuse("key_lengths must be between 0 and the number of keys, " + text_of(n_keys()) +
-               ", got " + text_of(length));
   }
 
   void read_rule() {
@@ -307,7 +266,8 @@ class call_description {
       if (!std::isfinite(scale)) refuse("scale must be finite, got " + std::to_string(scale));
   }
 
-  strided_array query_, key_, value_, mask_, lengths_, scales_, constants_;
+  strided_array query_, key_, value_, mask_, scales_, constants_;
+  key_intervals intervals_;
   const attention_options& options_;
   extents leading_;
   double standard_scale_ = 1;

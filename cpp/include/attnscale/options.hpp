@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -18,9 +19,12 @@
 
 namespace attnscale {
 
+/// An open side of a window.
+inline constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
+
 /// Up to which key query i may see: i for top_left, i + n_keys (or key length) - n_queries for
-/// bottom_right.
-enum class causal_alignment : std::uint8_t { none, top_left, bottom_right };
+/// bottom_right, i + attention_options::causal_offset for offset.
+enum class causal_alignment : std::uint8_t { none, top_left, bottom_right, offset };
 
 /// Keys beside the (aligned) diagonal that a query sees. `unbounded`: that side is open.
 struct key_window {
@@ -83,6 +87,7 @@ struct attention_options {
   number_or_array<double> scale{};
   bool is_causal = false;  ///< the same as causal = top_left
   causal_alignment causal = causal_alignment::none;
+  std::int64_t causal_offset = 0;  ///< for causal_alignment::offset
   attention_mask attn_mask{};
   key_window window{};
   /// Integers that broadcast to the batch axes; keys at or after this index are hidden.

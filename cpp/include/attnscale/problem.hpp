@@ -7,24 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <stdexcept>
 #include <vector>
 
 #include "attnscale/types.hpp"
 
 namespace attnscale {
-
-/// An open side of a window.
-inline constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
-
-/// Query i may see the keys i + offset - left ... i + offset + right, where offset is 0, or
-/// key_length - n_queries for bottom_right. A causal mask is right = 0.
-struct visibility {
-  std::int64_t left = unbounded;
-  std::int64_t right = unbounded;
-  bool bottom_right = false;
-};
 
 /// One (batch, head): where its rows start. value and output may be null (no output wanted),
 /// mask is null for mask_kind::none.
@@ -35,9 +23,12 @@ struct attention_head {
   void* output = nullptr;
   const void* mask = nullptr;
   const double* scale = nullptr;  ///< multiplier of the raw dot product, one or one a row
-  std::int64_t key_length = 0;    ///< keys at or after this index are hidden; 0 ... n_keys
-  const void* factor = nullptr;   ///< null: none; multiplies the raw dot product of query and key
-  const void* offset = nullptr;   ///< null: none; is added to the score after soft-cap
+  /// Query i may see the keys [begin[i * begin_row], end[i * end_row]). Null: from the first one,
+  /// to the last one.
+  const std::int64_t* begin = nullptr;
+  const std::int64_t* end = nullptr;
+  const void* factor = nullptr;  ///< null: none; multiplies the raw dot product of query and key
+  const void* offset = nullptr;  ///< null: none; is added to the score after soft-cap
   /// One number or one a row, see attention_problem::rule; null: none.
   const double* constant = nullptr;
 };
@@ -71,7 +62,8 @@ struct score_problem {
   /// table of the distance alone is one of n_queries + n_keys - 1 numbers with strides -1 and 1.
   matrix_layout factor, offset;
   std::ptrdiff_t scale_row = 0;  ///< stride of attention_head::scale over queries; 0: one scale
-  visibility visible;
+  /// Strides over queries of attention_head::begin and end; 0: the same for all.
+  std::ptrdiff_t begin_row = 0, end_row = 0;
   double softcap = 0;  ///< 0: none; else score = softcap * tanh(score / softcap)
   std::vector<attention_head> heads;
 };
@@ -130,8 +122,9 @@ struct interrupted : std::runtime_error {
 };
 
 /// Computes what the non-null outputs ask for. Preconditions (the caller checks): extents >= 0,
-/// 0 <= key_length <= n_keys, strides within the arrays. Results are bit-identical for any
-/// number of threads. Throws std::bad_alloc and attnscale::interrupted.
+/// 0 <= begin, end <= n_keys, neither decreases from a query to the next, strides within the
+/// arrays. Results are bit-identical for any number of threads. Throws std::bad_alloc and
+/// attnscale::interrupted.
 void run(const attention_problem& problem, const execution& how = {});
 void run(const curve_problem& problem, const execution& how = {});
 void run(const solve_problem& problem, const execution& how = {});

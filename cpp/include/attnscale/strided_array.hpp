@@ -60,6 +60,17 @@ class strided_array {
     present_ = true;
   }
 
+  /// Memory that the caller keeps; strides in elements.
+  strided_array(const void* data, element_type type, std::ptrdiff_t item_size, extents shape,
+                std::vector<std::ptrdiff_t> strides, int inner)
+      : data_(static_cast<const char*>(data)),
+        item_size_(item_size),
+        type_(type),
+        shape_(std::move(shape)),
+        strides_(std::move(strides)),
+        inner_(inner),
+        present_(true) {}
+
   explicit operator bool() const { return present_; }
   const extents& shape() const { return shape_; }
   int dimension() const { return static_cast<int>(shape_.size()); }
@@ -74,7 +85,10 @@ class strided_array {
   }
   std::int64_t leading_extent(int from_last) const { return extent(inner_ + from_last); }
 
-  matrix_layout layout() const { return {type_, stride(2), stride(1)}; }
+  matrix_layout layout() const {
+    if (!present_) return {};
+    return {type_, stride(2), stride(1)};
+  }
 
   /// Where the entry of a leading index of the call begins. An axis that is shorter than the
   /// call's (heads of key and value under grouped queries) serves consecutive indices.

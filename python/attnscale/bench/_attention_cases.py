@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._statistics import AttentionStatistics
+from .._results import AttentionStatistics
 from ..attention import attention, attention_entropy, attention_statistics
 from ._machine import MemoryRead
 from ._peers import numpy_attention, numpy_output_and_entropy

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from .. import laws
+from .._call.scale import check_one_scale_a_row
 from .._checks import number, positive_int
-from .._scale import check_one_scale_a_row
 
 if TYPE_CHECKING:
     from ..laws import Law

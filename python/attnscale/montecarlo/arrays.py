@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import _core
+from .._call.call import read_num_threads
 from .._checks import number
-from .._options import read_num_threads
 from ._seeds import philox_key, seed_sequence
 
 if TYPE_CHECKING:

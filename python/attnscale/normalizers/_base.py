@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._statistics import NAMES
+from .._results import NAMES
 
 if TYPE_CHECKING:
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.call import Call
 
 __all__ = ["Normalizer", "Rule"]
 
@@ -33,8 +32,8 @@ class Normalizer:
     name: ClassVar[str]
     statistics: ClassVar[tuple[str, ...]] = NAMES
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        """What the core takes for these arrays; refuses what does not fit them."""
+    def _rule(self, call: Call) -> Rule:
+        """What the core takes for this call; refuses what does not fit them."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {self!r}")
 
 

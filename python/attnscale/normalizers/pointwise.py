@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._checks import choose, number
-from .._row_counts import visible_keys
 from ._base import RELU, SIGMOID, SOFTPICK, SQUARED_RELU, Normalizer, Rule, no_softmax_statistics
 
 if TYPE_CHECKING:
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.call import Call
 
 __all__ = ["ReLU", "Sigmoid", "Softpick", "SquaredReLU"]
 
 
-def _n_visible(inputs: Inputs, visible: Visibility, num_threads: int) -> Any:
+def _n_visible(call: Call) -> Any:
     """Keys that each row may see, at least 1, broadcast to (..., heads, n_queries)."""
-    n = visible_keys(inputs.query.shape[-2], inputs.key.shape[-2], visible, num_threads)
-    return np.maximum(n, 1).astype(np.float64)
+    return np.maximum(call.visible_keys(), 1).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -63,10 +60,10 @@ class Sigmoid(Normalizer):
         if self.bias is not None:
             number("bias", self.bias)
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         if self.bias is not None:
             return SIGMOID, 0.0, float(self.bias)
-        return SIGMOID, 0.0, -np.log(_n_visible(inputs, visible, num_threads))
+        return SIGMOID, 0.0, -np.log(_n_visible(call))
 
 
 @dataclass(frozen=True)
@@ -112,8 +109,8 @@ class ReLU(Normalizer):
         if choose("divide", self.divide, ("n", "sum")) == "sum":
             object.__setattr__(self, "statistics", no_softmax_statistics("entropy", "concentration"))
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        factor = None if self.divide == "sum" else 1 / _n_visible(inputs, visible, num_threads)
+    def _rule(self, call: Call) -> Rule:
+        factor = None if self.divide == "sum" else 1 / _n_visible(call)
         return self._kind, 0.0, factor
 
 
@@ -185,5 +182,5 @@ class Softpick(Normalizer):
         if number("eps", self.eps) < 0:
             raise ValueError(f"eps must be at least 0, got {self.eps!r}")
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return SOFTPICK, float(self.eps), None

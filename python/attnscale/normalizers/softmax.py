@@ -15,8 +15,8 @@ from ._base import SOFTMAX, Normalizer, Rule
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.arrays import Inputs
+    from .._call.call import Call
 
 __all__ = ["Sink", "Softmax", "SoftmaxN"]
 
@@ -35,7 +35,7 @@ class Softmax(Normalizer):
 
     name: ClassVar[str] = "softmax"
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return SOFTMAX, 0.0, None
 
 
@@ -80,7 +80,7 @@ class SoftmaxN(Normalizer):
         if number("n", self.n) <= 0:
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {self.n!r}")
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return SOFTMAX, 0.0, math.log(self.n)
 
 
@@ -137,8 +137,8 @@ class Sink(Normalizer):
     def __hash__(self) -> int:
         return hash((Sink, self.logits))
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        return SOFTMAX, 0.0, self._per_row(inputs)
+    def _rule(self, call: Call) -> Rule:
+        return SOFTMAX, 0.0, self._per_row(call.inputs)
 
     def _per_row(self, inputs: Inputs) -> Any:
         """The logits as they broadcast to (..., heads, n_queries)."""

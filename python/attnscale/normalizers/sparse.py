@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from .._checks import number, positive_int
-from .._statistics import NAMES
+from .._results import NAMES
 from ._base import ENTMAX, TOP_K, Normalizer, Rule
 
 if TYPE_CHECKING:
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.call import Call
 
 __all__ = ["Entmax", "Sparsemax", "TopK"]
 
@@ -67,7 +66,7 @@ class Entmax(Normalizer):
         if alpha > 4:
             raise ValueError(f"alpha must be at most 4, got {self.alpha!r}")
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return ENTMAX, float(self.alpha), None
 
 
@@ -94,7 +93,7 @@ class Sparsemax(Normalizer):
     name: ClassVar[str] = "sparsemax"
     statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return ENTMAX, 2.0, None
 
 
@@ -133,5 +132,5 @@ class TopK(Normalizer):
     def __post_init__(self) -> None:
         positive_int("k", self.k)
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
+    def _rule(self, call: Call) -> Rule:
         return TOP_K, float(self.k), None

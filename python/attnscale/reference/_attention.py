@@ -41,7 +41,7 @@ def visible(
     shape: tuple[int, ...],
     *,
     is_causal: bool = False,
-    causal: str | None = None,
+    causal: str | int | None = None,
     attn_mask: Array | None = None,
     window: tuple[int | None, int | None] | None = None,
     key_lengths: Any = None,
@@ -53,7 +53,7 @@ def visible(
     if lengths.ndim:
         lengths = lengths[..., None, None, None]
     left, right = window or (None, None)
-    distance = j - i - (lengths - shape[-2] if causal == "bottom_right" else 0)
+    distance = j - i - _offset(causal, lengths, shape[-2])
     seen: NDArray[np.bool_] = np.broadcast_to(j < lengths, shape)
     if is_causal or causal is not None:
         seen = seen & (distance <= 0)
@@ -64,6 +64,13 @@ def visible(
     if right is not None:
         seen = seen & (distance <= right)
     return seen if attn_mask is None else seen & _mask_lets(attn_mask)
+
+
+def _offset(causal: str | int | None, lengths: Any, n_queries: int) -> Any:
+    """Query i is aligned with the key i + this."""
+    if isinstance(causal, int):
+        return causal
+    return lengths - n_queries if causal == "bottom_right" else 0
 
 
 def _same_document(document_ids: Any, shape: tuple[int, ...], position: Array) -> NDArray[np.bool_]:
@@ -82,7 +89,7 @@ def n_of_law(law: laws.Law, seen: NDArray[np.bool_], **options: Any) -> Array:
     n: Array = seen.sum(-1)
     lengths = np.asarray(n_keys if options.get("key_lengths") is None else options["key_lengths"], np.int64)
     lengths = lengths[..., None, None] if lengths.ndim else lengths
-    offset = lengths - n_queries if options.get("causal") == "bottom_right" else 0
+    offset = _offset(options.get("causal"), lengths, n_queries)
     if law.n_means.startswith("query position"):
         position = np.arange(n_queries) + offset
         n = position + law.n_of_position(0)
@@ -98,7 +105,7 @@ def distances(shape: tuple[int, ...], **options: Any) -> Array:
     """Position of each query less that of each key, of the shape (..., n_queries, n_keys)."""
     lengths = np.asarray(shape[-1] if options.get("key_lengths") is None else options["key_lengths"], np.int64)
     lengths = lengths[..., None, None, None] if lengths.ndim else lengths
-    offset = lengths - shape[-2] if options.get("causal") == "bottom_right" else 0
+    offset = _offset(options.get("causal"), lengths, shape[-2])
     return np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1])
 
 

@@ -18,8 +18,7 @@ from ._mask import PatternMask, make_mask
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._inputs import Inputs
-    from .._options import Visibility
+    from .._call.call import Call
 
 __all__ = ["NAME", "log_to", "register"]
 
@@ -220,5 +219,5 @@ class RowSink(Normalizer):
     def __init__(self, logits: NDArray[np.float64]) -> None:
         self.logits = logits
 
-    def _rule(self, inputs: Inputs, visible: Visibility, num_threads: int) -> Rule:
-        return SOFTMAX, 0.0, np.broadcast_to(self.logits, inputs.query.shape[:-1])
+    def _rule(self, call: Call) -> Rule:
+        return SOFTMAX, 0.0, np.broadcast_to(self.logits, call.row_shape)

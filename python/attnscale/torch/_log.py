@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from .._statistics import AttentionStatistics
+    from .._results import AttentionStatistics
     from ..laws import Law
 
 __all__ = ["AttentionLog"]

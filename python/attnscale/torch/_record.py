@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import laws as law_registry
-from .._statistics import statistics_bits
+from .._results import statistic_names
 from ..laws import Law
 from ._forward import NAME, log_to, register
 from ._log import AttentionLog
@@ -64,7 +64,7 @@ def record(
     """
     named = dict(laws) if isinstance(laws, Mapping) else {_name(law): law_registry.get(law) for law in laws}
     wanted = tuple(statistics)
-    statistics_bits(wanted)
+    statistic_names(wanted)
     log = AttentionLog(wanted, named)
     if not hasattr(model, "set_attn_implementation"):
         kind = type(model).__name__

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._call.arrays import is_float_type
 from .._checks import as_array
-from .._inputs import is_float_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._call.arrays import LAYOUTS, Inputs, make_output, read_inputs
+from .._call.rows import causal_offset
 from .._checks import choose
-from .._inputs import LAYOUTS, Inputs, make_output, read_inputs
-from .._options import read_visibility
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,10 +84,8 @@ def split_heads(array: NDArray[Any], kv_heads: int) -> NDArray[Any]:
 
 def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:
     """Query i sees the keys 0 ... i + offset; None: all of them."""
-    visible = read_visibility(inputs, is_causal, causal, None, None, None)
-    if visible.right != 0:
-        return None
-    return inputs.key.shape[-2] - inputs.query.shape[-2] if visible.bottom_right else 0
+    offset: int | None = causal_offset(is_causal, causal, inputs.query.shape[-2], inputs.key.shape[-2])
+    return offset
 
 
 def refuse_causal(name: str, why: str, is_causal: Any, causal: Any) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from .._options import read_num_threads
+from .._call.call import read_num_threads
 from .._runtime import get_num_threads
 from ._heads import Heads, parts
 from ._prefix import Apart, Prefix

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from .._call.arrays import Inputs, read_inputs, swap_heads
 from .._checks import boolean
-from .._inputs import Inputs, read_inputs, swap_heads
 from ._arrays import wide_type
 from ._heads import read_layout, split_heads
 from ._prefix import Prefix

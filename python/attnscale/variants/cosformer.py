@@ -18,7 +18,7 @@ from ._state import State
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._types import Causal, Layout
+    from .._call.types import Causal, Layout
 
 __all__ = ["CosformerState", "cosformer_attention"]
 

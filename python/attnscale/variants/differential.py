@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._call.arrays import read_inputs, swap_heads
 from .._checks import as_array, fit_to
-from .._inputs import read_inputs, swap_heads
 from ..attention import attention
 from ._arrays import floats, wide_type
 from ._heads import read_layout

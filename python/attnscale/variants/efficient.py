@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._call.arrays import read_inputs
 from .._checks import choose, number
-from .._inputs import read_inputs
-from .._statistics import describe_arrays
+from .._results import describe_arrays
 from ._arrays import wide_type
 from ._heads import offset_of, read_heads, read_layout, refuse_causal
 from ._log_prefix import LogSums, softmax
@@ -21,7 +21,7 @@ from ._state import State
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._types import Causal, Layout
+    from .._call.types import Causal, Layout
 
 __all__ = [
     "EfficientState",

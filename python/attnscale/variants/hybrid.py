@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from .._call.arrays import Inputs, make_output, read_inputs
 from .._checks import choose
-from .._inputs import Inputs, make_output, read_inputs
 from ..attention import attention
 from ._heads import read_layout
 from .efficient import efficient_attention
@@ -19,7 +19,7 @@ from .performer import performer_attention
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._types import Causal, Layout
+    from .._call.types import Causal, Layout
 
     Kind: TypeAlias = str | Callable[..., NDArray[Any]]
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from .._call.arrays import Inputs, read_inputs, swap_heads
+from .._call.weights import normalize_rows
 from .._checks import fit_to
-from .._inputs import Inputs, read_inputs, swap_heads
-from .._normalizer import normalize_rows
-from .._statistics import AttentionStatistics
+from .._results import AttentionStatistics
 from ..attention import attention_statistics
 from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._types import CallOptions, Scale
+    from .._call.types import CallOptions, Scale
 
 __all__ = ["kattention", "kattention_heads", "kattention_statistics"]
 

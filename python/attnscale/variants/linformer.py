@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._call.arrays import read_inputs, swap_heads
 from .._checks import as_array
-from .._inputs import read_inputs, swap_heads
 from ..attention import attention
 from ._arrays import wide_type
 from ._heads import read_layout, refuse_causal
@@ -16,7 +16,7 @@ from ._heads import read_layout, refuse_causal
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._types import Causal, Layout, Scale
+    from .._call.types import Causal, Layout, Scale
 
 __all__ = ["linformer_attention"]
 

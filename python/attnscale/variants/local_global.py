@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._inputs import make_output, read_inputs
+from .._call.arrays import make_output, read_inputs
 from ..attention import attention, attention_statistics
 from ._arrays import wide_type
 from ._heads import offset_of, read_layout
@@ -16,7 +16,7 @@ from ._heads import offset_of, read_layout
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._types import Causal, Layout, Scale
+    from .._call.types import Causal, Layout, Scale
 
 __all__ = ["local_global_attention"]
 
@@ -94,7 +94,12 @@ def local_global_attention(
     if first > q.shape[-2]:
         raise ValueError(f"global_tokens must be at most the {q.shape[-2]} positions, got {first}")
     _check_scale(scale)
-    one_way = offset_of(inputs, is_causal, causal) is not None
+    offset = offset_of(inputs, is_causal, causal)
+    if offset:
+        raise ValueError(
+            f"causal must align query i with key i here, which is causal=0, got causal={causal!r}"
+        )
+    one_way = offset is not None
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "num_threads": num_threads}
     result, output = make_output(inputs, layout, None)
     window = (reach, 0 if one_way else reach)

@@ -11,14 +11,14 @@ import numpy as np
 
 from .. import normalizers
 from .._checks import as_array, boolean, choose, generator, number, positive_int
-from .._statistics import AttentionStatistics
+from .._results import AttentionStatistics
 from ..attention import attention, attention_statistics
 from ._arrays import vectors
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-    from .._types import QKNorm, Scale
+    from .._call.types import QKNorm, Scale
     from ..normalizers import Normalizer
 
 __all__ = ["MultiHeadAttention"]

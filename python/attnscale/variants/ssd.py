@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from .._call.arrays import read_inputs, swap_heads
 from .._checks import as_array, fit_to
-from .._inputs import read_inputs, swap_heads
 from ._arrays import wide_type
 from ._heads import Heads, read_heads, read_layout
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._types import Layout
+    from .._call.types import Layout
 
 __all__ = ["SsdState", "ssd"]
 

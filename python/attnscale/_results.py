@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results of attention_statistics and the names of its statistics."""
+"""What attention_statistics and solve_scale return, and the names of the statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["AttentionStatistics", "describe_arrays", "statistics_bits"]
+__all__ = ["NAMES", "AttentionStatistics", "ScaleSolution", "describe_arrays", "statistic_names"]
 
 
 def describe_arrays(result: Any) -> str:
@@ -89,18 +89,12 @@ class AttentionStatistics:
         return describe_arrays(self)
 
 
-# Bit k of the core's request is the k-th of these.
+#: The statistics, in the order of the fields.
 NAMES = tuple(field.name for field in fields(AttentionStatistics) if field.name != "output")
 
-_bits_of: dict[Any, int] = {("lse", "entropy"): 0b11, ("entropy",): 0b10, ("lse", "mean_score"): 0b1001}
 
-
-def statistics_bits(statistics: Iterable[str]) -> int:
-    """The core's request for these names."""
-    try:
-        return _bits_of[statistics]
-    except (KeyError, TypeError):  # not a usual one, or a list
-        pass
+def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
+    """The statistics asked for, each once and known."""
     try:
         wanted = (statistics,) if isinstance(statistics, str) else tuple(dict.fromkeys(statistics))
     except TypeError:
@@ -108,4 +102,43 @@ def statistics_bits(statistics: Iterable[str]) -> int:
     for name in wanted:
         if name not in NAMES:
             raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {name!r}")
-    return sum(1 << NAMES.index(name) for name in wanted)
+    return wanted
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ScaleSolution:
+    """Scales that give a wanted entropy, and how far that went.
+
+    Shapes are (..., heads, n_queries) for ``per="row"``, (..., heads) for "head" and () for "all".
+
+    Attributes
+    ----------
+    scale : ndarray of float64
+        The least scale >= 0 at which the entropy is at most the target, to the tolerance: 0 where
+        the target is ``highest`` or above, inf where it is below ``lowest``, NaN where a visible
+        dot product is NaN or infinite.
+    entropy : ndarray
+        The entropy at this scale, in nats (its limit where the scale is inf). Of the arithmetic's
+        type for rows, else float64.
+    lowest, highest : ndarray
+        What any scale can reach: ln of the number of keys that tie for the largest dot product, and
+        ln n_visible; means over the rows for "head" and "all". ``lowest`` is a limit that no finite
+        scale need reach.
+    converged : ndarray of bool
+        Whether ``entropy`` is within the tolerance of the target.
+    feasible : ndarray of bool
+        Whether the target lies between ``lowest`` and ``highest``, to the tolerance.
+    iterations : ndarray of int64
+        Evaluations of the entropy; 0 where none was needed.
+    """
+
+    scale: NDArray[np.float64]
+    entropy: NDArray[Any]
+    lowest: NDArray[Any]
+    highest: NDArray[Any]
+    converged: NDArray[np.bool_]
+    feasible: NDArray[np.bool_]
+    iterations: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)

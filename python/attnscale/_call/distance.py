@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._checks import as_array
-from ._inputs import Inputs
-from ._options import Visibility
-from ._row_counts import query_positions
+from .._checks import as_array
+from .arrays import Inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .laws import Law
+    from ..laws import Law
+    from .call import Call
 
-__all__ = ["NO_TABLES", "Tables", "law_of_distance", "read_tables"]
+__all__ = ["Tables", "law_of_distance", "read_tables", "refuse_row_measures"]
 
 
 class Tables(NamedTuple):
@@ -32,51 +31,77 @@ class Tables(NamedTuple):
     offset: NDArray[Any] | None  # of the score, after soft-cap
 
 
-NO_TABLES = Tables(None, None)
+_NO_TABLES = Tables(None, None)
 
 
 def law_of_distance(scale: Any) -> Law | None:
     """The law, if `scale` is one whose n is the distance of query and key."""
     if scale is None or isinstance(scale, (int, float, np.ndarray)):
         return None
-    from . import laws
+    from .. import laws
 
     law = laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
     return law if law is not None and law.n_means == "query-key distance" else None
 
 
-def read_tables(
-    distance_scale: Any, distance_bias: Any, law: Law | None, inputs: Inputs, visible: Visibility
-) -> Tables:
+def refuse_row_measures(scale: Any) -> None:
+    """Laws that measure a row do so without distance_scale and distance_bias."""
+    from .. import laws
+
+    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).n_means in ("row entropy", "row gaps"):
+        raise ValueError(
+            f"scale={law.name!r} measures the row without distance_scale and distance_bias; pass the scale "
+            "as an array, measured with them"
+        )
+
+
+def read_tables(distance_scale: Any, distance_bias: Any, law: Law | None, call: Call) -> Tables:
     """Check the tables and multiply (add) those of the law."""
     if distance_scale is None and distance_bias is None and law is None:
-        return NO_TABLES
-    distances = _distances(inputs, visible)
-    factor = None if distance_scale is None else _read("distance_scale", distance_scale, distances, inputs)
-    offset = None if distance_bias is None else _read("distance_bias", distance_bias, distances, inputs)
+        return _NO_TABLES
+    inputs = call.inputs
+    distances = _distances(call)
+    reach = _reach(call, distances)
+    factor = _read("distance_scale", distance_scale, distances, reach, inputs)
+    offset = _read("distance_bias", distance_bias, distances, reach, inputs)
     if law is not None:
-        head_dim = max(inputs.query.shape[-1], 1)
         steps = np.abs(distances)
-        of_law = np.asarray(law.scale(steps, head_dim)) * math.sqrt(head_dim)
+        of_law = np.asarray(law.scale(steps, call.head_dim)) * math.sqrt(call.head_dim)
         factor = of_law if factor is None else factor * of_law
         if hasattr(law, "bias"):
             offset = law.bias(steps) if offset is None else offset + law.bias(steps)
     return Tables(_matrix(factor, inputs), _matrix(offset, inputs))
 
 
-def _distances(inputs: Inputs, visible: Visibility) -> NDArray[np.int64]:
+def _distances(call: Call) -> NDArray[np.int64]:
     """Position of the query less that of the key: of query i and key j at n_queries - 1 - i + j.
 
     Shape (n_distances,), or (..., heads = 1, n_distances) where key lengths move the diagonal.
     """
-    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
-    last = query_positions(n_queries, n_keys, visible)[..., -1:] if n_queries else np.zeros(1, np.int64)
+    n_queries, n_keys = call.inputs.query.shape[-2], call.inputs.key.shape[-2]
+    last = call.intervals.aligned(n_queries)[..., -1:] if n_queries else np.zeros(1, np.int64)
     distances: NDArray[np.int64] = last - np.arange(max(n_queries + n_keys - 1, 0))
     return distances
 
 
-def _read(name: str, table: Any, distances: NDArray[np.int64], inputs: Inputs) -> NDArray[Any]:
-    """The table at each distance, in float64."""
+def _reach(call: Call, distances: NDArray[np.int64]) -> int:
+    """The largest distance that counts: of all pairs, or of those within a document."""
+    begin, end, _, origin = call.intervals
+    if origin is None:
+        return int(np.abs(distances).max(initial=-1))
+    assert begin is not None
+    assert end is not None
+    aligned = call.intervals.aligned(call.inputs.query.shape[-2])
+    farthest = np.maximum(aligned - begin, end - 1 - aligned)
+    return int(np.where(begin < end, farthest, -1).max(initial=-1))
+
+
+def _read(
+    name: str, table: Any, distances: NDArray[np.int64], reach: int, inputs: Inputs
+) -> NDArray[Any] | None:
+    """The table at each distance, in float64; what is beyond `reach` counts for no pair."""
+    if table is None:
+        return None
     is_function = callable(table)
     values = as_array(name, table(distances) if is_function else table)
     if values.dtype.kind not in "iuf":
@@ -88,22 +113,23 @@ def _read(name: str, table: Any, distances: NDArray[np.int64], inputs: Inputs) -
                 f"axis, got shape {values.shape}"
             )
     else:
-        values = _look_up(name, values, distances)
+        values = _look_up(name, values, distances, reach)
     _check_leading(name, values, inputs)
     if not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity; attn_mask and window hide keys")
     return values.astype(np.float64, copy=False)
 
 
-def _look_up(name: str, table: NDArray[Any], distances: NDArray[np.int64]) -> NDArray[Any]:
+def _look_up(name: str, table: NDArray[Any], distances: NDArray[np.int64], reach: int) -> NDArray[Any]:
     """Entry t of the last axis at the distances t and -t."""
-    steps = np.abs(distances)
-    needed = int(steps.max(initial=-1)) + 1
-    if table.ndim == 0 or table.shape[-1] < needed:
+    if table.ndim == 0 or table.shape[-1] <= reach:
         raise ValueError(
-            f"{name} must have an entry for each distance 0 ... {needed - 1} on its last axis, "
+            f"{name} must have an entry for each distance 0 ... {reach} on its last axis, "
             f"got shape {table.shape}"
         )
+    if table.shape[-1] == 0:  # and no pair
+        return np.zeros((*table.shape[:-1], *distances.shape[-1:]))
+    steps = np.minimum(np.abs(distances), max(reach, 0))
     if steps.ndim == 1:
         return table[..., steps]
     # Key lengths: each batch entry has distances of its own.

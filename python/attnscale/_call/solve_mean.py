@@ -7,26 +7,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ._solution import ScaleSolution
-from ._statistics import statistics_bits
+from .._results import ScaleSolution
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ._solve_rows import Rows
+    from .call import Call
 
     Array = NDArray[np.float64]
 
 __all__ = ["solve_mean"]
 
 _MAX_STEPS = 100
-_BITS = statistics_bits(("entropy", "score_variance"))
 
 
 class Groups(NamedTuple):
-    """What one search is over: the rows, and which of them are averaged together."""
+    """What one search is over: the rows of a call, and which of them are averaged together."""
 
-    rows: Rows
+    call: Call
     axes: tuple[int, ...]
     counted: NDArray[np.bool_]  # rows that see a key
 
@@ -38,18 +36,16 @@ class Groups(NamedTuple):
 
     def evaluate(self, scale: Array) -> tuple[Array, Array]:
         """Mean entropy at these scales, and minus its derivative in ln(scale)."""
-        results = self.rows.statistics(np.expand_dims(scale, self.axes), _BITS)
-        entropy, variance = results[1], results[4]
-        assert entropy is not None
-        assert variance is not None
-        return self.mean(entropy), self.mean(variance)
+        scales = np.expand_dims(scale, self.axes)
+        rows = self.call.core.attend(None, None, ("entropy", "score_variance"), scales, None)
+        return self.mean(rows[0]), self.mean(rows[1])
 
 
-def solve_mean(rows: Rows, target: Array, tolerance: float, axes: tuple[int, ...]) -> ScaleSolution:
+def solve_mean(call: Call, target: Array, tolerance: float, axes: tuple[int, ...]) -> ScaleSolution:
     """As solve_scale; `axes` are those of the rows that share a scale, counted from the last."""
     # Nothing is above infinite entropy: this finds the limits and evaluates nothing.
-    _, _, lowest_rows, highest_rows, *_ = rows.solve(np.array(np.inf), tolerance)
-    groups = Groups(rows, axes, rows.see_keys())
+    _, _, lowest_rows, highest_rows, *_ = call.core.solve(np.array(np.inf), tolerance)
+    groups = Groups(call, axes, np.broadcast_to(call.core.count() > 0, call.row_shape))
     lowest, highest = groups.mean(lowest_rows), groups.mean(highest_rows)
     scale, entropy, steps = _search(groups, target, tolerance, lowest, highest)
     return ScaleSolution(
@@ -74,7 +70,7 @@ def _search(
     steps = np.zeros(target.shape, np.int64)
     searching = np.isnan(scale) & ~np.isnan(lowest)
     low, high = np.zeros(target.shape), np.full(target.shape, np.inf)
-    trial = np.where(searching, 1 / np.sqrt(max(groups.rows.inputs.query.shape[-1], 1)), 0.0)
+    trial = np.where(searching, 1 / np.sqrt(groups.call.head_dim), 0.0)
     aim = _logit(target, lowest, highest, tolerance)
     best = np.full(target.shape, np.inf)
     for _ in range(_MAX_STEPS):

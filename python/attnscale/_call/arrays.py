@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._checks import as_array, boolean
+from .._checks import as_array, boolean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -160,7 +160,7 @@ def _check_out(out: Any, shape: tuple[int, ...], inputs: Inputs) -> None:
         raise ValueError("out must be writable, got a read-only array")
     if not out.flags.aligned:
         raise ValueError("out must be aligned to its item size")
-    if any(stride == 0 and n > 1 for stride, n in zip(out.strides, shape, strict=True)):
+    if out.size and any(stride == 0 and n > 1 for stride, n in zip(out.strides, shape, strict=True)):
         raise ValueError(f"out must not overlap itself, got strides {out.strides}")
     for name, array in (("query", inputs.query), ("key", inputs.key), ("value", inputs.value)):
         if array is not None and _overlap(out, array):

@@ -8,39 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import as_array, fit_to, number
-from ._inputs import Inputs
-from ._options import Visibility
-from ._row_counts import query_positions, row_sizes, visible_keys
-from ._row_measures import row_entropies, row_gaps
+from .._checks import as_array, fit_to, number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .laws import Law
+    from ..laws import Law
+    from .call import Call
 
-__all__ = ["check_one_scale_a_row", "read_scale", "read_scales", "refuse_row_measures"]
+__all__ = ["check_one_scale_a_row", "read_scale", "read_scales"]
 
 _AXES = "(..., heads, n_queries)"
 
 
-def read_scale(
-    scale: Any, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float = 0.0
-) -> float | NDArray[np.float64]:
+def read_scale(scale: Any, call: Call) -> float | NDArray[np.float64]:
     """A float, or a float64 array that broadcasts to (..., heads, n_queries)."""
-    head_dim = inputs.query.shape[-1]
     if scale is None:
-        return 1.0 / math.sqrt(max(head_dim, 1))
+        return 1.0 / math.sqrt(call.head_dim)
     if isinstance(scale, (int, float)):
         return number("scale", scale)
-    from . import laws  # only here: most calls need no law
+    from .. import laws  # only here: most calls need no law
 
     if isinstance(scale, (str, laws.Law)):
-        return _law_scale(laws.get(scale), inputs, visible, num_threads, softcap)
+        return _law_scale(laws.get(scale), call)
     array = as_array("scale", scale)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"scale must be a number, an array of numbers, a law or its name, got {scale!r}")
-    rows = _rows("scale", array, inputs)
+    rows = _rows("scale", array, call)
     if not np.isfinite(rows).all():
         raise ValueError("scale must be finite, got an array with NaN or infinity")
     return rows
@@ -58,44 +52,40 @@ def read_scales(scales: Any) -> NDArray[np.float64]:
     return np.ascontiguousarray(array, np.float64)
 
 
-def _rows(name: str, array: NDArray[Any], inputs: Inputs) -> NDArray[np.float64]:
-    shape = (*inputs.leading, inputs.query.shape[-2])
+def _rows(name: str, array: NDArray[Any], call: Call) -> NDArray[np.float64]:
     try:
-        return fit_to(name, array, shape, _AXES).astype(np.float64, copy=False)
+        return fit_to(name, array, call.row_shape, _AXES).astype(np.float64, copy=False)
     except ValueError as error:
-        if array.ndim == 1 and inputs.leading and array.shape[0] == inputs.leading[-1]:
+        leading = call.inputs.leading
+        if array.ndim == 1 and leading and array.shape[0] == leading[-1]:
             raise ValueError(f"{error}; one scale a head is an array of shape (heads, 1)") from None
         raise
 
 
-def _law_scale(
-    law: Law, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float
-) -> float | NDArray[np.float64]:
-    from .laws._meaning import LEAST  # laws are loaded by now
+def _law_scale(law: Law, call: Call) -> float | NDArray[np.float64]:
+    from ..laws._meaning import LEAST  # laws are loaded by now
 
     check_one_scale_a_row(law)
-    n = _n_of_rows(law, inputs, visible, num_threads, softcap)
     # A row without keys has no scale to speak of; the least n keeps logarithms finite there. A row that
     # sees a NaN is NaN whatever its scale.
-    n = np.maximum(np.nan_to_num(n, nan=0.0, posinf=np.inf), LEAST[law.n_means])
-    scale = law.scale(n, max(inputs.query.shape[-1], 1))
-    return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, inputs)
+    n = np.maximum(np.nan_to_num(_n_of_rows(law, call), nan=0.0, posinf=np.inf), LEAST[law.n_means])
+    scale = law.scale(n, call.head_dim)
+    return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, call)
 
 
-def _n_of_rows(law: Law, inputs: Inputs, visible: Visibility, num_threads: int, softcap: float) -> Any:
+def _n_of_rows(law: Law, call: Call) -> Any:
     """What the law counts, for each query; it broadcasts to (..., heads, n_queries)."""
-    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     if law.n_means == "visible keys":
-        return visible_keys(n_queries, n_keys, visible, num_threads)
+        return call.visible_keys()
     if law.n_means == "row size":
-        return row_sizes(n_queries, n_keys, visible)
+        return call.row_sizes()
     if law.n_means == "row entropy":
-        return row_entropies(inputs, visible, softcap, num_threads)
+        return call.row_entropies()
     if law.n_means == "row gaps":
-        return row_gaps(inputs, visible, softcap)
+        return call.row_gaps()
     if law.n_means == "not used":
         return 1
-    return query_positions(n_queries, n_keys, visible) + law.n_of_position(0)
+    return call.positions() + law.n_of_position(0)
 
 
 def check_one_scale_a_row(law: Law) -> None:
@@ -108,15 +98,4 @@ def check_one_scale_a_row(law: Law) -> None:
     if law.n_means == "query-key distance":
         raise ValueError(
             f"law {law.name!r} gives the keys of a row different scales, and scale takes one a row here"
-        )
-
-
-def refuse_row_measures(scale: Any) -> None:
-    """Laws that measure a row do so without distance_scale and distance_bias."""
-    from . import laws
-
-    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).n_means in ("row entropy", "row gaps"):
-        raise ValueError(
-            f"scale={law.name!r} measures the row without distance_scale and distance_bias; pass the scale "
-            "as an array, measured with them"
         )

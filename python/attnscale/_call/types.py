@@ -7,11 +7,11 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .laws import Law
-from .normalizers import Normalizer
+from ..laws import Law
+from ..normalizers import Normalizer
 
 Scale: TypeAlias = float | ArrayLike | Law | str | None
-Causal: TypeAlias = Literal["top_left", "bottom_right"]
+Causal: TypeAlias = Literal["top_left", "bottom_right"] | int
 QKNorm: TypeAlias = Literal["l2", "rms"]
 Layout: TypeAlias = Literal["bhsd", "bshd"]
 Window: TypeAlias = tuple[int | None, int | None]

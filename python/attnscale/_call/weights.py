@@ -8,32 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import choose
-from ._inputs import Inputs
-from ._statistics import NAMES
+from .._checks import choose
+from .._results import NAMES
+from .arrays import Inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ._options import Visibility
-    from .normalizers import Normalizer
+    from ..normalizers import Normalizer
+    from .call import Call
 
-__all__ = ["available", "normalize_rows", "read_normalizer", "read_sink", "require_softmax", "rule_of"]
+__all__ = ["available", "normalize_rows", "read_normalizer", "read_rule", "read_sink", "require_softmax"]
 
 
 def read_normalizer(normalizer: Any) -> Normalizer | None:
     """None for the plain softmax, which most calls are."""
     if isinstance(normalizer, str) and normalizer == "softmax":
         return None
-    from . import normalizers
+    from .. import normalizers
 
     found = normalizers.get(normalizer)
     return None if type(found) is normalizers.Softmax else found
 
 
-def rule_of(normalizer: Normalizer | None, inputs: Inputs, visible: Visibility, num_threads: int) -> Any:
+def read_rule(normalizer: Any, call: Call) -> Any:
     """What the core takes; None for the plain softmax."""
-    return None if normalizer is None else normalizer._rule(inputs, visible, num_threads)
+    found = read_normalizer(normalizer)
+    return None if found is None else found._rule(call)
 
 
 def require_softmax(normalizer: Any, call: str, instead: str) -> None:
@@ -42,48 +43,51 @@ def require_softmax(normalizer: Any, call: str, instead: str) -> None:
         raise ValueError(f"normalizer must be 'softmax' for {call}, got {normalizer!r}; {instead}")
 
 
-def read_sink(normalizer: Any, inputs: Inputs, call: str, instead: str) -> Any:
+def read_sink(normalizer: Any, call: Call, name: str, instead: str) -> Any:
     """None for the softmax, for one with a sink the logits, which broadcast to (..., heads, n_queries)."""
     found = read_normalizer(normalizer)
     if found is None:
         return None
-    from .normalizers import Sink, SoftmaxN
+    from ..normalizers import Sink, SoftmaxN
 
     if isinstance(found, SoftmaxN):
         return math.log(found.n)
     if isinstance(found, Sink):
-        return found._per_row(inputs)
+        return found._per_row(call.inputs)
     raise ValueError(
-        f"normalizer must be 'softmax', SoftmaxN or Sink for {call}, got {normalizer!r}; {instead}"
+        f"normalizer must be 'softmax', SoftmaxN or Sink for {name}, got {normalizer!r}; {instead}"
     )
 
 
-def available(bits: int, normalizer: Any, leave_out: bool) -> int:
+def available(statistics: tuple[str, ...], normalizer: Any, leave_out: bool) -> tuple[str, ...]:
     """Those of the statistics that the normalizer's rows have; others are left out, or an error."""
     found = read_normalizer(normalizer)
     if found is None:
-        return bits
-    missing = [name for k, name in enumerate(NAMES) if bits >> k & 1 and name not in found.statistics]
+        return statistics
+    missing = [name for name in NAMES if name in statistics and name not in found.statistics]
     if missing and not leave_out:
         raise ValueError(
             f"rows of {found!r} have the statistics {', '.join(found.statistics)}; got {missing[0]!r}"
         )
-    return bits & sum(1 << NAMES.index(name) for name in found.statistics)
+    return tuple(name for name in statistics if name in found.statistics)
 
 
 def normalize_rows(inputs: Inputs, qk_norm: Any) -> Inputs:
     """Queries and keys of length 1 ("l2") or sqrt(head_dim) ("rms"); zero rows stay zero."""
     choose("qk_norm", qk_norm, ("l2", "rms"))
     length = 1.0 if qk_norm == "l2" else math.sqrt(inputs.query.shape[-1])
-    return inputs._replace(query=_with_length(inputs.query, length), key=_with_length(inputs.key, length))
+    # In the type of the arithmetic, which value may widen.
+    wide = np.float64 if inputs.dtype == np.float64 else np.float32
+    query, key = (_with_length(rows.astype(wide), length) for rows in (inputs.query, inputs.key))
+    return inputs._replace(query=query, key=key)
 
 
 def _with_length(rows: NDArray[Any], length: float) -> NDArray[Any]:
-    wide: NDArray[Any] = rows.astype(np.float64 if rows.dtype == np.float64 else np.float32)
+    """The rows, which are overwritten."""
     # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
-    largest = np.abs(wide).max(axis=-1, keepdims=True, initial=0)
+    largest = np.abs(rows).max(axis=-1, keepdims=True, initial=0)
     with np.errstate(invalid="ignore"):
-        wide /= np.where(largest == 0, 1, largest)
-        norm = np.sqrt(np.einsum("...c,...c->...", wide, wide, dtype=np.float64))[..., None]
-        wide *= length / np.where(norm == 0, 1, norm)
-    return wide
+        rows /= np.where(largest == 0, 1, largest)
+        norm = np.sqrt(np.einsum("...c,...c->...", rows, rows, dtype=np.float64))[..., None]
+        rows *= length / np.where(norm == 0, 1, norm)
+    return rows

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// _core.Call: one attention call, checked by Python, in the core's form. It is made once, and asked
+// for outputs, statistics, curves and scales.
+#pragma once
+
+#include <cstdint>
+
+#include "arrays.hpp"
+#include "attnscale/problem.hpp"
+
+namespace attnscale::bindings {
+
+class call {
+ public:
+  /// query, key      (..., heads, n, head_dim)
+  /// mask            (..., heads, n_queries, n_keys), boolean or additive, or None
+  /// begin, end      int64, (..., heads, n_queries): the keys of a query; None: all of them
+  /// distance_scale, distance_bias   (..., heads, n_queries, n_keys), of the compute type, or None
+  /// softcap         0: none
+  /// num_threads     0: the default
+  call(const py::array& query, const py::array& key, const py::object& mask,
+       const py::object& begin, const py::object& end, const py::object& distance_scale,
+       const py::object& distance_bias, double softcap, int num_threads);
+
+  /// Writes `output` (None: no output wanted) and returns the named statistics, in their order.
+  /// scale is a float, or a float64 array that broadcasts to (..., heads, n_queries); weights are
+  /// those of softmax (None) or attnscale.normalizers.Rule.
+  py::tuple attend(const py::object& value, const py::object& output, const py::tuple& statistics,
+                   const py::object& scale, const py::object& weights) const;
+
+  /// (entropy, lse, mean, variance), each (..., heads, n_queries, scales).
+  py::tuple curve(const py::array_t<double>& scales) const;
+
+  /// (scale, entropy, lowest, highest, converged, feasible, iterations) of each row, for targets
+  /// that broadcast to (..., heads, n_queries).
+  py::tuple solve(const py::array& target, double tolerance) const;
+
+  /// Keys that each row may see, over the leading axes of mask and intervals alone.
+  py::array count() const;
+
+ private:
+  void describe(score_problem& problem, bool wide) const;
+  attention_head head(const extents& index, const extents& shape) const;
+
+  numpy_array query_, key_, mask_, begin_, end_, distance_scale_, distance_bias_;
+  double softcap_;
+  int num_threads_;
+};
+
+}  // namespace attnscale::bindings

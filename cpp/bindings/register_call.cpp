@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Docstrings and messages live in Python; _core.pyi lists the signatures.
+#include <string>
+
+#include "call.hpp"
+
+namespace attnscale::bindings {
+namespace {
+
+/// A float, a float64 array that broadcasts to (..., heads, n_queries), or None.
+class row_numbers {
+ public:
+  row_numbers() = default;
+  explicit row_numbers(const py::object& numbers) : given_(!numbers.is_none()) {
+    if (PyFloat_Check(numbers.ptr())) {
+      one_ = PyFloat_AS_DOUBLE(numbers.ptr());
+    } else {
+      rows_ = numpy_array(numbers, 1);
+    }
+  }
+  const double* at(const extents& index, const extents& shape) const {
+    if (!given_) return nullptr;
+    return rows_ ? static_cast<const double*>(rows_.at(index, shape)) : &one_;
+  }
+  std::ptrdiff_t row() const { return rows_ ? rows_.stride(1) : 0; }
+
+ private:
+  double one_ = 0;
+  bool given_ = false;
+  numpy_array rows_;
+};
+
+/// None for softmax, or (kind, order, constant): see attention_problem.
+struct weights_rule {
+  normalizer kind = normalizer::softmax;
+  double order = 0;
+  row_numbers constant;
+
+  explicit weights_rule(const py::object& rule) {
+    if (rule.is_none()) return;
+    const auto parts = rule.cast<py::tuple>();
+    kind = static_cast<normalizer>(parts[0].cast<int>());
+    order = parts[1].cast<double>();
+    constant = row_numbers(parts[2]);
+  }
+  void describe(attention_problem& problem) const {
+    problem.rule = kind;
+    problem.order = order;
+    problem.constant_row = constant.row();
+  }
+};
+
+/// Where a statistic goes: numbers of the compute type, or counts.
+struct statistic_place {
+  const char* name;
+  void* row_outputs::*numbers;
+  std::int64_t* row_outputs::*counts;
+};
+
+constexpr statistic_place statistic_places[] = {
+    {"lse", &row_outputs::lse, nullptr},
+    {"entropy", &row_outputs::entropy, nullptr},
+    {"max_score", &row_outputs::max_score, nullptr},
+    {"mean_score", &row_outputs::mean_score, nullptr},
+    {"score_variance", &row_outputs::score_variance, nullptr},
+    {"concentration", &row_outputs::concentration, nullptr},
+    {"n_visible", nullptr, &row_outputs::n_visible},
+    {"argmax", nullptr, &row_outputs::argmax},
+    {"max_weight", &row_outputs::max_weight, nullptr},
+    {"sink_weight", &row_outputs::sink_weight, nullptr},
+    {"support", nullptr, &row_outputs::support},
+};
+
+const statistic_place& place_of(const py::handle& name) {
+  for (const statistic_place& place : statistic_places)
+    if (PyUnicode_CompareWithASCIIString(name.ptr(), place.name) == 0) return place;
+  throw std::invalid_argument("no such statistic: " + name.cast<std::string>());
+}
+
+/// New arrays for the named statistics, which the problem then points at.
+py::tuple make_statistics(const py::tuple& names, const extents& shape,
+                          attention_problem& problem) {
+  py::tuple arrays(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const statistic_place& place = place_of(names[i]);
+    py::array array = place.counts ? new_array<std::int64_t>(shape, {problem.n_queries})
+                                   : new_array(shape, {problem.n_queries}, problem.compute);
+    if (place.counts)
+      problem.statistics.*place.counts = static_cast<std::int64_t*>(array.mutable_data());
+    else
+      problem.statistics.*place.numbers = array.mutable_data();
+    arrays[i] = std::move(array);
+  }
+  return arrays;
+}
+
+}  // namespace
+
+call::call(const py::array& query, const py::array& key, const py::object& mask,
+           const py::object& begin, const py::object& end, const py::object& distance_scale,
+           const py::object& distance_bias, double softcap, int num_threads)
+    : query_(query, 2),
+      key_(key, 2),
+      mask_(mask, 2),
+      begin_(begin, 1),
+      end_(end, 1),
+      distance_scale_(distance_scale, 2),
+      distance_bias_(distance_bias, 2),
+      softcap_(softcap),
+      num_threads_(num_threads) {}
+
+void call::describe(score_problem& problem, bool wide) const {
+  problem.compute = wide || query_.is_double() || key_.is_double() ? element_type::float64
+                                                                   : element_type::float32;
+  problem.query = query_.layout();
+  problem.key = key_.layout();
+  problem.n_queries = query_.extent(2);
+  problem.n_keys = key_.extent(2);
+  problem.head_dim = query_.extent(1);
+  problem.mask_type = !mask_               ? mask_kind::none
+                      : mask_.is_boolean() ? mask_kind::boolean
+                                           : mask_kind::additive;
+  if (mask_) problem.mask = mask_.layout();
+  problem.begin_row = begin_.stride(1);
+  problem.end_row = end_.stride(1);
+  problem.softcap = softcap_;
+  problem.factor = distance_scale_.layout();
+  problem.offset = distance_bias_.layout();
+  for (const numpy_array* table : {&distance_scale_, &distance_bias_})
+    if (*table && table->layout().type != problem.compute)
+      throw std::invalid_argument("a table of scores must have the type of the arithmetic");
+}
+
+attention_head call::head(const extents& index, const extents& shape) const {
+  attention_head head;
+  head.query = query_.at(index, shape);
+  head.key = key_.at(index, shape);
+  head.mask = mask_.at(index, shape);
+  head.begin = static_cast<const std::int64_t*>(begin_.at(index, shape));
+  head.end = static_cast<const std::int64_t*>(end_.at(index, shape));
+  head.factor = distance_scale_.at(index, shape);
+  head.offset = distance_bias_.at(index, shape);
+  return head;
+}
+
+py::tuple call::attend(const py::object& value_array, const py::object& output_array,
+                       const py::tuple& statistics, const py::object& scale_object,
+                       const py::object& weights) const {
+  const numpy_array value(value_array, 2), output(output_array, 2);
+  const row_numbers scale(scale_object);
+  const weights_rule rule(weights);
+  const extents shape = leading_shape({&query_, &key_, &value});
+  attention_problem problem;
+  describe(problem, value.is_double());
+  rule.describe(problem);
+  problem.value = value.layout();
+  problem.output = output.layout();
+  problem.value_dim = value ? value.extent(1) : 0;
+  problem.scale_row = scale.row();
+  // Before the walk over the heads: a result that is too large fails at once.
+  const py::tuple arrays = make_statistics(statistics, shape, problem);
+  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
+  for_each_index(shape, [&](const extents& index) {
+    attention_head& head = problem.heads.emplace_back(this->head(index, shape));
+    head.value = value.at(index, shape);
+    head.output = const_cast<void*>(output.at(index, shape));
+    head.scale = scale.at(index, shape);
+    head.constant = rule.constant.at(index, shape);
+  });
+  run_released(num_threads_, [&](const execution& how) { run(problem, how); });
+  return arrays;
+}
+
+py::tuple call::curve(const py::array_t<double>& scales) const {
+  const extents shape = leading_shape({&query_, &key_});
+  curve_problem problem;
+  describe(problem, false);
+  problem.scales.assign(scales.data(), scales.data() + scales.size());
+  py::tuple results(4);
+  void** const places[] = {&problem.entropy, &problem.lse, &problem.mean, &problem.variance};
+  for (std::size_t k = 0; k < 4; ++k) {
+    py::array array = new_array(shape, {problem.n_queries, scales.size()}, problem.compute);
+    *places[k] = array.mutable_data();
+    results[k] = std::move(array);
+  }
+  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
+  for_each_index(shape, [&](const extents& index) { problem.heads.push_back(head(index, shape)); });
+  run_released(num_threads_, [&](const execution& how) { run(problem, how); });
+  return results;
+}
+
+py::tuple call::solve(const py::array& target_array, double tolerance) const {
+  const numpy_array target(target_array, 1);
+  const extents shape = leading_shape({&query_, &key_});
+  solve_problem problem;
+  describe(problem, false);
+  problem.tolerance = tolerance;
+  problem.scale_row = target.stride(1);
+  py::list results;
+  const auto add = [&](py::array array) {
+    results.append(array);
+    return array.mutable_data();
+  };
+  problem.scale = static_cast<double*>(add(new_array<double>(shape, {problem.n_queries})));
+  for (void** place : {&problem.entropy, &problem.lowest, &problem.highest})
+    *place = add(new_array(shape, {problem.n_queries}, problem.compute));
+  for (bool** place : {&problem.converged, &problem.feasible})
+    *place = static_cast<bool*>(add(new_array<bool>(shape, {problem.n_queries})));
+  problem.iterations =
+      static_cast<std::int64_t*>(add(new_array<std::int64_t>(shape, {problem.n_queries})));
+  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
+  for_each_index(shape, [&](const extents& index) {
+    problem.heads.push_back(head(index, shape));
+    problem.heads.back().scale = static_cast<const double*>(target.at(index, shape));
+  });
+  run_released(num_threads_, [&](const execution& how) { run(problem, how); });
+  return py::tuple(results);
+}
+
+py::array call::count() const {
+  const extents shape = leading_shape({&mask_, &begin_, &end_});
+  score_problem problem;
+  describe(problem, false);
+  py::array counts = new_array<std::int64_t>(shape, {problem.n_queries});
+  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
+  for_each_index(shape, [&](const extents& index) {
+    attention_head& head = problem.heads.emplace_back();
+    head.mask = mask_.at(index, shape);
+    head.begin = static_cast<const std::int64_t*>(begin_.at(index, shape));
+    head.end = static_cast<const std::int64_t*>(end_.at(index, shape));
+  });
+  auto* const out = static_cast<std::int64_t*>(counts.mutable_data());
+  run_released(num_threads_, [&](const execution& how) { count_visible(problem, out, how); });
+  return counts;
+}
+
+void register_call(py::module_& module) {
+  py::class_<call>(module, "Call")
+      .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
+                    const py::object&, const py::object&, const py::object&, double, int>())
+      .def("attend", &call::attend)
+      .def("curve", &call::curve)
+      .def("solve", &call::solve)
+      .def("count", &call::count);
+}
+
+}  // namespace attnscale::bindings

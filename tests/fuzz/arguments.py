@@ -31,7 +31,20 @@ class _Raising:
 
 
 def _array(rng: np.random.Generator) -> Any:
-    shapes = [(), (0,), (1,), (3,), (2, 3), (3, 4), (4, 3), (2, 3, 4), (1, 2, 3, 4), (0, 4), (3, 0), (1, 1, 1, 1, 1)]
+    shapes = [
+        (),
+        (0,),
+        (1,),
+        (3,),
+        (2, 3),
+        (3, 4),
+        (4, 3),
+        (2, 3, 4),
+        (1, 2, 3, 4),
+        (0, 4),
+        (3, 0),
+        (1, 1, 1, 1, 1),
+    ]
     dtypes = ["f8", "f4", "f2", "i8", "u1", "?", "c16", "U3", "O", "M8[s]", ">f8", "V8"]
     shape = shapes[int(rng.integers(len(shapes)))]
     dtype = np.dtype(dtypes[int(rng.integers(len(dtypes)))])
@@ -39,7 +52,9 @@ def _array(rng: np.random.Generator) -> Any:
     if dtype.kind == "f":
         found = rng.standard_normal(shape).astype(dtype)
         if rng.random() < 0.3 and found.size:
-            found = np.where(rng.random(shape) < 0.3, np.array([np.nan, np.inf, -np.inf])[rng.integers(3)], found).astype(dtype)
+            found = np.where(
+                rng.random(shape) < 0.3, np.array([np.nan, np.inf, -np.inf])[rng.integers(3)], found
+            ).astype(dtype)
     return found
 
 
@@ -50,12 +65,42 @@ _VALUES: tuple[Callable[[np.random.Generator], Any], ...] = (
     lambda r: [2**63, -(2**63) - 1, 2**64, 10**30, -(10**30)][int(r.integers(5))],
     lambda r: float(r.choice([0.0, -0.0, 1.5, -1.0, 1e308, 5e-324])),
     lambda r: float(r.choice([np.nan, np.inf, -np.inf])),
-    lambda r: ["", "softmax", "bshd", "top_left", "é", "log_n", "x" * 300, "row", "l2", "elu"][int(r.integers(10))],
-    lambda r: [b"x", 1j, object(), _Strange(), _Strange, lambda x: x, range(3), {1: 2}, {1}, slice(None), ...][int(r.integers(11))],
-    lambda r: [[], [1], [1, 2], (1, 2), (None, 3), (-1, 2), (1.5, 2), ("a", "b"), [[1], [1, 2]], (2**70, 1), [None]][int(r.integers(11))],
+    lambda r: ["", "softmax", "bshd", "top_left", "é", "log_n", "x" * 300, "row", "l2", "elu"][
+        int(r.integers(10))
+    ],
+    lambda r: [
+        b"x",
+        1j,
+        object(),
+        _Strange(),
+        _Strange,
+        lambda x: x,
+        range(3),
+        {1: 2},
+        {1},
+        slice(None),
+        ...,
+    ][int(r.integers(11))],
+    lambda r: [
+        [],
+        [1],
+        [1, 2],
+        (1, 2),
+        (None, 3),
+        (-1, 2),
+        (1.5, 2),
+        ("a", "b"),
+        [[1], [1, 2]],
+        (2**70, 1),
+        [None],
+    ][int(r.integers(11))],
     lambda r: _Raising(),
-    lambda r: [np.float64(1.5), np.int64(3), np.bool_(True), np.str_("head"), np.float32("nan")][int(r.integers(5))],
-    lambda r: [at.laws.Standard(), at.normalizers.TopK(3), at.normalizers.Sink([1.0, 2.0, 3.0, 4.0, 5.0])][int(r.integers(3))],
+    lambda r: [np.float64(1.5), np.int64(3), np.bool_(True), np.str_("head"), np.float32("nan")][
+        int(r.integers(5))
+    ],
+    lambda r: [at.laws.Standard(), at.normalizers.TopK(3), at.normalizers.Sink([1.0, 2.0, 3.0, 4.0, 5.0])][
+        int(r.integers(3))
+    ],
     _array,
     _array,
     _array,
@@ -117,7 +162,11 @@ _CALLS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
     "laws.get": (lambda: at.laws.get, (lambda r: "log_n",), ()),
     "set_num_threads": (lambda: at.set_num_threads, (lambda r: 2,), ()),
 }  # fmt: skip
-_REQUIRED = {"cosformer_attention": {"max_length": 64}, "differential_attention": {"lam": 0.5}, "local_global_attention": {"radius": 1}}
+_REQUIRED = {
+    "cosformer_attention": {"max_length": 64},
+    "differential_attention": {"lam": 0.5},
+    "local_global_attention": {"radius": 1},
+}
 # Numbers of rows, blocks or threads: a huge one is legal, and is the caller's own memory and time.
 _COSTLY = {"features", "num_threads", "block"}
 
@@ -165,7 +214,7 @@ def _value(rng: np.random.Generator) -> Any:
 def _check_text(error: BaseException, given: Any, options: Any, findings: Findings) -> None:
     """One line that says something, and that is of this package: no text of NumPy's or pybind11's inside."""
     text = str(error)
-    arguments = f"{[_short(x) for x in given]} {({n: _short(x) for n, x in options.items()})}"
+    arguments = f"{[_short(x) for x in given]} { ({n: _short(x) for n, x in options.items()}) }"
     if "no numbers here" in text or "cannot be read as an array" in text:
         return  # what the argument itself, or NumPy about a named argument, has to say
     if not text.strip():

@@ -100,7 +100,9 @@ def strided(x: Array, how: str) -> Array:
     if how == "f":
         return np.asfortranarray(x)
     if how == "negative":
-        return np.ascontiguousarray(x[..., ::-1, ::-1])[..., ::-1, ::-1] if x.ndim > 1 else x[::-1].copy()[::-1]
+        return (
+            np.ascontiguousarray(x[..., ::-1, ::-1])[..., ::-1, ::-1] if x.ndim > 1 else x[::-1].copy()[::-1]
+        )
     if how == "step":
         wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1), x.dtype)
         wide[..., 1::2] = x

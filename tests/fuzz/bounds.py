@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 from attnscale import normalizers as N
-from attnscale import reference
 
 __all__ = ["SMALL", "weigh"]
 
@@ -35,7 +34,17 @@ def weigh(scores: SimpleNamespace, rule: Any, form: SimpleNamespace) -> SimpleNa
     s, d, seen = scores.s, scores.d, scores.seen
     none = np.zeros(s.shape[:-1], bool)
     one = np.ones((*s.shape[:-1], 1))
-    row = SimpleNamespace(s=s, d=d, seen=seen, sink=None, sum=one, free=none, may_break=none, distribution=True, any=seen.any(-1))
+    row = SimpleNamespace(
+        s=s,
+        d=d,
+        seen=seen,
+        sink=None,
+        sum=one,
+        free=none,
+        may_break=none,
+        distribution=True,
+        any=seen.any(-1),
+    )
     row.least = row.most = seen.sum(-1)
     if isinstance(rule, (N.Softmax, N.SoftmaxN, N.Sink)):
         _softmax(row, rule, form)
@@ -58,12 +67,15 @@ def weigh(scores: SimpleNamespace, rule: Any, form: SimpleNamespace) -> SimpleNa
 
 def _softmax(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
     if not isinstance(rule, N.Softmax):
-        logit = np.log(form.wide(rule.n)) if isinstance(rule, N.SoftmaxN) else np.asarray(rule.logits, form.wide)
+        logit = (
+            np.log(form.wide(rule.n)) if isinstance(rule, N.SoftmaxN) else np.asarray(rule.logits, form.wide)
+        )
         logit = logit[:, None, None] if np.ndim(logit) and row.s.ndim > 2 else np.asarray(logit)
         logit = np.broadcast_to(logit, (*row.s.shape[:-1], 1))
         row.s = np.concatenate([row.s, logit], -1)
         top = row.s.max(-1, initial=-np.inf, keepdims=True)
-        size = np.abs(logit) + np.abs(np.where(np.isfinite(top), top, 0))  # it is added to a rounded lse
+        # It is added to an lse that is rounded, as is the sum.
+        size = np.abs(logit) + 2 * np.abs(np.where(np.isfinite(top), top, 0)) + 2 * np.log(row.s.shape[-1])
         row.d = np.concatenate([row.d, 4 * form.u * (1 + size.astype(np.float64))], -1)
         row.seen = np.concatenate([row.seen, np.ones_like(logit, bool)], -1)
         row.sink = row.s.shape[-1] - 1

@@ -47,14 +47,20 @@ def read_scale(spec: Any, rng: np.random.Generator) -> Any:
 def options(case: Case, rng: np.random.Generator) -> Case:
     """Keyword arguments of the call, arrays made."""
     spec = case["options"]
-    found = {n: spec[n] for n in ("is_causal", "causal", "enable_gqa", "softcap", "qk_norm", "layout") if n in spec}
+    found = {
+        n: spec[n] for n in ("is_causal", "causal", "enable_gqa", "softcap", "qk_norm", "layout") if n in spec
+    }
     if "window" in spec:
         found["window"] = tuple(spec["window"])
     if "attn_mask" in spec:
         found["attn_mask"] = mask(spec["attn_mask"], rng)
     if "key_lengths" in spec:
         lengths = spec["key_lengths"]
-        found["key_lengths"] = lengths["values"] if lengths["dtype"] == "int" and 0 not in lengths["axes"] else np.array(lengths["values"], lengths["dtype"]).reshape(lengths["axes"])
+        found["key_lengths"] = (
+            lengths["values"]
+            if lengths["dtype"] == "int" and 0 not in lengths["axes"]
+            else np.array(lengths["values"], lengths["dtype"]).reshape(lengths["axes"])
+        )
     if "document_ids" in spec:
         found["document_ids"] = documents(spec["document_ids"], case["shape"]["nk"], rng)
     for name in ("distance_scale", "distance_bias"):
@@ -89,6 +95,6 @@ def documents(spec: Case, n_keys: int, rng: np.random.Generator) -> Array:
 def _table(spec: Any, shape: Case, rng: np.random.Generator) -> Any:
     if spec[0] == "function":
         return FUNCTIONS[spec[1]]
-    n = shape["nq"] + shape["nk"] + 1
+    n = 2 * (shape["nq"] + shape["nk"]) + 4  # causal= may be an integer far outside
     table: Array = rng.standard_normal((*spec[1], n))
     return table

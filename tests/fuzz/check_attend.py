@@ -26,7 +26,9 @@ def draw(d: Draw) -> Case:
     layout = "bshd" if shape["lead"] and d.chance(0.25) else "bhsd"
     arrays, gqa = d.qkv(shape, layout)
     options = d.masks(shape) | d.tables(shape) | {"scale": d.scale(shape), "normalizer": d.normalizer(shape)}
-    if "adaptive_temperature" in options["scale"] and ("distance_scale" in options or "distance_bias" in options):
+    if "adaptive_temperature" in options["scale"] and (
+        "distance_scale" in options or "distance_bias" in options
+    ):
         options["scale"] = ["none"]  # a documented refusal
     options |= {"enable_gqa": True} if gqa else {}
     options |= {"layout": layout} if layout == "bshd" else {}
@@ -34,7 +36,9 @@ def draw(d: Draw) -> Case:
         options["softcap"] = d.pick((0.5, 2.0, 30.0, 50.0))
     if d.chance(0.1):
         options["qk_norm"] = d.pick(("l2", "rms"))
-    function = d.pick(("attention", "attention", "attention_statistics", "attention_statistics", "attention_entropy"))
+    function = d.pick(
+        ("attention", "attention", "attention_statistics", "attention_statistics", "attention_entropy")
+    )
     rule = build.normalizer(options["normalizer"])
     had = at.normalizers.get(rule).statistics
     if function == "attention_entropy" and "entropy" not in had:
@@ -120,9 +124,15 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
             seen = result if case["function"] == "attention_entropy" else getattr(result, name)
             check_statistic(name, seen, truth, k, options, findings)
     if case["again"]:
-        other, twice = _call({**case, "threads": 3 - (case["threads"] or 2) % 3, "out": None}, used, options, names)
+        other, twice = _call(
+            {**case, "threads": 3 - (case["threads"] or 2) % 3, "out": None}, used, options, names
+        )
         for name in names:
-            pair = (result, other) if case["function"] == "attention_entropy" else [getattr(x, name) for x in (result, other)]
+            pair = (
+                (result, other)
+                if case["function"] == "attention_entropy"
+                else [getattr(x, name) for x in (result, other)]
+            )
             findings.same(f"{name} with other threads", *pair)
         if output is not None:
             findings.same("output with other threads", twice, output)
@@ -193,7 +203,13 @@ def check_statistic(name: str, seen: Any, truth: Any, key: Array, options: Case,
         free = scores.free
     big = np.abs(np.where(np.isfinite(wanted), wanted, 0)).astype(np.float64) + limit > form.largest / 16
     findings.close(
-        name, seen, np.asarray(wanted), limit, broken=scores.broken, free=free, may_break=scores.may_break | row.may_break | big
+        name,
+        seen,
+        np.asarray(wanted),
+        limit,
+        broken=scores.broken,
+        free=free,
+        may_break=scores.may_break | row.may_break | big,
     )
     if name == "max_weight" and row.distribution:
         over = ((seen > 1 + 64 * form.eps) | (seen < 0)) & ~row.free
@@ -213,13 +229,19 @@ def _check_count(name: str, seen: Array, truth: Any, key: Array, options: Case, 
         wrong = _wrong_argmax(seen, truth, key, options)
     if wrong.any():
         at_ = tuple(int(i) for i in np.argwhere(wrong)[0])
-        findings.fault(f"{name}{list(at_)}: got {seen[at_]}, of {n[at_]} visible, want {_wanted(name, truth, at_)}")
+        findings.fault(
+            f"{name}{list(at_)}: got {seen[at_]}, of {n[at_]} visible, want {_wanted(name, truth, at_)}"
+        )
 
 
 def _wanted(name: str, truth: Any, at_: tuple[int, ...]) -> str:
     if name == "support":
         return f"{truth.row.least[at_]} to {truth.row.most[at_]}"
-    return str(truth.scores.s[at_].argmax() if name == "argmax" and truth.scores.s.shape[-1] else truth.scores.seen[at_].sum())
+    return str(
+        truth.scores.s[at_].argmax()
+        if name == "argmax" and truth.scores.s.shape[-1]
+        else truth.scores.seen[at_].sum()
+    )
 
 
 def _wrong_argmax(seen: Array, truth: Any, key: Array, options: Case) -> Array:
@@ -242,8 +264,16 @@ def _wrong_argmax(seen: Array, truth: Any, key: Array, options: Case) -> Array:
     if mask is not None and mask.dtype != bool:
         return np.asarray(wrong)
     rows = oracle.rows_first(key, options.get("layout", "bhsd"))
-    rows = oracle.shared(rows, np.empty((*scores.s.shape[:-1], 0)), options.get("enable_gqa", False)) if options.get("enable_gqa") else rows
-    _, same = np.unique(rows.reshape(-1, rows.shape[-1]).astype(np.float64), axis=0, return_inverse=True) if rows.size else (0, np.zeros(rows.shape[:-1], int))
+    rows = (
+        oracle.shared(rows, np.empty((*scores.s.shape[:-1], 0)), options.get("enable_gqa", False))
+        if options.get("enable_gqa")
+        else rows
+    )
+    _, same = (
+        np.unique(rows.reshape(-1, rows.shape[-1]).astype(np.float64), axis=0, return_inverse=True)
+        if rows.size
+        else (0, np.zeros(rows.shape[:-1], int))
+    )
     ids = np.broadcast_to(same.reshape(rows.shape[:-1])[..., None, :], scores.s.shape)
     equal = (ids == np.take_along_axis(ids, at_, -1)) & scores.seen & (np.arange(n) < at_)
     return np.asarray(wrong | known & inside & equal.any(-1))
@@ -252,4 +282,3 @@ def _wrong_argmax(seen: Array, truth: Any, key: Array, options: Case) -> Array:
 def _of_distance(options: Case) -> bool:
     scale = options.get("scale")
     return isinstance(scale, at.laws.Law) and scale.n_means == "query-key distance"
-

@@ -16,7 +16,17 @@ from .draw import Case, Draw, generator
 __all__ = ["check", "draw"]
 
 Array = np.ndarray[Any, Any]
-KINDS = ("linformer", "local_global", "relay", "differential", "hybrid", "rotary", "scores", "jacobian", "multihead")
+KINDS = (
+    "linformer",
+    "local_global",
+    "relay",
+    "differential",
+    "hybrid",
+    "rotary",
+    "scores",
+    "jacobian",
+    "multihead",
+)
 
 
 def draw(d: Draw) -> Case:
@@ -24,7 +34,11 @@ def draw(d: Draw) -> Case:
     shape = d.shapes(square=kind in ("local_global", "hybrid", "jacobian"), batch=1)
     if kind == "hybrid" and not shape["lead"]:
         shape["lead"] = [2]
-    layout = "bshd" if shape["lead"] and d.chance(0.2) and kind in ("linformer", "local_global", "hybrid") else "bhsd"
+    layout = (
+        "bshd"
+        if shape["lead"] and d.chance(0.2) and kind in ("linformer", "local_global", "hybrid")
+        else "bhsd"
+    )
     arrays, gqa = d.qkv(shape, layout)
     if kind == "hybrid":
         for name in "qk":
@@ -32,7 +46,11 @@ def draw(d: Draw) -> Case:
     if gqa and kind == "relay":  # its rows have no groups
         for name in "kv":
             arrays[name]["shape"][: len(shape["lead"])] = shape["lead"]
-    options: Case = {"enable_gqa": True} if gqa and kind in ("linformer", "local_global", "hybrid", "differential") else {}
+    options: Case = (
+        {"enable_gqa": True}
+        if gqa and kind in ("linformer", "local_global", "hybrid", "differential")
+        else {}
+    )
     options |= {"layout": layout} if layout == "bshd" else {}
     if kind in ("local_global", "hybrid"):
         options |= d.pick(({}, {"is_causal": True}))
@@ -48,7 +66,9 @@ def draw(d: Draw) -> Case:
         "rows": d.integer(1, 9),
         "radius": d.pick((0, 1, 3, 16, 100)),
         "global": d.integer(0, min(4, shape["nk"])),
-        "kinds": [d.pick(("exact", "efficient", "linear")) for _ in range(shape["lead"][-1] if shape["lead"] else 0)],
+        "kinds": [
+            d.pick(("exact", "efficient", "linear")) for _ in range(shape["lead"][-1] if shape["lead"] else 0)
+        ],
         "interleaved": d.chance(0.5),
         "lam": d.number(),
         "poison": None,
@@ -63,7 +83,9 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
     _CHECKS[case["function"]](case, arrays, options, rng, findings)
 
 
-def _attended(case: Case, arrays: Any, options: Case, found: Array, findings: Findings, more: float = 0.0) -> None:
+def _attended(
+    case: Case, arrays: Any, options: Case, found: Array, findings: Findings, more: float = 0.0
+) -> None:
     """The output of attention with these options; `more` is what the way there adds to each score's error."""
     used = [arrays[name] for name in "qkv"]
     truth = check_attend.expected(arrays, arrays["v"], options, (), case)
@@ -82,7 +104,14 @@ def _looser(truth: Any, arrays: Any, options: Case, more: float) -> Any:
     absolute = np.abs(truth.row.w).astype(np.float64) @ np.abs(v).astype(np.float64)
     kind = check_attend.result_type(*(arrays[name] for name in "qkv"))
     eps = max(truth.form.eps, {2: 2.0**-7}.get(kind.itemsize, 0.0))
-    truth.output = wanted, limit + (more * truth.form.eps * (2 + top) + 2 * eps) * absolute + 4 * float(np.finfo(np.float16).smallest_subnormal if kind.itemsize == 2 else truth.form.least), bad, big | (kind.itemsize == 2)
+    truth.output = (
+        wanted,
+        limit
+        + (more * truth.form.eps * (2 + top) + 2 * eps) * absolute
+        + 4 * float(np.finfo(np.float16).smallest_subnormal if kind.itemsize == 2 else truth.form.least),
+        bad,
+        big | (kind.itemsize == 2),
+    )
     return truth
 
 
@@ -108,15 +137,23 @@ def _linformer(case: Case, arrays: Any, options: Case, rng: Any, findings: Findi
         layout, gqa = options.get("layout", "bhsd"), options.get("enable_gqa", False)
         wq, wk, wv = (oracle.rows_first(oracle.wide_of(x, form), layout) for x in (q, k, v))
         key, value = e @ wk, f @ wv
-        dkey, dvalue = ((n + 4) * form.u * (np.abs(p) @ np.abs(x).astype(np.float64)) for p, x in ((e, wk), (f, wv)))
+        dkey, dvalue = (
+            (n + 4) * form.u * (np.abs(p) @ np.abs(x).astype(np.float64)) for p, x in ((e, wk), (f, wv))
+        )
         errors = (np.zeros(wq.shape), oracle.shared(dkey, wq, gqa))
         own = {name: x for name, x in options.items() if name != "layout"}
         truth = check_attend.expected({"q": wq, "k": key}, None, own, (), case, form=form, errors=errors)
         value, dvalue = oracle.shared(value, wq, gqa), oracle.shared(dvalue, wq, gqa)
-        wanted, limit, bad, big = check_attend.expect.output(truth.row, truth.scores.seen, value, truth.scores.broken, form, False)
+        wanted, limit, bad, big = check_attend.expect.output(
+            truth.row, truth.scores.seen, value, truth.scores.broken, form, False
+        )
         limit = limit + truth.row.w.astype(np.float64) @ dvalue * 1.1 + form.least * n
         limit = np.where(np.isfinite(limit), limit, np.inf)
-        huge = (np.abs(value).max(initial=0) * n > form.largest / 64) | (np.abs(wk).max(initial=0) * n > form.largest / 64) | (np.abs(wv).max(initial=0) * n > form.largest / 64)
+        huge = (
+            (np.abs(value).max(initial=0) * n > form.largest / 64)
+            | (np.abs(wk).max(initial=0) * n > form.largest / 64)
+            | (np.abs(wv).max(initial=0) * n > form.largest / 64)
+        )
         truth.output = wanted, limit, bad, big | bool(huge)
         check_attend.check_output(truth, found, [q, k, v], options, findings)
 
@@ -137,7 +174,9 @@ def _differential(case: Case, arrays: Any, options: Case, rng: Any, findings: Fi
     lam = case["lam"]
     found = at.variants.differential_attention(q, k, *other, v, lam=lam, **options)
     with np.errstate(all="ignore"):
-        first, second = (check_attend.expected({"q": a, "k": b}, v, options, (), case) for a, b in ((q, k), other))
+        first, second = (
+            check_attend.expected({"q": a, "k": b}, v, options, (), case) for a, b in ((q, k), other)
+        )
         form = first.form
         parts = zip(first.output, second.output, strict=True)
         (a, b), (da, db), (bad_a, bad_b), (big_a, big_b) = parts
@@ -161,7 +200,9 @@ def _hybrid(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings
         rows = oracle.rows_first(found, layout)
         lead = np.broadcast_shapes(*(x.shape[:-2] for x in (wq, wk, wv)))
         wq, wk, wv = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (wq, wk, wv))
-        if not findings.shaped("output", rows, (*lead, wq.shape[-2], wv.shape[-1]), check_attend.result_type(q, k, v)):
+        if not findings.shaped(
+            "output", rows, (*lead, wq.shape[-2], wv.shape[-1]), check_attend.result_type(q, k, v)
+        ):
             return
         for head, kind in enumerate(case["kinds"]):
             own = {name: x[..., head, :, :] for name, x in (("q", wq), ("k", wk), ("v", wv))}
@@ -169,8 +210,16 @@ def _hybrid(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings
             if kind == "exact":
                 _attended(case, own, causal, rows[..., head, :, :], findings)
             else:
-                sub = {**case, "family": {"linear": "elu"}.get(kind, kind), "state": False, "options": causal, "scale": 1.0}
-                check_linear.compare(rows[..., head, :, :], sub, *(own[n] for n in "qkv"), np.zeros((1, 1)), findings)
+                sub = {
+                    **case,
+                    "family": {"linear": "elu"}.get(kind, kind),
+                    "state": False,
+                    "options": causal,
+                    "scale": 1.0,
+                }
+                check_linear.compare(
+                    rows[..., head, :, :], sub, *(own[n] for n in "qkv"), np.zeros((1, 1)), findings
+                )
 
 
 def _rotary(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings) -> None:
@@ -186,10 +235,17 @@ def _rotary(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings
         wide = x.astype(np.longdouble)
         theta = np.longdouble(10000.0) ** (-np.arange(0, dim, 2).astype(np.longdouble) / dim)
         angle = positions[:, None].astype(np.longdouble) * theta
-        first, second = (slice(0, dim, 2), slice(1, dim, 2)) if case["interleaved"] else (slice(0, dim // 2), slice(dim // 2, dim))
+        first, second = (
+            (slice(0, dim, 2), slice(1, dim, 2))
+            if case["interleaved"]
+            else (slice(0, dim // 2), slice(dim // 2, dim))
+        )
         a, b = wide[:, first], wide[:, second]
         wanted, limit = wide.copy(), np.zeros(wide.shape)
-        wanted[:, first], wanted[:, second] = a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)
+        wanted[:, first], wanted[:, second] = (
+            a * np.cos(angle) - b * np.sin(angle),
+            a * np.sin(angle) + b * np.cos(angle),
+        )
         size = (np.abs(a) + np.abs(b)).astype(np.float64)
         bound = size * (4 * form.u + 2.0**-52 * (2 + 3 * angle.astype(np.float64))) + 2 * form.least
         limit[:, first] = limit[:, second] = bound
@@ -218,7 +274,13 @@ def _scores(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings
     if name == 5:
         wanted = wanted + (qx @ c - (qx * qx).sum(-1) / 2)[:, None]
     ax, ay = np.abs(x) @ np.abs(own).T, np.abs(y) @ np.abs(kw).T
-    size = ax @ ay.T + (ay * ay).sum(-1) + (y * y).sum(-1) + (ay @ np.abs(b)) + ((ax * ax).sum(-1) + ax @ np.abs(c))[:, None]
+    size = (
+        ax @ ay.T
+        + (ay * ay).sum(-1)
+        + (y * y).sum(-1)
+        + (ay @ np.abs(b))
+        + ((ax * ax).sum(-1) + ax @ np.abs(c))[:, None]
+    )
     if findings.shaped(f"f{name + 1}", found, wanted.shape, np.dtype(np.float64)):
         findings.close(f"f{name + 1}", found, wanted, (2 * e + 2 * d + 8) * 2.0**-53 * size)
 
@@ -233,7 +295,9 @@ def _jacobian(case: Case, arrays: Any, options: Case, rng: Any, findings: Findin
     found = at.variants.attention_jacobian_norms(x, qw, kw, vw, scale=0.5, is_causal=case["interleaved"])
     if not n:
         return
-    wanted = reference.attention_jacobian_norms(*(z.astype(np.longdouble) for z in (x, qw, kw, vw)), 0.5, seen)
+    wanted = reference.attention_jacobian_norms(
+        *(z.astype(np.longdouble) for z in (x, qw, kw, vw)), 0.5, seen
+    )
     if findings.shaped("jacobian", found, (n, n), np.dtype(np.float64)):
         big = float(np.abs(wanted).max())
         # A small norm is a square root of a difference of squares: sqrt(gamma) of the largest one.
@@ -245,7 +309,9 @@ def _multihead(case: Case, arrays: Any, options: Case, rng: Any, findings: Findi
     """Projections before and after attention, their errors carried on."""
     heads, dim = 1 + case["rows"] % 3, 1 + case["shape"]["d"] % 8
     embed = heads * dim
-    layer = at.variants.MultiHeadAttention(embed, heads, scale=rng.standard_normal(heads), rng=int(rng.integers(1 << 30)))
+    layer = at.variants.MultiHeadAttention(
+        embed, heads, scale=rng.standard_normal(heads), rng=int(rng.integers(1 << 30))
+    )
     for name in ("query", "key", "value", "output"):
         getattr(layer, f"{name}_bias")[:] = rng.standard_normal(embed)
     x, y = (rng.standard_normal((n, embed)) for n in (case["shape"]["nq"], max(case["shape"]["nk"], 1)))
@@ -255,18 +321,28 @@ def _multihead(case: Case, arrays: Any, options: Case, rng: Any, findings: Findi
     for name, z in (("query", x), ("key", y), ("value", y)):
         weight, bias = (getattr(layer, f"{name}_{part}").astype(np.longdouble) for part in ("weight", "bias"))
         row = z.astype(np.longdouble) @ weight.T + bias
-        off = (embed + 2) * form.u * (np.abs(z) @ np.abs(weight).astype(np.float64).T + np.abs(bias).astype(np.float64))
+        off = (
+            (embed + 2)
+            * form.u
+            * (np.abs(z) @ np.abs(weight).astype(np.float64).T + np.abs(bias).astype(np.float64))
+        )
         shape = (len(z), heads, dim)
         rows.append(row.reshape(shape).swapaxes(0, 1))
         errors.append(off.reshape(shape).swapaxes(0, 1))
     own = {"scale": layer.scale[:, None]}
-    truth = check_attend.expected({"q": rows[0], "k": rows[1]}, None, own, (), case, form=form, errors=errors[:2])
-    wanted, limit, _, _ = check_attend.expect.output(truth.row, truth.scores.seen, rows[2], truth.scores.broken, form, False)
+    truth = check_attend.expected(
+        {"q": rows[0], "k": rows[1]}, None, own, (), case, form=form, errors=errors[:2]
+    )
+    wanted, limit, _, _ = check_attend.expect.output(
+        truth.row, truth.scores.seen, rows[2], truth.scores.broken, form, False
+    )
     limit = limit + (truth.row.w.astype(np.float64) @ errors[2]) * 1.1
     joined, off = (z.swapaxes(0, 1).reshape(len(x), embed) for z in (wanted, limit))
     weight = layer.output_weight
     final = joined @ weight.astype(np.longdouble).T + layer.output_bias
-    bound = off @ np.abs(weight).T + (embed + 2) * form.u * (np.abs(joined).astype(np.float64) @ np.abs(weight).T + np.abs(layer.output_bias))
+    bound = off @ np.abs(weight).T + (embed + 2) * form.u * (
+        np.abs(joined).astype(np.float64) @ np.abs(weight).T + np.abs(layer.output_bias)
+    )
     if findings.shaped("multihead", found, final.shape, np.dtype(np.float64)):
         findings.close("multihead", found, final, bound)
 

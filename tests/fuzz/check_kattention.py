@@ -36,7 +36,16 @@ def draw(d: Draw) -> Case:
         "arrays": arrays,
         "options": options,
         "statistics": [name for name in names if name != "argmax"] or ["n_visible"],
-        "bias": d.pick((None, {"axes": [*heads, shape["d"]], "dtype": d.pick(("float64", "float32", "float16")), "spread": d.pick((1.0, 0.3))})),
+        "bias": d.pick(
+            (
+                None,
+                {
+                    "axes": [*heads, shape["d"]],
+                    "dtype": d.pick(("float64", "float32", "float16")),
+                    "spread": d.pick((1.0, 0.3)),
+                },
+            )
+        ),
         "threads": d.pick((None, 1, 2, 3)),
         "poison": d.pick("qkv") if d.chance(0.08) else None,
         "share": 0.05,
@@ -50,7 +59,9 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
     q, k, v = (arrays[name] for name in "qkv")
     bias = None
     if case["bias"] is not None:
-        bias = (rng.standard_normal(case["bias"]["axes"]) * case["bias"]["spread"]).astype(case["bias"]["dtype"])
+        bias = (rng.standard_normal(case["bias"]["axes"]) * case["bias"]["spread"]).astype(
+            case["bias"]["dtype"]
+        )
     more = {} if case["threads"] is None else {"num_threads": case["threads"]}
     if case["function"] == "kattention_heads":
         output, result, names = at.variants.kattention_heads(q, k, v, bias=bias, **options, **more), None, ()
@@ -76,12 +87,21 @@ def _truth(case: Case, q: Any, k: Any, v: Any, bias: Any, options: Case, names: 
     key = np.concatenate([wk, -half], -1)
     query = np.concatenate([wq, np.ones((*wq.shape[:-1], 1), wq.dtype)], -1)
     gqa = options.get("enable_gqa", False)
-    dk = np.concatenate([np.zeros(wk.shape), 2 * form.u * half.astype(np.float64) + 2.0**-52 * (wk.shape[-1] + 2) * half.astype(np.float64)], -1)
+    dk = np.concatenate(
+        [
+            np.zeros(wk.shape),
+            2 * form.u * half.astype(np.float64) + 2.0**-52 * (wk.shape[-1] + 2) * half.astype(np.float64),
+        ],
+        -1,
+    )
     errors = (np.concatenate([dq, np.zeros((*dq.shape[:-1], 1))], -1), oracle.shared(dk, query, gqa))
     if layout == "bshd" and q.ndim > 2:
         query, key = query.swapaxes(-3, -2), key.swapaxes(-3, -2)
     scale = options.get("scale")
-    own = {**options, "scale": form.wide(1) / np.sqrt(form.wide(max(q.shape[-1], 1))) if scale is None else scale}
+    own = {
+        **options,
+        "scale": form.wide(1) / np.sqrt(form.wide(max(q.shape[-1], 1))) if scale is None else scale,
+    }
     truth = check_attend.expected({"q": query, "k": key}, v, own, names, case, form=form, errors=errors)
     size = max(float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in (key, query))
     if size > form.largest / 64:

@@ -26,7 +26,19 @@ __all__ = ["check", "compare", "draw", "oracle_of"]
 Array = np.ndarray[Any, Any]
 FAMILIES = ("elu", "relu", "squares", "pair", "efficient", "scaling", "performer", "cosformer")
 # Exponentials of numbers near the end of the range have no logarithm that helps.
-_PROFILES = ("normal", "normal", "tiny", "wide", "equal", "repeats", "peaked", "onehot", "zeros", "offset", "whole")
+_PROFILES = (
+    "normal",
+    "normal",
+    "tiny",
+    "wide",
+    "equal",
+    "repeats",
+    "peaked",
+    "onehot",
+    "zeros",
+    "offset",
+    "whole",
+)
 
 
 def draw(d: Draw) -> Case:
@@ -131,7 +143,9 @@ def _state(case: Case, q: Array, k: Array, v: Array, projection: Array, threads:
             state = state.merge(other)
     if family == "cosformer" and case["shape"]["nq"] > case["shape"]["nk"]:
         return None  # positions before the first key
-    lead = np.broadcast_shapes(*(oracle.rows_first(x, options.get("layout", "bhsd")).shape[:-2] for x in (k, v)))
+    lead = np.broadcast_shapes(
+        *(oracle.rows_first(x, options.get("layout", "bhsd")).shape[:-2] for x in (k, v))
+    )
     if len(lead) > len(case["shape"]["lead"]):
         return None
     return state.read(q)
@@ -164,11 +178,23 @@ def _product(a: Array, b: Array, logs: Any) -> Array:
     if not a.shape[-1] or not b.size or not a.size:
         return np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-2]), a.dtype)
     shift_a = a.max(-1, keepdims=True)
-    middle = (np.nan_to_num(bt, nan=0).max((-2, -1), keepdims=True) + np.nan_to_num(bt, nan=0).min((-2, -1), keepdims=True)) / 2
+    middle = (
+        np.nan_to_num(bt, nan=0).max((-2, -1), keepdims=True)
+        + np.nan_to_num(bt, nan=0).min((-2, -1), keepdims=True)
+    ) / 2
     return np.asarray(np.exp(a - shift_a) @ np.exp(bt - middle))
 
 
-def oracle_of(case: Case, q: Array, k: Array, v: Array, projection: Array, seen: Array, form: SimpleNamespace, shift: int) -> Any:
+def oracle_of(
+    case: Case,
+    q: Array,
+    k: Array,
+    v: Array,
+    projection: Array,
+    seen: Array,
+    form: SimpleNamespace,
+    shift: int,
+) -> Any:
     """Output, its bound, rows that may be anything; arrays (..., n, dim) of longdouble."""
     family = case["family"]
     size = np.abs(np.where(np.isfinite(v), v, 0))
@@ -182,7 +208,9 @@ def oracle_of(case: Case, q: Array, k: Array, v: Array, projection: Array, seen:
     relative = rq[..., :, None] + rk[..., None, :] + (r + 6) * u
     error = np.where(seen, relative * np.abs(w).astype(np.float64), 0)
     if not logs:
-        error = error + np.where(seen, 8 * form.least * (1 + r) * (1 + fk.max(-1, initial=0)[..., None, :]), 0).astype(np.float64)
+        error = error + np.where(
+            seen, 8 * form.least * (1 + r) * (1 + fk.max(-1, initial=0)[..., None, :]), 0
+        ).astype(np.float64)
     if family == "cosformer":
         distance = np.arange(q.shape[-2])[:, None] + shift - np.arange(k.shape[-2])
         angle = np.pi * distance.astype(np.longdouble) / (2 * case["max_length"])
@@ -195,12 +223,18 @@ def oracle_of(case: Case, q: Array, k: Array, v: Array, projection: Array, seen:
     rest = np.asarray(total - off, np.float64)
     relative_error = (error + np.abs(p).astype(np.float64) * off) / np.where(rest > 0, rest, 1)
     free = ((2 * off > total) & (off > 0))[..., 0]
+    relative_error, free = np.nan_to_num(relative_error, nan=1.0), free | ~np.isfinite(p).all(-1)
+    p = np.where(np.isfinite(p), p, 0)
     limit = relative_error @ size.astype(np.float64) + 64 * form.eps * (np.abs(p) @ size).astype(np.float64)
-    floor = (k.shape[-2] + 4) * form.least * np.maximum(1, 1 / np.maximum(total.astype(np.float64), form.least))
+    floor = (
+        (k.shape[-2] + 4) * form.least * np.maximum(1, 1 / np.maximum(total.astype(np.float64), form.least))
+    )
     return p @ finite, limit + (floor if not logs else 4 * form.tiny), free
 
 
-def _efficient(case: Case, q: Array, k: Array, v: Array, size: Array, seen: Array, form: SimpleNamespace) -> Any:
+def _efficient(
+    case: Case, q: Array, k: Array, v: Array, size: Array, seen: Array, form: SimpleNamespace
+) -> Any:
     scale, u = np.longdouble(case["scale"]), form.u
     n = np.maximum(seen.sum(-1, keepdims=True), 1)
     none = np.zeros(seen.shape[:-1], bool)
@@ -208,14 +242,25 @@ def _efficient(case: Case, q: Array, k: Array, v: Array, size: Array, seen: Arra
         x = scale * scale * q @ k.swapaxes(-1, -2)
         absolute = (scale * scale * np.abs(q) @ np.abs(k).swapaxes(-1, -2)).astype(np.float64)
         w, e = np.where(seen, x, 0) / n, np.where(seen, absolute, 0) / n
-        limit = (q.shape[-1] + 10) * u * (e @ size.astype(np.float64)) + 64 * form.eps * (e @ size.astype(np.float64))
-        floor = form.least * (4 + k.shape[-2]) * (1 + q.shape[-1]) * (1 + size.max(-2, initial=0)[..., None, :] + np.abs(q).max(-1, initial=0)[..., None])
+        limit = (q.shape[-1] + 10) * u * (e @ size.astype(np.float64)) + 64 * form.eps * (
+            e @ size.astype(np.float64)
+        )
+        floor = (
+            form.least
+            * (4 + k.shape[-2])
+            * (1 + q.shape[-1])
+            * (1 + size.max(-2, initial=0)[..., None, :] + np.abs(q).max(-1, initial=0)[..., None])
+        )
         return w @ v, limit + floor.astype(np.float64), none
     sq = scale * q
     sq = np.exp(sq - sq.max(-1, keepdims=True, initial=-np.inf)) if q.shape[-1] else sq
     sq = sq / np.where(sq.sum(-1, keepdims=True) == 0, 1, sq.sum(-1, keepdims=True))
     sk = scale * k
-    middle = (sk.max(-2, keepdims=True, initial=-1e4) + sk.min(-2, keepdims=True, initial=1e4)) / 2 if k.size else 0
+    middle = (
+        (sk.max(-2, keepdims=True, initial=-1e4) + sk.min(-2, keepdims=True, initial=1e4)) / 2
+        if k.size
+        else 0
+    )
     ek = np.exp(sk - np.where(np.isfinite(middle), middle, 0))
     inside = seen.astype(np.longdouble)
     den = inside @ np.where(np.isfinite(ek), ek, 0)
@@ -223,15 +268,23 @@ def _efficient(case: Case, q: Array, k: Array, v: Array, size: Array, seen: Arra
     w = np.where(seen, coefficient @ ek.swapaxes(-1, -2), 0)
     big = scale * max(np.abs(np.nan_to_num(q)).max(initial=0), np.abs(np.nan_to_num(k)).max(initial=0))
     relative = (32 + q.shape[-1] + 12 * float(big)) * u + 64 * form.eps
-    limit = 2 * relative * (np.abs(w) @ size).astype(np.float64) + 8 * form.tiny * (1 + size.sum(-2, keepdims=True)).astype(np.float64)
+    limit = 2 * relative * (np.abs(w) @ size).astype(np.float64) + 8 * form.tiny * (
+        1 + size.sum(-2, keepdims=True)
+    ).astype(np.float64)
     return w @ v, limit + (k.shape[-2] + 4) * form.least, none
 
 
-def compare(found: Array, case: Case, q: Array, k: Array, v: Array, projection: Array, findings: Findings) -> None:
+def compare(
+    found: Array, case: Case, q: Array, k: Array, v: Array, projection: Array, findings: Findings
+) -> None:
     form = oracle.arithmetic(q, k, v)
     kind = result_type(q, k, v)
     if case["state"]:  # each array is taken in by itself
-        form = oracle.arithmetic(*(x for x in (q, k, v) if x.dtype.itemsize < 8)) if not all(x.dtype.itemsize == 8 for x in (q, k, v)) else form
+        form = (
+            oracle.arithmetic(*(x for x in (q, k, v) if x.dtype.itemsize < 8))
+            if not all(x.dtype.itemsize == 8 for x in (q, k, v))
+            else form
+        )
         kind = result_type(q)
     options = case["options"]
     layout, gqa = options.get("layout", "bhsd"), options.get("enable_gqa", False)
@@ -249,7 +302,9 @@ def compare(found: Array, case: Case, q: Array, k: Array, v: Array, projection: 
     bad = bad | ((seen.astype(np.float64) @ (~np.isfinite(wv)).astype(np.float64)) > 0)
     wanted, limit, free = oracle_of(case, *hidden, wv, projection, seen, form, shift)
     absolute = np.abs(np.where(np.isfinite(wv), wv, 0)).sum(-2, keepdims=True).astype(np.float64)
-    products = np.abs(hidden[0]).max(initial=0) * np.abs(hidden[1]).max(initial=0) * max(1, case["shape"]["d"])
+    products = (
+        np.abs(hidden[0]).max(initial=0) * np.abs(hidden[1]).max(initial=0) * max(1, case["shape"]["d"])
+    )
     may = (absolute * max(1.0, float(products)) > form.largest / 2**14) | np.zeros(wanted.shape, bool)
     bad = np.broadcast_to(bad, wanted.shape)
     free = np.broadcast_to(free[..., None], wanted.shape)

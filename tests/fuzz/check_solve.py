@@ -34,7 +34,10 @@ def draw(d: Draw) -> Case:
         "arrays": {name: arrays[name] for name in "qk"},
         "options": options,
         "per": d.pick(("row", "row", "row", "head", "all")),
-        "share_of_highest": [d.pick((0.0, 1.0, 1.5, float(d.rng.random()), float(d.rng.random()))), d.chance(0.3)],
+        "share_of_highest": [
+            d.pick((0.0, 1.0, 1.5, float(d.rng.random()), float(d.rng.random()))),
+            d.chance(0.3),
+        ],
         "tolerance": d.pick((None, None, None, 1e-3, 1e-5)),
         "threads": d.pick((None, None, 1, 2, 3)),
         "again": d.chance(0.06),
@@ -101,7 +104,9 @@ def _check(
     big = (row.seen & (row.size > form.largest / 64)).any(-1)
     may = (big.any(axes) if axes else big) | ~np.isfinite(wanted)
     used = np.where(np.isfinite(scale), scale, 0)
-    scores = oracle.finish(row, np.expand_dims(used, axes)[..., None].astype(form.wide), 0.0, 0, options, form)
+    scores = oracle.finish(
+        row, np.expand_dims(used, axes)[..., None].astype(form.wide), 0.0, 0, options, form
+    )
     rule = at.normalizers.get("softmax")
     weights = weigh(scores, rule, form)
     entropy, limit = expect.statistics(weights, scores, form, ("entropy",))["entropy"]
@@ -109,7 +114,9 @@ def _check(
     free = weights.free | scores.free
     free = (free.any(axes) if axes else free) | ~np.isfinite(scale) | may
     # Underflow of float32 weights and a scale that is no float32 are part of the answer, not of the rounding.
-    findings.close("entropy", solution.entropy, entropy, limit + 4 * form.eps, broken=broken, free=free, may_break=may)
+    findings.close(
+        "entropy", solution.entropy, entropy, limit + 4 * form.eps, broken=broken, free=free, may_break=may
+    )
     _check_flags(solution, wanted, entropy, limit, target, tolerance, broken | may, row, axes, findings)
 
 
@@ -123,7 +130,10 @@ def _check_flags(
     sure = (row.seen & (x == top)).sum(-1)
     reach = (x - dx).max(-1, initial=-np.inf, keepdims=True)
     perhaps = (row.seen & (x + dx >= reach)).sum(-1)
-    lowest = [_mean(np.log(np.maximum(n, 1)).astype(np.float64), row.seen, axes) for n in (np.minimum(sure, 1), perhaps)]
+    lowest = [
+        _mean(np.log(np.maximum(n, 1)).astype(np.float64), row.seen, axes)
+        for n in (np.minimum(sure, 1), perhaps)
+    ]
     known = ~skip
     # A search can only be as good as the entropies it sees, and a scale must be a number.
     least = np.where(row.seen, x, np.inf).min(-1, initial=np.inf)

@@ -37,7 +37,11 @@ def draw(d: Draw) -> Case:
         "shape": shape,
         "arrays": arrays,
         "options": options,
-        "decay": {"axes": axes, "size": d.pick((0.0, 0.3, 3.0, 100.0, 1e4)), "dtype": d.pick(("float64", "float64", "float32"))},
+        "decay": {
+            "axes": axes,
+            "size": d.pick((0.0, 0.3, 3.0, 100.0, 1e4)),
+            "dtype": d.pick(("float64", "float64", "float32")),
+        },
         "cuts": [0, *sorted(d.integer(0, shape["nk"]) for _ in range(parts - 1)), shape["nk"]],
         "poison": d.pick("qkv") if d.chance(0.15) else None,
         "share": 0.05,
@@ -76,23 +80,37 @@ def _truth(case: Case, q: Array, k: Array, v: Array, decay: Array, form: Any) ->
     w = np.where(seen, between * (finite[0] @ finite[1].swapaxes(-1, -2)), 0)
     size = [np.abs(x).astype(np.float64) for x in finite]
     absolute = np.where(seen, between.astype(np.float64) * (size[0] @ size[1].swapaxes(-1, -2)), 0)
-    drift = form.u * 4 + 2.0**-53 * (n + 2) * np.abs(past).max(-1, initial=0)[..., None, None].astype(np.float64) * 2
+    drift = (
+        form.u * 4
+        + 2.0**-53 * (n + 2) * np.abs(past).max(-1, initial=0)[..., None, None].astype(np.float64) * 2
+    )
     relative = (q.shape[-1] + 16) * form.u + 64 * form.eps + np.minimum(drift * 4, 1e300)
     limit = (relative * absolute) @ size[2]
     largest = [x.max((-2, -1), keepdims=True, initial=0) for x in size]
     # exp of a sum that leaves the type is 0; products below the normal numbers lose `least` each.
-    small = (n + 4) * (1 + q.shape[-1]) * (
-        form.least * (1 + largest[0]) * (1 + largest[2]) * (1 + largest[1]) + form.tiny * 4 * largest[0] * largest[1] * largest[2]
+    small = (
+        (n + 4)
+        * (1 + q.shape[-1])
+        * (
+            form.least * (1 + largest[0]) * (1 + largest[2]) * (1 + largest[1])
+            + form.tiny * 4 * largest[0] * largest[1] * largest[2]
+        )
     )
     broken = ((~np.isfinite(wq)).any(-1)[..., :, None] | (~np.isfinite(wk)).any(-1)[..., None, :]) & seen
     bad = broken.any(-1)[..., None] | ((seen.astype(np.float64) @ (~np.isfinite(wv)).astype(np.float64)) > 0)
     grown = largest[0] * largest[1] * largest[2] * n * max(1, q.shape[-1])
-    may = (grown > form.largest / 64) | (largest[1] * largest[2] * n > form.largest / 64) | (largest[0] * largest[1] * max(1, q.shape[-1]) > form.largest / 64)
+    may = (
+        (grown > form.largest / 64)
+        | (largest[1] * largest[2] * n > form.largest / 64)
+        | (largest[0] * largest[1] * max(1, q.shape[-1]) > form.largest / 64)
+    )
     wanted = w @ finite[2]
     return wanted, limit + small, np.broadcast_to(bad, wanted.shape), np.broadcast_to(may, wanted.shape)
 
 
-def _compare(name: str, found: Array, truth: Any, kind: Any, case: Case, form: Any, findings: Findings) -> None:
+def _compare(
+    name: str, found: Array, truth: Any, kind: Any, case: Case, form: Any, findings: Findings
+) -> None:
     wanted, limit, bad, may = truth
     parts = [wanted, np.broadcast_to(limit, wanted.shape), bad, may]
     if case["options"].get("layout") == "bshd" and wanted.ndim > 2:
@@ -108,9 +126,18 @@ def _check_state(case: Case, q: Array, k: Array, v: Array, decay: Array, finding
     layout = options.get("layout", "bhsd")
     n = case["shape"]["nk"]
     gqa = case["options"].get("enable_gqa", False)
-    if gqa or not n or len({x.shape[:-2] if layout == "bhsd" else x.shape for x in (q, k, v)}) > 1 or decay.shape[-1] != n:
+    if (
+        gqa
+        or not n
+        or len({x.shape[:-2] if layout == "bhsd" else x.shape for x in (q, k, v)}) > 1
+        or decay.shape[-1] != n
+    ):
         return
-    if layout == "bshd" or any(x.dtype.itemsize == 8 for x in (q, k, v)) and not all(x.dtype.itemsize == 8 for x in (q, k, v)):
+    if (
+        layout == "bshd"
+        or (any(x.dtype.itemsize == 8 for x in (q, k, v))
+        and not all(x.dtype.itemsize == 8 for x in (q, k, v)))
+    ):
         return
     state = at.variants.SsdState(**options)
     full = np.broadcast_to(decay, (*q.shape[:-2], n))

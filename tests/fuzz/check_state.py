@@ -28,7 +28,11 @@ def draw(d: Draw) -> Case:
         options["scale"] = ["none"]
     if d.chance(0.3):
         options["attn_mask"] = d.mask(shape)
-        options["attn_mask"]["axes"] = [1] * (len(shape["lead"]) + 1) + [shape["nk"]] if d.chance(0.3) else [*shape["lead"], shape["nq"], shape["nk"]]
+        options["attn_mask"]["axes"] = (
+            [1] * (len(shape["lead"]) + 1) + [shape["nk"]]
+            if d.chance(0.3)
+            else [*shape["lead"], shape["nq"], shape["nk"]]
+        )
         options["attn_mask"]["strides"] = "c"
     options |= {"enable_gqa": True} if gqa else {}
     options |= {"layout": layout} if layout == "bshd" else {}
@@ -68,32 +72,48 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
         _check(merged, states, q, k, v, options, case, findings)
 
 
-def _check(merged: Any, states: Any, q: Any, k: Any, v: Any, options: Case, case: Case, findings: Findings) -> None:
+def _check(
+    merged: Any, states: Any, q: Any, k: Any, v: Any, options: Case, case: Case, findings: Findings
+) -> None:
     form = oracle.arithmetic(q, k, v)
     steps, random = steps_of(case, q.shape[-1])
     scores = oracle.scored(q, k, options, form, steps)
     # The lse of a part is rounded to the type of the rows before it becomes the part's weight.
-    top = np.abs(np.where(np.isfinite(scores.s), scores.s, 0)).max(-1, initial=0, keepdims=True).astype(np.float64)
+    top = (
+        np.abs(np.where(np.isfinite(scores.s), scores.s, 0))
+        .max(-1, initial=0, keepdims=True)
+        .astype(np.float64)
+    )
     n = max(2, k.shape[-2])
     scores.d = scores.d + np.where(scores.seen, form.eps * (top + np.log(n) + 4), 0)
     row = weigh(scores, at.normalizers.get("softmax"), form)
     numbers = expect.statistics(row, scores, form, ("lse", "mean_score", "entropy"))
     layout = options.get("layout", "bhsd")
     value = oracle.shared(
-        oracle.rows_first(oracle.wide_of(v, form), layout), oracle.rows_first(q, layout), options.get("enable_gqa", False)
+        oracle.rows_first(oracle.wide_of(v, form), layout),
+        oracle.rows_first(q, layout),
+        options.get("enable_gqa", False),
     )
     wanted, limit, bad, big = expect.output(row, scores.seen, value, scores.broken, form, random)
     # Each part is rounded to the type of the output before it is merged.
     eps = float(np.finfo(np.float32).eps) if result_type(q, k, v).itemsize > 2 else 2.0**-7
     eps = form.eps if form.double else eps
-    absolute = np.where(scores.seen, row.w, 0).astype(np.float64) @ np.abs(np.where(np.isfinite(value), value, 0)).astype(np.float64)
-    limit = limit + 2 * eps * absolute + len(states) * float(np.finfo(np.float16).smallest_subnormal if eps > 1e-3 else form.least)
+    absolute = np.where(scores.seen, row.w, 0).astype(np.float64) @ np.abs(
+        np.where(np.isfinite(value), value, 0)
+    ).astype(np.float64)
+    limit = (
+        limit
+        + 2 * eps * absolute
+        + len(states) * float(np.finfo(np.float16).smallest_subnormal if eps > 1e-3 else form.least)
+    )
     kind = result_type(q, k, v)
     if kind.itemsize == 2:
         big = big | True  # a part of 16 bits may overflow where the whole does not
     may, free = scores.may_break | row.may_break, row.free
     swap = layout == "bshd" and q.ndim > 2
-    parts = [np.broadcast_to(x, wanted.shape) for x in (wanted, limit, bad, free[..., None], may[..., None] | big)]
+    parts = [
+        np.broadcast_to(x, wanted.shape) for x in (wanted, limit, bad, free[..., None], may[..., None] | big)
+    ]
     wanted, limit, bad, free_out, may_out = (x.swapaxes(-3, -2) if swap else x for x in parts)
     if findings.shaped("output", merged.output, wanted.shape, kind):
         findings.close("output", merged.output, wanted, limit, broken=bad, free=free_out, may_break=may_out)
@@ -107,5 +127,18 @@ def _check(merged: Any, states: Any, q: Any, k: Any, v: Any, options: Case, case
                 broken=scores.broken, free=free, may_break=may | big_,
             )  # fmt: skip
     size, bound = numbers["entropy"]
-    bound = bound + 4 * form.eps * (2 * top[..., 0] + np.log(n) + 4) + numbers["lse"][1] + numbers["mean_score"][1]
-    findings.close("entropy", merged.entropy, np.asarray(size), bound, broken=scores.broken, free=free, may_break=may | (top[..., 0] > form.largest / 64))
+    bound = (
+        bound
+        + 4 * form.eps * (2 * top[..., 0] + np.log(n) + 4)
+        + numbers["lse"][1]
+        + numbers["mean_score"][1]
+    )
+    findings.close(
+        "entropy",
+        merged.entropy,
+        np.asarray(size),
+        bound,
+        broken=scores.broken,
+        free=free,
+        may_break=may | (top[..., 0] > form.largest / 64),
+    )

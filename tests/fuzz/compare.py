@@ -80,5 +80,3 @@ class Findings:
         if counted.any():
             ratio = float(np.max(np.where(counted, difference / np.where(limit > 0, limit, 1), 0)))
             self.ratios[name] = max(self.ratios.get(name, 0.0), ratio)
-
-

@@ -24,7 +24,15 @@ _SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 23, 24, 31, 32, 33, 40, 48,
 _LONG = (96, 127, 128, 129, 192, 193, 255, 256, 257, 385, 600, 1030)
 _DIMS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33)
 _LONG_DIMS = (48, 63, 64, 65, 80, 96, 128, 129, 192, 256)
-_TYPES = ("float32", "float64", "float16", "bfloat16", "foreign float32", "foreign float64", "foreign float16")
+_TYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "foreign float32",
+    "foreign float64",
+    "foreign float16",
+)
 _WORK = 20_000  # pairs times channels of an ordinary call
 
 
@@ -72,7 +80,11 @@ class Draw:
         long = self.chance(0.06)
         nq, nk = self.pick(_SIZES), self.pick(_SIZES)
         if long:
-            nq, nk = (self.pick(_LONG), self.pick(_SIZES[:12])) if self.chance(0.3) else (self.pick(_SIZES[:12]), self.pick(_LONG))
+            nq, nk = (
+                (self.pick(_LONG), self.pick(_SIZES[:12]))
+                if self.chance(0.3)
+                else (self.pick(_SIZES[:12]), self.pick(_LONG))
+            )
         if square:
             nq = nk
         d = self.pick(_LONG_DIMS if self.chance(0.12) else _DIMS)
@@ -113,7 +125,12 @@ class Draw:
 
     def array(self, shape: Any, dtype: str, profile: str | None = None) -> Case:
         strides = self.pick(LAYOUTS) if self.chance(0.4) else "c"
-        return {"shape": [int(n) for n in shape], "dtype": dtype, "profile": profile or self.profile(), "strides": strides}
+        return {
+            "shape": [int(n) for n in shape],
+            "dtype": dtype,
+            "profile": profile or self.profile(),
+            "strides": strides,
+        }
 
     def lead_of(self, lead: list[int]) -> list[int]:
         """Leading axes that broadcast to these."""
@@ -130,7 +147,11 @@ class Draw:
         if gqa and lead[-1]:
             kv = [*lead[:-1], self.pick([n for n in range(1, lead[-1] + 1) if lead[-1] % n == 0])]
         leads = [lead, kv, kv] if gqa else [lead, self.lead_of(lead), self.lead_of(lead)]
-        rows = {"q": (shape["nq"], shape["d"]), "k": (shape["nk"], shape["d"]), "v": (shape["nk"], shape["dv"])}
+        rows = {
+            "q": (shape["nq"], shape["d"]),
+            "k": (shape["nk"], shape["d"]),
+            "v": (shape["nk"], shape["dv"]),
+        }
         plain = self.chance(0.3)
         found = {}
         for (name, (n, d)), each, dtype in zip(rows.items(), leads, kinds, strict=True):
@@ -146,12 +167,33 @@ class Draw:
         if how < 0.3:
             return ["none"]
         if how < 0.55:
-            return ["number", self.pick((0.0, 1.0, 0.125, -0.5, self.number(), self.number(0.3), self.number(1e3)))]
+            return [
+                "number",
+                self.pick((0.0, 1.0, 0.125, -0.5, self.number(), self.number(0.3), self.number(1e3))),
+            ]
         if how < 0.7:
             full = [*shape["lead"], shape["nq"]]
             return ["array", [1 if self.chance(0.3) else n for n in full], self.pick((0.3, 1.0, 1.0, 30.0))]
         if how < 0.85:
-            return ["name", self.pick(("log_n", "ssmax", "natural_log_n", "standard", "unscaled", "mup", "annealed", "llama4_temperature", "beam_temperature", "ministral_temperature", "inkling_temperature", "adaptive_temperature"))]
+            return [
+                "name",
+                self.pick(
+                    (
+                        "log_n",
+                        "ssmax",
+                        "natural_log_n",
+                        "standard",
+                        "unscaled",
+                        "mup",
+                        "annealed",
+                        "llama4_temperature",
+                        "beam_temperature",
+                        "ministral_temperature",
+                        "inkling_temperature",
+                        "adaptive_temperature",
+                    )
+                ),
+            ]
         return ["law", *self.pick(_LAWS)]
 
     def masks(self, shape: Case, *, documents: bool = True) -> Case:
@@ -174,11 +216,19 @@ class Draw:
             one = not batch or self.chance(0.4)
             axes = [] if one else [1 if self.chance(0.3) else n for n in batch]
             dtype = self.pick(("int", "int64", "int32", "uint8")) if nk < 256 else self.pick(("int", "int64"))
-            found["key_lengths"] = {"dtype": dtype, "axes": axes, "values": self.rng.integers(0, nk + 1, axes).tolist()}
+            found["key_lengths"] = {
+                "dtype": dtype,
+                "axes": axes,
+                "values": self.rng.integers(0, nk + 1, axes).tolist(),
+            }
         if documents and nq <= nk and not isinstance(found.get("causal"), int) and self.chance(0.15):
             axes = lead[:-1] if self.chance(0.4) else []
             runs = self.integer(1, 5)
-            found["document_ids"] = {"axes": axes, "runs": runs, "dtype": self.pick(("int64", "int32", "int8"))}
+            found["document_ids"] = {
+                "axes": axes,
+                "runs": runs,
+                "dtype": self.pick(("int64", "int32", "int8")),
+            }
         return found
 
     def mask(self, shape: Case) -> Case:
@@ -186,7 +236,13 @@ class Draw:
         axes = [1 if self.chance(0.3) else n for n in full]
         axes = axes[self.integer(0, len(axes)) :] if self.chance(0.4) else axes
         dtype = "bool" if self.chance(0.5) else self.kind()
-        return {"axes": axes, "dtype": dtype, "hidden": self.pick((0.0, 0.1, 0.4, 0.9)), "profile": self.pick(("normal", "zeros", "wide", "extreme")) if self.chance(0.4) else "normal", "strides": self.pick(LAYOUTS) if self.chance(0.3) else "c"}
+        return {
+            "axes": axes,
+            "dtype": dtype,
+            "hidden": self.pick((0.0, 0.1, 0.4, 0.9)),
+            "profile": self.pick(("normal", "zeros", "wide", "extreme")) if self.chance(0.4) else "normal",
+            "strides": self.pick(LAYOUTS) if self.chance(0.3) else "c",
+        }
 
     def tables(self, shape: Case) -> Case:
         """Tables over distances: arrays [axes of heads, spread] or the name of a function."""
@@ -194,7 +250,11 @@ class Draw:
         for name in ("distance_scale", "distance_bias"):
             if self.chance(0.08):
                 lead = [n if self.chance(0.5) else 1 for n in shape["lead"][-1:]] if self.chance(0.5) else []
-                found[name] = ["function", self.pick(("decay", "sine", "signed"))] if self.chance(0.4) else ["array", lead]
+                found[name] = (
+                    ["function", self.pick(("decay", "sine", "signed"))]
+                    if self.chance(0.4)
+                    else ["array", lead]
+                )
         return found
 
     def normalizer(self, shape: Case, *, softmax: bool = False) -> Any:
@@ -205,7 +265,14 @@ class Draw:
         if softmax or how < 0.5:
             heads = shape["lead"][-1] if shape["lead"] else 1
             logits = [self.number(3) for _ in range(heads)] if self.chance(0.5) and heads else self.number(3)
-            return self.pick((["SoftmaxN", 1], ["SoftmaxN", abs(self.number()) + 1e-3], ["Sink", logits], ["name", "softmax_1"]))
+            return self.pick(
+                (
+                    ["SoftmaxN", 1],
+                    ["SoftmaxN", abs(self.number()) + 1e-3],
+                    ["Sink", logits],
+                    ["name", "softmax_1"],
+                )
+            )
         return self.pick(
             (
                 ["Sigmoid", None], ["Sigmoid", self.number(2)], ["ReLU", "n"], ["ReLU", "sum"],
@@ -237,7 +304,19 @@ _LAWS = (
 _SUBJECTS = (
     *(["attend"] * 20),
     *("curve", "curve", "curve", "solve", "solve", "state", "state", "state"),
-    *("linear", "linear", "linear", "linear", "ssd", "ssd", "kattention", "kattention", "family", "family", "family"),
+    *(
+        "linear",
+        "linear",
+        "linear",
+        "linear",
+        "ssd",
+        "ssd",
+        "kattention",
+        "kattention",
+        "family",
+        "family",
+        "family",
+    ),
     *("arguments", "arguments", "arguments"),
 )
 

@@ -83,7 +83,9 @@ def _entropy(w: Array, error: Array, form: SimpleNamespace) -> tuple[Array, Arra
     return entropy, moved + (1e-12 if form.double else 2e-6) + 2 * form.eps * entropy.astype(np.float64)
 
 
-def bounds_of(row: SimpleNamespace, scores: SimpleNamespace, form: SimpleNamespace, names: Any) -> dict[str, Any]:
+def bounds_of(
+    row: SimpleNamespace, scores: SimpleNamespace, form: SimpleNamespace, names: Any
+) -> dict[str, Any]:
     """name -> (wanted, limit) of the statistics that are numbers."""
     found: dict[str, Any] = {}
     n = scores.s.shape[-1]
@@ -94,18 +96,26 @@ def bounds_of(row: SimpleNamespace, scores: SimpleNamespace, form: SimpleNamespa
         size = np.abs(np.where(np.isfinite(row.lse), row.lse, 0)).astype(np.float64)
         found["lse"] = row.lse, row.lse_error + 2 * form.eps * size + 8 * form.eps
     if "max_score" in names:
-        found["max_score"] = top, scores.d.max(-1, initial=0) + form.eps * np.abs(np.where(none, 0, top)).astype(np.float64)
+        found["max_score"] = (
+            top,
+            scores.d.max(-1, initial=0) + form.eps * np.abs(np.where(none, 0, top)).astype(np.float64),
+        )
     if "entropy" in names:
         found["entropy"] = _entropy(w, error, form)
     if "mean_score" in names or "score_variance" in names:
         s = np.where(np.isfinite(row.s), row.s, 0)
-        mean, variance, dmean, dvariance = moments(w, error, s, row.d, s.max(-1, initial=0) * 0 + _center(row), form)
+        mean, variance, dmean, dvariance = moments(
+            w, error, s, row.d, s.max(-1, initial=0) * 0 + _center(row), form
+        )
         found["mean_score"] = mean, dmean + 8 * form.eps
         found["score_variance"] = variance, dvariance + 32 * form.eps
     if "concentration" in names:
         w64 = w.astype(np.float64)
         c = (w * w).sum(-1)
-        found["concentration"] = c, (2 * w64 * error + error * error).sum(-1) + 8 * form.eps * c.astype(np.float64)
+        found["concentration"] = (
+            c,
+            (2 * w64 * error + error * error).sum(-1) + 8 * form.eps * c.astype(np.float64),
+        )
     if "max_weight" in names:
         most = w[..., :n].max(-1, initial=0)
         found["max_weight"] = most, error[..., :n].max(-1, initial=0) + 8 * form.eps * most.astype(np.float64)
@@ -122,7 +132,9 @@ def _center(row: SimpleNamespace) -> Array:
     return np.asarray(np.where(np.isfinite(top), top, 0))
 
 
-def statistics(row: SimpleNamespace, scores: SimpleNamespace, form: SimpleNamespace, names: Any) -> dict[str, Any]:
+def statistics(
+    row: SimpleNamespace, scores: SimpleNamespace, form: SimpleNamespace, names: Any
+) -> dict[str, Any]:
     """bounds_of, with the values of rows that see no key."""
     found = bounds_of(row, scores, form, names)
     alone = ~row.any

@@ -135,7 +135,9 @@ def finish(
     s = np.where(seen & np.isfinite(s), s, -np.inf)
     d = np.where(seen & np.isfinite(d), d, 0.0)
     may_break = (seen & big).any(-1)
-    free = (seen & (free | ~np.isfinite(d))).any(-1)  # a bias or a bound that the arithmetic's type does not hold
+    free = (seen & (free | ~np.isfinite(d))).any(
+        -1
+    )  # a bias or a bound that the arithmetic's type does not hold
     return SimpleNamespace(
         s=s, d=d, seen=seen, x=row.x, dx=row.dx, broken=broken, may_break=may_break, free=free, size=row.size
     )
@@ -181,7 +183,9 @@ def _scale_of(
         return (array.astype(form.wide)[..., None] if array.ndim else form.wide(array)), 0.0, bias
     law = laws.get(scale)
     if law.n_means == "query-key distance":
-        t = np.abs(reference.distances(row.x.shape, **{n: v for n, v in masks.items() if n != "document_ids"}))
+        t = np.abs(
+            reference.distances(row.x.shape, **{n: v for n, v in masks.items() if n != "document_ids"})
+        )
         return law.scale(t, dim), 0.0, bias + getattr(law, "bias", np.zeros_like)(t)
     if law.n_means == "row entropy":
         return (*_measured(row, law, options, bias, form), bias)
@@ -200,6 +204,9 @@ def _measured(
     entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
     moved = (1e-12 if form.double else 2e-6) + 2 * entropy * (p * first.d).sum(-1) * 2
     moved = np.asarray(np.minimum(moved, 50), np.float64)
-    near = [np.asarray(law.scale(np.maximum(np.asarray(entropy + m, np.float64), 0), max(row.d, 1))) for m in (0, moved, -moved)]
+    near = [
+        np.asarray(law.scale(np.maximum(np.asarray(entropy + m, np.float64), 0), max(row.d, 1)))
+        for m in (0, moved, -moved)
+    ]
     error = np.maximum(np.abs(near[1] - near[0]), np.abs(near[2] - near[0]))
     return near[0][..., None], error[..., None]

@@ -131,9 +131,7 @@ def fuzz(
         start = first if calls is not None else first + position * 10_000_000
         settings = {"seed": seed, "until": until, "only": only}
         each = [len(range(start + job, start + many, jobs)) for job in range(jobs)]
-        running = [
-            _Process(level, settings, start + job, jobs, n) for job, n in enumerate(each) if n
-        ]
+        running = [_Process(level, settings, start + job, jobs, n) for job, n in enumerate(each) if n]
         try:
             _watch(running, summary, show, seed, only)
         except KeyboardInterrupt:
@@ -216,7 +214,9 @@ def _one(case: str, only: str | None, level: str | None) -> int:
     """One call in this process, or in one at the level; its exit status."""
     if level and os.environ.get("ATTNSCALE_SIMD") != level:
         command = [sys.executable, "-m", "tests.fuzz", "--case", case, *(["--only", only] if only else [])]
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, "ATTNSCALE_SIMD": level}, check=False).returncode
+        return subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "ATTNSCALE_SIMD": level}, check=False
+        ).returncode
     from .worker import run_case
 
     seed, index = (int(part) for part in case.split(":"))

@@ -3,7 +3,17 @@
 
 from __future__ import annotations
 
-from . import arguments, check_attend, check_curve, check_family, check_kattention, check_linear, check_solve, check_ssd, check_state
+from . import (
+    arguments,
+    check_attend,
+    check_curve,
+    check_family,
+    check_kattention,
+    check_linear,
+    check_solve,
+    check_ssd,
+    check_state,
+)
 
 __all__ = ["CHECK", "DRAW"]
 

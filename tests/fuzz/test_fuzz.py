@@ -67,7 +67,11 @@ def test_the_oracle_agrees_with_the_twins() -> None:
             twin = reference.attention_statistics(*(arrays[n] for n in "qkv"), **options)
         for name, (wanted, _) in truth.numbers.items():
             np.testing.assert_allclose(
-                np.asarray(wanted, np.float64), getattr(twin, name), rtol=1e-8, atol=1e-9, err_msg=f"{index} {name}"
+                np.asarray(wanted, np.float64),
+                getattr(twin, name),
+                rtol=1e-8,
+                atol=1e-9,
+                err_msg=f"{index} {name}",
             )
         agreed += 1
     assert agreed > 30
@@ -103,6 +107,8 @@ def test_a_crash_names_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_one_call_is_repeated_from_the_command_line() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--case", f"{SEED}:0", "--only", "state"]
-    done = subprocess.run(command, cwd=run.ROOT, env=dict(os.environ), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=run.ROOT, env=dict(os.environ), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "merge_states" in done.stdout

@@ -72,7 +72,6 @@ class numpy_array : public detail::strided_array {
     strided_array::operator=(view_of(owner_, inner));
   }
 
-  bool is_double() const { return *this && layout().type == element_type::float64; }
   bool is_boolean() const { return *this && bindings::is_boolean(owner_); }
 
  private:

@@ -99,7 +99,7 @@ py::tuple make_statistics(const py::tuple& names, const extents& shape,
 
 call::call(const py::array& query, const py::array& key, const py::object& mask,
            const py::object& begin, const py::object& end, const py::object& distance_scale,
-           const py::object& distance_bias, double softcap, int num_threads)
+           const py::object& distance_bias, bool wide, double softcap, int num_threads)
     : query_(query, 2),
       key_(key, 2),
       mask_(mask, 2),
@@ -107,12 +107,12 @@ call::call(const py::array& query, const py::array& key, const py::object& mask,
       end_(end, 1),
       distance_scale_(distance_scale, 2),
       distance_bias_(distance_bias, 2),
+      wide_(wide),
       softcap_(softcap),
       num_threads_(num_threads) {}
 
-void call::describe(score_problem& problem, bool wide) const {
-  problem.compute = wide || query_.is_double() || key_.is_double() ? element_type::float64
-                                                                   : element_type::float32;
+void call::describe(score_problem& problem) const {
+  problem.compute = wide_ ? element_type::float64 : element_type::float32;
   problem.query = query_.layout();
   problem.key = key_.layout();
   problem.n_queries = query_.extent(2);
@@ -152,7 +152,7 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
   const weights_rule rule(weights);
   const extents shape = leading_shape({&query_, &key_, &value});
   attention_problem problem;
-  describe(problem, value.is_double());
+  describe(problem);
   rule.describe(problem);
   problem.value = value.layout();
   problem.output = output.layout();
@@ -175,7 +175,7 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
 py::tuple call::curve(const py::array_t<double>& scales) const {
   const extents shape = leading_shape({&query_, &key_});
   curve_problem problem;
-  describe(problem, false);
+  describe(problem);
   problem.scales.assign(scales.data(), scales.data() + scales.size());
   py::tuple results(4);
   void** const places[] = {&problem.entropy, &problem.lse, &problem.mean, &problem.variance};
@@ -194,7 +194,7 @@ py::tuple call::solve(const py::array& target_array, double tolerance) const {
   const numpy_array target(target_array, 1);
   const extents shape = leading_shape({&query_, &key_});
   solve_problem problem;
-  describe(problem, false);
+  describe(problem);
   problem.tolerance = tolerance;
   problem.scale_row = target.stride(1);
   py::list results;
@@ -221,7 +221,7 @@ py::tuple call::solve(const py::array& target_array, double tolerance) const {
 py::array call::count() const {
   const extents shape = leading_shape({&mask_, &begin_, &end_});
   score_problem problem;
-  describe(problem, false);
+  describe(problem);
   py::array counts = new_array<std::int64_t>(shape, {problem.n_queries});
   problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
   for_each_index(shape, [&](const extents& index) {
@@ -238,7 +238,7 @@ py::array call::count() const {
 void register_call(py::module_& module) {
   py::class_<call>(module, "Call")
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
-                    const py::object&, const py::object&, const py::object&, double, int>())
+                    const py::object&, const py::object&, const py::object&, bool, double, int>())
       .def("attend", &call::attend)
       .def("curve", &call::curve)
       .def("solve", &call::solve)

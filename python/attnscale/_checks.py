@@ -12,7 +12,18 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["as_array", "boolean", "choose", "fit_to", "generator", "number", "positive_int"]
+__all__ = ["as_array", "boolean", "choose", "fit_to", "generator", "number", "positive_int", "shown"]
+
+_LONGEST = 80  # characters of a repr in a message
+
+
+def shown(value: object) -> str:
+    """`value` in a message: its repr on one line; of an array, and of what is long, what kind it is."""
+    shape = getattr(value, "shape", ())
+    if isinstance(shape, tuple) and shape:
+        return f"an array of shape {shape} and type {getattr(value, 'dtype', type(value).__name__)}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def choose(name: str, value: object, choices: Sequence[str]) -> str:
@@ -20,17 +31,17 @@ def choose(name: str, value: object, choices: Sequence[str]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     listed = ", ".join(repr(choice) for choice in choices)
-    raise ValueError(f"{name} must be {'one of ' if len(choices) > 1 else ''}{listed}, got {value!r}")
+    raise ValueError(f"{name} must be {'one of ' if len(choices) > 1 else ''}{listed}, got {shown(value)}")
 
 
 def number(name: str, value: Any) -> float:
     """`value` as a finite float."""
     if isinstance(value, (bool, np.bool_, str, bytes)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
     try:
         converted = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r}") from None
+        raise TypeError(f"{name} must be a number, got {shown(value)}") from None
     if not np.isfinite(converted):
         raise ValueError(f"{name} must be finite, got {converted}")
     return converted
@@ -41,9 +52,9 @@ def positive_int(name: str, value: Any) -> int:
     try:
         converted = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+        raise TypeError(f"{name} must be an integer, got {shown(value)}") from None
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {shown(value)}")
     if converted < 1:
         raise ValueError(f"{name} must be at least 1, got {converted}")
     return converted
@@ -53,7 +64,7 @@ def boolean(name: str, value: Any) -> bool:
     """`value`, True or False."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise TypeError(f"{name} must be True or False, got {value!r}")
+    raise TypeError(f"{name} must be True or False, got {shown(value)}")
 
 
 def generator(rng: Any) -> np.random.Generator:
@@ -63,7 +74,7 @@ def generator(rng: Any) -> np.random.Generator:
     except (TypeError, ValueError) as error:
         raise type(error)(
             "rng must be None, an integer of at least 0, a SeedSequence, BitGenerator or Generator, "
-            f"got {rng!r}"
+            f"got {shown(rng)}"
         ) from None
 
 

@@ -27,6 +27,7 @@ class Call:
         end: NDArray[np.int64] | None,
         distance_scale: NDArray[Any] | None,
         distance_bias: NDArray[Any] | None,
+        wide: bool,
         softcap: float,
         num_threads: int,
         /,

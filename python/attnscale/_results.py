@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from ._checks import shown
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -98,10 +100,10 @@ def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
     try:
         wanted = (statistics,) if isinstance(statistics, str) else tuple(dict.fromkeys(statistics))
     except TypeError:
-        raise TypeError(f"statistics must be names of statistics, got {statistics!r}") from None
+        raise TypeError(f"statistics must be names of statistics, got {shown(statistics)}") from None
     for name in wanted:
         if name not in NAMES:
-            raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {name!r}")
+            raise ValueError(f"statistics must be among {', '.join(NAMES)}; got {shown(name)}")
     return wanted
 
 

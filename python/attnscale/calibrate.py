@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.call import Call
-from ._checks import positive_int
+from ._checks import positive_int, shown
 from ._results import describe_arrays
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def calibrate(
     start = _read_length("n0", n0, n_keys)
     chosen = _read_lengths(lengths, start, n_keys)
     if not isinstance(is_causal, (bool, np.bool_)):
-        raise TypeError(f"is_causal must be True or False, got {is_causal!r}")
+        raise TypeError(f"is_causal must be True or False, got {shown(is_causal)}")
     if is_causal and inputs.query.shape[-2] != n_keys:
         raise ValueError(
             "is_causal=True needs as many queries as keys, "
@@ -270,7 +270,7 @@ def _read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
     try:
         given = list(lengths)
     except TypeError:
-        raise TypeError(f"lengths must be integers, got {lengths!r}") from None
+        raise TypeError(f"lengths must be integers, got {shown(lengths)}") from None
     if not given:
         raise ValueError("lengths must name at least one length, got none")
     return [_read_length("lengths", n, n_keys) for n in given]

@@ -125,9 +125,9 @@ def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tupl
         return entropy, lse, mean, variance
     logit = np.asarray(sink, np.float64)[..., None]
     h, total, m, v = (np.asarray(rows, np.float64) for rows in (entropy, lse, mean, variance))
-    with np.errstate(invalid="ignore"):  # rows that see a NaN
+    with np.errstate(invalid="ignore", over="ignore"):  # rows that see a NaN; squares of large products
         both = np.logaddexp(total, logit)
-    keys, w = np.exp(total - both), np.exp(logit - both)
-    h = keys * h - w * np.log(np.where(w > 0, w, 1)) - keys * np.log(np.where(keys > 0, keys, 1))
-    rows = np.maximum(h, 0), both, keys * m, keys * v + keys * w * m * m
-    return tuple(each.astype(entropy.dtype) for each in rows)
+        keys, w = np.exp(total - both), np.exp(logit - both)
+        h = keys * h - w * np.log(np.where(w > 0, w, 1)) - keys * np.log(np.where(keys > 0, keys, 1))
+        rows = np.maximum(h, 0), both, keys * m, keys * v + keys * w * m * m
+        return tuple(each.astype(entropy.dtype) for each in rows)

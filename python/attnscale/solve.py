@@ -9,7 +9,7 @@ import numpy as np
 
 from ._call.call import Call
 from ._call.weights import require_softmax
-from ._checks import as_array, choose, fit_to, number
+from ._checks import as_array, choose, fit_to, number, shown
 from ._results import ScaleSolution
 
 if TYPE_CHECKING:
@@ -128,14 +128,16 @@ def _read_tolerance(tolerance: Any, default: float) -> float:
         return default
     limit = number("tolerance", tolerance)
     if limit <= 0:
-        raise ValueError(f"tolerance must be greater than 0, got {tolerance!r}")
+        raise ValueError(f"tolerance must be greater than 0, got {shown(tolerance)}")
     return limit
 
 
 def _read_target(target_entropy: Any, shape: tuple[int, ...], group: str) -> NDArray[np.float64]:
     array = as_array("target_entropy", target_entropy)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
-        raise TypeError(f"target_entropy must be a number or an array of numbers, got {target_entropy!r}")
+        raise TypeError(
+            f"target_entropy must be a number or an array of numbers, got {shown(target_entropy)}"
+        )
     target = fit_to("target_entropy", array, shape, _AXES[group]).astype(np.float64)
     if not np.isfinite(target).all():
         raise ValueError(f"target_entropy must be finite, got {_first(target, ~np.isfinite(target))}")
@@ -152,7 +154,7 @@ def _refuse_softcap(softcap: Any) -> None:
     if softcap is not None:
         raise ValueError(
             "solve_scale takes no softcap: under it entropy need not fall with the scale, and a target can "
-            f"have several scales or none; got softcap={softcap!r}"
+            f"have several scales or none; got softcap={shown(softcap)}"
         )
 
 

@@ -13,7 +13,7 @@ from ._call.arrays import LAYOUTS, swap_heads
 from ._call.call import Call
 from ._call.distance import law_of_distance
 from ._call.weights import require_softmax
-from ._checks import choose
+from ._checks import choose, shown
 from ._results import describe_arrays
 
 if TYPE_CHECKING:
@@ -157,7 +157,10 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
     >>> at.merge_states([one, one]).entropy  # two keys of weight 1/2
     array([[0.69314718]])
     """
-    parts = list(states)
+    try:
+        parts = list(states)
+    except TypeError:
+        raise TypeError(f"states must be AttentionState objects, got {shown(states)}") from None
     _check_states(parts)
     lse = np.stack([part.lse.astype(np.float64) for part in parts])
     # Rows without any key have no maximum to refer to; 0 keeps their weights exp(-inf) = 0.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
-from .._checks import choose, number, positive_int
+from .._checks import choose, number, positive_int, shown
 from . import measures
 from .arrays import LAYOUTS, Inputs, make_output, read_inputs
 from .distance import law_of_distance, read_tables, refuse_row_measures
@@ -51,7 +51,7 @@ class Call:
         layout: Any = "bhsd",
         num_threads: Any = None,
     ) -> None:
-        self.layout = layout if layout in LAYOUTS else choose("layout", layout, LAYOUTS)
+        self.layout = choose("layout", layout, LAYOUTS)
         inputs = read_inputs(query, key, value, enable_gqa, layout)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = max(inputs.query.shape[-1], 1)
@@ -90,7 +90,10 @@ class Call:
             refuse_row_measures(scale)
         query, key, _, _, _ = self.inputs
         begin, end, _, _ = self.intervals
-        self.core = _core.Call(query, key, self.mask, begin, end, factor, bias, self.softcap, self.threads)
+        self.core = _core.Call(
+            *(query, key, self.mask, begin, end, factor, bias),
+            *(self.inputs.dtype == np.float64, self.softcap, self.threads),
+        )
         self.scale = read_scale(None if law is not None else scale, self)
 
     @property
@@ -153,7 +156,7 @@ def read_softcap(softcap: Any) -> float:
         return 0.0
     cap = number("softcap", softcap)
     if cap <= 0:
-        raise ValueError(f"softcap must be greater than 0, or None for no soft-cap, got {softcap!r}")
+        raise ValueError(f"softcap must be greater than 0, or None for no soft-cap, got {shown(softcap)}")
     return cap
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_array, boolean, fit_to
+from .._checks import as_array, boolean, fit_to, shown
 from .arrays import Inputs, is_float_type
 
 if TYPE_CHECKING:
@@ -118,14 +118,14 @@ def causal_offset(is_causal: Any, causal: Any, n_queries: int, lengths: _Keys) -
             if abs(offset) > _MOST:
                 raise ValueError(f"causal must be between -2**60 and 2**60, got {offset}")
             return offset
-    raise ValueError(f"causal must be 'top_left', 'bottom_right' or an integer, got {causal!r}")
+    raise ValueError(f"causal must be 'top_left', 'bottom_right' or an integer, got {shown(causal)}")
 
 
 def _read_window(window: Any) -> tuple[int | None, int | None]:
     try:
         left, right = window
     except (TypeError, ValueError):
-        raise TypeError(f"window must be a pair (left, right), got {window!r}") from None
+        raise TypeError(f"window must be a pair (left, right), got {shown(window)}") from None
     return _read_side("left", left), _read_side("right", right)
 
 
@@ -135,7 +135,7 @@ def _read_side(side: str, extent: Any) -> int | None:
     try:
         keys = operator.index(extent)
     except TypeError:
-        raise TypeError(f"window {side} must be an integer or None, got {extent!r}") from None
+        raise TypeError(f"window {side} must be an integer or None, got {shown(extent)}") from None
     if keys < 0:
         raise ValueError(f"window {side} must be at least 0, or None for an open side, got {keys}")
     # No array has so many keys: that side is open.

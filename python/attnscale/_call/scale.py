@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, fit_to, number
+from .._checks import as_array, fit_to, number, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def read_scale(scale: Any, call: Call) -> float | NDArray[np.float64]:
         return _law_scale(laws.get(scale), call)
     array = as_array("scale", scale)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
-        raise TypeError(f"scale must be a number, an array of numbers, a law or its name, got {scale!r}")
+        raise TypeError(f"scale must be a number, an array of numbers, a law or its name, got {shown(scale)}")
     rows = _rows("scale", array, call)
     if not np.isfinite(rows).all():
         raise ValueError("scale must be finite, got an array with NaN or infinity")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import choose
+from .._checks import choose, shown
 from .._results import NAMES
 from .arrays import Inputs
 
@@ -40,7 +40,7 @@ def read_rule(normalizer: Any, call: Call) -> Any:
 def require_softmax(normalizer: Any, call: str, instead: str) -> None:
     """Refuse other normalizers, for calls whose results follow from the softmax."""
     if read_normalizer(normalizer) is not None:
-        raise ValueError(f"normalizer must be 'softmax' for {call}, got {normalizer!r}; {instead}")
+        raise ValueError(f"normalizer must be 'softmax' for {call}, got {shown(normalizer)}; {instead}")
 
 
 def read_sink(normalizer: Any, call: Call, name: str, instead: str) -> Any:
@@ -55,7 +55,7 @@ def read_sink(normalizer: Any, call: Call, name: str, instead: str) -> Any:
     if isinstance(found, Sink):
         return found._per_row(call.inputs)
     raise ValueError(
-        f"normalizer must be 'softmax', SoftmaxN or Sink for {name}, got {normalizer!r}; {instead}"
+        f"normalizer must be 'softmax', SoftmaxN or Sink for {name}, got {shown(normalizer)}; {instead}"
     )
 
 

@@ -31,6 +31,17 @@ def test_is_a_gaussian_kernel(dtype, with_bias):
     np.testing.assert_allclose(seen.astype(np.float64), truth, atol=limit)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_16_bit_bias_is_added_in_32_bits(dtype):
+    """The sum is not rounded to the type that both are stored in."""
+    q, k, v = random_inputs(17, heads=1, n_queries=60, n_keys=23, head_dim=31, dtype=dtype)
+    b = (3 * np.random.default_rng(3).standard_normal(31)).astype(q.dtype)
+    wide = [x.astype(np.float32) for x in (q, k, v, b)]
+    truth = kattention_heads(*wide[:3], bias=wide[3], scale=1.0)
+    seen = kattention_heads(q, k, v, bias=b, scale=1.0)
+    np.testing.assert_array_equal(seen, truth.astype(q.dtype))
+
+
 @pytest.mark.parametrize("n", EDGES)
 def test_sizes(n):
     q, k, v = random_inputs(2, n_queries=5, n_keys=n, dtype="float64")

@@ -225,9 +225,9 @@ BAD = {
         "max_length must be at least the number of positions, 40, got 39",
     ),
     "cosformer states": (
-        lambda: av.CosformerState(max_length=9).merge(av.CosformerState(max_length=9)),
-        TypeError,
-        "do not merge",
+        lambda: av.CosformerState(max_length=9).merge(av.CosformerState(max_length=8)),
+        ValueError,
+        "the states must have the same max_length, got 9 and 8",
     ),
     "growing state": (
         lambda: av.ssd(Q, K, V, 0.1),

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from attnscale import _core, reference
 from attnscale import variants as av
-from attnscale.variants import _products
 from cases import dtype_of, random_inputs
 
 DIRECTIONS = av.performer_projection(24, 8, rng=3)
@@ -120,16 +119,96 @@ def test_the_state_decodes_the_causal_form(name):
     np.testing.assert_allclose(np.concatenate(rows, axis=1), expected, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "cosformer"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_states_merge_to_the_whole(name):
     q, k, v = random_inputs(6, n_queries=10, n_keys=90, head_dim=8, dtype="float64", spread=20)
     make = FAMILIES[name].state
     parts = [make().update(k[:, a:b], v[:, a:b]) for a, b in ((0, 50), (50, 90))]
     merged = parts[0].merge(parts[1]).merge(make())
-    np.testing.assert_allclose(merged.read(q), FAMILIES[name].call(q, k, v), rtol=1e-10, atol=1e-11)
-    np.testing.assert_allclose(
-        parts[0].read(q), FAMILIES[name].call(q, k[:, :50], v[:, :50]), rtol=1e-10, atol=1e-11
-    )
+    whole = make().update(k, v)  # a query of cosFormer has the position of the last key
+    np.testing.assert_allclose(merged.read(q), whole.read(q), rtol=1e-10, atol=1e-11)
+    first = make().update(k[:, :50], v[:, :50])
+    np.testing.assert_array_equal(parts[0].read(q), first.read(q))
+    if name != "cosformer":
+        np.testing.assert_allclose(merged.read(q), FAMILIES[name].call(q, k, v), rtol=1e-10, atol=1e-11)
+
+
+def test_states_of_cosformer_count_their_keys():
+    _, k, v = random_inputs(6, n_keys=9, head_dim=8)
+    state = av.CosformerState(max_length=9).update(k, v)
+    with pytest.raises(ValueError, match="max_length must be at least the number of positions, 10, got 9"):
+        state.update(k[:, :1], v[:, :1])
+    with pytest.raises(ValueError, match="positions, 18, got 9"):
+        state.merge(state)
+    with pytest.raises(ValueError, match="the states must have the same max_length, got 9 and 10"):
+        state.merge(av.CosformerState(max_length=10))
+    assert state.n_keys == 9
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_state_without_keys_or_rows(name, dtype):
+    """Rows that see no key are 0."""
+    state = FAMILIES[name].state()
+    none = np.ones((2, 0, 8), dtype_of(dtype))
+    assert state.update(none, none).n_keys == 0
+    assert not state.read(np.ones((2, 3, 8), dtype_of(dtype))).any()
+    assert state.read(none).shape == (2, 0, 8)
+    assert not state.merge(FAMILIES[name].state()).read(np.ones((2, 3, 8))).any()
+    q, k, v = random_inputs(11, n_queries=1, n_keys=5, head_dim=8)
+    expected = FAMILIES[name].state().update(k, v).read(q)
+    np.testing.assert_array_equal(state.update(k.astype(dtype_of("float32")), v).read(q), expected)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "performer"])
+def test_a_state_with_head_dim_0(name):
+    for n in (5, 241):
+        state = FAMILIES[name].state().update(np.ones((2, n, 0)), np.ones((2, n, 3)))
+        np.testing.assert_array_equal(state.read(np.ones((2, 4, 0))), np.zeros((2, 4, 3)))
+
+
+def test_performer_with_head_dim_0_is_the_mean():
+    """As softmax attention, which it estimates: all scores are 0."""
+    q, k, v = np.ones((3, 0)), np.ones((5, 0)), np.random.default_rng(0).standard_normal((5, 2))
+    mean = np.tile(v.mean(0), (3, 1))
+    np.testing.assert_allclose(at.attention(q, k, v), mean, rtol=1e-14)
+    np.testing.assert_allclose(av.performer_attention(q, k, v, rng=0), mean, rtol=1e-14)
+    state = av.PerformerState(np.ones((4, 0))).update(k, v)
+    np.testing.assert_allclose(state.read(q), mean, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["relu", "squares", "cosformer"])
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(1e-25, 1e-25, 1), (1e-38, 1, 1), (1, 1e-30, 1e-10), (1e25, 1e25, 1), (1e-12, 1e-12, 1e-12)]
+)
+def test_weights_that_leave_float32(name, mask, sizes):
+    """Products of features that vanish or overflow in 32 bits; only ratios of weights count."""
+    q, k, v = random_inputs(12, heads=3, n_queries=70, n_keys=90, head_dim=4)
+    q, k, v = (x * np.float32(size) for x, size in zip((q, k, v), sizes, strict=True))
+    if name == "squares":
+        q, k = (np.sign(x) * np.sqrt(abs(x)) for x in (q, k))
+    expected = FAMILIES[name].twin(*wide(q, k, v), **mask)
+    found = FAMILIES[name].call(q, k, v, **mask)
+    size = abs(v).max()
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * size)
+    if not mask:
+        state = FAMILIES[name].state().update(k, v)
+        whole = FAMILIES[name].call(q[:, -1:], k, v, causal="bottom_right")
+        np.testing.assert_allclose(state.read(q[:, -1:]), whole, rtol=2e-6, atol=2e-6 * size)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_bad_key_reaches_the_rows_that_see_it(name, bad, dtype):
+    q, k, v = random_inputs(13, heads=1, n_queries=100, n_keys=100, head_dim=8, dtype=dtype)
+    clean = FAMILIES[name].call(q, k, v, is_causal=True)
+    k[0, 75, 2] = bad
+    found = FAMILIES[name].call(q, k, v, is_causal=True)
+    np.testing.assert_allclose(found[0, :75], clean[0, :75], rtol=1e-5, atol=1e-6)
+    if np.isnan(bad) and name not in ("relu", "cosformer"):
+        assert np.isnan(found[0, 75:]).all()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -198,6 +277,22 @@ def test_ssd_forms_are_equal(size):
     np.testing.assert_allclose(whole, expected[:, -1:], rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_bad_value_of_ssd_reaches_the_rows_that_see_it(dtype, bad):
+    rng = np.random.default_rng(2)
+    q, k, v = rng.standard_normal((3, 2, 96, 7)).astype(dtype)
+    decay = -rng.exponential(0.3, (2, 96))
+    clean = av.ssd(q, k, v, decay)
+    v[0, 70, 2], v[0, 75, 2], v[1, 20, 0] = bad, bad, bad
+    found = av.ssd(q, k, v, decay)
+    np.testing.assert_array_equal(found[0, :70], clean[0, :70])
+    np.testing.assert_array_equal(found[1, :20], clean[1, :20])
+    assert not np.isfinite(found[0, 70:, 2]).any()
+    assert not np.isfinite(found[1, 20:, 0]).any()
+    np.testing.assert_array_equal(np.delete(found[0], 2, axis=1), np.delete(clean[0], 2, axis=1))
+
+
 def test_ssd_shares_key_heads_and_forgets():
     rng = np.random.default_rng(1)
     q, k, v = rng.standard_normal((4, 90, 6)), *rng.standard_normal((2, 2, 90, 6))
@@ -244,50 +339,45 @@ def test_linformer():
 @pytest.mark.parametrize("value_dim", [1, 4, 5, 16, 33, 70])
 @pytest.mark.parametrize("features", [1, 3, 8, 17, 66])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_kernel_around_lanes_and_blocks(features, value_dim, dtype):
-    """Sums, what queries read of them, and the masked product within blocks of 64 rows."""
+def test_given_features_around_lanes_and_blocks(features, value_dim, dtype):
     rng = np.random.default_rng(features)
-    tolerance = 2e-5 if dtype == np.float32 else 1e-13
+    tolerance = 4e-6 if dtype == np.float32 else 1e-14
     for rows in (1, 5, 16, 63, 64, 77, 130):
-        q, k = rng.standard_normal((2, rows, features)).astype(dtype)
+        phi_q, phi_k = rng.exponential(size=(2, rows, features)).astype(dtype)
         v = rng.standard_normal((rows, value_dim)).astype(dtype)
-        before = rng.standard_normal((features, value_dim)), rng.standard_normal(features)
-        found, weights, own = _products.step(q, k, v, before)
-        seen = np.tril(q.astype(float) @ k.T.astype(float))
-        scale = max(1, np.abs(seen).sum(-1).max())
-        np.testing.assert_allclose(found, q @ before[0] + seen @ v, atol=tolerance * scale)
-        np.testing.assert_allclose(weights, q @ before[1] + seen.sum(-1), atol=tolerance * scale)
-        sums, alone = (before[0].copy(), before[1].copy()), _products.empty_sums(k, v)
-        _products.add(k, v, sums)
-        _products.add(k, v, alone)
-        for one, two in zip(alone, own, strict=True):  # the same bits with and without queries
-            np.testing.assert_array_equal(one, two)
-        np.testing.assert_allclose(sums[0], before[0] + k.T.astype(float) @ v, atol=tolerance * scale)
-        read, total = _products.read(q, sums)
-        np.testing.assert_allclose(read, q @ sums[0], atol=tolerance * scale)
-        np.testing.assert_allclose(total, q @ sums[1], atol=tolerance * scale)
+        for mask in MASKS:
+            call = {"feature_map": (phi_q, phi_k), **mask}
+            expected = reference.linear_attention(*wide(phi_q, phi_k, v), **call)
+            found = av.linear_attention(phi_q, phi_k, v, **call)
+            np.testing.assert_allclose(found, expected, rtol=tolerance, atol=4 * tolerance)
 
 
 def test_the_binding_refuses_what_it_could_not_read():
-    rows, sums = np.ones((4, 3)), (np.ones((3, 2)), np.ones(3))
-    for query in (np.ones((4, 2)), np.ones((4, 6))[:, ::2], np.ones((4, 3), int), np.ones(3)):
-        with pytest.raises(ValueError, match=r"rows must be|two axes|does not read"):
-            _core.linear(query, None, None, np.ones((4, 2)), np.ones(4), *sums)
-    for out in (np.ones((4, 3)), np.ones((4, 2), np.float32), np.ones((4, 4))[:, ::2]):
-        with pytest.raises(ValueError, match="rows must be"):
-            _core.linear(rows, None, None, out, np.ones(4), *sums)
+    rows, sums = np.ones((4, 3)), (np.zeros((1, 3)), np.zeros((1, 3)), np.zeros((3, 2)))
+    good = {"query": rows, "key": rows, "value": np.ones((4, 2)), "out": np.ones((4, 2))}
+    _core.linear(**good)
     frozen = np.ones((4, 2))
     frozen.flags.writeable = False
-    call = (rows, None, None, np.ones((4, 2)), np.ones(4), *sums)
-    with pytest.raises(ValueError, match="results must be writable"):
-        _core.linear(*call[:3], frozen, *call[4:])
-    with pytest.raises(ValueError, match="either query or key"):
-        _core.linear(None, None, None, None, None, *sums)
     for wrong, message in (
-        ({"map": 4}, "one of the four"),
-        ({"map": 3, "per_channel": True}, "per_channel goes with"),
-        ({"base_total": np.ones(3)}, "come as two arrays"),
-        ({"query_shift": np.ones(2)}, "results must be"),
+        ({"query": np.ones((4, 2))}, "must fit each other"),
+        ({"query": np.ones((2, 4, 3))}, "leading axes must fit"),
+        ({"value": np.ones((3, 2))}, "must fit each other"),
+        ({"out": np.ones((5, 2))}, "must fit each other"),
+        ({"query": np.ones((4, 3), int)}, "does not read"),
+        ({"out": frozen}, "out must be writable"),
+        ({"out": None}, "query goes with out"),
+        ({"query": None}, "query goes with out"),
+        ({"sums": sums}, "query goes with out"),
+        ({"map": 7}, "one of those"),
+        ({"norm": 3}, "one of those"),
+        ({"norm": 2}, "goes with exponentials"),
+        ({"map": 3}, "turns go with turned"),
+        ({"map": 3, "query_turn": np.ones((4, 2)), "key_turn": np.ones((3, 2))}, "turns must be"),
+        ({"map": 6}, "projection goes with"),
+        ({"map": 6, "projection": np.ones((2, 5))}, "projection must be"),
     ):
         with pytest.raises(ValueError, match=message):
-            _core.linear(*call, **wrong)
+            _core.linear(**{**good, **wrong})
+    for wrong in (sums[:2], (sums[0], sums[1], np.zeros((3, 3))), (*sums[:2], np.zeros((3, 2), np.float32))):
+        with pytest.raises(ValueError, match=r"sums must be|must fit"):
+            _core.linear(rows, None, None, good["out"], wrong, n_summed=1)

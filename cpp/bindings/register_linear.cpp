@@ -1,121 +1,167 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Linear attention of one head. Python has checked the shapes; here is checked what would read or
-// write where it may not.
+// Linear attention. Python has checked the shapes; here is checked what would read or write where
+// it may not.
 #include "arrays.hpp"
-#include "linear.hpp"
+#include "linear_problem.hpp"
 
 namespace attnscale::bindings {
 namespace {
 
-using detail::linear_block;
+using detail::linear_head;
+using detail::linear_problem;
 
 void require(bool good, const char* what) {
   if (!good) throw std::invalid_argument(what);
 }
 
-/// A matrix of the call's type with contiguous rows; returns the distance of rows.
-ptrdiff_t rows_of(const py::array& array, bool wide, std::int64_t rows, std::int64_t columns) {
-  const element_type type = wide ? element_type::float64 : element_type::float32;
-  require(array.ndim() == 2 && array.shape(0) == rows && array.shape(1) == columns &&
-              element_type_of(array.dtype()) == type && is_aligned(array) &&
-              (columns < 2 || array.strides(1) == array.itemsize()),
-          "rows must be aligned, contiguous and of one type and shape");
-  return rows < 2 ? columns : array.strides(0) / array.itemsize();
+void require_inner(const operand& array, std::int64_t rows, std::int64_t columns) {
+  require(array.n_leading() >= 0 && array.extent(2) == rows && array.extent(1) == columns,
+          "query, key, value and out must fit each other");
 }
 
-void check_result(const py::array& array, bool wide, std::initializer_list<py::ssize_t> shape) {
-  bool good =
-      array.ndim() == static_cast<py::ssize_t>(shape.size()) && array.writeable() &&
-      (array.flags() & py::array::c_style) != 0 && is_aligned(array) &&
-      element_type_of(array.dtype()) == (wide ? element_type::float64 : element_type::float32);
-  py::ssize_t axis = 0;
-  for (const py::ssize_t extent : shape) good = good && array.shape(axis++) == extent;
-  require(good, "results must be writable C-contiguous arrays of the right type and shape");
-}
-
-/// The sums over the keys before, in double, or nothing.
-void read_base(linear_block& b, const py::object& products, const py::object& total) {
-  require(products.is_none() == total.is_none(), "base sums come as two arrays");
-  if (products.is_none()) return;
-  auto s = py::reinterpret_borrow<py::array>(products),
-       z = py::reinterpret_borrow<py::array>(total);
-  check_result(s, true, {b.features, b.value_dim});
-  check_result(z, true, {b.features});
-  b.base_products = static_cast<const double*>(s.data());
-  b.base_total = static_cast<const double*>(z.data());
-}
-
-/// One number for each feature, of the call's type, or null.
-const void* read_shift(const py::object& shift, bool wide, std::int64_t features) {
-  if (shift.is_none()) return nullptr;
-  const auto array = py::reinterpret_borrow<py::array>(shift);
-  check_result(array, wide, {features});
-  return array.data();
-}
-
-void read_query(linear_block& b, bool wide, const py::object& query, const py::object& out,
-                const py::object& sums) {
-  const auto q = py::reinterpret_borrow<py::array>(query);
-  auto result = py::reinterpret_borrow<py::array>(out);
-  auto weights = py::reinterpret_borrow<py::array>(sums);
-  b.query_stride = rows_of(q, wide, b.rows, b.features);
-  b.query = q.data();
-  require(result.writeable(), "results must be writable");
-  b.out_stride = rows_of(result, wide, b.rows, b.value_dim);
-  b.out = result.mutable_data();
-  check_result(weights, wide, {b.rows});
-  b.sums = weights.mutable_data();
-}
-
-/// out and sums go with a query, value with a key; products and total are read and written.
-void linear(const py::object& query, const py::object& key, const py::object& value,
-            const py::object& out, const py::object& sums, py::array& products, py::array& total,
-            const py::object& base_products, const py::object& base_total,
-            const py::object& query_shift, const py::object& key_reference, int map,
-            bool per_channel, bool divide) {
-  const bool reads = !query.is_none(), adds = !key.is_none();
-  require(reads || adds, "either query or key must be given");
-  const auto rows_like = py::reinterpret_borrow<py::array>(reads ? query : key);
-  require(rows_like.ndim() == 2 && products.ndim() == 2, "query and key must have two axes");
-  require(map >= 0 && map <= 3, "map must be one of the four");
-  require(!per_channel || (map == 3 && adds), "per_channel goes with exponentials of keys");
-  const bool wide = element_type_of(rows_like.dtype()) == element_type::float64;
-  linear_block b{};
-  b.rows = rows_like.shape(0);
-  b.features = products.shape(0);
-  b.value_dim = products.shape(1);
-  b.map = static_cast<detail::feature_map>(map);
-  b.per_channel = per_channel;
-  b.divide = divide;
-  check_result(products, true, {b.features, b.value_dim});
-  check_result(total, true, {b.features});
-  b.products = static_cast<double*>(products.mutable_data());
-  b.total = static_cast<double*>(total.mutable_data());
-  read_base(b, base_products, base_total);
-  b.query_shift = read_shift(query_shift, wide, b.features);
-  b.key_reference = read_shift(key_reference, wide, b.features);
-  if (reads) read_query(b, wide, query, out, sums);
-  if (adds) {
-    const auto k = py::reinterpret_borrow<py::array>(key);
-    const auto v = py::reinterpret_borrow<py::array>(value);
-    b.key_stride = rows_of(k, wide, b.rows, b.features);
-    b.key = k.data();
-    b.value_stride = rows_of(v, wide, b.rows, b.value_dim);
-    b.value = v.data();
+/// Every leading axis is that of `shape`, 1, or (heads that are shared) divides it.
+void require_leading(const operand& array, const extents& shape) {
+  const int n = static_cast<int>(shape.size());
+  require(array.n_leading() <= n, "leading axes must fit each other");
+  for (int axis = 1; axis <= n; ++axis) {
+    const std::int64_t have = array.leading_extent(axis);
+    const std::int64_t want = shape[static_cast<std::size_t>(n - axis)];
+    require(have == want || have == 1 || (have > 0 && want % have == 0),
+            "leading axes must fit each other");
   }
-  const py::gil_scoped_release released;
-  detail::run(b, wide);
+}
+
+/// Sums over keys, (..., features) twice and (..., features, value_dim): results of this call, or
+/// what it reads.
+struct state_arrays {
+  operand reference, total, products;
+
+  state_arrays() = default;
+  state_arrays(const py::tuple& arrays, std::int64_t features, std::int64_t value_dim)
+      : reference(read(arrays, 0), 2), total(read(arrays, 1), 2), products(read(arrays, 2), 2) {
+    require_inner(reference, 1, features);
+    require_inner(total, 1, features);
+    require_inner(products, features, value_dim);
+  }
+
+  static py::array read(const py::tuple& arrays, std::size_t index) {
+    require(arrays.size() == 3, "sums must be three arrays");
+    const auto array = py::reinterpret_borrow<py::array>(arrays[index]);
+    require(array.ndim() >= 2 && array.writeable() && is_aligned(array) &&
+                (array.flags() & py::array::c_style) != 0 &&
+                element_type_of(array.dtype()) == element_type::float64,
+            "sums must be writable C-contiguous arrays of float64");
+    return array;
+  }
+
+  detail::linear_sums at(const extents& index, const extents& shape) const {
+    const auto number = [&](const operand& array) {
+      return static_cast<double*>(const_cast<void*>(array.at(index, shape)));
+    };
+    return {number(reference), number(total), number(products)};
+  }
+};
+
+const double* read_turn(const py::object& turn, std::int64_t rows) {
+  if (turn.is_none()) return nullptr;
+  const auto array = py::reinterpret_borrow<py::array>(turn);
+  require(array.ndim() == 2 && array.shape(0) == rows && array.shape(1) == 2 &&
+              (array.flags() & py::array::c_style) != 0 && is_aligned(array) &&
+              element_type_of(array.dtype()) == element_type::float64,
+          "turns must be C-contiguous float64 of shape (rows, 2)");
+  return static_cast<const double*>(array.data());
+}
+
+/// x W - norm_factor |x|^2 - shift are the logarithms of the features.
+void read_projection(detail::linear_form& form, const py::object& projection, double norm_factor,
+                     double shift) {
+  require(projection.is_none() == (form.map != detail::feature_map::projected),
+          "projection goes with projected");
+  if (projection.is_none()) return;
+  const auto array = py::reinterpret_borrow<py::array>(projection);
+  require(array.ndim() == 2 && array.shape(0) == form.head_dim &&
+              (array.flags() & py::array::c_style) != 0 && is_aligned(array) &&
+              element_type_of(array.dtype()) == element_type::float64,
+          "projection must be C-contiguous float64 of shape (head_dim, features)");
+  form.projection = array.data();
+  form.features = array.shape(1);
+  form.norm_factor = norm_factor;
+  form.shift = shift;
+}
+
+detail::linear_form read_form(int map, int norm, double scale, std::int64_t head_dim,
+                              std::int64_t value_dim) {
+  require(map >= 0 && map <= static_cast<int>(detail::feature_map::projected) && norm >= 0 &&
+              norm <= static_cast<int>(detail::linear_norm::channels),
+          "map and norm must be one of those that there are");
+  detail::linear_form form{};
+  form.map = static_cast<detail::feature_map>(map);
+  form.norm = static_cast<detail::linear_norm>(norm);
+  require(
+      form.norm != detail::linear_norm::channels || form.map == detail::feature_map::exponential,
+      "norm by channels goes with exponentials");
+  form.scale = scale;
+  form.head_dim = head_dim;
+  form.value_dim = value_dim;
+  form.features = form.map == detail::feature_map::turned ? 2 * head_dim : head_dim;
+  return form;
+}
+
+/// query and out, key and value, or all four; sums go with a call that lacks one of the pairs.
+void linear(const py::object& query, const py::object& key, const py::object& value,
+            const py::object& out, const py::object& sums, int map, int norm, double scale,
+            const py::object& offset, const py::object& projection, double norm_factor,
+            double shift, const py::object& query_turn, const py::object& key_turn,
+            std::int64_t n_summed, int num_threads) {
+  const bool reads = !query.is_none(), adds = !key.is_none();
+  require((reads || adds) && reads == !out.is_none() && adds == !value.is_none() &&
+              (reads && adds) == sums.is_none(),
+          "query goes with out, key with value, and sums with one pair alone");
+  require(!reads || py::reinterpret_borrow<py::array>(out).writeable(), "out must be writable");
+  require(!reads || is_aligned(py::reinterpret_borrow<py::array>(out)), "out must be aligned");
+  const operand q(query, 2), k(key, 2), v(value, 2), o(out, 2);
+  linear_problem p{};
+  p.form = read_form(map, norm, scale, (reads ? q : k).extent(1), (reads ? o : v).extent(1));
+  read_projection(p.form, projection, norm_factor, shift);
+  p.n_queries = reads ? q.extent(2) : 0;
+  p.n_keys = adds ? k.extent(2) : 0;
+  if (reads) require_inner(q, p.n_queries, p.form.head_dim);
+  if (reads) require_inner(o, p.n_queries, p.form.value_dim);
+  if (adds) require_inner(k, p.n_keys, p.form.head_dim);
+  if (adds) require_inner(v, p.n_keys, p.form.value_dim);
+  const state_arrays state = sums.is_none() ? state_arrays()
+                                            : state_arrays(py::reinterpret_borrow<py::tuple>(sums),
+                                                           p.form.features, p.form.value_dim);
+  p.is_causal = !offset.is_none();
+  if (p.is_causal) p.offset = offset.cast<std::int64_t>();
+  p.query_turn = reads ? read_turn(query_turn, p.n_queries) : nullptr;
+  p.key_turn = adds ? read_turn(key_turn, p.n_keys) : nullptr;
+  require(p.form.map != detail::feature_map::turned ||
+              ((p.query_turn || !reads) && (p.key_turn || !adds)),
+          "turns go with turned");
+  p.n_summed = n_summed;
+  p.query = q.layout(), p.key = k.layout(), p.value = v.layout(), p.output = o.layout();
+  const extents shape = leading_shape({reads ? &o : &state.products});
+  for (const operand* each : {&q, &k, &v, &state.reference, &state.total, &state.products})
+    if (*each) require_leading(*each, shape);
+  for_each_index(shape, [&](const extents& index) {
+    const auto at = [&](const operand& array) { return array.at(index, shape); };
+    p.heads.push_back({at(q), at(k), at(v), const_cast<void*>(at(o)),
+                       sums.is_none() ? detail::linear_sums{} : state.at(index, shape)});
+  });
+  run_released(num_threads, [&](const execution& how) { detail::run(p, how); });
 }
 
 }  // namespace
 
 void register_linear(py::module_& module) {
   module.def("linear", &linear, py::arg("query"), py::arg("key"), py::arg("value"), py::arg("out"),
-             py::arg("sums"), py::arg("products"), py::arg("total"), py::kw_only(),
-             py::arg("base_products") = py::none(), py::arg("base_total") = py::none(),
-             py::arg("query_shift") = py::none(), py::arg("key_reference") = py::none(),
-             py::arg("map") = 0, py::arg("per_channel") = false, py::arg("divide") = false);
+             py::arg("sums") = py::none(), py::kw_only(), py::arg("map") = 0, py::arg("norm") = 0,
+             py::arg("scale") = 1.0, py::arg("offset") = py::none(),
+             py::arg("projection") = py::none(), py::arg("norm_factor") = 0.0,
+             py::arg("shift") = 0.0, py::arg("query_turn") = py::none(),
+             py::arg("key_turn") = py::none(), py::arg("n_summed") = 0, py::arg("num_threads") = 0);
 }
 
 }  // namespace attnscale::bindings

@@ -1,15 +1,375 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "linear.hpp"
+//
+// run(linear_problem): heads, or the chunks of a long one, become tasks. A chunk's own sums do not
+// depend on what was before it, and merge in the order of the keys: whether one thread walks a head
+// from its first key to its last or many share it, the results are the same bits.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "attnscale/threads.hpp"
 #include "kernels/table.hpp"
+#include "linear_parts.hpp"
+#include "linear_problem.hpp"
+#include "linear_sums.hpp"
 #include "scratch.hpp"
+#include "thread_pool.hpp"
 
 namespace attnscale::detail {
+namespace {
 
-void run(linear_block block, bool wide) {
-  const typed_kernels& kernels = wide ? active_kernels().float64 : active_kernels().float32;
-  block.scratch = thread_scratch(kernels.linear_scratch(block));
-  kernels.linear(block);
+using heads_list = std::vector<const linear_head*>;
+
+/// Elements of a task's rows: fewer do not pay for another thread.
+constexpr std::int64_t least_task = std::int64_t{1} << 15;
+
+/// Time to sum a chunk's keys, over the time to answer its queries as well.
+constexpr double share_of_sums = 1.0 / 3;
+
+std::ptrdiff_t item_size(element_type type) {
+  return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
+}
+
+template <class Pointer>
+Pointer row_at(Pointer data, const matrix_layout& layout, std::int64_t row) {
+  using byte =
+      std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const char, char>;
+  return data ? static_cast<byte*>(data) + row * layout.row * item_size(layout.type) : nullptr;
+}
+
+/// All heads in one compute type.
+class linear_walk {
+ public:
+  linear_walk(const linear_problem& p, linear_form form, bool wide, bool watched)
+      : p_(p),
+        form_(form),
+        projection_(form_, wide),
+        kernels_(wide ? active_kernels().float64 : active_kernels().float32),
+        wide_(wide),
+        watched_(watched) {
+    if (!p.is_causal) {
+      first_ = p.n_keys;
+      return;
+    }
+    first_ = std::clamp<std::int64_t>(p.offset, 0, p.n_keys);
+    skipped_ = std::clamp<std::int64_t>(-p.offset, 0, p.n_queries);
+    pairs_ = std::min(p.n_queries - skipped_, p.n_keys - first_);
+  }
+
+  /// Returns the heads that want a wider type.
+  heads_list run(heads_list heads, const execution& how) {
+    ranges_.assign(heads.size(), unseen());
+    make_groups(heads);
+    const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
+    const auto groups = static_cast<std::int64_t>(groups_.size()) - 1;
+    const std::int64_t longest = std::max(p_.n_queries, p_.n_keys);
+    if (groups < threads && longest > 2 * least_chunk) {
+      for (std::int64_t g = 0; g < groups; ++g) divided(group(heads, g), how);
+    } else {
+      const std::int64_t size = (p_.n_queries + p_.n_keys) * (form_.features + form_.value_dim);
+      const std::int64_t of_task = 1 + least_task / std::max<std::int64_t>(size, 1);
+      parallel_for((groups + of_task - 1) / of_task, how,
+                   [&](std::int64_t task, const stop_signal& stop) {
+                     const std::int64_t end = std::min(groups, (task + 1) * of_task);
+                     for (std::int64_t g = task * of_task; g < end; ++g)
+                       whole(group(heads, g), stop);
+                   });
+    }
+    heads_list unsafe;
+    for (std::size_t i = 0; i < heads.size(); ++i)
+      if (watched_ && is_unsafe(ranges_[i], wide_)) unsafe.push_back(heads[i]);
+    return unsafe;
+  }
+
+ private:
+  /// Heads whose keys are summed once.
+  struct group_of_heads {
+    const linear_head* const* heads;
+    linear_range* ranges;
+    std::size_t count;
+  };
+
+  /// Causal queries read sums of their own: only keys before all of them are worth sharing.
+  void make_groups(heads_list& heads) {
+    const bool shared = p_.n_queries && p_.n_keys && first_ >= pairs_;
+    const auto keys_of = [](const linear_head* h) { return std::pair(h->key, h->value); };
+    if (shared)
+      std::stable_sort(heads.begin(), heads.end(), [&](const linear_head* a, const linear_head* b) {
+        return keys_of(a) < keys_of(b);
+      });
+    groups_.assign(1, 0);
+    for (std::size_t i = 1; i < heads.size(); ++i)
+      if (!shared || keys_of(heads[i]) != keys_of(heads[i - 1])) groups_.push_back(i);
+    groups_.push_back(heads.size());
+  }
+
+  group_of_heads group(const heads_list& heads, std::int64_t index) {
+    const std::size_t g = static_cast<std::size_t>(index), begin = groups_[g];
+    return {heads.data() + begin, ranges_.data() + begin, groups_[g + 1] - begin};
+  }
+
+  // ---- kernel calls ----------------------------------------------------------------------------
+
+  linear_block block(linear_range* range, const stop_signal& stop, std::int64_t rows) const {
+    linear_block b{};
+    b.form = &form_;
+    b.rows = rows;
+    b.range = watched_ ? range : nullptr;
+    b.stop = &stop;
+    b.scratch = thread_scratch(kernels_.linear_scratch(form_));
+    return b;
+  }
+
+  void give_queries(linear_block& b, const linear_head& head, std::int64_t row) const {
+    b.query = {row_at(head.query, p_.query, row), p_.query};
+    b.out = row_at(head.output, p_.output, row);
+    b.out_layout = p_.output;
+    if (p_.query_turn) b.query_turn = p_.query_turn + 2 * row;
+  }
+
+  void give_keys(linear_block& b, const linear_head& head, std::int64_t row) const {
+    b.key = {row_at(head.key, p_.key, row), p_.key};
+    b.value = {row_at(head.value, p_.value, row), p_.value};
+    if (p_.key_turn) b.key_turn = p_.key_turn + 2 * row;
+  }
+
+  /// Adds keys [begin, end) to `own`.
+  void sum_keys(const linear_head& head, std::int64_t begin, std::int64_t end, key_sums& own,
+                linear_range& range, const stop_signal& stop) const {
+    linear_block b = block(&range, stop, end - begin);
+    give_keys(b, head, begin);
+    b.own = own.view();
+    kernels_.linear(b);
+    own.count += end - begin;
+  }
+
+  /// Outputs of queries that see the keys of `sums` and no others.
+  void read(const linear_head& head, std::int64_t begin, std::int64_t end, key_sums& sums,
+            linear_range& range, const stop_signal& stop) const {
+    linear_block b = block(&range, stop, end - begin);
+    give_queries(b, head, begin);
+    b.base = sums.base();
+    b.count = sums.count;
+    kernels_.linear(b);
+  }
+
+  /// Queries of the chunks [from, to) of pairs, with their keys, which are added to `sums`.
+  void step(const linear_head& head, std::int64_t from, std::int64_t to, key_sums& sums,
+            linear_range& range, const stop_signal& stop) const {
+    key_sums own(form_);
+    for (std::int64_t i = from; i < to && !stop.requested(); ++i) {
+      const auto [begin, end] = chunk(i, pairs_);
+      own.clear();
+      linear_block b = block(&range, stop, end - begin);
+      give_queries(b, head, skipped_ + begin);
+      give_keys(b, head, first_ + begin);
+      b.base = sums.base();
+      b.own = own.view();
+      b.count = sums.count;
+      kernels_.linear(b);
+      sums.add(own.view(), end - begin);
+    }
+  }
+
+  void write_zeros(const linear_head& head, std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t row = begin; row < end; ++row) {
+      auto* const to = static_cast<char*>(row_at(head.output, p_.output, row));
+      const std::ptrdiff_t size = item_size(p_.output.type);
+      for (std::int64_t c = 0; c < form_.value_dim; ++c)
+        std::fill_n(to + c * p_.output.column * size, size, char{0});
+    }
+  }
+
+  /// The sums that a state holds.
+  key_sums kept(const linear_head& head) const {
+    key_sums sums(form_);
+    if (head.sums.products && p_.n_summed) sums.add(head.sums, p_.n_summed);
+    return sums;
+  }
+
+  /// A state that takes keys in. Not before they are known to be good.
+  void keep(const linear_head& head, key_sums& sums, linear_range& range) const {
+    const linear_sums all = sums.view();
+    double sum = 0;
+    for (std::int64_t i = 0; i < form_.features * (form_.value_dim + 1); ++i)
+      sum += 0 * all.total[i];
+    range.overflow = range.overflow || sum != 0;
+    if (watched_ && is_unsafe(range, wide_)) return;
+    key_sums::merge(head.sums, all, form_.features, form_.value_dim);
+  }
+
+  // ---- a group by one thread -------------------------------------------------------------------
+
+  void whole(const group_of_heads& g, const stop_signal& stop) const {
+    const linear_head& any = *g.heads[0];
+    linear_range range = unseen();
+    key_sums sums = kept(any), own(form_);
+    for (std::int64_t i = 0; i < n_chunks(first_) && !stop.requested(); ++i) {
+      const auto [begin, end] = chunk(i, first_);
+      own.clear();
+      sum_keys(any, begin, end, own, range, stop);
+      sums.add(own.view(), end - begin);
+    }
+    for (std::size_t i = 0; i < g.count; ++i) {
+      g.ranges[i] = range;
+      const linear_head& head = *g.heads[i];
+      if (!p_.n_queries) {
+        if (!stop.requested()) keep(head, sums, g.ranges[i]);
+        continue;
+      }
+      write_zeros(head, 0, skipped_);
+      key_sums all = pairs_ ? sums : key_sums(form_);
+      if (pairs_) step(head, 0, n_chunks(pairs_), all, g.ranges[i], stop);
+      answer_rest(head, pairs_ ? all : sums, g.ranges[i], stop);
+    }
+  }
+
+  /// Queries that see all keys.
+  void answer_rest(const linear_head& head, key_sums& sums, linear_range& range,
+                   const stop_signal& stop) const {
+    const std::int64_t begin = skipped_ + pairs_;
+    if (begin == p_.n_queries || stop.requested()) return;
+    if (sums.count)
+      read(head, begin, p_.n_queries, sums, range, stop);
+    else
+      write_zeros(head, begin, p_.n_queries);
+  }
+
+  // ---- a group by all threads ------------------------------------------------------------------
+
+  void divided(const group_of_heads& g, const execution& how) {
+    const linear_head& any = *g.heads[0];
+    key_sums sums = kept(any);
+    linear_range range = unseen();
+    std::vector<key_sums> own(static_cast<std::size_t>(n_chunks(first_)), key_sums(form_));
+    parallel_for(n_chunks(first_), how, [&](std::int64_t i, const stop_signal& stop) {
+      linear_range seen = unseen();
+      const auto [begin, end] = chunk(i, first_);
+      sum_keys(any, begin, end, own[static_cast<std::size_t>(i)], seen, stop);
+      note(range, seen);
+    });
+    for (key_sums& each : own) sums.add(each.view(), each.count);
+    own.clear();
+    for (std::size_t i = 0; i < g.count; ++i) {
+      g.ranges[i] = range;
+      if (!p_.n_queries) {
+        keep(*g.heads[i], sums, g.ranges[i]);
+        continue;
+      }
+      write_zeros(*g.heads[i], 0, skipped_);
+      key_sums all = pairs_ ? sums : key_sums(form_);
+      if (pairs_) divided_steps(*g.heads[i], all, g.ranges[i], how);
+      divided_rest(*g.heads[i], pairs_ ? all : sums, g.ranges[i], how);
+    }
+  }
+
+  void divided_rest(const linear_head& head, key_sums& sums, linear_range& range,
+                    const execution& how) {
+    const std::int64_t begin = skipped_ + pairs_, rows = p_.n_queries - begin;
+    if (!sums.count) return write_zeros(head, begin, p_.n_queries);
+    parallel_for(n_chunks(rows), how, [&](std::int64_t i, const stop_signal& stop) {
+      linear_range seen = unseen();
+      const auto [from, to] = chunk(i, rows);
+      read(head, begin + from, begin + to, sums, seen, stop);
+      note(range, seen);
+    });
+  }
+
+  /// The first task answers queries at once, while the others sum the keys of all parts but the
+  /// last; each then starts from the sums of all chunks before its own.
+  void divided_steps(const linear_head& head, key_sums& sums, linear_range& range,
+                     const execution& how) {
+    const std::vector<std::int64_t> bounds = parts(n_chunks(pairs_), how);
+    const auto n_parts = static_cast<std::int64_t>(bounds.size()) - 1;
+    const auto n_own = static_cast<std::size_t>(n_parts > 1 ? bounds[bounds.size() - 2] : 0);
+    std::vector<key_sums> own(n_own, key_sums(form_));
+    const auto done = std::make_unique<std::atomic<bool>[]>(n_own);
+    std::atomic<std::size_t> next{0};
+    key_sums last(form_);
+    parallel_for(n_parts, how, [&](std::int64_t part, const stop_signal& stop) {
+      linear_range seen = unseen();
+      for (std::size_t i; part && (i = next.fetch_add(1)) < n_own && !stop.requested();) {
+        const auto [begin, end] = chunk(static_cast<std::int64_t>(i), pairs_);
+        sum_keys(head, first_ + begin, first_ + end, own[i], seen, stop);
+        done[i].store(true, std::memory_order_release);
+      }
+      const auto p = static_cast<std::size_t>(part);
+      key_sums before = sums;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(bounds[p]); ++i) {
+        // Taken by a thread that is at work on it: nobody waits for a task that has not begun.
+        while (!done[i].load(std::memory_order_acquire)) {
+          if (stop.requested()) return;
+          std::this_thread::yield();
+        }
+        before.add(own[i].view(), own[i].count);
+      }
+      step(head, bounds[p], bounds[p + 1], before, seen, stop);
+      note(range, seen);
+      if (part == n_parts - 1) last = std::move(before);
+    });
+    sums = std::move(last);
+  }
+
+  /// Where the parts of a causal sequence begin, and its end: all end together if the first one
+  /// is longer by as much as the other threads have summed meanwhile.
+  static std::vector<std::int64_t> parts(std::int64_t chunks, const execution& how) {
+    const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
+    const std::int64_t n = std::min(threads, chunks / 2);
+    if (n < 2) return {0, chunks};
+    const auto count = static_cast<double>(n), all = static_cast<double>(chunks);
+    const double extra = share_of_sums / (count - 1), share = (1 - extra) / (count - extra);
+    std::vector<std::int64_t> bounds{0};
+    for (std::int64_t left = n - 1; left > 0; --left)
+      bounds.push_back(std::lround(all * (1 - share * static_cast<double>(left))));
+    bounds.push_back(chunks);
+    return bounds;
+  }
+
+  void note(linear_range& range, const linear_range& seen) {
+    const std::lock_guard lock(mutex_);
+    fold(range, seen);
+  }
+
+  const linear_problem& p_;
+  linear_form form_;
+  padded_projection projection_;
+  const typed_kernels& kernels_;
+  bool wide_, watched_;
+  std::int64_t first_ = 0;    // keys before the first aligned pair of a query and a key
+  std::int64_t skipped_ = 0;  // queries that see no key
+  std::int64_t pairs_ = 0;    // then come pairs, and queries that see all keys
+  std::vector<std::size_t> groups_;
+  std::vector<linear_range> ranges_;
+  std::mutex mutex_;
+};
+
+bool holds_double(const linear_problem& p) {
+  const auto is_wide = [](const void* data, const matrix_layout& layout) {
+    return data && layout.type == element_type::float64;
+  };
+  const linear_head& h = p.heads.front();
+  return is_wide(h.query, p.query) || is_wide(h.key, p.key) || is_wide(h.value, p.value);
+}
+
+}  // namespace
+
+void run(const linear_problem& p, const execution& how) {
+  if (p.heads.empty()) return;
+  if (!p.n_queries && (!p.n_keys || !p.heads.front().sums.products)) return;
+  heads_list heads;
+  for (const linear_head& head : p.heads) heads.push_back(&head);
+  const bool wide = holds_double(p) || !p.heads.front().key;
+  linear_form form = p.form;
+  const bool has_wider = !wide || form.map == feature_map::elu;
+  heads = linear_walk(p, form, wide, has_wider).run(std::move(heads), how);
+  if (heads.empty()) return;
+  if (form.map == feature_map::elu) form.map = feature_map::log_elu;
+  linear_walk(p, form, true, false).run(std::move(heads), how);
 }
 
 }  // namespace attnscale::detail

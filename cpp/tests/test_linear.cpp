@@ -1,131 +1,273 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Linear attention of one head against its definition: sums of all pairs, in double.
+// Linear attention against its definition: sums of all pairs, in double.
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "compare.hpp"
-#include "linear.hpp"
+#include "linear_problem.hpp"
 
-using attnscale::detail::linear_block;
+using attnscale::execution;
+using attnscale::matrix_layout;
+using attnscale::detail::feature_map;
+using attnscale::detail::linear_norm;
+using attnscale::detail::linear_problem;
 using namespace testing;
 
 namespace {
 
-/// One call on arrays of its own, which starts from the sums over `before` keys.
+template <class T>
+constexpr attnscale::element_type type_of = sizeof(T) == 4 ? attnscale::element_type::float32
+                                                           : attnscale::element_type::float64;
+
+std::int64_t signed_size(std::size_t n) { return static_cast<std::int64_t>(n); }
+
+/// One head on arrays of its own.
 template <class T>
 struct linear_case {
-  std::size_t rows, features, value_dim, before;
-  xt::xarray<T> query, key, value, out, sums;
-  xt::xarray<double> products, total;
-  xt::xarray<T> old_key, old_value;
+  std::size_t n_queries, n_keys, dim, value_dim;
+  xt::xarray<T> query, key, value, out;
+  std::vector<double> query_turn, key_turn, projection;
+  linear_problem problem{};
 
-  linear_case(std::size_t n, std::size_t f, std::size_t d, std::size_t earlier)
-      : rows(n),
-        features(f),
-        value_dim(d),
-        before(earlier),
-        query(normal<T>({n, f}, 1)),
-        key(normal<T>({n, f}, 2)),
-        value(normal<T>({n, d}, 3)),
-        out(xt::zeros<T>({n, d})),
-        sums(xt::zeros<T>({n})),
-        products(xt::zeros<double>({f, d})),
-        total(xt::zeros<double>({f})),
-        old_key(normal<T>({earlier, f}, 4)),
-        old_value(normal<T>({earlier, d}, 5)) {}
-
-  linear_block block() {
-    linear_block b{};
-    b.products = products.data();
-    b.total = total.data();
-    b.rows = static_cast<std::int64_t>(rows);
-    b.features = static_cast<std::int64_t>(features);
-    b.value_dim = static_cast<std::int64_t>(value_dim);
-    return b;
+  linear_case(std::size_t rows, std::size_t keys, std::size_t d, std::size_t dv,
+              feature_map map = feature_map::elu)
+      : n_queries(rows),
+        n_keys(keys),
+        dim(d),
+        value_dim(dv),
+        query(normal<T>({rows, d}, 1)),
+        key(normal<T>({keys, d}, 2)),
+        value(normal<T>({keys, dv}, 3)),
+        out(xt::zeros<T>({rows, dv})) {
+    if (map == feature_map::given) query = xt::abs(query), key = xt::abs(key);
+    problem.form.map = map;
+    problem.form.scale = 1;
+    problem.form.head_dim = signed_size(d);
+    problem.form.value_dim = signed_size(dv);
+    problem.form.features = signed_size(map == feature_map::turned ? 2 * d : d);
+    if (map == feature_map::turned) turn(query_turn, rows), turn(key_turn, keys);
+    if (map == feature_map::projected) project(5);
+    problem.n_queries = signed_size(rows);
+    problem.n_keys = signed_size(keys);
   }
 
-  void give_keys(linear_block& b, const xt::xarray<T>& k, const xt::xarray<T>& v) const {
-    b.key = k.data();
-    b.value = v.data();
-    b.key_stride = static_cast<std::ptrdiff_t>(features);
-    b.value_stride = static_cast<std::ptrdiff_t>(value_dim);
-    b.rows = static_cast<std::int64_t>(k.shape(0));
+  static void turn(std::vector<double>& angles, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i)
+      for (const double x : {std::cos(0.001 * double(i)), std::sin(0.001 * double(i))})
+        angles.push_back(x);
   }
 
-  void run(bool with_queries, bool with_keys) {
-    linear_block earlier = block(), now = block();
-    give_keys(earlier, old_key, old_value);
-    attnscale::detail::run(earlier, sizeof(T) == 8);
-    if (with_keys) give_keys(now, key, value);
-    if (with_queries) {
-      now.query = query.data();
-      now.query_stride = static_cast<std::ptrdiff_t>(features);
-      now.out = out.data();
-      now.out_stride = static_cast<std::ptrdiff_t>(value_dim);
-      now.sums = sums.data();
-    }
-    attnscale::detail::run(now, sizeof(T) == 8);
+  void project(std::size_t features) {
+    const auto w = normal<double>({dim, features}, 4);
+    projection.assign(w.begin(), w.end());
+    problem.form.features = signed_size(features);
+    problem.form.norm_factor = 0.3;
+    problem.form.shift = 0.1;
   }
 
-  /// What query i has to read of the value column c (of ones for c = value_dim), and the sum of the
-  /// magnitudes that went into it.
-  void expected(std::size_t i, std::size_t c, bool with_keys, double& sum, double& size) const {
-    sum = size = 0;
-    const auto add = [&](const xt::xarray<T>& k, const xt::xarray<T>& v, std::size_t count) {
-      for (std::size_t j = 0; j < count; ++j)
-        for (std::size_t f = 0; f < features; ++f) {
-          const double x =
-              double(query(i, f)) * double(k(j, f)) * (c < value_dim ? double(v(j, c)) : 1.0);
-          sum += x, size += std::abs(x);
-        }
+  void see(std::int64_t offset) {
+    problem.is_causal = true;
+    problem.offset = offset;
+  }
+
+  void run(int threads = 1) {
+    problem.form.projection = projection.data();
+    if (!query_turn.empty()) problem.query_turn = query_turn.data();
+    if (!key_turn.empty()) problem.key_turn = key_turn.data();
+    const auto layout = [](std::size_t columns) {
+      return matrix_layout{type_of<T>, signed_size(columns), 1};
     };
-    add(old_key, old_value, before);
-    if (with_keys) add(key, value, i + 1);
+    problem.query = problem.key = layout(dim);
+    problem.value = problem.output = layout(value_dim);
+    problem.heads = {{query.data(), key.data(), value.data(), out.data(), {}}};
+    attnscale::detail::run(problem, execution{threads});
   }
 
-  void check_output(bool with_keys) const {
-    for (std::size_t i = 0; i < rows; ++i)
-      for (std::size_t c = 0; c <= value_dim; ++c) {
-        double wanted, size;
-        expected(i, c, with_keys, wanted, size);
-        const double seen = c < value_dim ? out(i, c) : sums(i);
-        CHECK(std::abs(seen - wanted) <= 8 * bounds<T>::eps * size);
+  // ---- the definition --------------------------------------------------------------------------
+
+  double product(std::size_t i, std::size_t j) const {
+    double sum = 0, norms = 0;
+    for (std::size_t f = 0; f < dim; ++f) {
+      const double q = query(i, f), k = key(j, f);
+      const auto elu = [](double x) { return x > 0 ? x + 1 : std::exp(x); };
+      const auto relu = [](double x) { return x > 0 ? x : 0; };
+      norms += q * q + k * k;
+      switch (problem.form.map) {
+        case feature_map::elu:
+        case feature_map::log_elu:
+          sum += elu(q) * elu(k);
+          break;
+        case feature_map::relu:
+          sum += relu(q) * relu(k);
+          break;
+        case feature_map::turned:
+          sum += relu(q) * relu(k) * std::cos(0.001 * (double(i) - double(j)));
+          break;
+        case feature_map::exponential:
+          sum += std::exp(q + k);
+          break;
+        default:
+          sum += q * k;
       }
+    }
+    if (problem.form.map != feature_map::projected) return sum;
+    sum = 0;
+    const auto features = static_cast<std::size_t>(problem.form.features);
+    for (std::size_t f = 0; f < features; ++f) {
+      double log = -0.3 * norms - 0.2;
+      for (std::size_t c = 0; c < dim; ++c)
+        log += projection[c * features + f] * (double(query(i, c)) + double(key(j, c)));
+      sum += std::exp(log);
+    }
+    return sum;
+  }
+
+  bool sees(std::size_t i, std::size_t j) const {
+    return !problem.is_causal || signed_size(j) <= signed_size(i) + problem.offset;
+  }
+
+  void check(double tolerance = 64 * bounds<T>::eps) const {
+    for (std::size_t i = 0; i < n_queries; ++i) {
+      std::vector<double> sums(value_dim, 0), sizes(value_dim, 0);
+      double total = 0, count = 0;
+      for (std::size_t j = 0; j < n_keys; ++j) {
+        if (!sees(i, j)) continue;
+        const double weight = product(i, j);
+        total += weight, ++count;
+        for (std::size_t c = 0; c < value_dim; ++c) {
+          sums[c] += weight * double(value(j, c));
+          sizes[c] += std::abs(weight * double(value(j, c)));
+        }
+      }
+      const double by = problem.form.norm == linear_norm::count ? count : total;
+      for (std::size_t c = 0; c < value_dim; ++c)
+        CHECK(std::abs(double(out(i, c)) - (by > 0 ? sums[c] / by : 0)) <=
+              tolerance * (by > 0 ? sizes[c] / by : 0));
+    }
   }
 };
 
+constexpr feature_map maps[] = {
+    feature_map::given,       feature_map::elu,     feature_map::relu,     feature_map::turned,
+    feature_map::exponential, feature_map::log_elu, feature_map::projected};
+
 }  // namespace
 
-TEST_CASE("linear: queries read the keys up to their own, for sizes around lanes and blocks") {
+TEST_CASE("linear: every map, for sizes around lanes and blocks, and every alignment") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
-    for (const std::size_t rows : {1, 2, 63, 64, 65, 130})
-      for (const std::size_t width : {1, 5, 16, 33}) {
-        CAPTURE(rows);
-        CAPTURE(width);
-        linear_case<T> one(rows, width, 34 - width, 20);
-        one.run(true, true);
-        one.check_output(true);
+    for (const feature_map map : maps)
+      for (const std::size_t rows : {1, 2, 63, 64, 65, 130})
+        for (const std::size_t width : {1, 5, 16, 33}) {
+          CAPTURE(static_cast<int>(map));
+          CAPTURE(rows);
+          CAPTURE(width);
+          linear_case<T> all(rows, 77, width, 34 - width, map);
+          all.run();
+          all.check();
+          for (const std::int64_t offset : {0, 20, -30}) {
+            CAPTURE(offset);
+            linear_case<T> causal(rows, 77, width, 34 - width, map);
+            causal.see(offset);
+            causal.run();
+            causal.check();
+          }
+        }
+  });
+}
+
+TEST_CASE("linear: divided by the number of keys") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    for (const bool causal : {false, true}) {
+      linear_case<T> one(90, 100, 7, 9, feature_map::given);
+      one.problem.form.norm = linear_norm::count;
+      if (causal) one.see(0);
+      one.run();
+      one.check();
+    }
+  });
+}
+
+TEST_CASE("linear: the same bits for any number of threads") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    for (const feature_map map : {feature_map::elu, feature_map::exponential})
+      for (const bool causal : {false, true}) {
+        linear_case<T> one(5000, 5300, 5, 3, map);
+        if (causal) one.see(100);
+        one.run(1);
+        const auto alone = one.out;
+        for (const int threads : {2, 3, 7}) {
+          one.out.fill(T(0));
+          one.run(threads);
+          CHECK(identical(one.out, alone));
+        }
       }
   });
 }
 
-TEST_CASE("linear: queries alone read the sums, and keys alone add to them") {
+TEST_CASE("linear: keys that rise from row to row keep what earlier queries read") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
-    for (const std::size_t rows : {1, 64, 97}) {
-      CAPTURE(rows);
-      linear_case<T> reading(rows, 17, 9, 30), adding(rows, 17, 9, 30), both(rows, 17, 9, 30);
-      reading.run(true, false);
-      reading.check_output(false);
-      adding.run(false, true);
-      both.run(true, true);
-      CHECK(xt::amax(xt::abs(adding.products - both.products))() <= 64 * bounds<T>::eps * rows);
-      CHECK(xt::amax(xt::abs(adding.total - both.total))() <= 64 * bounds<T>::eps * rows);
+    for (const double step : {0.05, 1.0, 30.0}) {
+      CAPTURE(step);
+      linear_case<T> one(150, 150, 3, 4, feature_map::exponential);
+      for (std::size_t i = 0; i < 150; ++i)
+        for (std::size_t c = 0; c < 3; ++c) one.key(i, c) += static_cast<T>(step * double(i % 20));
+      one.see(0);
+      one.run();
+      one.check(256 * 600 * bounds<T>::eps);  // logarithms up to 570 are rounded
     }
   });
+}
+
+TEST_CASE("linear: what is not finite reaches the rows that see it and no others") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    for (const feature_map map : maps)
+      for (const T bad :
+           {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()}) {
+        CAPTURE(static_cast<int>(map));
+        linear_case<T> clean(130, 130, 5, 6, map), one(130, 130, 5, 6, map);
+        clean.see(0), one.see(0);
+        one.value(75, 2) = bad;
+        clean.run(), one.run();
+        for (std::size_t i = 0; i < 130; ++i)
+          for (std::size_t c = 0; c < 6; ++c) {
+            if (i >= 75 && c == 2)
+              CHECK((!std::isfinite(one.out(i, c)) || map == feature_map::relu ||
+                     map == feature_map::turned));
+            else
+              CHECK(std::abs(one.out(i, c) - clean.out(i, c)) <= 64 * bounds<T>::eps);
+          }
+      }
+  });
+}
+
+TEST_CASE("linear: float32 products that vanish or overflow are taken in double") {
+  for (const float size : {1e-30F, 1e25F})
+    for (const bool causal : {false, true}) {
+      CAPTURE(size);
+      linear_case<float> one(70, 70, 5, 6, feature_map::given);
+      one.query *= size;
+      one.key *= size;
+      if (causal) one.see(0);
+      one.run();
+      one.check(4 * bounds<float>::eps);
+    }
+}
+
+TEST_CASE("linear: an interrupt ends the call") {
+  linear_case<float> one(200000, 200000, 8, 8);
+  one.see(0);
+  one.run();
+  const auto stop = [](void*) { return true; };
+  CHECK_THROWS_AS(attnscale::detail::run(one.problem, execution{2, stop, nullptr}),
+                  attnscale::interrupted);
 }

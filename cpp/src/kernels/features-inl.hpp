@@ -9,6 +9,7 @@
 namespace {
 
 using attnscale::detail::feature_map;
+using attnscale::detail::linear_norm;
 
 template <class T>
 constexpr int64_t whole_vectors(int64_t n) {
@@ -76,25 +77,92 @@ inline void exponentials_of_rows(row_view<T> in, int64_t rows, const T* shift, i
   }
 }
 
-/// Features of `rows` rows; a row of `out` is whole vectors. `shift` (whole vectors) is added to
-/// what is exponentiated; `of_row`: relative to the largest of each row.
+/// f(in[c], c) of every element of `rows` rows.
+template <class T, class F>
+inline void map_rows(row_view<T> in, int64_t rows, int64_t columns, T* out, ptrdiff_t stride,
+                     F&& f) {
+  for (int64_t r = 0; r < rows; ++r)
+    map_row<T>(in.data + r * in.stride, columns, T(0), out + r * stride, f);
+}
+
+/// ln(elu(x) + 1): ln(1 + x) above 0, x below. What 1 + x rounds away is x - ((1 + x) - 1).
 template <class T>
-inline void map_rows(row_view<T> in, int64_t rows, int64_t columns, feature_map map, const T* shift,
-                     bool of_row, row_view<T> out_rows) {
-  T* out = const_cast<T*>(out_rows.data);
-  if (map == feature_map::exponential && of_row)
-    return exponentials_of_rows<T>(in, rows, shift, columns, out, out_rows.stride);
-  for (int64_t r = 0; r < rows; ++r, out += out_rows.stride) {
-    const T* const row = in.data + r * in.stride;
-    if (map == feature_map::elu)
-      map_row<T>(row, columns, T(0), out, [](vec<T> x, int64_t) { return elu_plus_one<T>(x); });
-    else if (map == feature_map::relu)
-      map_row<T>(row, columns, T(0), out,
-                 [](vec<T> x, int64_t) { return max_or(broadcast(T(0)), x); });
-    else
-      map_row<T>(row, columns, T(0), out,
-                 [&](vec<T> x, int64_t c) { return natural_exp<T>(x + load(shift + c)); });
+ATTNSCALE_INLINE vec<T> log_elu_plus_one(vec<T> x) {
+  const vec<T> zero = broadcast(T(0)), one = broadcast(T(1));
+  const vec<T> above = max_or(zero, x), sum = one + above;
+  // x - x: infinity and NaN are NaN.
+  const vec<T> log = (x - x) - minus_log<T>(sum, above - (sum - one));
+  return xsimd::select(x < zero, x, log);
+}
+
+/// Above 0 times the cosine of the row's angle, then times its sine. The last vector of a row may
+/// reach beyond its 2 * columns features.
+template <class T>
+inline void turned_rows(row_view<T> in, int64_t rows, int64_t columns, const double* turn, T* out,
+                        ptrdiff_t stride) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int half = 0; half < 2; ++half)
+      map_row<T>(in.data + r * in.stride, columns, T(0), out + r * stride + half * columns,
+                 [by = broadcast(static_cast<T>(turn[2 * r + half]))](vec<T> x, int64_t) {
+                   return max_or(broadcast(T(0)), x) * by;
+                 });
+}
+
+template <class T>
+ATTNSCALE_INLINE T sum_of_lanes(vec<T> sum) {
+  T lanes[width<T>];
+  store(lanes, sum);
+  for (int half = width<T> / 2; half; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+/// |x|^2.
+template <class T>
+inline T square_of_row(const T* x, int64_t columns) {
+  constexpr int w = width<T>;
+  vec<T> sum = broadcast(T(0));
+  int64_t c = 0;
+  for (; c + w <= columns; c += w) sum = fma(load(x + c), load(x + c), sum);
+  T all = sum_of_lanes<T>(sum);
+  for (; c < columns; ++c) all += x[c] * x[c];
+  return all;
+}
+
+/// The smallest |x|, of those that are not 0 unless `zeros`; NaN is left out.
+template <class T>
+inline T smallest(row_view<T> in, int64_t rows, int64_t columns, bool zeros) {
+  constexpr int w = width<T>;
+  const T none = zeros ? T(-1) : T(0);
+  const vec<T> infinity = broadcast(limits<T>::infinity), floor = broadcast(none);
+  vec<T> least = infinity;
+  T all = limits<T>::infinity;
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* const x = in.data + r * in.stride;
+    int64_t c = 0;
+    for (; c + w <= columns; c += w) {
+      const vec<T> size = xsimd::abs(load(x + c));
+      least = min_or(least, xsimd::select(size > floor, size, infinity));
+    }
+    for (; c < columns; ++c) {
+      const T size = x[c] < 0 ? -x[c] : x[c];
+      if (size > none && size < all) all = size;
+    }
   }
+  T lanes[w];
+  store(lanes, least);
+  for (const T x : lanes) all = x < all ? x : all;
+  return all;
+}
+
+/// Whether all elements are finite: those that are not leave NaN of 0 * x.
+template <class T>
+inline bool all_finite(row_view<T> in, int64_t rows, int64_t vectors_of_row) {
+  vec<T> sum = broadcast(T(0));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < vectors_of_row; c += width<T>)
+      sum = fma(load(in.data + r * in.stride + c), broadcast(T(0)), sum);
+  return sum_of_lanes<T>(sum) == T(0);
 }
 
 }  // namespace

@@ -5,189 +5,239 @@
 // the sums and, with half of its triangle skipped, about rows * (features + value_dim) within.
 #pragma once
 
-#include "kernels/features-inl.hpp"
-#include "linear.hpp"
+#include "kernels/linear-rows-inl.hpp"
 
 namespace {
-
-using attnscale::detail::linear_block;
-
-/// Rows of a block: the fewest that fill the products' registers at every level.
-constexpr int linear_rows = 64;
-
-/// out(i, lane) (+)= sum over k < depth(i) of a(i, k) * b(k, lane) for the first `lanes` lanes.
-/// depth(i) is asked for the end of a register block's rows.
-template <class T, bool Transposed, bool Add, class Depth>
-inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, Depth&& depth,
-                    row_view<T> out_rows) {
-  T* const out = const_cast<T*>(out_rows.data);
-  for (int64_t lane = 0; lane < lanes; lane += panel_vectors * width<T>) {
-    const int64_t left = (lanes - lane) / width<T>;
-    with_vectors(left < panel_vectors ? static_cast<int>(left) : panel_vectors, [&](auto vectors) {
-      constexpr int n = decltype(vectors)::value;
-      for_row_blocks<n>(rows, [&](auto count, int64_t i) {
-        constexpr int m = decltype(count)::value;
-        vec<T> acc[m][n];
-        multiply<T, m, n, Transposed>(a.data + (Transposed ? i : i * a.stride), a.stride,
-                                      b.data + lane, b.stride, depth(i + m), acc);
-        for (int r = 0; r < m; ++r)
-          for (int c = 0; c < n; ++c) {
-            T* const o = out + (i + r) * out_rows.stride + lane + c * width<T>;
-            store(o, Add ? load(o) + acc[r][c] : acc[r][c]);
-          }
-      });
-    });
-  }
-}
-
-template <class T>
-struct linear_workspace {
-  int64_t lanes;    ///< of a row of values, whole vectors
-  int64_t columns;  ///< of a row of features, whole vectors
-  T *products, *added, *total, *running, *value, *out, *keys, *weights, *copy;
-  T *query, *key, *query_shift, *key_shift;
-
-  linear_workspace(const linear_block& b, arena& a)
-      : lanes(whole_vectors<T>(b.value_dim)), columns(whole_vectors<T>(b.features)) {
-    products = a.take<T>(b.features * lanes);
-    added = a.take<T>(b.features * lanes);
-    total = a.take<T>(b.features);
-    running = a.take<T>(b.features);
-    value = a.take<T>(linear_rows * lanes);
-    out = a.take<T>(linear_rows * lanes);
-    keys = a.take<T>(b.features * linear_rows);
-    weights = a.take<T>(linear_rows * linear_rows);
-    copy = a.take<T>(width<T> * b.features);
-    const int64_t mapped = b.map == feature_map::given ? 0 : linear_rows * columns;
-    query = a.take<T>(mapped);
-    key = a.take<T>(mapped);
-    query_shift = a.take<T>(columns);
-    key_shift = a.take<T>(columns);
-  }
-};
 
 template <class T>
 class linear_run {
  public:
-  linear_run(const linear_block& b, arena& a) : b_(b), ws_(b, a) {
+  linear_run(const linear_block& b, arena& a)
+      : b_(b), form_(*b.form), ws_(*b.form, a), logs_(form_.map >= feature_map::exponential) {
     for (int64_t f = 0; f < ws_.columns; ++f) {
-      const bool real = f < b.features;
-      ws_.query_shift[f] = real && b.query_shift ? static_cast<const T*>(b.query_shift)[f] : T(0);
-      ws_.key_shift[f] =
-          real && b.key_reference ? -static_cast<const T*>(b.key_reference)[f] : T(0);
+      ws_.total[f] = ws_.running[f] = ws_.query_shift[f] = ws_.key_shift[f] = T(0);
+      ws_.factor[f] = T(1);
+    }
+    for (int64_t f = 0; f < form_.features; ++f) {
+      ws_.base_factor[f] = ws_.own_factor[f] = 1;
+      if (logs_ && adds()) set_reference(f, b_.own.reference[f]);
     }
   }
 
   void run() {
-    if (b_.query) narrow();
-    for (int64_t row = 0; row < b_.rows; row += linear_rows) {
-      const int64_t left = b_.rows - row;
-      block(row, left < linear_rows ? left : linear_rows);
+    for (int64_t row = 0; row < b_.rows && !b_.stop->requested(); row += linear_rows) {
+      const int64_t left = b_.rows - row, rows = left < linear_rows ? left : linear_rows;
+      if (adds()) {
+        key_ = map(b_.key, b_.key_turn, row, rows, ws_.key_in, ws_.key_rows);
+        value_ = values(row, rows);
+      }
+      if (reads()) query_ = map(b_.query, b_.query_turn, row, rows, ws_.query_in, ws_.query_rows);
+      if (b_.range) see(rows);
+      for (int64_t from = 0, to; from < rows; from = to) {
+        to = adds() && logs_ ? end_of_strip(from, rows) : rows;
+        strip(row + from, from, to - from);
+      }
     }
   }
 
  private:
-  row_view<T> rows_of(const void* data, ptrdiff_t stride, int64_t row) const {
-    return {static_cast<const T*>(data) + row * stride, stride};
+  bool reads() const { return b_.query.data != nullptr; }
+  bool adds() const { return b_.key.data != nullptr; }
+
+  static row_view<T> below(row_view<T> view, int64_t row) {
+    return {view.data + row * view.stride, view.stride};
   }
 
-  row_view<T> features_of(row_view<T> in, int64_t rows, bool is_query) {
-    if (b_.map == feature_map::given) return in;
-    const row_view<T> to{is_query ? ws_.query : ws_.key, ws_.columns};
-    map_rows<T>(in, rows, b_.features, b_.map, is_query ? ws_.query_shift : ws_.key_shift, is_query,
-                to);
-    return to;
-  }
-
-  void block(int64_t row, int64_t rows) {
-    row_view<T> key{nullptr, 0}, value{nullptr, 0};
-    if (b_.key) {
-      key = features_of(rows_of(b_.key, b_.key_stride, row), rows, false);
-      value = values(row, rows);
-    }
-    if (b_.query) {
-      const row_view<T> query = features_of(rows_of(b_.query, b_.query_stride, row), rows, true);
-      sum_weights(query, key, row, rows);
-      const auto all = [&](int64_t) { return b_.features; };
-      product<T, false, false>(query, {ws_.products, ws_.lanes}, ws_.lanes, rows, all,
-                               {ws_.out, ws_.lanes});
-      if (b_.key) within(query, key, value, rows);
-      copy_out(row, rows);
-    }
-    if (b_.key) carry(key, value, rows, row + rows < b_.rows);
-  }
-
-  /// The sums, in the type of the products.
-  void narrow() {
-    for (int64_t f = 0; f < b_.features; ++f) {
-      T* const to = ws_.products + f * ws_.lanes;
-      const double* const from = b_.products + f * b_.value_dim;
-      if (const double* const base = b_.base_products) {
-        for (int64_t c = 0; c < b_.value_dim; ++c)
-          to[c] = static_cast<T>(base[f * b_.value_dim + c] + from[c]);
-        ws_.total[f] = static_cast<T>(b_.base_total[f] + b_.total[f]);
-      } else {
-        for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = static_cast<T>(from[c]);
-        ws_.total[f] = static_cast<T>(b_.total[f]);
-      }
-      for (int64_t c = b_.value_dim; c < ws_.lanes; ++c) to[c] = T(0);
-    }
+  /// Features of rows, or their logarithms: in place where the caller has them.
+  row_view<T> map(const matrix& m, const double* turn, int64_t row, int64_t rows, T* in, T* out) {
+    const row_view<T> x = view_rows(m, row, rows, form_.head_dim, in);
+    if (form_.scale == 1 &&
+        (form_.map == feature_map::given || form_.map == feature_map::exponential))
+      return x;
+    mapped_rows<T>(x, rows, form_, turn ? turn + 2 * row : nullptr, out, ws_.columns);
+    return {out, ws_.columns};
   }
 
   /// Rows of values as whole vectors: in place where they are.
   row_view<T> values(int64_t row, int64_t rows) {
-    const row_view<T> value = rows_of(b_.value, b_.value_stride, row);
-    if (b_.value_dim == ws_.lanes) return value;
+    if (form_.value_dim == ws_.lanes && is_direct<T>(b_.value.layout))
+      return view_rows(b_.value, row, rows, form_.value_dim, ws_.value);
     for (int64_t r = 0; r < rows; ++r) {
       T* const to = ws_.value + r * ws_.lanes;
-      for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = value.data[r * value.stride + c];
-      for (int64_t c = b_.value_dim; c < ws_.lanes; ++c) to[c] = T(0);
+      read_row(b_.value, row + r, form_.value_dim, to);
+      for (int64_t c = form_.value_dim; c < ws_.lanes; ++c) to[c] = T(0);
     }
     return {ws_.value, ws_.lanes};
   }
 
-  void copy_out(int64_t row, int64_t rows) {
-    const T* const sums = static_cast<const T*>(b_.sums) + row;
-    for (int64_t r = 0; r < rows; ++r) {
-      T* const to = static_cast<T*>(b_.out) + (row + r) * b_.out_stride;
-      const T* const from = ws_.out + r * ws_.lanes;
-      const T by = b_.divide && sums[r] != T(0) ? sums[r] : T(1);
-      // Divisions of a whole row take half as long as the products; 1 / by may overflow.
-      const T factor = T(1) / by;
-      if (factor < limits<T>::infinity && factor > -limits<T>::infinity)
-        for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = from[c] * factor;
-      else
-        for (int64_t c = 0; c < b_.value_dim; ++c) to[c] = from[c] / by;
+  void see(int64_t rows) {
+    const bool zeros = form_.map == feature_map::elu;  // e^x may be 0, elu(x) + 1 never is
+    const auto fold = [](double& least, T x) {
+      least = x < least ? static_cast<double>(x) : least;
+    };
+    if (reads() && !logs_) fold(b_.range->query, smallest<T>(query_, rows, form_.features, zeros));
+    if (!adds() || logs_) return;
+    fold(b_.range->key, smallest<T>(key_, rows, form_.features, zeros));
+    fold(b_.range->value, smallest<T>(value_, rows, ws_.lanes, false));
+  }
+
+  // ---- references of exponentials --------------------------------------------------------------
+
+  void set_reference(int64_t f, double reference) {
+    b_.own.reference[f] = reference;
+    const T at = static_cast<T>(reference), limit = at + T(attnscale::detail::linear_rise);
+    const bool none = at == -limits<T>::infinity;
+    ws_.key_shift[f] = none ? T(0) : -at;
+    // Nothing exceeds NaN; -inf is exceeded by all but itself.
+    ws_.limit[f] = none ? limits<T>::lowest : limit == limit ? limit : limits<T>::infinity;
+  }
+
+  bool exceeds(const T* key) const {
+    constexpr int w = width<T>;
+    int64_t f = 0;
+    for (; f + w <= form_.features; f += w)
+      if (not_below(load(key + f), load(ws_.limit + f))) return true;
+    for (; f < form_.features; ++f)
+      if (!(key[f] < ws_.limit[f])) return true;
+    return false;
+  }
+
+  /// References that a key exceeds rise to it, and the sums so far fall.
+  void rise(const T* key) {
+    for (int64_t f = 0; f < form_.features; ++f) {
+      const double before = b_.own.reference[f], after = static_cast<double>(key[f]);
+      if (key[f] < ws_.limit[f] || before != before || after <= before) continue;
+      const double factor = __builtin_exp(before - after);
+      b_.own.total[f] *= factor;
+      double* const row = b_.own.products + f * form_.value_dim;
+      for (int64_t c = 0; c < form_.value_dim; ++c) row[c] *= factor;
+      set_reference(f, after);
+      stale_ = true;
     }
   }
 
-  /// phi(q_i) . z, where with keys z grows by phi(k_i) first.
-  void sum_weights(row_view<T> query, row_view<T> key, int64_t row, int64_t rows) {
-    T* const z = ws_.running;
-    for (int64_t f = 0; f < b_.features; ++f) z[f] = T(0);
-    for (int64_t r = 0; r < rows; ++r) {
-      if (key.data)
-        for (int64_t f = 0; f < b_.features; ++f) z[f] += key.data[r * key.stride + f];
-      T& sum = static_cast<T*>(b_.sums)[row + r];
-      sum = b_.per_channel ? divide_channels(ws_.query + r * query.stride)
-                           : dot_total(query.data + r * query.stride);
+  /// Rows from `from` on whose keys share one reference: where a later key exceeds it, earlier
+  /// queries would lose digits to it (or all, to a NaN).
+  int64_t end_of_strip(int64_t from, int64_t rows) {
+    if (exceeds(key_.data + from * key_.stride)) rise(key_.data + from * key_.stride);
+    int64_t to = from + 1;
+    while (to < rows && !exceeds(key_.data + to * key_.stride)) ++to;
+    return to;
+  }
+
+  /// The larger of both references of a feature, and what brings both sums there.
+  void join_references() {
+    bool none = true;
+    for (int64_t f = 0; f < form_.features; ++f) {
+      const double low = -limits<double>::infinity;
+      const double base = b_.base.products ? b_.base.reference[f] : low;
+      const double own = adds() ? b_.own.reference[f] : low;
+      const double top = base > own || base != base ? base : own, at = top == low ? 0 : top;
+      ws_.base_factor[f] = base == top ? 1 : __builtin_exp(base - at);
+      ws_.own_factor[f] = own == top ? 1 : __builtin_exp(own - at);
+      ws_.factor[f] = static_cast<T>(ws_.own_factor[f]);
+      ws_.query_shift[f] = form_.norm == linear_norm::channels ? T(0) : static_cast<T>(top);
+      none = none && top == low;
+    }
+    // A feature without weight takes no part, unless none has any.
+    for (int64_t f = 0; none && f < form_.features; ++f) ws_.query_shift[f] = T(0);
+  }
+
+  // ---- one strip -------------------------------------------------------------------------------
+
+  void strip(int64_t row, int64_t from, int64_t rows) {
+    row_view<T> key{nullptr, 0}, value{nullptr, 0};
+    if (adds()) {
+      key = below(key_, from), value = below(value_, from);
+      if (logs_) {
+        map_rows<T>(key, rows, form_.features, ws_.key, ws_.columns, [&](vec<T> x, int64_t f) {
+          return natural_exp<T>(x + load(ws_.key_shift + f));
+        });
+        key = {ws_.key, ws_.columns};
+      }
+    }
+    if (reads()) {
+      if (stale_) narrow();
+      row_view<T> query = below(query_, from);
+      if (logs_) query = exponentials(query, rows);
+      if (form_.norm != linear_norm::count) sum_weights(query, key, rows);
+      const auto all = [&](int64_t) { return form_.features; };
+      product<T, false, false>(query, {ws_.products, ws_.lanes}, ws_.lanes, rows, all,
+                               {ws_.out, ws_.lanes});
+      if (adds()) within(query, key, value, rows);
+      write_out(row, rows);
+    }
+    if (adds()) carry(key, value, rows);
+  }
+
+  row_view<T> exponentials(row_view<T> logs, int64_t rows) {
+    exponentials_of_rows<T>(logs, rows, ws_.query_shift, form_.features, ws_.query, ws_.columns);
+    return {ws_.query, ws_.columns};
+  }
+
+  /// What queries read, in the type of the products.
+  void narrow() {
+    stale_ = false;
+    if (logs_) join_references();
+    const bool divided = form_.norm == linear_norm::channels && !adds();
+    for (int64_t f = 0; f < form_.features; ++f) {
+      double base = ws_.base_factor[f];
+      const double own = ws_.own_factor[f];
+      double total = (b_.base.products ? b_.base.total[f] * base : 0.0) +
+                     (adds() ? b_.own.total[f] * own : 0.0);
+      if (divided) base /= total, total = 1;
+      ws_.total[f] = static_cast<T>(total);
+      narrow_row(f, base, own);
     }
   }
+
+  void narrow_row(int64_t f, double base_factor, double own_factor) {
+    T* const to = ws_.products + f * ws_.lanes;
+    const double* const base = b_.base.products + f * form_.value_dim;
+    const double* const own = b_.own.products + f * form_.value_dim;
+    if (b_.base.products && adds())
+      for (int64_t c = 0; c < form_.value_dim; ++c)
+        to[c] = static_cast<T>(base[c] * base_factor + own[c] * own_factor);
+    else if (adds())
+      for (int64_t c = 0; c < form_.value_dim; ++c) to[c] = static_cast<T>(own[c] * own_factor);
+    else
+      for (int64_t c = 0; c < form_.value_dim; ++c) to[c] = static_cast<T>(base[c] * base_factor);
+    for (int64_t c = form_.value_dim; c < ws_.lanes; ++c) to[c] = T(0);
+  }
+
+  /// phi(q_i) . z, where with keys z grows by phi(k_i) first.
+  void sum_weights(row_view<T> query, row_view<T> key, int64_t rows) {
+    T* const z = ws_.running;
+    const bool channels = form_.norm == linear_norm::channels;
+    for (int64_t f = 0; f < form_.features; ++f) z[f] = T(0);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (key.data)
+        for (int64_t f = 0; f < form_.features; ++f) z[f] += key.data[r * key.stride + f];
+      ws_.sums[r] = channels && key.data ? divide_channels(ws_.query + r * query.stride)
+                                         : dot_total(query.data + r * query.stride);
+    }
+  }
+
+  /// z of all keys so far.
+  vec<T> total(int64_t f) const {
+    return fma(load(ws_.running + f), load(ws_.factor + f), load(ws_.total + f));
+  }
+  T total_of_one(int64_t f) const { return ws_.total[f] + ws_.running[f] * ws_.factor[f]; }
 
   /// Exponentials over the running sums of their channels; returns their own sum.
   T divide_channels(T* query) const {
     constexpr int w = width<T>;
     vec<T> sum = broadcast(T(0));
     int64_t f = 0;
-    for (; f + w <= b_.features; f += w) {
+    for (; f + w <= form_.features; f += w) {
       const vec<T> e = load(query + f);
       sum = sum + e;
-      store(query + f, e / (load(ws_.total + f) + load(ws_.running + f)));
+      store(query + f, e / total(f));
     }
-    T all = sum_of_lanes(sum);
-    for (; f < b_.features; ++f) {
+    T all = sum_of_lanes<T>(sum);
+    for (; f < form_.features; ++f) {
       all += query[f];
-      query[f] /= ws_.total[f] + ws_.running[f];
+      query[f] /= total_of_one(f);
     }
     return all;
   }
@@ -196,19 +246,10 @@ class linear_run {
     constexpr int w = width<T>;
     vec<T> sum = broadcast(T(0));
     int64_t f = 0;
-    for (; f + w <= b_.features; f += w)
-      sum = fma(load(query + f), load(ws_.total + f) + load(ws_.running + f), sum);
-    T all = sum_of_lanes(sum);
-    for (; f < b_.features; ++f) all += query[f] * (ws_.total[f] + ws_.running[f]);
+    for (; f + w <= form_.features; f += w) sum = fma(load(query + f), total(f), sum);
+    T all = sum_of_lanes<T>(sum);
+    for (; f < form_.features; ++f) all += query[f] * total_of_one(f);
     return all;
-  }
-
-  static T sum_of_lanes(vec<T> sum) {
-    T lanes[width<T>];
-    store(lanes, sum);
-    for (int half = width<T> / 2; half; half /= 2)
-      for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-    return lanes[0];
   }
 
   /// out += lower triangle of (query key^T) value.
@@ -218,58 +259,120 @@ class linear_run {
       // A strip of rows needs the keys up to its last one.
       const int64_t strip = rows - i < width<T> ? rows - i : width<T>;
       const int64_t lanes = i + width<T>;
-      const auto all = [&](int64_t) { return b_.features; };
-      product<T, false, false>({query.data + i * query.stride, query.stride},
-                               {ws_.keys, linear_rows}, lanes, strip, all,
+      const auto all = [&](int64_t) { return form_.features; };
+      product<T, false, false>(below(query, i), {ws_.keys, linear_rows}, lanes, strip, all,
                                {ws_.weights + i * linear_rows, linear_rows});
       // A register block of the next product may reach 11 rows into the next strip.
       const int64_t end = lanes + 12 < linear_rows ? lanes + 12 : linear_rows;
       for (int64_t r = i; r < i + strip; ++r)
         for (int64_t j = r + 1; j < end; ++j) ws_.weights[r * linear_rows + j] = T(0);
     }
+    const bool finite = all_finite<T>(value, rows, ws_.lanes);
     const auto seen = [&](int64_t end) { return end; };
-    product<T, false, true>({ws_.weights, linear_rows}, value, ws_.lanes, rows, seen,
-                            {ws_.out, ws_.lanes});
+    product<T, false, true>({ws_.weights, linear_rows}, finite ? value : cleaned(value, rows),
+                            ws_.lanes, rows, seen, {ws_.out, ws_.lanes});
+    if (!finite) add_nonfinite(value, rows);
+  }
+
+  static bool is_finite(T x) { return x - x == T(0); }
+
+  /// The same with 0 for what is not finite: 0 * NaN would reach the rows before.
+  row_view<T> cleaned(row_view<T> value, int64_t rows) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < ws_.lanes; ++c) {
+        const T x = value.data[r * value.stride + c];
+        ws_.clean[r * ws_.lanes + c] = is_finite(x) ? x : T(0);
+      }
+    return {ws_.clean, ws_.lanes};
+  }
+
+  void add_nonfinite(row_view<T> value, int64_t rows) {
+    for (int64_t j = 0; j < rows; ++j)
+      for (int64_t c = 0; c < form_.value_dim; ++c) {
+        const T x = value.data[j * value.stride + c];
+        for (int64_t i = j; !is_finite(x) && i < rows; ++i)
+          ws_.out[i * ws_.lanes + c] += ws_.weights[i * linear_rows + j] * x;
+      }
   }
 
   /// Keys into lanes: keys[f][j]; those past the last one are 0.
   void pack_keys(row_view<T> key, int64_t rows) {
     constexpr int w = width<T>;
+    const int64_t features = form_.features;
     for (int64_t j = 0; j < rows; j += w) {
       if (rows - j >= w) {
-        rows_to_lanes(row_view<T>{key.data + j * key.stride, key.stride}, b_.features, ws_.keys + j,
-                      linear_rows);
+        rows_to_lanes(below(key, j), features, ws_.keys + j, linear_rows);
         continue;
       }
       for (int64_t r = 0; r < w; ++r)
-        for (int64_t f = 0; f < b_.features; ++f)
-          ws_.copy[r * b_.features + f] = j + r < rows ? key.data[(j + r) * key.stride + f] : T(0);
-      rows_to_lanes(row_view<T>{ws_.copy, b_.features}, b_.features, ws_.keys + j, linear_rows);
+        for (int64_t f = 0; f < features; ++f)
+          ws_.copy[r * features + f] = j + r < rows ? key.data[(j + r) * key.stride + f] : T(0);
+      rows_to_lanes(row_view<T>{ws_.copy, features}, features, ws_.keys + j, linear_rows);
     }
+    // Relative to the references that queries read.
+    for (int64_t f = 0; logs_ && f < features; ++f)
+      for (int64_t j = 0; ws_.factor[f] != T(1) && j < rows; j += w) {
+        T* const at = ws_.keys + f * linear_rows + j;
+        store(at, load(at) * broadcast(ws_.factor[f]));
+      }
   }
 
-  /// Adds the block's keys and values to the sums.
-  void carry(row_view<T> key, row_view<T> value, int64_t rows, bool more) {
+  T divisor(int64_t row, int64_t r) const {
+    if (form_.norm == linear_norm::count)
+      return static_cast<T>(b_.count + (adds() ? row + r + 1 : 0));
+    return ws_.sums[r];
+  }
+
+  void write_out(int64_t row, int64_t rows) {
+    const row_view<T> out{ws_.out, ws_.lanes};
+    T sums = T(0);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* const from = ws_.out + r * ws_.lanes;
+      const T sum = divisor(row, r), by = sum != T(0) ? sum : T(1), factor = T(1) / by;
+      sums += T(0) * sum;
+      if (b_.range && r == 0 && !all_finite<T>(out, rows, ws_.lanes)) b_.range->overflow = true;
+      // Divisions of a whole row take half as long as the products; 1 / by may overflow.
+      const bool times = factor < limits<T>::infinity && factor > -limits<T>::infinity;
+      T* const to = is_direct<T>(b_.out_layout)
+                        ? static_cast<T*>(b_.out) + (row + r) * b_.out_layout.row
+                        : from;
+      if (times)
+        for (int64_t c = 0; c < form_.value_dim; ++c) to[c] = from[c] * factor;
+      else
+        for (int64_t c = 0; c < form_.value_dim; ++c) to[c] = from[c] / by;
+      if (to == from) write_row(b_.out, b_.out_layout, row + r, form_.value_dim, from);
+    }
+    if (b_.range && sums != T(0)) b_.range->overflow = true;
+  }
+
+  /// Adds the keys and values of a strip to the sums.
+  void carry(row_view<T> key, row_view<T> value, int64_t rows) {
     const auto all = [&](int64_t) { return rows; };
-    product<T, true, false>(key, value, ws_.lanes, b_.features, all, {ws_.added, ws_.lanes});
-    for (int64_t f = 0; f < b_.features; ++f)
-      for (int64_t c = 0; c < b_.value_dim; ++c)
-        b_.products[f * b_.value_dim + c] += static_cast<double>(ws_.added[f * ws_.lanes + c]);
-    for (int64_t f = 0; f < b_.features; ++f) ws_.running[f] = T(0);
+    product<T, true, false>(key, value, ws_.lanes, form_.features, all, {ws_.added, ws_.lanes});
+    for (int64_t f = 0; f < form_.features; ++f)
+      for (int64_t c = 0; c < form_.value_dim; ++c)
+        b_.own.products[f * form_.value_dim + c] +=
+            static_cast<double>(ws_.added[f * ws_.lanes + c]);
+    for (int64_t f = 0; f < form_.features; ++f) ws_.running[f] = T(0);
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t f = 0; f < b_.features; ++f) ws_.running[f] += key.data[r * key.stride + f];
-    for (int64_t f = 0; f < b_.features; ++f) b_.total[f] += static_cast<double>(ws_.running[f]);
-    if (more && b_.query) narrow();
+      for (int64_t f = 0; f < form_.features; ++f) ws_.running[f] += key.data[r * key.stride + f];
+    for (int64_t f = 0; f < form_.features; ++f)
+      b_.own.total[f] += static_cast<double>(ws_.running[f]);
+    stale_ = true;
   }
 
   const linear_block& b_;
+  const linear_form& form_;
   linear_workspace<T> ws_;
+  const bool logs_;
+  bool stale_ = true;  // the sums have changed since queries read them last
+  row_view<T> query_{nullptr, 0}, key_{nullptr, 0}, value_{nullptr, 0};  // of a block
 };
 
 template <class T>
-size_t linear_scratch(const linear_block& block) {
+size_t linear_scratch(const linear_form& form) {
   arena a{nullptr};
-  linear_workspace<T> unused(block, a);
+  linear_workspace<T> unused(form, a);
   return a.used;
 }
 

@@ -17,6 +17,7 @@ struct attend_block;
 struct curve_block;
 struct fill_block;
 struct linear_block;
+struct linear_form;
 struct solve_block;
 struct score_row_block;
 struct sample_block;
@@ -39,7 +40,7 @@ struct typed_kernels {
   /// point operations done (2 an element) and writes a value that depends on all of them.
   double (*fma_peak)(int64_t rounds, double* sink) noexcept;
   void (*fill)(const fill_block& block) noexcept;
-  size_t (*linear_scratch)(const linear_block& block);
+  size_t (*linear_scratch)(const linear_form& form);
   void (*linear)(const linear_block& block) noexcept;
 };
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from .._call.arrays import Inputs, read_inputs, swap_heads
 from .._checks import boolean
-from ._arrays import wide_type
-from ._heads import read_layout, split_heads
-from ._prefix import Prefix
-from ._run import ROWS, Features
+from ._heads import read_layout
+from ._linear_form import LinearForm, read_sums, sum_keys
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+
+    from ._linear_form import KeySums
 
 __all__ = ["State"]
 
@@ -46,9 +46,9 @@ class State:
 
     n_keys: int
 
-    def __init__(self, features: Features, sums: Prefix, *, enable_gqa: bool, layout: str) -> None:
-        self._features = features
-        self._sums = sums
+    def __init__(self, form: LinearForm, *, enable_gqa: bool, layout: str) -> None:
+        self._form = form
+        self._sums: KeySums | None = None
         self._enable_gqa = boolean("enable_gqa", enable_gqa)
         self._layout = read_layout(layout)
         self._shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
@@ -69,16 +69,10 @@ class State:
         """
         inputs = read_inputs(key, key, value, False, self._layout)
         assert inputs.value is not None
+        self._expect(self.n_keys + inputs.key.shape[-2])
         self._check_shapes(inputs.key, inputs.value)
-        dtype = wide_type(inputs.dtype)
-        keys, values = self._shared(inputs.key), self._shared(inputs.value)
-        n = keys.shape[-2]
-        with np.errstate(all="ignore"):
-            for start in range(0, n, ROWS):
-                rows = np.s_[..., start : min(start + ROWS, n), :]
-                features = self._features.key(keys[rows].astype(dtype, copy=False), self.n_keys + start)
-                self._sums.add(features, values[rows].astype(dtype, copy=False))
-        self.n_keys += n
+        self._sums = sum_keys(self._form, inputs, self._sums, self.n_keys)
+        self.n_keys += inputs.key.shape[-2]
         return self
 
     def read(self, query: ArrayLike) -> NDArray[Any]:
@@ -98,36 +92,47 @@ class State:
             As exact attention, and if no key was taken in yet.
         """
         inputs, shape = self._read_query(query)
-        q = inputs.query
-        n = q.shape[-2]
-        grouped = split_heads(q, inputs.key.shape[-3]) if self._grouped(inputs.key) else q
-        with np.errstate(all="ignore"):
-            rows = self._rows(grouped.astype(wide_type(q.dtype), copy=False), n)
-        output = rows.reshape(shape).astype(q.dtype, copy=False)
+        assert self._sums is not None
+        output = np.empty(shape, inputs.dtype)
+        read_sums(self._form, inputs.query, self._sums, self.n_keys, output)
         return swap_heads(output) if self._layout == "bshd" else output
 
     def merge(self, other: Self) -> Self:
-        """The state over the keys of both, which must not overlap; neither is changed.
+        """The state over the keys of both, those of the other one after one's own; neither is changed.
 
         Raises
         ------
         TypeError
             If the other one is of another family.
         ValueError
-            If the shapes differ.
+            If the shapes, or what positions mean, differ.
         """
         if type(other) is not type(self):
             raise TypeError(f"other must be a {type(self).__name__}, got {type(other).__name__}")
         if self._shapes and other._shapes and self._shapes != other._shapes:
             raise ValueError(f"the states must have the same shapes, got {self._shapes} and {other._shapes}")
+        if self._form.max_length != other._form.max_length:
+            raise ValueError(
+                "the states must have the same max_length, "
+                f"got {self._form.max_length} and {other._form.max_length}"
+            )
+        self._expect(self.n_keys + other.n_keys)
         merged = copy.copy(self)
-        merged._sums = self._sums.merge(other._sums)
+        merged._sums = self._sums
+        if other._sums is not None:
+            after = other._after(self.n_keys)
+            merged._sums = after if self._sums is None else _merged(self._sums, after)
         merged._shapes = self._shapes or other._shapes
         merged.n_keys = self.n_keys + other.n_keys
         return merged
 
-    def _rows(self, query: NDArray[Any], n: int) -> NDArray[Any]:
-        return self._sums.read(self._features.query(query, self.n_keys - n))
+    def _expect(self, n_keys: int) -> None:
+        """Refuse so many keys, where there is a limit."""
+
+    def _after(self, n_keys: int) -> KeySums:
+        """The sums, where so many keys come before."""
+        assert self._sums is not None
+        return self._sums
 
     def _read_query(self, query: ArrayLike) -> tuple[Inputs, tuple[int, ...]]:
         """The query, and the shape of the output."""
@@ -142,10 +147,6 @@ class State:
 
     def _grouped(self, key: NDArray[Any]) -> bool:
         return self._enable_gqa and key.ndim > 2
-
-    def _shared(self, array: NDArray[Any]) -> NDArray[Any]:
-        """With an axis along which query heads share a key head."""
-        return array[..., None, :, :] if self._grouped(array) else array
 
     def _check_shapes(self, key: NDArray[Any], value: NDArray[Any]) -> None:
         shapes = (
@@ -163,3 +164,14 @@ class State:
                 f"got {key.shape[-3]} and {value.shape[-3]}"
             )
         self._shapes = shapes
+
+
+def _merged(one: KeySums, two: KeySums) -> KeySums:
+    """The sums over the keys of both, in features' larger references."""
+    top = np.maximum(one[0], two[0])
+    at = np.where(np.isneginf(top), 0, top)
+    with np.errstate(invalid="ignore"):
+        a, b = (np.where(part[0] == top, 1.0, np.exp(part[0] - at)) for part in (one, two))
+        total = one[1] * a + two[1] * b
+        products = one[2] * np.swapaxes(a, -1, -2) + two[2] * np.swapaxes(b, -1, -2)
+    return top, total, products

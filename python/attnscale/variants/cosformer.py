@@ -3,47 +3,30 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._checks import positive_int
-from ._arrays import wide_type
-from ._heads import offset_of, read_heads
-from ._prefix import Sums
-from ._run import run
+from ._heads import offset_of, read_call
+from ._linear_form import LinearForm, attend
 from ._state import State
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from .._call.types import Causal, Layout
+    from ._linear_form import KeySums
 
 __all__ = ["CosformerState", "cosformer_attention"]
 
 
-class _Turned:
-    """relu(x) times cos and sin of pi position / (2 M): their product is the cosine of the distance."""
-
-    def __init__(self, max_length: int) -> None:
-        self.max_length = max_length
-
-    def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        self.check(first + rows.shape[-2])
-        positive = np.maximum(rows, 0)
-        angle = np.arange(first, first + rows.shape[-2]) * (math.pi / (2 * self.max_length))
-        cos, sin = (f(angle).astype(rows.dtype)[:, None] for f in (np.cos, np.sin))
-        return np.concatenate([positive * cos, positive * sin], axis=-1)
-
-    key = query
-
-    def check(self, length: int) -> None:
-        """Beyond M the cosine, and with it the weight, would be negative."""
-        if length > self.max_length:
-            raise ValueError(
-                f"max_length must be at least the number of positions, {length}, got {self.max_length}"
-            )
+def _check_length(form: LinearForm, length: int) -> None:
+    """Beyond M the cosine, and with it the weight, would be negative."""
+    if length > form.max_length:
+        raise ValueError(
+            f"max_length must be at least the number of positions, {length}, got {form.max_length}"
+        )
 
 
 def cosformer_attention(
@@ -95,11 +78,10 @@ def cosformer_attention(
     >>> at.variants.cosformer_attention(q, k, v, max_length=4096, is_causal=True).shape
     (2, 100, 8)
     """
-    inputs, result, heads = read_heads(query, key, value, enable_gqa=enable_gqa, layout=layout)
-    features = _Turned(positive_int("max_length", max_length))
-    features.check(max(inputs.query.shape[-2], inputs.key.shape[-2]))
-    offset = offset_of(inputs, is_causal, causal)
-    run(heads, features, Sums, offset, wide_type(inputs.dtype), num_threads)
+    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
+    form = LinearForm("turned", max_length=positive_int("max_length", max_length))
+    _check_length(form, max(inputs.query.shape[-2], inputs.key.shape[-2]))
+    attend(form, inputs, output, offset_of(inputs, is_causal, causal), num_threads)
     return result
 
 
@@ -109,8 +91,7 @@ class CosformerState(State):
     Parameters
     ----------
     max_length, enable_gqa, layout
-        As for :func:`cosformer_attention`. Keys beyond max_length are a ValueError. States of different
-        keys do not merge: both count their positions from 0.
+        As for :func:`cosformer_attention`. Keys beyond max_length are a ValueError.
 
     Examples
     --------
@@ -123,9 +104,22 @@ class CosformerState(State):
     """
 
     def __init__(self, *, max_length: int, enable_gqa: bool = False, layout: Layout = "bhsd") -> None:
-        features = _Turned(positive_int("max_length", max_length))
-        super().__init__(features, Sums(), enable_gqa=enable_gqa, layout=layout)
+        form = LinearForm("turned", max_length=positive_int("max_length", max_length))
+        super().__init__(form, enable_gqa=enable_gqa, layout=layout)
 
-    def merge(self, other: Any) -> Any:
-        """Not possible: positions count from 0 in each state."""
-        raise TypeError("CosformerState objects do not merge: each counts its positions from 0")
+    def _expect(self, n_keys: int) -> None:
+        _check_length(self._form, n_keys)
+
+    def _after(self, n_keys: int) -> KeySums:
+        """Turned on by the positions before: cos(a + b) and sin(a + b) from those of a and b."""
+        reference, *sums = super()._after(n_keys)
+        turn = self._form.turn(n_keys, 1)
+        assert turn is not None
+        cos, sin = turn[0]
+        total, products = (_rotated(x, axis, cos, sin) for x, axis in zip(sums, (-1, -2), strict=True))
+        return reference, total, products
+
+
+def _rotated(sums: NDArray[np.float64], axis: int, cos: float, sin: float) -> NDArray[np.float64]:
+    of_cosines, of_sines = np.split(sums, 2, axis)
+    return np.concatenate([of_cosines * cos - of_sines * sin, of_sines * cos + of_cosines * sin], axis)

@@ -12,10 +12,8 @@ from .._call.arrays import read_inputs
 from .._checks import choose, number
 from .._results import describe_arrays
 from ._arrays import wide_type
-from ._heads import offset_of, read_heads, read_layout, refuse_causal
-from ._log_prefix import LogSums, softmax
-from ._prefix import Prefix, Sums
-from ._run import run
+from ._heads import offset_of, read_call, read_layout, refuse_causal
+from ._linear_form import LinearForm, attend
 from ._state import State
 
 if TYPE_CHECKING:
@@ -34,22 +32,19 @@ __all__ = [
 _NORMALIZATIONS = ("softmax", "scaling")
 
 
-class _Scaled:
-    """The channels themselves, times a factor."""
-
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        return rows if self.scale == 1 else rows * rows.dtype.type(self.scale)
-
-    key = query
-
-
-def _family(normalization: Any, scale: Any) -> tuple[_Scaled, Prefix]:
+def _form(normalization: Any, scale: Any) -> LinearForm:
     choose("normalization", normalization, _NORMALIZATIONS)
-    features = _Scaled(number("scale", scale))
-    return features, LogSums(per_channel=True) if normalization == "softmax" else Sums("count")
+    factor = number("scale", scale)
+    if normalization == "softmax":
+        return LinearForm("exponential", "channels", factor)
+    return LinearForm("given", "count", factor)
+
+
+def _softmax(x: NDArray[Any], axis: int = -1) -> NDArray[Any]:
+    """Along an axis; rows of -inf alone are NaN, as 0/0."""
+    weights: NDArray[Any] = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
+    weights /= weights.sum(axis, keepdims=True)
+    return weights
 
 
 def efficient_attention(
@@ -110,14 +105,9 @@ def efficient_attention(
     >>> bool(np.allclose(out, weights @ v))
     True
     """
-    inputs, result, heads = read_heads(query, key, value, enable_gqa=enable_gqa, layout=layout)
+    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
     offset = offset_of(inputs, is_causal, causal)
-    features = _family(normalization, scale)[0]
-    run(
-        *(heads, features, lambda: _family(normalization, scale)[1], offset),
-        wide_type(inputs.dtype),
-        num_threads,
-    )
+    attend(_form(normalization, scale), inputs, output, offset, num_threads)
     return result
 
 
@@ -148,7 +138,7 @@ class EfficientState(State):
         enable_gqa: bool = False,
         layout: Layout = "bhsd",
     ) -> None:
-        super().__init__(*_family(normalization, scale), enable_gqa=enable_gqa, layout=layout)
+        super().__init__(_form(normalization, scale), enable_gqa=enable_gqa, layout=layout)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -218,8 +208,8 @@ def global_maps(
     inputs = read_inputs(query, key, value, False, read_layout(layout))
     assert inputs.value is not None
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
-    maps = np.swapaxes(softmax(inputs.key.astype(dtype) * dtype.type(factor), -2), -1, -2)
-    coefficients = softmax(inputs.query.astype(dtype) * dtype.type(factor))
+    maps = np.swapaxes(_softmax(inputs.key.astype(dtype) * dtype.type(factor), -2), -1, -2)
+    coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
     found = (maps, maps @ inputs.value.astype(dtype), coefficients)
     return GlobalMaps(*(x.astype(inputs.dtype, copy=False) for x in found))
 
@@ -267,7 +257,7 @@ def efficient_attention_weights(
     refuse_causal("efficient_attention_weights", why, is_causal, causal)
     inputs = read_inputs(query, key, None, False, read_layout(layout))
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
-    maps = softmax(inputs.key.astype(dtype) * dtype.type(factor), -2)
-    coefficients = softmax(inputs.query.astype(dtype) * dtype.type(factor))
+    maps = _softmax(inputs.key.astype(dtype) * dtype.type(factor), -2)
+    coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
     weights: NDArray[Any] = coefficients @ np.swapaxes(maps, -1, -2)
     return weights.astype(inputs.dtype, copy=False)

@@ -223,7 +223,10 @@ def _with_key_term(inputs: Inputs, bias: Any) -> tuple[NDArray[Any], NDArray[Any
     q = np.empty((*query.shape[:-1], query.shape[-1] + 1), wide)
     k = np.empty((*key.shape[:-1], key.shape[-1] + 1), wide)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, as in a product
-        q[..., :-1] = query if bias is None else query + _bias(bias, query)
+        q[..., :-1] = query
+        if bias is not None:  # the sum of two 16-bit numbers needs more than 16 bits
+            added = _bias(bias, query)
+            np.add(q[..., :-1], added.astype(wide_type(added.dtype)), out=q[..., :-1], casting="same_kind")
         q[..., -1] = 1
         k[..., :-1] = key
         k[..., -1] = -0.5 * np.einsum("...c,...c->...", key, key, dtype=np.float64)

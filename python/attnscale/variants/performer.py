@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import as_array, boolean, generator, number, positive_int
-from ._arrays import reals, wide_type
-from ._heads import offset_of, read_heads
-from ._log_prefix import LogSums
-from ._products import rows_times
-from ._run import run
+from ._arrays import reals
+from ._heads import offset_of, read_call
+from ._linear_form import LinearForm, attend
 from ._state import State
 
 if TYPE_CHECKING:
@@ -78,23 +76,6 @@ def performer_projection(
     return directions
 
 
-class _Positive:
-    """ln phi(x) = W x' - |x'|^2 / 2 - ln(features) / 2 with x' = sqrt(scale) x."""
-
-    def __init__(self, projection: NDArray[np.float64], scale: float) -> None:
-        self.directions = np.ascontiguousarray(projection.T) * math.sqrt(scale)
-        self.half_scale = scale / 2
-        self.shift = math.log(len(projection)) / 2
-
-    def query(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        norms = self.half_scale * np.einsum("...i,...i->...", rows, rows)[..., None]
-        logs = rows_times(rows, self.directions)
-        logs -= (norms + self.shift).astype(rows.dtype, copy=False)
-        return logs
-
-    key = query
-
-
 def positive_features(
     x: ArrayLike, projection: ArrayLike, *, scale: float | None = None
 ) -> NDArray[np.float64]:
@@ -131,17 +112,31 @@ def positive_features(
     rows = reals("x", x)
     if rows.ndim < 1:
         raise ValueError(f"x must have at least 1 axis (..., head_dim), got shape {rows.shape}")
-    family = _read_family(rows.shape[-1], None, projection, scale, None)
-    found: NDArray[np.float64] = np.exp(family.query(rows, 0))
+    form = _read_form(rows.shape[-1], None, projection, scale, None)
+    assert form.projection is not None
+    norms = form.norm_factor * np.square(rows).sum(-1, keepdims=True)
+    found: NDArray[np.float64] = np.exp(rows @ form.projection - norms - form.shift)
     return found
 
 
-def _read_family(head_dim: int, features: Any, projection: Any, scale: Any, rng: Any) -> _Positive:
+def _read_form(head_dim: int, features: Any, projection: Any, scale: Any, rng: Any) -> LinearForm:
+    """ln phi(x) = W x' - |x'|^2 / 2 - ln(features) / 2 with x' = sqrt(scale) x."""
     multiplier = 1 / math.sqrt(max(head_dim, 1)) if scale is None else number("scale", scale)
     if multiplier <= 0:
         raise ValueError(f"scale must be positive, got {multiplier}")
     if projection is None:
-        return _Positive(performer_projection(features, max(head_dim, 1), rng=rng), multiplier)
+        directions = performer_projection(features, max(head_dim, 1), rng=rng)[:, :head_dim]
+    else:
+        directions = _read_projection(projection, head_dim)
+    return LinearForm(
+        "projected",
+        projection=np.ascontiguousarray(directions.T) * math.sqrt(multiplier),
+        norm_factor=multiplier / 2,
+        shift=math.log(len(directions)) / 2,
+    )
+
+
+def _read_projection(projection: Any, head_dim: int) -> NDArray[np.float64]:
     array = as_array("projection", projection)
     if array.dtype.kind != "f":
         raise TypeError(f"projection must be floating point, got {array.dtype}")
@@ -150,7 +145,7 @@ def _read_family(head_dim: int, features: Any, projection: Any, scale: Any, rng:
             f"projection must have the shape (features, head_dim) with head_dim = {head_dim}, "
             f"got {array.shape}"
         )
-    return _Positive(array.astype(np.float64), multiplier)
+    return array.astype(np.float64)
 
 
 def performer_attention(
@@ -215,14 +210,9 @@ def performer_attention(
     >>> bool(many < few / 4)
     True
     """
-    inputs, result, heads = read_heads(query, key, value, enable_gqa=enable_gqa, layout=layout)
-    family = _read_family(inputs.query.shape[-1], features, projection, scale, rng)
-    offset = offset_of(inputs, is_causal, causal)
-    run(
-        *(heads, family, lambda: LogSums(per_channel=False), offset),
-        wide_type(inputs.dtype),
-        num_threads,
-    )
+    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
+    form = _read_form(inputs.query.shape[-1], features, projection, scale, rng)
+    attend(form, inputs, output, offset_of(inputs, is_causal, causal), num_threads)
     return result
 
 
@@ -256,5 +246,5 @@ class PerformerState(State):
         layout: Layout = "bhsd",
     ) -> None:
         columns = np.shape(projection)[-1] if np.ndim(projection) else 0
-        family = _read_family(columns, None, projection, scale, None)
-        super().__init__(family, LogSums(per_channel=False), enable_gqa=enable_gqa, layout=layout)
+        form = _read_form(columns, None, projection, scale, None)
+        super().__init__(form, enable_gqa=enable_gqa, layout=layout)

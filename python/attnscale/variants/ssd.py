@@ -10,7 +10,7 @@ import numpy as np
 from .._call.arrays import read_inputs, swap_heads
 from .._checks import as_array, fit_to
 from ._arrays import wide_type
-from ._heads import Heads, read_heads, read_layout
+from ._heads import read_call, read_layout
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -72,15 +72,44 @@ def ssd(
     >>> bool(np.allclose(state.read(q[:, 99:]), y[:, 99:]))
     True
     """
-    inputs, result, heads = read_heads(query, key, value, enable_gqa=enable_gqa, layout=layout)
+    inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
     n = inputs.query.shape[-2]
     if inputs.key.shape[-2] != n:
         raise ValueError(
             f"query and key must have the same number of rows, got {n} and {inputs.key.shape[-2]}"
         )
-    decay = _read_decay(log_decay, (*inputs.leading, n)).reshape(heads.output.shape[:-1])
-    _scan(heads, decay, wide_type(inputs.dtype))
+    assert inputs.value is not None
+    q, k, v = _group(inputs.query, inputs.key, inputs.value, enable_gqa)
+    if q.ndim > inputs.query.ndim:  # (..., kv_heads, group, n, dim)
+        output = _split_heads(output, q.shape[-4])
+    decay = _read_decay(log_decay, (*inputs.leading, n)).reshape(output.shape[:-1])
+    _scan((q, k, v), output, decay, wide_type(inputs.dtype))
     return result
+
+
+def _group(
+    query: NDArray[Any], key: NDArray[Any], value: NDArray[Any], enable_gqa: bool
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """With shared key heads: (..., kv_heads, group, n, dim), so that each is summed once."""
+    if not enable_gqa or query.ndim < 3 or key.ndim < 3 or value.ndim < 3:
+        return query, key, value
+    heads = query.shape[-3]
+    if key.shape[-3] != value.shape[-3]:
+        key, value = (np.repeat(x, heads // x.shape[-3], axis=-3) for x in (key, value))
+    kv_heads = key.shape[-3]
+    if kv_heads == heads:
+        return query, key, value
+    return _split_heads(query, kv_heads), key[..., None, :, :], value[..., None, :, :]
+
+
+def _split_heads(array: NDArray[Any], kv_heads: int) -> NDArray[Any]:
+    """A view: splitting one axis never copies."""
+    *lead, heads, n, dim = array.shape
+    strides = array.strides
+    size = heads // kv_heads
+    return np.lib.stride_tricks.as_strided(
+        array, (*lead, kv_heads, size, n, dim), (*strides[:-3], strides[-3] * size, *strides[-3:])
+    )
 
 
 def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -94,21 +123,33 @@ def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     return np.broadcast_to(fitted, shape)
 
 
-def _scan(heads: Heads, decay: NDArray[np.float64], dtype: np.dtype[Any]) -> None:
+def _scan(
+    heads: tuple[NDArray[Any], ...], output: NDArray[Any], decay: NDArray[np.float64], dtype: np.dtype[Any]
+) -> None:
     """Matrix within blocks, recurrence between them."""
     state: NDArray[np.float64] | None = None
-    n = heads.query.shape[-2]
+    n = output.shape[-2]
     with np.errstate(all="ignore"):
         for start in range(0, n, _ROWS):
             rows = np.s_[..., start : min(start + _ROWS, n), :]
-            q, k, v = (x[rows].astype(dtype, copy=False) for x in heads[:3])
+            q, k, v = (x[rows].astype(dtype, copy=False) for x in heads)
             past = np.cumsum(decay[rows[:2]], axis=-1)
             between = np.tril(np.exp(np.minimum(past[..., :, None] - past[..., None, :], 0)))
-            out = np.tril((q @ k.swapaxes(-1, -2)) * between.astype(dtype)) @ v
+            out = _earlier(np.tril((q @ k.swapaxes(-1, -2)) * between.astype(dtype)), v)
             if state is not None:
                 out += (q * np.exp(past)[..., None].astype(dtype)) @ state.astype(dtype)
             state = _carry(state, past, k, v)
-            heads.output[rows] = out
+            output[rows] = out
+
+
+def _earlier(weights: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
+    """weights @ value, of a lower triangle: 0 * NaN of a later key is no part of a row's sum."""
+    good = np.isfinite(value)
+    out: NDArray[Any] = weights @ (value if good.all() else np.where(good, value, 0))
+    for j in np.flatnonzero(~good.all(axis=-1).all(axis=tuple(range(good.ndim - 2)))):
+        bad = np.where(good[..., [j], :], 0, weights[..., j:, [j]] * value[..., [j], :])
+        out[..., j:, :] += bad
+    return out
 
 
 def _carry(

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A call of linear attention: heads, which keys a query sees, and sums that outlive the call.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attnscale/problem.hpp"
+#include "linear.hpp"
+
+namespace attnscale::detail {
+
+/// One (batch, head). Null: the call has no queries, or no keys.
+struct linear_head {
+  const void* query;
+  const void* key;
+  const void* value;
+  void* output;
+  linear_sums sums;  ///< without keys: what queries read; without queries: what keys are added to
+};
+
+struct linear_problem {
+  linear_form form;  ///< its projection: doubles, head_dim x features, contiguous
+  matrix_layout query, key, value, output;
+  std::vector<linear_head> heads;
+  std::int64_t n_queries, n_keys;
+  bool is_causal;                       ///< query i sees the keys 0 ... i + offset; otherwise all
+  std::int64_t offset;                  ///< at least -n_queries, at most n_keys
+  const double *query_turn, *key_turn;  ///< cos and sin of every row's angle, of `turned`
+  std::int64_t n_summed;                ///< keys of linear_head::sums
+};
+
+/// Results are bit-identical for any number of threads. Throws std::bad_alloc and interrupted.
+void run(const linear_problem& problem, const execution& how);
+
+}  // namespace attnscale::detail

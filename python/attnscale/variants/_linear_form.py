@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The linear-time families as the core takes them: from rows to features, from sums to outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from .._call.arrays import Inputs
+from .._call.call import read_num_threads
+from .._checks import as_array
+from ._arrays import wide_type
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+__all__ = ["LinearForm", "attend", "check_features", "empty_sums", "read_sums", "sum_keys"]
+
+# attnscale::detail::feature_map and linear_norm of cpp/src/linear.hpp.
+MAPS = ("given", "elu", "relu", "turned", "exponential", "log_elu", "projected")
+NORMS = ("weights", "count", "channels")
+
+
+@dataclass(frozen=True, eq=False)
+class LinearForm:
+    """A family with its options: names as in cpp/src/linear.hpp."""
+
+    map: str
+    norm: str = "weights"
+    scale: float = 1.0
+    projection: NDArray[np.float64] | None = None
+    norm_factor: float = 0.0
+    shift: float = 0.0
+    #: Of "turned": a quarter of a turn takes so many positions.
+    max_length: int = 1
+    #: Of "given": the features of rows (..., n, head_dim), checked.
+    function: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+
+    def rows(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """What the core reads in place of rows of queries or keys; `dtype`: of the arithmetic."""
+        if self.function is None:
+            return array
+        rows = array.astype(dtype, copy=False)
+        with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+            return check_features("feature_map(x)", self.function(rows), rows.shape[:-1]).astype(
+                dtype, copy=False
+            )
+
+    def turn(self, first: int, n: int) -> NDArray[np.float64] | None:
+        """Cosine and sine at the positions first ... first + n - 1."""
+        if self.map != "turned":
+            return None
+        angle = np.arange(first, first + n) * (math.pi / (2 * self.max_length))
+        return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+
+    def features(self, dim: int) -> int:
+        """Features of a row that the core reads."""
+        if self.projection is not None:
+            return int(self.projection.shape[1])
+        return 2 * dim if self.map == "turned" else dim
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of the core that every call shares."""
+        return {
+            "map": MAPS.index(self.map),
+            "norm": NORMS.index(self.norm),
+            "scale": self.scale,
+            "projection": self.projection,
+            "norm_factor": self.norm_factor,
+            "shift": self.shift,
+        }
+
+
+def check_features(name: str, found: Any, rows: tuple[int, ...]) -> NDArray[Any]:
+    """`found` as features of rows of that shape."""
+    array = as_array(name, found)
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        raise TypeError(f"{name} must be floating point, got {array.dtype}")
+    if array.ndim != len(rows) + 1 or array.shape[:-1] != rows:
+        raise ValueError(f"{name} must have the shape (*{rows}, features) of its rows, got {array.shape}")
+    if array.size and array.min() < 0:
+        raise ValueError(f"{name} must not be negative: weights would be; got {array.min():.6g}")
+    return array
+
+
+def attend(
+    form: LinearForm, inputs: Inputs, output: NDArray[Any], offset: int | None, num_threads: Any
+) -> None:
+    """Write the output of every query: over all keys, or (with an offset) over the keys 0 ... i + offset."""
+    assert inputs.value is not None
+    dtype = wide_type(inputs.dtype)
+    _core.linear(
+        form.rows(inputs.query, dtype),
+        form.rows(inputs.key, dtype),
+        inputs.value,
+        output,
+        offset=offset,
+        query_turn=form.turn(offset or 0, inputs.query.shape[-2]),
+        key_turn=form.turn(0, inputs.key.shape[-2]),
+        num_threads=read_num_threads(num_threads),
+        **form.options(),
+    )
+
+
+def empty_sums(leading: tuple[int, ...], features: int, value_dim: int) -> KeySums:
+    """References, z and S before any key."""
+    lead = (*leading, 1, features)
+    return np.full(lead, -np.inf), np.zeros(lead), np.zeros((*leading, features, value_dim))
+
+
+def sum_keys(form: LinearForm, inputs: Inputs, sums: KeySums | None, first: int) -> KeySums:
+    """`sums` and those of keys, the first of which has the position `first`."""
+    assert inputs.value is not None
+    key = form.rows(inputs.key, wide_type(inputs.dtype))
+    if sums is None:
+        taken = empty_sums(inputs.leading, form.features(key.shape[-1]), inputs.value.shape[-1])
+    else:
+        reference, total, products = sums
+        # Copies: an interrupted call leaves the state as it was.
+        taken = reference.copy(), total.copy(), products.copy()
+    turn = form.turn(first, key.shape[-2])
+    _core.linear(None, key, inputs.value, None, taken, key_turn=turn, **form.options())
+    return taken
+
+
+def read_sums(
+    form: LinearForm, query: NDArray[Any], sums: KeySums, n_keys: int, output: NDArray[Any]
+) -> None:
+    """Write the outputs of queries that see those keys, the last query beside the last key."""
+    n = query.shape[-2]
+    _core.linear(
+        form.rows(query, wide_type(query.dtype)),
+        None,
+        None,
+        output,
+        sums,
+        query_turn=form.turn(n_keys - n, n),
+        n_summed=n_keys,
+        **form.options(),
+    )

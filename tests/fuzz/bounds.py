@@ -5,7 +5,7 @@ With |s'_j - s_j| <= d_j, every weight w'_j is within `error` of w_j:
 
 softmax   p'_j / p_j - 1 <= exp(d_j) / sum_l p_l exp(-d_l) - 1; the sink is one more outcome. Rows with a d
           that is no small number: exp(s_j + d_j) over the sum of exp(s_l - d_l), and the other way round.
-entmax    tau' - tau is at most the largest (alpha - 1) d_l of the keys near the support, since it is a mean of
+entmax    tau' - tau is at most the largest (alpha - 1) d_l of the keys near the support, as a mean of
           theirs; the power of (alpha - 1) s_j - tau follows, up and down.
 sums      w_j = f_j / S: (df_j + w_j sum df) / (S - sum df); without a bound where sum df >= S / 2.
 the rest  w_j = f(s_j): its slope times d_j.
@@ -112,10 +112,7 @@ def _entmax(row: SimpleNamespace, alpha: float, form: SimpleNamespace) -> None:
     order, s = alpha - 1, row.s
     top = s.max(-1, initial=-np.inf, keepdims=True)
     x = (s - np.where(np.isneginf(top), 0, top)) * form.wide(order)
-    if alpha == 2:
-        tau = _threshold_of_sparsemax(x, row.seen)
-    else:
-        tau = _threshold(x, order)
+    tau = _threshold_of_sparsemax(x, row.seen) if alpha == 2 else _threshold(x, order)
     excess = (x - tau).astype(np.float64)
     w = np.maximum(x - tau, 0) ** (1 / order)
     moved = order * row.d + 8 * form.u * np.maximum(-x, 0).astype(np.float64)

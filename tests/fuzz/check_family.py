@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Families that are attention of something else: each by the oracle of attention, or its twin in longdouble."""
+"""Families that are attention of something else: by the oracle of attention, or a twin in longdouble."""
 
 from __future__ import annotations
 
@@ -262,8 +262,12 @@ def _scores(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings
     b, c = rng.standard_normal((2, d))
     functions = at.variants.score_functions
     call = [
-        lambda: functions.f1(x, y, qw, kw), lambda: functions.f2(x, y, qw, kw), lambda: functions.f3(x, y, qw, kw),
-        lambda: functions.f4(x, y, qw, kw, b), lambda: functions.f5(x, y, kw, b), lambda: functions.f6(x, y, qw, kw, b, c),
+        lambda: functions.f1(x, y, qw, kw),
+        lambda: functions.f2(x, y, qw, kw),
+        lambda: functions.f3(x, y, qw, kw),
+        lambda: functions.f4(x, y, qw, kw, b),
+        lambda: functions.f5(x, y, kw, b),
+        lambda: functions.f6(x, y, qw, kw, b, c),
     ][name]  # fmt: skip
     found = call()
     own = kw if name == 4 else qw

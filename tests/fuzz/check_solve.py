@@ -160,6 +160,6 @@ def _check_flags(
             at_ = tuple(int(i) for i in np.argwhere(wrong)[0])
             findings.fault(
                 f"{text}{list(at_)}: target {target[at_]:.12g}, highest {highest[at_]:.12g}, lowest at most "
-                f"{lowest[1][at_]:.6g}, scale {scale[at_]:.6g}, entropy {solution.entropy[at_]:.12g}, iterations "
-                f"{solution.iterations[at_]}"
+                f"{lowest[1][at_]:.6g}, scale {scale[at_]:.6g}, entropy {solution.entropy[at_]:.12g}, "
+                f"iterations {solution.iterations[at_]}"
             )

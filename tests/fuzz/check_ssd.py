@@ -133,10 +133,8 @@ def _check_state(case: Case, q: Array, k: Array, v: Array, decay: Array, finding
         or decay.shape[-1] != n
     ):
         return
-    if (
-        layout == "bshd"
-        or (any(x.dtype.itemsize == 8 for x in (q, k, v))
-        and not all(x.dtype.itemsize == 8 for x in (q, k, v)))
+    if layout == "bshd" or (
+        any(x.dtype.itemsize == 8 for x in (q, k, v)) and not all(x.dtype.itemsize == 8 for x in (q, k, v))
     ):
         return
     state = at.variants.SsdState(**options)

@@ -71,9 +71,10 @@ class Findings:
         if not right.all():
             at = tuple(int(i) for i in np.argwhere(~right)[0])
             shown = "not finite" if np.broadcast_to(broken, right.shape)[at] else f"{float(wanted[at]):.12g}"
+            bound = float(np.broadcast_to(limit, right.shape)[at])
             self.fault(
-                f"{name}{list(at)}: got {float(x[at]):.12g}, want {shown}, off by {float(difference[at]):.3g}, "
-                f"limit {float(np.broadcast_to(limit, right.shape)[at]):.3g}; {int((~right).sum())} of {right.size}"
+                f"{name}{list(at)}: got {float(x[at]):.12g}, want {shown}, off by "
+                f"{float(difference[at]):.3g}, limit {bound:.3g}; {int((~right).sum())} of {right.size}"
             )
             return
         counted = finite & ~ends & ~np.asarray(free) & ~np.asarray(broken)

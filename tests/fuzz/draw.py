@@ -113,7 +113,7 @@ class Draw:
         return self.pick(_TYPES[:2]) if self.chance(0.6) else self.pick(_TYPES)
 
     def kinds(self, many: int) -> list[str]:
-        """Types of the arrays of a call: most often one, never both 16-bit ones, which have no common type."""
+        """Types of the arrays of a call: most often one, never both 16-bit ones: they have no common type."""
         if self.chance(0.75):
             return [self.kind()] * many
         found = [self.kind() for _ in range(many)]

@@ -59,7 +59,7 @@ def scored(
     steps: float,
     errors: tuple[Array, Array] | None = None,
 ) -> Any:
-    """Scores s, visible keys, their largest error d, raw products x and theirs, and rows that may overflow."""
+    """Scores s, visible keys, their largest error d, raw products x and theirs, rows that may overflow."""
     row = products(query, key, options, form, steps, errors)
     scale, dscale, bias = _scale_of(row, options, row.masks, row.bias, form)
     return finish(row, scale, dscale, bias, options, form)
@@ -76,8 +76,8 @@ def products(
     """Raw products with the table of distances, their errors, visible keys and bias by distance.
 
     A sum of n products in any order with fused or separate roundings differs from the exact one by at most
-    gamma_n sum |q||k| (Higham 2002, section 3.1); `steps` unit roundoffs are taken for it, of the scale and of
-    log2(e). Each other operation adds a unit roundoff of its result.
+    gamma_n sum |q||k| (Higham 2002, section 3.1); `steps` unit roundoffs are taken for it, the scale
+    and log2(e). Each other operation adds a unit roundoff of its result.
     """
     layout, gqa = options.get("layout", "bhsd"), options.get("enable_gqa", False)
     q, k = (rows_first(wide_of(x, form), layout) for x in (query, key))

@@ -83,8 +83,7 @@ class _Process:
             thread.start()
 
     def _read(self, stream: Any, into: list[str]) -> None:
-        for line in stream:
-            into.append(line)
+        into.extend(stream)
 
     def index(self) -> int:
         """Of the call that it is in."""

@@ -5,6 +5,7 @@
 # make bench    how fast this machine runs it
 # make docs     the documentation, in docs/_build/html
 # make lint     formatters, linters and type checkers; make format applies the formatters
+# make fuzz     random calls for hours (FUZZ_SECONDS=3600, FUZZ_SEED=1), at all levels in turn
 # make clean    remove everything that this file makes
 #
 # All that is needed beforehand: python3 (>= 3.11), make and g++. Steps that are done are not
@@ -30,13 +31,14 @@ say = @printf '\n== %s\n' "$(1)"
 .NOTPARALLEL:
 
 .PHONY: demo test test-quick bench docs lint lint-python lint-cpp format clean
-.PHONY: test-cpp test-clang test-asan test-neon test-example test-python
+.PHONY: fuzz fuzz-asan fuzz-tsan
+.PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-python
 
 demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
 # Cheap and likely to fail first; pytest last, so that its summary ends the log. It builds the documentation, too.
-test: lint test-cpp test-example test-clang test-asan test-neon test-python
+test: lint test-cpp test-example test-clang test-asan test-tsan test-neon test-python
 
 test-quick: $(STAMPS)/test-tools
 	$(call say,pytest without the slow and the torch tests)
@@ -133,6 +135,11 @@ test-asan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
 	$(call say,C++ tests: address and undefined-behaviour sanitizers)
 	$(call build_and_ctest,asan)
 
+# At one level: the threads are those of every level, and the sanitizer costs some ten times the time.
+test-tsan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
+	$(call say,C++ tests: thread sanitizer)
+	$(call build_and_ctest,tsan)
+
 test-neon: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-neon
 	$(call say,C++ tests: aarch64 under qemu)
 	@mkdir -p build/headers
@@ -157,6 +164,21 @@ test-python: $(STAMPS)/torch $(STAMPS)/docs-tools
 	$(call say,pytest: everything)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not alone"
 	$(BIN)/pytest -m alone
+
+# ---- fuzzing -----------------------------------------------------------------------------------
+
+FUZZ_SECONDS ?= 3600
+FUZZ_SEED ?= 1
+FUZZ := --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs $(JOBS)
+
+fuzz: $(STAMPS)/test-tools
+	$(call say,random calls against extended precision)
+	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+# The same calls on an extension module that watches memory or threads.
+fuzz-asan fuzz-tsan: fuzz-%: $(STAMPS)/test-tools
+	$(call say,random calls under the $* sanitizer)
+	scripts/fuzz-sanitized $(CURDIR)/$(BIN)/python $* $(FUZZ)
 
 clean:
 	rm -rf build dist $(VENV) docs/_build attnscale-demo.png

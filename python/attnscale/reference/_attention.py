@@ -49,7 +49,7 @@ def visible(
 ) -> NDArray[np.bool_]:
     """True where the query may see the key, of the shape (..., heads, n_queries, n_keys)."""
     i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])
-    lengths = np.asarray(shape[-1] if key_lengths is None else key_lengths)
+    lengths = np.asarray(shape[-1] if key_lengths is None else key_lengths, np.int64)
     if lengths.ndim:
         lengths = lengths[..., None, None, None]
     left, right = window or (None, None)
@@ -109,7 +109,7 @@ class _CallRows(NamedTuple):
     def positions(self) -> Array:
         n_queries, n_keys = self.seen.shape[-2:]
         lengths = self.masks.get("key_lengths")
-        lengths = np.asarray(n_keys if lengths is None else lengths)
+        lengths = np.asarray(n_keys if lengths is None else lengths, np.int64)
         lengths = lengths[..., None, None] if lengths.ndim else lengths
         position: Array = np.arange(n_queries) + _offset(self.masks.get("causal"), lengths, n_queries)
         ids = self.masks.get("document_ids")
@@ -136,7 +136,9 @@ class _CallRows(NamedTuple):
 
 def distances(shape: tuple[int, ...], **options: Any) -> Array:
     """Position of each query less that of each key, of the shape (..., n_queries, n_keys)."""
-    lengths = np.asarray(shape[-1] if options.get("key_lengths") is None else options["key_lengths"])
+    lengths = np.asarray(
+        shape[-1] if options.get("key_lengths") is None else options["key_lengths"], np.int64
+    )
     lengths = lengths[..., None, None, None] if lengths.ndim else lengths
     offset = _offset(options.get("causal"), lengths, shape[-2])
     signed: Array = np.arange(shape[-2])[:, None] + offset - np.arange(shape[-1])

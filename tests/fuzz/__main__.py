@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""python -m tests.fuzz"""
+
+import sys
+
+from .run import main
+
+sys.exit(main())

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arguments of a call from the plain data of a case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+
+from .arrays import dtype_of, make, poison, strided, values
+from .draw import Case
+
+__all__ = ["inputs", "make", "normalizer", "options", "read_scale"]
+
+Array = np.ndarray[Any, Any]
+
+FUNCTIONS = {
+    "decay": lambda t: 1 / (1.0 + 0.1 * np.abs(t)),
+    "sine": lambda t: np.sin(0.7 * t) + 0.0,
+    "signed": lambda t: 0.05 * t,
+}
+
+
+def inputs(case: Case, rng: np.random.Generator, names: Any = ("q", "k", "v")) -> dict[str, Array]:
+    """The arrays of a case; one of them with NaN or infinity if it says so."""
+    found = {name: make(case["arrays"][name], rng) for name in names}
+    where = case.get("poison")
+    if where in found:
+        found[where] = poison(found[where], rng, case.get("share", 0.05))
+    return found
+
+
+def normalizer(spec: Any) -> Any:
+    return spec[1] if spec[0] == "name" else getattr(at.normalizers, spec[0])(*spec[1:])
+
+
+def read_scale(spec: Any, rng: np.random.Generator) -> Any:
+    """What scale= takes."""
+    if spec[0] == "array":
+        return rng.standard_normal(spec[1]) * spec[2]
+    if spec[0] == "law":
+        return getattr(at.laws, spec[1])(**spec[2])
+    return None if spec[0] == "none" else spec[1]
+
+
+def options(case: Case, rng: np.random.Generator) -> Case:
+    """Keyword arguments of the call, arrays made."""
+    spec = case["options"]
+    found = {
+        n: spec[n] for n in ("is_causal", "causal", "enable_gqa", "softcap", "qk_norm", "layout") if n in spec
+    }
+    if "window" in spec:
+        found["window"] = tuple(spec["window"])
+    if "attn_mask" in spec:
+        found["attn_mask"] = mask(spec["attn_mask"], rng)
+    if "key_lengths" in spec:
+        lengths = spec["key_lengths"]
+        found["key_lengths"] = (
+            lengths["values"]
+            if lengths["dtype"] == "int" and 0 not in lengths["axes"]
+            else np.array(lengths["values"], lengths["dtype"]).reshape(lengths["axes"])
+        )
+    if "document_ids" in spec:
+        found["document_ids"] = documents(spec["document_ids"], case["shape"]["nk"], rng)
+    for name in ("distance_scale", "distance_bias"):
+        if name in spec:
+            found[name] = _table(spec[name], case["shape"], rng)
+    if "scale" in spec:
+        found["scale"] = read_scale(spec["scale"], rng)
+    if "normalizer" in spec:
+        found["normalizer"] = normalizer(spec["normalizer"])
+    return found
+
+
+def mask(spec: Case, rng: np.random.Generator) -> Array:
+    hidden = np.asarray(rng.random(spec["axes"]) < spec["hidden"])
+    if spec["dtype"] == "bool":
+        return strided(np.asarray(~hidden), spec["strides"])
+    dtype = dtype_of(spec["dtype"])
+    found = np.asarray(values(rng, spec["axes"], spec["profile"], dtype)).astype(dtype)
+    found = np.asarray(np.where(hidden, dtype.type(-np.inf), found)).astype(dtype)
+    return strided(found, spec["strides"])
+
+
+def documents(spec: Case, n_keys: int, rng: np.random.Generator) -> Array:
+    """Runs of equal numbers, each number in one run."""
+    rows = []
+    for _ in range(int(np.prod(spec["axes"]))):
+        cuts = np.sort(rng.integers(0, n_keys + 1, spec["runs"] - 1))
+        rows.append(rng.permutation(8)[np.searchsorted(cuts, np.arange(n_keys), side="right")])
+    return np.array(rows, spec["dtype"]).reshape(*spec["axes"], n_keys)
+
+
+def _table(spec: Any, shape: Case, rng: np.random.Generator) -> Any:
+    if spec[0] == "function":
+        return FUNCTIONS[spec[1]]
+    n = 2 * (shape["nq"] + shape["nk"]) + 4  # causal= may be an integer far outside
+    table: Array = rng.standard_normal((*spec[1], n))
+    return table

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Statistics and outputs of rows of weights, and the largest error that each may have.
+
+From the weights' errors e_j: of a distribution sum p = 1, so that constants drop out of first-order terms.
+
+entropy         sum e_j |ln p_j + H| where the e_j are small, else sum e_j (1 + |ln max(p_j, e_j)|), since
+                -p ln p moves by at most that; 2e-6 (float32) or 1e-12 is the promise for the sums
+mean_score      sum e_j |s_j - mean| + sum p_j d_j
+score_variance  sum e_j (s_j - mean)^2 + 2 sum p_j |s_j - mean| d_j, and rounding of sums centred on the top
+concentration   sum 2 p_j e_j + e_j^2
+output          sum e_j |v_j|, and the promise for the sum: 4 eps sum p|v| on random data, 64 eps on any
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+__all__ = ["bounds_of", "moments", "output", "statistics"]
+
+Array = np.ndarray[Any, Any]
+
+
+def _product(w: Array, v: Array) -> Array:
+    """Weights times values, hidden pairs left out by their weight 0."""
+    return np.asarray(w @ v)
+
+
+def output(
+    row: SimpleNamespace, seen: Array, value: Array, broken: Array, form: SimpleNamespace, random: bool
+) -> tuple[Array, Array, Array, Array]:
+    """Output (without NaN), its bound, where it cannot be finite and where sums of values may overflow.
+
+    Value is wide, its heads repeated.
+    """
+    n = seen.shape[-1]
+    w = np.where(seen, row.w[..., :n], 0)
+    finite = np.isfinite(value)
+    v = value if finite.all() else np.where(finite, value, 0)
+    found = _product(w, v)
+    size = np.abs(v).astype(np.float64)
+    weight = np.where(seen, np.abs(w), 0).astype(np.float64)
+    absolute = weight @ size
+    error = np.where(seen, row.error[..., :n], 0) @ size
+    # Products below the normal numbers lose least each, before the division by the sum of the row.
+    floor = (n + 4) * form.least * np.maximum(1, 1 / np.maximum(row.sum, form.least))
+    limit = error + (4 if random else 64) * form.eps * absolute + floor
+    bad = np.broadcast_to(broken[..., None], found.shape)
+    if not finite.all():
+        bad = bad | (seen.astype(np.float64) @ (~finite).astype(np.float64) > 0)
+    # Sums are of weights relative to a reference that may lag behind the top by some powers of 2.
+    return found, limit, bad, n * absolute + limit > form.largest * 2.0**-14
+
+
+def moments(
+    w: Array, error: Array, x: Array, dx: Array, center: Array | None, form: SimpleNamespace
+) -> tuple[Array, Array, Array, Array]:
+    """Mean and variance of x under w, and their bounds; sums are taken around `center`, None: any x."""
+    mean = (w * x).sum(-1)
+    off = x - mean[..., None]
+    variance = (w * off * off).sum(-1)
+    off64, w64 = np.abs(off).astype(np.float64), w.astype(np.float64)
+    far = off64.max(-1, initial=0) / 2 if center is None else np.abs((mean - center).astype(np.float64))
+    sd = np.sqrt(variance.astype(np.float64))
+    both = w64 + error
+    dmean = (error * off64).sum(-1) + (both * dx).sum(-1)
+    dmean = dmean + form.eps * (2 * np.abs(mean).astype(np.float64) + 8 * (sd + far))
+    dvariance = (error * off64 * off64).sum(-1) + (both * dx * (2 * off64 + dx)).sum(-1) + dmean * dmean
+    dvariance = dvariance + 32 * form.eps * (variance.astype(np.float64) + far * far)
+    return mean, variance, dmean, dvariance
+
+
+def _entropy(w: Array, error: Array, form: SimpleNamespace) -> tuple[Array, Array]:
+    log = np.log(np.where(w > 0, w, 1))
+    entropy = -(w * log).sum(-1) + 0.0
+    w64 = w.astype(np.float64)
+    small = error <= 0.05 * w64
+    near = np.abs(log + entropy[..., None]).astype(np.float64) * 1.1
+    far = 1 + np.abs(np.log(np.where(w64 + error > 0, np.maximum(w64, error), 1)))
+    moved = (error * np.where(small, near, far)).sum(-1)
+    return entropy, moved + (1e-12 if form.double else 2e-6) + 2 * form.eps * entropy.astype(np.float64)
+
+
+def bounds_of(
+    row: SimpleNamespace, scores: SimpleNamespace, form: SimpleNamespace, names: Any
+) -> dict[str, Any]:
+    """name -> (wanted, limit) of the statistics that are numbers."""
+    found: dict[str, Any] = {}
+    n = scores.s.shape[-1]
+    w, error = row.w, row.error
+    top = scores.s.max(-1, initial=-np.inf)
+    none = ~row.any
+    if "lse" in names and hasattr(row, "lse"):
+        size = np.abs(np.where(np.isfinite(row.lse), row.lse, 0)).astype(np.float64)
+        found["lse"] = row.lse, row.lse_error + 2 * form.eps * size + 8 * form.eps
+    if "max_score" in names:
+        found["max_score"] = (
+            top,
+            scores.d.max(-1, initial=0) + form.eps * np.abs(np.where(none, 0, top)).astype(np.float64),
+        )
+    if "entropy" in names:
+        found["entropy"] = _entropy(w, error, form)
+    if "mean_score" in names or "score_variance" in names:
+        s = np.where(np.isfinite(row.s), row.s, 0)
+        mean, variance, dmean, dvariance = moments(
+            w, error, s, row.d, s.max(-1, initial=0) * 0 + _center(row), form
+        )
+        found["mean_score"] = mean, dmean + 8 * form.eps
+        found["score_variance"] = variance, dvariance + 32 * form.eps
+    if "concentration" in names:
+        w64 = w.astype(np.float64)
+        c = (w * w).sum(-1)
+        found["concentration"] = (
+            c,
+            (2 * w64 * error + error * error).sum(-1) + 8 * form.eps * c.astype(np.float64),
+        )
+    if "max_weight" in names:
+        most = w[..., :n].max(-1, initial=0)
+        found["max_weight"] = most, error[..., :n].max(-1, initial=0) + 8 * form.eps * most.astype(np.float64)
+    if "sink_weight" in names:
+        own = np.zeros(w.shape[:-1]) if row.sink is None else w[..., row.sink]
+        off = 0.0 if row.sink is None else error[..., row.sink]
+        found["sink_weight"] = own, off + 8 * form.eps * own.astype(np.float64)
+    return found
+
+
+def _center(row: SimpleNamespace) -> Array:
+    """The largest score of an outcome, around which sums are taken; 0 without one."""
+    top = row.s.max(-1, initial=-np.inf)
+    return np.asarray(np.where(np.isfinite(top), top, 0))
+
+
+def statistics(
+    row: SimpleNamespace, scores: SimpleNamespace, form: SimpleNamespace, names: Any
+) -> dict[str, Any]:
+    """bounds_of, with the values of rows that see no key."""
+    found = bounds_of(row, scores, form, names)
+    alone = ~row.any
+    if row.sink is None and alone.any():
+        for name, (wanted, limit) in found.items():
+            at = -np.inf if name in ("lse", "max_score") else 0.0
+            found[name] = np.where(alone, at, wanted), np.where(alone, 0, limit)
+    return found

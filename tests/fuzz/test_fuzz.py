@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random calls at every level are right, and the fuzzer finds what is planted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import reference
+
+from tests.fuzz import build, check_attend, draw, run
+from tests.fuzz.mutants import MUTANTS, Mutant
+from tests.fuzz.worker import run_case
+
+# Some 20 s of one core for all levels together.
+CALLS = 4000
+SEED = 20
+
+
+@pytest.mark.parametrize("level", run.levels_of_this_machine())
+def test_random_calls(level: str) -> None:
+    levels = run.levels_of_this_machine()
+    each = CALLS // len(levels)
+    found = run.fuzz(seed=SEED, calls=each, levels=[level], first=levels.index(level) * each, show=False)
+    assert not found.faults, "\n".join(found.texts[:10])
+    assert found.calls == {level: each}
+    assert set(found.subjects) == set(draw.subjects())
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_a_planted_fault_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = getattr(mutant.place, mutant.attribute)
+    wrong = mutant.change(right)
+    for index in range(mutant.calls):
+        monkeypatch.setattr(mutant.place, mutant.attribute, wrong)
+        found = run_case(SEED, index, mutant.subject)[1].faults
+        monkeypatch.setattr(mutant.place, mutant.attribute, right)
+        if found and not run_case(SEED, index, mutant.subject)[1].faults:  # it is the mutant's
+            return
+    pytest.fail(f"not found in {mutant.calls} calls: {mutant.name}")
+
+
+def test_a_case_is_the_same_every_time() -> None:
+    for index in range(50):
+        assert draw.case(SEED, index) == draw.case(SEED, index)
+        assert eval(repr(draw.case(SEED, index))) == draw.case(SEED, index)
+
+
+def test_the_oracle_agrees_with_the_twins() -> None:
+    """Two ways to the same numbers: the oracle's, and the twin's in float64."""
+    agreed = 0
+    for index in range(300):
+        case = draw.case(SEED, index, "attend")
+        if not _is_tame(case):
+            continue
+        rng = draw.generator(SEED, index, 1)
+        arrays, options = build.inputs(case, rng), build.options(case, rng)
+        names = at.normalizers.get(options["normalizer"]).statistics
+        with np.errstate(all="ignore"):
+            truth = check_attend.expected(arrays, arrays["v"], options, names, case)
+            twin = reference.attention_statistics(*(arrays[n] for n in "qkv"), **options)
+        for name, (wanted, _) in truth.numbers.items():
+            np.testing.assert_allclose(
+                np.asarray(wanted, np.float64),
+                getattr(twin, name),
+                rtol=1e-8,
+                atol=1e-9,
+                err_msg=f"{index} {name}",
+            )
+        agreed += 1
+    assert agreed > 30
+
+
+def _is_tame(case: Any) -> bool:
+    """Ordinary numbers, for which float64 is enough."""
+    profiles = {each["profile"] for each in case["arrays"].values()}
+    mask = case["options"].get("attn_mask", {"profile": "normal"})["profile"]
+    smooth = case["options"]["normalizer"][0] in ("name", "Sigmoid", "Sink", "SoftmaxN", "Sparsemax", "TopK")
+    return profiles | {mask} <= {"normal", "peaked", "tiny"} and case["poison"] is None and smooth
+
+
+def test_a_crash_names_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\n"
+        "from numpy import random\n"
+        "class Fatal(random.PCG64):\n"
+        "    def __init__(self, seed):\n"
+        "        if list(seed)[:2] == [3, 5]:\n"
+        "            os.abort()\n"
+        "        super().__init__(seed)\n"
+        "random.PCG64 = Fatal\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = run.fuzz(seed=3, calls=8, levels=[at.simd_level()], only="arguments", show=False)
+    crash = [text for text in found.texts if text.startswith("CRASH")]
+    assert len(crash) == 1, found.texts
+    assert "SIGABRT" in crash[0]
+    assert f"--case 3:5 --level {at.simd_level()} --only arguments" in crash[0]
+    assert sum(found.calls.values()) >= 6  # the calls after it are made too
+
+
+def test_one_call_is_repeated_from_the_command_line() -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--case", f"{SEED}:0", "--only", "state"]
+    done = subprocess.run(
+        command, cwd=run.ROOT, env=dict(os.environ), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "merge_states" in done.stdout

@@ -9,10 +9,10 @@ import numpy as np
 
 from .. import _core
 from .._checks import choose, number, positive_int, shown
-from . import measures
-from .arrays import LAYOUTS, Inputs, make_output, read_inputs
+from .arrays import LAYOUTS, make_output, read_inputs
+from .data import CallData
 from .distance import law_of_distance, read_tables, refuse_row_measures
-from .rows import EVERY_KEY, Intervals, read_intervals, read_mask
+from .rows import EVERY_KEY, read_intervals, read_mask
 from .scale import read_scale
 from .weights import normalize_rows, read_rule
 
@@ -22,24 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["Call", "read_num_threads"]
 
 
-class Call:
+class Call(CallData):
     """Arrays, then the keys that each query sees, then the scores: made in this order, then asked.
 
-    ``see`` and ``score`` take the options as the caller of the public function gave them. What has one
-    number a row broadcasts to (..., heads, n_queries).
+    ``see`` and ``score`` take the options as the caller of the public function gave them.
     """
 
-    __slots__ = ("core", "head_dim", "inputs", "intervals", "layout", "mask", "scale", "softcap", "threads")
-
-    inputs: Inputs
-    layout: str
-    threads: int  # 0: the core's default
-    head_dim: int
-    intervals: Intervals
-    mask: NDArray[Any] | None
-    softcap: float  # 0.0: none
-    scale: float | NDArray[np.float64]
-    core: _core.Call
+    __slots__ = ()
 
     def __init__(
         self,
@@ -92,11 +81,6 @@ class Call:
         )
         self.scale = read_scale(None if law is not None else scale, self)
 
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """(..., heads, n_queries)."""
-        return (*self.inputs.leading, self.inputs.query.shape[-2])
-
     def attend(
         self, normalizer: Any, statistics: tuple[str, ...], out: Any = None
     ) -> tuple[NDArray[Any] | None, dict[str, NDArray[Any]]]:
@@ -108,42 +92,6 @@ class Call:
             output, view = make_output(self.inputs, self.layout, out)
         rows = self.core.attend(value, view, statistics, self.scale, rule)
         return output, dict(zip(statistics, rows, strict=True))
-
-    # ---- what laws count and measure; see laws.MEANINGS_OF_N ----
-
-    def positions(self) -> NDArray[np.int64]:
-        """Index of the key that each query is aligned with, counted from its document's first."""
-        aligned = self.intervals.aligned(self.inputs.query.shape[-2])
-        origin = self.intervals.origin
-        return aligned if origin is None else aligned - origin
-
-    def row_sizes(self) -> NDArray[np.int64]:
-        """Keys of the query's document up to the last one that causal, window and key_lengths allow.
-
-        A causal row i counts i + 1 (+ offset) whatever the window's left side or a mask hide.
-        """
-        _, end, _, origin = self.intervals
-        last = np.array([self.inputs.key.shape[-2]]) if end is None else end
-        return last if origin is None else np.maximum(last - origin, 0)
-
-    def visible_keys(self) -> NDArray[np.int64]:
-        """Keys that each query may see: counted where there is a mask, else the length of its interval."""
-        if self.mask is not None:
-            return self.core.count()
-        begin, end, _, _ = self.intervals
-        if begin is None:
-            return self.row_sizes()
-        counts: NDArray[np.int64] = np.maximum((self.inputs.key.shape[-2] if end is None else end) - begin, 0)
-        return counts
-
-    def row_entropies(self) -> NDArray[np.float64]:
-        """Entropy of each row at the standard scale, in nats."""
-        (entropy,) = self.core.attend(None, None, ("entropy",), self.head_dim**-0.5, None)
-        return entropy.astype(np.float64)
-
-    def row_gaps(self) -> NDArray[np.float64]:
-        """Critical inverse temperature of each row's gaps at the standard scale."""
-        return measures.row_gaps(self)
 
 
 def read_softcap(softcap: Any) -> float:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..laws import Law
-    from .call import Call
+    from .data import CallData
 
 __all__ = ["Tables", "law_of_distance", "read_tables", "refuse_row_measures"]
 
@@ -55,7 +55,7 @@ def refuse_row_measures(scale: Any) -> None:
         )
 
 
-def read_tables(distance_scale: Any, distance_bias: Any, law: Law | None, call: Call) -> Tables:
+def read_tables(distance_scale: Any, distance_bias: Any, law: Law | None, call: CallData) -> Tables:
     """Check the tables and multiply (add) those of the law."""
     if distance_scale is None and distance_bias is None and law is None:
         return _NO_TABLES
@@ -73,7 +73,7 @@ def read_tables(distance_scale: Any, distance_bias: Any, law: Law | None, call: 
     return Tables(_matrix(factor, inputs), _matrix(offset, inputs))
 
 
-def _distances(call: Call) -> NDArray[np.int64]:
+def _distances(call: CallData) -> NDArray[np.int64]:
     """Position of the query less that of the key: of query i and key j at n_queries - 1 - i + j.
 
     Shape (n_distances,), or (..., heads = 1, n_distances) where key lengths move the diagonal.
@@ -84,7 +84,7 @@ def _distances(call: Call) -> NDArray[np.int64]:
     return distances
 
 
-def _reach(call: Call, distances: NDArray[np.int64]) -> int:
+def _reach(call: CallData, distances: NDArray[np.int64]) -> int:
     """The largest distance that counts: of all pairs, or of those within a document."""
     begin, end, _, origin = call.intervals
     if origin is None:

@@ -11,60 +11,54 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .call import Call
+    from .arrays import Inputs
+    from .rows import Intervals
 
 __all__ = ["row_gaps"]
 
 _BLOCK = 2**22  # scores held at a time: 32 MiB of float64
 
 
-def row_gaps(call: Call) -> NDArray[np.float64]:
+def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, softcap: float) -> NDArray[np.float64]:
     """Critical inverse temperature of each row's gaps at the standard scale, (..., heads, n_queries).
 
     It needs the scores of a row in order, so blocks of rows are written out and sorted.
     """
     from ..laws import CriticalScale
 
-    n_queries = call.inputs.query.shape[-2]
-    row = max(1, math.prod(call.inputs.leading) * call.inputs.key.shape[-2])
+    n_queries = inputs.query.shape[-2]
+    row = max(1, math.prod(inputs.leading) * inputs.key.shape[-2])
     step = max(1, _BLOCK // row)
-    gaps = np.zeros(call.row_shape)
+    gaps = np.zeros((*inputs.leading, n_queries))
     for first in range(0, n_queries, step):
         cut = slice(first, min(first + step, n_queries))
-        gaps[..., cut] = CriticalScale.measure(_scores(call, cut))
+        score, seen = _scores(inputs, softcap, cut), _seen(inputs, intervals, cut)
+        if mask is not None:
+            part = _cut(mask, cut, -2)
+            score = score if part.dtype == np.bool_ else score + part
+            seen = seen & (part if part.dtype == np.bool_ else ~np.isneginf(part))
+        gaps[..., cut] = CriticalScale.measure(np.where(seen, score, -np.inf))
     return gaps
 
 
-def _scores(call: Call, cut: slice) -> NDArray[np.float64]:
-    """Scores of some queries, (..., heads, rows, n_keys); -inf where a key is hidden."""
-    inputs = call.inputs
+def _scores(inputs: Inputs, softcap: float, cut: slice) -> NDArray[np.float64]:
+    """Scores of some queries before masks, (..., heads, rows, n_keys)."""
     q, k = inputs.query[..., cut, :].astype(np.float64), inputs.key.astype(np.float64)
     if q.ndim > 2 and k.ndim > 2 and k.shape[-3] not in (1, inputs.leading[-1]):
         k = k.repeat(inputs.leading[-1] // k.shape[-3], axis=-3)
     with np.errstate(invalid="ignore", over="ignore"):
-        score: NDArray[np.float64] = q @ k.swapaxes(-1, -2) / math.sqrt(call.head_dim)
-    if call.softcap:
-        score = call.softcap * np.tanh(score / call.softcap)
-    seen = _seen(call, cut)
-    if call.mask is not None:
-        mask = _cut(call.mask, cut, -2)
-        if mask.dtype == np.bool_:
-            seen = seen & mask
-        else:
-            score = score + mask
-            seen = seen & ~np.isneginf(mask)
-    return np.where(seen, score, -np.inf)
+        score: NDArray[np.float64] = q @ k.swapaxes(-1, -2) / math.sqrt(max(q.shape[-1], 1))
+    return softcap * np.tanh(score / softcap) if softcap else score
 
 
-def _seen(call: Call, cut: slice) -> NDArray[np.bool_]:
+def _seen(inputs: Inputs, intervals: Intervals, cut: slice) -> NDArray[np.bool_]:
     """Where the interval of a query holds the key."""
-    key = np.arange(call.inputs.key.shape[-2])
-    begin, end, _, _ = call.intervals
+    key = np.arange(inputs.key.shape[-2])
     seen = np.ones(key.shape, np.bool_)
-    if begin is not None:
-        seen = seen & (key >= _cut(begin, cut, -1)[..., None])
-    if end is not None:
-        seen = seen & (key < _cut(end, cut, -1)[..., None])
+    if intervals.begin is not None:
+        seen = seen & (key >= _cut(intervals.begin, cut, -1)[..., None])
+    if intervals.end is not None:
+        seen = seen & (key < _cut(intervals.end, cut, -1)[..., None])
     return seen
 
 

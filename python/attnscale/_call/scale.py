@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..laws import Law
-    from .call import Call
+    from .data import CallData
 
 __all__ = ["check_one_scale_a_row", "read_scale", "read_scales"]
 
 _AXES = "(..., heads, n_queries)"
 
 
-def read_scale(scale: Any, call: Call) -> float | NDArray[np.float64]:
+def read_scale(scale: Any, call: CallData) -> float | NDArray[np.float64]:
     """A float, or a float64 array that broadcasts to (..., heads, n_queries)."""
     if scale is None:
         return 1.0 / math.sqrt(call.head_dim)
@@ -52,7 +52,7 @@ def read_scales(scales: Any) -> NDArray[np.float64]:
     return np.ascontiguousarray(array, np.float64)
 
 
-def _rows(name: str, array: NDArray[Any], call: Call) -> NDArray[np.float64]:
+def _rows(name: str, array: NDArray[Any], call: CallData) -> NDArray[np.float64]:
     try:
         return fit_to(name, array, call.row_shape, _AXES).astype(np.float64, copy=False)
     except ValueError as error:
@@ -62,7 +62,7 @@ def _rows(name: str, array: NDArray[Any], call: Call) -> NDArray[np.float64]:
         raise
 
 
-def _law_scale(law: Law, call: Call) -> float | NDArray[np.float64]:
+def _law_scale(law: Law, call: CallData) -> float | NDArray[np.float64]:
     check_one_scale_a_row(law)
     # A row without keys has no scale to speak of; the least n keeps logarithms finite there. A row that
     # sees a NaN is NaN whatever its scale.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..normalizers import Normalizer
-    from .call import Call
+    from .data import CallData
 
 __all__ = ["available", "normalize_rows", "read_normalizer", "read_rule", "read_sink", "require_softmax"]
 
@@ -31,7 +31,7 @@ def read_normalizer(normalizer: Any) -> Normalizer | None:
     return None if type(found) is normalizers.Softmax else found
 
 
-def read_rule(normalizer: Any, call: Call) -> Any:
+def read_rule(normalizer: Any, call: CallData) -> Any:
     """What the core takes; None for the plain softmax."""
     found = read_normalizer(normalizer)
     return None if found is None else found._rule(call)
@@ -43,7 +43,7 @@ def require_softmax(normalizer: Any, call: str, instead: str) -> None:
         raise ValueError(f"normalizer must be 'softmax' for {call}, got {shown(normalizer)}; {instead}")
 
 
-def read_sink(normalizer: Any, call: Call, name: str, instead: str) -> Any:
+def read_sink(normalizer: Any, call: CallData, name: str, instead: str) -> Any:
     """None for the softmax, for one with a sink the logits, which broadcast to (..., heads, n_queries)."""
     found = read_normalizer(normalizer)
     if found is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from .._results import NAMES
 
 if TYPE_CHECKING:
-    from .._call.call import Call
+    from .._call.data import CallData
 
 __all__ = ["Normalizer", "Rule"]
 
@@ -39,7 +39,7 @@ class Normalizer:
     name: ClassVar[str]
     statistics: ClassVar[tuple[str, ...]] = NAMES
 
-    def _rule(self, call: Call) -> Rule:
+    def _rule(self, call: CallData) -> Rule:
         """What the core takes for this call; refuses what does not fit them."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {self!r}")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from .._call.arrays import Inputs
-    from .._call.call import Call
+    from .._call.data import CallData
 
 __all__ = ["Sink", "Softmax", "SoftmaxN"]
 
@@ -37,7 +37,7 @@ class Softmax(Normalizer):
 
     name: ClassVar[str] = "softmax"
 
-    def _rule(self, call: Call) -> Rule:
+    def _rule(self, call: CallData) -> Rule:
         return Rule("softmax")
 
 
@@ -83,7 +83,7 @@ class SoftmaxN(Normalizer):
         if number("n", self.n) <= 0:
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {self.n!r}")
 
-    def _rule(self, call: Call) -> Rule:
+    def _rule(self, call: CallData) -> Rule:
         return Rule("softmax", sink=math.log(self.n))
 
 
@@ -141,7 +141,7 @@ class Sink(Normalizer):
     def __hash__(self) -> int:
         return hash((Sink, self.logits))
 
-    def _rule(self, call: Call) -> Rule:
+    def _rule(self, call: CallData) -> Rule:
         return Rule("softmax", sink=self._per_row(call.inputs))
 
     def _per_row(self, inputs: Inputs) -> Any:

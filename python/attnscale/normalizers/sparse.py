@@ -12,7 +12,7 @@ from ._base import Normalizer, Rule
 from ._registry import built_in
 
 if TYPE_CHECKING:
-    from .._call.call import Call
+    from .._call.data import CallData
 
 __all__ = ["Entmax", "Sparsemax", "TopK"]
 
@@ -68,7 +68,7 @@ class Entmax(Normalizer):
         if alpha > 4:
             raise ValueError(f"alpha must be at most 4, got {self.alpha!r}")
 
-    def _rule(self, call: Call) -> Rule:
+    def _rule(self, call: CallData) -> Rule:
         return Rule("entmax", alpha=float(self.alpha))
 
 
@@ -96,7 +96,7 @@ class Sparsemax(Normalizer):
     name: ClassVar[str] = "sparsemax"
     statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
 
-    def _rule(self, call: Call) -> Rule:
+    def _rule(self, call: CallData) -> Rule:
         return Rule("entmax", alpha=2.0)
 
 
@@ -136,5 +136,5 @@ class TopK(Normalizer):
     def __post_init__(self) -> None:
         positive_int("k", self.k)
 
-    def _rule(self, call: Call) -> Rule:
+    def _rule(self, call: CallData) -> Rule:
         return Rule("top_k", k=min(self.k, 2**62))

@@ -18,7 +18,7 @@ from ._mask import PatternMask, make_mask
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .._call.call import Call
+    from .._call.data import CallData
 
 __all__ = ["NAME", "log_to", "register"]
 
@@ -219,5 +219,5 @@ class RowSink(Normalizer):
     def __init__(self, logits: NDArray[np.float64]) -> None:
         self.logits = logits
 
-    def _rule(self, call: Call) -> Rule:
+    def _rule(self, call: CallData) -> Rule:
         return Rule("softmax", sink=np.broadcast_to(self.logits, call.row_shape))

@@ -13,8 +13,10 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define ATTNSCALE_INLINE inline __attribute__((always_inline))
+#define ATTNSCALE_INLINE_LAMBDA __attribute__((always_inline))
 #else
 #define ATTNSCALE_INLINE inline
+#define ATTNSCALE_INLINE_LAMBDA
 #endif
 
 #if !defined(ATTNSCALE_ARCH)

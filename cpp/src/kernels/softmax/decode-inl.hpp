@@ -92,7 +92,8 @@ class decode_run {
 
   void run() {
     prepare();
-    walk_.for_tiles([&](const key_tile& at) { tile(at); }, decode_keys);
+    // Inlined: out of line, what it knows of the block is read anew for every tile.
+    walk_.for_tiles([&](const key_tile& at) ATTNSCALE_INLINE_LAMBDA { tile(at); }, decode_keys);
     if (!walk_.stopped) finish();
   }
 
@@ -121,7 +122,7 @@ class decode_run {
     }
   }
 
-  void tile(const key_tile& at) {
+  ATTNSCALE_INLINE void tile(const key_tile& at) {
     const int64_t key = at.key;
     const int keys = at.keys;
     const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.score.key_copy);

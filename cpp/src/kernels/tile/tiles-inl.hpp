@@ -36,7 +36,7 @@ class tile_walk {
   /// f(tile) for every tile, in the order of the keys. most: keys of a tile, 0 for those of the
   /// panels.
   template <class F>
-  void for_tiles(F&& f, int most = 0) {
+  ATTNSCALE_INLINE void for_tiles(F&& f, int most = 0) {
     ended_ = false;
     for (int i = 0; i < visible.count; ++i)
       for (int64_t key = visible.range[i].begin; key < visible.range[i].end;) {

@@ -129,3 +129,10 @@ def test_softpick_gives_scores_of_zero_no_weight(n_queries: int, dtype: str) -> 
             q, k, values.T.astype(dtype), scale=0.37, normalizer=N.Softpick(0), attn_mask=mask
         )
         assert not np.diagonal(output).any()
+
+
+@pytest.mark.parametrize("n_queries", [3, 70])
+def test_softpick_counts_no_key_whose_weight_vanishes_beside_the_largest(n_queries: int) -> None:
+    q, k = np.ones((n_queries, 1)), np.array([[1e6], [1e6 - 5], [10.0], [-1.0]])
+    rows = at.attention_statistics(q, k, scale=1.0, normalizer="softpick", statistics=("support",))
+    assert (rows.support == 2).all()

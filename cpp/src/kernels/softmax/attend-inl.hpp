@@ -194,11 +194,14 @@ class attend_run {
                                    reference, W::unit(reference)};
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
       T* const scores = ws_.tile.scores + at;
-      if (b_.moments)
+      if (b_.moments && W::counts_scores)
         count_positive(Masked ? broadcast(T(1)) : row.scale, seen.begin[n], seen.end[n], N * w,
                        scores, b_.sums->support + lane + at);
       absorb_pointwise<W, Masked>(bounded, row, seen.begin[n], seen.end[n], N * w, scores,
                                   b_.sums->weight + lane + at);
+      if (b_.moments && !W::counts_scores)
+        count_positive(broadcast(T(1)), seen.begin[n], seen.end[n], N * w, scores,
+                       b_.sums->support + lane + at);
       if (b_.moments)
         sum_moments(seen.begin[n], seen.end[n], N * w, scores, b_.sums->first + lane + at,
                     b_.sums->squares + lane + at);

@@ -198,8 +198,11 @@ class decode_run {
     const pointwise_lanes<T> lanes{broadcast(T(1)), broadcast(row.sigmoid_bias), reference,
                                    W::unit(reference)};
     const int vectors = (keys + w - 1) / w;
-    if (b_.moments) count_positive(lanes.scale, 0, vectors, w, ws_.score.scores, row.support);
+    if (b_.moments && W::counts_scores)
+      count_positive(lanes.scale, 0, vectors, w, ws_.score.scores, row.support);
     absorb_pointwise<W, true>(false, lanes, 0, vectors, w, ws_.score.scores, row.weight);
+    if (b_.moments && !W::counts_scores)
+      count_positive(lanes.scale, 0, vectors, w, ws_.score.scores, row.support);
     if (b_.moments) sum_moments(0, vectors, w, ws_.score.scores, row.first, row.squares);
   }
 

@@ -7,6 +7,7 @@
 //                     reference_at say when and where, moment_unit what sum w ln w has of a move
 //   unit, weight      of a score, before the row's factor, and its share of the sum
 //   output_factor     what the summed values of a row are multiplied by, and by 2^output_power
+//   counts_scores     whether support is the number of positive scores, not of positive weights
 //   weight_of_top     the weight of the largest score, for max_weight
 // Sums of a softmax have their own loop (online-inl.hpp); entmax and top-k, which look at all
 // scores of a row at once, are those of sparse/.
@@ -101,6 +102,7 @@ ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
 /// 1 / (1 + e^-(score + bias)).
 struct sigmoid_weights {
   static constexpr bool pointwise = true, follows_top = false, has_bounded_form = true;
+  static constexpr bool counts_scores = false;
   template <class T>
   static constexpr T first_reference = T(0);
 
@@ -130,6 +132,7 @@ constexpr int most_power = sizeof(T) == 4 ? 120 : 1000;
 template <int Power>
 struct relu_weights {
   static constexpr bool pointwise = true, follows_top = true, has_bounded_form = false;
+  static constexpr bool counts_scores = true;  // a weight may vanish beside the largest one
   static constexpr double moment_unit = ln2;
   template <class T>
   static constexpr T first_reference = T(-Power* most_power<T>);
@@ -185,7 +188,7 @@ struct relu_weights {
 
 /// max(e^score - 1, 0) over the sum of |e^score - 1| and eps; all relative to a reference >= 0.
 struct softpick_weights : relative_weights {
-  static constexpr bool pointwise = true, has_bounded_form = false;
+  static constexpr bool pointwise = true, has_bounded_form = false, counts_scores = false;
   template <class T>
   static constexpr T first_reference = T(0);
 
@@ -324,8 +327,8 @@ inline void absorb_pointwise(bool bounded, pointwise_lanes<T> row, int begin, in
   weigh_scores<W, Masked, false>(row, begin, end, step, scores, sums);
 }
 
-/// support += 1, a lane each, for every key of [begin, end) whose score times `scale` is positive:
-/// then its weight is, however small it is beside the largest.
+/// support += 1, a lane each, for every key of [begin, end) whose score times `scale`, or whose
+/// weight, is positive.
 template <class T>
 inline void count_positive(vec<T> scale, int begin, int end, ptrdiff_t step, const T* scores,
                            double* support) {

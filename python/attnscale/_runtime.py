@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -124,14 +127,10 @@ def show_config() -> Config:
     )
 
 
-def _register_with_threadpoolctl() -> None:
-    """Make `threadpoolctl` see the thread pool, where it is installed (its import takes 4 ms)."""
-    try:
-        from threadpoolctl import LibController, register
-    except ImportError:
-        return
+def _register_with(threadpoolctl: Any) -> None:
+    """Make `threadpoolctl` see the thread pool."""
 
-    class AttnscaleController(LibController):  # type: ignore[misc]
+    class AttnscaleController(threadpoolctl.LibController):  # type: ignore[misc]
         user_api = "attnscale"
         internal_api = "attnscale"
         filename_prefixes = ("_core",)
@@ -146,7 +145,31 @@ def _register_with_threadpoolctl() -> None:
         def get_version(self) -> str:
             return _core.__version__
 
-    register(AttnscaleController)
+    threadpoolctl.register(AttnscaleController)
 
 
-_register_with_threadpoolctl()
+class _RegisterOnImport:
+    """A finder that registers the pool when `threadpoolctl` is imported: to import it here takes 4 ms."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The usual spec of threadpoolctl, whose module registers the pool at its end."""
+        if name != "threadpoolctl":
+            return None
+        sys.meta_path.remove(cls)
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                execute(module)
+                _register_with(module)
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "threadpoolctl" in sys.modules:
+    _register_with(sys.modules["threadpoolctl"])
+else:
+    sys.meta_path.insert(0, _RegisterOnImport)

@@ -157,3 +157,20 @@ def test_relu_rows_whose_tiles_differ_in_size(normalizer: N.ReLU) -> None:
         np.testing.assert_allclose(rows.max_weight, shares.max(-1), rtol=1e-5)
         entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(-1)
         np.testing.assert_allclose(rows.entropy, entropy, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("head_dim", [1, 12, 33, 64])
+@pytest.mark.parametrize("n_queries", [1, 4, 8, 9, 70])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 1.0), ("float64", 1.0), ("float32", 1e9), ("float64", 1e30)]
+)
+def test_equal_keys_share_the_row(dtype: str, size: float, n_queries: int, head_dim: int) -> None:
+    """Wherever they stand: a sum in another order would be another score, and of large scores one wins."""
+    q, k, v = random_inputs(13, n_queries=n_queries, n_keys=31, head_dim=head_dim, dtype=dtype)
+    k = np.repeat(k[:, :1], 31, axis=1)
+    rows = at.attention_statistics(q, k, v, scale=size, statistics=("entropy", "argmax", "support"))
+    assert (rows.argmax == 0).all()
+    np.testing.assert_allclose(rows.entropy, np.log(31), rtol=1e-6)
+    np.testing.assert_allclose(
+        rows.output, np.broadcast_to(v.mean(1, keepdims=True), rows.output.shape), atol=1e-6
+    )

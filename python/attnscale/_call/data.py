@@ -20,7 +20,7 @@ __all__ = ["CallData"]
 
 
 class CallData:
-    """What readers of options may ask of a call. One number a row: it broadcasts to (..., heads, n_queries)."""
+    """What readers of options may ask of a call. Arrays of rows broadcast to (..., heads, n_queries)."""
 
     __slots__ = ("core", "head_dim", "inputs", "intervals", "layout", "mask", "scale", "softcap", "threads")
 

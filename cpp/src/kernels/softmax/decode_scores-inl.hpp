@@ -50,48 +50,52 @@ ATTNSCALE_INLINE vec<T> sum_across(vec<T> (&v)[width<T>]) {
   return v[0];
 }
 
+/// The products of one key's channels, whole vectors of them, a sum a lane.
+template <class T>
+ATTNSCALE_INLINE vec<T> dot_lanes(const T* key, const T* query, int64_t head_dim) {
+  constexpr int w = width<T>;
+  vec<T> even = broadcast(T(0)), odd = even;
+  int64_t c = 0;
+  for (; c + 2 * w <= head_dim; c += 2 * w) {
+    even = fma(load(key + c), load(query + c), even);
+    odd = fma(load(key + c + w), load(query + c + w), odd);
+  }
+  if (c + w <= head_dim) even = fma(load(key + c), load(query + c), even);
+  return even + odd;
+}
+
 /// scores[j] = query . key[j] for `width` keys, with the channels in the lanes.
 template <class T>
 inline void dot_rows(row_view<T> key, const T* query, int64_t head_dim, ptrdiff_t ahead,
                      T* scores) {
   constexpr int w = width<T>;
   vec<T> acc[w];
-  int64_t c = 0;
 #pragma GCC unroll 16
   for (int i = 0; i < w; ++i) {
     const T* k = key.data + i * key.stride;
     if (ahead != 0)
-      for (c = 0; c < head_dim; c += line<T>) __builtin_prefetch(k + ahead + c);
-    vec<T> even = broadcast(T(0)), odd = even;
-    for (c = 0; c + 2 * w <= head_dim; c += 2 * w) {
-      even = fma(load(k + c), load(query + c), even);
-      odd = fma(load(k + c + w), load(query + c + w), odd);
-    }
-    if (c + w <= head_dim) {
-      even = fma(load(k + c), load(query + c), even);
-      c += w;
-    }
-    acc[i] = even + odd;
+      for (int64_t c = 0; c < head_dim; c += line<T>) __builtin_prefetch(k + ahead + c);
+    acc[i] = dot_lanes(k, query, head_dim);
   }
   store(scores, sum_across<T>(acc));
-  for (; c < head_dim; ++c)
+  for (int64_t c = head_dim / w * w; c < head_dim; ++c)
     for (int i = 0; i < w; ++i) scores[i] += query[c] * key.data[i * key.stride + c];
 }
 
-/// The same for any number of keys, one by one.
+/// The same for any number of keys, one by one, with every sum in the same order: equal keys have
+/// equal scores wherever they stand, also where a rounding of the score decides the weights.
 template <class T>
 inline void dot_rest(row_view<T> key, int keys, const T* query, int64_t head_dim, T* scores) {
   constexpr int w = width<T>;
   for (int j = 0; j < keys; ++j) {
     const T* k = key.data + j * key.stride;
-    vec<T> acc = broadcast(T(0));
-    int64_t c = 0;
-    for (; c + w <= head_dim; c += w) acc = fma(load(k + c), load(query + c), acc);
+    vec<T> acc[w];
+    acc[0] = dot_lanes(k, query, head_dim);
+    for (int i = 1; i < w; ++i) acc[i] = acc[0];
     T lanes[w];
-    store(lanes, acc);
-    T sum = T(0);
-    for (int i = 0; i < w; ++i) sum += lanes[i];
-    for (; c < head_dim; ++c) sum += query[c] * k[c];
+    store(lanes, sum_across<T>(acc));
+    T sum = lanes[0];
+    for (int64_t c = head_dim / w * w; c < head_dim; ++c) sum += query[c] * k[c];
     scores[j] = sum;
   }
 }

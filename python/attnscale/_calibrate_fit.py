@@ -48,7 +48,7 @@ class Length(NamedTuple):
         check_one_scale_a_row(law)
         form = {name: self.options[name] for name in ("enable_gqa", "num_threads")}
         call = Call(self.query, self.key, **form)
-        call.see(causal=self.options["causal"])
+        call.see(None, False, self.options["causal"])
         call.score(law)
         return np.broadcast_to(call.scale, call.row_shape)
 

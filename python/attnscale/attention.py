@@ -135,7 +135,7 @@ def attention(
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
-    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     output, _ = call.attend(normalizer, (), out)
     assert output is not None
@@ -209,7 +209,7 @@ normalizer, qk_norm, layout, out, num_threads
         raise ValueError("out is for the output, which needs a value; got out without value")
     names = available(statistic_names(statistics), normalizer, leave_out=statistics is _USUAL)
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
-    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     output, rows = call.attend(normalizer, names, out)
     return AttentionStatistics(output, **rows)
@@ -265,6 +265,6 @@ softcap, normalizer, qk_norm, layout, num_threads
     """
     names = available(("entropy",), normalizer, leave_out=False)
     call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
-    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     return call.attend(normalizer, names)[1]["entropy"]

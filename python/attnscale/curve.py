@@ -109,7 +109,7 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     array([5.55, 5.04, 3.73])
     """
     call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
-    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     sink = read_sink(normalizer, call, "entropy_curve", _INSTEAD)
     multipliers = read_scales(scales)
     call.score(None, softcap, distance_scale, distance_bias)

@@ -107,7 +107,7 @@ num_threads
     _refuse_softcap(softcap)
     require_softmax(normalizer, "solve_scale", _INSTEAD)
     call = Call(query, key, None, enable_gqa, None, layout, num_threads)
-    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     _refuse_bias(call.mask)
     call.score()
     wide = np.float64 in (call.inputs.query.dtype, call.inputs.key.dtype)

@@ -117,7 +117,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
             f"scale={law.name!r} depends on distances in the whole sequence, and a state knows only its part"
         )
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
-    call.see(is_causal, causal, attn_mask, window, key_lengths, document_ids)
+    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap)
     output, rows = call.attend(normalizer, ("lse", "mean_score"))
     assert output is not None

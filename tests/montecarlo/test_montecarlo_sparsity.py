@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 from attnscale import montecarlo as mc
 from attnscale import reference
+from attnscale.reference._normalizers import entmax, sparsemax
 
 
 def support_of(scores, normalizer):
     seen = np.ones(scores.shape, bool)
-    p = (
-        reference.sparsemax(scores, seen)
-        if normalizer == "sparsemax"
-        else reference.entmax(scores, seen, 1.5)
-    )
+    p = sparsemax(scores, seen) if normalizer == "sparsemax" else entmax(scores, seen, 1.5)
     return (p > 1e-12).sum(-1), -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
 
 

@@ -93,7 +93,6 @@ Pair = collections.namedtuple("Pair", "left right")
             {"value": [[np.datetime64("2026-08-01", "D")]] * 2},
         ),
     ],
-    ids=str,
 )
 def test_forms_of_results(function: Any, expected: dict[str, Any]) -> None:
     table = sweep(function, {"n": [1, 2]})

@@ -47,17 +47,9 @@ class Call(CallData):
         self.threads = read_num_threads(num_threads)
         self.intervals, self.mask = EVERY_KEY, None
 
-    def see(
-        self,
-        is_causal: Any = False,
-        causal: Any = None,
-        attn_mask: Any = None,
-        window: Any = None,
-        key_lengths: Any = None,
-        document_ids: Any = None,
-    ) -> None:
-        """Which keys each query may see."""
-        self.intervals = read_intervals(self.inputs, is_causal, causal, window, key_lengths, document_ids)
+    def see(self, attn_mask: Any = None, *intervals: Any) -> None:
+        """Which keys each query may see: by a mask, and by `read_intervals`, in its order."""
+        self.intervals = read_intervals(self.inputs, *intervals)
         self.mask = read_mask(attn_mask, self.inputs)
 
     def score(

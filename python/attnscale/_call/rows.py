@@ -47,7 +47,12 @@ EVERY_KEY = Intervals(None, None, 0, None)
 
 
 def read_intervals(
-    inputs: Inputs, is_causal: Any, causal: Any, window: Any, key_lengths: Any, document_ids: Any
+    inputs: Inputs,
+    is_causal: Any = False,
+    causal: Any = None,
+    window: Any = None,
+    key_lengths: Any = None,
+    document_ids: Any = None,
 ) -> Intervals:
     """Check everything that masks but attn_mask."""
     if (

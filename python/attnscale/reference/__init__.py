@@ -40,17 +40,7 @@ from ._montecarlo import (
     weight_ranks,
 )
 from ._multihead import multi_head_attention
-from ._normalizers import (
-    entmax,
-    relu,
-    sigmoid,
-    softmax_beside,
-    softpick,
-    sparsemax,
-    top_k,
-    weigh,
-    with_length,
-)
+from ._normalizers import weigh, with_length
 from ._rotary import apply_rotary, rotary_score
 from ._solve import calibrate, solve_scale
 from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
@@ -68,7 +58,6 @@ __all__ = [
     "dot_products",
     "efficient_attention",
     "efficient_attention_weights",
-    "entmax",
     "entropy_curve",
     "expected_max_cosine",
     "expected_statistics",
@@ -89,18 +78,12 @@ __all__ = [
     "random_rows",
     "random_scores",
     "relay_attention",
-    "relu",
     "rotary_score",
     "row_measures",
     "scores",
-    "sigmoid",
-    "softmax_beside",
-    "softpick",
     "solve_scale",
-    "sparsemax",
     "sphere_entropy_deficit",
     "ssd",
-    "top_k",
     "visible",
     "weigh",
     "weight_ranks",

@@ -50,8 +50,7 @@ def kattention(
         beta is a multiple of 1/sqrt(head_dim). Takes what ``scale`` of :func:`attnscale.attention` takes,
         but no law that measures the row.
     **options
-        is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias,
-        softcap, normalizer, qk_norm, num_threads: as for :func:`attnscale.attention`.
+        As for :func:`attnscale.attention`, without ``enable_gqa``, ``layout`` and ``out``.
 
     Returns
     -------

@@ -12,9 +12,20 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["as_array", "boolean", "choose", "fit_to", "generator", "number", "positive_int", "shown"]
+__all__ = [
+    "as_array",
+    "boolean",
+    "choose",
+    "fit_to",
+    "generator",
+    "number",
+    "positive_int",
+    "shown",
+    "thread_count",
+]
 
 _LONGEST = 80  # characters of a repr in a message
+_MOST_THREADS = 2**31 - 1
 
 
 def shown(value: object) -> str:
@@ -57,6 +68,14 @@ def positive_int(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be an integer, got {shown(value)}")
     if converted < 1:
         raise ValueError(f"{name} must be at least 1, got {converted}")
+    return converted
+
+
+def thread_count(name: str, value: Any) -> int:
+    """`value` as a number of threads, which the core keeps in an int."""
+    converted = positive_int(name, value)
+    if converted > _MOST_THREADS:
+        raise ValueError(f"{name} must be at most {_MOST_THREADS}, got {shown(converted)}")
     return converted
 
 

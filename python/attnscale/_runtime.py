@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._checks import positive_int
+from ._checks import thread_count
 
 __all__ = ["Config", "get_num_threads", "set_num_threads", "show_config", "simd_level"]
 
@@ -100,7 +100,7 @@ def set_num_threads(n: int) -> None:
     1
     >>> at.set_num_threads(before)
     """
-    _core.set_num_threads(positive_int("n", n))
+    _core.set_num_threads(thread_count("n", n))
 
 
 def show_config() -> Config:

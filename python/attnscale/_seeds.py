@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ._checks import shown
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,13 +41,13 @@ def seed_sequence(rng: Any) -> np.random.SeedSequence:
         return np.random.SeedSequence(rng.integers(0, 2**32, 4, np.uint32).tolist())
     rule = "rng must be None, an integer of at least 0, integers, a SeedSequence or a Generator"
     if isinstance(rng, (bool, np.bool_, str, bytes)):
-        raise TypeError(f"{rule}, got {rng!r}")
+        raise TypeError(f"{rule}, got {shown(rng)}")
     try:
         return np.random.SeedSequence(rng)
     except TypeError:
-        raise TypeError(f"{rule}, got {rng!r}") from None
+        raise TypeError(f"{rule}, got {shown(rng)}") from None
     except ValueError:
-        raise ValueError(f"{rule}, got {rng!r}") from None
+        raise ValueError(f"{rule}, got {shown(rng)}") from None
 
 
 def philox_key(seed: np.random.SeedSequence) -> int:

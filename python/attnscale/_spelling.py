@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._checks import choose
+from ._checks import choose, shown
 
 __all__ = ["check_parameters", "choose_name", "read_call"]
 
@@ -29,7 +29,7 @@ def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
             return node.func.id, {_keyword_name(each): ast.literal_eval(each.value) for each in node.keywords}
     except (SyntaxError, ValueError):
         pass
-    raise ValueError(f"{what} is written NAME or NAME(parameter=value, ...), got {text!r}")
+    raise ValueError(f"{what} is written NAME or NAME(parameter=value, ...), got {shown(text)}")
 
 
 def _keyword_name(keyword: Any) -> str:

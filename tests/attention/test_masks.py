@@ -186,3 +186,26 @@ def test_a_causal_offset_may_lie_outside_the_keys() -> None:
     np.testing.assert_array_equal(at.attention(q, k, v, causal=1000), at.attention(q, k, v))
     assert (at.attention(q, k, v, causal=-17) == 0).all()
     assert (at.attention(q, k, v, causal=10**18, window=(3, 0)) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint64", "int8"])
+def test_the_twin_reads_lengths_of_any_integer_type(dtype: str) -> None:
+    """Lengths less queries are negative here, and wrap in a type without a sign."""
+    shape, lengths = (2, 4, 63, 7), np.array([7, 3])
+    masks = {"causal": "bottom_right", "window": (100, None)}
+    short, wide = (reference.visible(shape, key_lengths=n, **masks) for n in (lengths.astype(dtype), lengths))
+    np.testing.assert_array_equal(short, wide)
+    assert not wide[0, :, :56].any()
+    assert wide[0, 0, 56:].sum() == 28
+    near, far = (
+        reference.distances(shape, key_lengths=n, causal="bottom_right")
+        for n in (lengths.astype(dtype), lengths)
+    )
+    np.testing.assert_array_equal(near, far)
+    ns = [
+        reference.n_of_law(
+            at.laws.get("llama4_temperature"), wide, causal="bottom_right", key_lengths=lengths.astype(kind)
+        )
+        for kind in (dtype, "int64")
+    ]
+    np.testing.assert_array_equal(*ns)

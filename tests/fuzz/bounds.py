@@ -30,7 +30,10 @@ SMALL = 0.01
 
 
 def weigh(scores: SimpleNamespace, rule: Any, form: SimpleNamespace) -> SimpleNamespace:
-    """w, error, free (rows without a bound), support from ... to; with a sink as one more outcome."""
+    """w, error, free (rows without a bound), support from ... to; with a sink as one more outcome.
+
+    unit: what a sum of values by relative weights is multiplied by in the end, and their rounding with it.
+    """
     s, d, seen = scores.s, scores.d, scores.seen
     none = np.zeros(s.shape[:-1], bool)
     one = np.ones((*s.shape[:-1], 1))
@@ -39,7 +42,7 @@ def weigh(scores: SimpleNamespace, rule: Any, form: SimpleNamespace) -> SimpleNa
         d=d,
         seen=seen,
         sink=None,
-        sum=one,
+        unit=one,
         free=none,
         may_break=none,
         distribution=True,
@@ -198,20 +201,40 @@ def _relu(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
         error = (2 * f.astype(np.float64) + error) * error
         f = f * f
     f64 = f.astype(np.float64)
-    error = error + 8 * form.u * f64 + np.where(row.seen & (row.s > -row.d), 4 * form.least, 0)
+    reference = _reference_of_relu(f64 + error, power, form)
+    error = (
+        error
+        + 8 * form.u * f64
+        + np.where(row.seen & (row.s > -row.d), 4 * form.least * np.maximum(reference, 1), 0)
+    )
     row.may_break = f64.max(-1, initial=0) * f.shape[-1] > form.largest / 64  # the sum leaves the type
     row.most, row.least = (row.seen & (row.s > -row.d)).sum(-1), (row.seen & (f64 > 2 * error)).sum(-1)
     if rule.divide == "sum":
         _over_sum(row, f, error, 0.0)
+        row.unit = reference * row.unit
         return
     n = np.maximum(row.seen.sum(-1, keepdims=True), 1)
-    row.w, row.error, row.distribution = f / n, error / n, False
+    row.w, row.error, row.distribution, row.unit = f / n, error / n, False, reference / n
+
+
+def _reference_of_relu(most: Array, power: int, form: SimpleNamespace) -> Array:
+    """What weights are relative to, at most: 1, or the row's largest one where that is far from 1.
+
+    The kernel takes a power of two below the largest weight if that leaves 2^-40 ... 2^8, in base 2, and no
+    more than 2^-120 or 2^-1000 a power. Rounding a relative weight costs half of the least denormal where it
+    is denormal, and so does rounding its product with a value; the reference multiplies both in the end:
+    beside a weight of 1e34, a value of 1e-44 keeps no digit.
+    """
+    top = np.asarray(most.max(-1, keepdims=True, initial=0)) * np.log2(np.e) ** power
+    small = np.maximum(top, 2.0 ** (-(1000 if form.double else 120) * power))
+    return np.where(top >= 250, top, np.where(top < 2.0**-42, small, 1.0))
 
 
 def _over_sum(row: SimpleNamespace, f: Array, error: Array, more: Any) -> None:
     total = f.sum(-1, keepdims=True) + more
     off = error.sum(-1, keepdims=True)
-    row.w, row.sum = f / np.where(total == 0, 1, total), np.where(total == 0, 1, total).astype(np.float64)
+    row.w = f / np.where(total == 0, 1, total)
+    row.unit = 1 / np.maximum(np.where(total == 0, 1, total).astype(np.float64), 1e-300)
     rest = (total - off).astype(np.float64)
     row.free = ((2 * off > total) & (off > 0))[..., 0]
     row.error = np.minimum((error + row.w.astype(np.float64) * off) / np.where(rest > 0, rest, 1), 1)

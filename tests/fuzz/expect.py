@@ -44,8 +44,8 @@ def output(
     weight = np.where(seen, np.abs(w), 0).astype(np.float64)
     absolute = weight @ size
     error = np.where(seen, row.error[..., :n], 0) @ size
-    # Products below the normal numbers lose least each, before the division by the sum of the row.
-    floor = (n + 4) * form.least * np.maximum(1, 1 / np.maximum(row.sum, form.least))
+    # Products below the normal numbers lose least each, before relative weights become those of the row.
+    floor = (n + 4) * form.least * np.maximum(1, row.unit)
     limit = error + (4 if random else 64) * form.eps * absolute + floor
     bad = np.broadcast_to(broken[..., None], found.shape)
     if not finite.all():

@@ -87,6 +87,8 @@ def test_set_num_threads() -> None:
         (2.0, TypeError, "n must be an integer, got 2.0"),
         ("2", TypeError, "n must be an integer, got '2'"),
         (True, TypeError, "n must be an integer, got True"),
+        (2**31, ValueError, "n must be at most 2147483647, got 2147483648"),
+        (2**70, ValueError, "n must be at most 2147483647, got 1180591620717411303424"),
     ],
 )
 def test_bad_number_of_threads(n: object, error: type[Exception], text: str) -> None:

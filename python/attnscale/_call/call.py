@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
-from .._checks import choose, number, positive_int, shown
+from .._checks import choose, number, shown, thread_count
 from .arrays import LAYOUTS, make_output, read_inputs
 from .data import CallData
 from .distance import law_of_distance, read_tables, refuse_row_measures
@@ -98,4 +98,4 @@ def read_softcap(softcap: Any) -> float:
 
 def read_num_threads(num_threads: Any) -> int:
     """0 for None, which the core takes for its default."""
-    return 0 if num_threads is None else positive_int("num_threads", num_threads)
+    return 0 if num_threads is None else thread_count("num_threads", num_threads)

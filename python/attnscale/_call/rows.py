@@ -107,7 +107,8 @@ def causal_offset(is_causal: Any, causal: Any, n_queries: int, lengths: _Keys) -
     if causal is None:
         return 0 if is_causal else None
     if is_causal and not (isinstance(causal, str) and causal == "top_left"):
-        given = f'causal="{causal}"' if causal == "bottom_right" else f"causal={causal!r}"
+        same = isinstance(causal, str) and causal == "bottom_right"  # == of an array is an array
+        given = 'causal="bottom_right"' if same else f"causal={shown(causal)}"
         raise ValueError(f'is_causal=True means causal="top_left"; {given} was also given. Pass one of them.')
     if isinstance(causal, str):
         if causal == "top_left":

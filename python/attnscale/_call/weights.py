@@ -67,7 +67,7 @@ def available(statistics: tuple[str, ...], normalizer: Any, leave_out: bool) -> 
     missing = [name for name in NAMES if name in statistics and name not in found.statistics]
     if missing and not leave_out:
         raise ValueError(
-            f"rows of {found!r} have the statistics {', '.join(found.statistics)}; got {missing[0]!r}"
+            f"rows of {found!r} have the statistics {', '.join(found.statistics)}; got {shown(missing[0])}"
         )
     return tuple(name for name in statistics if name in found.statistics)
 

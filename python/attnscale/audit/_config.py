@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import shown
 from .._io import InputError
 
 __all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
@@ -137,7 +138,7 @@ class Keys:
         if value is None:
             return False
         if not isinstance(value, (bool, np.bool_)):
-            raise ConfigError(f"{self.stored(name)} must be true or false, got {value!r}")
+            raise ConfigError(f"{self.stored(name)} must be true or false, got {shown(value)}")
         return bool(value)
 
     def table(self, name: str) -> dict[str, Any]:
@@ -148,10 +149,10 @@ class Keys:
 def check_number(name: str, value: Any, *, above: float | None = None) -> float:
     """`value` as a finite float, greater than `above`."""
     if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
-        raise ConfigError(f"{name} must be a number, got {value!r}")
+        raise ConfigError(f"{name} must be a number, got {shown(value)}")
     if not np.isfinite(value) or (above is not None and value <= above):
         rule = "finite" if above is None else f"a finite number greater than {above:g}"
-        raise ConfigError(f"{name} must be {rule}, got {value!r}")
+        raise ConfigError(f"{name} must be {rule}, got {shown(value)}")
     return float(value)
 
 
@@ -160,7 +161,7 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
     if value is None:
         raise ConfigError(f"{name} is missing: the config does not say it, and the model type has no default")
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise ConfigError(f"{name} must be an integer, got {value!r}")
+        raise ConfigError(f"{name} must be an integer, got {shown(value)}")
     if value < least:
         raise ConfigError(f"{name} must be at least {least}, got {value}")
     return int(value)
@@ -171,7 +172,7 @@ def check_table(name: str, value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name} must be a mapping, got {value!r}")
+        raise ConfigError(f"{name} must be a mapping, got {shown(value)}")
     return dict(value)
 
 
@@ -224,7 +225,7 @@ def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, 
     inner = given.get(part)
     if not isinstance(inner, Mapping):
         found = ", ".join(key for key, value in given.items() if isinstance(value, Mapping)) or "none"
-        raise ConfigError(f"part must be a part of the config ({found}), got {part!r}")
+        raise ConfigError(f"part must be a part of the config ({found}), got {shown(part)}")
     default = f"{kind}_{part}" if f"{kind}_{part}" in known_types() else kind
     if default not in known_types():
         default = _defaults()["inside"].get(kind, ["", kind])[1]
@@ -234,7 +235,7 @@ def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, 
 def _model_type(given: Mapping[str, Any], default: str) -> str:
     kind = given.get("model_type") or default
     if not isinstance(kind, str):
-        raise ConfigError(f"model_type must be a string, got {kind!r}")
+        raise ConfigError(f"model_type must be a string, got {shown(kind)}")
     return kind
 
 
@@ -245,7 +246,9 @@ def _read(config: Any) -> Mapping[str, Any]:
         config = config.to_dict()
     if not isinstance(config, Mapping):
         kind = type(config).__name__
-        raise TypeError(f"config must be a mapping, a path or a transformers config, got {kind}: {config!r}")
+        raise TypeError(
+            f"config must be a mapping, a path or a transformers config, got {kind}: {shown(config)}"
+        )
     return config
 
 

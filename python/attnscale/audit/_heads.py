@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
+from .._checks import shown
 from ._config import ConfigError, check_size, check_table
 from ._family import Layer, QKNorm
 
@@ -255,7 +256,7 @@ def rope_parameters_given(layer: Layer) -> bool:
 
 def _entry(name: str, given: Any, layer: Layer) -> Any:
     if not isinstance(given, (list, tuple)):
-        raise ConfigError(f"{name} must be a list, got {given!r}")
+        raise ConfigError(f"{name} must be a list, got {shown(given)}")
     if len(given) < layer.total:
         raise ConfigError(f"{name} must have one entry for each of {layer.total} layers, got {len(given)}")
     return given[layer.number]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from .._checks import shown
 from ._config import ConfigError, Keys, check_size
 
 #: Kinds of layers that have no softmax over keys.
@@ -41,7 +42,7 @@ def layer_kinds(keys: Keys, count: int, rule: Rule) -> list[str]:
         if given is None:
             continue
         if not isinstance(given, (list, tuple)) or not all(isinstance(kind, str) for kind in given):
-            raise ConfigError(f"{name} must be a list of names, got {given!r}")
+            raise ConfigError(f"{name} must be a list of names, got {shown(given)}")
         if len(given) != count:
             raise ConfigError(f"{name} must have one entry for each of {count} layers, got {len(given)}")
         named: list[str] = [str(kind) for kind in given]
@@ -127,7 +128,7 @@ def hybrid_pattern(keys: Keys, count: int) -> list[str]:
     names = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
     pattern = keys.get("hybrid_override_pattern")
     if not isinstance(pattern, str) or set(pattern) - set(names):
-        raise ConfigError(f"hybrid_override_pattern must consist of {', '.join(names)}, got {pattern!r}")
+        raise ConfigError(f"hybrid_override_pattern must consist of {', '.join(names)}, got {shown(pattern)}")
     return [names[character] for character in pattern]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._checks import shown
 from ..normalizers import Sink
 from ._layer import Channels, LayerPlan, PlanError
 from ._text import explain, layer_dict
@@ -102,7 +103,7 @@ class ScalePlan:
         plan = self._answering(layer)
         positions = self._positions(position)
         if positions.ndim:
-            raise TypeError(f"position must be one integer, got {position!r}")
+            raise TypeError(f"position must be one integer, got {shown(position)}")
         return float(self._multipliers(plan, positions, channels))
 
     def softcap(self, layer: int) -> float | None:
@@ -193,7 +194,7 @@ class ScalePlan:
     def _positions(self, positions: Any) -> NDArray[np.int64]:
         where = np.asarray(positions)
         if where.dtype.kind not in "iu":
-            raise TypeError(f"position must be an integer, got {positions!r}")
+            raise TypeError(f"position must be an integer, got {shown(positions)}")
         if where.size and where.min() < 0:
             raise PlanError(f"position must be at least 0, got {where.min()}")
         if self.learned_positions and self.max_positions and where.size and where.max() >= self.max_positions:
@@ -209,7 +210,7 @@ class ScalePlan:
         if channels is None:
             return self._common(plan, positions)
         if channels not in ("rotated", "unrotated"):
-            raise ValueError(f"channels must be one of 'rotated', 'unrotated', got {channels!r}")
+            raise ValueError(f"channels must be one of 'rotated', 'unrotated', got {shown(channels)}")
         if channels not in plan.channel_kinds:
             what = "every channel" if channels == "unrotated" else "no channel"
             raise PlanError(
@@ -231,8 +232,8 @@ class ScalePlan:
 
 def _integer(name: str, value: Any) -> int:
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {shown(value)}")
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+        raise TypeError(f"{name} must be an integer, got {shown(value)}") from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._checks import shown
 from ..laws import Law, LongRoPE, YaRN
 from ._config import ConfigError, Keys, check_number, check_table
 from ._family import Family, Layer, Rope
@@ -76,7 +77,7 @@ def _rope(keys: Keys, family: Family, given: Mapping[str, Any], name: str) -> Ro
     kind = given.get("rope_type") or given.get("type") or "default"
     if not isinstance(kind, str) or kind not in (*_UNSCALED, *SCALED):
         known = ", ".join((*_UNSCALED[:6], "longrope", "yarn"))
-        raise ConfigError(f"{name}.rope_type must be one of {known}, got {kind!r}")
+        raise ConfigError(f"{name}.rope_type must be one of {known}, got {shown(kind)}")
     if kind == "su" or (kind == "yarn" and "phi3" in family.types):
         kind = "longrope"  # as Phi-3's own configuration reads its older files
     rope = Rope(kind, {**given, **_original_length(keys, given)}, name)
@@ -109,7 +110,7 @@ def partial_rotary_factor(layer: Layer, family: Family) -> float:
         if value is not None:
             share = check_number(name, value)
             if not 0 <= share <= 1:
-                raise ConfigError(f"{name} must be between 0 and 1, got {value!r}")
+                raise ConfigError(f"{name} must be between 0 and 1, got {shown(value)}")
             return share
     return 1.0
 
@@ -153,7 +154,7 @@ def _weight(rope: Rope, key: str) -> float | None:
         return None
     weight = check_number(f"{rope.name}.{key}", value)
     if weight < 0:
-        raise ConfigError(f"{rope.name}.{key} must be at least 0, got {value!r}")
+        raise ConfigError(f"{rope.name}.{key} must be at least 0, got {shown(value)}")
     return weight
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import datasets, laws
+from .._checks import shown
 from .._io import InputError
 from .._table import to_text
 from ..attention import attention_entropy
@@ -89,7 +90,7 @@ def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArra
         return np.full(len(lengths), np.nan)
     values = np.asarray(law.multiplier(n, head_dim))
     if values.ndim > 1:
-        raise InputError(f"one value for all heads is compared, got {law!r}")
+        raise InputError(f"one value for all heads is compared, got {shown(law)}")
     return np.broadcast_to(values, n.shape)  # a registered function may return one number
 
 

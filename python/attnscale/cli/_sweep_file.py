@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._checks import shown
 from .._io import InputError
 from ._spelling import read_law
 
@@ -53,7 +54,7 @@ def read_sweep_file(path: Path) -> SweepFile:
             raise InputError(f"{path}: unknown key {key!r}; the keys: {', '.join(_KEYS)}")
         kind, rule = _KEYS[key]
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise InputError(f"{path}: {key} must be {rule}, got {value!r}")
+            raise InputError(f"{path}: {key} must be {rule}, got {shown(value)}")
     for key in ("function", "grid"):
         if key not in content:
             raise InputError(f"{path}: {key} is missing; it must be {_KEYS[key][1]}")
@@ -87,7 +88,7 @@ def resolve(path: Path, name: str) -> Iterator[Callable[..., Any]]:
 def _import(path: Path, name: str) -> Callable[..., Any]:
     """``module:function`` or ``module.function``."""
     module, colon, attribute = name.partition(":") if ":" in name else name.rpartition(".")
-    problem = f"{path}: function must be an importable 'module:function', got {name!r}"
+    problem = f"{path}: function must be an importable 'module:function', got {shown(name)}"
     if not (module and colon and attribute):
         raise InputError(problem)
     try:
@@ -97,6 +98,6 @@ def _import(path: Path, name: str) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise InputError(f"{problem} ({error})") from None
     if not callable(found):
-        raise InputError(f"{path}: function must be callable, got {name!r}, a {type(found).__name__}")
+        raise InputError(f"{path}: function must be callable, got {shown(name)}, a {type(found).__name__}")
     function: Callable[..., Any] = found
     return function

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._checks import shown
 from .._io import InputError, read_heads
 from .._table import to_text
 from ._figure import save_figure
@@ -129,7 +130,7 @@ def run(options: argparse.Namespace) -> None:
     quantities = options.quantity or [result.quantity]
     for name in quantities:
         if name not in result.estimates:
-            raise InputError(f"--quantity must be one of {', '.join(result.estimates)}, got {name!r}")
+            raise InputError(f"--quantity must be one of {', '.join(result.estimates)}, got {shown(name)}")
     rows = _rows(result)
     if options.plot is not None:
         save_figure(options.plot, lambda ax: _draw(result, options.quantity, ax))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import choose, number
+from .._checks import choose, number, shown
 
 if TYPE_CHECKING:
     from ._base import Law
@@ -65,7 +65,7 @@ def integer_at_least(law: Law, name: str, bound: int) -> None:
     """Check that the parameter is an integer >= bound."""
     given = getattr(law, name)
     if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {given!r}")
+        raise TypeError(f"{name} must be an integer, got {shown(given)}")
     if given < bound:
         raise ValueError(f"{name} must be at least {bound}, got {given}")
     object.__setattr__(law, name, int(given))
@@ -81,7 +81,7 @@ def flag(law: Law, name: str) -> None:
     """Check that the parameter is True or False."""
     given = getattr(law, name)
     if not isinstance(given, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {given!r}")
+        raise TypeError(f"{name} must be True or False, got {shown(given)}")
     object.__setattr__(law, name, bool(given))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from .._checks import choose
+from .._checks import choose, shown
 from .._spelling import check_parameters, choose_name, read_call
 from ._base import Law
 from ._meaning import MEANINGS_OF_N, NMeans
@@ -129,15 +129,15 @@ def get(law: str | Law, **parameters: Any) -> Law:
     """
     if isinstance(law, Law):
         if parameters:
-            raise TypeError(f"parameters go with a law's name, got {law!r} and {sorted(parameters)}")
+            raise TypeError(f"parameters go with a law's name, got {shown(law)} and {sorted(parameters)}")
         return law
     if not isinstance(law, str):
-        raise TypeError(f"a law is a Law or the name of one, got {law!r}")
+        raise TypeError(f"a law is a Law or the name of one, got {shown(law)}")
     if "(" in law:
         name, own = read_call(law, "a law")
         if parameters:
             raise TypeError(
-                f"parameters stand in the name or beside it, got {law!r} and {sorted(parameters)}"
+                f"parameters stand in the name or beside it, got {shown(law)} and {sorted(parameters)}"
             )
         law, parameters = name, own
     choose_name("the name of a law", law, names())
@@ -185,12 +185,12 @@ def from_dict(stored: Mapping[str, Any]) -> Law:
     LogN(base=1024.0, floor=1.0)
     """
     if not isinstance(stored, Mapping):
-        raise TypeError(f"a stored law is a mapping with 'name' and 'parameters', got {stored!r}")
+        raise TypeError(f"a stored law is a mapping with 'name' and 'parameters', got {shown(stored)}")
     if "name" not in stored or stored.keys() - {"name", "parameters"}:
         raise ValueError(f"a stored law has the entries 'name' and 'parameters', got {list(stored)}")
     parameters = stored.get("parameters", {})
     if not isinstance(parameters, Mapping):
-        raise TypeError(f"the parameters of a stored law are a mapping, got {parameters!r}")
+        raise TypeError(f"the parameters of a stored law are a mapping, got {shown(parameters)}")
     return get(stored["name"], **parameters)
 
 
@@ -210,7 +210,7 @@ def from_json(text: str) -> Law:
     try:
         stored = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"a stored law is JSON, got {text!r}: {error}") from None
+        raise ValueError(f"a stored law is JSON, got {shown(text)}: {error}") from None
     return from_dict(stored)
 
 
@@ -245,7 +245,7 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
     if not name:
         raise ValueError("name must not be empty")
     if name in _classes:
-        raise ValueError(f"name must not be one of this package's laws, got {name!r}")
+        raise ValueError(f"name must not be one of this package's laws, got {shown(name)}")
     meaning = cast(NMeans, choose("n_means", n_means, list(MEANINGS_OF_N)))
 
     def decorate(function: _Function) -> _Function:

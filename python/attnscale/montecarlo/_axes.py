@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import laws
 from .._call.scale import check_one_scale_a_row
-from .._checks import number, positive_int
+from .._checks import number, positive_int, shown
 
 if TYPE_CHECKING:
     from ..laws import Law
@@ -114,13 +114,15 @@ def beta_of(law: Law | float, n: int, head_dim: int) -> float:
     check_one_scale_a_row(law)
     if law.meaning.measures_the_row:
         raise ValueError(
-            f"law must be a function of n, got {law!r}, whose n is measured on the scores of a row"
+            f"law must be a function of n, got {shown(law)}, whose n is measured on the scores of a row"
         )
     beta = law.multiplier(n, head_dim, position=n - 1)
     if not isinstance(beta, float):
-        raise ValueError(f"law must give one scale for each n, got {law!r} with one for each head")
+        raise ValueError(f"law must give one scale for each n, got {shown(law)} with one for each head")
     if not math.isfinite(beta) or beta < 0:
-        raise ValueError(f"law must give a finite scale of at least 0, got {beta} from {law!r} at n = {n}")
+        raise ValueError(
+            f"law must give a finite scale of at least 0, got {beta} from {shown(law)} at n = {n}"
+        )
     return beta
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from .._checks import shown
+
 __all__ = ["Progress", "check_progress", "reporting"]
 
 #: False, True (a bar where there is a terminal and tqdm), or ``function(done, total)``.
@@ -17,7 +19,7 @@ Progress: TypeAlias = "bool | Callable[[int, int | None], Any]"
 def check_progress(progress: Any) -> Progress:
     """`progress`, if it is a boolean or can be called."""
     if not isinstance(progress, bool) and not callable(progress):
-        raise TypeError(f"progress must be a boolean or a function of (done, total), got {progress!r}")
+        raise TypeError(f"progress must be a boolean or a function of (done, total), got {shown(progress)}")
     checked: Progress = progress
     return checked
 

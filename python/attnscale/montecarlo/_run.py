@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from .._checks import choose, number, positive_int
+from .._checks import choose, number, positive_int, shown, thread_count
 from .._provenance import provenance
 from .._seeds import case_key, seed_sequence
 from ._experiment import Case, Experiment
@@ -92,7 +92,7 @@ def num_threads_of(name: str, options: RunOptions) -> int:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{hint}")
     threads = options.get("num_threads")
-    return 0 if threads is None else positive_int("num_threads", threads)
+    return 0 if threads is None else thread_count("num_threads", threads)
 
 
 def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> ExperimentResult:
@@ -137,9 +137,9 @@ def _read_stopping(experiment: Experiment, samples: Any, chosen: dict[str, Any])
         count = experiment.default_samples if samples is None else positive_int("samples", samples)
         return _Stopping(-(-count // experiment.block), None)
     if samples is not None:
-        raise ValueError(f"samples and target_error exclude each other, got {samples!r} and {target!r}")
+        raise ValueError(f"samples and target_error exclude each other, got {shown(samples)} and {target!r}")
     if number("target_error", target) <= 0:
-        raise ValueError(f"target_error must be greater than 0, got {target!r}")
+        raise ValueError(f"target_error must be greater than 0, got {shown(target)}")
     most = positive_int("max_samples", chosen["max_samples"])
     return _Stopping(-(-most // experiment.block), float(target))
 
@@ -152,13 +152,13 @@ def _start(
     if not isinstance(before, ExperimentResult):
         raise TypeError(f"resume must be the result of an experiment, got {type(before).__name__}")
     if rng is not None:
-        raise ValueError(f"resume goes on with the seed of its result; rng must be None, got {rng!r}")
+        raise ValueError(f"resume goes on with the seed of its result; rng must be None, got {shown(rng)}")
     if before.experiment != experiment.name:
         raise ValueError(f"resume must be a result of {experiment.name}, got one of {before.experiment}")
     for name in {**experiment.parameters, **before.parameters}:
         here, there = (parameters.get(name) for parameters in (experiment.parameters, before.parameters))
         if here != there:
-            raise ValueError(f"resume must have the same {name}, got {here!r} here and {there!r} there")
+            raise ValueError(f"resume must have the same {name}, got {shown(here)} here and {there!r} there")
     return before._seed, list(before._tallies)
 
 

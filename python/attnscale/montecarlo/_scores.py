@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
-from .._checks import as_array, choose, number
+from .._checks import as_array, choose, number, shown
 from ..attention import attention_statistics
 from ._digest import describe_array
 from ._experiment import RowSource
@@ -87,7 +87,7 @@ def read_correlation(model: str, correlation: Any) -> float:
     """The cosine that two keys of the correlated model have on average; 0 for other models."""
     if model != "correlated":
         if correlation is not None:
-            raise ValueError(f"correlation goes with model='correlated', got model={model!r}")
+            raise ValueError(f"correlation goes with model='correlated', got model={shown(model)}")
         return 0.0
     share = number("correlation", 0.5 if correlation is None else correlation)
     if not 0 <= share <= 1:

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import _core
 from .._call.call import read_num_threads
-from .._checks import number
+from .._checks import number, shown
 from .._seeds import philox_key, seed_sequence
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def sphere(
     """
     extents = _read_shape(shape)
     if not extents or extents[-1] < 1:
-        raise ValueError(f"shape must end in a number of coordinates of at least 1, got {shape!r}")
+        raise ValueError(f"shape must end in a number of coordinates of at least 1, got {shown(shape)}")
     length = _at_least_zero("radius", radius)
     out = np.empty(extents, _read_dtype(dtype))
     key, threads = philox_key(seed_sequence(rng)), read_num_threads(num_threads)
@@ -256,9 +256,9 @@ def _read_shape(shape: Any) -> tuple[int, ...]:
     try:
         extents = (operator.index(shape),) if not np.iterable(shape) else tuple(map(operator.index, shape))
     except TypeError:
-        raise TypeError(f"shape must be an integer or a sequence of them, got {shape!r}") from None
+        raise TypeError(f"shape must be an integer or a sequence of them, got {shown(shape)}") from None
     if any(extent < 0 for extent in extents):
-        raise ValueError(f"shape must not have a negative extent, got {shape!r}")
+        raise ValueError(f"shape must not have a negative extent, got {shown(shape)}")
     if math.prod(extents) >= 2**63:
         raise MemoryError(f"shape {shape!r} has more elements than fit into memory")
     return extents
@@ -268,7 +268,7 @@ def _read_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         wanted: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
-        raise TypeError(f"dtype must be float64 or float32, got {dtype!r}") from None
+        raise TypeError(f"dtype must be float64 or float32, got {shown(dtype)}") from None
     if wanted not in (np.float64, np.float32):
         raise TypeError(f"dtype must be float64 or float32, got {wanted}")
     return wanted

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
-from .._checks import choose, number
+from .._checks import choose, number, shown
 from ._axes import Axis, axis, integer_axis, product
 from ._experiment import Case, Experiment, RowSource
 from ._run import RunOptions, num_threads_of, run
@@ -126,7 +126,7 @@ def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Experiment:
         raise ValueError("query and key must be given together")
     heads = read_heads(query, key)
     if head_dim not in (None, heads.head_dim):
-        raise ValueError(f"head_dim must be {heads.head_dim}, that of the arrays, got {head_dim!r}")
+        raise ValueError(f"head_dim must be {heads.head_dim}, that of the arrays, got {shown(head_dim)}")
     n_heads = len(heads.query)
     labels = tuple(range(n_heads))
     cases = [_case(heads.head_dim, head, _array_pairs(heads, head, threads)) for head in labels]

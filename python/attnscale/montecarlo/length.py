@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from .._checks import shown
 from ._axes import Axis, LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
 from ._score_experiment import pick, score_experiment
@@ -119,6 +120,6 @@ def entropy_vs_length(
 def _dims(head_dim: Any, source: str | RealHeads) -> Axis:
     if isinstance(source, RealHeads):
         if head_dim not in (None, source.head_dim):
-            raise ValueError(f"head_dim must be {source.head_dim}, that of the arrays, got {head_dim!r}")
+            raise ValueError(f"head_dim must be {source.head_dim}, that of the arrays, got {shown(head_dim)}")
         return integer_axis("head_dim", source.head_dim)
     return integer_axis("head_dim", 64 if head_dim is None else head_dim, least=least_head_dim(source))

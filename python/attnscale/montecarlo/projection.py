@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
-from .._checks import as_array, choose, positive_int
+from .._checks import as_array, choose, positive_int, shown
 from ._axes import axis, fraction, integer_axis, product
 from ._digest import describe_array
 from ._experiment import Case, Experiment, RowSource
@@ -116,13 +116,13 @@ def _source(
     """A function of (key, stream) that gives the points, their shape, and what to call them."""
     if points is None:
         if n is None or dim is None:
-            raise ValueError(f"points, or n and dim, must be given, got n={n!r} and dim={dim!r}")
+            raise ValueError(f"points, or n and dim, must be given, got n={shown(n)} and dim={shown(dim)}")
         shape = (positive_int("n", n), positive_int("dim", dim))
         if shape[0] < 2:
             raise ValueError(f"n must be at least 2, got {n}")
         return (lambda key, stream: _normal_points(shape, key, stream, threads)), shape, {"n": n, "dim": dim}
     if n is not None or dim is not None:
-        raise ValueError(f"points exclude n and dim, got n={n!r} and dim={dim!r}")
+        raise ValueError(f"points exclude n and dim, got n={shown(n)} and dim={shown(dim)}")
     given = as_array("points", points)
     if given.dtype.kind not in "f":
         raise TypeError(f"points must be floating point, got {given.dtype}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from .._checks import shown
 from .._results import NAMES
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Normalizer:
 
     def _rule(self, call: CallData) -> Rule:
         """What the core takes for this call; refuses what does not fit them."""
-        raise TypeError(f"normalizer must be one of attnscale.normalizers, got {self!r}")
+        raise TypeError(f"normalizer must be one of attnscale.normalizers, got {shown(self)}")
 
 
 def no_softmax_statistics(*also: str) -> tuple[str, ...]:

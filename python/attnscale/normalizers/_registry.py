@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, cast
 
+from .._checks import shown
 from .._spelling import check_parameters, choose_name, read_call
 from ._base import Normalizer
 
@@ -76,15 +77,15 @@ def get(normalizer: Any, **parameters: Any) -> Normalizer:
     if isinstance(normalizer, Normalizer):
         if parameters:
             raise TypeError(
-                f"parameters go with a normalizer's name, got {normalizer!r} and {sorted(parameters)}"
+                f"parameters go with a normalizer's name, got {shown(normalizer)} and {sorted(parameters)}"
             )
         return normalizer
     if not isinstance(normalizer, str):
-        raise TypeError(f"normalizer must be a name or one of attnscale.normalizers, got {normalizer!r}")
+        raise TypeError(f"normalizer must be a name or one of attnscale.normalizers, got {shown(normalizer)}")
     name, own = _read(normalizer)
     if own and parameters:
         raise TypeError(
-            f"parameters stand in the name or beside it, got {normalizer!r} and {sorted(parameters)}"
+            f"parameters stand in the name or beside it, got {shown(normalizer)} and {sorted(parameters)}"
         )
     given = own or parameters
     found = _classes[choose_name("normalizer", name, names(), _ALIASES)]

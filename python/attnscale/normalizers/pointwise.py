@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._checks import choose, number
+from .._checks import choose, number, shown
 from ._base import Normalizer, Rule, no_softmax_statistics
 from ._registry import built_in
 
@@ -182,7 +182,7 @@ class Softpick(Normalizer):
 
     def __post_init__(self) -> None:
         if number("eps", self.eps) < 0:
-            raise ValueError(f"eps must be at least 0, got {self.eps!r}")
+            raise ValueError(f"eps must be at least 0, got {shown(self.eps)}")
 
     def _rule(self, call: CallData) -> Rule:
         return Rule("softpick", eps=float(self.eps))

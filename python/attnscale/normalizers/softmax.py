@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._checks import as_array, number
+from .._checks import as_array, number, shown
 from ._base import Normalizer, Rule
 from ._registry import built_in
 
@@ -81,7 +81,7 @@ class SoftmaxN(Normalizer):
 
     def __post_init__(self) -> None:
         if number("n", self.n) <= 0:
-            raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {self.n!r}")
+            raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {shown(self.n)}")
 
     def _rule(self, call: CallData) -> Rule:
         return Rule("softmax", sink=math.log(self.n))
@@ -127,7 +127,7 @@ class Sink(Normalizer):
     def __post_init__(self) -> None:
         array = as_array("logits", self.logits)
         if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
-            raise TypeError(f"logits must be numbers, got {self.logits!r}")
+            raise TypeError(f"logits must be numbers, got {shown(self.logits)}")
         if array.ndim > 1:
             raise ValueError(f"logits must be one number or of shape (heads,), got shape {array.shape}")
         if not np.isfinite(array).all():

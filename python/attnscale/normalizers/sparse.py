@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .._checks import number, positive_int
+from .._checks import number, positive_int, shown
 from .._results import NAMES
 from ._base import Normalizer, Rule
 from ._registry import built_in
@@ -64,9 +64,9 @@ class Entmax(Normalizer):
         alpha = number("alpha", self.alpha)
         if alpha <= 1:
             hint = "; alpha = 1 is softmax: use Softmax()" if alpha == 1 else "; Softmax() is alpha = 1"
-            raise ValueError(f"alpha must be greater than 1, got {self.alpha!r}{hint}")
+            raise ValueError(f"alpha must be greater than 1, got {shown(self.alpha)}{hint}")
         if alpha > 4:
-            raise ValueError(f"alpha must be at most 4, got {self.alpha!r}")
+            raise ValueError(f"alpha must be at most 4, got {shown(self.alpha)}")
 
     def _rule(self, call: CallData) -> Rule:
         return Rule("entmax", alpha=float(self.alpha))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .._checks import shown
 from ._curves import AXIS_LABELS, draw_curves, quantity_label, read_curves
 from ._style import new_axes, style
 
@@ -87,7 +88,7 @@ def _quantity(table: xarray.Dataset, wanted: str | None) -> str:
     ]
     seen = ", ".join(found) or "none"
     if wanted is not None and wanted not in found:
-        raise ValueError(f"quantity must be one number for each case, one of: {seen}; got {wanted!r}")
+        raise ValueError(f"quantity must be one number for each case, one of: {seen}; got {shown(wanted)}")
     if not found:
         seen = ", ".join(map(str, table.data_vars))
         raise ValueError(f"a figure needs one number for each case, got only arrays and text: {seen}")
@@ -98,7 +99,9 @@ def _parameter(table: xarray.Dataset, wanted: str | None) -> str:
     """The parameter along x."""
     found = [str(name) for name in table.dims if name in table.coords and table[name].dtype.kind in "iuf"]
     if wanted is not None and wanted not in found:
-        raise ValueError(f"x must be a parameter with numbers, one of: {', '.join(found)}; got {wanted!r}")
+        raise ValueError(
+            f"x must be a parameter with numbers, one of: {', '.join(found)}; got {shown(wanted)}"
+        )
     if not found:
         raise ValueError(f"a figure needs a parameter with numbers, got {', '.join(map(str, table.dims))}")
     return max(found, key=lambda name: table.sizes[name]) if wanted is None else wanted

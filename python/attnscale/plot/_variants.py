@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from .._checks import shown
 from ._style import COLOURS, new_axes, style
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _most(what: str, n: int) -> float:
 
 def _label_of(what: str, labels: Mapping[str, str]) -> str:
     if what not in labels:
-        raise ValueError(f"what must be one of {', '.join(map(repr, labels))}, got {what!r}")
+        raise ValueError(f"what must be one of {', '.join(map(repr, labels))}, got {shown(what)}")
     return labels[what]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._checks import shown
 from ._describe import describe, digest, function_name
 
 __all__ = [
@@ -62,7 +63,7 @@ def read_grid(grid: Any) -> Axes:
     axes: Axes = {}
     for name, values in grid.items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise TypeError(f"grid must have names of parameters as keys, got {name!r}")
+            raise TypeError(f"grid must have names of parameters as keys, got {shown(name)}")
         where = f"grid[{name!r}]"
         if not _is_sequence(values):
             raise TypeError(
@@ -84,9 +85,9 @@ def read_constants(constants: Any, axes: Axes) -> dict[str, Any]:
         raise TypeError(f"constants must map parameter names to values, got {type(constants).__name__}")
     for name in constants:
         if not isinstance(name, str):
-            raise TypeError(f"constants must have names of parameters as keys, got {name!r}")
+            raise TypeError(f"constants must have names of parameters as keys, got {shown(name)}")
         if name in axes:
-            raise ValueError(f"constants must not repeat a parameter of the grid, got {name!r} in both")
+            raise ValueError(f"constants must not repeat a parameter of the grid, got {shown(name)} in both")
     return dict(constants)
 
 
@@ -112,7 +113,7 @@ def check_call(function: Any, names: Iterable[str]) -> frozenset[str]:
     Returns the names of its parameters.
     """
     if not callable(function):
-        raise TypeError(f"function must be callable, got {function!r}")
+        raise TypeError(f"function must be callable, got {shown(function)}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # compiled, without a text signature

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
+from .._checks import shown
 from .._provenance import provenance
 from .._seeds import seed_sequence
 from ..laws import FunctionLaw
@@ -155,7 +156,9 @@ def make_plan(
     wants_rng = "rng" in parameters - axes.keys() - fixed.keys()
     if rng is not None and not wants_rng:
         reason = "is in the grid or the constants" if "rng" in {**axes, **fixed} else "is not its parameter"
-        raise ValueError(f"rng must be None where 'rng' {reason}: {function_name(function)}, got {rng!r}")
+        raise ValueError(
+            f"rng must be None where 'rng' {reason}: {function_name(function)}, got {shown(rng)}"
+        )
     seed = seed_sequence(rng) if wants_rng else None
     laws = registered_laws([*axes.values(), *fixed.values()])
     described = describe_axes(axes) if stored or seed is not None else None

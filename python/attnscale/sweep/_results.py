@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._checks import shown
+
 __all__ = ["Field", "Fields", "Reserved", "to_fields"]
 
 #: Names of the axes of the grid.
@@ -60,7 +62,7 @@ def to_fields(result: Any, reserved: Reserved = frozenset()) -> Fields:
     fields: Fields = {}
     _collect(result, "", fields, reserved)
     if not fields:
-        raise TypeError(f"a result must hold at least one number or array, got {result!r}")
+        raise TypeError(f"a result must hold at least one number or array, got {shown(result)}")
     return fields
 
 
@@ -76,7 +78,7 @@ def _collect(value: Any, name: str, fields: Fields, reserved: Reserved) -> None:
         if name not in reserved:
             _add(fields, name or "value", Field(array))
         elif array.size != 1:
-            raise ValueError(f"a result must not have an array named as a parameter, got {name!r}")
+            raise ValueError(f"a result must not have an array named as a parameter, got {shown(name)}")
         return
     for key, entry in entries.items():
         if entry is not None:
@@ -107,7 +109,7 @@ def _collect_xarray(value: Any, name: str, fields: Fields, reserved: Reserved) -
         for dim in reserved.intersection(variable.dims):
             if variable.sizes[dim] != 1:
                 raise ValueError(
-                    f"a result must not have an axis named as a parameter, got {dim!r} of extent "
+                    f"a result must not have an axis named as a parameter, got {shown(dim)} of extent "
                     f"{variable.sizes[dim]} in {key!r}"
                 )
             here = here.isel({dim: 0})
@@ -125,7 +127,7 @@ def _as_array(name: str, value: Any) -> NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths
-        raise TypeError(f"{where} must be {kinds}, got {value!r:.80}") from None
+        raise TypeError(f"{where} must be {kinds}, got {shown(value)}") from None
     if array.dtype.kind == "O":
         array = _as_text(array, where, kinds)
     return array
@@ -135,11 +137,11 @@ def _as_text(array: NDArray[Any], where: str, kinds: str) -> NDArray[Any]:
     """Strings that xarray keeps as objects; nothing else is storable."""
     if not all(isinstance(entry, str) for entry in array.flat):
         seen = next((entry for entry in array.flat if not isinstance(entry, str)), None)
-        raise TypeError(f"{where} must be {kinds}, got {type(seen).__name__}: {seen!r:.60}")
+        raise TypeError(f"{where} must be {kinds}, got {type(seen).__name__}: {shown(seen)}")
     return array.astype(np.str_)
 
 
 def _add(fields: Fields, name: str, field: Field) -> None:
     if name in fields:
-        raise ValueError(f"a result must not have two arrays of the same name, got {name!r} twice")
+        raise ValueError(f"a result must not have two arrays of the same name, got {shown(name)} twice")
     fields[name] = field

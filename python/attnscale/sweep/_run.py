@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
+from .._checks import shown
 from ..laws import FunctionLaw
 from ._case_seeds import case_seed
 from ._errors import Failure
@@ -101,14 +102,14 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
     try:
         n_jobs = operator.index(n_jobs)
     except TypeError:
-        raise TypeError(f"n_jobs must be an integer, got {n_jobs!r}") from None
+        raise TypeError(f"n_jobs must be an integer, got {shown(n_jobs)}") from None
     if n_jobs == 0:
         raise ValueError("n_jobs must be at least 1, or negative to count from all cores down, got 0")
     if executor is not None:
         if n_jobs != 1:
             raise ValueError(f"n_jobs={n_jobs} and executor= were both given. Pass one of them.")
         if not callable(getattr(executor, "submit", None)):
-            raise TypeError(f"executor must be a concurrent.futures.Executor, got {executor!r}")
+            raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
         return partial(run_on, executor), None
     if n_jobs == 1:
         return run_here, None

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import shown
 from ._describe import digest
 from ._grid import GridCase
 from ._results import Field, Fields
@@ -48,7 +49,7 @@ class Store:
         try:
             self.directory = Path(directory)
         except TypeError:
-            raise TypeError(f"store must be a directory, got {directory!r}") from None
+            raise TypeError(f"store must be a directory, got {shown(directory)}") from None
         if self.directory.exists() and not self.directory.is_dir():
             raise ValueError(f"store must be a directory, got the file {str(directory)!r}")
 

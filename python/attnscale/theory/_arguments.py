@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import as_array
+from .._checks import as_array, shown
 
 __all__ = ["at_least", "between", "finite", "plain"]
 
@@ -19,7 +19,7 @@ def finite(name: str, value: Any) -> Array:
     """`value` as finite float64 numbers of any shape."""
     array = as_array(name, value)
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must be real numbers, got {array.dtype} ({value!r})"[:200])
+        raise TypeError(f"{name} must be real numbers, got {array.dtype} ({shown(value)})")
     wide = array.astype(np.float64)
     if not np.isfinite(wide).all():
         bad = wide[~np.isfinite(wide)]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from .._checks import choose
+from .._checks import choose, shown
 from ._arguments import finite
 from ._atoms import Atoms
 from ._densities import Density, Function, Gaussian, Sphere
@@ -84,7 +84,7 @@ def _read_support(support: Any) -> tuple[float, float]:
     try:
         low, high = (float(end) for end in support)
     except (TypeError, ValueError):
-        raise TypeError(f"support must be a pair of numbers, got {support!r}") from None
+        raise TypeError(f"support must be a pair of numbers, got {shown(support)}") from None
     if not low < high:
-        raise ValueError(f"support must be (low, high) with low < high, got {support!r}")
+        raise ValueError(f"support must be (low, high) with low < high, got {shown(support)}")
     return low, high

@@ -17,9 +17,12 @@ __all__ = ["common_type", "floats", "matrix", "reals", "vectors", "wide_type", "
 
 
 def floats(name: str, value: Any) -> NDArray[Any]:
-    """`value` as an array of a float type."""
+    """`value` as an array of a float type, in native byte order."""
     array = as_array(name, value)
     if not is_float_type(array.dtype):
+        native = array.dtype.newbyteorder("=")
+        if is_float_type(native):
+            return array.astype(native)
         hint = f"; use {name}.astype(np.float32)" if array.dtype.kind in "iub" else ""
         raise TypeError(f"{name} must be float64, float32, float16 or bfloat16, got {array.dtype}{hint}")
     return array

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._call.arrays import LAYOUTS, Inputs, make_output, read_inputs
 from .._call.rows import causal_offset
-from .._checks import choose
+from .._checks import choose, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,5 +44,5 @@ def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:
 def refuse_causal(name: str, why: str, is_causal: Any, causal: Any) -> None:
     """The error of a form that has no causal variant."""
     if is_causal is not False or causal is not None:
-        seen = f"is_causal={is_causal!r}" if causal is None else f"causal={causal!r}"
+        seen = f"is_causal={shown(is_causal)}" if causal is None else f"causal={shown(causal)}"
         raise ValueError(f"{name} has no causal form: {why}; got {seen}")

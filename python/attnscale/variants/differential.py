@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._call.arrays import read_inputs, swap_heads
-from .._checks import as_array, fit_to
+from .._checks import as_array, fit_to, shown
 from ..attention import attention
 from ._arrays import floats, wide_type
 from ._heads import read_layout
@@ -84,15 +84,16 @@ def differential_attention(
     first, other = (attention(query, key, wide, **options) for query, key in ((query1, key1), (query2, key2)))
     if layout == "bshd":
         share = swap_heads(share)
-    result: NDArray[Any] = first - share.astype(dtype) * other
     narrow = inputs.dtype if inputs.dtype == second.dtype else dtype
-    return result.astype(narrow, copy=False)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+        result: NDArray[Any] = first - share.astype(dtype) * other
+        return result.astype(narrow, copy=False)
 
 
 def _read_lam(lam: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     array = as_array("lam", lam)
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"lam must be a number or an array of numbers, got {lam!r}")
+        raise TypeError(f"lam must be a number or an array of numbers, got {shown(lam)}")
     if not np.isfinite(array).all():
         raise ValueError("lam must be finite, got NaN or infinity")
     rows = fit_to("lam", array, shape, "(..., heads, n_queries)").astype(np.float64)

@@ -208,10 +208,11 @@ def global_maps(
     inputs = read_inputs(query, key, value, False, read_layout(layout))
     assert inputs.value is not None
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
-    maps = np.swapaxes(_softmax(inputs.key.astype(dtype) * dtype.type(factor), -2), -1, -2)
-    coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
-    found = (maps, maps @ inputs.value.astype(dtype), coefficients)
-    return GlobalMaps(*(x.astype(inputs.dtype, copy=False) for x in found))
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+        maps = np.swapaxes(_softmax(inputs.key.astype(dtype) * dtype.type(factor), -2), -1, -2)
+        coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
+        found = (maps, maps @ inputs.value.astype(dtype), coefficients)
+        return GlobalMaps(*(x.astype(inputs.dtype, copy=False) for x in found))
 
 
 def efficient_attention_weights(
@@ -257,7 +258,8 @@ def efficient_attention_weights(
     refuse_causal("efficient_attention_weights", why, is_causal, causal)
     inputs = read_inputs(query, key, None, False, read_layout(layout))
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
-    maps = _softmax(inputs.key.astype(dtype) * dtype.type(factor), -2)
-    coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
-    weights: NDArray[Any] = coefficients @ np.swapaxes(maps, -1, -2)
-    return weights.astype(inputs.dtype, copy=False)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the weights
+        maps = _softmax(inputs.key.astype(dtype) * dtype.type(factor), -2)
+        coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
+        weights: NDArray[Any] = coefficients @ np.swapaxes(maps, -1, -2)
+        return weights.astype(inputs.dtype, copy=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from .._call.arrays import Inputs, make_output, read_inputs
-from .._checks import choose
+from .._checks import choose, shown
 from ..attention import attention
 from ._heads import read_layout
 from .efficient import efficient_attention
@@ -97,7 +97,7 @@ def hybrid(
 
 def _read_kinds(kinds: Any, heads: int) -> list[Callable[..., Any]]:
     if isinstance(kinds, str) or not isinstance(kinds, Sequence):
-        raise TypeError(f"kinds must be a sequence with one kind for each head, got {kinds!r}")
+        raise TypeError(f"kinds must be a sequence with one kind for each head, got {shown(kinds)}")
     if len(kinds) != heads:
         raise ValueError(f"kinds must hold one kind for each of the {heads} heads, got {len(kinds)}")
     found = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_array, boolean, fit_to, number, positive_int
+from .._checks import as_array, boolean, fit_to, number, positive_int, shown
 from ._arrays import matrix, vectors, wide_type
 
 if TYPE_CHECKING:
@@ -111,11 +111,12 @@ def attention_jacobian_norms(
     )
     weights = [w.astype(np.float64).reshape(-1, *w.shape[-2:]) for w in (q, k, v)]
     norms = np.empty((*inputs.shape[:-2], len(weights[0]), len(chosen), n), wide_type(inputs.dtype))
-    for index in np.ndindex(norms.shape[:-2]):
-        head = _head(inputs[index[:-1]].astype(np.float64), [w[index[-1]] for w in weights], factor)
-        for first in range(0, len(chosen), size):
-            cut = chosen[first : first + size]
-            norms[index][first : first + size] = _block(head, cut, causal, mask)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the norms
+        for index in np.ndindex(norms.shape[:-2]):
+            head = _head(inputs[index[:-1]].astype(np.float64), [w[index[-1]] for w in weights], factor)
+            for first in range(0, len(chosen), size):
+                cut = chosen[first : first + size]
+                norms[index][first : first + size] = _block(head, cut, causal, mask)
     return norms if q.ndim == 3 else norms[..., 0, :, :]
 
 
@@ -202,7 +203,7 @@ def _rows(rows: Any, n: int) -> NDArray[np.int64]:
     if chosen.dtype.kind not in "iu":
         raise TypeError(f"rows must be integers, got {chosen.dtype}")
     if chosen.ndim != 1 or (chosen.size and (chosen.min() < 0 or chosen.max() >= n)):
-        raise ValueError(f"rows must be a sequence of indices 0 ... {n - 1}, got {rows!r}"[:200])
+        raise ValueError(f"rows must be a sequence of indices 0 ... {n - 1}, got {shown(rows)}")
     return chosen.astype(np.int64)
 
 

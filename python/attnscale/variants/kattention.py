@@ -88,10 +88,12 @@ def kattention(
         raise ValueError(f"q_weight and k_weight must have the same shape, got {q.shape} and {k.shape}")
     wide, q, k = widened(rows, q, k)
     value = wide[..., None, :, :]
-    query, key = (value @ weight.swapaxes(-1, -2) for weight in (q, k))
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+        query, key = (value @ weight.swapaxes(-1, -2) for weight in (q, k))
     output = kattention_heads(query, key, value, bias=bias, scale=beta, **options)
     output = output if q.ndim == 3 else output[..., 0, :, :]
-    return output.astype(common_type(rows), copy=False)
+    with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite, as in attention
+        return output.astype(common_type(rows), copy=False)
 
 
 def kattention_heads(
@@ -211,7 +213,8 @@ def _statistics(
     rows = attention_statistics(q, k, value, scale=scale, statistics=statistics, **options)
     if rows.output is None or rows.output.dtype == inputs.dtype:
         return rows
-    return replace(rows, output=rows.output.astype(inputs.dtype))
+    with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite, as in attention
+        return replace(rows, output=rows.output.astype(inputs.dtype))
 
 
 def _with_key_term(inputs: Inputs, bias: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -92,7 +92,9 @@ def linformer_attention(
         scale=scale,
         enable_gqa=enable_gqa,
         num_threads=num_threads,
-    ).astype(inputs.dtype, copy=False)
+    )
+    with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite
+        output = output.astype(inputs.dtype, copy=False)
     return np.ascontiguousarray(swap_heads(output)) if layout == "bshd" else output
 
 
@@ -106,5 +108,6 @@ def _project(name: str, projection: Any, rows: NDArray[Any], dtype: np.dtype[Any
             f"{name} must have the shape (rows, n_keys) with n_keys = {n_keys}: it was made for one length; "
             f"got {array.shape}"
         )
-    projected: NDArray[Any] = array.astype(dtype, copy=False) @ rows.astype(dtype, copy=False)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+        projected: NDArray[Any] = array.astype(dtype, copy=False) @ rows.astype(dtype, copy=False)
     return projected

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._call.arrays import make_output, read_inputs
+from .._checks import shown
 from ..attention import attention, attention_statistics
 from ._arrays import wide_type
 from ._heads import offset_of, read_layout
@@ -97,7 +98,7 @@ def local_global_attention(
     offset = offset_of(inputs, is_causal, causal)
     if offset:
         raise ValueError(
-            f"causal must align query i with key i here, which is causal=0, got causal={causal!r}"
+            f"causal must align query i with key i here, which is causal=0, got causal={shown(causal)}"
         )
     one_way = offset is not None
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "num_threads": num_threads}
@@ -137,7 +138,7 @@ def _count(name: str, value: Any) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+        raise TypeError(f"{name} must be an integer, got {shown(value)}") from None
     if number < 0:
         raise ValueError(f"{name} must be at least 0, got {number}")
     return number
@@ -148,5 +149,5 @@ def _check_scale(scale: Any) -> None:
 
     if isinstance(scale, (str, Law)):
         raise TypeError(
-            f"scale must be a number here: a law would see the n of a part of the keys, got {scale!r}"
+            f"scale must be a number here: a law would see the n of a part of the keys, got {shown(scale)}"
         )

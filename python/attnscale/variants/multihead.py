@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import normalizers
-from .._checks import as_array, boolean, choose, generator, number, positive_int
+from .._checks import as_array, boolean, choose, generator, number, positive_int, shown
 from .._results import AttentionStatistics
 from ..attention import attention, attention_statistics
 from ._arrays import vectors
@@ -121,7 +121,7 @@ class MultiHeadAttention:
         )
         self.dropout = number("dropout", dropout)
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and less than 1, got {dropout!r}")
+            raise ValueError(f"dropout must be at least 0 and less than 1, got {shown(dropout)}")
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
@@ -260,7 +260,7 @@ class MultiHeadAttention:
             return number("scale", scale)
         if array.shape != (self.heads,) or array.dtype.kind not in "iuf":
             raise ValueError(
-                f"scale must be a number, a law or ({self.heads},) numbers, one a head, got {scale!r}"
+                f"scale must be a number, a law or ({self.heads},) numbers, one a head, got {shown(scale)}"
             )
         return array.astype(self.dtype)
 
@@ -284,12 +284,14 @@ def _drop_from_weights(
 ) -> NDArray[Any]:
     """sum_j w_j m_j v_j of weights that are written out: the output whose values are unit vectors."""
     weights = attention(q, k, np.eye(k.shape[-2], dtype=k.dtype), attn_mask=mask, **options)
-    return np.asarray((weights * kept) @ v)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+        return np.asarray((weights * kept) @ v)
 
 
 def _linear(x: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) -> NDArray[Any]:
-    y = x @ weight.T
-    return np.asarray(y if bias is None else y + bias)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+        y = x @ weight.T
+        return np.asarray(y if bias is None else y + bias)
 
 
 def _with_prior(attn_mask: Any, prior: Any) -> NDArray[Any] | None:

@@ -114,8 +114,9 @@ def positive_features(
         raise ValueError(f"x must have at least 1 axis (..., head_dim), got shape {rows.shape}")
     form = _read_form(rows.shape[-1], None, projection, scale, None)
     assert form.projection is not None
-    norms = form.norm_factor * np.square(rows).sum(-1, keepdims=True)
-    found: NDArray[np.float64] = np.exp(rows @ form.projection - norms - form.shift)
+    with np.errstate(all="ignore"):  # what overflows or is no number shows in the features
+        norms = form.norm_factor * np.square(rows).sum(-1, keepdims=True)
+        found: NDArray[np.float64] = np.exp(rows @ form.projection - norms - form.shift)
     return found
 
 

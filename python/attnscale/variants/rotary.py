@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, boolean, number, positive_int
+from .._checks import as_array, boolean, number, positive_int, shown
 from ._arrays import floats, vectors, wide_type
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def rotary_frequencies(rotary_dim: int, *, base: float = 10000.0) -> NDArray[np.
     if dim % 2:
         raise ValueError(f"rotary_dim must be even, since channels are turned in pairs, got {dim}")
     if number("base", base) <= 0:
-        raise ValueError(f"base must be greater than 0, got {base!r}")
+        raise ValueError(f"base must be greater than 0, got {shown(base)}")
     return np.asarray(float(base) ** (-np.arange(0, dim, 2) / dim))
 
 
@@ -107,9 +107,10 @@ def apply_rotary(
     cos, sin = np.cos(angle).astype(wide.dtype), np.sin(angle).astype(wide.dtype)
     first, second = _pairs(len(theta), interleaved)
     a, b = wide[..., first].copy(), wide[..., second].copy()
-    wide[..., first] = a * cos - b * sin
-    wide[..., second] = a * sin + b * cos
-    return wide.astype(rows.dtype, copy=False)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+        wide[..., first] = a * cos - b * sin
+        wide[..., second] = a * sin + b * cos
+        return wide.astype(rows.dtype, copy=False)
 
 
 def rotary_score(
@@ -162,11 +163,12 @@ def rotary_score(
     theta = _frequencies(frequencies, rotary_dim, q.shape[-1], base)
     t = _distances(distances)
     first, second = _pairs(len(theta), interleaved)
-    products = [x.astype(np.float64)[..., first] + 1j * x.astype(np.float64)[..., second] for x in (q, k)]
-    turning = products[0] * products[1].conj()
-    passing = q[..., 2 * len(theta) :].astype(np.float64) * k[..., 2 * len(theta) :]
     waves = np.exp(1j * np.multiply.outer(theta, t))
-    return np.asarray((turning @ waves).real + passing.sum(-1)[..., None])
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the scores
+        products = [x.astype(np.float64)[..., first] + 1j * x.astype(np.float64)[..., second] for x in (q, k)]
+        turning = products[0] * products[1].conj()
+        passing = q[..., 2 * len(theta) :].astype(np.float64) * k[..., 2 * len(theta) :]
+        return np.asarray((turning @ waves).real + passing.sum(-1)[..., None])
 
 
 def rotary_decay(

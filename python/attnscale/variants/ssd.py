@@ -203,7 +203,8 @@ class SsdState:
         dtype = wide_type(inputs.dtype)
         past = np.cumsum(decay, axis=-1)
         if inputs.key.shape[-2]:
-            self._state = _carry(self._state, past, inputs.key.astype(dtype), inputs.value.astype(dtype))
+            with np.errstate(all="ignore"):  # infinities and NaN are answered when they are read
+                self._state = _carry(self._state, past, inputs.key.astype(dtype), inputs.value.astype(dtype))
         return self
 
     def read(self, query: ArrayLike) -> NDArray[Any]:
@@ -228,5 +229,6 @@ class SsdState:
             raise ValueError(
                 f"query must have the keys' head_dim, {self._state.shape[-2]}, got {inputs.query.shape[-1]}"
             )
-        output = (inputs.query.astype(dtype) @ self._state.astype(dtype)).astype(inputs.dtype, copy=False)
+        with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+            output = (inputs.query.astype(dtype) @ self._state.astype(dtype)).astype(inputs.dtype, copy=False)
         return swap_heads(output) if self._layout == "bshd" else output

@@ -36,8 +36,6 @@ inline element_type element_type_of(const py::dtype& type) {
   throw std::invalid_argument("the core does not read arrays of this type");
 }
 
-inline bool is_boolean(const py::array& array) { return array.dtype().kind() == 'b'; }
-
 /// True if every element lies at a multiple of the item size, as loads of whole elements need.
 inline bool is_aligned(const py::array& array) {
   const py::ssize_t item = array.itemsize();
@@ -49,30 +47,31 @@ inline bool is_aligned(const py::array& array) {
   return true;
 }
 
-/// What the core reads of an array whose last `inner` axes are its own. The type of numbers that
-/// are no floats (masks, intervals) says nothing.
-inline detail::strided_array view_of(const py::array& array, int inner) {
-  const bool is_float = array.dtype().kind() != 'b' && array.dtype().kind() != 'i';
-  const element_type type = is_float ? element_type_of(array.dtype()) : element_type::float32;
-  extents shape(array.shape(), array.shape() + array.ndim());
-  std::vector<std::ptrdiff_t> strides(array.strides(), array.strides() + array.ndim());
-  for (std::ptrdiff_t& stride : strides) stride /= array.itemsize();
-  return {array.data(), type, array.itemsize(), std::move(shape), std::move(strides), inner};
-}
+/// Numbers that the core reads as its type says, or elements whose type the caller knows (masks,
+/// intervals of keys).
+enum class elements { floats, known };
 
-/// A NumPy array, or None, as the core sees it. Keeps the array (an aligned copy) alive.
+/// A NumPy array, or None, as the core sees it: the last `inner` axes are the core's, the others
+/// lead (..., heads). Keeps the array (an aligned copy) alive.
 class numpy_array : public detail::strided_array {
  public:
   numpy_array() = default;  ///< absent
 
-  numpy_array(const py::object& array_or_none, int inner) {
+  numpy_array(const py::object& array_or_none, int inner, elements kind = elements::floats) {
     if (array_or_none.is_none()) return;
     owner_ = py::reinterpret_borrow<py::array>(array_or_none);
     if (!is_aligned(owner_)) owner_ = py::array(owner_.attr("copy")());
-    strided_array::operator=(view_of(owner_, inner));
+    const element_type type =
+        kind == elements::floats ? element_type_of(owner_.dtype()) : element_type::float32;
+    const py::ssize_t item = owner_.itemsize();
+    extents shape(owner_.shape(), owner_.shape() + owner_.ndim());
+    std::vector<std::ptrdiff_t> strides(owner_.strides(), owner_.strides() + owner_.ndim());
+    for (std::ptrdiff_t& stride : strides) stride /= item;
+    strided_array::operator=
+        ({owner_.data(), type, item, std::move(shape), std::move(strides), inner});
   }
 
-  bool is_boolean() const { return *this && bindings::is_boolean(owner_); }
+  bool is_boolean() const { return *this && owner_.dtype().kind() == 'b'; }
 
  private:
   py::array owner_;

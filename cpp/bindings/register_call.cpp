@@ -74,6 +74,10 @@ py::tuple make_statistics(const py::tuple& names, const extents& shape,
   return arrays;
 }
 
+bool is_boolean(const py::object& mask) {
+  return !mask.is_none() && py::reinterpret_borrow<py::array>(mask).dtype().kind() == 'b';
+}
+
 }  // namespace
 
 call::call(const py::array& query, const py::array& key, const py::object& mask,
@@ -81,9 +85,9 @@ call::call(const py::array& query, const py::array& key, const py::object& mask,
            const py::object& distance_bias, bool wide, double softcap, int num_threads)
     : query_(query, 2),
       key_(key, 2),
-      mask_(mask, 2),
-      begin_(begin, 1),
-      end_(end, 1),
+      mask_(mask, 2, is_boolean(mask) ? elements::known : elements::floats),
+      begin_(begin, 1, elements::known),
+      end_(end, 1, elements::known),
       distance_scale_(distance_scale, 2),
       distance_bias_(distance_bias, 2),
       wide_(wide),

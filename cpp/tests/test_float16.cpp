@@ -127,10 +127,15 @@ struct half_call {
     std::vector<std::int64_t> end(n_queries, p.n_keys);
     for (std::size_t i = 0; causal && i < n_queries; ++i)
       end[i] = std::min<std::int64_t>(static_cast<std::int64_t>(i) + 1, p.n_keys);
-    p.statistics.entropy = entropy.data();
+    p.statistics[attnscale::statistic::entropy] = entropy.data();
     const double scale = 0.3;
-    p.heads.push_back({query.data(), key.data(), value.data(), output.data(), nullptr, &scale,
-                       nullptr, end.data()});
+    attnscale::attention_head& head = p.heads.emplace_back();
+    head.query = query.data();
+    head.key = key.data();
+    head.value = value.data();
+    head.output = output.data();
+    head.scale = &scale;
+    head.end = end.data();
     attnscale::run(p);
   }
 

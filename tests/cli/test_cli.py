@@ -198,7 +198,6 @@ def test_unknown_figure_format(fail, heads):
 #: A run of every command that prints JSON and writes CSV files.
 BOTH_FORMATS = {
     "entropy": ["entropy", MINILM],
-    "jl": ["jl", "--n", "64"],
     "laws": ["laws", "--at", "512"],
     "mc max_cosine": ["mc", "max_cosine", "--n", "8"],
     "sweep": ["sweep", "sweep.toml"],

@@ -61,7 +61,7 @@ def test_mistakes_are_explained():
     with pytest.raises(ValueError, match=r"normalizer must give its rows .*Sigmoid.* has no"):
         mc.sparsity(8, normalizer="sigmoid")
     with pytest.raises(ValueError, match="normalizer must be one of"):
-        mc.sparsity(8, normalizer="entmax")
+        mc.sparsity(8, normalizer="entmin")
     with pytest.raises(TypeError, match="normalizer must be a name or one of"):
         mc.sparsity(8, normalizer=2.0)
     with pytest.raises(ValueError, match="normalizer must have distinct values"):

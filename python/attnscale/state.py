@@ -166,7 +166,7 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
     # Rows without any key have no maximum to refer to; 0 keeps their weights exp(-inf) = 0.
     top = lse.max(axis=0)
     top = np.where(np.isneginf(top), 0.0, top)
-    with np.errstate(over="ignore"):  # a part that is further below than the type reaches has no weight
+    with np.errstate(all="ignore"):  # a part that is further below than the type reaches has no weight
         weights = np.exp(lse - top)
     total = weights.sum(axis=0)
     weights /= np.where(total == 0, 1.0, total)

@@ -21,7 +21,7 @@ from tests.fuzz import build, check_attend, draw, run
 from tests.fuzz.mutants import MUTANTS, Mutant
 from tests.fuzz.worker import run_case
 
-# Some 20 s of one core for all levels together.
+# Some 6 s of one core for all levels together.
 CALLS = 4000
 SEED = 20
 

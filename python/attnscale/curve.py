@@ -113,7 +113,20 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     sink = read_sink(normalizer, call, "entropy_curve", _INSTEAD)
     multipliers = read_scales(scales)
     call.score(None, softcap, distance_scale, distance_bias)
-    return EntropyCurve(multipliers, *_beside(sink, *call.core.curve(multipliers)))
+    rows = _without_lost_rows(call, *call.core.curve(multipliers))
+    return EntropyCurve(multipliers, *_beside(sink, *rows))
+
+
+def _without_lost_rows(call: Call, *rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """NaN where a row sees keys and all of its scores are below the type: attention's answer there.
+
+    Rows: entropy, lse, mean and variance, by scale; what sees no key keeps its zeros.
+    """
+    below = np.isneginf(rows[1])
+    if not below.any():
+        return rows
+    lost = below & (np.asarray(call.visible_keys()) > 0)[..., None]
+    return tuple(np.where(lost, each.dtype.type(np.nan), each) for each in rows)
 
 
 def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tuple[NDArray[Any], ...]:

@@ -166,20 +166,21 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
     # Rows without any key have no maximum to refer to; 0 keeps their weights exp(-inf) = 0.
     top = lse.max(axis=0)
     top = np.where(np.isneginf(top), 0.0, top)
-    weights = np.exp(lse - top)
+    with np.errstate(all="ignore"):  # a part that is further below than the type reaches has no weight
+        weights = np.exp(lse - top)
     total = weights.sum(axis=0)
     weights /= np.where(total == 0, 1.0, total)
     swapped = parts[0].layout == "bshd"
     # ln 0 = -inf: no keys at all. 0 * inf = NaN: a visible infinity shows, however small its weight.
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         merged_lse = np.log(total) + top
         output = sum(
             w[..., None] * (swap_heads(part.output) if swapped else part.output).astype(np.float64)
             for w, part in zip(weights, parts, strict=True)
         )
         mean_score = sum(w * part.mean_score for w, part in zip(weights, parts, strict=True))
+        output = np.asarray(output).astype(np.result_type(*(part.output for part in parts)))
     row_type = np.result_type(*(part.lse for part in parts))
-    output = np.asarray(output).astype(np.result_type(*(part.output for part in parts)))
     return AttentionState(
         swap_heads(output) if swapped else output,
         merged_lse.astype(row_type),

@@ -154,3 +154,18 @@ def test_variance_whose_sum_does_not_fit_the_type(size: float, masked: bool) -> 
         mean = (weights * products).sum(-1, keepdims=True)
         variance = (weights * (products - mean) ** 2).sum(-1)
         np.testing.assert_allclose(curve.variance[..., index], variance, rtol=1e-4)
+
+
+def test_scores_below_the_type_are_no_plausible_numbers() -> None:
+    """One key whose score float32 does not hold in base 2: no row of mean 0. The scale before it is right."""
+    q, k = np.full((1, 2, 1), 1e19, np.float32), np.full((1, 1, 1), -1e19, np.float32)
+    seen = np.array([[[True], [False]]])
+    curve = at.entropy_curve(q, k, [1.0, 3.0], attn_mask=seen)
+    for name in ("entropy", "lse", "mean", "variance"):
+        found = getattr(curve, name)
+        assert np.isfinite(found[0, 0, 0])
+        assert np.isnan(found[0, 0, 1])
+        assert (found[0, 1] == (-np.inf if name == "lse" else 0)).all()  # sees no key
+    np.testing.assert_allclose(curve.mean[0, 0, 0], -1e38, rtol=1e-6)
+    rows = at.attention_statistics(q, k, scale=3.0, attn_mask=seen)
+    assert np.isnan(rows.entropy[0, 0])

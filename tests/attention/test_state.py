@@ -148,3 +148,15 @@ def test_mistakes_are_explained() -> None:
     with pytest.raises(TypeError, match="value must be an array, got None"):
         at.attention_state(q, k, None)  # type: ignore[arg-type]
     assert repr(state).startswith("AttentionState(output=<float32 (2, 17, 16)>, lse=")
+
+
+def test_parts_further_apart_than_the_type_reaches_merge() -> None:
+    """Without a warning: the part that is behind has no weight."""
+    output = np.array([[[1.0, 2.0]], [[3.0, 4.0]]])
+    low, high = (
+        at.AttentionState(output * sign, np.full((2, 1), sign * 1.7e308), np.full((2, 1), sign * 1.7e308))
+        for sign in (-1, 1)
+    )
+    for merged in (at.merge_states([low, high]), at.merge_states([high, low])):
+        np.testing.assert_array_equal(merged.output, output)
+        np.testing.assert_array_equal(merged.lse, high.lse)

@@ -34,11 +34,8 @@ def draw(d: Draw) -> Case:
     shape = d.shapes(square=kind in ("local_global", "hybrid", "jacobian"), batch=1)
     if kind == "hybrid" and not shape["lead"]:
         shape["lead"] = [2]
-    layout = (
-        "bshd"
-        if shape["lead"] and d.chance(0.2) and kind in ("linformer", "local_global", "hybrid")
-        else "bhsd"
-    )
+    layouts = shape["lead"] and d.chance(0.2) and kind in ("linformer", "local_global", "hybrid")
+    layout = "bshd" if layouts else "bhsd"
     arrays, gqa = d.qkv(shape, layout)
     if kind == "hybrid":
         for name in "qk":
@@ -46,18 +43,7 @@ def draw(d: Draw) -> Case:
     if gqa and kind == "relay":  # its rows have no groups
         for name in "kv":
             arrays[name]["shape"][: len(shape["lead"])] = shape["lead"]
-    options: Case = (
-        {"enable_gqa": True}
-        if gqa and kind in ("linformer", "local_global", "hybrid", "differential")
-        else {}
-    )
-    options |= {"layout": layout} if layout == "bshd" else {}
-    if kind in ("local_global", "hybrid"):
-        options |= d.pick(({}, {"is_causal": True}))
-    if kind in ("linformer", "local_global", "differential"):
-        options["scale"] = d.pick((["none"], ["number", 0.5], ["number", -0.3]))
-    if kind == "differential":
-        options |= d.masks(shape, documents=False)
+    options = _draw_options(d, kind, shape, layout, gqa)
     return {
         "function": kind,
         "shape": shape,
@@ -74,6 +60,19 @@ def draw(d: Draw) -> Case:
         "poison": None,
         "share": 0.05,
     }
+
+
+def _draw_options(d: Draw, kind: str, shape: Case, layout: str, gqa: bool) -> Case:
+    grouped = gqa and kind in ("linformer", "local_global", "hybrid", "differential")
+    options: Case = {"enable_gqa": True} if grouped else {}
+    options |= {"layout": layout} if layout == "bshd" else {}
+    if kind in ("local_global", "hybrid"):
+        options |= d.pick(({}, {"is_causal": True}))
+    if kind in ("linformer", "local_global", "differential"):
+        options["scale"] = d.pick((["none"], ["number", 0.5], ["number", -0.3]))
+    if kind == "differential":
+        options |= d.masks(shape, documents=False)
+    return options
 
 
 def check(case: Case, seed: int, index: int, findings: Findings) -> None:
@@ -290,7 +289,11 @@ def _scores(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings
 
 
 def _jacobian(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings) -> None:
-    """Frobenius norms of sums of n E D products: first-order errors of gamma times the largest norm."""
+    """Against the twin in longdouble.
+
+    A norm x is the root of a sum of squares of about B^2, B the largest norm, in which c B^2 is lost: that is
+    c B^2 / x of the norm, at most sqrt(c) B. c is measured, not derived: 6000 calls showed 5e-14 at most.
+    """
     n, e = min(case["shape"]["nq"], 12), max(1, min(case["shape"]["d"], 6))
     d = case["rows"]
     x = rng.standard_normal((n, e))
@@ -304,9 +307,9 @@ def _jacobian(case: Case, arrays: Any, options: Case, rng: Any, findings: Findin
     )
     if findings.shaped("jacobian", found, (n, n), np.dtype(np.float64)):
         big = float(np.abs(wanted).max())
-        # A small norm is a square root of a difference of squares: sqrt(gamma) of the largest one.
-        findings.close("jacobian", found, wanted, 1e-6 * big, free=np.abs(wanted) > 1e-3 * big)
-        findings.close("jacobian", found, wanted, 1e-9 * big, free=np.abs(wanted) <= 1e-3 * big)
+        size = np.abs(wanted).astype(np.float64)
+        limit = 1e-12 * big * big / np.maximum(size, 1e-6 * max(big, 1e-300))
+        findings.close("jacobian", found, wanted, limit)
 
 
 def _multihead(case: Case, arrays: Any, options: Case, rng: Any, findings: Findings) -> None:

@@ -226,8 +226,13 @@ def oracle_of(
     relative_error, free = np.nan_to_num(relative_error, nan=1.0), free | ~np.isfinite(p).all(-1)
     p = np.where(np.isfinite(p), p, 0)
     limit = relative_error @ size.astype(np.float64) + 64 * form.eps * (np.abs(p) @ size).astype(np.float64)
+    # Products below the normal numbers lose least each: weights with values, and sums of keys' features with
+    # values, which the features of the query multiply.
+    grown = np.ones(1) if logs else 1 + np.abs(fq).sum(-1, keepdims=True).astype(np.float64)
     floor = (
-        (k.shape[-2] + 4) * form.least * np.maximum(1, 1 / np.maximum(total.astype(np.float64), form.least))
+        (k.shape[-2] + 4)
+        * form.least
+        * np.maximum(1, grown / np.maximum(total.astype(np.float64), form.least))
     )
     return p @ finite, limit + (floor if not logs else 4 * form.tiny), free
 
@@ -299,7 +304,8 @@ def compare(
     broken = np.isnan(wq).any(-1)[..., None] & np.ones(seen.shape[-1:], bool)
     hidden = [np.where(np.isnan(x), 0, x) for x in (wq, wk)]
     bad = (seen & (broken | np.isnan(wk).any(-1)[..., None, :])).any(-1)[..., None]
-    bad = bad | ((seen.astype(np.float64) @ (~np.isfinite(wv)).astype(np.float64)) > 0)
+    if q.shape[-1] or case["family"] == "performer":  # without features there is nothing to multiply a value
+        bad = bad | ((seen.astype(np.float64) @ (~np.isfinite(wv)).astype(np.float64)) > 0)
     wanted, limit, free = oracle_of(case, *hidden, wv, projection, seen, form, shift)
     absolute = np.abs(np.where(np.isfinite(wv), wv, 0)).sum(-2, keepdims=True).astype(np.float64)
     products = (

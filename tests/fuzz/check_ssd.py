@@ -105,7 +105,8 @@ def _truth(case: Case, q: Array, k: Array, v: Array, decay: Array, form: Any) ->
         | (largest[0] * largest[1] * max(1, q.shape[-1]) > form.largest / 64)
     )
     wanted = w @ finite[2]
-    return wanted, limit + small, np.broadcast_to(bad, wanted.shape), np.broadcast_to(may, wanted.shape)
+    limit = np.nan_to_num(limit + small, nan=np.inf)  # 0 times a bound that leaves float64
+    return wanted, limit, np.broadcast_to(bad, wanted.shape), np.broadcast_to(may, wanted.shape)
 
 
 def _compare(

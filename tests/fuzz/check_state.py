@@ -69,11 +69,11 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
         states.append(at.attention_state(q, *part, **own, **threads))
     merged = at.merge_states([states[i] for i in case["order"]])
     with np.errstate(all="ignore"):
-        _check(merged, states, q, k, v, options, case, findings)
+        _check(merged, len(states), q, k, v, options, case, findings)
 
 
 def _check(
-    merged: Any, states: Any, q: Any, k: Any, v: Any, options: Case, case: Case, findings: Findings
+    merged: Any, parts: int, q: Any, k: Any, v: Any, options: Case, case: Case, findings: Findings
 ) -> None:
     form = oracle.arithmetic(q, k, v)
     steps, random = steps_of(case, q.shape[-1])
@@ -87,7 +87,15 @@ def _check(
     n = max(2, k.shape[-2])
     scores.d = scores.d + np.where(scores.seen, form.eps * (top + np.log(n) + 4), 0)
     row = weigh(scores, at.normalizers.get("softmax"), form)
-    numbers = expect.statistics(row, scores, form, ("lse", "mean_score", "entropy"))
+    _check_output(merged, parts, q, k, v, (scores, row, form), options, random, findings)
+    _check_rows(merged, top[..., 0], n, (scores, row, form), findings)
+
+
+def _check_output(
+    merged: Any, parts: int, q: Any, k: Any, v: Any, truth: Any, options: Case, random: bool,
+    findings: Findings,
+) -> None:  # fmt: skip
+    scores, row, form = truth
     layout = options.get("layout", "bhsd")
     value = oracle.shared(
         oracle.rows_first(oracle.wide_of(v, form), layout),
@@ -104,35 +112,34 @@ def _check(
     limit = (
         limit
         + 2 * eps * absolute
-        + len(states) * float(np.finfo(np.float16).smallest_subnormal if eps > 1e-3 else form.least)
+        + parts * float(np.finfo(np.float16).smallest_subnormal if eps > 1e-3 else form.least)
     )
     kind = result_type(q, k, v)
     if kind.itemsize == 2:
         big = big | True  # a part of 16 bits may overflow where the whole does not
-    may, free = scores.may_break | row.may_break, row.free
+    may = (scores.may_break | row.may_break)[..., None] | big
     swap = layout == "bshd" and q.ndim > 2
-    parts = [
-        np.broadcast_to(x, wanted.shape) for x in (wanted, limit, bad, free[..., None], may[..., None] | big)
-    ]
-    wanted, limit, bad, free_out, may_out = (x.swapaxes(-3, -2) if swap else x for x in parts)
+    each = [np.broadcast_to(x, wanted.shape) for x in (wanted, limit, bad, row.free[..., None], may)]
+    wanted, limit, bad, free, may = (x.swapaxes(-3, -2) if swap else x for x in each)
     if findings.shaped("output", merged.output, wanted.shape, kind):
-        findings.close("output", merged.output, wanted, limit, broken=bad, free=free_out, may_break=may_out)
+        findings.close("output", merged.output, wanted, limit, broken=bad, free=free, may_break=may)
+
+
+def _check_rows(merged: Any, top: Any, n: int, truth: Any, findings: Findings) -> None:
+    scores, row, form = truth
+    numbers = expect.statistics(row, scores, form, ("lse", "mean_score", "entropy"))
+    may, free = scores.may_break | row.may_break, row.free
     shape = scores.s.shape[:-1]
     for name in ("lse", "mean_score"):
         if findings.shaped(name, getattr(merged, name), shape, row_type(form)):
             size, bound = numbers[name]
             big_ = np.abs(np.where(np.isfinite(size), size, 0)).astype(np.float64) + bound > form.largest / 16
             findings.close(
-                name, getattr(merged, name), np.asarray(size), bound + 4 * form.eps * top[..., 0],
+                name, getattr(merged, name), np.asarray(size), bound + 4 * form.eps * top,
                 broken=scores.broken, free=free, may_break=may | big_,
             )  # fmt: skip
     size, bound = numbers["entropy"]
-    bound = (
-        bound
-        + 4 * form.eps * (2 * top[..., 0] + np.log(n) + 4)
-        + numbers["lse"][1]
-        + numbers["mean_score"][1]
-    )
+    bound = bound + 4 * form.eps * (2 * top + np.log(n) + 4) + numbers["lse"][1] + numbers["mean_score"][1]
     findings.close(
         "entropy",
         merged.entropy,
@@ -140,5 +147,5 @@ def _check(
         bound,
         broken=scores.broken,
         free=free,
-        may_break=may | (top[..., 0] > form.largest / 64),
+        may_break=may | (top > form.largest / 64),
     )

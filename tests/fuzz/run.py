@@ -58,9 +58,11 @@ class _Process:
     def __init__(self, level: str, settings: dict[str, Any], first: int, step: int, calls: int) -> None:
         self.level, self.first, self.step, self.total = level, first, step, calls
         self.settings, self.lines, self.done = settings, [], False  # type: ignore[var-annotated]
+        self.place, self.hung = "", False
         self.start(first, calls)
 
     def start(self, first: int, calls: int) -> None:
+        self.forget()
         handle, self.place = tempfile.mkstemp(prefix="attnscale-fuzz-")
         os.write(handle, struct.pack("q", first))
         os.close(handle)
@@ -74,7 +76,7 @@ class _Process:
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.errors: list[str] = []
-        self.seen, self.since = first, time.monotonic()
+        self.seen, self.since, self.hung = first, time.monotonic(), False
         self.threads = [
             threading.Thread(target=self._read, args=(stream, into), daemon=True)
             for stream, into in ((self.process.stdout, self.lines), (self.process.stderr, self.errors))
@@ -94,6 +96,22 @@ class _Process:
         if now != self.seen:
             self.seen, self.since = now, time.monotonic()
         return time.monotonic() - self.since > HANG
+
+    def forget(self) -> None:
+        """Remove the file of its index."""
+        if self.place:
+            os.unlink(self.place)
+        self.place = ""
+
+    def stop(self) -> None:
+        """After its call, or without that if it hangs."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(HANG)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.finish()
+        self.forget()
 
     def finish(self) -> None:
         self.process.wait()
@@ -130,14 +148,15 @@ def fuzz(
         start = first if calls is not None else first + position * 10_000_000
         settings = {"seed": seed, "until": until, "only": only}
         each = [len(range(start + job, start + many, jobs)) for job in range(jobs)]
-        running = [_Process(level, settings, start + job, jobs, n) for job, n in enumerate(each) if n]
+        running: list[_Process] = []
         try:
+            for job, n in enumerate(each):
+                if n:
+                    running.append(_Process(level, settings, start + job, jobs, n))
             _watch(running, summary, show, seed, only)
         except KeyboardInterrupt:
             for worker in running:
-                worker.process.send_signal(signal.SIGINT)
-            for worker in running:
-                worker.finish()
+                worker.stop()
                 _take(worker, summary, show)
             break
     return summary
@@ -152,17 +171,19 @@ def _watch(running: list[_Process], summary: Summary, show: bool, seed: int, onl
                 if not worker.hangs():
                     _take(worker, summary, show)
                     continue
+                worker.hung = True
                 worker.process.kill()
             worker.finish()
             _take(worker, summary, show)
             if worker.done:
                 left.remove(worker)
-                os.unlink(worker.place)
+                worker.forget()
                 continue
             _crashed(worker, summary, show, seed, only)
             rest = worker.total - (worker.index() - worker.first) // worker.step - 1
             if rest <= 0 or summary.faults > 200:
                 left.remove(worker)
+                worker.forget()
             else:
                 worker.start(worker.index() + worker.step, rest)
 
@@ -171,7 +192,7 @@ def _crashed(worker: _Process, summary: Summary, show: bool, seed: int, only: st
     """A process that ended without its last line."""
     index, code = worker.index(), worker.process.returncode
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-    if time.monotonic() - worker.since > HANG:
+    if worker.hung:
         how = f"no answer within {HANG:.0f} s"
     again = f"--case {seed}:{index} --level {worker.level}" + (f" --only {only}" if only else "")
     tail = "".join(worker.errors)[-3000:]

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,12 @@ from tests.fuzz import build, check_attend, draw, run
 from tests.fuzz.mutants import MUTANTS, Mutant
 from tests.fuzz.worker import run_case
 
-# Some 20 s of one core for all levels together.
+# Some 6 s of one core for all levels together.
 CALLS = 4000
 SEED = 20
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("level", run.levels_of_this_machine())
 def test_random_calls(level: str) -> None:
     levels = run.levels_of_this_machine()
@@ -85,17 +89,22 @@ def _is_tame(case: Any) -> bool:
     return profiles | {mask} <= {"normal", "peaked", "tiny"} and case["poison"] is None and smooth
 
 
+# What a process does before its fifth call, the rest of sitecustomize.py.
+_AT_THE_FIFTH = """
+import os, time
+from numpy import random
+class Fatal(random.PCG64):
+    def __init__(self, seed):
+        if list(seed)[:2] == [3, 5]:
+            {does}
+        super().__init__(seed)
+random.PCG64 = Fatal
+"""
+
+
+@pytest.mark.alone
 def test_a_crash_names_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os\n"
-        "from numpy import random\n"
-        "class Fatal(random.PCG64):\n"
-        "    def __init__(self, seed):\n"
-        "        if list(seed)[:2] == [3, 5]:\n"
-        "            os.abort()\n"
-        "        super().__init__(seed)\n"
-        "random.PCG64 = Fatal\n"
-    )
+    (tmp_path / "sitecustomize.py").write_text(_AT_THE_FIFTH.format(does="os.abort()"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = run.fuzz(seed=3, calls=8, levels=[at.simd_level()], only="arguments", show=False)
     crash = [text for text in found.texts if text.startswith("CRASH")]
@@ -105,6 +114,62 @@ def test_a_crash_names_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(found.calls.values()) >= 6  # the calls after it are made too
 
 
+@pytest.mark.alone
+def test_a_hang_is_killed_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patience ends when the process says that it hangs: the test waits for no clock."""
+    here = tmp_path / "hangs"
+    does = f"open({str(here)!r}, 'w').close(); time.sleep(3600)"
+    (tmp_path / "sitecustomize.py").write_text(_AT_THE_FIFTH.format(does=does))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    measured = run._Process.hangs
+
+    def hangs(worker: Any) -> bool:
+        monkeypatch.setattr(run, "HANG", 0.0 if here.exists() and worker.index() == 5 else 3600.0)
+        return measured(worker)
+
+    monkeypatch.setattr(run._Process, "hangs", hangs)
+    found = run.fuzz(seed=3, calls=8, levels=[at.simd_level()], only="arguments", show=False)
+    (crash,) = (text for text in found.texts if text.startswith("CRASH"))
+    assert crash.startswith("CRASH: no answer within 0 s in call 5")
+    assert f"--case 3:5 --level {at.simd_level()} --only arguments" in crash
+    assert sum(found.calls.values()) == 8
+
+
+@pytest.mark.alone
+def test_an_interrupt_ends_with_the_summary(tmp_path: Path) -> None:
+    """As Ctrl-C: the signal goes to the whole group, the processes get the parent's too."""
+    command = [sys.executable, "-m", "tests.fuzz", "--calls", "100000000", "--only", "arguments"]
+    running = subprocess.Popen(
+        [*command, "--level", at.simd_level()], cwd=run.ROOT, env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _wait_for_call(tmp_path, 3, running)
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=300)
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
+    assert err == ""
+    (line,) = (line for line in out.splitlines() if line.startswith("calls: "))
+    assert int(line.split()[1].replace(",", "")) >= 3
+    assert not list(tmp_path.iterdir())  # the file of the index is gone
+
+
+def _wait_for_call(place: Path, index: int, running: subprocess.Popen[str]) -> None:
+    """Until its process is in that call; a guard of minutes, which no machine needs."""
+    for _ in range(6000):
+        for file in place.glob("attnscale-fuzz-*"):
+            at_call = file.read_bytes()
+            if len(at_call) == 8 and struct.unpack("q", at_call)[0] >= index:
+                return
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    pytest.fail("the fuzzer makes no call")
+
+
+@pytest.mark.alone
 def test_one_call_is_repeated_from_the_command_line() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--case", f"{SEED}:0", "--only", "state"]
     done = subprocess.run(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import struct
 import sys
 import time
@@ -75,20 +76,20 @@ def main() -> None:
     parser.add_argument("--place", required=True)
     options = parser.parse_args()
     tally = _Tally()
+    # Ctrl-C reaches the group, and the parent sends it too: both mean to end after this call.
+    stopped: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: stopped.append(number))
     # Where the parent reads which call a crash or a hang was in.
     place = os.open(options.place, os.O_WRONLY | os.O_CREAT)
-    try:
-        for index in range(options.first, options.first + options.step * options.calls, options.step):
-            if options.until and time.time() > options.until:
-                break
-            os.pwrite(place, struct.pack("q", index), 0)
-            case, findings = run_case(options.seed, index, options.only)
-            tally.add(case, index, findings)
-            if findings.faults and tally.faults <= SHOWN:
-                again = repeat(options.seed, index, options.only)
-                _report("fault", index=index, again=again, faults=findings.faults[:3], case=repr(case))
-    except KeyboardInterrupt:
-        pass
+    for index in range(options.first, options.first + options.step * options.calls, options.step):
+        if stopped or options.until and time.time() > options.until:
+            break
+        os.pwrite(place, struct.pack("q", index), 0)
+        case, findings = run_case(options.seed, index, options.only)
+        tally.add(case, index, findings)
+        if findings.faults and tally.faults <= SHOWN:
+            again = repeat(options.seed, index, options.only)
+            _report("fault", index=index, again=again, faults=findings.faults[:3], case=repr(case))
     _report("done", calls=tally.calls, faults=tally.faults, ratios=tally.ratios, subjects=tally.subjects)
 
 

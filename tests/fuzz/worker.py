@@ -82,7 +82,7 @@ def main() -> None:
     # Where the parent reads which call a crash or a hang was in.
     place = os.open(options.place, os.O_WRONLY | os.O_CREAT)
     for index in range(options.first, options.first + options.step * options.calls, options.step):
-        if stopped or options.until and time.time() > options.until:
+        if stopped or (options.until and time.time() > options.until):
             break
         os.pwrite(place, struct.pack("q", index), 0)
         case, findings = run_case(options.seed, index, options.only)

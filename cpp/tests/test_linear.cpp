@@ -264,10 +264,11 @@ TEST_CASE("linear: float32 products that vanish or overflow are taken in double"
 }
 
 TEST_CASE("linear: an interrupt ends the call") {
-  linear_case<float> one(200000, 200000, 8, 8);
+  // Long enough that the calling thread asks: it does so every few milliseconds, and works alone.
+  linear_case<float> one(1000000, 1000000, 8, 8);
   one.see(0);
   one.run();
   const auto stop = [](void*) { return true; };
-  CHECK_THROWS_AS(attnscale::detail::run(one.problem, execution{2, stop, nullptr}),
+  CHECK_THROWS_AS(attnscale::detail::run(one.problem, execution{1, stop, nullptr}),
                   attnscale::interrupted);
 }

@@ -140,7 +140,10 @@ def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tupl
     h, total, m, v = (np.asarray(rows, np.float64) for rows in (entropy, lse, mean, variance))
     with np.errstate(invalid="ignore", over="ignore"):  # rows that see a NaN; squares of large products
         both = np.logaddexp(total, logit)
-        keys, w = np.exp(total - both), np.exp(logit - both)
+        # By their difference, not by `both`: rounding that would count once more.
+        less = np.exp(-np.abs(logit - total))
+        more, less = 1 / (1 + less), less / (1 + less)
+        keys, w = np.where(logit > total, less, more), np.where(logit > total, more, less)
         h = keys * h - w * np.log(np.where(w > 0, w, 1)) - keys * np.log(np.where(keys > 0, keys, 1))
         rows = np.maximum(h, 0), both, keys * m, keys * v + keys * w * m * m
         return tuple(each.astype(entropy.dtype) for each in rows)

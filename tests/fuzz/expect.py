@@ -118,7 +118,11 @@ def bounds_of(
         )
     if "max_weight" in names:
         most = w[..., :n].max(-1, initial=0)
-        found["max_weight"] = most, error[..., :n].max(-1, initial=0) + 8 * form.eps * most.astype(np.float64)
+        # exp(top - lse) of a top score that is rounded, which the weights under lse are not.
+        top = scores.s.max(-1, initial=0)
+        rounded = 4 * form.eps * np.abs(np.where(np.isfinite(top), top, 0)).astype(np.float64)
+        limit = error[..., :n].max(-1, initial=0) + (8 * form.eps + rounded) * most.astype(np.float64)
+        found["max_weight"] = most, limit
     if "sink_weight" in names:
         own = np.zeros(w.shape[:-1]) if row.sink is None else w[..., row.sink]
         off = 0.0 if row.sink is None else error[..., row.sink]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # make demo     build, install into .venv and show the entropy of real attention heads
-# make test     everything that CI checks (under 30 minutes on 2 cores); make test-quick for a few of them
+# make test     everything that CI checks (half an hour and more on 2 cores); make test-quick for a few of them
 # make bench    how fast this machine runs it
 # make docs     the documentation, in docs/_build/html
 # make lint     formatters, linters and type checkers; make format applies the formatters
 # make fuzz     random calls for hours (FUZZ_SECONDS=3600, FUZZ_SEED=1), at all levels in turn
+# make test-tsan  the C++ tests under the thread sanitizer, after a change of the pool (not part of test)
 # make clean    remove everything that this file makes
 #
 # All that is needed beforehand: python3 (>= 3.11), make and g++. Steps that are done are not
@@ -38,7 +39,7 @@ demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
 # Cheap and likely to fail first; pytest last, so that its summary ends the log. It builds the documentation, too.
-test: lint test-cpp test-example test-clang test-asan test-tsan test-neon test-python
+test: lint test-cpp test-example test-clang test-asan test-neon test-python
 
 test-quick: $(STAMPS)/test-tools
 	$(call say,pytest without the slow and the torch tests)

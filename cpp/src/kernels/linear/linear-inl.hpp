@@ -203,9 +203,10 @@ class linear_run {
 
   void narrow_row(int64_t f, double base_factor, double own_factor) {
     T* const to = ws_.products + f * ws_.lanes;
-    const double* const base = b_.base.products + f * form_.value_dim;
-    const double* const own = b_.own.products + f * form_.value_dim;
-    if (b_.base.products && adds())
+    const int64_t row = f * form_.value_dim;
+    const double* const base = b_.base.products ? b_.base.products + row : nullptr;
+    const double* const own = b_.own.products ? b_.own.products + row : nullptr;
+    if (base && adds())
       for (int64_t c = 0; c < form_.value_dim; ++c)
         to[c] = static_cast<T>(base[c] * base_factor + own[c] * own_factor);
     else if (adds())

@@ -142,7 +142,7 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
   problem.value_dim = value ? value.extent(1) : 0;
   problem.scale_row = scale.row();
   // Before the walk over the heads: a result that is too large fails at once.
-  const py::tuple arrays = make_statistics(statistics, shape, problem);
+  py::tuple arrays = make_statistics(statistics, shape, problem);
   problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
   for_each_index(shape, [&](const extents& index) {
     attention_head& head = problem.heads.emplace_back(this->head(index, shape));

@@ -156,13 +156,14 @@ class _RegisterOnImport:
         """The usual spec of threadpoolctl, whose module registers the pool at its end."""
         if name != "threadpoolctl":
             return None
-        sys.meta_path.remove(cls)
         spec = PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_register(module: ModuleType) -> None:
                 execute(module)
+                if cls in sys.meta_path:
+                    sys.meta_path.remove(cls)
                 _register_with(module)
 
             spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]

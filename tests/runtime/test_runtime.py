@@ -143,7 +143,8 @@ def test_results_do_not_depend_on_threads() -> None:
 @pytest.mark.parametrize("first", ["attnscale", "threadpoolctl"])
 def test_threadpoolctl_sees_the_pool_whichever_is_imported_first(first: str) -> None:
     pytest.importorskip("threadpoolctl")
-    code = f"import sys, {first}, attnscale; print('threadpoolctl' in sys.modules); import threadpoolctl"
+    code = f"import sys, importlib.util, {first}, attnscale; print('threadpoolctl' in sys.modules)"
+    code += "; importlib.util.find_spec('threadpoolctl'); import threadpoolctl"  # asked for, then imported
     code += "; print([each['user_api'] for each in threadpoolctl.threadpool_info()].count('attnscale'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(first == "threadpoolctl"), "1"]

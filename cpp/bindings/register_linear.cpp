@@ -8,7 +8,6 @@
 namespace attnscale::bindings {
 namespace {
 
-using detail::linear_head;
 using detail::linear_problem;
 
 void require(bool good, const char* what) {
@@ -47,7 +46,7 @@ struct state_arrays {
 
   static py::array read(const py::tuple& arrays, std::size_t index) {
     require(arrays.size() == 3, "sums must be three arrays");
-    const auto array = py::reinterpret_borrow<py::array>(arrays[index]);
+    auto array = py::reinterpret_borrow<py::array>(arrays[index]);
     require(array.ndim() >= 2 && array.writeable() && is_aligned(array) &&
                 (array.flags() & py::array::c_style) != 0 &&
                 element_type_of(array.dtype()) == element_type::float64,

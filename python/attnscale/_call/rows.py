@@ -70,17 +70,16 @@ def read_intervals(
     left, right = (None, None) if window is None else _read_window(window)
     if given is not None:
         right = 0
+    aligned = np.arange(n_queries) + offset
     begin: Any = None
     end: Any = lengths if key_lengths is not None else None
-    if left is not None or right is not None:
-        aligned = np.arange(n_queries) + offset
-        if right is not None:
-            end = np.minimum(np.maximum(aligned + (right + 1), 0), lengths)
-        if left is not None:
-            begin = np.minimum(np.maximum(aligned - left, 0), lengths)
+    if right is not None:
+        end = np.minimum(np.maximum(aligned + (right + 1), 0), lengths)
+    if left is not None:
+        begin = np.minimum(np.maximum(aligned - left, 0), lengths)
     origin = None
     if document_ids is not None:
-        first, past = _document_of_queries(document_ids, inputs, offset)
+        first, past = _document_of_queries(document_ids, inputs, offset, aligned)
         begin = first if begin is None else np.maximum(begin, first)
         end = np.minimum(past, lengths if end is None else end)
         origin = first
@@ -161,7 +160,7 @@ def _read_lengths(key_lengths: Any, batch: tuple[int, ...], n_keys: int) -> _Key
 
 
 def _document_of_queries(
-    document_ids: Any, inputs: Inputs, offset: _Keys
+    document_ids: Any, inputs: Inputs, offset: _Keys, aligned: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First key of each query's document, and the one past its last: that of the key it is aligned with.
 
@@ -180,7 +179,6 @@ def _document_of_queries(
         raise ValueError(
             f"document_ids needs a key for each query, whose document the query is of, got {seen}"
         )
-    aligned = np.arange(n_queries) + offset
     if ids.size == 0:
         return np.zeros_like(aligned), np.zeros_like(aligned)
     first, past = _runs(np.broadcast_to(ids, (*ids.shape[:-1], n_keys)))

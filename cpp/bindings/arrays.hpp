@@ -59,22 +59,26 @@ class numpy_array : public detail::strided_array {
 
   numpy_array(const py::object& array_or_none, int inner, elements kind = elements::floats) {
     if (array_or_none.is_none()) return;
-    owner_ = py::reinterpret_borrow<py::array>(array_or_none);
-    if (!is_aligned(owner_)) owner_ = py::array(owner_.attr("copy")());
+    auto array = py::reinterpret_borrow<py::array>(array_or_none);
+    if (!is_aligned(array)) array = py::array(array.attr("copy")());
+    const py::dtype dtype = array.dtype();
     const element_type type =
-        kind == elements::floats ? element_type_of(owner_.dtype()) : element_type::float32;
-    const py::ssize_t item = owner_.itemsize();
-    extents shape(owner_.shape(), owner_.shape() + owner_.ndim());
-    std::vector<std::ptrdiff_t> strides(owner_.strides(), owner_.strides() + owner_.ndim());
+        kind == elements::floats ? element_type_of(dtype) : element_type::float32;
+    const py::ssize_t item = array.itemsize();
+    extents shape(array.shape(), array.shape() + array.ndim());
+    extents strides(array.strides(), array.strides() + array.ndim());
     for (std::ptrdiff_t& stride : strides) stride /= item;
     strided_array::operator=
-        ({owner_.data(), type, item, std::move(shape), std::move(strides), inner});
+        ({array.data(), type, item, std::move(shape), std::move(strides), inner});
+    is_boolean_ = dtype.kind() == 'b';
+    owner_ = std::move(array);
   }
 
-  bool is_boolean() const { return *this && owner_.dtype().kind() == 'b'; }
+  bool is_boolean() const { return is_boolean_; }
 
  private:
-  py::array owner_;
+  py::object owner_;  // not py::array: an empty one of those is an allocation
+  bool is_boolean_ = false;
 };
 
 /// The leading shape of a call. Axes are equal or 1, except that the query may have more heads.

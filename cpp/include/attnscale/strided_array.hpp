@@ -38,7 +38,8 @@ concept float_array = strided_container<A> &&
 
 namespace detail {
 
-using extents = std::vector<std::int64_t>;
+/// Extents or strides; as many as most arrays have axes need no allocation.
+using extents = xt::svector<std::int64_t, 6>;
 
 template <class T>
 inline constexpr element_type element_type_of =
@@ -62,7 +63,7 @@ class strided_array {
 
   /// Memory that the caller keeps; strides in elements.
   strided_array(const void* data, element_type type, std::ptrdiff_t item_size, extents shape,
-                std::vector<std::ptrdiff_t> strides, int inner)
+                extents strides, int inner)
       : data_(static_cast<const char*>(data)),
         item_size_(item_size),
         type_(type),
@@ -112,7 +113,7 @@ class strided_array {
   std::ptrdiff_t item_size_ = 0;
   element_type type_ = element_type::float32;
   extents shape_;
-  std::vector<std::ptrdiff_t> strides_;
+  extents strides_;
   int inner_ = 0;
   bool present_ = false;
 };

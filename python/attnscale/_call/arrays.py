@@ -12,13 +12,13 @@ from .._checks import as_array, boolean
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LAYOUTS", "Inputs", "is_float_type", "make_output", "read_inputs"]
+__all__ = ["FLOAT64", "LAYOUTS", "Inputs", "is_float_type", "make_output", "read_inputs"]
 
 LAYOUTS = ("bhsd", "bshd")
 
 # Types that NumPy itself knows, in native byte order; bfloat16 comes on top by name.
-_FLOAT64, _FLOAT32, _FLOAT16 = np.dtype("float64"), np.dtype("float32"), np.dtype("float16")
-_FLOAT_TYPES = frozenset((_FLOAT64, _FLOAT32, _FLOAT16))
+FLOAT64, _FLOAT32, _FLOAT16 = np.dtype("float64"), np.dtype("float32"), np.dtype("float16")
+_FLOAT_TYPES = frozenset((FLOAT64, _FLOAT32, _FLOAT16))
 _FLOAT_NAMES = "float64, float32, float16 or bfloat16"
 
 
@@ -46,12 +46,14 @@ def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str)
     v = None if value is None else _read("value", value)
     if layout == "bshd":
         q, k, v = swap_heads(q), swap_heads(k), None if v is None else swap_heads(v)
-    _check_inner_axes(q, k, v)
+    of_query, of_key, of_value = q.shape, k.shape, None if v is None else v.shape
+    if of_query[-1] != of_key[-1] or (of_value is not None and of_key[-2] != of_value[-2]):
+        _explain_inner_axes(of_query, of_key, of_value)
     dtype = q.dtype
     if k.dtype is not dtype or (v is not None and v.dtype is not dtype):
         dtype = _common_type({x.dtype for x in (q, k, v) if x is not None})
-    leading = q.shape[:-2]
-    if leading != k.shape[:-2] or (v is not None and leading != v.shape[:-2]):
+    leading = of_query[:-2]
+    if leading != of_key[:-2] or (of_value is not None and leading != of_value[:-2]):
         leading = _broadcast_leading(q, k, v, enable_gqa)
     return Inputs(q, k, v, dtype, leading)
 
@@ -82,13 +84,13 @@ def _common_type(dtypes: set[np.dtype[Any]]) -> np.dtype[Any]:
     """As np.result_type, which has no answer for float16 with bfloat16; float32 holds both."""
     if len(dtypes) == 1:
         return dtypes.pop()
-    return _FLOAT64 if _FLOAT64 in dtypes else _FLOAT32
+    return FLOAT64 if FLOAT64 in dtypes else _FLOAT32
 
 
 def _read(name: str, value: Any) -> NDArray[Any]:
     array = value if type(value) is np.ndarray else as_array(name, value)
     dtype = array.dtype
-    if dtype not in _FLOAT_TYPES and dtype.name != "bfloat16":
+    if dtype is not _FLOAT32 and not is_float_type(dtype):
         if dtype.newbyteorder("=") not in _FLOAT_TYPES:
             hint = f"; use {name}.astype(np.float32)" if dtype.kind in "iub" else ""
             raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
@@ -98,15 +100,15 @@ def _read(name: str, value: Any) -> NDArray[Any]:
     return array
 
 
-def _check_inner_axes(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any] | None) -> None:
-    if q.shape[-1] != k.shape[-1]:
+def _explain_inner_axes(
+    query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None
+) -> None:
+    if query[-1] != key[-1]:
         raise ValueError(
-            f"query and key must have the same last dimension (head_dim), got {q.shape[-1]} and {k.shape[-1]}"
+            f"query and key must have the same last dimension (head_dim), got {query[-1]} and {key[-1]}"
         )
-    if v is not None and k.shape[-2] != v.shape[-2]:
-        raise ValueError(
-            f"key and value must have the same number of keys, got {k.shape[-2]} and {v.shape[-2]}"
-        )
+    assert value is not None
+    raise ValueError(f"key and value must have the same number of keys, got {key[-2]} and {value[-2]}")
 
 
 def _broadcast_leading(

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .. import _core
 from .._checks import choose, number, shown, thread_count
-from .arrays import LAYOUTS, make_output, read_inputs
+from .arrays import FLOAT64, LAYOUTS, make_output, read_inputs
 from .data import CallData
 from .distance import law_of_distance, read_tables, refuse_row_measures
 from .rows import EVERY_KEY, read_intervals, read_mask
@@ -40,17 +38,35 @@ class Call(CallData):
         layout: Any = "bhsd",
         num_threads: Any = None,
     ) -> None:
-        self.layout = choose("layout", layout, LAYOUTS)
+        self.layout = layout if type(layout) is str and layout == "bhsd" else choose("layout", layout, LAYOUTS)
         inputs = read_inputs(query, key, value, enable_gqa, layout)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = max(inputs.query.shape[-1], 1)
-        self.threads = read_num_threads(num_threads)
+        self.threads = 0 if num_threads is None else read_num_threads(num_threads)
         self.intervals, self.mask = EVERY_KEY, None
 
-    def see(self, attn_mask: Any = None, *intervals: Any) -> None:
-        """Which keys each query may see: by a mask, and by `read_intervals`, in its order."""
-        self.intervals = read_intervals(self.inputs, *intervals)
-        self.mask = read_mask(attn_mask, self.inputs)
+    def see(
+        self,
+        attn_mask: Any = None,
+        is_causal: Any = False,
+        causal: Any = None,
+        window: Any = None,
+        key_lengths: Any = None,
+        document_ids: Any = None,
+    ) -> None:
+        """Which keys each query may see."""
+        if not (
+            is_causal is False
+            and causal is None
+            and window is None
+            and key_lengths is None
+            and document_ids is None
+        ):
+            self.intervals = read_intervals(
+                self.inputs, is_causal, causal, window, key_lengths, document_ids
+            )
+        if attn_mask is not None:
+            self.mask = read_mask(attn_mask, self.inputs)
 
     def score(
         self,
@@ -60,17 +76,16 @@ class Call(CallData):
         distance_bias: Any = None,
     ) -> None:
         """What makes a score of a dot product."""
-        self.softcap = read_softcap(softcap)
-        law = law_of_distance(scale)
-        factor, bias = read_tables(distance_scale, distance_bias, law, self)
-        if factor is not None or bias is not None:
+        cap = self.softcap = 0.0 if softcap is None else read_softcap(softcap)
+        law = None if scale is None else law_of_distance(scale)
+        factor = bias = None
+        if law is not None or distance_scale is not None or distance_bias is not None:
+            factor, bias = read_tables(distance_scale, distance_bias, law, self)
             refuse_row_measures(scale)
-        query, key, _, _, _ = self.inputs
+        query, key, _, dtype, _ = self.inputs
         begin, end, _, _ = self.intervals
-        self.core = _core.Call(
-            *(query, key, self.mask, begin, end, factor, bias),
-            *(self.inputs.dtype == np.float64, self.softcap, self.threads),
-        )
+        wide = dtype == FLOAT64
+        self.core = _core.Call(query, key, self.mask, begin, end, factor, bias, wide, cap, self.threads)
         self.scale = read_scale(None if law is not None else scale, self)
 
     def attend(
@@ -83,13 +98,11 @@ class Call(CallData):
         if value is not None:
             output, view = make_output(self.inputs, self.layout, out)
         rows = self.core.attend(value, view, statistics, self.scale, rule)
-        return output, dict(zip(statistics, rows, strict=True))
+        return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
 
 
 def read_softcap(softcap: Any) -> float:
-    """0.0 for None, which the core takes for no soft-cap."""
-    if softcap is None:
-        return 0.0
+    """A number above 0; the core takes 0.0 for no soft-cap."""
     cap = number("softcap", softcap)
     if cap <= 0:
         raise ValueError(f"softcap must be greater than 0, or None for no soft-cap, got {shown(softcap)}")

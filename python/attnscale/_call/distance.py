@@ -31,12 +31,9 @@ class Tables(NamedTuple):
     offset: NDArray[Any] | None  # of the score, after soft-cap
 
 
-_NO_TABLES = Tables(None, None)
-
-
 def law_of_distance(scale: Any) -> Law | None:
     """The law, if `scale` is one whose n is the distance of query and key."""
-    if scale is None or isinstance(scale, (int, float, np.ndarray)):
+    if isinstance(scale, (int, float, np.ndarray)):
         return None
     from .. import laws
 
@@ -57,8 +54,6 @@ def refuse_row_measures(scale: Any) -> None:
 
 def read_tables(distance_scale: Any, distance_bias: Any, law: Law | None, call: CallData) -> Tables:
     """Check the tables and multiply (add) those of the law."""
-    if distance_scale is None and distance_bias is None and law is None:
-        return _NO_TABLES
     inputs = call.inputs
     distances = _distances(call)
     reach = _reach(call, distances)

@@ -47,22 +47,9 @@ EVERY_KEY = Intervals(None, None, 0, None)
 
 
 def read_intervals(
-    inputs: Inputs,
-    is_causal: Any = False,
-    causal: Any = None,
-    window: Any = None,
-    key_lengths: Any = None,
-    document_ids: Any = None,
+    inputs: Inputs, is_causal: Any, causal: Any, window: Any, key_lengths: Any, document_ids: Any
 ) -> Intervals:
     """Check everything that masks but attn_mask."""
-    if (
-        is_causal is False
-        and causal is None
-        and window is None
-        and key_lengths is None
-        and document_ids is None
-    ):
-        return EVERY_KEY
     n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     lengths = n_keys if key_lengths is None else _read_lengths(key_lengths, inputs.leading[:-1], n_keys)
     given = causal_offset(is_causal, causal, n_queries, lengths)
@@ -70,26 +57,34 @@ def read_intervals(
     left, right = (None, None) if window is None else _read_window(window)
     if given is not None:
         right = 0
-    aligned = np.arange(n_queries) + offset
     begin: Any = None
     end: Any = lengths if key_lengths is not None else None
     if right is not None:
-        end = np.minimum(np.maximum(aligned + (right + 1), 0), lengths)
+        end = _ascending(offset + (right + 1), n_queries, lengths)
     if left is not None:
-        begin = np.minimum(np.maximum(aligned - left, 0), lengths)
+        begin = _ascending(offset - left, n_queries, lengths)
     origin = None
     if document_ids is not None:
-        first, past = _document_of_queries(document_ids, inputs, offset, aligned)
+        first, past = _document_of_queries(document_ids, inputs, offset, np.arange(n_queries) + offset)
         begin = first if begin is None else np.maximum(begin, first)
         end = np.minimum(past, lengths if end is None else end)
         origin = first
     return Intervals(begin, None if end is None else np.asarray(end), offset, origin)
 
 
-def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any] | None:
+def _ascending(first: _Keys, n_queries: int, lengths: _Keys) -> NDArray[np.int64]:
+    """Index first + i of a key for each query i, brought between 0 and the number of keys."""
+    if isinstance(first, int) and isinstance(lengths, int):
+        keys = np.arange(first, first + n_queries)
+        if first >= 0 and first + n_queries <= lengths + 1:  # nothing to bring there: most calls
+            return keys
+    else:
+        keys = np.arange(n_queries) + first
+    return np.minimum(np.maximum(keys, 0), lengths)
+
+
+def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any]:
     """A boolean or additive mask that broadcasts to (..., heads, n_queries, n_keys)."""
-    if attn_mask is None:
-        return None
     mask = attn_mask if type(attn_mask) is np.ndarray else as_array("attn_mask", attn_mask)
     if mask.dtype != np.bool_ and not is_float_type(mask.dtype):
         if not is_float_type(mask.dtype.newbyteorder("=")):

@@ -92,7 +92,8 @@ class attend_run {
     T sign[block_rows<T>];
     bool negative = false;
     const T first_reference = first_reference_of<T>(b_.rule);
-    for (int r = 0; r < block_rows<T>; ++r) {
+    const int lanes = (b_.rows + w - 1) / w * w;
+    for (int r = 0; r < lanes; ++r) {
       const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
       ws_.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
       sign[r] = scale < 0 ? T(-1) : T(1);

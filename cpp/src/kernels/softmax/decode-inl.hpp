@@ -244,9 +244,9 @@ class decode_run {
       b_.sums->top[r] = static_cast<double>(largest(row.top));
       b_.sums->weight[r] = add_lanes(row.weight, w);
       b_.sums->first[r] = add_lanes(row.first, w);
-      b_.sums->second[r] = add_lanes(row.second, w);
-      b_.sums->squares[r] = add_lanes(row.squares, w);
-      b_.sums->support[r] = add_lanes(row.support, w);
+      b_.sums->second[r] = b_.moments ? add_lanes(row.second, w) : 0;
+      b_.sums->squares[r] = b_.moments ? add_lanes(row.squares, w) : 0;
+      b_.sums->support[r] = b_.moments ? add_lanes(row.support, w) : 0;
       if (b_.top_weight)
         b_.sums->top_weight[r] = weight_of_top(b_, r, largest(row.top) == limits<T>::lowest);
       if (!b_.output) continue;

@@ -64,40 +64,26 @@ ATTNSCALE_INLINE vec<T> dot_lanes(const T* key, const T* query, int64_t head_dim
   return even + odd;
 }
 
-/// scores[j] = query . key[j] for `width` keys, with the channels in the lanes.
-template <class T>
-inline void dot_rows(row_view<T> key, const T* query, int64_t head_dim, ptrdiff_t ahead,
-                     T* scores) {
+/// scores[j] = query . key[j] for up to `width` keys, with the channels in the lanes. Every sum is
+/// taken in the same order: equal keys have equal scores wherever they stand, also where a rounding
+/// of the score decides the weights.
+template <class T, bool All>
+ATTNSCALE_INLINE void dot_rows(row_view<T> key, int keys, const T* query, int64_t head_dim,
+                               ptrdiff_t ahead, T* scores) {
   constexpr int w = width<T>;
   vec<T> acc[w];
 #pragma GCC unroll 16
   for (int i = 0; i < w; ++i) {
+    acc[i] = broadcast(T(0));
+    if (!All && i >= keys) continue;
     const T* k = key.data + i * key.stride;
     if (ahead != 0)
       for (int64_t c = 0; c < head_dim; c += line<T>) __builtin_prefetch(k + ahead + c);
     acc[i] = dot_lanes(k, query, head_dim);
   }
-  store(scores, sum_across<T>(acc));
+  store(scores, head_dim < w ? broadcast(T(0)) : sum_across<T>(acc));
   for (int64_t c = head_dim / w * w; c < head_dim; ++c)
-    for (int i = 0; i < w; ++i) scores[i] += query[c] * key.data[i * key.stride + c];
-}
-
-/// The same for any number of keys, one by one, with every sum in the same order: equal keys have
-/// equal scores wherever they stand, also where a rounding of the score decides the weights.
-template <class T>
-inline void dot_rest(row_view<T> key, int keys, const T* query, int64_t head_dim, T* scores) {
-  constexpr int w = width<T>;
-  for (int j = 0; j < keys; ++j) {
-    const T* k = key.data + j * key.stride;
-    vec<T> acc[w];
-    acc[0] = dot_lanes(k, query, head_dim);
-    for (int i = 1; i < w; ++i) acc[i] = acc[0];
-    T lanes[w];
-    store(lanes, sum_across<T>(acc));
-    T sum = lanes[0];
-    for (int64_t c = head_dim / w * w; c < head_dim; ++c) sum += query[c] * k[c];
-    scores[j] = sum;
-  }
+    for (int i = 0; i < (All ? w : keys); ++i) scores[i] += query[c] * key.data[i * key.stride + c];
 }
 
 template <class T>
@@ -159,8 +145,11 @@ class decode_scores {
     const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.key.layout) ? decode_keys * k.stride : 0;
     int j = 0;
     for (; j + w <= keys; j += w)
-      dot_rows({k.data + j * k.stride, k.stride}, query, b_.head_dim, ahead, ws_.scores + j);
-    dot_rest({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, ws_.scores + j);
+      dot_rows<T, true>({k.data + j * k.stride, k.stride}, w, query, b_.head_dim, ahead,
+                        ws_.scores + j);
+    if (j < keys)
+      dot_rows<T, false>({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, 0,
+                         ws_.scores + j);
   }
 
   /// scores <- finished base-2 scores, `masked_score` in the room up to a full vector; returns the

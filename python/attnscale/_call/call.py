@@ -41,7 +41,7 @@ class Call(CallData):
         self.layout = layout if type(layout) is str and layout == "bhsd" else choose("layout", layout, LAYOUTS)
         inputs = read_inputs(query, key, value, enable_gqa, layout)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
-        self.head_dim = max(inputs.query.shape[-1], 1)
+        self.head_dim = inputs.query.shape[-1] or 1
         self.threads = 0 if num_threads is None else read_num_threads(num_threads)
         self.intervals, self.mask = EVERY_KEY, None
 

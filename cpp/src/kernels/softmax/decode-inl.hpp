@@ -161,6 +161,7 @@ class decode_run {
     if (!any<T>(W::is_behind(broadcast(row.reference), high))) return;
     const T before = row.reference;
     row.reference = W::reference_at(largest(row.top));
+    if (before == limits<T>::lowest) return;  // nothing is summed yet
     const vec<T> factor = exp2(clamp_exponent(broadcast(before - row.reference)));
     T lanes[w];
     store(lanes, factor);

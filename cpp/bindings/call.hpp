@@ -16,13 +16,13 @@ class call {
   /// query, key      (..., heads, n, head_dim)
   /// mask            (..., heads, n_queries, n_keys), boolean or additive, or None
   /// begin, end      int64, (..., heads, n_queries): the keys of a query; None: all of them
-  /// distance_scale, distance_bias   (..., heads, n_queries, n_keys), of the compute type, or None
+  /// form            None for scaled products, or ScoreForm of _call/form.py: its fields by name,
+  ///                 tables (..., heads, n_queries, n_keys) of the compute type or None
   /// wide            arithmetic in double; else in float
-  /// softcap         0: none
   /// num_threads     0: the default
   call(const py::array& query, const py::array& key, const py::object& mask,
-       const py::object& begin, const py::object& end, const py::object& distance_scale,
-       const py::object& distance_bias, bool wide, double softcap, int num_threads);
+       const py::object& begin, const py::object& end, const py::object& form, bool wide,
+       int num_threads);
 
   /// Writes `output` (None: no output wanted) and returns the named statistics, in their order.
   /// scale is a float, or a float64 array that broadcasts to (..., heads, n_queries); weights are
@@ -44,9 +44,10 @@ class call {
   void describe(score_problem& problem) const;
   attention_head head(const extents& index, const extents& shape) const;
 
-  numpy_array query_, key_, mask_, begin_, end_, distance_scale_, distance_bias_;
+  numpy_array query_, key_, mask_, begin_, end_;
+  score_form form_;
+  score_tables<numpy_array> tables_;
   bool wide_;
-  double softcap_;
   int num_threads_;
 };
 

@@ -81,18 +81,19 @@ bool is_boolean(const py::object& mask) {
 }  // namespace
 
 call::call(const py::array& query, const py::array& key, const py::object& mask,
-           const py::object& begin, const py::object& end, const py::object& distance_scale,
-           const py::object& distance_bias, bool wide, double softcap, int num_threads)
+           const py::object& begin, const py::object& end, const py::object& form, bool wide,
+           int num_threads)
     : query_(query, 2),
       key_(key, 2),
       mask_(mask, 2, is_boolean(mask) ? elements::known : elements::floats),
       begin_(begin, 1, elements::known),
       end_(end, 1, elements::known),
-      distance_scale_(distance_scale, 2),
-      distance_bias_(distance_bias, 2),
       wide_(wide),
-      softcap_(softcap),
-      num_threads_(num_threads) {}
+      num_threads_(num_threads) {
+  if (form.is_none()) return;
+  form_ = {.softcap = form.attr("softcap").cast<double>()};
+  tables_ = {numpy_array(form.attr("factor"), 2), numpy_array(form.attr("offset"), 2)};
+}
 
 void call::describe(score_problem& problem) const {
   problem.compute = wide_ ? element_type::float64 : element_type::float32;
@@ -107,10 +108,9 @@ void call::describe(score_problem& problem) const {
   if (mask_) problem.mask = mask_.layout();
   problem.begin_row = begin_.stride(1);
   problem.end_row = end_.stride(1);
-  problem.softcap = softcap_;
-  problem.factor = distance_scale_.layout();
-  problem.offset = distance_bias_.layout();
-  for (const numpy_array* table : {&distance_scale_, &distance_bias_})
+  problem.form = form_;
+  problem.tables = {tables_.factor.layout(), tables_.offset.layout()};
+  for (const numpy_array* table : {&tables_.factor, &tables_.offset})
     if (*table && table->layout().type != problem.compute)
       throw std::invalid_argument("a table of scores must have the type of the arithmetic");
 }
@@ -122,8 +122,7 @@ attention_head call::head(const extents& index, const extents& shape) const {
   head.mask = mask_.at(index, shape);
   head.begin = static_cast<const std::int64_t*>(begin_.at(index, shape));
   head.end = static_cast<const std::int64_t*>(end_.at(index, shape));
-  head.factor = distance_scale_.at(index, shape);
-  head.offset = distance_bias_.at(index, shape);
+  head.tables = {tables_.factor.at(index, shape), tables_.offset.at(index, shape)};
   return head;
 }
 
@@ -224,7 +223,7 @@ void register_call(py::module_& module) {
   module.attr("statistic_names") = names;
   py::class_<call>(module, "Call")
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
-                    const py::object&, const py::object&, const py::object&, bool, double, int>())
+                    const py::object&, const py::object&, bool, int>())
       .def("attend", &call::attend)
       .def("curve", &call::curve)
       .def("solve", &call::solve)

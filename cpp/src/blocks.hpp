@@ -65,15 +65,18 @@ inline void fill_score_block(score_block& block, const score_problem& p, const q
                     rows.first * p.mask.row * static_cast<std::ptrdiff_t>(mask_size),
                 p.mask};
   block.mask_type = p.mask_type;
-  if (head.factor) block.factor = {element_at(head.factor, p.factor, rows.first), p.factor};
-  if (head.offset) block.offset = {element_at(head.offset, p.offset, rows.first), p.offset};
+  const auto table = [&](const void* data, const matrix_layout& layout) {
+    return data ? matrix{element_at(data, layout, rows.first), layout} : matrix{};
+  };
+  block.tables = {table(head.tables.factor, p.tables.factor),
+                  table(head.tables.offset, p.tables.offset)};
+  block.form = p.form;
   block.rows = rows.count;
   block.head_dim = p.head_dim;
   block.key_begin = key_begin;
   block.key_end = key_end;
   block.first_visible = rows.begin;
   block.last_visible = rows.end;
-  block.softcap = p.softcap;
   block.stop = &stop;
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._call.form import ScoreForm
 from .normalizers._base import Rule
 
 __version__: str
@@ -28,10 +29,8 @@ class Call:
         mask: NDArray[Any] | None,
         begin: NDArray[np.int64] | None,
         end: NDArray[np.int64] | None,
-        distance_scale: NDArray[Any] | None,
-        distance_bias: NDArray[Any] | None,
+        form: ScoreForm | None,
         wide: bool,
-        softcap: float,
         num_threads: int,
         /,
     ) -> None: ...

@@ -111,11 +111,11 @@ inline extents batch_of(const extents& leading) {
   return {leading.begin(), leading.empty() ? leading.end() : leading.end() - 1};
 }
 
-inline double read_softcap(const attention_options& options) {
-  if (!options.softcap) return 0;
+inline score_form read_form(const attention_options& options) {
+  if (!options.softcap) return {};
   if (!(*options.softcap > 0) || std::isinf(*options.softcap))
     refuse("softcap must be finite and greater than 0, got " + std::to_string(*options.softcap));
-  return *options.softcap;
+  return {.softcap = *options.softcap};
 }
 
 /// What the numbers of a normalizer may be. Those that it does not read have their defaults.
@@ -181,7 +181,7 @@ class call_description {
     problem.mask_type = options_.attn_mask.kind();
     problem.scale_row = scale_row();
     intervals_.describe(problem);
-    problem.softcap = read_softcap(options_);
+    problem.form = read_form(options_);
     const std::int64_t head_bytes =
         n_queries() * value_dim() * (compute == element_type::float64 ? 8 : 4);
     problem.heads.reserve(static_cast<std::size_t>(count_entries(leading_)));

@@ -28,8 +28,7 @@ struct attention_head {
   /// to the last one.
   const std::int64_t* begin = nullptr;
   const std::int64_t* end = nullptr;
-  const void* factor = nullptr;  ///< null: none; multiplies the raw dot product of query and key
-  const void* offset = nullptr;  ///< null: none; is added to the score after soft-cap
+  score_tables<const void*> tables;
   row_numbers<const double*> numbers;  ///< of the normalizer: one number or one a row
 };
 
@@ -60,13 +59,13 @@ struct score_problem {
   matrix_layout key;
   matrix_layout mask;  ///< for mask_kind::boolean the type is ignored: one byte an element
   mask_kind mask_type = mask_kind::none;
-  /// Of attention_head::factor and offset: finite numbers of the compute type at (query, key). A
-  /// table of the distance alone is one of n_queries + n_keys - 1 numbers with strides -1 and 1.
-  matrix_layout factor, offset;
+  /// Of attention_head::tables: finite numbers of the compute type. A table of the distance alone
+  /// is one of n_queries + n_keys - 1 numbers with strides -1 and 1.
+  score_tables<matrix_layout> tables;
   std::ptrdiff_t scale_row = 0;  ///< stride of attention_head::scale over queries; 0: one scale
   /// Strides over queries of attention_head::begin and end; 0: the same for all.
   std::ptrdiff_t begin_row = 0, end_row = 0;
-  double softcap = 0;  ///< 0: none; else score = softcap * tanh(score / softcap)
+  score_form form;
   std::vector<attention_head> heads;
 };
 

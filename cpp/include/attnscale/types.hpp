@@ -46,6 +46,18 @@ struct row_numbers {
       factor{};  ///< (squared_)relu: multiplies the weights; empty: they are divided by their sum
 };
 
+/// What makes a score of a scaled dot product, for all rows of a call.
+struct score_form {
+  double softcap = 0;  ///< c: score = c * tanh(score / c); 0: none
+};
+
+/// Tables over (query, key); those that are absent are empty (null).
+template <class Table>
+struct score_tables {
+  Table factor{};  ///< multiplies the dot product
+  Table offset{};  ///< is added to the score after soft-cap
+};
+
 enum class mask_kind : uint8_t { none, boolean, additive };
 
 /// One of 2^64 sequences under each of 2^64 keys. A number is a function of key, stream and its

@@ -100,9 +100,7 @@ def _read(name: str, value: Any) -> NDArray[Any]:
     return array
 
 
-def _explain_inner_axes(
-    query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None
-) -> None:
+def _explain_inner_axes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None) -> None:
     if query[-1] != key[-1]:
         raise ValueError(
             f"query and key must have the same last dimension (head_dim), got {query[-1]} and {key[-1]}"

@@ -10,6 +10,7 @@ from .._checks import choose, number, shown, thread_count
 from .arrays import FLOAT64, LAYOUTS, make_output, read_inputs
 from .data import CallData
 from .distance import law_of_distance, read_tables, refuse_row_measures
+from .form import PRODUCTS, ScoreForm
 from .rows import EVERY_KEY, read_intervals, read_mask
 from .scale import read_scale
 from .weights import normalize_rows, read_rule
@@ -38,7 +39,9 @@ class Call(CallData):
         layout: Any = "bhsd",
         num_threads: Any = None,
     ) -> None:
-        self.layout = layout if type(layout) is str and layout == "bhsd" else choose("layout", layout, LAYOUTS)
+        self.layout = (
+            layout if type(layout) is str and layout == "bhsd" else choose("layout", layout, LAYOUTS)
+        )
         inputs = read_inputs(query, key, value, enable_gqa, layout)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = inputs.query.shape[-1] or 1
@@ -62,9 +65,7 @@ class Call(CallData):
             and key_lengths is None
             and document_ids is None
         ):
-            self.intervals = read_intervals(
-                self.inputs, is_causal, causal, window, key_lengths, document_ids
-            )
+            self.intervals = read_intervals(self.inputs, is_causal, causal, window, key_lengths, document_ids)
         if attn_mask is not None:
             self.mask = read_mask(attn_mask, self.inputs)
 
@@ -76,17 +77,15 @@ class Call(CallData):
         distance_bias: Any = None,
     ) -> None:
         """What makes a score of a dot product."""
-        cap = self.softcap = 0.0 if softcap is None else read_softcap(softcap)
-        law = None if scale is None else law_of_distance(scale)
-        factor = bias = None
-        if law is not None or distance_scale is not None or distance_bias is not None:
-            factor, bias = read_tables(distance_scale, distance_bias, law, self)
-            refuse_row_measures(scale)
+        self.form, left, core_form = PRODUCTS, scale, None
+        if not (scale is None and softcap is None and distance_scale is None and distance_bias is None):
+            self.form, left = _read_form(self, scale, softcap, distance_scale, distance_bias)
+            core_form = None if self.form is PRODUCTS else self.form
         query, key, _, dtype, _ = self.inputs
         begin, end, _, _ = self.intervals
         wide = dtype == FLOAT64
-        self.core = _core.Call(query, key, self.mask, begin, end, factor, bias, wide, cap, self.threads)
-        self.scale = read_scale(None if law is not None else scale, self)
+        self.core = _core.Call(query, key, self.mask, begin, end, core_form, wide, self.threads)
+        self.scale = read_scale(left, self)
 
     def attend(
         self, normalizer: Any, statistics: tuple[str, ...], out: Any = None
@@ -101,8 +100,21 @@ class Call(CallData):
         return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
 
 
-def read_softcap(softcap: Any) -> float:
-    """A number above 0; the core takes 0.0 for no soft-cap."""
+def _read_form(
+    call: CallData, scale: Any, softcap: Any, distance_scale: Any, distance_bias: Any
+) -> tuple[ScoreForm, Any]:
+    """The form, and what is left of the scale: a law of the distance is part of the form."""
+    cap = 0.0 if softcap is None else _read_softcap(softcap)
+    law = None if scale is None else law_of_distance(scale)
+    if law is None and distance_scale is None and distance_bias is None:
+        return ScoreForm(cap) if cap else PRODUCTS, scale
+    factor, offset = read_tables(distance_scale, distance_bias, law, call)
+    if factor is not None or offset is not None:
+        refuse_row_measures(scale)
+    return ScoreForm(cap, factor, offset), scale if law is None else None
+
+
+def _read_softcap(softcap: Any) -> float:
     cap = number("softcap", softcap)
     if cap <= 0:
         raise ValueError(f"softcap must be greater than 0, or None for no soft-cap, got {shown(softcap)}")

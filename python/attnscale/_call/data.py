@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .. import _core
+    from .form import ScoreForm
 
 __all__ = ["CallData"]
 
@@ -22,7 +23,7 @@ __all__ = ["CallData"]
 class CallData:
     """What readers of options may ask of a call. Arrays of rows broadcast to (..., heads, n_queries)."""
 
-    __slots__ = ("core", "head_dim", "inputs", "intervals", "layout", "mask", "scale", "softcap", "threads")
+    __slots__ = ("core", "form", "head_dim", "inputs", "intervals", "layout", "mask", "scale", "threads")
 
     inputs: Inputs
     layout: str
@@ -30,7 +31,7 @@ class CallData:
     head_dim: int  # at least 1
     intervals: Intervals
     mask: NDArray[np.bool_] | NDArray[np.floating] | None
-    softcap: float  # 0.0: none
+    form: ScoreForm
     scale: float | NDArray[np.float64]
     core: _core.Call
 
@@ -73,4 +74,4 @@ class CallData:
 
     def row_gaps(self) -> NDArray[np.float64]:
         """Critical inverse temperature of each row's gaps at the standard scale."""
-        return measures.row_gaps(self.inputs, self.intervals, self.mask, self.softcap)
+        return measures.row_gaps(self.inputs, self.intervals, self.mask, self.form)

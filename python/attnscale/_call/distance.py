@@ -8,7 +8,7 @@ So a distance costs O(n) memory, and the core sees a matrix like any other.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,14 +21,7 @@ if TYPE_CHECKING:
     from ..laws import Law
     from .data import CallData
 
-__all__ = ["Tables", "law_of_distance", "read_tables", "refuse_row_measures"]
-
-
-class Tables(NamedTuple):
-    """Views (..., heads, n_queries, n_keys) in the type of the arithmetic, or None."""
-
-    factor: NDArray[Any] | None  # of query . key
-    offset: NDArray[Any] | None  # of the score, after soft-cap
+__all__ = ["law_of_distance", "read_tables", "refuse_row_measures"]
 
 
 def law_of_distance(scale: Any) -> Law | None:
@@ -52,8 +45,13 @@ def refuse_row_measures(scale: Any) -> None:
         )
 
 
-def read_tables(distance_scale: Any, distance_bias: Any, law: Law | None, call: CallData) -> Tables:
-    """Check the tables and multiply (add) those of the law."""
+def read_tables(
+    distance_scale: Any, distance_bias: Any, law: Law | None, call: CallData
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """Factor of query . key and offset of the score, with those of the law.
+
+    Views (..., heads, n_queries, n_keys) in the type of the arithmetic, or None.
+    """
     inputs = call.inputs
     distances = _distances(call)
     reach = _reach(call, distances)
@@ -65,7 +63,7 @@ def read_tables(distance_scale: Any, distance_bias: Any, law: Law | None, call: 
         factor = of_law if factor is None else factor * of_law
         if hasattr(law, "bias"):
             offset = law.bias(steps) if offset is None else offset + law.bias(steps)
-    return Tables(_matrix(factor, inputs), _matrix(offset, inputs))
+    return _matrix(factor, inputs), _matrix(offset, inputs)
 
 
 def _distances(call: CallData) -> NDArray[np.int64]:

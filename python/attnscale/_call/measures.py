@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .arrays import Inputs
+    from .form import ScoreForm
     from .rows import Intervals
 
 __all__ = ["row_gaps"]
@@ -19,7 +20,7 @@ __all__ = ["row_gaps"]
 _BLOCK = 2**22  # scores held at a time: 32 MiB of float64
 
 
-def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, softcap: float) -> NDArray[np.float64]:
+def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm) -> NDArray[np.float64]:
     """Critical inverse temperature of each row's gaps at the standard scale, (..., heads, n_queries).
 
     It needs the scores of a row in order, so blocks of rows are written out and sorted.
@@ -32,7 +33,7 @@ def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, softcap: float) ->
     gaps = np.zeros((*inputs.leading, n_queries))
     for first in range(0, n_queries, step):
         cut = slice(first, min(first + step, n_queries))
-        score, seen = _scores(inputs, softcap, cut), _seen(inputs, intervals, cut)
+        score, seen = _scores(inputs, form, cut), _seen(inputs, intervals, cut)
         if mask is not None:
             part = _cut(mask, cut, -2)
             score = score if part.dtype == np.bool_ else score + part
@@ -41,14 +42,14 @@ def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, softcap: float) ->
     return gaps
 
 
-def _scores(inputs: Inputs, softcap: float, cut: slice) -> NDArray[np.float64]:
+def _scores(inputs: Inputs, form: ScoreForm, cut: slice) -> NDArray[np.float64]:
     """Scores of some queries before masks, (..., heads, rows, n_keys)."""
     q, k = inputs.query[..., cut, :].astype(np.float64), inputs.key.astype(np.float64)
     if q.ndim > 2 and k.ndim > 2 and k.shape[-3] not in (1, inputs.leading[-1]):
         k = k.repeat(inputs.leading[-1] // k.shape[-3], axis=-3)
     with np.errstate(invalid="ignore", over="ignore"):
         score: NDArray[np.float64] = q @ k.swapaxes(-1, -2) / math.sqrt(max(q.shape[-1], 1))
-    return softcap * np.tanh(score / softcap) if softcap else score
+        return form.of_rows(score)
 
 
 def _seen(inputs: Inputs, intervals: Intervals, cut: slice) -> NDArray[np.bool_]:

@@ -144,8 +144,7 @@ class attend_run {
     const panel_state<T> s = state(lane);
     vec<T> high[N];
     if (t.biased)
-      finish_scores<T, N>(s, ws_.tile.bias, t.seen, static_cast<T>(b_.softcap), scores, scores,
-                          high);
+      finish_scores<T, N>(s, ws_.tile.bias, t.seen, b_.form, scores, scores, high);
     else
       for (int n = 0; n < N; ++n) {
         propagate_infinite(t.least[n], lane + n * w);

@@ -223,8 +223,7 @@ class curve_run {
     T* const scores = ws_.tile.scores;
     vec<T> high[N];
     if (t.biased) {
-      finish_scores<T, N>(state, ws_.tile.bias, t.seen, static_cast<T>(b_.softcap), ws_.raw, scores,
-                          high);
+      finish_scores<T, N>(state, ws_.tile.bias, t.seen, b_.form, ws_.raw, scores, high);
     } else {
       for (int n = 0; n < N; ++n) {
         const vec<T> scale = load(state.scale + n * w);

@@ -155,7 +155,7 @@ class decode_scores {
   /// scores <- finished base-2 scores, `masked_score` in the room up to a full vector; returns the
   /// largest a lane.
   vec<T> finish_row(int r, int keys, bool masked) {
-    const score_rule<T> rule(broadcast(scale_[r]), static_cast<T>(b_.softcap));
+    const score_rule<T> rule(broadcast(scale_[r]), b_.form);
     vec<T> best = broadcast(masked_score<T>);
     for (int j = 0; j < keys; j += w) {
       const vec<T> bias = masked ? load(ws_.bias + j) : broadcast(T(0));

@@ -12,11 +12,11 @@
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/mask-inl.hpp"
-#include "numbers.hpp"
+#include "kernels/tile/score-inl.hpp"
 
 namespace {
 
-using attnscale::detail::log2e;
+using attnscale::score_form;
 using attnscale::detail::max_block_rows;
 using attnscale::detail::row_sums;
 
@@ -31,37 +31,14 @@ struct panel_state {
   T* top;
 };
 
-/// Base-2 scores from raw products: scale, soft-cap, bias, mask, in this order.
-template <class T>
-struct score_rule {
-  vec<T> scale, cap;
-  bool capped;
-
-  /// softcap: 0 for none; scale: that of the row, times log2(e).
-  ATTNSCALE_INLINE score_rule(vec<T> row_scale, T softcap) {
-    cap = broadcast(softcap > 0 ? softcap * T(log2e) : T(1));
-    scale = row_scale / cap;
-    capped = softcap > 0;
-  }
-
-  /// A visible score that is not finite becomes NaN (x - x), before a soft-cap could hide it.
-  ATTNSCALE_INLINE vec<T> operator()(vec<T> raw, vec<T> bias) const {
-    const vec<T> masked = broadcast(masked_score<T>);
-    vec<T> x = raw * scale;
-    x = x + (x - x);
-    if (capped) x = tanh(x) * cap;
-    return xsimd::select(bias == masked, masked, x + bias);
-  }
-};
-
 /// scores <- base-2 scores of raw products; high <- their maximum. raw and scores may be the
 /// same array.
 template <class T, int N>
 inline void finish_scores(const panel_state<T>& state, const T* bias, const vector_keys<N>& seen,
-                          T softcap, const T* raw, T* scores, vec<T> (&high)[N]) {
+                          const score_form& form, const T* raw, T* scores, vec<T> (&high)[N]) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
-    const score_rule<T> rule(load(state.scale + n * w), softcap);
+    const score_rule<T> rule(load(state.scale + n * w), form);
     vec<T> best = broadcast(masked_score<T>);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * N + n) * w;

@@ -79,8 +79,7 @@ class sparse_tiles {
     if (nonfinite_) propagate_nonfinite<N>(lane, tile.keys, out);
     const panel_state<T> state{ws.scale + lane, nullptr, nullptr};
     if (out.biased) {
-      finish_scores<T, N>(state, ws.tile.bias, out.seen, static_cast<T>(b_.softcap), scores, scores,
-                          out.high);
+      finish_scores<T, N>(state, ws.tile.bias, out.seen, b_.form, scores, scores, out.high);
       return true;
     }
     for (int n = 0; n < N; ++n) {

@@ -39,15 +39,15 @@ struct row_sums {
 /// row 0 of key and value is key 0.
 struct score_block {
   matrix query, key, mask;
-  matrix factor, offset;  ///< (query, key) tables of the compute type; null data: none
+  score_tables<matrix> tables;  ///< of the compute type
+  score_form form;
   mask_kind mask_type;
   int rows;
   int64_t head_dim;
   int64_t key_begin, key_end;    ///< only these keys are looked at
   const int64_t* first_visible;  ///< row r may see [first_visible[r], last_visible[r])
   const int64_t* last_visible;
-  double softcap;  ///< 0: none
-  void* scratch;   ///< 64-byte aligned
+  void* scratch;  ///< 64-byte aligned
   const stop_signal* stop;
 };
 

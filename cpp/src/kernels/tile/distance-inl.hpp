@@ -50,12 +50,12 @@ template <class T, int N>
 inline void apply_distance_tables(const score_block& block, int lane, int64_t key, int keys,
                                   T* copy, T* panel, T* raw, T* bias) {
   const int elements = keys * N * width<T>;
-  if (block.factor.data) {
-    fill_distance_panel<T, N>(block.factor, block.rows, lane, key, keys, copy, panel);
+  if (block.tables.factor.data) {
+    fill_distance_panel<T, N>(block.tables.factor, block.rows, lane, key, keys, copy, panel);
     for (int i = 0; i < elements; i += width<T>) store(raw + i, load(raw + i) * load(panel + i));
   }
-  if (!block.offset.data) return;
-  fill_distance_panel<T, N>(block.offset, block.rows, lane, key, keys, copy, panel);
+  if (!block.tables.offset.data) return;
+  fill_distance_panel<T, N>(block.tables.offset, block.rows, lane, key, keys, copy, panel);
   const vec<T> masked = broadcast(masked_score<T>), unit = broadcast(T(log2e));
   for (int i = 0; i < elements; i += width<T>) {
     const vec<T> b = load(bias + i);
@@ -67,14 +67,15 @@ inline void apply_distance_tables(const score_block& block, int lane, int64_t ke
 template <class T>
 inline void apply_distance_tables_to_row(const score_block& block, int row, int64_t key, int keys,
                                          T* raw, T* bias) {
-  if (block.factor.data) {
-    const T* factor = table_at<T>(block.factor, row, key);
-    for (int j = 0; j < keys; ++j) raw[j] *= factor[j * block.factor.layout.column];
+  if (block.tables.factor.data) {
+    const T* factor = table_at<T>(block.tables.factor, row, key);
+    for (int j = 0; j < keys; ++j) raw[j] *= factor[j * block.tables.factor.layout.column];
   }
-  if (!block.offset.data) return;
-  const T* offset = table_at<T>(block.offset, row, key);
+  if (!block.tables.offset.data) return;
+  const T* offset = table_at<T>(block.tables.offset, row, key);
   for (int j = 0; j < keys; ++j)
-    if (bias[j] != masked_score<T>) bias[j] += offset[j * block.offset.layout.column] * T(log2e);
+    if (bias[j] != masked_score<T>)
+      bias[j] += offset[j * block.tables.offset.layout.column] * T(log2e);
 }
 
 }  // namespace

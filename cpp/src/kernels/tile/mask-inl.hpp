@@ -39,7 +39,7 @@ struct key_range {
 
 /// Whether scores depend on the position of query and key by a table.
 inline bool has_distance_tables(const score_block& block) {
-  return block.factor.data || block.offset.data;
+  return block.tables.factor.data || block.tables.offset.data;
 }
 
 /// The keys that any row may see, cut into masked, unmasked, masked.

@@ -13,6 +13,7 @@
 #include "kernels/tile/mask-inl.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/score-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
 #include "stop_signal.hpp"
 
@@ -128,7 +129,7 @@ inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, con
                           row_view<T> key, int lane, const T* query, T* raw,
                           tile_products<T, N>& out, F&& meanwhile = {}) {
   constexpr int lanes = N * width<T>;
-  out.biased = tile.masked || b.softcap > 0;
+  out.biased = tile.masked || changes_scores(b.form);
   out.seen = keys_in_tile<T, N>(b, tile, lane);
   if (!out.biased) {
     dot_products<T, N>(key, tile.keys, query, lanes, b.head_dim, raw, out.most, out.least,

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What makes a score of a raw product, in base 2: score_form with the scale of the row, then bias
+// and mask.
+#pragma once
+
+#include "attnscale/types.hpp"
+#include "kernels/simd/exp-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::score_form;
+using attnscale::detail::log2e;
+
+/// Whether scores are more than scaled products, which loops without a bias do on the way.
+inline bool changes_scores(const score_form& form) { return form.softcap > 0; }
+
+/// Base-2 scores from raw products: scale, soft-cap, bias, mask, in this order.
+template <class T>
+struct score_rule {
+  vec<T> scale, cap;
+  bool capped;
+
+  /// row_scale: that of the row, times log2(e).
+  ATTNSCALE_INLINE score_rule(vec<T> row_scale, const score_form& form) {
+    const T softcap = static_cast<T>(form.softcap);
+    cap = broadcast(softcap > 0 ? softcap * T(log2e) : T(1));
+    scale = row_scale / cap;
+    capped = softcap > 0;
+  }
+
+  /// A visible score that is not finite becomes NaN (x - x), before a soft-cap could hide it.
+  ATTNSCALE_INLINE vec<T> operator()(vec<T> raw, vec<T> bias) const {
+    const vec<T> masked = broadcast(masked_score<T>);
+    vec<T> x = raw * scale;
+    x = x + (x - x);
+    if (capped) x = tanh(x) * cap;
+    return xsimd::select(bias == masked, masked, x + bias);
+  }
+};
+
+}  // namespace

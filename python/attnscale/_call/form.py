@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What makes a score of a scaled dot product, in the form that the core takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["PRODUCTS", "ScoreForm"]
+
+
+class ScoreForm(NamedTuple):
+    """softcap(factor * product) + offset. Tables broadcast to (..., heads, n_queries, n_keys)."""
+
+    softcap: float = 0.0  # c: c * tanh(score / c); 0.0: none
+    factor: NDArray[Any] | None = None  # in the type of the arithmetic
+    offset: NDArray[Any] | None = None
+
+    def of_rows(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Those of all rows, without tables, which are of (query, key)."""
+        return self.softcap * np.tanh(scores / self.softcap) if self.softcap else scores
+
+
+#: Scores that are scaled products: those of most calls.
+PRODUCTS = ScoreForm()

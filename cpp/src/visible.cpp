@@ -22,9 +22,10 @@ bool hides(const void* mask, element_type type, std::ptrdiff_t i) {
       return static_cast<const double*>(mask)[i] == -std::numeric_limits<double>::infinity();
     case element_type::float16:
       return static_cast<const std::uint16_t*>(mask)[i] == 0xfc00u;
-    default:
+    case element_type::bfloat16:
       return static_cast<const std::uint16_t*>(mask)[i] == 0xff80u;
   }
+  __builtin_unreachable();
 }
 
 std::int64_t count_row(const score_problem& p, const attention_head& head, std::int64_t i) {

@@ -33,10 +33,13 @@ ATTNSCALE_INLINE void with_vectors(int vectors, F&& f) {
   return f(count_t<1>{});
 }
 
-/// Rows of A in the next register block when `left` are left: sixes, and 4 + 4 rather than 6 + 2.
-ATTNSCALE_INLINE int next_rows(int64_t left) {
-  if (left >= 6 && left != 8) return 6;
-  return left >= 4 ? 4 : left >= 2 ? 2 : 1;
+/// Rows of A in a register block.
+enum class block_height : int { one = 1, two = 2, four = 4, six = 6 };
+
+/// The next one when `left` rows are left: sixes, and 4 + 4 rather than 6 + 2.
+ATTNSCALE_INLINE block_height next_rows(int64_t left) {
+  if (left >= 6 && left != 8) return block_height::six;
+  return left >= 4 ? block_height::four : left >= 2 ? block_height::two : block_height::one;
 }
 
 /// What a product adds up: a * b, or (a - b)^2 for distances without cancellation.
@@ -89,21 +92,21 @@ ATTNSCALE_INLINE void for_row_blocks(int64_t rows, F&& block) {
   if constexpr (N == 1)
     for (; i + 12 <= rows; i += 12) block(count_t<12>{}, i);
   while (i < rows) {
-    const int next = next_rows(rows - i);
+    const block_height next = next_rows(rows - i);
     switch (next) {
-      case 6:
+      case block_height::six:
         block(count_t<6>{}, i);
         break;
-      case 4:
+      case block_height::four:
         block(count_t<4>{}, i);
         break;
-      case 2:
+      case block_height::two:
         block(count_t<2>{}, i);
         break;
-      default:
+      case block_height::one:
         block(count_t<1>{}, i);
     }
-    i += next;
+    i += static_cast<int>(next);
   }
 }
 

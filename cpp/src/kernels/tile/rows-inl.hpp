@@ -37,9 +37,10 @@ inline T read_element(const void* data, element_type type, ptrdiff_t i) {
       return static_cast<T>(static_cast<const double*>(data)[i]);
     case element_type::float16:
       return static_cast<T>(float_from_float16(static_cast<const uint16_t*>(data)[i]));
-    default:
+    case element_type::bfloat16:
       return static_cast<T>(float_from_bfloat16(static_cast<const uint16_t*>(data)[i]));
   }
+  __builtin_unreachable();
 }
 
 template <class T>
@@ -54,7 +55,7 @@ inline void write_element(void* data, element_type type, ptrdiff_t i, T x) {
     case element_type::float16:
       static_cast<uint16_t*>(data)[i] = float16_from_float(static_cast<float>(x));
       break;
-    default:
+    case element_type::bfloat16:
       static_cast<uint16_t*>(data)[i] = bfloat16_from_float(static_cast<float>(x));
   }
 }

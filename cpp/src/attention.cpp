@@ -71,16 +71,11 @@ class attention_run {
         how_(how),
         kernels_(kernels_for(problem.compute)),
         plan_(problem, kernels_.block_rows) {
-    const row_outputs& s = p_.statistics;
-    moments_ = s[statistic::score_variance] || s[statistic::concentration];
-    // Only a softmax has its entropy from the sums that it needs anyway.
-    if (p_.rule != normalizer::softmax)
-      moments_ = moments_ || s[statistic::entropy] || s[statistic::support];
-    wants_argmax_ = s[statistic::argmax] != nullptr;
+    wanted_ = sums_for(p_);
     thresholds_ = traits_of(p_.rule).from_all_scores;
     // Lists hold keys in 32 bits: more keys than that fit no memory but that of a broadcast array.
     if (thresholds_ && p_.n_keys > UINT32_MAX) throw std::bad_alloc();
-    reports_ = s.any();
+    reports_ = p_.statistics.any();
   }
 
   void operator()() {
@@ -138,9 +133,7 @@ class attention_run {
     block.value_dim = output ? p_.value_dim : 0;
     block.scale = head.scale + rows.first * p_.scale_row;
     block.scale_row = p_.scale_row;
-    block.moments = moments_;
-    block.wants_argmax = wants_argmax_;
-    block.top_weight = p_.statistics[statistic::max_weight] != nullptr;
+    block.wanted = wanted_;
     block.sums = &sums;
     block.rule = p_.rule;
     block.numbers = p_.numbers;
@@ -209,7 +202,8 @@ class attention_run {
   execution how_;
   const typed_kernels& kernels_;
   task_plan plan_;
-  bool moments_, wants_argmax_, thresholds_, reports_;
+  int wanted_;
+  bool thresholds_, reports_;
 };
 
 }  // namespace

@@ -204,6 +204,16 @@ double share_of_keys(const row_sums& sums, int row, const double* sink) {
   return sums.weight[row] / (sums.weight[row] + std::exp2(t));
 }
 
+int sums_for(const attention_problem& problem) {
+  using enum statistic;
+  const row_outputs& out = problem.statistics;
+  bool moments = out[score_variance] || out[concentration];
+  // Only a softmax has its entropy from the sums that it needs anyway.
+  if (problem.rule != normalizer::softmax) moments = moments || out[entropy] || out[support];
+  return (moments ? wanted_moments : 0) | (out[argmax] ? wanted_argmax : 0) |
+         (out[max_weight] ? wanted_top_weight : 0);
+}
+
 void write_statistics(const attention_problem& problem, const query_block& rows,
                       const row_sums& sums, const double* sink) {
   const bool softmax = problem.rule == normalizer::softmax;

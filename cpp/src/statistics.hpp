@@ -26,6 +26,9 @@ void put(void* out, std::int64_t at, double x) {
   if (out) static_cast<T*>(out)[at] = static_cast<T>(x);
 }
 
+/// Which sums its statistics need, as wanted_sums.
+int sums_for(const attention_problem& problem);
+
 /// The statistics that the problem asks for, from the sums of a block whose normalizer weighs
 /// scores one by one; sink: weights of the sinks of a softmax.
 void write_statistics(const attention_problem& problem, const query_block& rows,

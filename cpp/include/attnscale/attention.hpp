@@ -34,23 +34,12 @@ using compute_t = std::common_type_t<typename Arrays::value_type...>;
 template <class T>
 void make_statistics(const call_description& call, const statistic_set& wanted,
                      attention_statistics_result<T>& result, row_outputs& rows) {
-  const auto make = [&](statistic which, auto& array) {
+  for_each_statistic(result, [&](statistic which, auto& array) {
     if (!wanted.contains(which)) return;
     using element = typename std::remove_cvref_t<decltype(array)>::value_type::value_type;
     array = new_array<element>(call.leading(), {call.n_queries()});
     rows[which] = array->data();
-  };
-  make(statistic::lse, result.lse);
-  make(statistic::entropy, result.entropy);
-  make(statistic::max_score, result.max_score);
-  make(statistic::mean_score, result.mean_score);
-  make(statistic::score_variance, result.score_variance);
-  make(statistic::concentration, result.concentration);
-  make(statistic::n_visible, result.n_visible);
-  make(statistic::argmax, result.argmax);
-  make(statistic::max_weight, result.max_weight);
-  make(statistic::sink_weight, result.sink_weight);
-  make(statistic::support, result.support);
+  });
 }
 
 /// One pass: the output if there is a value, and the statistics that are wanted.

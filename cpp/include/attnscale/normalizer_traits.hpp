@@ -32,12 +32,7 @@ inline constexpr statistic_set distribution_statistics{statistic::entropy,
                                                        statistic::concentration};
 inline constexpr statistic_set softmax_statistics =
     all_statistics | statistic_set{statistic::sink_weight, statistic::support};
-
-inline constexpr statistic_set entmax_statistics{
-    statistic::entropy,        statistic::max_score,     statistic::mean_score,
-    statistic::score_variance, statistic::concentration, statistic::n_visible,
-    statistic::argmax,         statistic::max_weight,    statistic::sink_weight,
-    statistic::support};
+inline constexpr statistic_set entmax_statistics = softmax_statistics.without(statistic::lse);
 
 /// One row a normalizer.
 inline constexpr std::array<normalizer_traits, 7> all_normalizers{{

@@ -24,6 +24,23 @@ struct attention_statistics_result {
   std::optional<xt::xarray<std::int64_t>> support;
 };
 
+/// f(statistic, its array) for every statistic of an attention_statistics_result.
+template <class Result, class F>
+void for_each_statistic(Result& result, F&& f) {
+  using enum statistic;
+  f(lse, result.lse);
+  f(entropy, result.entropy);
+  f(max_score, result.max_score);
+  f(mean_score, result.mean_score);
+  f(score_variance, result.score_variance);
+  f(concentration, result.concentration);
+  f(n_visible, result.n_visible);
+  f(argmax, result.argmax);
+  f(max_weight, result.max_weight);
+  f(sink_weight, result.sink_weight);
+  f(support, result.support);
+}
+
 /// Statistics at many scales; arrays (..., heads, n_queries, scales). mean and variance are of
 /// q . k under the weights.
 template <class T>

@@ -65,6 +65,11 @@ class statistic_set {
     both.bits_ |= other.bits_;
     return both;
   }
+  constexpr statistic_set without(statistic each) const {
+    statistic_set rest = *this;
+    rest.bits_ &= ~bit(each);
+    return rest;
+  }
 
  private:
   static constexpr unsigned bit(statistic each) { return 1u << static_cast<unsigned>(each); }

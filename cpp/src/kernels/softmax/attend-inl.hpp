@@ -23,6 +23,9 @@ namespace {
 
 using attnscale::detail::attend_block;
 using attnscale::detail::log2e;
+using attnscale::detail::wanted_argmax;
+using attnscale::detail::wanted_moments;
+using attnscale::detail::wanted_top_weight;
 
 template <class T>
 struct attend_workspace {
@@ -101,8 +104,7 @@ class attend_run {
       ws_.top[r] = limits<T>::lowest;
       ws_.reference[r] = first_reference;
       ws_.sigmoid_bias[r] = sigmoid_bias<T>(b_, r);
-      b_.sums->weight[r] = b_.sums->first[r] = b_.sums->second[r] = b_.sums->squares[r] = 0;
-      b_.sums->support[r] = 0;
+      for_each_sum([&](double* sum) { sum[r] = 0; }, *b_.sums);
       b_.sums->argmax[r] = -1;
     }
     for_panels<T>(b_.rows, [&](auto count, int lane) {
@@ -150,7 +152,7 @@ class attend_run {
         propagate_infinite(t.least[n], lane + n * w);
         high[n] = t.most[n] * load(s.scale + n * w);
       }
-    if (b_.wants_argmax)
+    if (b_.wanted & wanted_argmax)
       track_argmax<T, N>(s, scores, at.key, t.seen, t.biased ? high : t.most, high, t.biased,
                          b_.sums->argmax + lane);
     t.biased ? weigh<N, true>(s, lane, t.seen, high, high)
@@ -176,7 +178,7 @@ class attend_run {
       if constexpr (W::follows_top) update_reference<W, N>(s, lane, high);
       if constexpr (W::pointwise)
         weigh_pointwise<W, N, Masked>(s, lane, seen, high, low);
-      else if (b_.moments)
+      else if (b_.wanted & wanted_moments)
         absorb_tile<T, N, Masked, true>(s, seen, ws_.tile.scores, *b_.sums, lane);
       else
         absorb_tile<T, N, Masked, false>(s, seen, ws_.tile.scores, *b_.sums, lane);
@@ -186,6 +188,7 @@ class attend_run {
   template <class W, int N, bool Masked>
   void weigh_pointwise(const panel_state<T>& s, int lane, const vector_keys<N>& seen,
                        const vec<T> (&high)[N], const vec<T> (&low)[N]) {
+    const bool moments = b_.wanted & wanted_moments;
     for (int n = 0; n < N; ++n) {
       const int at = n * w;
       store(s.top + at, max_or(high[n], load(s.top + at)));
@@ -194,15 +197,15 @@ class attend_run {
                                    reference, W::unit(reference)};
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
       T* const scores = ws_.tile.scores + at;
-      if (b_.moments && W::counts_scores)
+      if (moments && W::counts_scores)
         count_positive(Masked ? broadcast(T(1)) : row.scale, seen.begin[n], seen.end[n], N * w,
                        scores, b_.sums->support + lane + at);
       absorb_pointwise<W, Masked>(bounded, row, seen.begin[n], seen.end[n], N * w, scores,
                                   b_.sums->weight + lane + at);
-      if (b_.moments && !W::counts_scores)
+      if (moments && !W::counts_scores)
         count_positive(broadcast(T(1)), seen.begin[n], seen.end[n], N * w, scores,
                        b_.sums->support + lane + at);
-      if (b_.moments)
+      if (moments)
         sum_moments(seen.begin[n], seen.end[n], N * w, scores, b_.sums->first + lane + at,
                     b_.sums->squares + lane + at);
       propagate_large<T>(high[n], b_.sums->weight + lane + at);
@@ -247,7 +250,7 @@ class attend_run {
     for (int r = 0; r < b_.rows; ++r) {
       b_.sums->reference[r] = static_cast<double>(ws_.reference[r]);
       b_.sums->top[r] = static_cast<double>(ws_.top[r]);
-      if (b_.top_weight)
+      if (b_.wanted & wanted_top_weight)
         b_.sums->top_weight[r] = weight_of_top(b_, r, ws_.top[r] == limits<T>::lowest);
     }
     if (b_.output)

@@ -22,14 +22,16 @@
 namespace {
 
 using attnscale::detail::attend_block;
+using attnscale::detail::wanted_argmax;
+using attnscale::detail::wanted_moments;
+using attnscale::detail::wanted_top_weight;
+using attnscale::detail::weight_sums;
 
 /// State of one query.
 template <class T>
-struct decode_row {
+struct decode_row : weight_sums<width<T>> {
   T reference, sigmoid_bias;
-  T top[width<T>];  ///< everything below: a lane for each key of a vector
-  double weight[width<T>], first[width<T>], second[width<T>], squares[width<T>];
-  double support[width<T>];
+  T top[width<T>];  ///< like the sums: a lane for each key of a vector
 };
 
 template <class T>
@@ -113,7 +115,7 @@ class decode_run {
       row.sigmoid_bias = sigmoid_bias<T>(b_, r);
       for (int i = 0; i < w; ++i) {
         row.top[i] = limits<T>::lowest;
-        row.weight[i] = row.first[i] = row.second[i] = row.squares[i] = row.support[i] = 0;
+        for_each_sum([&](double* sum) { sum[i] = 0; }, row);
       }
       b_.sums->argmax[r] = -1;
       const output_panel<T> out = output(r);
@@ -132,7 +134,7 @@ class decode_run {
     for (int r = 0; r < b_.rows; ++r) {
       vec<T> high;
       if (!scores_.score(r, at, k, high)) continue;
-      if (b_.wants_argmax) track_argmax(r, high, key, keys);
+      if (b_.wanted & wanted_argmax) track_argmax(r, high, key, keys);
       weigh(r, high, keys);
       if (b_.output) add_values(r, v, keys, at.masked ? ws_.score.bias : nullptr);
       if (ws_.total && tiles_ % tiles_per_carry == 0) carry(output(r));
@@ -167,14 +169,7 @@ class decode_run {
     store(lanes, factor);
     reference_move move;
     describe_move(&before, &row.reference, lanes, 1, move);
-    const double f = move.factor[0], shift = move.shift[0] * W::moment_unit;
-    for (int i = 0; i < w; ++i) {
-      const double weight = row.weight[i], first = row.first[i];
-      row.second[i] = f * (row.second[i] - shift * (2 * first - shift * weight));
-      row.first[i] = f * (first - shift * weight);
-      row.weight[i] = f * weight;
-      row.squares[i] *= f * f;
-    }
+    for (int i = 0; i < w; ++i) move_sums(row, i, move.factor[0], move.shift[0] * W::moment_unit);
     const vec<T> factors[1] = {factor};
     if (b_.output) scale_output<T, 1>(output(r), factors);
   }
@@ -189,7 +184,7 @@ class decode_run {
       if constexpr (W::pointwise)
         weigh_pointwise<W>(row, keys);
       else
-        b_.moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
+        b_.wanted& wanted_moments ? absorb_row<true>(row, keys) : absorb_row<false>(row, keys);
     });
   }
 
@@ -199,26 +194,23 @@ class decode_run {
     const pointwise_lanes<T> lanes{broadcast(T(1)), broadcast(row.sigmoid_bias), reference,
                                    W::unit(reference)};
     const int vectors = (keys + w - 1) / w;
-    if (b_.moments && W::counts_scores)
+    const bool moments = b_.wanted & wanted_moments;
+    if (moments && W::counts_scores)
       count_positive(lanes.scale, 0, vectors, w, ws_.score.scores, row.support);
     absorb_pointwise<W, true>(false, lanes, 0, vectors, w, ws_.score.scores, row.weight);
-    if (b_.moments && !W::counts_scores)
+    if (moments && !W::counts_scores)
       count_positive(lanes.scale, 0, vectors, w, ws_.score.scores, row.support);
-    if (b_.moments) sum_moments(0, vectors, w, ws_.score.scores, row.first, row.squares);
+    if (moments) sum_moments(0, vectors, w, ws_.score.scores, row.first, row.squares);
   }
 
   template <bool Moments>
   void absorb_row(decode_row<T>& row, int keys) {
     const vec<T> one = broadcast(T(1)), reference = broadcast(row.reference);
-    vec<T> weight = broadcast(T(0)), first = weight, second = weight, squares = weight;
+    lane_sums<T> sums;
+    lane_moments<T> moments;
     for (int j = 0; j < keys; j += w)
-      absorb<T, true, Moments>(ws_.score.scores + j, one, reference, weight, first, second,
-                               squares);
-    add_to_double(row.weight, weight);
-    add_to_double(row.first, first);
-    if (!Moments) return;
-    add_to_double(row.second, second);
-    add_to_double(row.squares, squares);
+      absorb<T, true, Moments>(ws_.score.scores + j, one, reference, sums, moments);
+    add_lanes_to<Moments>(row, 0, sums, moments);
   }
 
   void add_values(int r, row_view<T> v, int keys, const T* bias) {
@@ -243,12 +235,9 @@ class decode_run {
       const decode_row<T>& row = row_[r];
       b_.sums->reference[r] = static_cast<double>(row.reference);
       b_.sums->top[r] = static_cast<double>(largest(row.top));
-      b_.sums->weight[r] = add_lanes(row.weight, w);
-      b_.sums->first[r] = add_lanes(row.first, w);
-      b_.sums->second[r] = b_.moments ? add_lanes(row.second, w) : 0;
-      b_.sums->squares[r] = b_.moments ? add_lanes(row.squares, w) : 0;
-      b_.sums->support[r] = b_.moments ? add_lanes(row.support, w) : 0;
-      if (b_.top_weight)
+      for_each_sum([&](double* sum, const double* lanes) { sum[r] = add_lanes(lanes, w); },
+                   *b_.sums, row);
+      if (b_.wanted & wanted_top_weight)
         b_.sums->top_weight[r] = weight_of_top(b_, r, largest(row.top) == limits<T>::lowest);
       if (!b_.output) continue;
       const output_panel<T> out = output(r);

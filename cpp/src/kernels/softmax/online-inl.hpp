@@ -19,6 +19,7 @@ namespace {
 using attnscale::score_form;
 using attnscale::detail::max_block_rows;
 using attnscale::detail::row_sums;
+using attnscale::detail::weight_sums;
 
 template <class T>
 constexpr T reference_lag = T(8);
@@ -151,18 +152,32 @@ inline void describe_move(const T* before, const T* after, const T* factor, int 
   }
 }
 
-/// With f the factor and s the shift: first' = f (first - s weight),
-/// second' = f (second - 2 s first + s^2 weight). moment_unit: what first counts s in.
+/// f(the same sum of each of `sums`), for every one of weight_sums.
+template <class F, class... Sums>
+ATTNSCALE_INLINE void for_each_sum(F&& f, Sums&... sums) {
+  f(sums.weight...);
+  f(sums.first...);
+  f(sums.second...);
+  f(sums.squares...);
+  f(sums.support...);
+}
+
+/// What a row's sums become when its reference moves by s and older weights shrink by f:
+/// first' = f (first - s weight), second' = f (second - 2 s first + s^2 weight).
+template <int N>
+ATTNSCALE_INLINE void move_sums(weight_sums<N>& sums, int at, double f, double s) {
+  const double weight = sums.weight[at], first = sums.first[at];
+  sums.second[at] = f * (sums.second[at] - s * (2 * first - s * weight));
+  sums.first[at] = f * (first - s * weight);
+  sums.weight[at] = f * weight;
+  sums.squares[at] *= f * f;
+}
+
+/// moment_unit: what first counts a shift in.
 template <class W>
 inline void rescale_sums(row_sums& sums, int lane, int lanes, const reference_move& move) {
-  for (int r = 0; r < lanes; ++r) {
-    const double f = move.factor[r], s = move.shift[r] * W::moment_unit;
-    const double weight = sums.weight[lane + r], first = sums.first[lane + r];
-    sums.second[lane + r] = f * (sums.second[lane + r] - s * (2 * first - s * weight));
-    sums.first[lane + r] = f * (first - s * weight);
-    sums.weight[lane + r] = f * weight;
-    sums.squares[lane + r] *= f * f;
-  }
+  for (int r = 0; r < lanes; ++r)
+    move_sums(sums, lane + r, move.factor[r], move.shift[r] * W::moment_unit);
 }
 
 /// Beyond this the reference, a rounded score, is off by more than 1/4.
@@ -187,10 +202,42 @@ template <class T>
   return xsimd::select(large, one, scale);
 }
 
+/// Sums of some keys in registers, a lane each.
+template <class T>
+struct lane_sums {
+  vec<T> weight = broadcast(T(0)), first = broadcast(T(0));
+
+  ATTNSCALE_INLINE lane_sums operator+(const lane_sums& more) const {
+    return {weight + more.weight, first + more.first};
+  }
+};
+
+/// Those that only some statistics need.
+template <class T>
+struct lane_moments {
+  vec<T> second = broadcast(T(0)), squares = broadcast(T(0));
+
+  ATTNSCALE_INLINE lane_moments operator+(const lane_moments& more) const {
+    return {second + more.second, squares + more.squares};
+  }
+};
+
+/// The sums from `lane` on are increased.
+template <bool Moments, class T, int N>
+ATTNSCALE_INLINE void add_lanes_to(weight_sums<N>& total, int lane, const lane_sums<T>& sums,
+                                   const lane_moments<T>& moments) {
+  add_to_double(total.weight + lane, sums.weight);
+  add_to_double(total.first + lane, sums.first);
+  if constexpr (Moments) {
+    add_to_double(total.second + lane, moments.second);
+    add_to_double(total.squares + lane, moments.squares);
+  }
+}
+
 /// One vector of scores to weights, and their share of the sums.
 template <class T, bool Masked, bool Moments>
-ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& weight,
-                             vec<T>& first, vec<T>& second, vec<T>& squares) {
+ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, lane_sums<T>& sums,
+                             lane_moments<T>& moments) {
   const vec<T> s = load(score);
   vec<T> t = Masked ? s - reference : fma(s, scale, -reference);
   if constexpr (Masked)
@@ -198,11 +245,11 @@ ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& w
   t = clamp_exponent(t);
   const vec<T> p = exp2(t);
   store(score, p);
-  weight = weight + p;
-  first = fma(p, t, first);
+  sums.weight = sums.weight + p;
+  sums.first = fma(p, t, sums.first);
   if constexpr (Moments) {
-    second = fma(p * t, t, second);
-    squares = fma(p, p, squares);
+    moments.second = fma(p * t, t, moments.second);
+    moments.squares = fma(p, p, moments.squares);
   }
 }
 
@@ -210,7 +257,7 @@ ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, vec<T>& w
 /// else they are raw dot products. Four partial sums a lane: shorter chains, smaller errors.
 template <class T, int N, bool Masked, bool Moments>
 inline void absorb_tile(const panel_state<T>& state, const vector_keys<N>& seen, T* scores,
-                        row_sums& sums, int first_lane) {
+                        row_sums& total, int first_lane) {
   constexpr int w = width<T>;
   constexpr int parts = 4, half = 2;  // half: registers run out with four sums in four parts
   for (int n = 0; n < N; ++n) {
@@ -219,26 +266,19 @@ inline void absorb_tile(const panel_state<T>& state, const vector_keys<N>& seen,
     if (!Masked && any_large(reference))
       scale = round_large(scale, reference, seen.begin[n], seen.end[n], N * w, scores + n * w,
                           scores + n * w);
-    vec<T> weight[parts], first[parts], second[half], squares[half];
-    for (int i = 0; i < parts; ++i) weight[i] = first[i] = broadcast(T(0));
-    for (int i = 0; i < half; ++i) second[i] = squares[i] = broadcast(T(0));
+    lane_sums<T> sums[parts];
+    lane_moments<T> moments[half];
     const int keys = seen.end[n];
     int j = seen.begin[n];
     for (; j + parts <= keys; j += parts)
 #pragma GCC unroll 4
       for (int i = 0; i < parts; ++i)
-        absorb<T, Masked, Moments>(scores + ((j + i) * N + n) * w, scale, reference, weight[i],
-                                   first[i], second[i % half], squares[i % half]);
+        absorb<T, Masked, Moments>(scores + ((j + i) * N + n) * w, scale, reference, sums[i],
+                                   moments[i % half]);
     for (; j < keys; ++j)
-      absorb<T, Masked, Moments>(scores + (j * N + n) * w, scale, reference, weight[0], first[0],
-                                 second[0], squares[0]);
-    const int lane = first_lane + n * w;
-    add_to_double(sums.weight + lane, (weight[0] + weight[1]) + (weight[2] + weight[3]));
-    add_to_double(sums.first + lane, (first[0] + first[1]) + (first[2] + first[3]));
-    if constexpr (Moments) {
-      add_to_double(sums.second + lane, second[0] + second[1]);
-      add_to_double(sums.squares + lane, squares[0] + squares[1]);
-    }
+      absorb<T, Masked, Moments>(scores + (j * N + n) * w, scale, reference, sums[0], moments[0]);
+    add_lanes_to<Moments>(total, first_lane + n * w, (sums[0] + sums[1]) + (sums[2] + sums[3]),
+                          moments[0] + moments[1]);
   }
 }
 

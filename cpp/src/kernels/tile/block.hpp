@@ -21,15 +21,21 @@ struct matrix {
   matrix_layout layout;
 };
 
-/// Streaming sums of up to max_block_rows rows. Scores are in base 2: t = score * log2(e);
-/// every sum is over the visible keys with weights 2^(t - reference).
-struct row_sums {
+/// Sums over visible keys, of N rows or of N lanes of one row. Scores are in base 2,
+/// t = score * log2(e), and weights 2^(t - reference). for_each_sum() of softmax/online-inl.hpp
+/// lists them too.
+template <int N>
+struct weight_sums {
+  double weight[N];   ///< sum of weights
+  double first[N];    ///< sum of weight * (t - reference)
+  double second[N];   ///< sum of weight * (t - reference)^2
+  double squares[N];  ///< sum of weight^2
+  double support[N];  ///< positive weights; not of a softmax
+};
+
+/// Streaming sums of up to max_block_rows rows.
+struct row_sums : weight_sums<max_block_rows> {
   double reference[max_block_rows];   ///< within 8 of the largest t; lowest float if no key
-  double weight[max_block_rows];      ///< sum of weights
-  double first[max_block_rows];       ///< sum of weight * (t - reference)
-  double second[max_block_rows];      ///< sum of weight * (t - reference)^2
-  double squares[max_block_rows];     ///< sum of weight^2
-  double support[max_block_rows];     ///< positive weights; not of a softmax
   double top[max_block_rows];         ///< largest t
   double top_weight[max_block_rows];  ///< weight of the largest t; not of a softmax
   int64_t argmax[max_block_rows];     ///< first key with the largest t, -1 if none
@@ -64,6 +70,13 @@ struct row_report {
   int64_t support[max_block_rows];
 };
 
+/// Bits of attend_block::wanted; weight and first of the sums are there in any case.
+enum wanted_sums : uint8_t {
+  wanted_moments = 1,    ///< second and squares; without a softmax: first, squares and support
+  wanted_argmax = 2,     ///< row_sums::argmax
+  wanted_top_weight = 4  ///< row_sums::top_weight
+};
+
 struct attend_block : score_block {
   matrix value;
   void* output;  ///< rows with output_layout; null: statistics only
@@ -71,9 +84,7 @@ struct attend_block : score_block {
   int64_t value_dim;
   const double* scale;
   ptrdiff_t scale_row;
-  bool moments;  ///< second and squares are wanted; without a softmax: first, squares and support
-  bool wants_argmax;
-  bool top_weight;  ///< row_sums::top_weight is wanted
+  int wanted;  ///< of wanted_sums
   row_sums* sums;
   normalizer rule;
   normalizer_numbers numbers;

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._call.call import Call
-from ._call.weights import available
+from ._call.weights import available, read_normalizer
 from ._results import AttentionStatistics, statistic_names
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def attention(
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
-    output, _ = call.attend(normalizer, (), out)
+    output, _ = call.attend(read_normalizer(normalizer), (), out)
     assert output is not None
     return output
 
@@ -174,9 +174,8 @@ def attention_statistics(
     value : array_like, optional
         None: no output is computed, which saves half of the work.
     statistics : sequence of str, default ("lse", "entropy")
-        Fields of :class:`AttentionStatistics`: "lse", "entropy", "max_score", "mean_score",
-        "score_variance", "concentration", "n_visible", "argmax", "max_weight", "sink_weight", "support".
-        The default leaves out those that rows of the normalizer do not have.
+        Fields of :class:`AttentionStatistics` but output. The default leaves out those that rows of the
+        normalizer do not have.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
 distance_bias, enable_gqa, softcap, \
 normalizer, qk_norm, layout, out, num_threads
@@ -207,11 +206,12 @@ normalizer, qk_norm, layout, out, num_threads
     """
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
-    names = available(statistic_names(statistics), normalizer, leave_out=statistics is _USUAL)
+    found = read_normalizer(normalizer)
+    names = available(statistic_names(statistics), found, leave_out=statistics is _USUAL)
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
-    output, rows = call.attend(normalizer, names, out)
+    output, rows = call.attend(found, names, out)
     return AttentionStatistics(output, **rows)
 
 
@@ -263,8 +263,9 @@ softcap, normalizer, qk_norm, layout, num_threads
     >>> print(f"{at.attention_entropy(q, k).mean():.2f} of at most {np.log(512):.2f} nats")
     5.74 of at most 6.24 nats
     """
-    names = available(("entropy",), normalizer, leave_out=False)
+    found = read_normalizer(normalizer)
+    names = available(("entropy",), found, leave_out=False)
     call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
-    return call.attend(normalizer, names)[1]["entropy"]
+    return call.attend(found, names)[1]["entropy"]

@@ -119,7 +119,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap)
-    output, rows = call.attend(normalizer, ("lse", "mean_score"))
+    output, rows = call.attend(None, ("lse", "mean_score"))
     assert output is not None
     return AttentionState(output, **rows, layout=layout)
 

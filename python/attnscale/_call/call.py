@@ -13,10 +13,12 @@ from .distance import law_of_distance, read_tables, refuse_row_measures
 from .form import PRODUCTS, ScoreForm
 from .rows import EVERY_KEY, read_intervals, read_mask
 from .scale import read_scale
-from .weights import normalize_rows, read_rule
+from .weights import normalize_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from ..normalizers import Normalizer
 
 __all__ = ["Call", "read_num_threads"]
 
@@ -88,10 +90,10 @@ class Call(CallData):
         self.scale = read_scale(left, self)
 
     def attend(
-        self, normalizer: Any, statistics: tuple[str, ...], out: Any = None
+        self, normalizer: Normalizer | None, statistics: tuple[str, ...], out: Any = None
     ) -> tuple[NDArray[Any] | None, dict[str, NDArray[Any]]]:
-        """The output if there is a value, and those statistics by name."""
-        rule = read_rule(normalizer, self)
+        """The output if there is a value, and those statistics by name; None: softmax."""
+        rule = None if normalizer is None else normalizer._rule(self)
         value = self.inputs.value
         output = view = None
         if value is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..normalizers import Normalizer
     from .data import CallData
 
-__all__ = ["available", "normalize_rows", "read_normalizer", "read_rule", "read_sink", "require_softmax"]
+__all__ = ["available", "normalize_rows", "read_normalizer", "read_sink", "require_softmax"]
 
 
 def read_normalizer(normalizer: Any) -> Normalizer | None:
@@ -29,12 +29,6 @@ def read_normalizer(normalizer: Any) -> Normalizer | None:
 
     found = normalizers.get(normalizer)
     return None if type(found) is normalizers.Softmax else found
-
-
-def read_rule(normalizer: Any, call: CallData) -> Any:
-    """What the core takes; None for the plain softmax."""
-    found = read_normalizer(normalizer)
-    return None if found is None else found._rule(call)
 
 
 def require_softmax(normalizer: Any, call: str, instead: str) -> None:
@@ -59,9 +53,8 @@ def read_sink(normalizer: Any, call: CallData, name: str, instead: str) -> Any:
     )
 
 
-def available(statistics: tuple[str, ...], normalizer: Any, leave_out: bool) -> tuple[str, ...]:
+def available(statistics: tuple[str, ...], found: Normalizer | None, leave_out: bool) -> tuple[str, ...]:
     """Those of the statistics that the normalizer's rows have; others are left out, or an error."""
-    found = read_normalizer(normalizer)
     if found is None:
         return statistics
     missing = [name for name in NAMES if name in statistics and name not in found.statistics]

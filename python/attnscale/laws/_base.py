@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from ._meaning import Meaning, NMeans, meaning_of
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Channels", "Law", "LawAt", "description", "head_parameter"]
+__all__ = ["Channels", "Law", "description", "head_parameter"]
 
 Channels = Literal["all", "rotated", "latent"]
 
@@ -182,30 +182,6 @@ class Law(ABC):
         if not (counts >= meaning.least).all():
             raise ValueError(f"n must be at least {meaning.least}, got {counts.min()}")
         return counts
-
-
-@dataclass(frozen=True, repr=False)
-class LawAt(Law):
-    """A law at a head_dim of its own: for queries and keys that carry channels which are no part of it."""
-
-    law: Law
-    head_dim: int
-    name: str  # type: ignore[misc]  # these are the law's: of the instance here, of the class for others
-    n_means: NMeans  # type: ignore[misc]
-    channels: Channels  # type: ignore[misc]
-
-    def __repr__(self) -> str:
-        return repr(self.law)
-
-    def bias(self, distance: ArrayLike) -> Any:
-        """What a law of the distance adds to the score."""
-        return getattr(self.law, "bias", np.zeros_like)(distance)
-
-    def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return self.law._scale(n, self.head_dim)
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return self._scale(n, head_dim) * math.sqrt(head_dim)
 
 
 def description(law: Law | type[Law]) -> list[str]:

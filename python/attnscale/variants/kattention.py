@@ -4,22 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .._call.arrays import Inputs, read_inputs, swap_heads
-from .._call.weights import normalize_rows
+from .._call.arrays import Inputs
+from .._call.call import Call
+from .._call.weights import available, read_normalizer
 from .._checks import fit_to
-from .._results import AttentionStatistics
-from ..attention import attention_statistics
+from .._results import AttentionStatistics, statistic_names
 from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._call.types import CallOptions, Scale
+    from .._call.types import CallOptions, Layout, QKNorm, Scale
 
 __all__ = ["kattention", "kattention_heads", "kattention_statistics"]
 
@@ -148,7 +147,7 @@ def kattention_heads(
     """
     if value is None:
         raise TypeError("value must be an array, got None; kattention_statistics works without a value")
-    found = _statistics(query, key, value, bias, scale, (), options).output
+    found = _statistics(query, key, value, bias, scale, (), **options).output
     assert found is not None
     return found
 
@@ -195,26 +194,38 @@ def kattention_statistics(
     >>> rows.entropy.shape, bool(np.isfinite(rows.lse).all())  #            a penalty on their length
     ((1, 64), True)
     """
-    return _statistics(query, key, value, bias, scale, statistics, options)
+    return _statistics(query, key, value, bias, scale, statistics, **options)
 
 
 def _statistics(
-    query: Any, key: Any, value: Any, bias: Any, scale: Any, statistics: Iterable[str], options: Any
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    scale: Any,
+    statistics: Iterable[str],
+    *,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    distance_scale: Any = None,
+    distance_bias: Any = None,
+    normalizer: Any = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+    **masks: Any,
 ) -> AttentionStatistics:
-    layout = options.get("layout", "bhsd")
-    inputs = read_inputs(query, key, value, options.get("enable_gqa", False), layout)
-    if options.get("qk_norm") is not None:  # of the queries and keys without the added channel
-        inputs = normalize_rows(inputs, options["qk_norm"])
-        options = {**options, "qk_norm": None}
-    q, k = _with_key_term(inputs, bias)
-    if layout == "bshd":
-        q, k = swap_heads(q), swap_heads(k)
-    scale = _scale_of_fewer_channels(scale, inputs.query.shape[-1])
-    rows = attention_statistics(q, k, value, scale=scale, statistics=statistics, **options)
-    if rows.output is None or rows.output.dtype == inputs.dtype:
-        return rows
-    with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite, as in attention
-        return replace(rows, output=rows.output.astype(inputs.dtype))
+    found = read_normalizer(normalizer)
+    names = available(statistic_names(statistics), found, leave_out=False)
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    # The call's head_dim, which scales and laws read, stays that without the added channel.
+    q, k = _with_key_term(call.inputs, bias)
+    call.inputs = call.inputs._replace(query=q, key=k)
+    call.see(**masks)
+    _refuse_row_measures(scale)
+    call.score(scale, softcap, distance_scale, distance_bias)
+    output, rows = call.attend(found, names)
+    return AttentionStatistics(output, **rows)
 
 
 def _with_key_term(inputs: Inputs, bias: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -240,19 +251,11 @@ def _bias(bias: Any, query: NDArray[Any]) -> NDArray[Any]:
     return fit_to("bias", array, shape, "(..., heads, head_dim)")[..., None, :]
 
 
-def _scale_of_fewer_channels(scale: Any, head_dim: int) -> Any:
-    """The scale for head_dim + 1 channels that is the caller's one for head_dim."""
-    if scale is None:
-        return 1.0 / np.sqrt(max(head_dim, 1))
+def _refuse_row_measures(scale: Any) -> None:
     from .. import laws
-    from ..laws._base import LawAt
 
-    if not isinstance(scale, (str, laws.Law)):
-        return scale
-    law = laws.get(scale)
-    if law.meaning.measures_the_row:
+    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).meaning.measures_the_row:
         raise ValueError(
             f"scale={law.name!r} measures rows of dot products, and kattention's scores are others; pass "
             "a number, an array or a law of n"
         )
-    return LawAt(law, max(head_dim, 1), law.name, law.n_means, law.channels)

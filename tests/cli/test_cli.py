@@ -32,34 +32,6 @@ def heads(tmp_path):
     return str(path)
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command that succeeds and return what it printed."""
-
-    def call(*arguments):
-        assert main(arguments) == 0
-        captured = capsys.readouterr()
-        assert captured.err == ""
-        return captured.out
-
-    return call
-
-
-@pytest.fixture
-def fail(capsys):
-    """Run a command that fails and return its one line."""
-
-    def call(*arguments):
-        assert main(arguments) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("attnscale: error: ")
-        assert captured.err.count("\n") == 1
-        return captured.err
-
-    return call
-
-
 def expected_entropy(law, query=QUERY, key=KEY, **options):
     """Per head, over batch and queries, without the kernels."""
     values = at.reference.attention_statistics(query, key, scale=law, **options).entropy

@@ -13,19 +13,6 @@ from attnscale import laws, theory
 from attnscale.cli import main
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command that succeeds and return what it printed."""
-
-    def call(*arguments):
-        assert main(arguments) == 0
-        captured = capsys.readouterr()
-        assert captured.err == ""
-        return captured.out
-
-    return call
-
-
 def test_theory_json_is_right_for_every_row(run):
     result = json.loads(
         run("theory", "--n", "4096", "64", "--law", "log_n", "ssmax(s=0.4)", "--beta", "2", "--json")

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Commands that succeed, and commands that fail."""
+
+import pytest
+from attnscale.cli import main
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command that succeeds and return what it printed."""
+
+    def call(*arguments):
+        assert main(arguments) == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out
+
+    return call
+
+
+@pytest.fixture
+def fail(capsys):
+    """Run a command that fails and return its one line."""
+
+    def call(*arguments):
+        assert main(arguments) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("attnscale: error: ")
+        assert captured.err.count("\n") == 1
+        return captured.err
+
+    return call

@@ -149,8 +149,8 @@ class attend_run {
       finish_scores<T, N>(s, ws_.tile.bias, t.seen, b_.form, scores, scores, high);
     else
       for (int n = 0; n < N; ++n) {
-        propagate_infinite(t.least[n], lane + n * w);
         high[n] = t.most[n] * load(s.scale + n * w);
+        propagate_infinite(t.least[n], high[n], lane + n * w);
       }
     if (b_.wanted & wanted_argmax)
       track_argmax<T, N>(s, scores, at.key, t.seen, t.biased ? high : t.most, high, t.biased,
@@ -220,11 +220,18 @@ class attend_run {
     });
   }
 
-  /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN.
-  void propagate_infinite(vec<T> low, int lane) {
-    if (!any<T>(low == broadcast(-limits<T>::infinity))) return;
+  /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN. So would
+  /// one of a softmax whose scores are all below the type: it would pass for one that sees no key.
+  void propagate_infinite(vec<T> low, vec<T> high, int lane) {
+    const vec<T> nothing = broadcast(-limits<T>::infinity);
+    if (any<T>(low == nothing)) spoil(low, lane);
+    if (b_.rule == normalizer::softmax && any<T>(high == nothing)) spoil(high, lane);
+  }
+
+  /// NaN for the rows whose lane is -inf.
+  [[gnu::noinline]] void spoil(vec<T> scores, int lane) {
     T lanes[w];
-    store(lanes, low);
+    store(lanes, scores);
     for (int r = 0; r < w; ++r)
       if (lanes[r] == -limits<T>::infinity) b_.sums->weight[lane + r] = __builtin_nan("");
   }

@@ -19,6 +19,8 @@ namespace {
 
 using namespace detail;
 
+constexpr double largest = std::numeric_limits<double>::max();
+
 /// Row r at one scale.
 struct curve_point {
   double entropy, lse, mean, variance;
@@ -36,7 +38,8 @@ struct curve_point {
     lse = ln2 * s.reference[r] + log_weight;
     mean = s.center[r] + raw;
     variance = s.raw_second[r] / weight - raw * raw;
-    if (variance < 0) variance = 0;
+    // Rounding of equal products; where the square of the mean overflows, nothing is known.
+    if (variance < 0) variance = raw * raw <= largest ? 0 : std::numeric_limits<double>::infinity();
     if (weight != weight) lse = mean = variance = weight;
   }
 };

@@ -169,3 +169,39 @@ def test_scores_below_the_type_are_no_plausible_numbers() -> None:
     np.testing.assert_allclose(curve.mean[0, 0, 0], -1e38, rtol=1e-6)
     rows = at.attention_statistics(q, k, scale=3.0, attn_mask=seen)
     assert np.isnan(rows.entropy[0, 0])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_products_near_the_end_of_the_type(masked: bool) -> None:
+    """Their mean fits float32, sums of them do not; the variance does not, and is no 0."""
+    q, k, _ = random_inputs(23, n_queries=70, n_keys=300, head_dim=4)
+    k = np.where(np.random.default_rng(24).random(k.shape) < 0.2, k * np.float32(1e37), k)
+    seen = np.random.default_rng(25).random((70, 300)) < (0.5 if masked else 2)
+    options = {"softcap": 5.0, "attn_mask": seen} if masked else {}
+    scales = [0.0, 1.0] if masked else [0.0, 1e-37]
+    curve = at.entropy_curve(q, k, scales, **options)
+    products = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2)
+    for index, scale in enumerate(scales):
+        scores = 5 * np.tanh(scale * products / 5) if masked else scale * products
+        weights = np.exp(scores) * seen
+        weights /= weights.sum(-1, keepdims=True)
+        mean = (weights * products).sum(-1)
+        np.testing.assert_allclose(curve.mean[..., index], mean, atol=1e-4 * np.abs(products).max())
+        np.testing.assert_array_equal(curve.variance[..., index], np.inf)
+
+
+def test_a_far_key_without_weight_costs_no_variance() -> None:
+    """The square of its distance is beyond float64; it has no weight, and the others are near each other."""
+    q, k = np.ones((1, 70, 1)), np.array([[[-1e300], [0.0], [1.0], [2.0]]])
+    curve = at.entropy_curve(q, k, [1.0])
+    alone = at.entropy_curve(q, k[:, 1:], [1.0])
+    np.testing.assert_allclose(curve.mean, alone.mean)
+    np.testing.assert_allclose(curve.variance, alone.variance)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, -1e-100])
+def test_one_key_has_no_variance(scale: float) -> None:
+    """However large its product, the square of which the first center moves by."""
+    curve = at.entropy_curve(np.full((1, 70, 1), 1e100), np.full((1, 1, 1), 1e100), [scale])
+    np.testing.assert_allclose(curve.mean, 1e200)
+    np.testing.assert_array_equal(curve.variance, 0)

@@ -38,38 +38,40 @@ struct curve_workspace {
   }
 };
 
+/// t - reference of one vector of keys, `lowest` where they are masked. Rounded: see round_large.
+template <class T, bool Masked, bool Rounded>
+ATTNSCALE_INLINE vec<T> curve_exponent(const T* score, vec<T> raw, vec<T> scale, vec<T> reference) {
+  if constexpr (!Masked) return clamp_exponent(fma(Rounded ? load(score) : raw, scale, -reference));
+  const vec<T> s = load(score), lowest = broadcast(exp2_terms<T>::lowest);
+  return clamp_exponent(xsimd::select(s == broadcast(masked_score<T>), lowest, s - reference));
+}
+
 /// One vector of weights into the sums of a scale. Masked keys have weight 0, but their raw
-/// product may be anything. Rounded: see round_large. Wide: the squares are taken times `unit`.
-template <class T, bool Masked, bool Rounded, bool Wide>
+/// product may be anything.
+template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE void absorb_curve(const T* score, const T* raw, vec<T> scale, vec<T> reference,
-                                   vec<T> center, vec<T> unit, vec<T> (&sums)[4]) {
+                                   vec<T> center, vec<T> (&sums)[4]) {
   const vec<T> r = load(raw);
-  vec<T> x = r - center, t;
-  if constexpr (Masked) {
-    const vec<T> s = load(score);
-    const vec_mask<T> masked = s == broadcast(masked_score<T>);
-    t = xsimd::select(masked, broadcast(exp2_terms<T>::lowest), s - reference);
-    x = xsimd::select(masked, broadcast(T(0)), x);
-  } else {
-    t = fma(Rounded ? load(score) : r, scale, -reference);
-  }
-  t = clamp_exponent(t);
+  vec<T> x = r - center;
+  const vec<T> t = curve_exponent<T, Masked, Rounded>(score, r, scale, reference);
+  if constexpr (Masked)
+    x = xsimd::select(load(score) == broadcast(masked_score<T>), broadcast(T(0)), x);
   const vec<T> p = exp2(t), px = p * x;
   sums[0] = sums[0] + p;
   sums[1] = fma(p, t, sums[1]);
   sums[2] = sums[2] + px;
-  sums[3] = fma(px, Wide ? x * unit : x, sums[3]);
+  sums[3] = fma(px, x, sums[3]);
 }
 
 /// The keys [begin, end) of a tile, `step` apart: even and odd ones are chains that do not wait for
 /// each other.
-template <class T, bool Masked, bool Rounded, bool Wide>
+template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, const T* scores,
                                         const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
-                                        vec<T> unit, vec<T> (&part)[2][4]) {
+                                        vec<T> (&part)[2][4]) {
   const auto absorb_key = [&](int j, vec<T>(&sums)[4]) {
-    absorb_curve<T, Masked, Rounded, Wide>(scores + j * step, raw + j * step, scale, reference,
-                                           center, unit, sums);
+    absorb_curve<T, Masked, Rounded>(scores + j * step, raw + j * step, scale, reference, center,
+                                     sums);
   };
   int j = begin;
   if (Masked && j % 2 == 1 && j < end) absorb_key(j++, part[1]);
@@ -81,39 +83,42 @@ ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, cons
 }
 
 /// The same out of the way of the common loop.
-template <class T, bool Masked>
-[[gnu::noinline]] void absorb_rare(bool rounded, int begin, int end, ptrdiff_t step,
-                                   const T* scores, const T* raw, vec<T> scale, vec<T> reference,
-                                   vec<T> center, vec<T> unit, vec<T> (&part)[2][4]) {
-  if (rounded)
-    absorb_curve_keys<T, Masked, true, true>(begin, end, step, scores, raw, scale, reference,
-                                             center, unit, part);
-  else
-    absorb_curve_keys<T, Masked, false, true>(begin, end, step, scores, raw, scale, reference,
-                                              center, unit, part);
+template <class T>
+[[gnu::noinline]] void absorb_rounded(int begin, int end, ptrdiff_t step, const T* scores,
+                                      const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
+                                      vec<T> (&part)[2][4]) {
+  absorb_curve_keys<T, false, true>(begin, end, step, scores, raw, scale, reference, center, part);
 }
 
 /// From here on the sum of squares of a tile might overflow.
 template <class T>
 constexpr T widest = sizeof(T) == 4 ? T(0x1p50) : T(0x1p490);
 
-/// What the squares of a tile are taken times where the products of a lane are far from its center:
-/// a power of two near 1 / their distance, else 1. Returns whether there is such a lane.
+/// Whether products of some lane are that far from its center.
 template <class T>
-inline bool narrow_squares(vec<T> most, vec<T> least, vec<T> center, T* unit) {
-  constexpr int w = width<T>;
+ATTNSCALE_INLINE bool any_far(vec<T> most, vec<T> least, vec<T> center) {
   const vec<T> distance = max_or(xsimd::abs(most - center), xsimd::abs(least - center));
-  if (!any<T>(distance > broadcast(widest<T>))) {
-    store(unit, broadcast(T(1)));
-    return false;
-  }
-  store(unit, distance);
+  return any<T>(distance > broadcast(widest<T>));
+}
+
+/// One vector of keys of a tile with such a lane: distances, their squares and sums in double,
+/// whose range no distance between floats leaves. A key without weight counts nothing, however far
+/// it is. Rare: scalar.
+template <class T>
+[[gnu::noinline]] void absorb_far(vec<T> exponent, const T* raw, curve_sums& sums, int lane) {
+  constexpr int w = width<T>;
+  T weights[w], exponents[w];
+  store(exponents, exponent);
+  store(weights, exp2(exponent));
   for (int r = 0; r < w; ++r) {
-    const bool far = unit[r] > widest<T> && unit[r] < limits<T>::infinity;
-    const int power = far ? __builtin_ilogb(static_cast<double>(unit[r])) : 0;
-    unit[r] = static_cast<T>(__builtin_ldexp(1.0, -power));
+    if (weights[r] == T(0)) continue;
+    const double p = static_cast<double>(weights[r]);
+    const double x = static_cast<double>(raw[r]) - sums.center[lane + r];
+    sums.weight[lane + r] += p;
+    sums.first[lane + r] += p * static_cast<double>(exponents[r]);
+    sums.raw_first[lane + r] += p * x;
+    sums.raw_second[lane + r] += p * x * x;
   }
-  return true;
 }
 
 template <class T, int N, bool Masked>
@@ -131,34 +136,41 @@ inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T
     for (auto& sums_of : part)
       for (vec<T>& sum : sums_of) sum = broadcast(T(0));
     T* const own = scores + n * w;
-    T unit[w];
-    const bool wide = narrow_squares(tile.most[n], tile.least[n], center, unit);
+    const T* const products = raw + n * w;
     const bool rounded = !Masked && any_large(reference);
-    if (rounded) scale = round_large(scale, reference, begin, end, N * w, raw + n * w, own);
-    if (rounded || wide) {
-      absorb_rare<T, Masked>(rounded, begin, end, N * w, own, raw + n * w, scale, reference, center,
-                             load(unit), part);
-    } else {
-      absorb_curve_keys<T, Masked, false, false>(begin, end, N * w, own, raw + n * w, scale,
-                                                 reference, center, center, part);
+    if (rounded) scale = round_large(scale, reference, begin, end, N * w, products, own);
+    if (any_far(tile.most[n], tile.least[n], center)) {
+      for (int j = begin; j < end; ++j) {
+        const T* const key = products + j * N * w;
+        const vec<T> t =
+            rounded
+                ? curve_exponent<T, Masked, true>(own + j * N * w, load(key), scale, reference)
+                : curve_exponent<T, Masked, false>(own + j * N * w, load(key), scale, reference);
+        absorb_far(t, key, sums, lane);
+      }
+      continue;
     }
+    if (rounded)
+      absorb_rounded<T>(begin, end, N * w, own, products, scale, reference, center, part);
+    else
+      absorb_curve_keys<T, Masked, false>(begin, end, N * w, own, products, scale, reference,
+                                          center, part);
     add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
     add_to_double(sums.first + lane, part[0][1] + part[1][1]);
     add_to_double(sums.raw_first + lane, part[0][2] + part[1][2]);
-    if (!wide) {
-      add_to_double(sums.raw_second + lane, part[0][3] + part[1][3]);
-      continue;
-    }
-    T squares[w];
-    store(squares, part[0][3] + part[1][3]);
-    for (int r = 0; r < w; ++r)
-      sums.raw_second[lane + r] += static_cast<double>(squares[r]) / static_cast<double>(unit[r]);
+    add_to_double(sums.raw_second + lane, part[0][3] + part[1][3]);
   }
 }
 
 /// The sums of a lane after its reference moved by `shift` and its center to `center`.
 inline void rescale_curve(curve_sums& sums, int lane, double factor, double shift, double center) {
   const double weight = sums.weight[lane], first = sums.first[lane];
+  if (factor == 0) {  // the squares of what is lost may have overflown; a NaN stays
+    sums.weight[lane] = 0 * weight;
+    sums.first[lane] = sums.raw_first[lane] = sums.raw_second[lane] = 0;
+    sums.center[lane] = center;
+    return;
+  }
   const double raw_first = sums.raw_first[lane], move = center - sums.center[lane];
   sums.raw_second[lane] =
       factor * (sums.raw_second[lane] - 2 * move * raw_first + move * move * weight);

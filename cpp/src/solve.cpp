@@ -123,7 +123,7 @@ class row_search {
     double guess = std::sqrt(2 * (highest - target_) / variance);
     if (!(guess > 0 && guess < infinity)) guess = 1;
     const double scores = guess * mean + guess * guess * variance;
-    center_ = std::clamp(log2e * scores, -127.0, 0.0);
+    center_ = within_reach(log2e * scores);
     trial_ = guess > limits_.scale ? guess : 0;
   }
 
@@ -151,8 +151,15 @@ class row_search {
 
   /// `mean` of t at the last scale moves with the scale.
   void move_to(double guess, double mean) {
-    center_ = std::clamp(mean * guess / trial_, -127.0, 0.0);
+    center_ = within_reach(mean * guess / trial_);
     trial_ = guess > limits_.scale && guess < infinity ? guess : 0;
+  }
+
+  /// Where the entropy is the target, the mean of t is no further below the top than that:
+  /// H = ln sum 2^t - ln2 mean, and the sum is at least 1. A center further down would cost the
+  /// weight at the top its digits.
+  double within_reach(double center) const {
+    return std::clamp(center, std::max(-127.0, -log2e * std::max(target_, 0.0)), 0.0);
   }
 
   double target_ = 0, tolerance_ = 0, aim_ = 0;

@@ -120,6 +120,14 @@ def test_empty_inputs():
     np.testing.assert_allclose(one, [[np.linalg.norm(V)]])
 
 
+def test_values_without_elements_do_not_move():
+    x, q = np.ones((5, 4)), np.ones((4, 4))
+    np.testing.assert_array_equal(attention_jacobian_norms(x, q, q, np.ones((0, 4))), np.zeros((5, 5)))
+    heads = np.ones((2, 3, 4))
+    norms = attention_jacobian_norms(x, heads, heads, np.ones((2, 0, 4)))
+    np.testing.assert_array_equal(norms, np.zeros((2, 5, 5)))
+
+
 def test_mistakes_are_explained():
     with pytest.raises(ValueError, match="v_weight must have as many heads"):
         attention_jacobian_norms(X, Q, K, np.stack([V, V]))

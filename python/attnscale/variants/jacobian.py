@@ -109,7 +109,8 @@ def attention_jacobian_norms(
     size = (
         positive_int("block", block) if block is not None else _block_rows(n, v.shape[-2], inputs.shape[-1])
     )
-    weights = [w.astype(np.float64).reshape(-1, *w.shape[-2:]) for w in (q, k, v)]
+    # An axis of heads by its length, not -1: a weight without rows would not say how many heads it has.
+    weights = [w.astype(np.float64).reshape(math.prod(w.shape[:-2]), *w.shape[-2:]) for w in (q, k, v)]
     norms = np.empty((*inputs.shape[:-2], len(weights[0]), len(chosen), n), wide_type(inputs.dtype))
     with np.errstate(all="ignore"):  # infinities and NaN are answered in the norms
         for index in np.ndindex(norms.shape[:-2]):

@@ -44,11 +44,16 @@ class Summary:
         """The summary as text."""
         total = sum(self.calls.values())
         levels = ", ".join(f"{level} {n:,}" for level, n in self.calls.items())
-        worst = sorted(self.ratios.items(), key=lambda each: -each[1][0])[:12]
+        # Ratios are by SUBJECT/FUNCTION.NAME: the largest one of each subject.
+        worst: dict[str, tuple[float, str]] = {}
+        for name, (ratio, at) in sorted(self.ratios.items(), key=lambda each: -each[1][0]):
+            subject, what = name.split("/", 1)
+            worst.setdefault(subject, (ratio, f"{what}, {at}"))
         return [
             f"calls: {total:,} ({levels}), faults: {self.faults}",
             "about: " + ", ".join(f"{name} {n:,}" for name, n in sorted(self.subjects.items())),
-            "largest error / bound: " + ", ".join(f"{n} {r:.2f} ({at})" for n, (r, at) in worst),
+            "largest error / bound: "
+            + ", ".join(f"{n} {r:.2f} ({at})" for n, (r, at) in sorted(worst.items())),
         ]
 
 

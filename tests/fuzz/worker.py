@@ -60,7 +60,7 @@ class _Tally:
         self.subjects[case["subject"]] = self.subjects.get(case["subject"], 0) + 1
         self.faults += bool(findings.faults)
         for name, ratio in findings.ratios.items():
-            key = f"{case.get('function', case['subject'])}.{name}"
+            key = f"{case['subject']}/{case.get('function', case['subject'])}.{name}"
             if ratio > self.ratios.get(key, (0.0, 0))[0]:
                 self.ratios[key] = (ratio, index)
 

@@ -102,13 +102,25 @@ def _exponentials(row: SimpleNamespace, kept: Array, form: SimpleNamespace) -> N
     row.lse_error = mean[..., 0] * (1 + 2 * SMALL)
     wild = ((d > SMALL) & (log + d > -50)).any(-1)
     if wild.any():
-        low, high = (np.exp(np.minimum(log[wild] + sign * d[wild], 600)) for sign in (-1, 1))
-        below, above = low.sum(-1, keepdims=True), high.sum(-1, keepdims=True)
-        most = np.minimum(1, high / np.maximum(below - low + high, 1e-300))
-        least = low / np.maximum(above - high + low, 1e-300)
+        low, high = log[wild] - d[wild], log[wild] + d[wild]
+        most, least = _share(high, low), _share(low, high)
         error[wild] = np.maximum(most - w64[wild], w64[wild] - least)
         row.lse_error[wild] = np.where(log[wild] + d[wild] > -50, d[wild], 0).max(-1)
-    row.w, row.error, row.p_log = w, error + np.where(kept, 4 * form.tiny, 0), log
+    # Weights below the normal numbers are 0: at most that, or their own size, is lost of them.
+    lost = np.minimum(4 * form.tiny, np.exp(np.minimum(log + d, 0)))
+    row.w, row.error, row.p_log = w, error + np.where(kept, lost, 0), log
+
+
+def _share(own: Array, others: Array) -> Array:
+    """Of each outcome, by its logarithm, beside all others by theirs.
+
+    The others are those before and those after it: in sums of all the largest cancels, or overflows.
+    """
+    rest = np.full((2, *others.shape), -np.inf)
+    np.logaddexp.accumulate(others[..., :-1], -1, out=rest[0, ..., 1:])
+    np.logaddexp.accumulate(others[..., :0:-1], -1, out=rest[1, ..., -2::-1])
+    beside = np.logaddexp(*rest)
+    return np.where(np.isneginf(own), 0.0, 1 / (1 + np.exp(beside - own)))
 
 
 def _entmax(row: SimpleNamespace, alpha: float, form: SimpleNamespace) -> None:
@@ -125,7 +137,9 @@ def _entmax(row: SimpleNamespace, alpha: float, form: SimpleNamespace) -> None:
     high = np.maximum(excess + moved + shift, 0) ** (1 / order)
     low = np.maximum(excess - moved - shift, 0) ** (1 / order)
     error = np.where(row.seen, np.maximum(high - w64, w64 - low), 0)
-    row.error = np.minimum(error, 1) + 16 * form.u * w64
+    # They are divided by their sum, which one weight at its threshold may move more than all others do.
+    error = np.minimum(error, 1)
+    row.error = error + w64 * error.sum(-1, keepdims=True) + 16 * form.u * w64
     row.w = np.where(row.seen, w, 0)
     row.free = shift[..., 0] > 0.5
     row.least, row.most = ((row.seen & bound).sum(-1) for bound in (low > 4 * form.tiny, high > 0))

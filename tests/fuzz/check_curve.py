@@ -83,11 +83,29 @@ def _check_scale(
         x, dx = np.concatenate([x, zero], -1), np.concatenate([dx, zero.astype(np.float64)], -1)
     mean, variance, dmean, dvariance = expect.moments(weights.w, weights.error, x, dx, None, form)
     found["mean"], found["variance"] = (mean, dmean), (variance, dvariance)
+    beyond = _beyond_promise(x, row.seen, weights.sink is not None, form)
     for name in FIELDS:
         wanted, limit = found[name]
-        big = np.abs(np.where(np.isfinite(wanted), wanted, 0)).astype(np.float64) + limit > form.largest / 16
-        may = scores.may_break | weights.may_break | big
+        big = np.abs(np.where(np.isfinite(wanted), wanted, 0)) + limit > form.largest / 16
+        may = scores.may_break | weights.may_break | big | beyond.get(name, False)
         findings.close(
             f"{name}", getattr(curve, name)[..., at_], np.asarray(wanted), limit,
             broken=scores.broken, free=weights.free, may_break=may,
         )  # fmt: skip
+
+
+def _beyond_promise(x: Any, seen: Any, sink: bool, form: Any) -> dict[str, Any]:
+    """Rows whose mean or variance of the products may be no number (docs/explanation/numerics.md).
+
+    Sums are double, of n weights up to 2^8 by distances up to the spread, whose squares move with a center.
+    """
+    n = seen.shape[-1]
+    low = np.where(seen, x[..., :n], np.inf).min(-1, initial=0 if sink else np.inf)
+    high = np.where(seen, x[..., :n], -np.inf).max(-1, initial=0 if sink else -np.inf)
+    spread = np.where(seen.any(-1), high - low, 0).astype(np.longdouble)
+    double = float(np.finfo(np.float64).max)
+    square = spread * spread
+    lost = 2.0**10 * n * square > double
+    if sink:  # it joins the mean and the variance of the keys as the type holds them
+        lost = lost | (square > form.largest)
+    return {"mean": 2.0**10 * n * spread > double, "variance": lost}

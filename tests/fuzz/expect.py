@@ -59,16 +59,15 @@ def moments(
 ) -> tuple[Array, Array, Array, Array]:
     """Mean and variance of x under w, and their bounds; sums are taken around `center`, None: any x."""
     mean = (w * x).sum(-1)
-    off = x - mean[..., None]
+    off = np.abs(x - mean[..., None])  # in the oracle's type: its square may leave float64
     variance = (w * off * off).sum(-1)
-    off64, w64 = np.abs(off).astype(np.float64), w.astype(np.float64)
-    far = off64.max(-1, initial=0) / 2 if center is None else np.abs((mean - center).astype(np.float64))
-    sd = np.sqrt(variance.astype(np.float64))
-    both = w64 + error
-    dmean = (error * off64).sum(-1) + (both * dx).sum(-1)
-    dmean = dmean + form.eps * (2 * np.abs(mean).astype(np.float64) + 8 * (sd + far))
-    dvariance = (error * off64 * off64).sum(-1) + (both * dx * (2 * off64 + dx)).sum(-1) + dmean * dmean
-    dvariance = dvariance + 32 * form.eps * (variance.astype(np.float64) + far * far)
+    far = off.max(-1, initial=0) / 2 if center is None else np.abs(mean - center)
+    sd = np.sqrt(variance)
+    both = w + error
+    dmean = (error * off).sum(-1) + (both * dx).sum(-1)
+    dmean = dmean + form.eps * (2 * np.abs(mean) + 8 * (sd + far))
+    dvariance = (error * off * off).sum(-1) + (both * dx * (2 * off + dx)).sum(-1) + dmean * dmean
+    dvariance = dvariance + 32 * form.eps * (variance + far * far)
     return mean, variance, dmean, dvariance
 
 
@@ -119,7 +118,7 @@ def bounds_of(
     if "max_weight" in names:
         most = w[..., :n].max(-1, initial=0)
         # exp(top - lse) of a top score that is rounded, which the weights under lse are not.
-        top = scores.s.max(-1, initial=0)
+        top = scores.s.max(-1, initial=-np.inf)
         rounded = 4 * form.eps * np.abs(np.where(np.isfinite(top), top, 0)).astype(np.float64)
         limit = error[..., :n].max(-1, initial=0) + (8 * form.eps + rounded) * most.astype(np.float64)
         found["max_weight"] = most, limit

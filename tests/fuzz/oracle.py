@@ -88,7 +88,9 @@ def products(
     kt = k.swapaxes(-1, -2)
     x = q @ kt
     q64, kt64 = np.abs(q).astype(np.float64), np.abs(kt).astype(np.float64)
-    size = q64 @ kt64
+    size = np.asarray(q64 @ kt64, form.wide)  # times a scale it may leave float64, where the score does not
+    if form.double and not np.isfinite(size).all():  # as the sum of |q||k| may, where the product does not
+        size = np.abs(q) @ np.abs(kt)
     masks = {name: options[name] for name in MASKS if name in options}
     seen = reference.visible(x.shape, **masks)
     inherited: Any = 0.0
@@ -113,11 +115,12 @@ def finish(
     row: SimpleNamespace, scale: Any, dscale: Any, bias: Any, options: dict[str, Any], form: SimpleNamespace
 ) -> SimpleNamespace:
     """Scale, soft-cap, bias and mask, in this order, with the error of each."""
-    absolute = np.abs(np.asarray(scale, np.float64))
+    absolute = np.abs(np.asarray(scale, form.wide))
     s = row.x * scale
     grown = row.size * absolute
     d = row.dx * absolute + np.abs(dscale) * row.size + row.floor + 3 * form.u * grown
-    big = np.maximum(row.size, 2 * grown) > form.largest / 16
+    # NaN, of an infinite size times a scale of 0, is big too: the product overflows before it is scaled.
+    big = ~(np.maximum(row.size, 2 * grown) <= form.largest / 16)
     cap = options.get("softcap")
     if cap is not None:
         s, d = _capped(s, d + row.floor * (1 + cap), cap, form)
@@ -132,12 +135,12 @@ def finish(
         free = free | (np.abs(added) > form.largest / 16) & np.isfinite(added)
     seen = row.seen
     broken = (seen & ~np.isfinite(s)).any(-1)
+    may_break = (seen & big).any(-1)
+    d = np.asarray(d, np.float64)
+    # A bias or a bound that the arithmetic's type does not hold.
+    free = (seen & (free | np.isfinite(s) & ~np.isfinite(d))).any(-1)
     s = np.where(seen & np.isfinite(s), s, -np.inf)
     d = np.where(seen & np.isfinite(d), d, 0.0)
-    may_break = (seen & big).any(-1)
-    free = (seen & (free | ~np.isfinite(d))).any(
-        -1
-    )  # a bias or a bound that the arithmetic's type does not hold
     return SimpleNamespace(
         s=s, d=d, seen=seen, x=row.x, dx=row.dx, broken=broken, may_break=may_break, free=free, size=row.size
     )

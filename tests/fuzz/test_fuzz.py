@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attnscale as at
@@ -17,7 +18,8 @@ import numpy as np
 import pytest
 from attnscale import reference
 
-from tests.fuzz import build, check_attend, draw, run
+from tests.fuzz import build, check_attend, draw, oracle, run
+from tests.fuzz.bounds import weigh
 from tests.fuzz.mutants import MUTANTS, Mutant
 from tests.fuzz.worker import run_case
 
@@ -87,6 +89,24 @@ def _is_tame(case: Any) -> bool:
     mask = case["options"].get("attn_mask", {"profile": "normal"})["profile"]
     smooth = case["options"]["normalizer"][0] in ("name", "Sigmoid", "Sink", "SoftmaxN", "Sparsemax", "TopK")
     return profiles | {mask} <= {"normal", "peaked", "tiny"} and case["poison"] is None and smooth
+
+
+def test_bounds_where_rounding_is_larger_than_the_gap() -> None:
+    """Scores 69 apart, each within 200: either may have all the weight. Or 1e308 apart, within 1e294: no."""
+    form = oracle.arithmetic(np.zeros(1))
+    for gap, off, error in ((69.0, 200.0, 1.0), (1e308, 1e294, 0.0)):
+        s, seen = np.array([[gap, 0.0, -gap / 2]], form.wide), np.ones((1, 3), bool)
+        scores = SimpleNamespace(s=s, d=np.full((1, 3), off), seen=seen, free=np.zeros(1, bool))
+        with np.errstate(all="ignore"):
+            row = weigh(scores, at.normalizers.get("softmax"), form)
+        np.testing.assert_allclose(row.error[0, :2], error, atol=1e-14)
+
+
+def test_an_overflowing_product_may_break_a_row_of_scale_zero() -> None:
+    q, k = np.full((1, 4), 1e200), np.full((2, 4), 1e200)
+    with np.errstate(all="ignore"):
+        scores = oracle.scored(q, k, {"scale": 0.0}, oracle.arithmetic(q, k), 4.0)
+    assert scores.may_break.all()
 
 
 # What a process does before its fifth call, the rest of sitecustomize.py.

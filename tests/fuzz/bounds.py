@@ -106,8 +106,9 @@ def _exponentials(row: SimpleNamespace, kept: Array, form: SimpleNamespace) -> N
         most, least = _share(high, low), _share(low, high)
         error[wild] = np.maximum(most - w64[wild], w64[wild] - least)
         row.lse_error[wild] = np.where(log[wild] + d[wild] > -50, d[wild], 0).max(-1)
-    # Weights below the normal numbers are 0: at most that, or their own size, is lost of them.
-    lost = np.minimum(4 * form.tiny, np.exp(np.minimum(log + d, 0)))
+    # Weights below the normal numbers are 0: at most that, or their own size, is lost of them. In the
+    # oracle's type: a value of 1e307 shows in it what float64 does not.
+    lost = np.minimum(4 * form.tiny, np.exp(np.minimum(t - np.log(full) + d, 0)))
     row.w, row.error, row.p_log = w, error + np.where(kept, lost, 0), log
 
 

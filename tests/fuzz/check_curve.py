@@ -81,7 +81,7 @@ def _check_scale(
     if weights.sink is not None:
         zero = np.zeros((*x.shape[:-1], 1), x.dtype)
         x, dx = np.concatenate([x, zero], -1), np.concatenate([dx, zero.astype(np.float64)], -1)
-    mean, variance, dmean, dvariance = expect.moments(weights.w, weights.error, x, dx, None, form)
+    mean, variance, dmean, dvariance = expect.moments(weights.w, weights.error, x, dx, weights.seen, form)
     found["mean"], found["variance"] = (mean, dmean), (variance, dvariance)
     beyond = _beyond_promise(x, row.seen, weights.sink is not None, form)
     for name in FIELDS:

@@ -55,15 +55,17 @@ def output(
 
 
 def moments(
-    w: Array, error: Array, x: Array, dx: Array, center: Array | None, form: SimpleNamespace
+    w: Array, error: Array, x: Array, dx: Array, center: Array, form: SimpleNamespace
 ) -> tuple[Array, Array, Array, Array]:
-    """Mean and variance of x under w, and their bounds; sums are taken around `center`, None: some x."""
+    """Mean and variance of x under w, and their bounds; sums are around `center`, or some x of a mask."""
     mean = (w * x).sum(-1)
     off = np.abs(x - mean[..., None])  # in the oracle's type: its square may leave float64
     variance = (w * off * off).sum(-1)
     sd = np.sqrt(variance)
     both = w + error
-    far = np.where(both > 0, off, 0).max(-1, initial=0) if center is None else np.abs(mean - center)
+    # A product without weight may be the center too: before it lost its weight, or under a soft-cap.
+    any_of = center.dtype == bool
+    far = np.where(center, off, 0).max(-1, initial=0) if any_of else np.abs(mean - center)
     dmean = (error * off).sum(-1) + (both * dx).sum(-1)
     dmean = dmean + form.eps * (2 * np.abs(mean) + 8 * (sd + far))
     dvariance = (error * off * off).sum(-1) + (both * dx * (2 * off + dx)).sum(-1) + dmean * dmean

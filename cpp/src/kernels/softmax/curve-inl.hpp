@@ -165,7 +165,7 @@ inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T
 /// The sums of a lane after its reference moved by `shift` and its center to `center`.
 inline void rescale_curve(curve_sums& sums, int lane, double factor, double shift, double center) {
   const double weight = sums.weight[lane], first = sums.first[lane];
-  if (factor == 0) {  // the squares of what is lost may have overflown; a NaN stays
+  if (factor == 0) {  // the squares of what is lost may have overflowed; a NaN stays
     sums.weight[lane] = 0 * weight;
     sums.first[lane] = sums.raw_first[lane] = sums.raw_second[lane] = 0;
     sums.center[lane] = center;

@@ -154,16 +154,6 @@ def test_phase_diagram():
         plot.phase_diagram(n, beta, share.T)
 
 
-def test_head_map():
-    values = [[1.0, 2.0, np.nan], [3.0, 4.0, 5.0]]
-    ax = plot.head_map(values, low=0, high=6)
-    (image,) = ax.get_images()
-    np.testing.assert_array_equal(image.get_array().filled(np.nan), values)
-    assert image.get_clim() == (0, 6)
-    with pytest.raises(ValueError, match=r"values must have shape \(n_layers, n_heads\), got \(3,\)"):
-        plot.head_map([1.0, 2.0, 3.0])
-
-
 def test_a_sweep_of_the_experiment_is_drawn_with_its_exact_curve():
     pytest.importorskip("xarray")
     grid = at.sweep(

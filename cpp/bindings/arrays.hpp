@@ -134,6 +134,12 @@ class released_gil {
   PyThreadState* state_;
 };
 
+/// Runs `work(execution)` while holding the GIL: for work that is shorter than letting go of it.
+template <class Work>
+void run_held(int num_threads, Work work) {
+  work(execution{num_threads, nullptr, nullptr});
+}
+
 /// Runs `work(execution)` without the GIL; the Python error that a signal handler raised
 /// (KeyboardInterrupt) surfaces as itself.
 template <class Work>

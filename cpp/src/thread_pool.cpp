@@ -86,8 +86,9 @@ thread_local const stop_signal* enclosing = nullptr;
 /// What the threads of one loop share.
 class job {
  public:
-  job(const parallel_loop& loop, const execution& how)
-      : loop_(loop), how_(how), outer_(enclosing), next_poll_(clock::now() + poll_interval) {}
+  job(const parallel_loop& loop, const execution& how) : loop_(loop), how_(how), outer_(enclosing) {
+    if (how_.interrupted != nullptr) next_poll_ = clock::now() + poll_interval;
+  }
 
   void work_as_caller() noexcept { work({ask_caller, this}); }
   void work_as_helper() noexcept {

@@ -48,7 +48,8 @@ class Call(CallData):
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = inputs.query.shape[-1] or 1
         self.threads = 0 if num_threads is None else read_num_threads(num_threads)
-        self.intervals, self.mask = EVERY_KEY, None
+        self.intervals = EVERY_KEY
+        self.mask = None
 
     def see(
         self,

@@ -94,11 +94,12 @@ template <class T>
 template <class T>
 constexpr T widest = sizeof(T) == 4 ? T(0x1p50) : T(0x1p490);
 
-/// Whether products of some lane are that far from its center.
+/// Whether products of some lane are that far from its center. A lane that sees no key has none:
+/// its extremes are infinite, the wrong way round.
 template <class T>
 ATTNSCALE_INLINE bool any_far(vec<T> most, vec<T> least, vec<T> center) {
   const vec<T> distance = max_or(xsimd::abs(most - center), xsimd::abs(least - center));
-  return any<T>(distance > broadcast(widest<T>));
+  return any<T>((distance > broadcast(widest<T>)) & (most >= least));
 }
 
 /// One vector of keys of a tile with such a lane: distances, their squares and sums in double,

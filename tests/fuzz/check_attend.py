@@ -22,16 +22,13 @@ _EXACT = ("n_visible", "argmax", "support")
 
 
 def draw(d: Draw) -> Case:
-    shape = d.shapes()
-    layout = "bshd" if shape["lead"] and d.chance(0.25) else "bhsd"
-    arrays, gqa = d.qkv(shape, layout)
+    shape, arrays, axes = d.problem(0.25)
     options = d.masks(shape) | d.tables(shape) | {"scale": d.scale(shape), "normalizer": d.normalizer(shape)}
     if "adaptive_temperature" in options["scale"] and (
         "distance_scale" in options or "distance_bias" in options
     ):
         options["scale"] = ["none"]  # a documented refusal
-    options |= {"enable_gqa": True} if gqa else {}
-    options |= {"layout": layout} if layout == "bshd" else {}
+    options |= axes
     if d.chance(0.12):
         options["softcap"] = d.pick((0.5, 2.0, 30.0, 50.0))
     if d.chance(0.1):

@@ -20,12 +20,9 @@ FIELDS = ("entropy", "lse", "mean", "variance")
 
 
 def draw(d: Draw) -> Case:
-    shape = d.shapes()
-    layout = "bshd" if shape["lead"] and d.chance(0.2) else "bhsd"
-    arrays, gqa = d.qkv(shape, layout)
+    shape, arrays, axes = d.problem()
     options = d.masks(shape) | d.tables(shape) | {"normalizer": d.normalizer(shape, softmax=True)}
-    options |= {"enable_gqa": True} if gqa else {}
-    options |= {"layout": layout} if layout == "bshd" else {}
+    options |= axes
     if d.chance(0.1):
         options["softcap"] = d.pick((0.5, 2.0, 30.0))
     if d.chance(0.1):

@@ -19,14 +19,11 @@ __all__ = ["check", "draw"]
 
 
 def draw(d: Draw) -> Case:
-    shape = d.shapes()
-    layout = "bshd" if shape["lead"] and d.chance(0.2) else "bhsd"
-    arrays, gqa = d.qkv(shape, layout)
+    shape, arrays, axes = d.problem()
     options = d.masks(shape) | {"normalizer": d.normalizer(shape)}
     scale = d.scale(shape)
     options["scale"] = scale if scale[0] in ("number", "array", "none") else ["none"]
-    options |= {"enable_gqa": True} if gqa else {}
-    options |= {"layout": layout} if layout == "bshd" else {}
+    options |= axes
     rule = at.normalizers.get(build.normalizer(options["normalizer"]))
     names = [name for name in STATISTICS if name in rule.statistics and d.chance(0.4)] or ["n_visible"]
     heads = shape["lead"][-1:] if d.chance(0.4) else []

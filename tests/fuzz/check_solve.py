@@ -20,14 +20,11 @@ Array = np.ndarray[Any, Any]
 
 
 def draw(d: Draw) -> Case:
-    shape = d.shapes()
-    layout = "bshd" if shape["lead"] and d.chance(0.2) else "bhsd"
-    arrays, gqa = d.qkv(shape, layout)
+    shape, arrays, axes = d.problem()
     options = d.masks(shape)
     if "attn_mask" in options and options["attn_mask"]["dtype"] != "bool":
         options["attn_mask"]["profile"] = "zeros"
-    options |= {"enable_gqa": True} if gqa else {}
-    options |= {"layout": layout} if layout == "bshd" else {}
+    options |= axes
     return {
         "function": "solve_scale",
         "shape": shape,

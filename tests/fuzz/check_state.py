@@ -18,9 +18,7 @@ __all__ = ["check", "draw"]
 
 
 def draw(d: Draw) -> Case:
-    shape = d.shapes()
-    layout = "bshd" if shape["lead"] and d.chance(0.2) else "bhsd"
-    arrays, gqa = d.qkv(shape, layout)
+    shape, arrays, axes = d.problem()
     parts = d.integer(1, 4)
     cuts = [0, *sorted(d.integer(0, shape["nk"]) for _ in range(parts - 1)), shape["nk"]]
     options: Case = {"scale": d.scale(shape)}
@@ -34,8 +32,7 @@ def draw(d: Draw) -> Case:
             else [*shape["lead"], shape["nq"], shape["nk"]]
         )
         options["attn_mask"]["strides"] = "c"
-    options |= {"enable_gqa": True} if gqa else {}
-    options |= {"layout": layout} if layout == "bshd" else {}
+    options |= axes
     if d.chance(0.15):
         options["softcap"] = d.pick((0.5, 2.0, 30.0))
     return {

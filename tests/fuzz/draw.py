@@ -161,6 +161,14 @@ class Draw:
             found[name] = self.array(axes, dtype, "normal" if plain else None)
         return found, gqa
 
+    def problem(self, heads_last: float = 0.2) -> tuple[Case, Case, Case]:
+        """Shape, specs of query, key and value, and the options that tell how their axes are meant."""
+        shape = self.shapes()
+        layout = "bshd" if shape["lead"] and self.chance(heads_last) else "bhsd"
+        arrays, gqa = self.qkv(shape, layout)
+        axes: Case = {"enable_gqa": True} if gqa else {}
+        return shape, arrays, axes | ({"layout": layout} if layout == "bshd" else {})
+
     def scale(self, shape: Case) -> Any:
         """["none"], ["number", x], ["array", axes, spread], ["name", law] or ["law", class, parameters]."""
         how = self.rng.random()

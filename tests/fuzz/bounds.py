@@ -259,7 +259,10 @@ def _softpick(row: SimpleNamespace, eps: float, form: SimpleNamespace) -> None:
     top = np.maximum(row.s.max(-1, keepdims=True, initial=-np.inf), 0)
     e = np.where(row.s < 1, np.exp(-top) * np.expm1(np.minimum(row.s, 1)), np.exp(row.s - top) - np.exp(-top))
     f = np.where(row.seen, e, 0)
-    d = row.d + 4 * form.u
+    # The exponent, a score less a reference at most 8 in base 2 below the top, is one more rounding: of
+    # scores far below the top exp(s) - 1 keeps no digit where it is small.
+    away = np.where(row.seen, np.abs(row.s - top), 0).astype(np.float64)
+    d = row.d + form.u * (10 + away)
     size = np.where(row.seen, np.exp(np.minimum(row.s - top + d, 0.0)), 0).astype(np.float64)
     lift = np.minimum(d, 50)
     error = size * np.expm1(lift) + 16 * form.u * np.abs(f).astype(np.float64) + 4 * form.tiny * row.seen

@@ -37,6 +37,9 @@ def test_random_calls(level: str) -> None:
     assert not found.faults, "\n".join(found.texts[:10])
     assert found.calls == {level: each}
     assert set(found.subjects) == set(draw.subjects())
+    # The summary names the largest error of each subject whose results are numbers.
+    named = {part.split()[0] for part in found.lines()[-1].split(": ")[1].split("), ")}
+    assert named == set(draw.subjects()) - {"arguments"}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name.replace(" ", "-"))

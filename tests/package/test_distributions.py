@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import files, version
 from pathlib import Path
 
 import attnscale as at
@@ -19,11 +21,73 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# Of the repository, what the sdist leaves out: settings of hosted services, which no check of it reads.
+NOT_IN_THE_SDIST = (".ci/run", ".github/workflows/test.yml")
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     header = (ROOT / "cpp/include/attnscale/version.hpp").read_text()
     assert f'"{at.__version__}"' in header
     assert version("attnscale") == at.__version__
-    assert f"\nversion: {at.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.findall(r"^ *version: (.*)$", citation, flags=re.MULTILINE) == [at.__version__] * 2
+
+
+def test_the_citation_is_dated_when_the_version_is() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    heading = re.search(rf"^## {at.__version__} \((.*)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heading is not None
+    dated = re.findall(r"^date-released: (.*)$", citation, flags=re.MULTILINE)
+    assert dated == ([] if heading[1] == "unreleased" else [heading[1]])
+    assert re.search(r"^  year: 20\d\d$", citation, flags=re.MULTILINE)
+
+
+def test_what_python_it_is_said_to_run_on_is_what_the_workflow_tests() -> None:
+    workflow = ROOT / NOT_IN_THE_SDIST[1]
+    if not workflow.exists():
+        pytest.skip("the workflow is not in the sdist")
+    tested = re.findall(r'"(3\.\d+)"', re.search(r"python: \[(.*)\]", workflow.read_text())[1])  # type: ignore[index]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    said = [line.rpartition(" ")[2] for line in settings["project"]["classifiers"] if "Python :: 3." in line]
+    assert said == tested
+    built = settings["tool"]["cibuildwheel"]["build"]
+    assert built == [f"cp{name.replace('.', '')}-*" for name in tested]
+
+
+def test_the_licences_of_what_is_compiled_in() -> None:
+    notice = (ROOT / "LICENSE-THIRD-PARTY").read_text()
+    required = re.findall(
+        r"^attnscale_require\((\w+)", (ROOT / "cmake/dependencies.cmake").read_text(), re.MULTILINE
+    )
+    assert {"xsimd", "xtl", "xtensor"} <= set(required)
+    for name in (*required, "pybind11"):
+        assert re.search(rf"^{name} +Copyright \(c\)", notice, flags=re.MULTILINE), name
+
+
+def test_the_notice_is_what_pybind11_asks_for() -> None:
+    pytest.importorskip("pybind11")
+    (path,) = [path for path in files("pybind11") or () if path.name == "LICENSE"]
+    theirs = " ".join(path.read_text().partition("Please also refer")[0].split())
+    ours = " ".join((ROOT / "LICENSE-THIRD-PARTY").read_text().split())
+    copyright_line, _, conditions = theirs.partition(" Redistribution and use")
+    assert copyright_line in ours
+    assert "Redistribution and use" + conditions in ours
+
+
+def description_of(markdown: str) -> str:
+    """As scripts/long_description.py makes it out of a README."""
+    path = ROOT / "scripts" / "long_description.py"
+    return str(runpy.run_path(str(path))["without_paths"](markdown))
+
+
+def test_the_description_of_the_package_has_no_link_that_is_a_path() -> None:
+    text = "# A\n\n[中文](README.zh-CN.md)\n\n![a\nplot](docs/a.png)\n\nSee [how\nto](docs/b.md), [x](https://example.org)."
+    assert description_of(text) == "# A\n\nSee how\nto, [x](https://example.org)."
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    description = description_of(readme)
+    assert "](docs/" in readme
+    assert re.findall(r"\]\((?!https?://)", description) == []
+    assert len(description) > 0.8 * len(readme)
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
@@ -35,44 +99,71 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The sdist, and the wheel that was built from it."""
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("build")
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
-    (sdist,) = folder.glob("*.tar.gz")
-    (wheel,) = folder.glob("*.whl")
-    return sdist, wheel
+    folder = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", folder, ROOT)
+    (archive,) = folder.glob("*.tar.gz")
+    return archive
 
 
-@pytest.mark.slow
-def test_the_sdist_holds_what_a_build_needs_and_no_more(distributions: tuple[Path, Path]) -> None:
-    with tarfile.open(distributions[0]) as tar:
-        names = {name.partition("/")[2] for name in tar.getnames()}
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the sdist."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as tar:
+        tar.extractall(folder, filter="data")
+    unpacked = folder / sdist.name.removesuffix(".tar.gz")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, unpacked)
+    (archive,) = folder.glob("*.whl")
+    return archive
+
+
+def names_in(archive: Path) -> set[str]:
+    with tarfile.open(archive) as tar:
+        return {member.name.partition("/")[2] for member in tar.getmembers() if member.isfile()}
+
+
+def test_the_sdist_holds_what_a_build_needs_and_no_more(sdist: Path) -> None:
+    names = names_in(sdist)
     for needed in ("pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md", "cmake/dependencies.cmake",
-                   "cpp/src/isa/neon.cpp", "cpp/tests/main.cpp", "python/attnscale/py.typed",
+                   "cpp/src/isa/neon.cpp", "cpp/tests/main.cpp", "python/attnscale/py.typed", "Makefile",
                    "tests/package/test_build.py", "docs/_static/attnscale-demo.png"):  # fmt: skip
         assert needed in names
     junk = re.compile(r"(^|/)(build|\.venv|\.git|\.ci|__pycache__|\.\w+_cache)(/|$)|\.(so|o|pyc)$")
     assert [name for name in names if junk.search(name)] == []
 
 
+def test_the_sdist_is_the_repository(sdist: Path) -> None:
+    """So that ``make test`` passes from it."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a checkout of git")
+    tracked = {name for name in done.stdout.split("\0") if name and (ROOT / name).exists()}
+    assert tracked - names_in(sdist) == set(NOT_IN_THE_SDIST)
+    assert names_in(sdist) - tracked == {"PKG-INFO"}
+
+
 @pytest.mark.slow
-def test_the_wheel_holds_the_package_alone(distributions: tuple[Path, Path]) -> None:
-    with zipfile.ZipFile(distributions[1]) as wheel:
-        names = wheel.namelist()
-        metadata = wheel.read(f"attnscale-{at.__version__}.dist-info/METADATA").decode()
+def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = archive.read(f"attnscale-{at.__version__}.dist-info/METADATA").decode()
     assert {name.split("/")[0] for name in names} == {"attnscale", f"attnscale-{at.__version__}.dist-info"}
     tops = [name for name in names if name.startswith("attnscale/_core") and name.endswith(".so")]
     assert len(tops) == 1
     assert "attnscale/py.typed" in names
-    assert any(name.endswith("licenses/LICENSE") for name in names)
+    for licence in ("LICENSE", "LICENSE-THIRD-PARTY", "python/attnscale/data/licenses/Apache-2.0.txt"):
+        assert f"attnscale-{at.__version__}.dist-info/licenses/{licence}" in names
+        assert f"\nLicense-File: {licence}\n" in metadata
     assert [name for name in names if name.endswith((".hpp", ".cpp", ".a", ".pyc", ".cmake"))] == []
     required = [
         line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra" not in line
     ]
     assert required == ["Requires-Dist: numpy>=2", "Requires-Dist: scipy>=1.13"]
-    assert distributions[1].stat().st_size < 4e6
+    assert wheel.stat().st_size < 4e6
 
 
 SMOKE = """
@@ -86,10 +177,10 @@ print(at.simd_level())
 
 
 @pytest.mark.slow
-def test_the_wheel_works_in_an_empty_environment(distributions: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     binaries = tmp_path / "venv" / "bin"
-    run(binaries / "pip", "install", "-q", "--disable-pip-version-check", distributions[1])
+    run(binaries / "pip", "install", "-q", "--disable-pip-version-check", wheel)
     installed = run(binaries / "pip", "list", "--format=freeze", "--disable-pip-version-check")
     names = {line.split("==")[0] for line in installed.split()}
     assert names == {"attnscale", "numpy", "scipy", "pip", "setuptools"}

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The description that sdist and wheel carry: README.md without links and images that are paths.
+
+An index of packages shows it away from the repository, where such a link leads nowhere. scikit-build-core
+calls this (pyproject.toml, ``[tool.scikit-build.metadata.readme]``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_README = Path(__file__).resolve().parents[1] / "README.md"
+_LINK_TO_A_PATH = r"!?\[([^\]]*)\]\((?!https?://|#)[^)\s]+\)"
+
+
+def without_paths(markdown: str) -> str:
+    """A paragraph that is one such image or link goes, of the other links the text stays.
+
+    >>> without_paths("# A\\n\\n[中文](README.zh-CN.md)\\n\\nSee [here](docs/a.md), [x](https://example.org).")
+    '# A\\n\\nSee here, [x](https://example.org).'
+    """
+    paragraphs = [p for p in markdown.split("\n\n") if not re.fullmatch(_LINK_TO_A_PATH, p.strip())]
+    return re.sub(_LINK_TO_A_PATH, r"\1", "\n\n".join(paragraphs))
+
+
+def dynamic_metadata(field: str, settings: Mapping[str, object]) -> dict[str, str]:
+    """The hook of scikit-build-core."""
+    if field != "readme" or settings:
+        raise ValueError(f"only readme can be made here, without settings; got {field} with {dict(settings)}")
+    return {"content-type": "text/markdown", "text": without_paths(_README.read_text(encoding="utf-8"))}

@@ -104,7 +104,7 @@ class Calibration:
         try:
             import xarray
         except ImportError:
-            raise ImportError('to_xarray needs xarray: pip install "attnscale[sweep]"') from None
+            raise ImportError("to_xarray needs xarray: pip install xarray") from None
         axes = [f"batch_{i}" for i in range(self.target.ndim - 1)] + ["head"]
         heads = tuple(axes[len(axes) - self.target.ndim :])
         by_length, by_law = (*heads, "n"), ("law", *heads)

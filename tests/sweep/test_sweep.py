@@ -326,7 +326,8 @@ def test_what_is_missing_is_named_with_the_command(missing: str, options: str) -
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = result.stderr.splitlines()[-1]
-    assert last.endswith(f'needs {missing}: pip install "attnscale[sweep]"')
+    assert f"needs {missing}" in last
+    assert f": pip install {missing}" in last
     assert last.startswith("ImportError: ")
 
 

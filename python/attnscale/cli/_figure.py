@@ -29,7 +29,7 @@ def save_figure(
 
         from .. import plot
     except ImportError:
-        raise InputError('--plot needs matplotlib: pip install "attnscale[plot]"') from None
+        raise InputError("--plot needs matplotlib: pip install matplotlib") from None
     # A Figure of its own, not pyplot: no window, no backend, nothing left open.
     with plot.style():
         figure = Figure(figsize=size)

@@ -60,7 +60,7 @@ def _text(
         [str(n), *(f"{values[index]:.2f}" for values in mean.values())] for index, n in enumerate(LENGTHS)
     ]
     peak = f"{pace.share_of_peak:.0%} of this machine's peak, q . k alone counted"
-    missing = 'No figure: matplotlib is not installed (pip install "attnscale[plot]").'
+    missing = "No figure: matplotlib is not installed (pip install matplotlib)."
     return "\n".join(
         [
             f"attnscale {__version__}, {config['simd_level']}, {_count(config['num_threads'], 'thread')}",

@@ -103,7 +103,7 @@ def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
     except ImportError:
-        raise InputError('diagnose needs torch and transformers: pip install "attnscale[torch]"') from None
+        raise InputError("diagnose needs torch and transformers: pip install torch transformers") from None
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:

@@ -130,7 +130,7 @@ class ExperimentResult:
         try:
             import xarray
         except ImportError:
-            raise ImportError('to_xarray() needs xarray: pip install "attnscale[sweep]"') from None
+            raise ImportError("to_xarray() needs xarray: pip install xarray") from None
         dims = tuple(self.axes)
         variables: dict[str, Any] = {}
         for name, estimate in self.estimates.items():

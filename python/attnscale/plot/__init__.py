@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of entropy, heads, laws and experiments. Needs matplotlib (``pip install "attnscale[plot]"``).
+"""Figures of entropy, heads, laws and experiments. Needs matplotlib (``pip install matplotlib``).
 
 Every function draws on ``ax`` (a new figure's if it is None), returns it and never shows it. The
 colours are those of Okabe and Ito, which colour-blind readers can tell apart; :func:`style` sets

@@ -115,4 +115,4 @@ def _require_xarray() -> None:
     try:
         import xarray  # noqa: F401
     except ImportError:
-        raise ImportError('sweep needs xarray: pip install "attnscale[sweep]"') from None
+        raise ImportError("sweep needs xarray: pip install xarray") from None

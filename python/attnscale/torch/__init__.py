@@ -16,7 +16,7 @@ try:
     import transformers as _transformers  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f'attnscale.torch needs torch and transformers ({error}): pip install "attnscale[torch]"'
+        f"attnscale.torch needs torch and transformers ({error}): pip install torch transformers"
     ) from error
 
 from ._forward import NAME, register

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import attnscale as at
@@ -25,9 +27,9 @@ def page_name(path):
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
-def test_readme_prints_what_it_says(readme):
-    result = doctest.testfile(str(ROOT / readme), module_relative=False, encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md", "docs/five-minutes.md"])
+def test_a_first_look_prints_what_it_says(page):
+    result = doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8")
     assert result.attempted >= 3
     assert result.failed == 0
 
@@ -64,11 +66,70 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
         np.testing.assert_allclose(names["state"].entropy, whole, atol=1e-12)
 
 
-def test_every_public_name_is_in_the_reference():
-    text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
-    for name in (*at.__all__, *at.laws.__all__, *at.theory.__all__, *at.variants.__all__):
-        if name not in ("__version__",):
-            assert re.search(rf"\b{name}\b", text), name
+MODULES = (
+    *("audit", "datasets", "laws", "montecarlo", "normalizers", "plot", "reference", "theory", "torch"),
+    *("variants", "variants.score_functions"),
+)
+
+
+def names_of(path):
+    """``__all__``, read from the file: torch and matplotlib need not be installed."""
+    folder = ROOT / "python" / "attnscale" / path.replace(".", "/")
+    source = (folder / "__init__.py") if folder.is_dir() else folder.with_suffix(".py")
+    listed = re.search(r"^__all__ = (\[.*?\])", source.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return ast.literal_eval(listed[1])
+
+
+def documented():
+    """Full names of what autodoc is told to show, on any page of the reference."""
+    found = set()
+    for page in (DOCS / "reference").glob("*.md"):
+        module = ""
+        directives = re.findall(
+            r"^\.\. (\w+):: ([\w.]+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE
+        )
+        for directive, name in directives:
+            if directive in ("currentmodule", "automodule"):
+                module = name
+                found.add(name)
+            elif directive.startswith("auto"):
+                found.add(name if name.startswith("attnscale.") else f"{module}.{name}")
+    return found
+
+
+def public_names():
+    """``attnscale.name`` and ``attnscale.module.name`` of every ``__all__``."""
+    names = [f"attnscale.{name}" for name in at.__all__ if name != "__version__"]
+    return names + [f"attnscale.{path}.{name}" for path in MODULES for name in names_of(path)]
+
+
+def test_every_public_module_is_looked_through():
+    submodules = at._SUBMODULES
+    root = ROOT / "python" / "attnscale"
+    public = [(path, name) for path in submodules for name in names_of(path)]
+    nested = {f"{path}.{name}" for path, name in public if (root / path / f"{name}.py").exists()}
+    nested -= {f"{path}.{name}" for path, name in public if callable(getattr(getattr(at, path), name))}
+    assert set(MODULES) == submodules | nested
+
+
+def test_the_reference_has_every_public_name_and_no_other():
+    private = {"attnscale", "attnscale.torch", "attnscale._runtime.Config"}
+    assert sorted(set(public_names()) - documented()) == []
+    assert sorted(documented() - set(public_names()) - private) == []
+
+
+def test_every_extra_is_in_the_table():
+    """With each package that it brings."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    page = (DOCS / "installation.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", page, flags=re.MULTILINE))
+    extras = settings["project"]["optional-dependencies"]
+    assert set(rows) == set(extras)
+    for extra, requirements in extras.items():
+        for requirement in requirements:
+            names = re.fullmatch(r"attnscale\[(.*)\]", requirement)
+            for name in names[1].split(",") if names else [re.split(r"[\[<>=]", requirement)[0]]:
+                assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", rows[extra]), (extra, name)
 
 
 def test_every_command_is_on_its_page():

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 def attention_jacobian_norms(
     x: Array, q_weight: Array, k_weight: Array, v_weight: Array, scale: float, seen: Array
 ) -> Array:
-    """|dy_i/dx_j|_F, (n, n), from the derivative of each score by each input."""
+    """``|dy_i/dx_j|_F``, (n, n), from the derivative of each score by each input."""
     n, m = len(x), scale * q_weight.T @ k_weight
     s = np.where(seen, x @ m @ x.T, -np.inf)
     p = np.exp(s - s.max(-1, keepdims=True))

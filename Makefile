@@ -18,9 +18,11 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
-# What several builds compile alike is compiled once: the installed package and the wheel that a test builds.
+# What several builds compile alike is compiled once: the installed package, the wheel that a test builds and the
+# library of the C++ tests. The base is cpp/ and no folder above it, or system headers get paths that depend on the
+# depth of the build folder.
 export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
-export CCACHE_BASEDIR ?= /
+export CCACHE_BASEDIR ?= $(CURDIR)/cpp
 export CCACHE_NOHASHDIR ?= 1
 export PATH := $(PATH):$(CURDIR)/$(BIN)
 
@@ -39,6 +41,8 @@ demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
 # Cheap and likely to fail first; pytest last, so that its summary ends the log. It builds the documentation, too.
+# The package is compiled as the presets compile the library, so that ccache has it for test-cpp.
+test: export SKBUILD_CMAKE_DEFINE ?= CMAKE_COMPILE_WARNING_AS_ERROR=ON
 test: lint test-cpp test-example test-clang test-asan test-neon test-python
 
 test-quick: $(STAMPS)/test-tools

@@ -90,10 +90,10 @@ def test_the_description_of_the_package_has_no_link_that_is_a_path() -> None:
     assert len(description) > 0.8 * len(readme)
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
+def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     """What the command prints; the shell's PYTHONPATH stays out of it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, env=clean | variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
@@ -114,7 +114,8 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(sdist) as tar:
         tar.extractall(folder, filter="data")
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, unpacked)
+    command = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, unpacked)
+    run(*command, CCACHE_BASEDIR=str(unpacked / "cpp"))  # as the Makefile's, for its objects
     (archive,) = folder.glob("*.whl")
     return archive
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Random arrays, and the comparison of a call with the oracle under the error bounds that the
-// package promises: eps is the type's, `score` what rounding the scores costs.
+// package promises: eps is the type's, `score` what rounding the scores costs. compare.cpp compiles
+// the comparison once, for float and for double.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -70,7 +71,7 @@ double worst_ratio(const Seen& seen, const Wanted& wanted, const Bound& bound) {
   return worst;
 }
 
-/// Bounds of the errors that design and docs promise.
+/// Bounds of the errors that the documentation promises.
 template <class T>
 struct bounds {
   static constexpr double eps = std::numeric_limits<T>::epsilon();
@@ -78,85 +79,27 @@ struct bounds {
   static constexpr double sums = std::is_same_v<T, float> ? 2e-6 : 1e-12;
   oracle::column score, moved;  ///< error of a score, and what it moves a mean score by
 
-  explicit bounds(const oracle::expected& e)
-      : score(2 * eps * (1 + e.magnitude)), moved(score * (1 + xt::sqrt(e.score_variance))) {}
-
-  oracle::matrix output(const oracle::expected& e, double factor = 4) const {
-    return (factor * eps + 2 * oracle::as_column(score)) * e.absolute_output + tiny;
-  }
-  oracle::column entropy(const oracle::expected& e) const {
-    return sums + 2 * moved + eps * e.entropy;
-  }
-  oracle::column lse(const oracle::expected& e) const {
-    return sums + score + eps * xt::abs(finite(e.lse));
-  }
-  oracle::column max_score(const oracle::expected& e) const {
-    return score + 2 * eps * xt::abs(finite(e.max_score));
-  }
-  oracle::column mean_score(const oracle::expected& e) const {
-    return sums + moved + eps * xt::abs(e.mean_score);
-  }
-  oracle::column score_variance(const oracle::expected& e) const {
-    return sums + 4 * score * (1 + 4 * e.spread) + 16 * eps * e.spread;
-  }
-  /// The oracle's own plain sum over the keys counts too.
-  oracle::column weight(const oracle::expected& e, const oracle::column& w) const {
-    const double sum = std::sqrt(static_cast<double>(e.weights.shape(1)));
-    return tiny + (8 * eps + sum * bounds<double>::eps + 4 * score) * w;
-  }
-
-  /// A row without keys has lse -inf, which has to be met exactly.
-  static oracle::column finite(const oracle::column& x) { return xt::where(xt::isinf(x), 0.0, x); }
+  explicit bounds(const oracle::expected& e);
+  oracle::matrix output(const oracle::expected& e, double factor = 4) const;
+  oracle::column entropy(const oracle::expected& e) const;
+  oracle::column lse(const oracle::expected& e) const;
+  oracle::column max_score(const oracle::expected& e) const;
+  oracle::column mean_score(const oracle::expected& e) const;
+  oracle::column score_variance(const oracle::expected& e) const;
+  oracle::column weight(const oracle::expected& e, const oracle::column& w) const;
 };
-
-/// argmax may differ from the oracle's where the two keys' scores tie within rounding.
-template <class T>
-void check_argmax(const xt::xarray<std::int64_t>& seen, const oracle::expected& e,
-                  const bounds<T>& bound) {
-  std::size_t wrong = 0;
-  for (std::size_t i = 0; i < seen.size(); ++i) {
-    if (seen.flat(i) == e.argmax(i)) continue;
-    const bool in_range =
-        seen.flat(i) >= 0 && seen.flat(i) < static_cast<std::int64_t>(e.weights.shape(1));
-    wrong += !in_range || e.argmax(i) < 0 ||
-             e.weights(i, static_cast<std::size_t>(seen.flat(i))) <
-                 e.max_weight(i) * std::exp(-2 * bound.score(i));
-  }
-  CHECK(wrong == 0);
-}
 
 template <class T>
 void check_statistics(const attnscale::attention_statistics_result<T>& seen,
-                      const oracle::expected& e) {
-  const bounds<T> b(e);
-  CHECK(worst_ratio(*seen.lse, e.lse, b.lse(e)) <= 1);
-  CHECK(worst_ratio(*seen.entropy, e.entropy, b.entropy(e)) <= 1);
-  CHECK(worst_ratio(*seen.max_score, e.max_score, b.max_score(e)) <= 1);
-  CHECK(worst_ratio(*seen.mean_score, e.mean_score, b.mean_score(e)) <= 1);
-  CHECK(worst_ratio(*seen.score_variance, e.score_variance, b.score_variance(e)) <= 1);
-  CHECK(worst_ratio(*seen.concentration, e.concentration, b.weight(e, e.concentration)) <= 1);
-  CHECK(worst_ratio(*seen.max_weight, e.max_weight, b.weight(e, e.max_weight)) <= 1);
-  CHECK(xt::xarray<std::int64_t>(e.n_visible) == *seen.n_visible);
-  check_argmax(*seen.argmax, e, b);
-}
+                      const oracle::expected& e);
 
 /// Every statistic and the output against the oracle; the shorter calls give the same bits.
 template <class T>
 void check_call(const inputs<T>& in, const attnscale::attention_options& options,
-                const oracle::setting& setting) {
-  CAPTURE(sizeof(T));
-  CAPTURE(in.query.shape(0));
-  CAPTURE(in.key.shape(0));
-  CAPTURE(in.query.shape(1));
-  CAPTURE(in.value.shape(1));
-  const oracle::expected e = oracle::attention(in.query, in.key, in.value, setting);
-  const auto seen = attnscale::attention_statistics(in.query, in.key, in.value, options,
-                                                    attnscale::all_statistics);
-  CHECK(worst_ratio(*seen.output, e.output, bounds<T>(e).output(e)) <= 1);
-  check_statistics(seen, e);
-  CHECK(identical(*seen.output, attnscale::attention(in.query, in.key, in.value, options)));
-  CHECK(identical(*seen.entropy, attnscale::attention_entropy(in.query, in.key, options)));
-}
+                const oracle::setting& setting);
+
+extern template struct bounds<float>;
+extern template struct bounds<double>;
 
 /// Runs a check for float and for double.
 template <class F>

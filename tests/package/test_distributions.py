@@ -92,8 +92,8 @@ def test_the_description_of_the_package_has_no_link_that_is_a_path() -> None:
 
 def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     """What the command prints; the shell's PYTHONPATH stays out of it."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(command, cwd=cwd, env=clean | variables, capture_output=True, text=True, check=False)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | variables
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import laws as registry
 from ._call.call import Call
 from ._call.scale import check_one_scale_a_row
 from .attention import attention_entropy
-from .laws import Law
-from .laws._registry import class_of
+from .laws import Law, names
+from .laws._registry import with_length
 from .solve import ScaleSolution, solve_scale
 
 if TYPE_CHECKING:
@@ -70,32 +68,25 @@ def cut(inputs: Inputs, n: int, is_causal: bool, num_threads: int | None) -> Len
     return Length(query, key, {"causal": causal, "enable_gqa": heads, "num_threads": num_threads})
 
 
-def candidates(wanted: Iterable[Law | str] | None, n0: int) -> Iterator[Law]:
-    """The laws to compare; by name with n0 for the parameter that is a length."""
-    if isinstance(wanted, (str, Law)):
+def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[Law]:
+    """The laws to compare; spellings that leave the training length open have n0."""
+    if isinstance(wanted, (str, float, int, Law)):
         wanted = (wanted,)
     if wanted is not None:
-        chosen = [_with_length(law, n0) if isinstance(law, str) else registry.get(law) for law in wanted]
+        chosen = [with_length(law, n0) for law in wanted]
         if not chosen:
             raise ValueError("laws must name at least one law, got none")
-        yield from cast(list[Law], chosen)
+        yield from chosen
         return
-    for name in registry.names():
-        law = _with_length(name, n0, required=False)
-        if law is None or law.channels != "all" or law.meaning.is_distance:
+    for name in names():
+        try:
+            law = with_length(name, n0)
+        except TypeError:  # a parameter that no length determines
+            continue
+        if law.channels != "all" or law.meaning.is_distance:
             continue
         if law.meaning.is_used or name == "standard":
             yield law
-
-
-def _with_length(name: str, n0: int, *, required: bool = True) -> Law | None:
-    """None if another parameter has no default; `required` makes that the registry's error."""
-    law = class_of(name)
-    if law is None:
-        return registry.get(name)
-    given = {} if law.length_parameter is None else {law.length_parameter: float(n0)}
-    needed = {each.name for each in fields(cast(Any, law)) if each.default is MISSING}
-    return None if needed - given.keys() and not required else registry.get(name, **given)
 
 
 def fit_laws(compared: Sequence[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:

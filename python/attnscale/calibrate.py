@@ -136,7 +136,7 @@ def calibrate(
     n0: int = 512,
     lengths: Sequence[int] | None = None,
     *,
-    laws: Iterable[Law | str] | None = None,
+    laws: Iterable[Law | str | float] | None = None,
     is_causal: bool = False,
     enable_gqa: bool = False,
     layout: Layout = "bhsd",

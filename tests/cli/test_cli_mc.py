@@ -30,8 +30,8 @@ RUNS = {
     ),
     "averaging_error": ("--n 8", lambda **o: mc.averaging_error([8], **o)),
     "softmax_saturation": (
-        "--head-dim 4 16 --n 20 --scale standard 1",
-        lambda **o: mc.softmax_saturation(head_dim=[4, 16], n=[20], scale=["standard", 1.0], **o),
+        "--head-dim 4 16 --n 20 --law standard 1",
+        lambda **o: mc.softmax_saturation(head_dim=[4, 16], n=[20], law=["standard", 1.0], **o),
     ),
     "dot_product_variance": (
         "--head-dim 4 --distribution normal laplace --mean 0.5 --std 2",

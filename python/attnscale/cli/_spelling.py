@@ -1,34 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws as they are written on a command line: NAME or NAME(parameter=value)."""
+"""Laws as they are written on a command line: NAME, NAME(parameter=value) or a number."""
 
 from __future__ import annotations
 
-from typing import Any
+from .. import laws
+from ..laws._registry import with_length
+from ._output import bad_input
 
-from .. import _spelling, laws
-from .._io import InputError
+__all__ = ["LAW_HELP", "read_law"]
 
-__all__ = ["read_call", "read_law"]
+LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
 
 
-def read_law(text: str) -> laws.Law:
-    """The law written as NAME or NAME(parameter=value, ...).
+def read_law(text: str, train_length: float | None = None) -> laws.Law:
+    """The law of a spelling; where it leaves a training length open, with this one.
 
     Examples
     --------
     >>> read_law("log_n(base=1024)")
     LogN(base=1024.0, floor=1.0)
     """
-    name, parameters = read_call(text)
-    try:
-        return laws.get(name, **parameters)
-    except (ValueError, TypeError) as error:
-        raise InputError(str(error)) from None
-
-
-def read_call(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of a law's spelling; the parameters are Python literals."""
-    try:
-        return _spelling.read_call(text, "a law")
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    with bad_input():
+        return laws.get(text) if train_length is None else with_length(text, train_length)

@@ -11,9 +11,8 @@ from .._io import InputError, StoredHeads, read_heads
 from .._table import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
-from ..laws import names
 from ._output import bad_input, emit
-from ._spelling import read_law
+from ._spelling import LAW_HELP, read_law
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
@@ -35,7 +34,7 @@ def add(commands: Any) -> None:
         "--n0", type=int, default=None, help="default: 512; with 512 keys or fewer an eighth of them"
     )
     parser.add_argument("--lengths", nargs="+", type=int, metavar="N", help="default: n0 times powers of 2")
-    parser.add_argument("--laws", nargs="+", metavar="LAW", help="NAME or 'NAME(parameter=value)'")
+    parser.add_argument("--laws", nargs="+", metavar="LAW", help=LAW_HELP)
     parser.add_argument("--causal", action="store_true", help="query i sees the keys 0 ... i")
     parser.add_argument(
         "--layout", choices=("bhsd", "bshd"), default="bhsd", help="axis order (default: bhsd)"
@@ -49,8 +48,8 @@ def run(options: argparse.Namespace) -> None:
     heads = _read(options)
     n_keys = heads.key.shape[-2]
     n0 = options.n0 if options.n0 is not None else (512 if n_keys > 512 else max(n_keys // 8, 2))
-    # A bare name takes n0 for its lengths.
-    laws = options.laws and [text if text in names() else read_law(text) for text in options.laws]
+    # Laws that leave their training length open have n0.
+    laws = options.laws and [read_law(text, n0) for text in options.laws]
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
     with bad_input():  # lengths, and laws that give the keys of a row different scales
         found = calibrate(

@@ -18,7 +18,7 @@ from .._table import to_text
 from ..laws import Law
 from ._figure import save_figure
 from ._output import emit
-from ._spelling import read_law
+from ._spelling import LAW_HELP, read_law
 
 _DESCRIPTION = """\
 Runs a model of transformers on the first N tokens of a text, for each N of --lengths, and prints the
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="a text in UTF-8")
     parser.add_argument("--lengths", nargs="+", type=int, default=[64, 128, 256, 512], metavar="N")
     parser.add_argument(
-        "--laws", nargs="+", default=["standard"], metavar="LAW", help="NAME or 'NAME(parameter=value)'"
+        "--laws", nargs="+", default=["standard"], metavar="LAW", help=LAW_HELP
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with every head")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")

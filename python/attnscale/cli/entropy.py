@@ -16,7 +16,7 @@ from ..laws import Law
 from ._figure import save_figure
 from ._measure import mean_entropy, mean_uniform_entropy
 from ._output import add_csv_option, emit
-from ._spelling import read_law
+from ._spelling import LAW_HELP, read_law
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--query", type=Path, metavar="NPY", help="queries, with --key instead of FILE")
     parser.add_argument("--key", type=Path, metavar="NPY", help="keys")
     parser.add_argument(
-        "--laws", nargs="+", default=DEFAULT_LAWS, metavar="LAW", help="NAME or 'NAME(parameter=value)'"
+        "--laws", nargs="+", default=DEFAULT_LAWS, metavar="LAW", help=LAW_HELP
     )
     parser.add_argument("--causal", action="store_true", help="query i sees the keys 0 ... i")
     parser.add_argument(

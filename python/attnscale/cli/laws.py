@@ -16,7 +16,7 @@ from ..laws._base import description
 from ..laws._registry import class_of
 from ._compare_laws import compare
 from ._output import add_csv_option, emit
-from ._spelling import read_call, read_law
+from ._spelling import read_law
 
 _REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME"
 
@@ -64,9 +64,8 @@ def run_laws(options: argparse.Namespace) -> None:
 
 def run_explain(options: argparse.Namespace) -> None:
     """Print what is known about one law."""
-    name, parameters = read_call(options.name)
-    law = _law_classes().get(name)
-    if law is None or parameters or not _describe(law)["required"]:
+    law = _law_classes().get(options.name)
+    if law is None or not _describe(law)["required"]:
         print(read_law(options.name).explain())
         return
     # A law with a required parameter has a formula before the parameter has a value.

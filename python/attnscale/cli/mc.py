@@ -15,7 +15,7 @@ from .._io import InputError, read_heads
 from .._table import to_text
 from ._figure import save_figure
 from ._output import add_csv_option, bad_input, emit
-from ._spelling import read_law
+from ._spelling import LAW_HELP, read_law
 
 if TYPE_CHECKING:
     from ..montecarlo import ExperimentResult
@@ -37,7 +37,7 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("n*", "cosine*", "law", "head_dim"),
     ),
     "averaging_error": ("variance of a mean of n independent values", ("n*", "law", "head_dim")),
-    "softmax_saturation": ("saturated rows and Jacobians, scaled and not", ("head_dim*", "n", "scale")),
+    "softmax_saturation": ("saturated rows and Jacobians, by default standard and unscaled", ("head_dim*", "n", "law")),
     "dot_product_variance": (
         "variance of q . k, of random components or of a model's vectors",
         ("head_dim", "distribution", "mean", "std", "heads"),
@@ -58,13 +58,11 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 
-_LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
 _OPTIONS: dict[str, dict[str, Any]] = {
     "n": {"nargs": "+", "type": int, "metavar": "N", "help": "keys in a row"},
     "n_points": {"type": int, "metavar": "N", "help": "points"},
-    "law": {"nargs": "+", "metavar": "LAW", "help": _LAW_HELP},
+    "law": {"nargs": "+", "metavar": "LAW", "help": LAW_HELP},
     "normalizer": {"nargs": "+", "metavar": "NAME", "help": "sparsemax (default), entmax15, ..."},
-    "scale": {"nargs": "+", "metavar": "LAW", "help": f"{_LAW_HELP} (default: standard unscaled)"},
     "head_dim": {"nargs": "+", "type": int, "metavar": "D", "help": "components of q and k"},
     "model": {"choices": ("sphere", "gaussian", "correlated"), "help": "where the scores come from"},
     "correlation": {"type": float, "metavar": "C", "help": "of the keys of --model correlated"},
@@ -152,8 +150,8 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
         value = getattr(options, name)
         if value is None:
             continue
-        if name in ("law", "scale"):
-            value = [_law(text) for text in value]
+        if name == "law":
+            value = [read_law(text) for text in value]
         if name == "heads":
             given |= _heads(options)
         else:
@@ -170,13 +168,6 @@ def _heads(options: argparse.Namespace) -> dict[str, Any]:
     if options.model is not None:
         raise InputError("--heads and --model exclude each other")
     return {"model": (heads.query, heads.key)}
-
-
-def _law(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return read_law(text)
 
 
 def _rows(result: ExperimentResult) -> list[dict[str, Any]]:

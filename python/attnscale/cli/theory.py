@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from .. import theory
+from .._call.scale import check_one_scale_a_row
 from .._io import InputError
 from .._table import to_text
 from ._figure import save_figure
 from ._output import add_csv_option, bad_input, emit
-from ._spelling import read_law
+from ._spelling import LAW_HELP, read_law
 
 _DESCRIPTION = """\
 Expected entropy (nats), log-sum-exp and sum of squared weights of a row of n independent keys,
@@ -48,7 +49,7 @@ def add(commands: Any) -> None:
         nargs="+",
         default=[],
         metavar="LAW",
-        help="NAME or 'NAME(parameter=value)' (default: beta 1)",
+        help=f"{LAW_HELP} (default: beta 1)",
     )
     parser.add_argument("--head-dim", type=int, default=64, metavar="D", help="default: 64")
     parser.add_argument("--model", choices=("sphere", "gaussian"), default="sphere", help="default: sphere")
@@ -102,9 +103,9 @@ def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:
     found: dict[str, Any] = {f"beta {beta:g}": np.full(lengths.shape, beta) for beta in given or []}
     for text in options.law:
         law = read_law(text)
-        if law.meaning.at_position is None:
-            raise InputError(f"--law {text}: n must be a number of keys, got {law.meaning.description}")
-        beta = np.asarray(law.multiplier(lengths, options.head_dim))
+        with bad_input(f"--law {text}"):
+            check_one_scale_a_row(law)
+            beta = np.asarray(law.multiplier_at(lengths, options.head_dim))
         if beta.shape != lengths.shape:
             raise InputError(f"--law {text}: one multiple for each n is needed, got shape {beta.shape}")
         found[text] = beta

@@ -121,6 +121,42 @@ class Law(ABC):
             raise ValueError(f"position must be at least 0, got {where.min()}")
         return where + meaning.at_position
 
+    def multiplier_at(self, n_keys: ArrayLike, head_dim: int) -> float | NDArray[np.float64]:
+        """Beta of the last of so many causal queries, which sees as many keys.
+
+        Whatever the law counts is taken from there. A law whose n is no count has no such number: its n
+        is nowhere replaced by the number of keys.
+
+        Parameters
+        ----------
+        n_keys : array_like
+            At least 1.
+        head_dim : int
+            At least 1.
+
+        Returns
+        -------
+        float or ndarray of float64
+            As for :meth:`multiplier`, of the shape of n_keys.
+
+        Raises
+        ------
+        ValueError
+            If n is a distance or measured on the row's scores.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.laws.get("log_n").multiplier_at([512, 512**2], 64)
+        array([1., 2.])
+        """
+        keys = np.asarray(n_keys, np.float64)
+        if not (keys >= 1).all():
+            raise ValueError(f"n_keys must be at least 1, got {keys.min()}")
+        n = self.n_of_position(keys - 1)
+        beta = np.asarray(self.multiplier(n, head_dim))
+        return _plain(np.broadcast_to(beta, n.shape) if beta.ndim < n.ndim else beta)
+
     def channel_factors(self, head_dim: int, acted_on: Any, *, n: float = 1.0) -> NDArray[np.float64]:
         """What multiplies each channel of the query, on top of 1/sqrt(head_dim).
 
@@ -213,6 +249,7 @@ def description(law: Law | type[Law]) -> list[str]:
     lines = [
         ("scale", law.formula),
         ("n", f"{law.n_means}: {meaning_of(law.n_means).description}"),
+        ("length", "" if law.length_parameter is None else f"{law.length_parameter}: train_length= sets it"),
         ("on", "" if law.channels == "all" else f"the {law.channels} channels"),
         ("layers", "" if law.layers == "all" else law.layers),
         ("source", law.source),

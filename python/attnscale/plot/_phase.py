@@ -24,7 +24,7 @@ _MOST_TICKS = 10
 
 
 def law_comparison(
-    laws: Sequence[str | Law],
+    laws: Sequence[str | float | Law],
     lengths: ArrayLike,
     *,
     head_dim: int = 64,
@@ -36,7 +36,8 @@ def law_comparison(
 
     Parameters
     ----------
-    laws : sequence of str or Law
+    laws : sequence of str, float or Law
+        As :func:`attnscale.laws.get` takes them; beta is that of the last of n causal queries.
     lengths : array_like
         Values of n, increasing.
     head_dim : int, default 64
@@ -52,6 +53,11 @@ def law_comparison(
     -------
     matplotlib Axes
 
+    Raises
+    ------
+    ValueError
+        n of a law is no count: a distance, or something measured on the row's scores.
+
     Examples
     --------
     >>> ax = law_comparison(["standard", "log_n", "natural_log_n"], [64, 512, 4096])
@@ -63,7 +69,7 @@ def law_comparison(
         ax = new_axes(ax)
         for index, law in enumerate(map(laws_module.get, laws)):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)][0]
-            beta = np.broadcast_to(law.multiplier(n, head_dim), n.shape)
+            beta = law.multiplier_at(n, head_dim)
             ax.plot(n, beta, color=colour, marker=marker, label=_name(law, labels))
         for name, curve in (others or {}).items():
             ax.plot(n, np.asarray(curve), color=GREY, linestyle=(0, (4, 2)), label=law_label(name, labels))
@@ -85,7 +91,7 @@ def phase_diagram(
     *,
     model: str = "gaussian",
     head_dim: int = 64,
-    laws: Sequence[str | Law] = (),
+    laws: Sequence[str | float | Law] = (),
     ax: Axes | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Axes:
@@ -102,8 +108,8 @@ def phase_diagram(
     model : {"gaussian", "sphere"}
     head_dim : int, default 64
         Of the sphere model and of the laws.
-    laws : sequence of str or Law
-        Their beta is drawn over the map.
+    laws : sequence of str, float or Law
+        Their beta is drawn over the map: that of the last of n causal queries.
     ax : matplotlib Axes, optional
         A new figure's by default.
     labels : mapping, optional
@@ -118,7 +124,7 @@ def phase_diagram(
     Raises
     ------
     ValueError
-        ``entropy`` has another shape.
+        ``entropy`` has another shape, or n of a law is no count.
 
     Examples
     --------
@@ -147,7 +153,7 @@ def phase_diagram(
         ax.clabel(lines, fontsize=7, fmt="%g")
         ax.plot(logs, theory.critical_beta(lengths), color="white", linewidth=2.2, label=r"$\sqrt{2 \ln n}$")
         for index, law in enumerate(map(laws_module.get, laws)):
-            curve = np.broadcast_to(law.multiplier(lengths, head_dim), lengths.shape)
+            curve = law.multiplier_at(lengths, head_dim)
             # Vermilion and what follows it: blue is a colour of the map.
             colour = COLOURS[(index + 1) % len(COLOURS)]
             ax.plot(logs, curve, color=colour, linestyle="--", label=_name(law, labels))

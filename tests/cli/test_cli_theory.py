@@ -80,7 +80,10 @@ def test_theory_csv_and_model(run):
             ["theory", "--n", "512", "--law", "scale_invariant"],
             "scale_invariant: law 'scale_invariant' gives the keys of a row different scales",
         ),
-        (["theory", "--n", "512", "--law", "critical_scale"], "has no n at a position: its n is sup over t > 0 of"),
+        (
+            ["theory", "--n", "512", "--law", "critical_scale"],
+            "has no n at a position: its n is sup over t > 0 of",
+        ),
         (["theory", "--n", "512", "--beta", "-1"], "beta must be at least 0, got -1"),
         (["theory", "--n", "512", "--head-dim", "1"], "head_dim must be at least 2, got 1"),
         (["theory", "--n", "512", "--law", "nope"], "must be one of 'standard', 'unscaled'"),

@@ -37,8 +37,8 @@ def test_known_numbers(run):
         ("mup", 512): 0.125,
         ("log_n", 32768): 15 / 9,
         ("qwen_log_n", 512): 1,
-        ("longrope", 512): 15 / 9,  # one value at every length
-        ("yarn", 512): 2.004740,
+        ("longrope(factor=64)", 512): 15 / 9,  # one value at every length
+        ("yarn(factor=64)", 512): 2.004740,
         ("llama4_temperature", 32768): 1.160944,
         ("ministral_temperature", 32768): 1.415888,  # its length is --train-length too
         ("info_scale", 32768): 1.25148,
@@ -60,13 +60,67 @@ def test_known_numbers(run):
 
 def test_every_law_that_a_length_determines(run):
     rows = table(run("--at", "64", "128", "--train-length", "64", "--json"))
-    named = {law for law, _ in rows}
+    named = {law.partition("(")[0] for law, _ in rows}
     learned = {"constant", "per_head", "layer_index", "disentangled_scale", "latent_scale", "kappa"}
     learned |= {"asentmax", "mla_yarn"}
     assert named & learned == set()
     assert set(laws.names()) - named == learned
     assert rows["log_n", 128]["definition"] == "LogN(base=64.0, floor=1.0)"
-    assert rows["yarn", 64]["definition"].startswith("YaRN(factor=2.0")
+    assert rows["yarn(factor=2)", 64]["definition"].startswith("YaRN(factor=2.0")
+
+
+def test_named_laws_take_the_training_length(run):
+    """Those that leave it open: the same rows as without --laws."""
+    at_all = ("--at", "512", "--train-length", "256", "--json")
+    every = table(run(*at_all))
+    names = ("annealed", "log_n", "qwen_log_n", "ministral_temperature")
+    chosen = table(run(*at_all, "--laws", *names, "log_n(base=512)", "log_n(floor=2)"))
+    assert every["annealed", 512]["multiplier"] == pytest.approx(1.5448, abs=1e-4)
+    for name in names:
+        assert chosen[name, 512] == every[name, 512]
+    assert chosen["log_n(base=512)", 512]["multiplier"] == 1
+    assert chosen["log_n(floor=2)", 512]["multiplier"] == 9 / 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--at", "64", "--laws", "ssmax", "log_n(base=64)", "--train-length", "256"],
+            "--train-length 256: each of --laws says its length itself, or has none",
+        ),
+        (["--train-length", "256"], "--train-length compares laws at some lengths and needs --at N"),
+        (["--head-dim", "256"], "--head-dim compares laws at some lengths and needs --at N"),
+    ],
+)
+def test_no_option_is_ignored(capsys, arguments, message):
+    assert main(["laws", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_factor_stands_beside_its_law(run):
+    """The multiple of yarn follows from how far the context is extended, not from n: the table says so."""
+    one, several = (run("--at", "512"), run("--at", "512", "4096", "32768"))
+    assert "yarn(factor=1) " in one
+    assert "longrope(factor=64) " in several
+    assert "their factor is the longest n over that length" in several
+
+
+def test_a_law_of_some_channels_has_no_entropy(run):
+    rows = table(run("--at", "64", "--json", "--laws", "yarn(factor=4)", "yarn(factor=4, channels='all')"))
+    some, every = rows["yarn(factor=4)", 64], rows["yarn(factor=4, channels='all')", 64]
+    assert some["multiplier"] == every["multiplier"]
+    assert some["sphere_entropy"] is some["minilm_entropy"] is None
+    assert every["sphere_entropy"] > 0
+
+
+def test_the_list_says_what_each_law_calls_its_length(run):
+    text = run()
+    assert "base of log_n;" in text
+    assert "n0 of annealed, entropy_invariant." in text.replace("\n", " ")
+    lengths = {row["name"]: row["length_parameter"] for row in json.loads(run("--json"))}
+    assert lengths["grok_temperature"] == "length"
+    assert lengths["ssmax"] is None
 
 
 def test_entropy_of_the_shipped_heads(run):
@@ -127,7 +181,7 @@ def test_one_figure_of_all_laws(run, tmp_path, suffix):
     assert path.stat().st_size > 5000
     if suffix == "svg":
         drawn = path.read_text(encoding="utf-8")
-        for law in ("standard", "log_n", "llama4_temperature", "yarn", "annealed"):
+        for law in ("standard", "log_n", "llama4_temperature", "yarn(factor=64)", "annealed"):
             assert f">{law}<" in drawn
 
 

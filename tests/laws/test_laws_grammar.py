@@ -30,7 +30,9 @@ def of_montecarlo(law: Any) -> Any:
 
 
 def of_saturation(law: Any) -> Any:
-    return at.montecarlo.softmax_saturation(head_dim=4, n=16, law=law, samples=8, rng=0)["gradient_norm"].value
+    return at.montecarlo.softmax_saturation(head_dim=4, n=16, law=law, samples=8, rng=0)[
+        "gradient_norm"
+    ].value
 
 
 def of_calibrate(law: Any) -> Any:
@@ -155,12 +157,16 @@ def test_every_length_has_one_name(name: str, others: dict[str, float]) -> None:
     assert laws.get(name, **{law.length_parameter: 99}, **others) == law
     assert "train_length" in law.explain()
     if law.length_parameter != "train_length":
-        with pytest.raises(TypeError, match=f"train_length is {law.length_parameter} of law '{name}': give one"):
+        with pytest.raises(
+            TypeError, match=f"train_length is {law.length_parameter} of law '{name}': give one"
+        ):
             laws.get(name, train_length=99, **{law.length_parameter: 99})
 
 
 def test_laws_without_a_length_refuse_one() -> None:
-    with pytest.raises(TypeError, match="law 'ssmax' has no parameter 'train_length'; its parameters: s, b, floor"):
+    with pytest.raises(
+        TypeError, match="law 'ssmax' has no parameter 'train_length'; its parameters: s, b, floor"
+    ):
         laws.get("ssmax", train_length=99)
 
 

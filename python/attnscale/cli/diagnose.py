@@ -40,9 +40,7 @@ def add(commands: Any) -> None:
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="a text in UTF-8")
     parser.add_argument("--lengths", nargs="+", type=int, default=[64, 128, 256, 512], metavar="N")
-    parser.add_argument(
-        "--laws", nargs="+", default=["standard"], metavar="LAW", help=LAW_HELP
-    )
+    parser.add_argument("--laws", nargs="+", default=["standard"], metavar="LAW", help=LAW_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON, with every head")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
     parser.set_defaults(run=run)

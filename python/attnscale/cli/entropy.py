@@ -38,9 +38,7 @@ def add(commands: Any) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--query", type=Path, metavar="NPY", help="queries, with --key instead of FILE")
     parser.add_argument("--key", type=Path, metavar="NPY", help="keys")
-    parser.add_argument(
-        "--laws", nargs="+", default=DEFAULT_LAWS, metavar="LAW", help=LAW_HELP
-    )
+    parser.add_argument("--laws", nargs="+", default=DEFAULT_LAWS, metavar="LAW", help=LAW_HELP)
     parser.add_argument("--causal", action="store_true", help="query i sees the keys 0 ... i")
     parser.add_argument(
         "--lengths", nargs="+", type=int, metavar="N", help="the first N queries and keys, for each N"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import textwrap
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,13 +31,12 @@ def add(commands: Any) -> None:
     listing.add_argument(
         "--laws", nargs="+", metavar="LAW", help="with --at: only these, as NAME or 'NAME(parameter=value)'"
     )
-    listing.add_argument("--head-dim", type=int, default=64, metavar="D", help="with --at (default: 64)")
+    listing.add_argument("--head-dim", type=int, metavar="D", help="with --at (default: 64)")
     listing.add_argument(
         "--train-length",
         type=int,
-        default=512,
         metavar="N",
-        help="with --at: of the laws that have one (default: 512)",
+        help="with --at: of the laws that have one and do not give it (default: 512)",
     )
     listing.add_argument(
         "--plot", type=Path, metavar="FILE", help="with --at: save a figure: .png, .pdf, .svg"
@@ -54,12 +54,15 @@ def run_laws(options: argparse.Namespace) -> None:
     if options.at is not None:
         compare(options)
         return
-    for option in ("laws", "plot", "csv"):
+    for option in ("laws", "plot", "csv", "head_dim", "train_length"):
         if getattr(options, option) is not None:
-            raise InputError(f"--{option} compares laws at some lengths and needs --at N ...")
+            raise InputError(
+                f"--{option.replace('_', '-')} compares laws at some lengths and needs --at N ..."
+            )
     rows = [_describe(law) for law in _law_classes().values()]
     cells = [(_spelling(row), row["scale"].split(";")[0], row["n_means"]) for row in rows]
-    emit(options, f"{to_text(('law', 'scale', 'n means'), cells)}\n\n{_REMARK}", rows)
+    text = to_text(("law", "scale", "n means"), cells)
+    emit(options, f"{text}\n\n{_REMARK}\n{_lengths(rows)}", rows)
 
 
 def run_explain(options: argparse.Namespace) -> None:
@@ -88,6 +91,7 @@ def _describe(law: type[laws.Law]) -> dict[str, Any]:
         "required": required,
         "scale": law.formula,
         "n_means": law.n_means,
+        "length_parameter": law.length_parameter,
         "channels": law.channels,
         "layers": law.layers,
         "config_keys": law.config_keys,
@@ -95,6 +99,17 @@ def _describe(law: type[laws.Law]) -> dict[str, Any]:
         "used_by": law.used_by,
         "remark": law.remark,
     }
+
+
+def _lengths(rows: list[dict[str, Any]]) -> str:
+    """What each law calls its training length, wrapped."""
+    own: dict[str, list[str]] = {}
+    for row in rows:
+        own.setdefault(row["length_parameter"], []).append(row["name"])
+    listed = "; ".join(f"{name} of {', '.join(found)}" for name, found in own.items() if name is not None)
+    return textwrap.fill(
+        f"train_length=N is understood by every law that counts from a length: {listed}.", 98
+    )
 
 
 def _spelling(row: dict[str, Any]) -> str:

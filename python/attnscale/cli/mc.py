@@ -37,7 +37,10 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("n*", "cosine*", "law", "head_dim"),
     ),
     "averaging_error": ("variance of a mean of n independent values", ("n*", "law", "head_dim")),
-    "softmax_saturation": ("saturated rows and Jacobians, by default standard and unscaled", ("head_dim*", "n", "law")),
+    "softmax_saturation": (
+        "saturated rows and Jacobians, by default standard and unscaled",
+        ("head_dim*", "n", "law"),
+    ),
     "dot_product_variance": (
         "variance of q . k, of random components or of a model's vectors",
         ("head_dim", "distribution", "mean", "std", "heads"),

@@ -172,7 +172,11 @@ def with_length(law: str | float | Law, length: float) -> Law:
     if isinstance(law, str) and _as_number(law) is None:
         name, own = read_call(law, "a law") if "(" in law else (law, {})
         known = class_of(name)
-        if known is not None and known.length_parameter and not {known.length_parameter, _LENGTH} & own.keys():
+        if (
+            known is not None
+            and known.length_parameter
+            and not {known.length_parameter, _LENGTH} & own.keys()
+        ):
             return get(name, **own, **{_LENGTH: length})
     return get(law)
 

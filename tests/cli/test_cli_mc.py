@@ -86,7 +86,7 @@ def test_json_has_the_numbers_of_the_function(name, run):
     result = function(samples=64, rng=7)
     assert report["experiment"] == name
     assert report["parameters"] == result.parameters
-    assert report["provenance"]["entropy"] == "7"
+    assert report["provenance"]["seed"] == "7"
     for row, expected in zip(report["rows"], result.rows(), strict=True):
         for key, value in expected.items():
             if isinstance(value, float) and not np.isfinite(value):

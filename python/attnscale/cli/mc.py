@@ -197,7 +197,7 @@ def _report(result: ExperimentResult, rows: list[dict[str, Any]]) -> dict[str, A
 def _title(result: ExperimentResult) -> str:
     fixed = [f"{name} {value}" for name, value in result.parameters.items() if name not in result.axes]
     shown = [text for text in fixed if not text.endswith(" None")]
-    seed = f"seed {result.provenance.to_dict()['entropy']}"
+    seed = f"seed {result.provenance.to_dict()['seed']}"
     return f"{result.experiment}: {', '.join([*shown, seed])}"
 
 

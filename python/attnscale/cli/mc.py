@@ -140,6 +140,23 @@ def run(options: argparse.Namespace) -> None:
     if result.interrupted:
         print("attnscale: interrupted: these are the samples so far", file=sys.stderr)
         raise SystemExit(130)
+    for remark in _remarks(options, result):
+        print(f"attnscale: {remark}", file=sys.stderr)
+
+
+def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]:
+    """Where the result is not what was asked for."""
+    remarks = []
+    drawn = int(np.max(result.samples))
+    missed = int(np.sum(~np.ravel(result.target_reached))) if options.target_error is not None else 0
+    if missed:
+        remarks.append(
+            f"--target-error {options.target_error:g} was not reached in {missed} of {np.size(result.samples)} "
+            f"rows within {drawn} samples: --max-samples is the most that it draws"
+        )
+    if options.samples not in (None, drawn):
+        remarks.append(f"--samples {options.samples} was rounded up to {drawn}: pairs come in blocks of 64")
+    return remarks
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -189,6 +206,7 @@ def _report(result: ExperimentResult, rows: list[dict[str, Any]]) -> dict[str, A
         "units": {name: each.unit for name, each in result.estimates.items()},
         "parameters": result.parameters,
         "interrupted": result.interrupted,
+        "target_error": result.target_error,
         "provenance": result.provenance.to_dict(),
         "rows": rows,
     }

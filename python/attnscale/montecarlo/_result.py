@@ -31,7 +31,9 @@ class Estimate:
     Attributes
     ----------
     value, standard_error : float or ndarray of float64
-        Of the shape of the result's axes. NaN where there are no samples; the error also with one.
+        Of the shape of the result's axes. NaN where there are no samples. The error of a mean is NaN
+        with one sample too; that of a share (of rows that are saturated, found, kept) is never 0, also
+        where all rows agree: with no event in N rows it is about sqrt(2) / N.
     unit : str
         "nat" or "" (a plain number).
     """
@@ -63,6 +65,8 @@ class ExperimentResult:
         Everything that defines the experiment, sequences included, without the number of samples.
     interrupted : bool
         Ctrl-C came before all samples were drawn; ``resume=`` continues.
+    target_error : float or None
+        The standard error that was asked for; None if a number of samples was.
     provenance : Provenance
         Versions and seed.
     """
@@ -74,6 +78,7 @@ class ExperimentResult:
     samples: Any
     parameters: dict[str, Any]
     interrupted: bool
+    target_error: float | None
     provenance: Provenance
     _betas: NDArray[np.float64] | None = field(repr=False)  # of the laws, of the shape of value
     _seed: np.random.SeedSequence = field(repr=False)
@@ -87,6 +92,14 @@ class ExperimentResult:
     def standard_error(self) -> Any:
         return self.estimates[self.quantity].standard_error
 
+    @property
+    def target_reached(self) -> Any:
+        """Whether ``standard_error`` is at most ``target_error``, of the shape of ``value``; None without one."""
+        if self.target_error is None:
+            return None
+        reached = np.asarray(self.standard_error) <= self.target_error
+        return reached if reached.shape else bool(reached)
+
     def __getitem__(self, name: str) -> Estimate:
         try:
             return self.estimates[name]
@@ -95,6 +108,8 @@ class ExperimentResult:
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for every point of the axes: labels, each quantity with its error, samples.
+
+        With a target error also ``target_reached``.
 
         Examples
         --------
@@ -109,7 +124,10 @@ class ExperimentResult:
             for name, estimate in self.estimates.items():
                 row[name] = float(np.asarray(estimate.value)[index])
                 row[f"{name}_standard_error"] = float(np.asarray(estimate.standard_error)[index])
-            found.append({**row, "samples": int(np.asarray(self.samples)[index])})
+            row["samples"] = int(np.asarray(self.samples)[index])
+            if self.target_error is not None:
+                row["target_reached"] = bool(np.asarray(self.target_reached)[index])
+            found.append(row)
         return found
 
     def to_xarray(self) -> xarray.Dataset:
@@ -148,6 +166,7 @@ class ExperimentResult:
             "experiment": self.experiment,
             "parameters": json.dumps(self.parameters),
             "interrupted": int(self.interrupted),  # netCDF has no booleans
+            **({} if self.target_error is None else {"target_error": self.target_error}),
             **{f"provenance_{name}": value for name, value in self.provenance.to_dict().items()},
         }
         return xarray.Dataset(variables, coords, attrs)
@@ -196,6 +215,11 @@ class ExperimentResult:
         others = [name for name in self.estimates if name != self.quantity]
         lines += [f"  ... {hidden} more"] if hidden else []
         lines += [f"  also: {', '.join(others)}"] if others else []
+        missed = 0 if self.target_error is None else int(np.size(self.samples) - np.sum(self.target_reached))
+        if missed:
+            lines.append(
+                f"  target_error={self.target_error:g} not reached in {missed} of {np.size(self.samples)}"
+            )
         lines += ["  interrupted; resume=result continues"] if self.interrupted else []
         return "\n".join(lines)
 

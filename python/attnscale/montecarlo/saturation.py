@@ -107,6 +107,7 @@ def softmax_saturation(
         default_samples=1000,
         source="correlated",  # with correlation 0: normal q and keys
         factors=(1.0, 2.0, 3.0),
+        shares=("saturated",),
     )
     return run(experiment, samples, rng, options)
 

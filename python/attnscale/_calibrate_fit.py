@@ -37,6 +37,15 @@ class Length(NamedTuple):
         rows = attention_entropy(self.query, self.key, scale=scale, **self.options)
         return np.asarray(rows.mean(-1, dtype=np.float64))
 
+    def entropy_at(self, scale: Array) -> Array:
+        """The same at one scale a row; NaN for heads with a scale that is no number."""
+        known = np.isfinite(scale).all(-1)
+        return np.where(known, self.entropy(np.where(known[..., None], scale, 0.0)), np.nan)
+
+    def law_entropy(self, law: Law) -> Array:
+        """The same under a law."""
+        return self.entropy_at(self.law_scale(law))
+
     def solve(self, target: Array) -> ScaleSolution:
         """One scale a head."""
         return solve_scale(self.query, self.key, target, per="head", **self.options)
@@ -99,17 +108,17 @@ def _fit(law: Law, cuts: Sequence[Length], beta: Array, root: float) -> Fit:
     scales = [each.law_scale(law) for each in cuts]
     multiplier = np.stack([scale.mean(-1) for scale in scales], axis=-1) * root
     amplitude = _amplitude(multiplier, beta)
-    known = np.isfinite(amplitude)
-    usable = np.where(known, amplitude, 0.0)[..., None]
-    entropy = [each.entropy(usable * scale) for each, scale in zip(cuts, scales, strict=True)]
-    kept = np.stack(entropy, axis=-1)
-    return Fit(amplitude, amplitude[..., None] * multiplier, np.where(known[..., None], kept, np.nan))
+    entropy = [each.entropy_at(amplitude[..., None] * s) for each, s in zip(cuts, scales, strict=True)]
+    return Fit(amplitude, amplitude[..., None] * multiplier, np.stack(entropy, axis=-1))
 
 
 def _amplitude(multiplier: Array, beta: Array) -> Array:
-    """c with the least sum of (c multiplier - beta)^2 over the lengths with a beta; NaN without one."""
+    """c with the least sum of (c multiplier - beta)^2 over the lengths with a beta.
+
+    NaN without such a length, and where the law has no finite scale at one: keys tie for the top.
+    """
     known = np.isfinite(beta)
-    squares = np.where(known, multiplier**2, 0.0).sum(-1)
-    products = (np.where(known, multiplier, 0.0) * np.where(known, beta, 0.0)).sum(-1)
+    m, b = np.where(known, multiplier, 0.0), np.where(known, beta, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(squares > 0, products / squares, np.nan))
+        c = (m * b).sum(-1) / (m**2).sum(-1)
+        return np.asarray(np.where(np.isfinite(m).all(-1), c, np.nan))

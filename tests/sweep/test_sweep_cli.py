@@ -73,7 +73,7 @@ def expected() -> Any:
 def test_json_has_every_case(folder: Path, capsys: Any) -> None:
     result = json.loads(run(capsys, "sweep.toml", "--json"))
     assert result["function"] == "own_module:entropy"
-    assert result["entropy"] == "4"
+    assert result["seed"] == "4"
     sys.path.insert(0, str(folder))
     try:
         table = expected()

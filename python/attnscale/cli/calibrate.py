@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .._io import InputError, StoredHeads, read_heads
 from .._table import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
 from ._output import bad_input, emit
-from ._spelling import LAW_HELP, read_law
+from ._spelling import LAW_HELP
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
-lengths, and the laws that come closest to it. FILE is as for `attnscale entropy`.
+lengths, and the laws, each times a constant of the head, that come closest to it. FILE is as for `attnscale entropy`.
 """
 
 
@@ -46,15 +50,11 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure, fit and print."""
     heads = _read(options)
-    n_keys = heads.key.shape[-2]
-    n0 = options.n0 if options.n0 is not None else (512 if n_keys > 512 else max(n_keys // 8, 2))
-    # Laws that leave their training length open have n0.
-    laws = options.laws and [read_law(text, n0) for text in options.laws]
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
     with bad_input():  # lengths, and laws that give the keys of a row different scales
         found = calibrate(
-            *(heads.query, heads.key, n0, options.lengths),
-            laws=laws,
+            *(heads.query, heads.key, options.n0, options.lengths),
+            laws=options.laws,
             is_causal=options.causal,
             enable_gqa=gqa,
         )
@@ -76,7 +76,7 @@ def _read(options: argparse.Namespace) -> StoredHeads:
 
 def _best(found: Calibration, head: int) -> str:
     index = int(found.best[head])
-    return "-" if index < 0 else found.laws[index].name
+    return "undetermined" if index < 0 else found.laws[index].name
 
 
 def _text(found: Calibration, heads: StoredHeads) -> str:
@@ -85,29 +85,50 @@ def _text(found: Calibration, heads: StoredHeads) -> str:
         f"entropy at {found.n0}",
         *(f"beta at {n}" for n in found.lengths),
         "best law",
+        "constant",
         "misses by",
     ]
-    errors = found.entropy_error
     rows = [
         [
             name,
             f"{found.target[i]:.3f}",
-            *(f"{beta:.3f}" for beta in found.beta[i]),
+            *(_cell(beta) for beta in found.beta[i]),
             _best(found, i),
-            f"{errors[found.best[i], i]:.3f}",
+            *(_cell(array[found.best[i], i]) if found.best[i] >= 0 else "-" for array in _of_laws(found)),
         ]
         for i, name in enumerate(heads.names)
     ]
-    return f"{to_text(header, rows)}\n\n{found.recommendation}"
+    return "\n\n".join([to_text(header, rows), textwrap.fill(found.recommendation, 98), *_to_paste(found)])
+
+
+def _of_laws(found: Calibration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return found.amplitude, found.entropy_error
+
+
+def _cell(value: float) -> str:
+    return f"{value:.3f}" if np.isfinite(value) else "-"
+
+
+def _to_paste(found: Calibration) -> list[str]:
+    """The fitted law as text that scale= and --laws take; with a constant a head it is in the JSON."""
+    if not found.determined.any():
+        return []
+    return [
+        f"For all heads:  {found.median_law.spelling}\n"
+        "A constant a head:  --json has it as fitted_law, Python as calibrate(...).fitted_law"
+    ]
 
 
 def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
+    fitted = found.determined.any()
     per_head = [
         {
             "head": name,
             "target": float(found.target[i]),
             "beta": found.beta[i].tolist(),
-            "best": _best(found, i),
+            "determined": bool(found.determined[i]),
+            "best": _best(found, i) if found.best[i] >= 0 else None,
+            "equal_scores": bool(found.equal_scores[i]),
         }
         for i, name in enumerate(heads.names)
     ]
@@ -118,5 +139,8 @@ def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
         "heads": per_head,
         "laws": [repr(law) for law in found.laws],
         "ranking": found.ranking,
+        "fitted_law": found.fitted_law.spelling if fitted else None,
+        "median_law": found.median_law.spelling if fitted else None,
+        "median_error": found.median_error,
         "recommendation": found.recommendation,
     }

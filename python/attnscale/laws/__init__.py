@@ -26,6 +26,7 @@ from .temperature import (
     MinistralTemperature,
 )
 from .rotary import LongRoPE, MLAYaRN, YaRN
+from ._scaled import Scaled
 from .info_scale import InfoScale
 from .invariance import Annealed, EntropyInvariant
 from .distance import ScaleInvariant
@@ -62,6 +63,7 @@ __all__ = [
     "QwenLogN",
     "SSMax",
     "ScaleInvariant",
+    "Scaled",
     "Standard",
     "Unscaled",
     "YaRN",

@@ -16,7 +16,7 @@ from ._meaning import Meaning, NMeans, meaning_of
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Channels", "Law", "LawAt", "description", "head_parameter"]
+__all__ = ["Channels", "Law", "LawAt", "description", "head_parameter", "spell"]
 
 Channels = Literal["all", "rotated", "latent"]
 
@@ -66,6 +66,29 @@ class Law(ABC):
         (``at_position``; None where n is no count), and says whether the law ``measures_the_row``.
         """
         return meaning_of(self.n_means)
+
+    @property
+    def spelling(self) -> str:
+        """The shortest text that :func:`get`, ``scale=`` and the commands read as this law.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.laws.LogN(base=1024).spelling
+        'log_n(base=1024)'
+        """
+        usual = {each.name: each.default for each in fields(cast(Any, self))}
+        given = {name: getattr(self, name) for name in usual}
+        return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
+
+    def __mul__(self, amplitude: Any) -> Law:
+        """A number, or one a head, times the law."""
+        from ._scaled import Scaled
+
+        return Scaled(self, amplitude)
+
+    __rmul__ = __mul__
+    __array_ufunc__ = None  # an array times a law is the law's to answer
 
     @abstractmethod
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -258,6 +281,18 @@ def description(law: Law | type[Law]) -> list[str]:
         ("note", law.remark),
     ]
     return [f"  {title:7}  {text}" for title, text in lines if text]
+
+
+def spell(name: str, parameters: dict[str, Any]) -> str:
+    """NAME, or NAME(parameter=value, ...) with whole numbers as integers."""
+    listed = ", ".join(f"{each}={_short(value)!r}" for each, value in parameters.items())
+    return f"{name}({listed})" if listed else name
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return [_short(each) for each in value] if isinstance(value, tuple) else value
 
 
 def head_parameter(law: Law, name: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._checks import choose, shown
 from .._spelling import check_parameters, choose_name, read_call
-from ._base import Law
+from ._base import Law, spell
 from ._meaning import MEANINGS_OF_N, NMeans
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ class FunctionLaw(Law):
         arguments = "".join(f", {name}={value!r}" for name, value in self.parameters)
         return f"get({self.name!r}{arguments})"
 
+    @property
+    def spelling(self) -> str:
+        """Name and parameters; the way back needs the function registered under this name."""
+        return spell(self.name, dict(self.parameters))
+
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters; the way back needs the function registered under this name."""
         return {"name": self.name, "parameters": dict(self.parameters)}
@@ -118,7 +123,8 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
     ----------
     law : str, float or Law
         One of :func:`names`; a name with parameters, ``"ssmax(s=0.43)"``; a number, which is the
-        multiplier of q . k itself and may be written as text. A law is returned as it is.
+        multiplier of q . k itself and may be written as text; a number, or a list with one a head, times
+        a law, ``"1.2 * log_n"``. A law is returned as it is.
     **parameters
         Parameters of that law, if the name comes without. ``train_length`` is known to every law that
         counts from a length (``length_parameter``), whatever its own name for it is.
@@ -148,13 +154,15 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
         raise TypeError(
             f"a law is a Law, a number, a name or a spelling such as 'ssmax(s=0.43)', got {shown(law)}"
         )
+    if parameters and ("(" in law or "*" in law):
+        raise TypeError(
+            f"parameters stand in the name or beside it, got {shown(law)} and {sorted(parameters)}"
+        )
+    if "*" in law:
+        amplitude, rest = _read_product(law)
+        return amplitude * get(rest)
     if "(" in law:
-        name, own = read_call(law, "a law")
-        if parameters:
-            raise TypeError(
-                f"parameters stand in the name or beside it, got {shown(law)} and {sorted(parameters)}"
-            )
-        law, parameters = name, own
+        law, parameters = read_call(law, "a law")
     choose_name("the name of a law", law, names())
     if law in _classes:
         known, required = _parameters_of_class(_classes[law])
@@ -169,6 +177,9 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
 
 def with_length(law: str | float | Law, length: float) -> Law:
     """As :func:`get`; a spelling that leaves the law's training length open gets this one."""
+    if isinstance(law, str) and "*" in law:
+        amplitude, rest = _read_product(law)
+        return amplitude * with_length(rest, length)
     if isinstance(law, str) and _as_number(law) is None:
         name, own = read_call(law, "a law") if "(" in law else (law, {})
         known = class_of(name)
@@ -294,6 +305,17 @@ def _as_number(law: Any) -> float | None:
         return float(law)
     except ValueError:
         return None
+
+
+def _read_product(text: str) -> tuple[Any, str]:
+    """The number, or the numbers of the heads, and the law of "NUMBER * LAW"."""
+    import ast
+
+    amplitude, _, rest = text.partition("*")
+    try:
+        return ast.literal_eval(amplitude.strip()), rest.strip()
+    except (SyntaxError, ValueError):
+        raise ValueError(f"a number times a law is written '1.2 * NAME', got {shown(text)}") from None
 
 
 def _own_length(law: type[Law], parameters: dict[str, Any]) -> dict[str, Any]:

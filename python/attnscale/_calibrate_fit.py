@@ -39,7 +39,7 @@ class Length(NamedTuple):
 
     def entropy_at(self, scale: Array) -> Array:
         """The same at one scale a row; NaN for heads with a scale that is no number."""
-        known = np.isfinite(scale).all(-1)
+        known = np.asarray(np.isfinite(scale).all(-1))
         return np.where(known, self.entropy(np.where(known[..., None], scale, 0.0)), np.nan)
 
     def law_entropy(self, law: Law) -> Array:

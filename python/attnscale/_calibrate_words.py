@@ -25,8 +25,8 @@ def _nothing(found: Calibration) -> list[str]:
     if not lengths.any():
         return [f"No head keeps its entropy of n = {found.n0} at any beta over {_span(found)}."]
     return [
-        f"Undetermined: no head keeps its entropy of n = {found.n0} at two lengths or more, and at one length "
-        "every law does so with a constant of the head. Give more lengths, or another n0.",
+        f"Undetermined: no head keeps its entropy of n = {found.n0} at two lengths or more, and at one "
+        "length every law does so with a constant of the head. Give more lengths, or another n0.",
         *_beta_of_the_median(found),
     ]
 
@@ -38,8 +38,9 @@ def _verdict(found: Calibration) -> list[str]:
     constants = found.amplitude[found.first].ravel()[determined]
     low, middle, high = np.quantile(constants, [0.25, 0.5, 0.75])
     return [
-        f"To keep the entropy of n = {found.n0} over {_span(found)}, use a constant of each head times {group}: "
-        f"it misses by {least:.3f} nat (root mean square over {determined.sum()} heads and the lengths). "
+        f"To keep the entropy of n = {found.n0} over {_span(found)}, use a constant of each head times "
+        f"{group}: it misses by {least:.3f} nat (root mean square over {determined.sum()} heads and the "
+        "lengths). "
         f"The constants of {first.spelling} are {low:.3f} to {high:.3f} for the middle half of the heads. "
         f"With the median, {middle:.3f}, for all of them it misses by {found.median_error:.3f} nat.",
         f"In order: {', '.join(f'{name} {error:.3f}' for name, error in list(found.ranking.items())[:4])}.",

@@ -93,7 +93,7 @@ class Calibration:
 
         With one length every law fits: each has a constant of the head.
         """
-        return np.isfinite(self.beta).sum(-1) > 1
+        return np.asarray(np.isfinite(self.beta).sum(-1) > 1)
 
     @property
     def best(self) -> NDArray[np.int64]:

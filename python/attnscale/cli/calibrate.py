@@ -20,7 +20,8 @@ from ._spelling import LAW_HELP
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
-lengths, and the laws, each times a constant of the head, that come closest to it. FILE is as for `attnscale entropy`.
+lengths, and the laws, each times a constant of the head, that come closest to it. FILE is as for
+`attnscale entropy`.
 """
 
 

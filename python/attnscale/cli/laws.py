@@ -105,11 +105,11 @@ def _lengths(rows: list[dict[str, Any]]) -> str:
     """What each law calls its training length, wrapped."""
     own: dict[str, list[str]] = {}
     for row in rows:
-        own.setdefault(row["length_parameter"], []).append(row["name"])
-    listed = "; ".join(f"{name} of {', '.join(found)}" for name, found in own.items() if name is not None)
-    return textwrap.fill(
-        f"train_length=N is understood by every law that counts from a length: {listed}.", 98
-    )
+        if row["length_parameter"] is not None:
+            own.setdefault(row["length_parameter"], []).append(row["name"])
+    listed = "; ".join(f"{name} of {', '.join(found)}" for name, found in own.items())
+    told = f"train_length=N is understood by every law that counts from a length: {listed}."
+    return textwrap.fill(told, 98)
 
 
 def _spelling(row: dict[str, Any]) -> str:

@@ -151,8 +151,8 @@ def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]
     missed = int(np.sum(~np.ravel(result.target_reached))) if options.target_error is not None else 0
     if missed:
         remarks.append(
-            f"--target-error {options.target_error:g} was not reached in {missed} of {np.size(result.samples)} "
-            f"rows within {drawn} samples: --max-samples is the most that it draws"
+            f"--target-error {options.target_error:g} was not reached in {missed} of "
+            f"{np.size(result.samples)} rows within {drawn} samples: --max-samples is the most that it draws"
         )
     if options.samples not in (None, drawn):
         remarks.append(f"--samples {options.samples} was rounded up to {drawn}: pairs come in blocks of 64")

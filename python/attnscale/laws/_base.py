@@ -85,7 +85,8 @@ class Law(ABC):
         """A number, or one a head, times the law."""
         from ._scaled import Scaled
 
-        return Scaled(self, amplitude)
+        scaled: Law = Scaled(self, amplitude)
+        return scaled
 
     __rmul__ = __mul__
     __array_ufunc__ = None  # an array times a law is the law's to answer

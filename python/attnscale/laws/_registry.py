@@ -307,7 +307,7 @@ def _as_number(law: Any) -> float | None:
         return None
 
 
-def _read_product(text: str) -> tuple[Any, str]:
+def _read_product(text: str) -> tuple[float | list[float], str]:
     """The number, or the numbers of the heads, and the law of "NUMBER * LAW"."""
     import ast
 

@@ -94,7 +94,7 @@ class ExperimentResult:
 
     @property
     def target_reached(self) -> Any:
-        """Whether ``standard_error`` is at most ``target_error``, of the shape of ``value``; None without one."""
+        """Whether ``standard_error`` is at most ``target_error``, of the shape of ``value``; else None."""
         if self.target_error is None:
             return None
         reached = np.asarray(self.standard_error) <= self.target_error

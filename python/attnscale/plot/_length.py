@@ -26,7 +26,7 @@ def entropy_vs_length(
     lengths: Sequence[int] | None = None,
     *,
     ax: Axes | None = None,
-    uniform: bool = True,
+    uniform: bool | ArrayLike = True,
     labels: Mapping[str, str] | None = None,
 ) -> Axes:
     """Mean entropy against the number of keys, one line for every law.
@@ -41,8 +41,9 @@ def entropy_vs_length(
     lengths : sequence of int
         Numbers of keys, increasing; for a mapping only.
     ax : matplotlib Axes, optional
-    uniform : bool, default True
-        Draw ln n, the entropy of equal weights, which no law can exceed.
+    uniform : bool or array_like, shape (n_lengths,), default True
+        Draw ln n, the entropy of equal weights, which no law can exceed. Where queries do not see all n
+        keys that is another number: give it (of causal rows the mean of ln(i + 1)).
     labels : mapping, optional
         Names to print for the keys of ``entropy``.
 
@@ -70,9 +71,10 @@ def entropy_vs_length(
     with style():
         ax = new_axes(ax)
         ends: list[_Line] = []
-        if uniform:
-            ax.plot(n, np.log(n), color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
-            ends.append((np.log(n), r"uniform, $\ln n$", GREY))
+        if uniform is not False:
+            limit = np.log(n) if uniform is True else np.asarray(uniform, np.float64)
+            ax.plot(n, limit, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
+            ends.append((limit, r"uniform, $\ln n$" if uniform is True else "equal weights", GREY))
         ends += _draw_laws(ax, n, entropy, labels) if curves is None else _draw_points(ax, curves)
         ax.set_xscale("log", base=2)
         ax.set_xticks(n, [f"{int(length)}" for length in n])

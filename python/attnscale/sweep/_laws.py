@@ -13,7 +13,7 @@ __all__ = ["make_known", "registered_laws"]
 
 def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
     """The registered laws that `values` spell, also inside of lists and tuples; one of each name."""
-    found = {}
+    found: dict[str, laws.FunctionLaw] = {}
     for text in sorted(set(_texts(values))):
         if text.partition("(")[0] not in laws.names():
             continue

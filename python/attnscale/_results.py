@@ -41,7 +41,8 @@ class AttentionStatistics:
     lse : ndarray, shape (..., heads, n_queries)
         ln sum_j exp(s_j). -inf for a row without keys.
     entropy : ndarray
-        -sum_j p_j ln p_j = lse - mean_score, in nats, between 0 and ln n_visible.
+        -sum_j p_j ln p_j = lse - mean_score, in nats; between 0 and ln n_visible, to rounding (2e-6 in
+        float32).
     max_score : ndarray
         The largest score. -inf for a row without keys.
     mean_score : ndarray

@@ -247,7 +247,8 @@ softcap, normalizer, qk_norm, layout, num_threads
     Returns
     -------
     ndarray, shape (..., heads, n_queries)
-        -sum_j p_j ln p_j, between 0 and ln(number of visible keys); 0 for a query without keys.
+        -sum_j p_j ln p_j, between 0 and ln(number of visible keys) to rounding (2e-6 in float32); 0 for a
+        query without keys.
         float64 for float64 input, else float32.
 
     Raises

@@ -22,6 +22,7 @@ SPELLINGS = {
     "log_n": laws.LogN(),
     "log_n(train_length=64)": laws.LogN(base=64),
     "0.25": laws.Constant(0.25),
+    "1.5 * log_n(base=64)": laws.Scaled(laws.LogN(base=64), 1.5),
 }
 
 
@@ -168,6 +169,70 @@ def test_laws_without_a_length_refuse_one() -> None:
         TypeError, match="law 'ssmax' has no parameter 'train_length'; its parameters: s, b, floor"
     ):
         laws.get("ssmax", train_length=99)
+
+
+@pytest.mark.parametrize(
+    ("law", "spelling"),
+    [
+        (laws.Standard(), "standard"),
+        (laws.LogN(), "log_n"),
+        (laws.LogN(base=64, floor=1.5), "log_n(base=64, floor=1.5)"),
+        (laws.SSMax(s=[0.4, 2]), "ssmax(s=[0.4, 2])"),
+        (laws.Constant(0.1), "constant(value=0.1)"),
+        (laws.YaRN(16, channels="all"), "yarn(factor=16, channels='all')"),
+        (laws.InklingTemperature(over_head_dim=True), "inkling_temperature(over_head_dim=True)"),
+        (laws.AdaptiveTemperature(threshold=1e-30), "adaptive_temperature(threshold=1e-30)"),
+        (2 * laws.LogN(base=64), "2.0 * log_n(base=64)"),
+        (laws.Annealed() * [0.5, 1], "[0.5, 1.0] * annealed"),
+        (np.array([0.5, 1]) * laws.Annealed(), "[0.5, 1.0] * annealed"),
+        (2 * (3 * laws.LogN()), "2.0 * 3.0 * log_n"),
+    ],
+    ids=str,
+)
+def test_the_shortest_spelling_is_read_back(law: laws.Law, spelling: str) -> None:
+    assert law.spelling == spelling
+    assert laws.get(spelling) == law
+    assert laws.from_json(law.to_json()) == law
+    assert eval(repr(law), vars(laws)) == law
+
+
+def test_a_registered_law_has_a_spelling() -> None:
+    laws.register("spelled_test")(lambda n, head_dim, *, n0=512: n / n0)
+    assert laws.get("spelled_test", n0=64).spelling == "spelled_test(n0=64)"
+    assert laws.get("2 * spelled_test(n0=64)").scale(128, 9) == 4
+
+
+def test_a_number_times_a_law() -> None:
+    """One number or one a head; n, channels and sources are those of the law."""
+    law = [1.0, 2.0] * laws.LogN(base=16)
+    rows = at.attention_entropy(Q, K, scale=law, is_causal=True)
+    one, two = (at.attention_entropy(Q, K, scale=c * laws.LogN(base=16), is_causal=True) for c in (1, 2))
+    np.testing.assert_array_equal(rows, [one[0], two[1]])
+    np.testing.assert_array_equal(one, at.attention_entropy(Q, K, scale=laws.LogN(base=16), is_causal=True))
+    positions = 3 * laws.GrokTemperature(4)
+    assert positions.n_means == "query position"
+    assert positions.multiplier_at(17, 4) == pytest.approx(6)  # position 16 = 4^2
+    assert (2 * laws.YaRN(16)).channels == "rotated"
+    assert "scale    amplitude * (" in law.explain()
+    measured = at.attention_entropy(Q, K, scale=2 * laws.CriticalScale())
+    assert np.isfinite(measured).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: 2 * laws.ScaleInvariant(), ValueError, "law 'scale_invariant' adds to the score as well"),
+        (lambda: "2" * laws.LogN(), TypeError, "amplitude must be a number, got '2'"),
+        (lambda: laws.get("x * log_n"), ValueError, "a number times a law is written '1.2 * NAME', got"),
+        (lambda: laws.get("2 * logn"), ValueError, "did you mean 'log_n'?"),
+        (lambda: laws.get("nan * log_n"), ValueError, "a number times a law is written '1.2 * NAME', got"),
+        (lambda: laws.get("2 * log_n", base=3), TypeError, "parameters stand in the name or beside it, got"),
+    ],
+)
+def test_products_that_are_none(make: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        make()
+    assert str(raised.value).startswith(message)
 
 
 @pytest.mark.parametrize("returned", [None, "0.1", [1, "a"]])

@@ -240,3 +240,26 @@ def test_a_registered_law_returns_numbers(returned: Any) -> None:
     laws.register("returns_something")(lambda n, head_dim: returned)
     with pytest.raises(TypeError, match="law 'returns_something' must return the scale as numbers, got"):
         at.attention_entropy(Q, K, scale="returns_something")
+
+
+def test_the_file_of_a_sweep_takes_the_same(tmp_path: Any, capsys: Any) -> None:
+    pytest.importorskip("xarray")
+    pytest.importorskip("joblib")
+    text = """
+        function = "attnscale.montecarlo:entropy_vs_length"
+        [grid]
+        law = [{}]
+        [constants]
+        n = 16
+        head_dim = 4
+        samples = 8
+        rng = 0
+    """
+    path = tmp_path / "sweep.toml"
+    for law in SPELLINGS:
+        path.write_text(text.format(repr(law)), encoding="utf-8")
+        assert main(["sweep", str(path), "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["rows"]
+        assert row["value"] == pytest.approx(of_montecarlo(SPELLINGS[law]), rel=1e-12)
+    path.write_text(text.format("0.25"), encoding="utf-8")
+    assert main(["sweep", str(path), "--json"]) == 0

@@ -15,12 +15,12 @@ def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
     """The registered laws that `values` spell, also inside of lists and tuples; one of each name."""
     found: dict[str, laws.FunctionLaw] = {}
     for text in sorted(set(_texts(values))):
-        if text.partition("(")[0] not in laws.names():
-            continue
         try:
             law = laws.get(text)
-        except (TypeError, ValueError):  # a parameter is missing or wrong: it stands for nothing
+        except (TypeError, ValueError):  # no law, or one whose parameter is missing or wrong
             continue
+        while isinstance(law, laws.Scaled):
+            law = law.law
         if isinstance(law, laws.FunctionLaw):
             found.setdefault(law.name, law)
     return tuple(found.values())

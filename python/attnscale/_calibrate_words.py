@@ -3,24 +3,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from .calibrate import Calibration
+    from numpy.typing import NDArray
+
+    from .laws import Law
 
 __all__ = ["describe"]
 
 
-def describe(found: Calibration) -> str:
+class _Calibration(Protocol):
+    """What is told of a calibration, whose property ``recommendation`` leads here."""
+
+    @property
+    def n0(self) -> int: ...
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...
+    @property
+    def beta(self) -> NDArray[np.float64]: ...
+    @property
+    def equal_scores(self) -> NDArray[np.bool_]: ...
+    @property
+    def determined(self) -> NDArray[np.bool_]: ...
+    @property
+    def laws(self) -> Sequence[Law]: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def amplitude(self) -> NDArray[np.float64]: ...
+    @property
+    def ranking(self) -> Mapping[str, float]: ...
+    @property
+    def best(self) -> NDArray[np.int64]: ...
+    @property
+    def median_error(self) -> float: ...
+
+
+def describe(found: _Calibration) -> str:
     """Which law and with what constants, the errors, which head prefers what, how beta moves."""
     return " ".join(
         [*_equal_scores(found), *(_verdict(found) if found.determined.any() else _nothing(found))]
     )
 
 
-def _nothing(found: Calibration) -> list[str]:
+def _nothing(found: _Calibration) -> list[str]:
     lengths = np.isfinite(found.beta).sum(-1)
     if not lengths.any():
         return [f"No head keeps its entropy of n = {found.n0} at any beta over {_span(found)}."]
@@ -31,7 +61,7 @@ def _nothing(found: Calibration) -> list[str]:
     ]
 
 
-def _verdict(found: Calibration) -> list[str]:
+def _verdict(found: _Calibration) -> list[str]:
     determined = found.determined.ravel()
     group, least = next(iter(found.ranking.items()))
     first = found.laws[found.first]
@@ -49,7 +79,7 @@ def _verdict(found: Calibration) -> list[str]:
     ]
 
 
-def _preferences(found: Calibration) -> str:
+def _preferences(found: _Calibration) -> str:
     best = found.best.ravel()
     counts = np.bincount(best[best >= 0], minlength=len(found.laws))
     order = [i for i in np.argsort(-counts, kind="stable") if counts[i]]
@@ -58,13 +88,13 @@ def _preferences(found: Calibration) -> str:
     return ", ".join([*told, *([f"undetermined for {left}"] if left else [])])
 
 
-def _beta_of_the_median(found: Calibration) -> list[str]:
+def _beta_of_the_median(found: _Calibration) -> list[str]:
     last = found.beta[..., -1]
     beta = f"{np.nanmedian(last):.3f}" if np.isfinite(last).any() else "nothing that exists"
     return [f"The median head needs beta = {beta} at n = {found.lengths[-1]}."]
 
 
-def _equal_scores(found: Calibration) -> list[str]:
+def _equal_scores(found: _Calibration) -> list[str]:
     """The heads that have nothing to calibrate."""
     heads = [", ".join(map(str, index)) for index in np.argwhere(found.equal_scores).tolist()]
     if not heads:
@@ -73,6 +103,6 @@ def _equal_scores(found: Calibration) -> list[str]:
     return [f"{named} equal scores: no beta changes the entropy."]
 
 
-def _span(found: Calibration) -> str:
+def _span(found: _Calibration) -> str:
     low, high = found.lengths.min(), found.lengths.max()
     return f"n = {low}" if low == high else f"n = {low} to {high}"

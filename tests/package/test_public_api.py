@@ -60,7 +60,7 @@ SIGNATURES = {
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "merge_states": "states",
-    "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
+    "calibrate": "query, key, n0=None, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
     f"{MASKS}, {SOLVE}, num_threads=None",
@@ -71,7 +71,8 @@ FIELDS = {
     "argmax max_weight sink_weight support",
     "AttentionState": "output lse mean_score layout",
     "EntropyCurve": "scales entropy lse mean variance",
-    "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy",
+    "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
+    "median_entropy equal_scores",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations",
 }
 

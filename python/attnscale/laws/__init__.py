@@ -10,7 +10,7 @@ True
 
 # The order of these imports is that of names().
 # isort: off
-from ._base import Law
+from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N
 from ._registry import FunctionLaw, explain, from_dict, from_json, get, names, register
 from .constant import Constant, PerHead, Standard, Unscaled
@@ -26,7 +26,6 @@ from .temperature import (
     MinistralTemperature,
 )
 from .rotary import LongRoPE, MLAYaRN, YaRN
-from ._scaled import Scaled
 from .info_scale import InfoScale
 from .invariance import Annealed, EntropyInvariant
 from .distance import ScaleInvariant

@@ -344,7 +344,7 @@ def test_the_benchmark_is_that_of_the_working_directory(monkeypatch, capsys, tmp
         (["--only", "forward"], "there is no case named 'forward'; the cases are forward_64, "),
         (["overhead"], "there is no set of cases named 'overhead'; the sets are forward, short, "),
         (["--threads", "0"], "threads must be at least 1, got 0"),
-        (["--repeat", "-1"], "rounds must be at least 1, got -1"),
+        (["--repeat", "-1"], "--repeat must be at least 1, got -1"),
     ],
 )
 def test_bench_answers_bad_input_in_one_line(capsys, arguments, message):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attnscale laws --at: every law at the same lengths."""
+"""attnscale laws --n: every law at the same lengths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(text):
 
 
 def test_known_numbers(run):
-    rows = table(run("--at", "512", "4096", "32768", "--json"))
+    rows = table(run("--n", "512", "4096", "32768", "--json"))
     multiplier = {
         ("standard", 32768): 1,
         ("mup", 512): 0.125,
@@ -59,7 +59,7 @@ def test_known_numbers(run):
 
 
 def test_every_law_that_a_length_determines(run):
-    rows = table(run("--at", "64", "128", "--train-length", "64", "--json"))
+    rows = table(run("--n", "64", "128", "--train-length", "64", "--json"))
     named = {law for law, _ in rows}
     learned = {"constant", "per_head", "layer_index", "disentangled_scale", "latent_scale", "kappa"}
     learned |= {"asentmax", "mla_yarn"}
@@ -73,7 +73,7 @@ def test_entropy_of_the_shipped_heads(run):
     data = at.datasets.minilm_qk()
     rows = table(
         run(
-            "--at",
+            "--n",
             "64",
             "--json",
             "--laws",
@@ -101,7 +101,7 @@ def test_registered_laws_are_compared_too(run):
         """2 / sqrt(head_dim)"""
         return 2 / np.sqrt(head_dim)
 
-    rows = table(run("--at", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
+    rows = table(run("--n", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
     for n in (64, 600):
         assert rows["always_two", n]["multiplier"] == 2
         assert rows["always_two", n]["sphere_entropy"] == rows["constant(value=0.25)", n]["sphere_entropy"]
@@ -109,13 +109,13 @@ def test_registered_laws_are_compared_too(run):
 
 def test_text_and_csv(run, tmp_path):
     path = tmp_path / "laws.csv"
-    text = run("--at", "512", "4096", "--csv", str(path))
+    text = run("--n", "512", "4096", "--csv", str(path))
     line = next(line for line in text.splitlines() if line.startswith("log_n "))
     assert line.split() == ["log_n", "visible", "keys", "1.0000", "1.3333", "5.752", "7.464", "4.300"]
     assert "equal weights: 6.238, 8.318" in text
     rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
     assert [row["n"] for row in rows[:2]] == ["512", "4096"]
-    printed = run("--at", "512", "4096", "--csv", "-")
+    printed = run("--n", "512", "4096", "--csv", "-")
     assert printed == path.read_text(encoding="utf-8")
 
 
@@ -123,7 +123,7 @@ def test_text_and_csv(run, tmp_path):
 def test_one_figure_of_all_laws(run, tmp_path, suffix):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"laws.{suffix}"
-    run("--at", "512", "4096", "32768", "--plot", str(path))
+    run("--n", "512", "4096", "32768", "--plot", str(path))
     assert path.stat().st_size > 5000
     if suffix == "svg":
         drawn = path.read_text(encoding="utf-8")
@@ -134,17 +134,16 @@ def test_one_figure_of_all_laws(run, tmp_path, suffix):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--at", "0"], "--at must be at least 1, got 0"),
-        (["--at", "5", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
-        (["--at", "5", "--train-length", "1"], "--train-length must be at least 2, got 1"),
-        (["--at", "5", "--laws", "nope"], "the name of a law must be one of"),
+        (["--n", "0"], "--n must be at least 1, got 0"),
+        (["--n", "5", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
+        (["--n", "5", "--train-length", "1"], "--train-length must be at least 2, got 1"),
+        (["--n", "5", "--laws", "nope"], "the name of a law must be one of"),
         (
-            ["--at", "5", "--laws", "per_head(values=[1.0, 2.0])"],
+            ["--n", "5", "--laws", "per_head(values=[1.0, 2.0])"],
             "one value for all heads is compared, got Per",
         ),
-        (["--plot", "a.png"], "--plot compares laws at some lengths and needs --at N ..."),
-        (["--csv", "a.csv"], "--csv compares laws at some lengths and needs --at N ..."),
-        (["--laws", "log_n"], "--laws compares laws at some lengths and needs --at N ..."),
+        (["--plot", "a.png"], "--plot compares laws at some numbers of keys and needs --n N ..."),
+        (["--laws", "log_n"], "--laws compares laws at some numbers of keys and needs --n N ..."),
     ],
 )
 def test_bad_input(arguments, message, capsys):

@@ -59,7 +59,7 @@ def test_entropy_is_that_of_eager_attention(
             minilm,
             "--text",
             text,
-            "--lengths",
+            "--n",
             "64",
             "512",
             "--laws",
@@ -92,7 +92,7 @@ def test_the_table_and_the_figure(
 ) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "heads.png"
-    assert main(["diagnose", minilm, "--text", text, "--lengths", "128", "32", "--plot", str(figure)]) == 0
+    assert main(["diagnose", minilm, "--text", text, "--n", "128", "32", "--plot", str(figure)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("bert, 6 layers")
     assert "Mean entropy (nats) of the heads" in out
@@ -106,9 +106,9 @@ def test_the_table_and_the_figure(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--lengths", "0"], "--lengths must be at least 1, got 0"),
-        (["--lengths", "100000"], "--lengths must be at most"),
-        (["--lengths", "513"], "--lengths must be at most 512, the positions of the model, got 513"),
+        (["--n", "0"], "--n must be at least 1, got 0"),
+        (["--n", "100000"], "--n must be at most"),
+        (["--n", "513"], "--n must be at most 512, the positions of the model, got 513"),
         (["--laws", "lig_n"], "lig_n"),
     ],
 )

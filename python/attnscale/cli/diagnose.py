@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import audit
-from .._io import InputError
+from .._io import InputError, read_text
 from .._table import to_text
 from ..laws import Law
-from ._figure import save_figure
+from ._figure import Drawing
+from ._interrupt import finished
+from ._options import add_option, add_outputs
 from ._output import emit
 from ._spelling import read_law
 
 _DESCRIPTION = """\
-Runs a model of transformers on the first N tokens of a text, for each N of --lengths, and prints the
+Runs a model of transformers on the first N tokens of a text, for each N of --n, and prints the
 mean entropy of its attention in nats, layer by layer: as the model has it, and as it would be with its
 scale multiplied by each of --laws, on the same queries and keys. The plan of the audit comes first.
 A layer's attention sink counts as one more outcome.
@@ -35,40 +37,36 @@ def add(commands: Any) -> None:
         "diagnose",
         help="entropy of a model's attention against length, by layer (needs torch and transformers)",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="a text in UTF-8")
-    parser.add_argument("--lengths", nargs="+", type=int, default=[64, 128, 256, 512], metavar="N")
-    parser.add_argument(
-        "--laws", nargs="+", default=["standard"], metavar="LAW", help="NAME or 'NAME(parameter=value)'"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, with every head")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
+    add_option(parser, "--text", required=True)
+    add_option(parser, "--n", default=[64, 128, 256, 512], help="the first N tokens of the text, for each N")
+    add_option(parser, "--laws", default=["standard"])
+    add_outputs(parser, json="print JSON, with every head")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure and print."""
     laws = {text: read_law(text) for text in options.laws}
-    lengths = _checked_lengths(options.lengths)
+    lengths = sorted(set(options.n))
     tokens, model = _load(options)
     if max(lengths) > len(tokens):
         raise InputError(
-            f"--lengths must be at most {len(tokens)}, the tokens of {options.text}, got {max(lengths)}"
+            f"--n must be at most {len(tokens)}, the tokens of {options.text}, got {max(lengths)}"
         )
     longest = getattr(model.config, "max_position_embeddings", None)
     plan = _plan(model)
     if plan.learned_positions and longest is not None and max(lengths) > longest:
-        raise InputError(
-            f"--lengths must be at most {longest}, the positions of the model, got {max(lengths)}"
-        )
-    entropy, sinks = measure(model, tokens, lengths, laws)
-    if options.plot is not None:
-        flat = {law: values.reshape(len(lengths), -1) for law, values in entropy.items()}
-        save_figure(options.plot, lambda ax: _draw(flat, lengths, ax))
+        raise InputError(f"--n must be at most {longest}, the positions of the model, got {max(lengths)}")
+    measured = finished(options, lengths, lambda n: measure(model, tokens, [n], laws))
+    lengths, (_, sinks) = list(measured), next(iter(measured.values()))
+    entropy = {law: np.concatenate([found[law] for found, _ in measured.values()]) for law in laws}
+    flat = {law: values.reshape(len(lengths), -1) for law, values in entropy.items()}
     text = f"{plan.explain()}\n\n{_table(lengths, entropy, sinks)}"
-    emit(options, text, report=_report(options, plan, lengths, entropy, sinks))
+    report = _report(options, plan, lengths, entropy, sinks)
+    drawing = Drawing(lambda ax: _draw(flat, lengths, ax))
+    emit(options, text, _flat_rows(report["rows"]), report, drawing)
 
 
 def measure(
@@ -88,18 +86,13 @@ def measure(
     return {name: np.stack(values) for name, values in found.items()}, log.sink_layers
 
 
-def _checked_lengths(lengths: list[int]) -> list[int]:
-    if min(lengths) < 1:
-        raise InputError(f"--lengths must be at least 1, got {min(lengths)}")
-    return sorted(set(lengths))
-
-
 def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
     """Token numbers of the text, and the model."""
-    text = options.text.read_text(encoding="utf-8")
+    text = read_text(options.text)
     if Path(options.model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
+        import torch as torch
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
     except ImportError:
@@ -165,6 +158,15 @@ def _report(
             for layer in range(values.shape[1])
         ],
     }
+
+
+def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each head, as CSV has them."""
+    return [
+        {**{name: row[name] for name in ("n", "layer", "law")}, "head": head, "entropy": entropy}
+        for row in rows
+        for head, entropy in enumerate(row["entropy_by_head"])
+    ]
 
 
 def _draw(entropy: dict[str, NDArray[np.float64]], lengths: list[int], ax: Any) -> None:

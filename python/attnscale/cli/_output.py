@@ -60,7 +60,7 @@ def _check_file(what: str, path: Path) -> None:
 
 def check_folder(what: str, path: Path) -> None:
     """Refuse a folder that cannot be made or written."""
-    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir():
         raise InputError(f"{what}: {there} is a file, not a folder")
     if not os.access(there, os.W_OK | os.X_OK):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sys
@@ -295,6 +297,20 @@ def test_bench_table(capsys):
     assert captured.err == ""
     assert f"level     {at.simd_level()} (of " in captured.out
     assert re.search(r"smallest call, 1 x 8 x 16 .* us .*<= 15 us", captured.out)
+
+
+def test_ctrl_c_keeps_the_cases_that_are_finished(capsys, monkeypatch):
+    def interrupt(session, name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(bench.CASES, "window", bench.Case(interrupt))
+    arguments = ["bench", "--quick", "--repeat", "1", "--only", "overhead", "window"]
+    assert main([*arguments, "--csv", "-"]) == 130
+    captured = capsys.readouterr()
+    assert captured.err == "attnscale: interrupted: this is what was finished\n"
+    rows = list(csv.DictReader(io.StringIO(captured.out)))
+    assert rows
+    assert all(row["name"].startswith("overhead") for row in rows)
 
 
 def test_bench_lists_its_sets_and_cases(capsys):

@@ -123,6 +123,16 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
+def test_a_seed_that_was_printed_is_read_again(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["mc", "max_cosine", "--n", "8", "--samples", "3"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    seed = printed.splitlines()[0].rpartition("seed ")[2]
+    assert int(seed) > 2**63
+    assert main([*arguments, "--seed", seed]) == 0
+    assert capsys.readouterr().out == printed
+
+
 COUNTED = [
     *(("entropy x.npz", "--n"), ("calibrate --demo", "--n"), ("calibrate --demo", "--n0"), ("laws", "--n")),
     *(("laws", "--train-length"), ("theory", "--n"), ("theory --n 8", "--n0"), ("audit c.json", "--at")),
@@ -135,7 +145,7 @@ COUNTED = [
 def test_a_count_that_is_none_is_refused_in_the_words_of_the_option(
     refused: Run, command: str, flag: str
 ) -> None:
-    for value in ("-1", "1.5", "99999999999999999999999"):
+    for value in ("-1", "1.5", *(["1e23"] if flag != "--seed" else [])):
         assert refused(*command.split(), f"{flag}={value}").startswith(f"{flag} must be ")
 
 

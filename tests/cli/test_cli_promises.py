@@ -248,9 +248,34 @@ def test_ctrl_c_prints_what_is_finished(command: Command, monkeypatch: pytest.Mo
         return original(*arguments, **options)
 
     monkeypatch.setattr(entropy_command, "mean_entropy", second_time)
-    status, out, err = command(*"entropy FILE --laws standard log_n --csv -".replace("FILE", HEADS).split())
-    assert (status, err) == (130, "attnscale: interrupted: this is what was finished\n")
-    assert {row["law"] for row in csv.DictReader(io.StringIO(out))} == {"standard"}
+    for arguments, finished in {
+        "--laws standard log_n": {("512", "standard")},
+        "--laws log_n standard --n 16 8": {("8", "log_n")},
+        "--laws standard --n 16 8": {("8", "standard")},
+    }.items():
+        seen.clear()
+        status, out, err = command("entropy", HEADS, *arguments.split(), "--csv", "-")
+        assert (status, err) == (130, "attnscale: interrupted: this is what was finished\n")
+        rows = csv.DictReader(io.StringIO(out))
+        assert {(row["n_keys"], row["law"]) for row in rows} == finished
+
+
+def test_ctrl_c_keeps_the_lengths_of_which_all_laws_are_there(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, seen = entropy_command.mean_entropy, []
+
+    def fourth_time(*arguments: Any, **options: Any) -> Any:
+        seen.append(arguments)
+        if len(seen) > 3:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(entropy_command, "mean_entropy", fourth_time)
+    status, out, _ = command(*f"entropy {HEADS} --laws standard log_n --n 8 16 --csv -".split())
+    assert status == 130
+    rows = csv.DictReader(io.StringIO(out))
+    assert {(row["n_keys"], row["law"]) for row in rows} == {("8", "standard"), ("8", "log_n")}
 
 
 ENDINGS = {
@@ -334,6 +359,20 @@ def test_a_closed_standard_output_is_a_reader_that_went_away(place: Path) -> Non
     assert (place / "rows.csv").exists()
 
 
+def test_ctrl_c_is_answered_while_the_commands_are_imported() -> None:
+    code = (
+        "import builtins, sys, attnscale.__main__ as entry\n"
+        "known = builtins.__import__\n"
+        "def interrupted(name, *rest):\n"
+        "    if name == 'cli': raise KeyboardInterrupt\n"
+        "    return known(name, *rest)\n"
+        "builtins.__import__ = interrupted\n"
+        "sys.exit(entry.run())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "attnscale: interrupted\n")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_a_full_device_is_a_failed_write() -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
@@ -403,6 +442,13 @@ def test_a_text_in_another_encoding(command: Command, place: Path) -> None:
     status, _, err = command("diagnose", "folder", "--text", "latin1.txt")
     assert (status, err.count("\n")) == (2, 1)
     assert "latin1.txt: not a text in UTF-8 (unexpected end of data at byte 3)" in err
+
+
+def test_a_model_that_is_a_path_is_not_looked_for_elsewhere(command: Command, place: Path) -> None:
+    pytest.importorskip("transformers")
+    (place / "book.txt").write_text("a b c", encoding="utf-8")
+    for path in ("./nothing", str(place / "nothing"), "~/nothing"):
+        assert command("diagnose", path, "--text", "book.txt")[2].endswith(f"MODEL {path}: no such folder\n")
 
 
 def test_diagnose_without_torch(command: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,20 +19,21 @@ __all__ = ["OPTIONS", "Option", "Parser", "add_option", "add_outputs", "in_optio
 _MOST = 2**63 - 1
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """Reads a whole number of at least `least`, written 1024 or 1e3."""
+def whole(least: int, most: int | None = _MOST) -> Callable[[str], int]:
+    """Reads a whole number between `least` and `most`, written 1024 or 1e3."""
 
     def read(text: str) -> int:
         try:
-            number = int(text) if re.fullmatch(r"[+-]?\d{1,20}", text) else float(text)
+            number = int(text) if re.fullmatch(r"[+-]?\d{1,80}", text) else float(text)
             value = int(number)
         except (ValueError, OverflowError):  # text, NaN, infinity
             value, number = 0, 0.5
         if value != number:
             raise argparse.ArgumentTypeError(f"must be a whole number, as 1024 or 1e3, got {shown(text)}")
-        if not least <= value <= _MOST:
-            rule = f"at least {least}" if value < least else "less than 2^63"
-            raise argparse.ArgumentTypeError(f"must be {rule}, got {text}")
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"must be less than 2^63, got {text}")
         return value
 
     return read
@@ -109,7 +110,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--samples", "samples for each row of the table", "N", whole(1)),
     Option("--target-error", "instead: until the standard error is E", "E", real),
     Option("--max-samples", "the most that --target-error draws", "N", whole(1)),
-    Option("--seed", "the same numbers each time; without it others each time", "S", whole(0)),
+    Option("--seed", "the same numbers each time; without it others each time", "S", whole(0, None)),
     Option("--threads", "threads; without it as attnscale info shows", "N", whole(1)),
     Option("--store", "keep finished cases here, instead of the file's store", "DIR", written),
     Option("--n-jobs", "processes, instead of the file's", "N", int),

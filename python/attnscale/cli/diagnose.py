@@ -89,6 +89,8 @@ def measure(
 def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
     """Token numbers of the text, and the model."""
     text = read_text(options.text)
+    if options.model.startswith((".", "/", "~")) and not Path(options.model).is_dir():
+        raise InputError(f"MODEL {options.model}: no such folder")  # not a name to look for elsewhere
     if Path(options.model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:

@@ -52,15 +52,35 @@ def run(options: argparse.Namespace) -> None:
     heads = read_heads(_files(options), layout=options.layout)
     lengths = _check_lengths(options.n, heads)
     laws = {text: read_law(text) for text in options.laws}
-    entropy = finished(
-        options,
-        laws,
-        lambda text: mean_entropy(heads.query, heads.key, laws[text], lengths, is_causal=options.causal),
-    )
+    lengths, entropy = _measure(options, heads, lengths, laws)
     rows = _rows(heads, lengths, entropy, is_causal=options.causal)
     report = {**_settings(options, heads, laws), "rows": rows}
     drawing = _drawing(options, heads, lengths, entropy)
     emit(options, _text(options, heads, lengths, entropy), rows, report, drawing)
+
+
+def _measure(
+    options: argparse.Namespace, heads: StoredHeads, lengths: list[int] | None, laws: dict[str, Law]
+) -> tuple[list[int] | None, dict[str, NDArray[np.float64]]]:
+    """The lengths and, under each law, the mean entropy of each head at them.
+
+    After Ctrl-C the lengths of which all laws are there; at the first length the laws that are.
+    """
+    sizes: list[int | None] = [None] if lengths is None else [*lengths]
+
+    def measure(case: tuple[int | None, str]) -> NDArray[np.float64]:
+        n, law = case
+        cuts = None if n is None else [n]
+        return mean_entropy(heads.query, heads.key, laws[law], cuts, is_causal=options.causal)
+
+    found = finished(options, [(n, law) for n in sizes for law in laws], measure)
+    there = [n for n in sizes if all((n, law) in found for law in laws)] or sizes[:1]
+    measured = {
+        law: np.concatenate([found[n, law] for n in there])
+        for law in laws
+        if all((n, law) in found for n in there)
+    }
+    return (None if lengths is None else [n for n in there if n is not None]), measured
 
 
 def _files(options: argparse.Namespace) -> list[Path]:

@@ -163,6 +163,8 @@ def run(options: argparse.Namespace) -> None:
     """Run the experiment and print its result."""
     from .. import montecarlo
 
+    if options.experiment == "dot_product_variance" and options.head_dim is None and options.heads is None:
+        raise InputError("give --head-dim, or --heads FILE")
     _check_memory(options)
     arguments = _arguments(options)
     with bad_input():

@@ -150,12 +150,15 @@ def test_a_count_that_is_none_is_refused_in_the_words_of_the_option(
 
 
 def test_arguments_of_the_library_are_called_as_the_options() -> None:
-    options = argparse.Namespace(threads=0, seed=1, head_dim=[8], n=[8], target_error=1.0, samples=2, k=[1])
+    options = argparse.Namespace(
+        n_jobs=None, threads=0, seed=1, head_dim=[8], n=[8], target_error=1.0, samples=2, k=[1]
+    )
     for said, expected in {
         "num_threads must be at least 1, got 0": "--threads must be at least 1, got 0",
         "rng must be None": "--seed must be None",
         "samples and target_error exclude each other": "--samples and --target-error exclude each other",
         "model needs head_dim of at least 2": "model needs --head-dim of at least 2",
+        "n_jobs must be at least 1": "n_jobs must be at least 1",  # it came from elsewhere, as a file
         "n0 must be at least 2": "n0 must be at least 2",  # the command has no such option
         "scale is 1/sqrt(head_dim)": "scale is 1/sqrt(head_dim)",
         "law 'log_n' needs n": "law 'log_n' needs n",

@@ -50,7 +50,7 @@ def real(text: str) -> float:
 def written(text: str) -> Path:
     """Reads the name of a file to write."""
     if text in ("", "-"):
-        raise argparse.ArgumentTypeError(f"must be a file's name, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a file's name, got {shown(text)}")
     return Path(text)
 
 
@@ -184,7 +184,7 @@ def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str =
 
 
 def in_option_words(message: str, options: argparse.Namespace) -> str:
-    """A message of the library with the options' names for the arguments that the command has.
+    """A message of the library with the options' names for the arguments that were given by them.
 
     Examples
     --------
@@ -194,7 +194,8 @@ def in_option_words(message: str, options: argparse.Namespace) -> str:
 
     def flag(name: str) -> str:
         found = _PARAMETERS.get(name, f"--{name.replace('_', '-')}")
-        return found if found in OPTIONS and hasattr(options, found[2:].replace("-", "_")) else name
+        given = getattr(options, found[2:].replace("-", "_"), None) is not None
+        return found if given and found in OPTIONS else name
 
     # A first word is an argument's name where a rule follows; one with an underscore is always one.
     message = re.sub(r"^(\w+)(?= (must|needs|and|exclude)\b)", lambda found: flag(found[0]), message)

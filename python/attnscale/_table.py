@@ -7,14 +7,30 @@ import csv
 import io
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["to_csv", "to_json", "to_text"]
+__all__ = ["counted", "to_csv", "to_json", "to_text"]
 
 
-def to_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
+def counted(number: int | str, noun: str, several: str = "") -> str:
+    """A number, or a list of them, and its noun.
+
+    Examples
+    --------
+    >>> counted(1, "head"), counted("64, 512", "token"), counted(2, "query", "queries")
+    ('1 head', '64, 512 tokens', '2 queries')
+    """
+    return f"{number} {noun if str(number) == '1' else several or noun + 's'}"
+
+
+def to_text(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "", width: int | None = None
+) -> str:
     """Columns two spaces apart; a column is flush right where all its cells are numbers.
+
+    Where the lines would be longer than `width`, the widest column is broken between words.
 
     Examples
     --------
@@ -24,8 +40,27 @@ def to_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str
     mean      4.30
     """
     columns = list(zip(header, *rows, strict=True))
+    if width is not None:
+        columns = _broken(columns, width - len(indent))
     padded = [_pad(column) for column in columns]
     return "\n".join((indent + "  ".join(cells)).rstrip() for cells in zip(*padded, strict=True))
+
+
+def _broken(columns: Sequence[Sequence[str]], width: int) -> list[tuple[str, ...]]:
+    """The widest column in as many lines as it needs; the other cells of those lines are empty."""
+    widths = [max(map(len, column)) for column in columns]
+    widest = widths.index(max(widths))
+    room = width - sum(widths) + widths[widest] - 2 * (len(columns) - 1)
+    if room >= widths[widest] or room < 1:
+        return [tuple(column) for column in columns]
+    lines = []
+    for row in zip(*columns, strict=True):
+        parts = textwrap.wrap(row[widest], room, break_long_words=False, break_on_hyphens=False) or [""]
+        lines += [
+            tuple(part if i == widest else (cell if k == 0 else "") for i, cell in enumerate(row))
+            for k, part in enumerate(parts)
+        ]
+    return list(zip(*lines, strict=True))
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:

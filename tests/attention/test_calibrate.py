@@ -293,7 +293,7 @@ def test_command_on_equal_scores(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate", "--demo", "--lengths", "64", "512", "--laws", "standard", "annealed"]) == 0
+    assert main(["calibrate", "--demo", "--n", "64", "512", "--laws", "standard", "annealed"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert (
         " ".join(lines[0].split()) == "head entropy at 64 beta at 64 beta at 512 best law constant misses by"

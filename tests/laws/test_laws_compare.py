@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attnscale laws --at: every law at the same lengths."""
+"""attnscale laws --n: every law at the same lengths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(text):
 
 
 def test_known_numbers(run):
-    rows = table(run("--at", "512", "4096", "32768", "--json"))
+    rows = table(run("--n", "512", "4096", "32768", "--json"))
     multiplier = {
         ("standard", 32768): 1,
         ("mup", 512): 0.125,
@@ -59,7 +59,7 @@ def test_known_numbers(run):
 
 
 def test_every_law_that_a_length_determines(run):
-    rows = table(run("--at", "64", "128", "--train-length", "64", "--json"))
+    rows = table(run("--n", "64", "128", "--train-length", "64", "--json"))
     named = {law.partition("(")[0] for law, _ in rows}
     learned = {"constant", "per_head", "layer_index", "disentangled_scale", "latent_scale", "kappa"}
     learned |= {"asentmax", "mla_yarn"}
@@ -71,7 +71,7 @@ def test_every_law_that_a_length_determines(run):
 
 def test_named_laws_take_the_training_length(run):
     """Those that leave it open: the same rows as without --laws."""
-    at_all = ("--at", "512", "--train-length", "256", "--json")
+    at_all = ("--n", "512", "--train-length", "256", "--json")
     every = table(run(*at_all))
     names = ("annealed", "log_n", "qwen_log_n", "ministral_temperature")
     chosen = table(run(*at_all, "--laws", *names, "log_n(base=512)", "log_n(floor=2)"))
@@ -86,11 +86,11 @@ def test_named_laws_take_the_training_length(run):
     ("arguments", "message"),
     [
         (
-            ["--at", "64", "--laws", "ssmax", "log_n(base=64)", "--train-length", "256"],
+            ["--n", "64", "--laws", "ssmax", "log_n(base=64)", "--train-length", "256"],
             "--train-length 256: each of --laws says its length itself, or has none",
         ),
-        (["--train-length", "256"], "--train-length compares laws at some lengths and needs --at N"),
-        (["--head-dim", "256"], "--head-dim compares laws at some lengths and needs --at N"),
+        (["--train-length", "256"], "--train-length compares laws at some numbers of keys and needs --n N"),
+        (["--head-dim", "256"], "--head-dim compares laws at some numbers of keys and needs --n N"),
     ],
 )
 def test_no_option_is_ignored(capsys, arguments, message):
@@ -100,14 +100,14 @@ def test_no_option_is_ignored(capsys, arguments, message):
 
 def test_a_factor_stands_beside_its_law(run):
     """The multiple of yarn follows from how far the context is extended, not from n: the table says so."""
-    one, several = (run("--at", "512"), run("--at", "512", "4096", "32768"))
+    one, several = (run("--n", "512"), run("--n", "512", "4096", "32768"))
     assert "yarn(factor=1) " in one
     assert "longrope(factor=64) " in several
     assert "their factor is the longest n over that length" in several
 
 
 def test_a_law_of_some_channels_has_no_entropy(run):
-    rows = table(run("--at", "64", "--json", "--laws", "yarn(factor=4)", "yarn(factor=4, channels='all')"))
+    rows = table(run("--n", "64", "--json", "--laws", "yarn(factor=4)", "yarn(factor=4, channels='all')"))
     some, every = rows["yarn(factor=4)", 64], rows["yarn(factor=4, channels='all')", 64]
     assert some["multiplier"] == every["multiplier"]
     assert some["sphere_entropy"] is some["minilm_entropy"] is None
@@ -127,7 +127,7 @@ def test_entropy_of_the_shipped_heads(run):
     data = at.datasets.minilm_qk()
     rows = table(
         run(
-            "--at",
+            "--n",
             "64",
             "--json",
             "--laws",
@@ -155,7 +155,7 @@ def test_registered_laws_are_compared_too(run):
         """2 / sqrt(head_dim)"""
         return 2 / np.sqrt(head_dim)
 
-    rows = table(run("--at", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
+    rows = table(run("--n", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
     for n in (64, 600):
         assert rows["always_two", n]["multiplier"] == 2
         assert rows["always_two", n]["sphere_entropy"] == rows["constant(value=0.25)", n]["sphere_entropy"]
@@ -163,13 +163,13 @@ def test_registered_laws_are_compared_too(run):
 
 def test_text_and_csv(run, tmp_path):
     path = tmp_path / "laws.csv"
-    text = run("--at", "512", "4096", "--csv", str(path))
+    text = run("--n", "512", "4096", "--csv", str(path))
     line = next(line for line in text.splitlines() if line.startswith("log_n "))
     assert line.split() == ["log_n", "visible", "keys", "1.0000", "1.3333", "5.752", "7.464", "4.300"]
     assert "equal weights: 6.238, 8.318" in text
     rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
     assert [row["n"] for row in rows[:2]] == ["512", "4096"]
-    printed = run("--at", "512", "4096", "--csv", "-")
+    printed = run("--n", "512", "4096", "--csv", "-")
     assert printed == path.read_text(encoding="utf-8")
 
 
@@ -177,7 +177,7 @@ def test_text_and_csv(run, tmp_path):
 def test_one_figure_of_all_laws(run, tmp_path, suffix):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"laws.{suffix}"
-    run("--at", "512", "4096", "32768", "--plot", str(path))
+    run("--n", "512", "4096", "32768", "--plot", str(path))
     assert path.stat().st_size > 5000
     if suffix == "svg":
         drawn = path.read_text(encoding="utf-8")
@@ -188,17 +188,16 @@ def test_one_figure_of_all_laws(run, tmp_path, suffix):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--at", "0"], "--at must be at least 1, got 0"),
-        (["--at", "5", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
-        (["--at", "5", "--train-length", "1"], "--train-length must be at least 2, got 1"),
-        (["--at", "5", "--laws", "nope"], "the name of a law must be one of"),
+        (["--n", "0"], "--n must be at least 1, got 0"),
+        (["--n", "5", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
+        (["--n", "5", "--train-length", "1"], "--train-length must be at least 2, got 1"),
+        (["--n", "5", "--laws", "nope"], "the name of a law must be one of"),
         (
-            ["--at", "5", "--laws", "per_head(values=[1.0, 2.0])"],
+            ["--n", "5", "--laws", "per_head(values=[1.0, 2.0])"],
             "one value for all heads is compared, got Per",
         ),
-        (["--plot", "a.png"], "--plot compares laws at some lengths and needs --at N ..."),
-        (["--csv", "a.csv"], "--csv compares laws at some lengths and needs --at N ..."),
-        (["--laws", "log_n"], "--laws compares laws at some lengths and needs --at N ..."),
+        (["--plot", "a.png"], "--plot compares laws at some numbers of keys and needs --n N ..."),
+        (["--laws", "log_n"], "--laws compares laws at some numbers of keys and needs --n N ..."),
     ],
 )
 def test_bad_input(arguments, message, capsys):

@@ -43,9 +43,9 @@ def test_a_law_without_a_count_is_refused(call: Callable[[str], Any], law: str) 
 
 @pytest.mark.parametrize("law", NO_COUNT)
 def test_commands_print_nothing_in_its_place(law: str, capsys: Any) -> None:
-    assert main(["theory", "--n", "512", "--law", law]) == 2
-    assert capsys.readouterr().err.startswith(f"attnscale: error: --law {law}: law '{law}'")
-    assert main(["laws", "--at", "64", "--laws", law, "--json"]) == 0
+    assert main(["theory", "--n", "512", "--laws", law]) == 2
+    assert capsys.readouterr().err.startswith(f"attnscale: error: --laws {law}: law '{law}'")
+    assert main(["laws", "--n", "64", "--laws", law, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["multiplier"] is None
     assert row["sphere_entropy"] is None
@@ -58,10 +58,10 @@ def test_positions_are_those_of_the_last_query(capsys: Any) -> None:
     assert law.multiplier_at([1025, 1024**2 + 1], 64) == pytest.approx([1, 2], abs=1e-12)
     axes = at.plot.law_comparison([law], [1025, 1024**2 + 1])
     np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), [1, 2])
-    assert main(["theory", "--n", "1025", "--law", "grok_temperature(length=1024)", "--json"]) == 0
+    assert main(["theory", "--n", "1025", "--laws", "grok_temperature(length=1024)", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["beta"] == 1
 
 
 def test_theory_refuses_a_law_of_some_channels(capsys: Any) -> None:
-    assert main(["theory", "--n", "512", "--law", "yarn(factor=16)"]) == 2
+    assert main(["theory", "--n", "512", "--laws", "yarn(factor=16)"]) == 2
     assert "acts on the rotated channels only" in capsys.readouterr().err

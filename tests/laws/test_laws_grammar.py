@@ -106,10 +106,10 @@ def command(name: str, law: str, heads: str) -> list[str]:
     return {
         "entropy": ["entropy", heads, "--laws", law],
         "calibrate": ["calibrate", heads, "--n0", "8", "--laws", law],
-        "theory": ["theory", "--n", "16", "--law", law],
-        "mc": ["mc", "entropy_vs_length", "--n", "16", "--samples", "8", "--seed", "0", "--law", law],
-        "saturation": ["mc", "softmax_saturation", "--head-dim", "4", "--samples", "8", "--law", law],
-        "laws": ["laws", "--at", "16", "--laws", law],
+        "theory": ["theory", "--n", "16", "--laws", law],
+        "mc": ["mc", "entropy_vs_length", "--n", "16", "--samples", "8", "--seed", "0", "--laws", law],
+        "saturation": ["mc", "softmax_saturation", "--head-dim", "4", "--samples", "8", "--laws", law],
+        "laws": ["laws", "--n", "16", "--laws", law],
         "explain": ["explain", law],
     }[name]
 

@@ -61,7 +61,7 @@ def test_entropy_is_that_of_eager_attention(
             minilm,
             "--text",
             text,
-            "--lengths",
+            "--n",
             "64",
             "512",
             "--laws",
@@ -94,7 +94,7 @@ def test_the_table_and_the_figure(
 ) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "heads.png"
-    assert main(["diagnose", minilm, "--text", text, "--lengths", "128", "32", "--plot", str(figure)]) == 0
+    assert main(["diagnose", minilm, "--text", text, "--n", "128", "32", "--plot", str(figure)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("bert, 6 layers")
     assert "Mean entropy (nats) of the heads" in out
@@ -106,7 +106,7 @@ def test_the_table_and_the_figure(
 
 
 def test_bidirectional_rows_see_every_key(minilm: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = diagnose([minilm, "--text", text, "--lengths", "32"], capsys)["rows"]
+    rows = diagnose([minilm, "--text", text, "--n", "32"], capsys)["rows"]
     np.testing.assert_allclose([row["uniform_entropy"] for row in rows], np.log(32), rtol=1e-12)
 
 
@@ -166,9 +166,9 @@ def test_the_figure_of_a_causal_model_has_their_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--lengths", "0"], "--lengths must be at least 1, got 0"),
-        (["--lengths", "100000"], "--lengths must be at most"),
-        (["--lengths", "513"], "--lengths must be at most 512, the positions of the model, got 513"),
+        (["--n", "0"], "--n must be at least 1, got 0"),
+        (["--n", "100000"], "--n must be at most"),
+        (["--n", "513"], "--n must be at most 512, the positions of the model, got 513"),
         (["--laws", "lig_n"], "lig_n"),
     ],
 )

@@ -120,7 +120,7 @@ def test_the_command_says_it_too(capsys: Any) -> None:
 
 
 def test_the_command_prints_no_error_of_0(capsys: Any) -> None:
-    arguments = ["softmax_saturation", "--head-dim", "4", "--n", "16", "--law", "unscaled", "--seed", "2"]
+    arguments = ["softmax_saturation", "--head-dim", "4", "--n", "16", "--laws", "unscaled", "--seed", "2"]
     assert main(["mc", *arguments, "--samples", "256"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[-3:] == ["0.0000", "0.0055", "256"]
 

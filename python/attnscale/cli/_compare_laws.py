@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale laws --at``: what every law makes of the same lengths."""
+"""``attnscale laws --n``: what every law makes of the same lengths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .._io import InputError
 from .._table import to_text
 from ..attention import attention_entropy
 from ..laws._registry import with_length
-from ._figure import save_figure
+from ._figure import Drawing
+from ._interrupt import finished
 from ._output import bad_input, emit
 from ._spelling import read_law
 
@@ -38,17 +39,13 @@ class Comparison(NamedTuple):
 
 def compare(options: argparse.Namespace) -> None:
     """Print the table; write the files asked for."""
-    lengths = sorted(set(options.at))
-    if lengths[0] < 1:
-        raise InputError(f"--at must be at least 1, got {lengths[0]}")
+    lengths = sorted(set(options.n))
     _read_numbers(options)
     chosen = _laws(options, lengths[-1])
     with bad_input():  # a scale that is not finite
-        compared = {name: _compare(law, lengths, options.head_dim) for name, law in chosen.items()}
-    if options.plot is not None:
-        _save_figure(options, chosen, lengths)
-    rows = _rows(compared, lengths)
-    emit(options, _text(options, compared, lengths), rows)
+        compared = finished(options, chosen, lambda name: _compare(chosen[name], lengths, options.head_dim))
+    drawing = Drawing(lambda axes: _draw(options, chosen, lengths, axes), (6.4, 4.4))
+    emit(options, _text(options, compared, lengths), _rows(compared, lengths), drawing=drawing)
 
 
 def _read_numbers(options: argparse.Namespace) -> None:
@@ -179,15 +176,13 @@ def _cell(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if np.isfinite(value) else "-"
 
 
-def _save_figure(options: argparse.Namespace, chosen: Mapping[str, laws.Law], lengths: Sequence[int]) -> None:
+def _draw(
+    options: argparse.Namespace, chosen: Mapping[str, laws.Law], lengths: Sequence[int], axes: Any
+) -> None:
+    from .. import plot  # needs matplotlib
+
     low, high = lengths[0], max(lengths[-1], lengths[0] + 1)
     n = np.unique(np.geomspace(low, high, 513).round().astype(np.int64))
     curves = {name: _multipliers(law, n.tolist(), options.head_dim) for name, law in chosen.items()}
-
-    def draw(axes: Any) -> None:
-        from .. import plot  # needs matplotlib, which save_figure has looked for
-
-        plot.multiplier_vs_length({name: m for name, m in curves.items() if np.isfinite(m).any()}, n, ax=axes)
-        axes.set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {options.head_dim}$")
-
-    save_figure(options.plot, draw, size=(6.4, 4.4))
+    plot.multiplier_vs_length({name: m for name, m in curves.items() if np.isfinite(m).any()}, n, ax=axes)
+    axes.set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {options.head_dim}$")

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
+
 from .. import laws
+from .._io import InputError
 from ..laws._registry import with_length
-from ._output import bad_input
 
 __all__ = ["LAW_HELP", "read_law"]
 
@@ -20,5 +22,12 @@ def read_law(text: str, train_length: float | None = None) -> laws.Law:
     >>> read_law("log_n(base=1024)")
     LogN(base=1024.0, floor=1.0)
     """
-    with bad_input():
+    try:
         return laws.get(text) if train_length is None else with_length(text, train_length)
+    except (ValueError, TypeError) as error:
+        raise InputError(_as_spelled(str(error))) from None
+
+
+def _as_spelled(message: str) -> str:
+    """A call of Python as it is written here: laws.get('constant', value=...) is constant(value=...)."""
+    return re.sub(r"laws\.get\('(\w+)', ([^)]*)\)", r"'\1(\2)'", message)

@@ -15,8 +15,9 @@ from .._io import InputError, StoredHeads, read_heads
 from .._table import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
+from ._figure import Drawing
+from ._options import add_option, add_outputs
 from ._output import bad_input, emit
-from ._spelling import LAW_HELP
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
@@ -31,20 +32,17 @@ def add(commands: Any) -> None:
         "calibrate",
         help="the scale that keeps the entropy of the heads in a file, and the best law",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--demo", action="store_true", help="the shipped heads instead of FILE")
-    parser.add_argument(
-        "--n0", type=int, default=None, help="default: 512; with 512 keys or fewer an eighth of them"
+    add_option(parser, "--demo")
+    add_option(
+        parser, "--n0", help="keep the entropy of N0 keys (default: 512, or an eighth of up to 512 keys)"
     )
-    parser.add_argument("--lengths", nargs="+", type=int, metavar="N", help="default: n0 times powers of 2")
-    parser.add_argument("--laws", nargs="+", metavar="LAW", help=LAW_HELP)
-    parser.add_argument("--causal", action="store_true", help="query i sees the keys 0 ... i")
-    parser.add_argument(
-        "--layout", choices=("bhsd", "bshd"), default="bhsd", help="axis order (default: bhsd)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_option(parser, "--n", help="numbers of keys (default: n0 times powers of 2)")
+    add_option(parser, "--laws")
+    add_option(parser, "--causal")
+    add_option(parser, "--layout", default="bhsd")
+    add_outputs(parser)
     parser.set_defaults(run=run)
 
 
@@ -54,12 +52,35 @@ def run(options: argparse.Namespace) -> None:
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
     with bad_input():  # lengths, and laws that give the keys of a row different scales
         found = calibrate(
-            *(heads.query, heads.key, options.n0, options.lengths),
+            *(heads.query, heads.key, options.n0, options.n),
             laws=options.laws,
             is_causal=options.causal,
             enable_gqa=gqa,
         )
-    emit(options, _text(found, heads), report=_report(found, heads))
+    report = _report(found, heads)
+    emit(options, _text(found, heads), _rows(found, heads), report, Drawing(lambda ax: _draw(found, ax)))
+
+
+def _draw(found: Calibration, ax: Any) -> None:
+    from .. import plot
+
+    plot.calibrated_beta(found, ax=ax)
+
+
+def _rows(found: Calibration, heads: StoredHeads) -> list[dict[str, Any]]:
+    """One for every head and length."""
+    return [
+        {
+            "head": name,
+            "n0": found.n0,
+            "target": float(found.target[i]),
+            "n": int(n),
+            "beta": float(found.beta[i, j]),
+            "best": _best(found, i),
+        }
+        for i, name in enumerate(heads.names)
+        for j, n in enumerate(found.lengths)
+    ]
 
 
 def _read(options: argparse.Namespace) -> StoredHeads:

@@ -13,16 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import audit
-from .._io import InputError
+from .._io import InputError, read_text
 from .._table import to_text
 from ..laws import Law
-from ._figure import save_figure
+from ._figure import Drawing
+from ._interrupt import finished
+from ._options import add_option, add_outputs
 from ._output import emit
-from ._spelling import LAW_HELP, read_law
+from ._spelling import read_law
 
 _LENGTHS = (64, 128, 256, 512)
 _DESCRIPTION = """\
-Runs a model of transformers on the first N tokens of a text, for each N of --lengths, and prints the
+Runs a model of transformers on the first N tokens of a text, for each N of --n, and prints the
 mean entropy of its attention in nats, layer by layer: as the model has it, and as it would be with its
 scale multiplied by each of --laws, on the same queries and keys. The plan of the audit comes first.
 A layer's attention sink counts as one more outcome. "equal" is the entropy of equal weights on the keys
@@ -45,37 +47,29 @@ def add(commands: Any) -> None:
         "diagnose",
         help="entropy of a model's attention against length, by layer (needs torch and transformers)",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="a text in UTF-8")
-    parser.add_argument(
-        "--lengths",
-        nargs="+",
-        type=int,
-        metavar="N",
-        help=f"default: {' '.join(map(str, _LENGTHS))}, as far as text and model go",
-    )
-    parser.add_argument("--laws", nargs="+", default=["standard"], metavar="LAW", help=LAW_HELP)
-    parser.add_argument("--json", action="store_true", help="print JSON, with every head")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
+    add_option(parser, "--text", required=True)
+    usual = " ".join(map(str, _LENGTHS))
+    add_option(parser, "--n", help=f"the first N tokens of the text (default: {usual}, as far as it goes)")
+    add_option(parser, "--laws", default=["standard"])
+    add_outputs(parser, json="print JSON, with every head")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure and print."""
     laws = {text: read_law(text) for text in options.laws}
-    if options.lengths is not None and min(options.lengths) < 1:
-        raise InputError(f"--lengths must be at least 1, got {min(options.lengths)}")
     tokens, model = _load(options)
     plan = _plan(model)
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
-    lengths = _read_lengths(options, len(tokens), positions)
-    found = measure(model, tokens, lengths, laws)
-    if options.plot is not None:
-        save_figure(options.plot, lambda ax: _draw(found, lengths, ax))
+    asked = _read_lengths(options, len(tokens), positions)
+    measured = finished(options, asked, lambda n: measure(model, tokens, [n], laws))
+    lengths, found = list(measured), _joined(list(measured.values()))
     text = f"{plan.explain()}\n\n{_table(lengths, found)}"
-    emit(options, text, report=_report(options, plan, lengths, found))
+    report = _report(options, plan, lengths, found)
+    drawing = Drawing(lambda ax: _draw(found, lengths, ax))
+    emit(options, text, _flat_rows(report["rows"]), report, drawing)
 
 
 def measure(model: Any, tokens: list[int], lengths: list[int], laws: dict[str, Law]) -> Measured:
@@ -96,24 +90,33 @@ def measure(model: Any, tokens: list[int], lengths: list[int], laws: dict[str, L
     return Measured(entropy, np.stack(equal), log.sink_layers)
 
 
+def _joined(parts: list[Measured]) -> Measured:
+    """One length after another."""
+    entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
+    return Measured(entropy, np.concatenate([part.equal for part in parts]), parts[0].sinks)
+
+
 def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | None) -> list[int]:
     """Those asked for, checked; by default those of _LENGTHS that text and model have."""
     limits = [(tokens, f"the tokens of {options.text}")]
     limits += [] if positions is None else [(positions, "the positions of the model")]
     most, what = min(limits)
-    if options.lengths is None:
+    if options.n is None:
         return [n for n in _LENGTHS if n <= most] or [most]
-    if max(options.lengths) > most:
-        raise InputError(f"--lengths must be at most {most}, {what}, got {max(options.lengths)}")
-    return sorted(set(options.lengths))
+    if max(options.n) > most:
+        raise InputError(f"--n must be at most {most}, {what}, got {max(options.n)}")
+    return sorted(set(options.n))
 
 
 def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
     """Token numbers of the text, and the model."""
-    text = options.text.read_text(encoding="utf-8")
+    text = read_text(options.text)
+    if options.model.startswith((".", "/", "~")) and not Path(options.model).is_dir():
+        raise InputError(f"MODEL {options.model}: no such folder")  # not a name to look for elsewhere
     if Path(options.model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
+        import torch as torch
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
     except ImportError:
@@ -182,6 +185,16 @@ def _report(
             for layer in range(values.shape[1])
         ],
     }
+
+
+def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each head, as CSV has them."""
+    return [
+        {name: row[name] for name in ("n", "layer", "law")}
+        | {"head": head, "entropy": entropy, "uniform_entropy": row["uniform_entropy"]}
+        for row in rows
+        for head, entropy in enumerate(row["entropy_by_head"])
+    ]
 
 
 def _draw(found: Measured, lengths: list[int], ax: Any) -> None:

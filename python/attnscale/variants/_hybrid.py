@@ -11,10 +11,10 @@ import numpy as np
 from .._call.arrays import Inputs, make_output, read_inputs
 from .._checks import choose, shown
 from ..attention import attention
+from ._efficient import efficient_attention
 from ._heads import read_layout
-from .efficient import efficient_attention
-from .linear import linear_attention
-from .performer import performer_attention
+from ._linear import linear_attention
+from ._performer import performer_attention
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

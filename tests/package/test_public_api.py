@@ -27,6 +27,7 @@ NAMES = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "attention_weights",
     "audit",
     "calibrate",
     "datasets",
@@ -57,6 +58,8 @@ SIGNATURES = {
     "attention_statistics": "query, key, value=None, *, statistics=('lse', 'entropy'), "
     f"scale=None, {MASKS}, {TABLES}, {REST}, out=None, num_threads=None",
     "attention_entropy": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
+    "attention_weights": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, max_bytes=4294967296, "
+    "num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "merge_states": "states",
@@ -78,7 +81,7 @@ FIELDS = {
 
 def test_names() -> None:
     assert sorted(at.__all__) == sorted(NAMES)
-    assert dir(at) == sorted(NAMES)
+    assert dir(at) == sorted([*NAMES, "torch"])
     for name in NAMES:
         if name != "plot":  # needs matplotlib
             assert getattr(at, name) is not None
@@ -117,6 +120,14 @@ def test_every_numeric_function_has_its_twin() -> None:
         twin: Callable[..., Any] = getattr(reference, name)
         body = inspect.getsource(twin).split('"""')[2].strip().splitlines()
         assert len(body) <= 15, name
+
+
+@pytest.mark.parametrize("name", ["laws", "normalizers", "variants", "theory", "montecarlo"])
+def test_no_module_looks_like_what_it_holds(name: str) -> None:
+    """at.laws.ssmax would be a module where a law is expected."""
+    package = getattr(at, name)
+    modules = {each for each, value in vars(package).items() if inspect.ismodule(value)}
+    assert {each for each in modules if not each.startswith("_")} <= set(package.__all__)
 
 
 def test_laws_have_their_names() -> None:

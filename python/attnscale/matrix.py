@@ -114,9 +114,10 @@ def _room(call: Call, most: int) -> NDArray[Any]:
     size = math.prod(shape) * dtype.itemsize
     if size > most:
         heads = math.prod(call.inputs.leading)
+        plural = "" if heads == 1 else "s"
         raise MemoryError(
-            f"the weights of {heads} head{'s' * (heads != 1)}, {shape[-2]} queries and {shape[-1]} keys would "
-            f"take {_bytes(size)} ({dtype}), more than max_bytes, {_bytes(most)}. attention_statistics has "
+            f"the weights of {heads} head{plural}, {shape[-2]} queries and {shape[-1]} keys would take "
+            f"{_bytes(size)} ({dtype}), more than max_bytes, {_bytes(most)}. attention_statistics has "
             f"their entropy without the matrix, fewer queries or heads make it smaller, and max_bytes={size} "
             "allows it"
         )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from ._call.call import Call
 from ._checks import positive_int, shown
-from ._results import describe_arrays
+from ._tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +28,7 @@ _SHORTEST = 32  # of the lengths that are chosen by default
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Calibration:
+class Calibration(Tabled):
     """What beta each head needs at each length, and how well laws give it.
 
     Beta is the scale times sqrt(head_dim); 1 is ordinary attention.
@@ -64,9 +65,6 @@ class Calibration:
     law_beta: NDArray[np.float64]
     law_entropy: NDArray[np.float64]
 
-    def __repr__(self) -> str:
-        return describe_arrays(self)
-
     @property
     def beta_error(self) -> NDArray[np.float64]:
         """Root mean square over the lengths of law_beta - beta, shape (n_laws, ..., heads)."""
@@ -99,29 +97,39 @@ class Calibration:
         """What the numbers say, in words that hold for these heads and lengths only."""
         return describe(self)
 
-    def to_xarray(self) -> Any:
-        """All arrays as an xarray Dataset with the dimensions law, head (and batch axes), n."""
-        try:
-            import xarray
-        except ImportError:
-            raise ImportError('to_xarray needs xarray: pip install "attnscale[sweep]"') from None
-        axes = [f"batch_{i}" for i in range(self.target.ndim - 1)] + ["head"]
-        heads = tuple(axes[len(axes) - self.target.ndim :])
+    def _variables(self) -> dict[str, Variable]:
+        heads = row_dims(self.target.ndim, ("head",))
         by_length, by_law = (*heads, "n"), ("law", *heads)
-        return xarray.Dataset(
-            {
-                "target": (heads, self.target),
-                "beta": (by_length, self.beta),
-                "standard_entropy": (by_length, self.standard_entropy),
-                "amplitude": (by_law, self.amplitude),
-                "law_beta": (("law", *by_length), self.law_beta),
-                "law_entropy": (("law", *by_length), self.law_entropy),
-                "beta_error": (by_law, self.beta_error),
-                "entropy_error": (by_law, self.entropy_error),
-            },
-            coords={"law": [law.name for law in self.laws], "n": self.lengths},
-            attrs={"n0": self.n0},
-        )
+        return {
+            "target": Variable(heads, self.target, "nat"),
+            "beta": Variable(by_length, self.beta),
+            "standard_entropy": Variable(by_length, self.standard_entropy, "nat"),
+            "amplitude": Variable(by_law, self.amplitude),
+            "law_beta": Variable(("law", *by_length), self.law_beta),
+            "law_entropy": Variable(("law", *by_length), self.law_entropy, "nat"),
+            "beta_error": Variable(by_law, self.beta_error),
+            "entropy_error": Variable(by_law, self.entropy_error, "nat"),
+        }
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {"law": [law.name for law in self.laws], "n": self.lengths}
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"n0": self.n0}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        rows = [
+            (
+                ", ".join(map(str, head)) or "0",
+                f"{self.target[head] / nats:.3f}",
+                *(f"{beta:.3f}" if np.isfinite(beta) else "-" for beta in self.beta[head]),
+                "-" if best < 0 else self.laws[best].name,
+            )
+            for head, best in np.ndenumerate(self.best)
+        ]
+        header = ("head", f"target ({unit})", *(f"beta at {n}" for n in self.lengths), "best law")
+        title = f"Calibration: beta that keeps the entropy of n = {self.n0} ({self.target.size} heads)"
+        return Sheet(title, header, rows, tuple(textwrap.wrap(self.recommendation, 100)))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Measured beta of every head against n, and the best laws; see attnscale.plot."""

@@ -11,7 +11,8 @@ import numpy as np
 from ._call.call import Call
 from ._call.scale import read_scales
 from ._call.weights import read_sink
-from ._results import describe_arrays
+from ._results import coordinates_of
+from ._tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -25,7 +26,7 @@ _INSTEAD = "attention_statistics(..., scale=...) has its entropy at one scale"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EntropyCurve:
+class EntropyCurve(Tabled):
     """Row statistics at many scales; the scales are the last axis.
 
     Attributes
@@ -48,8 +49,35 @@ class EntropyCurve:
     mean: NDArray[Any]
     variance: NDArray[Any]
 
-    def __repr__(self) -> str:
-        return describe_arrays(self)
+    @property
+    def effective_keys(self) -> NDArray[Any]:
+        """exp(entropy): as many keys of equal weight have this entropy."""
+        keys: NDArray[Any] = np.exp(self.entropy)
+        return keys
+
+    def _variables(self) -> dict[str, Variable]:
+        kinds = {"entropy": "nat", "effective_keys": "", "lse": "", "mean": "", "variance": ""}
+        arrays = {name: getattr(self, name) for name in kinds}
+        dims = getattr(self.entropy, "dims", (*row_dims(self.entropy.ndim - 1), "scale"))
+        return {name: Variable(dims, each, kinds[name]) for name, each in arrays.items()}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {**coordinates_of([self.entropy]), "scale": self.scales}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        entropy = np.asarray(self.entropy, np.float64).reshape(-1, len(self.scales))
+        rows = [
+            (f"{scale:.6g}", *(f"{each:.4f}" for each in column), f"{np.exp(column[0] * nats):.4g}")
+            for scale, column in zip(self.scales, _mean_and_ends(entropy.T / nats), strict=True)
+        ]
+        title = f"EntropyCurve: rows {self.entropy.shape[:-1]}, {len(self.scales)} scales"
+        return Sheet(title, ("scale", f"mean entropy ({unit})", "least", "largest", "effective keys"), rows)
+
+
+def _mean_and_ends(columns: NDArray[np.float64]) -> list[tuple[float, float, float]]:
+    """Of the numbers of each row; NaN where it has none, or a NaN."""
+    nothing = (np.nan, np.nan, np.nan)
+    return [(x.mean(), x.min(), x.max()) if x.size else nothing for x in columns]
 
 
 def entropy_curve(

@@ -14,7 +14,8 @@ from ._call.call import Call
 from ._call.distance import law_of_distance
 from ._call.weights import require_softmax
 from ._checks import choose, shown
-from ._results import describe_arrays
+from ._results import coordinates_of
+from ._tabled import Sheet, Tabled, Variable, row_dims, summary
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -31,7 +32,7 @@ _INSTEAD = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionState:
+class AttentionState(Tabled):
     """Attention of queries to some of their keys: all that it takes to merge it with the rest.
 
     Attributes
@@ -58,8 +59,17 @@ class AttentionState:
         entropy: NDArray[Any] = np.maximum(self.lse - self.mean_score, 0)
         return entropy
 
-    def __repr__(self) -> str:
-        return describe_arrays(self)
+    def _variables(self) -> dict[str, Variable]:
+        dims = getattr(self.lse, "dims", row_dims(self.lse.ndim))
+        names = {"lse": "", "mean_score": "", "entropy": "nat"}
+        return {name: Variable(dims, getattr(self, name), kind) for name, kind in names.items()}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return coordinates_of([self.lse])
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        title = f"AttentionState: rows {self.lse.shape}, output {self.output.shape} of {self.output.dtype}"
+        return Sheet(f"{title}, {self.layout}", *summary(self._variables(), nats, unit))
 
 
 def attention_state(

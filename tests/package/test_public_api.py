@@ -66,7 +66,7 @@ SIGNATURES = {
     "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
-    f"{MASKS}, {SOLVE}, num_threads=None",
+    f"{MASKS}, {SOLVE}, num_threads=None, on_infeasible='warn'",
 }
 
 FIELDS = {
@@ -75,7 +75,7 @@ FIELDS = {
     "AttentionState": "output lse mean_score layout",
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy",
-    "ScaleSolution": "scale entropy lowest highest converged feasible iterations",
+    "ScaleSolution": "scale entropy lowest highest converged feasible iterations per",
 }
 
 

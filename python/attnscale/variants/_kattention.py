@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -214,7 +213,7 @@ def _statistics(
     if rows.output is None or rows.output.dtype == inputs.dtype:
         return rows
     with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite, as in attention
-        return replace(rows, output=rows.output.astype(inputs.dtype))
+        return rows._replace(output=rows.output.astype(inputs.dtype))
 
 
 def _with_key_term(inputs: Inputs, bias: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "answer_infeasible",
     "as_array",
     "bfloat16_tensor",
     "boolean",
@@ -24,6 +25,7 @@ __all__ = [
     "generator",
     "number",
     "positive_int",
+    "read_on_infeasible",
     "shown",
     "thread_count",
     "warn",
@@ -105,8 +107,6 @@ def generator(rng: Any) -> np.random.Generator:
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
     """`value` as an ndarray, without a copy where its memory is on the CPU."""
-    if value is None:
-        raise TypeError(f"{name} must be an array, got None")
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost; pass its data and attn_mask=")
     try:
@@ -151,6 +151,19 @@ def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) ->
     if not fits:
         raise ValueError(f"{name} must broadcast to {axes} = {shape}, got shape {original}")
     return array
+
+
+def read_on_infeasible(on_infeasible: Any) -> str:
+    """What is to be done where no answer exists: "warn", "nan" or "raise"."""
+    return choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
+
+
+def answer_infeasible(on_infeasible: str, message: str) -> None:
+    """Say that some targets are out of reach, as was asked; the results there are NaN."""
+    if on_infeasible == "raise":
+        raise ValueError(message)
+    if on_infeasible == "warn":
+        warn(f'{message}; the result is NaN there (on_infeasible="nan" says nothing, "raise" stops)')
 
 
 def warn(message: str) -> None:

@@ -90,6 +90,8 @@ def _read(name: str, value: Any) -> NDArray[Any]:
     dtype = array.dtype
     if dtype not in _FLOAT_TYPES and dtype.name != "bfloat16":
         if dtype.newbyteorder("=") not in _FLOAT_TYPES:
+            if value is None:
+                raise TypeError(f"{name} must be an array, got None")
             hint = f"; use {name}.astype(np.float32)" if dtype.kind in "iub" else ""
             raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
         array = array.astype(dtype.newbyteorder("="))

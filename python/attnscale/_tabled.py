@@ -13,7 +13,6 @@ from ._checks import choose
 from ._table import Text, to_html, to_text
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
     from numpy.typing import NDArray
 
@@ -98,7 +97,7 @@ class Tabled:
         }
         return xarray.Dataset(data, self._coordinates(), self._attributes())
 
-    def to_pandas(self, *, unit: Unit = "nats") -> pandas.DataFrame:
+    def to_pandas(self, *, unit: Unit = "nats") -> Any:  # a pandas.DataFrame; pandas brings no types
         """One line for every combination of the axes; entropies in "nats" or "bits".
 
         Raises
@@ -120,8 +119,7 @@ class Tabled:
         columns: dict[str, Any] = {}
         for place, axis in enumerate(axes):
             labels = coordinates.get(axis, np.arange(extents[axis]))
-            labels = _plain(labels if not isinstance(labels, tuple) else labels[1])
-            columns[axis] = _over(labels, (place,), shape)
+            columns[axis] = _over(_plain(labels), (place,), shape)
         for name, (dims, values, kind) in variables.items():
             column = _over(_plain(values), tuple(axes.index(dim) for dim in dims), shape)
             columns[name] = column / nats if kind == "nat" else column
@@ -145,7 +143,8 @@ def summary(
     variables: Mapping[str, Variable], nats: float, unit: str
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
     """A row for each array of numbers: its least, mean and largest finite entry; and what is not finite."""
-    rows, notes = [], []
+    rows: list[tuple[str, ...]] = []
+    notes: list[str] = []
     for name, (_, given, kind) in variables.items():
         values = _plain(given)
         title = f"{name} ({unit})" if kind == "nat" else name

@@ -12,6 +12,8 @@ import numpy as np
 
 from ._call.call import Call
 from ._checks import positive_int, shown
+from ._named import with_names
+from ._names import NamedAxes
 from ._tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from ._calibrate_fit import Length
-    from ._call.types import Layout
+    from ._call.types import Dims, Layout
     from .laws import Law
 
 __all__ = ["Calibration", "calibrate"]
@@ -148,6 +150,7 @@ def calibrate(
     is_causal: bool = False,
     enable_gqa: bool = False,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
 ) -> Calibration:
     """Measure the scale that keeps each head's entropy as n grows, and fit laws to it.
@@ -168,7 +171,7 @@ def calibrate(
     is_causal : bool, default False
         Query i sees the keys 0 ... i. Then the mean at length n is over the last eighth of the first
         n queries, which see between 7n/8 and n keys.
-    enable_gqa, layout, num_threads
+    enable_gqa, layout, dims, num_threads
         As for :func:`attnscale.attention`.
 
     Returns
@@ -198,7 +201,12 @@ def calibrate(
     """
     from ._calibrate_fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
 
-    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    except NamedAxes:
+        return with_names(calibrate, locals())  # type: ignore[no-any-return]
     inputs, head_dim = call.inputs, call.head_dim
     n_keys = inputs.key.shape[-2]
     start = _read_length("n0", n0, n_keys)

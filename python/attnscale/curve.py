@@ -11,13 +11,15 @@ import numpy as np
 from ._call.call import Call
 from ._call.scale import read_scales
 from ._call.weights import read_sink
+from ._named import with_names
+from ._names import NamedAxes
 from ._results import coordinates_of
 from ._tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Window
+    from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Window
     from .normalizers import Normalizer
 
 __all__ = ["EntropyCurve", "entropy_curve"]
@@ -98,6 +100,7 @@ def entropy_curve(
     normalizer: str | Normalizer = "softmax",
     qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
 ) -> EntropyCurve:
     """Entropy of every row at many scales, for little more than the price of one.
@@ -109,7 +112,7 @@ def entropy_curve(
     scales : array_like, shape (n_scales,)
         Multipliers of query . key, finite.
     is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
         As for :func:`attnscale.attention`. With a distance_scale, "query . key" below is its product
         with that. The normalizer is the softmax, SoftmaxN or Sink.
 
@@ -136,7 +139,12 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     >>> curve.entropy.mean(axis=(0, 1)).round(2)
     array([5.55, 5.04, 3.73])
     """
-    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    except NamedAxes:
+        return with_names(entropy_curve, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     sink = read_sink(normalizer, call, "entropy_curve", _INSTEAD)
     multipliers = read_scales(scales)

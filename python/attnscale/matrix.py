@@ -13,11 +13,13 @@ from ._call.call import Call
 from ._call.distance import law_of_distance, read_tables
 from ._call.weights import read_rule
 from ._checks import positive_int
+from ._named import with_names
+from ._names import NamedAxes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
+    from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
     from .normalizers import Normalizer
 
 __all__ = ["attention_weights"]
@@ -45,6 +47,7 @@ def attention_weights(
     normalizer: str | Normalizer = "softmax",
     qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     max_bytes: int = 2**32,
     num_threads: int | None = None,
 ) -> NDArray[np.floating[Any]]:
@@ -58,8 +61,9 @@ def attention_weights(
     query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
 distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, num_threads
         As for :func:`attention`.
-    layout : {"bhsd", "bshd"}
-        Order of the axes of query and key. The weights are (..., heads, n_queries, n_keys) for both.
+    layout, dims
+        Order of the axes of query and key, as for :func:`attention`. The weights are (..., heads, n_queries,
+        n_keys) for all.
     max_bytes : int, default 2**32
         A larger matrix is a MemoryError, before anything is computed.
 
@@ -93,7 +97,12 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, num_thr
             [0.5  , 0.5  , 0.   ],
             [0.333, 0.333, 0.333]]])
     """
-    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    except NamedAxes:
+        return with_names(attention_weights, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     weights = _room(call, positive_int("max_bytes", max_bytes))
     call.score(scale, softcap, distance_scale, distance_bias)

@@ -11,12 +11,14 @@ import numpy as np
 from ._call.call import Call
 from ._call.weights import require_softmax
 from ._checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
+from ._named import with_names
+from ._names import NamedAxes
 from ._results import ScaleSolution
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, KeyLengths, Layout, Window
+    from ._call.types import Causal, Dims, KeyLengths, Layout, Window
 
 __all__ = ["ScaleSolution", "solve_scale"]
 
@@ -42,6 +44,7 @@ def solve_scale(
     softcap: None = None,
     normalizer: str = "softmax",
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
     on_infeasible: Literal["warn", "nan", "raise"] = "warn",
 ) -> ScaleSolution:
@@ -58,7 +61,7 @@ def solve_scale(
         of them. For the last two the target is the mean entropy over the rows that see a key.
     tolerance : float, optional
         Largest distance of an entropy from its target, in nats. Default: 1e-9 for float64 input, else 1e-6.
-    is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, normalizer, layout, \
+    is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, normalizer, layout, dims, \
 num_threads
         As for :func:`attnscale.attention`. A float mask may hold 0 and -inf only.
     softcap : None
@@ -118,7 +121,12 @@ num_threads
     read_on_infeasible(on_infeasible)
     _refuse_softcap(softcap)
     require_softmax(normalizer, "solve_scale", _INSTEAD)
-    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    except NamedAxes:
+        return with_names(solve_scale, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     _refuse_bias(call.mask)
     call.score()

@@ -50,7 +50,7 @@ NAMES = [
 
 MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None, document_ids=None"
 TABLES = "distance_scale=None, distance_bias=None"
-SOLVE = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd'"
+SOLVE = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd', dims=None"
 REST = SOLVE.replace("layout", "qk_norm=None, layout")
 
 SIGNATURES = {
@@ -64,7 +64,7 @@ SIGNATURES = {
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "merge_states": "states",
     "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
-    "layout='bhsd', num_threads=None",
+    "layout='bhsd', dims=None, num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
     f"{MASKS}, {SOLVE}, num_threads=None, on_infeasible='warn'",
 }

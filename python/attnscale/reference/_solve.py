@@ -33,7 +33,7 @@ def solve_scale(
         low, high = np.where(flat, scale, low), np.where(flat, high, scale)
     feasible = (lowest <= target_entropy) & (target_entropy <= highest)
     reached = np.where(target_entropy >= highest, 0, high)
-    scale = np.where(feasible, reached, np.where(_mean_row(seen.any(-1), seen, axes) > 0, np.nan, 0))
+    scale = np.where(feasible, reached, np.where(seen.any(-1).any(axes), np.nan, 0))
     return SimpleNamespace(scale=scale, lowest=lowest, highest=highest, feasible=feasible)
 
 

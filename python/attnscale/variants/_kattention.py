@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .._call.arrays import Inputs, read_inputs, swap_heads
+from .._call.arrays import Inputs, read_plain_inputs, swap_heads
 from .._call.weights import normalize_rows
 from .._checks import fit_to
 from .._results import AttentionStatistics
@@ -201,7 +201,7 @@ def _statistics(
     query: Any, key: Any, value: Any, bias: Any, scale: Any, statistics: Iterable[str], options: Any
 ) -> AttentionStatistics:
     layout = options.get("layout", "bhsd")
-    inputs = read_inputs(query, key, value, options.get("enable_gqa", False), layout)
+    inputs = read_plain_inputs(query, key, value, options.get("enable_gqa", False), layout)
     if options.get("qk_norm") is not None:  # of the queries and keys without the added channel
         inputs = normalize_rows(inputs, options["qk_norm"])
         options = {**options, "qk_norm": None}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._checks import as_array, shown
-from ._names import Axes, read_names, roles
+from ._names import Axes, has_names, read_names, roles
 from ._results import AttentionStatistics, ScaleSolution
 
 if TYPE_CHECKING:
@@ -69,13 +69,20 @@ def with_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> An
     code = function.__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     given = {name: arguments[name] for name in parameters if name not in ("dims", "layout")}
-    arrays = {name: given[name] for name in ("query", "key", "value") if given.get(name) is not None}
+    arrays = {
+        name: each if has_names(each := given[name]) else as_array(name, each)
+        for name in ("query", "key", "value")
+        if given.get(name) is not None
+    }
     known = roles(arguments.get("dims"))
     names = _names({n: read_names(n, x, arguments["layout"], known) for n, x in arrays.items()})
     _check_labels(arrays, names)
     for name, array in arrays.items():
-        given[name] = _place(as_array(name, array), names.arrays[name].names, _canonical(names, name))
-    for name, axes in {**_OPTION_AXES, "target_entropy": _TARGET_AXES[given.get("per", "row")]}.items():
+        given[name] = _place(np.asarray(array), names.arrays[name].names, _canonical(names, name))
+    for name, axes in {
+        **_OPTION_AXES,
+        "target_entropy": _TARGET_AXES.get(given.get("per", "row"), ()),
+    }.items():
         if hasattr(given.get(name), "dims"):
             given[name] = _option(name, given[name], axes, names)
     out = given.get("out")
@@ -138,7 +145,8 @@ def _option(name: str, array: Any, axes: tuple[str, ...], names: Names) -> NDArr
 def _check_labels(arrays: Mapping[str, Any], names: Names) -> None:
     """Labels of an axis that two arrays share must be the same: what is meant by position, is so by label."""
     for first, second in (("query", "key"), ("query", "value"), ("key", "value")):
-        a, b = arrays.get(first), arrays.get(second)
+        a: Any = arrays.get(first)
+        b: Any = arrays.get(second)
         if not (hasattr(a, "indexes") and hasattr(b, "indexes")):
             continue
         of_a, of_b = names.arrays[first], names.arrays[second]
@@ -175,10 +183,10 @@ class _Labels:
             return result._replace(output=output, **rows)
         changes: dict[str, Any] = {}
         if isinstance(result, ScaleSolution):
-            last = {"row": (self.names.queries,), "head": (), "all": None}[result.per]
+            axes = (self.names.queries,) if result.per == "row" else ()
             for name in ("scale", "entropy", "lowest", "highest", "converged", "feasible", "iterations"):
-                if last is not None:
-                    changes[name] = self.rows(getattr(result, name), name, axes=last)
+                if result.per != "all":
+                    changes[name] = self.rows(getattr(result, name), name, axes=axes)
         elif hasattr(result, "variance"):  # a curve
             scale = {"scale": result.scales}
             for name in ("entropy", "lse", "mean", "variance"):

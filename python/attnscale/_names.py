@@ -72,12 +72,14 @@ def read_names(name: str, array: Any, layout: Any, known: Mapping[str, tuple[str
             )
         return _by_role(name, tuple(map(str, array.dims)), known)
     if is_pattern(layout):
-        return _by_role(name, _expand(name, layout, getattr(array, "ndim", len(layout.split()))), known)
+        return _by_role(name, _expand(name, layout, array.ndim), known)
     if layout == "bhsd":
         raise ValueError(
             f"the axes of query, key and value must all have names, or none; {name} is {type(array).__name__}"
         )
-    raise ValueError(f"dims is for axes with names: a DataArray, or layout='b n h d'; got layout={layout!r}")
+    raise ValueError(
+        f"dims is for axes with names: a DataArray, or layout='b n h d'; got layout={shown(layout)}"
+    )
 
 
 def _expand(name: str, layout: str, ndim: int) -> tuple[str, ...]:
@@ -86,7 +88,7 @@ def _expand(name: str, layout: str, ndim: int) -> tuple[str, ...]:
     if any(not (each == "..." or each.isidentifier()) for each in names) or len(set(names)) < len(names):
         raise ValueError(
             "layout must be 'bhsd', 'bshd', or different names of axes between spaces, 'b n h d' or "
-            f"'... h n d' (groups in parentheses have to be split before), got {layout!r}"
+            f"'... h n d' (groups in parentheses have to be split before), got {shown(layout)}"
         )
     if "..." in names:
         place = names.index("...")

@@ -70,8 +70,8 @@ def read_plain_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout
     try:
         return read_inputs(query, key, value, enable_gqa, layout)
     except NamedAxes:
-        arrays = ((x if x is None else np.asarray(x)) for x in (query, key, value))
-        return read_inputs(*arrays, enable_gqa, layout)
+        q, k, v = (None if x is None else np.asarray(x) for x in (query, key, value))
+        return read_inputs(q, k, v, enable_gqa, layout)
 
 
 def swap_heads(array: NDArray[Any]) -> NDArray[Any]:

@@ -48,7 +48,7 @@ class Length(NamedTuple):
 
     def solve(self, target: Array) -> ScaleSolution:
         """One scale a head."""
-        return solve_scale(self.query, self.key, target, per="head", **self.options)
+        return solve_scale(self.query, self.key, target, per="head", on_infeasible="nan", **self.options)
 
     def law_scale(self, law: Law) -> Array:
         """The law's scale of each row, shape (..., heads, rows)."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of the command line: aligned text for people, CSV and JSON for programs."""
+"""Tables: aligned text and HTML for people, CSV and JSON for programs."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import math
@@ -11,7 +12,23 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["counted", "to_csv", "to_json", "to_text"]
+__all__ = ["Text", "counted", "to_csv", "to_html", "to_json", "to_text"]
+
+
+class Text(str):
+    """Text that prints itself, line by line, at a prompt too.
+
+    Examples
+    --------
+    >>> Text("one\\ntwo")
+    one
+    two
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def counted(number: int | str, noun: str, several: str = "") -> str:
@@ -63,6 +80,30 @@ def _broken(columns: Sequence[Sequence[str]], width: int) -> list[tuple[str, ...
     return list(zip(*lines, strict=True))
 
 
+def to_html(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
+) -> str:
+    """A table for a notebook; what is in the cells is text, never markup.
+
+    Examples
+    --------
+    >>> print(to_html("heads", ["head", "entropy"], [["L0 H3", "0.20"]]))
+    <p>heads</p>
+    <table>
+    <thead><tr><th>head</th><th>entropy</th></tr></thead>
+    <tbody>
+    <tr><td>L0 H3</td><td>0.20</td></tr>
+    </tbody>
+    </table>
+    """
+    lines = [f"<p>{html.escape(title)}</p>"]
+    if rows:
+        lines += ["<table>", f"<thead>{_html_row(header, 'th')}</thead>", "<tbody>"]
+        lines += [_html_row(row, "td") for row in rows]
+        lines += ["</tbody>", "</table>"]
+    return "\n".join([*lines, *(f"<p>{html.escape(note)}</p>" for note in notes)])
+
+
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """One line a row; the keys of the first row are the header."""
     buffer = io.StringIO(newline="")
@@ -75,6 +116,10 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 def to_json(value: Any) -> str:
     """Indented JSON, standard-conforming: NaN and infinity become null."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _html_row(cells: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def _pad(column: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,16 @@ import numpy as np
 
 from ._call.call import Call
 from ._checks import positive_int, shown
-from ._results import describe_arrays
+from ._named import with_names
+from ._names import NamedAxes
+from ._tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
 
     from ._calibrate_fit import Length
-    from ._call.types import Layout
+    from ._call.types import Dims, Layout
     from .laws import Law
 
 __all__ = ["Calibration", "calibrate"]
@@ -28,7 +31,7 @@ _RESOLUTION = 1e-6  # nats: an entropy in float32 this near to that of equal wei
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Calibration:
+class Calibration(Tabled):
     """What beta each head needs at each length, and how well laws give it.
 
     Beta is the scale times sqrt(head_dim); 1 is ordinary attention.
@@ -70,9 +73,6 @@ class Calibration:
     law_entropy: NDArray[np.float64]
     median_entropy: NDArray[np.float64]
     equal_scores: NDArray[np.bool_]
-
-    def __repr__(self) -> str:
-        return describe_arrays(self)
 
     @property
     def beta_error(self) -> NDArray[np.float64]:
@@ -160,31 +160,41 @@ class Calibration:
 
         return describe(self)
 
-    def to_xarray(self) -> Any:
-        """All arrays as an xarray Dataset with the dimensions law, head (and batch axes), n."""
-        try:
-            import xarray
-        except ImportError:
-            raise ImportError('to_xarray needs xarray: pip install "attnscale[sweep]"') from None
-        axes = [f"batch_{i}" for i in range(self.target.ndim - 1)] + ["head"]
-        heads = tuple(axes[len(axes) - self.target.ndim :])
+    def _variables(self) -> dict[str, Variable]:
+        heads = row_dims(self.target.ndim, ("head",))
         by_length, by_law = (*heads, "n"), ("law", *heads)
-        return xarray.Dataset(
-            {
-                "target": (heads, self.target),
-                "beta": (by_length, self.beta),
-                "standard_entropy": (by_length, self.standard_entropy),
-                "amplitude": (by_law, self.amplitude),
-                "law_beta": (("law", *by_length), self.law_beta),
-                "law_entropy": (("law", *by_length), self.law_entropy),
-                "median_entropy": (by_length, self.median_entropy),
-                "equal_scores": (heads, self.equal_scores),
-                "beta_error": (by_law, self.beta_error),
-                "entropy_error": (by_law, self.entropy_error),
-            },
-            coords={"law": [law.name for law in self.laws], "n": self.lengths},
-            attrs={"n0": self.n0},
-        )
+        return {
+            "target": Variable(heads, self.target, "nat"),
+            "beta": Variable(by_length, self.beta),
+            "standard_entropy": Variable(by_length, self.standard_entropy, "nat"),
+            "amplitude": Variable(by_law, self.amplitude),
+            "law_beta": Variable(("law", *by_length), self.law_beta),
+            "law_entropy": Variable(("law", *by_length), self.law_entropy, "nat"),
+            "median_entropy": Variable(by_length, self.median_entropy, "nat"),
+            "equal_scores": Variable(heads, self.equal_scores),
+            "beta_error": Variable(by_law, self.beta_error),
+            "entropy_error": Variable(by_law, self.entropy_error, "nat"),
+        }
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {"law": [law.name for law in self.laws], "n": self.lengths}
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"n0": self.n0}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        rows = [
+            (
+                ", ".join(map(str, head)) or "0",
+                f"{self.target[head] / nats:.3f}",
+                *(f"{beta:.3f}" if np.isfinite(beta) else "-" for beta in self.beta[head]),
+                "-" if best < 0 else self.laws[best].name,
+            )
+            for head, best in np.ndenumerate(self.best)
+        ]
+        header = ("head", f"target ({unit})", *(f"beta at {n}" for n in self.lengths), "best law")
+        title = f"Calibration: beta that keeps the entropy of n = {self.n0} ({self.target.size} heads)"
+        return Sheet(title, header, rows, tuple(textwrap.wrap(self.recommendation, 100)))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Measured beta of every head against n, and the best laws; see attnscale.plot."""
@@ -203,6 +213,7 @@ def calibrate(
     is_causal: bool = False,
     enable_gqa: bool = False,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
 ) -> Calibration:
     """Measure the scale that keeps each head's entropy as n grows, and fit laws to it.
@@ -225,7 +236,7 @@ def calibrate(
     is_causal : bool, default False
         Query i sees the keys 0 ... i. Then the mean at length n is over the last eighth of the first
         n queries, which see between 7n/8 and n keys.
-    enable_gqa, layout, num_threads
+    enable_gqa, layout, dims, num_threads
         As for :func:`attnscale.attention`.
 
     Returns
@@ -256,7 +267,12 @@ def calibrate(
     """
     from ._calibrate_fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
 
-    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    except NamedAxes:
+        return with_names(calibrate, locals())  # type: ignore[no-any-return]
     inputs, head_dim = call.inputs, call.head_dim
     n_keys = inputs.key.shape[-2]
     start = _default_n0(n_keys) if n0 is None else _read_length("n0", n0, n_keys)

@@ -139,8 +139,8 @@ def test_to_xarray() -> None:
     pytest.importorskip("xarray")
     q, k, _ = random_inputs(6, batch=(2,), heads=3, n_queries=40, n_keys=40)
     table = at.calibrate(q, k, n0=20, laws=["standard", "log_n"]).to_xarray()
-    assert dict(table.sizes) == {"batch_0": 2, "head": 3, "n": 2, "law": 2}
-    assert table["beta"].dims == ("batch_0", "head", "n")
+    assert dict(table.sizes) == {"batch": 2, "head": 3, "n": 2, "law": 2}
+    assert table["beta"].dims == ("batch", "head", "n")
     assert table["law_entropy"].sel(law="log_n", n=40).shape == (2, 3)
     one = at.calibrate(q[0, 0], k[0, 0], n0=20, laws=["standard"]).to_xarray()
     assert one["beta"].dims == ("n",)

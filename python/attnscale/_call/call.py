@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import _core
 from .._checks import choose, number, shown, thread_count
+from .._names import NamedAxes, is_pattern
 from .arrays import LAYOUTS, make_output, read_inputs
 from .data import CallData
 from .distance import law_of_distance, read_tables, refuse_row_measures
@@ -40,7 +41,12 @@ class Call(CallData):
         layout: Any = "bhsd",
         num_threads: Any = None,
     ) -> None:
-        self.layout = choose("layout", layout, LAYOUTS)
+        try:
+            self.layout = choose("layout", layout, LAYOUTS)
+        except ValueError:
+            if is_pattern(layout):
+                raise NamedAxes(f"layout={layout!r} names the axes") from None
+            raise
         inputs = read_inputs(query, key, value, enable_gqa, layout)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = max(inputs.query.shape[-1], 1)

@@ -72,7 +72,7 @@ def _draw(rows: list[dict[str, Any]], ax: Any) -> None:
 def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:
     lengths = np.array(options.n, np.float64)
     model = {"head_dim": options.head_dim, "model": options.model}
-    kept = theory.invariant_beta(lengths, n0=options.n0, **model)
+    kept = theory.invariant_beta(lengths, n0=options.n0, on_infeasible="nan", **model)
     frozen = theory.critical_beta(lengths)
     rows: list[dict[str, Any]] = []
     for name, betas in _betas(options, lengths).items():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from .._table import Text, to_html
 from ._meaning import Meaning, NMeans, meaning_of
 from ._parameters import OneOrPerHead, one_or_per_head
 
@@ -226,7 +227,11 @@ class Law(ABC):
 
     def explain(self) -> str:
         """Formula, meaning of n, source and users, as text."""
-        return "\n".join([f"{self.name}: {self!r}", *description(self)])
+        return Text("\n".join([f"{self.name}: {self!r}", *description(self)]))
+
+    def _repr_html_(self) -> str:
+        rows = [tuple(line.strip().split("  ", 1)) for line in description(self)]
+        return to_html(repr(self), ("", self.name), [(title, text.strip()) for title, text in rows])
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self._beta(n, head_dim) / math.sqrt(head_dim)

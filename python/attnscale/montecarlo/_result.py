@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._provenance import Provenance
-from .._table import to_text
+from .._tabled import Sheet, Tabled, Unit, Variable, nats_per
 from ._exact import Grid, exact
 from ._tally import Tally
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["Estimate", "ExperimentResult"]
-
-_MOST_ROWS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +42,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExperimentResult:
+class ExperimentResult(Tabled):
     """Estimates with their standard errors, and what is needed to repeat or continue them.
 
     Attributes
@@ -130,8 +128,13 @@ class ExperimentResult:
             found.append(row)
         return found
 
-    def to_xarray(self) -> xarray.Dataset:
+    def to_xarray(self, *, unit: Unit = "nats") -> xarray.Dataset:
         """The result as a labelled Dataset.
+
+        Parameters
+        ----------
+        unit : {"nats", "bits"}
+            Of entropies.
 
         Returns
         -------
@@ -155,12 +158,14 @@ class ExperimentResult:
             value, error = f"{name}", f"{name}_standard_error"
             if name == self.quantity:
                 value, error = "value", "standard_error"
-            unit = {"units": estimate.unit}
-            variables[value] = (dims, estimate.value, {"long_name": name, **unit})
-            variables[error] = (dims, estimate.standard_error, unit)
+            nats = nats_per(unit) if estimate.unit == "nat" else 1.0
+            units = {"units": unit[:-1] if estimate.unit == "nat" else estimate.unit}
+            variables[value] = (dims, estimate.value / nats, {"long_name": name, **units})
+            variables[error] = (dims, estimate.standard_error / nats, units)
         variables["samples"] = (dims, self.samples)
         if (known := self.exact().get(self.quantity)) is not None:
-            variables["exact"] = (dims, known, {"units": self.estimates[self.quantity].unit})
+            nats = nats_per(unit) if self.estimates[self.quantity].unit == "nat" else 1.0
+            variables["exact"] = (dims, known / nats, {"units": variables["value"][2]["units"]})
         coords = {name: list(labels) for name, labels in self.axes.items()}
         attrs = {
             "experiment": self.experiment,
@@ -197,31 +202,38 @@ class ExperimentResult:
 
         return plot.experiment(self, ax=ax)
 
-    def __repr__(self) -> str:
-        shown = self.rows()[:_MOST_ROWS]
-        unit = self.estimates[self.quantity].unit
-        header = [*self.axes, f"{self.quantity}{f' ({unit})' if unit else ''}", "standard error", "samples"]
-        cells = [
-            [
+    def _variables(self) -> dict[str, Variable]:
+        dims, found = tuple(self.axes), {}
+        for name, estimate in self.estimates.items():
+            found[name] = Variable(dims, estimate.value, estimate.unit)
+            found[f"{name}_standard_error"] = Variable(dims, estimate.standard_error, estimate.unit)
+        return {**found, "samples": Variable(dims, self.samples)}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {name: list(labels) for name, labels in self.axes.items()}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        kind = self.estimates[self.quantity].unit
+        size, named = (nats, unit[:-1]) if kind == "nat" else (1.0, kind)
+        header = (*self.axes, f"{self.quantity}{f' ({named})' if named else ''}", "standard error", "samples")
+        rows = [
+            (
                 *(str(row[name]) for name in self.axes),
-                f"{row[self.quantity]:.6g}",
-                f"{row[f'{self.quantity}_standard_error']:.2g}",
+                f"{row[self.quantity] / size:.6g}",
+                f"{row[f'{self.quantity}_standard_error'] / size:.2g}",
                 str(row["samples"]),
-            ]
-            for row in shown
+            )
+            for row in self.rows()
         ]
-        hidden = int(np.size(self.samples)) - len(shown)
-        lines = [f"{self.experiment}({_fixed(self)})", to_text(header, cells, indent="  ")]
         others = [name for name in self.estimates if name != self.quantity]
-        lines += [f"  ... {hidden} more"] if hidden else []
-        lines += [f"  also: {', '.join(others)}"] if others else []
+        notes = [f"  also: {', '.join(others)}"] if others else []
         missed = 0 if self.target_error is None else int(np.size(self.samples) - np.sum(self.target_reached))
         if missed:
-            lines.append(
+            notes.append(
                 f"  target_error={self.target_error:g} not reached in {missed} of {np.size(self.samples)}"
             )
-        lines += ["  interrupted; resume=result continues"] if self.interrupted else []
-        return "\n".join(lines)
+        notes += ["  interrupted; resume=result continues"] if self.interrupted else []
+        return Sheet(f"{self.experiment}({_fixed(self)})", header, rows, tuple(notes))
 
 
 def _fixed(result: ExperimentResult) -> str:

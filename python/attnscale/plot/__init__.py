@@ -12,6 +12,7 @@ from ._heads import entropy_by_head, head_map
 from ._jl import jl_dimensions
 from ._laws import multiplier_vs_length
 from ._length import entropy_vs_length
+from ._map import attention_map
 from ._phase import law_comparison, phase_diagram
 from ._style import COLOURS, style
 from ._sweep import sweep
@@ -19,6 +20,7 @@ from ._variants import variant_costs, variant_weights
 
 __all__ = [
     "COLOURS",
+    "attention_map",
     "calibrated_beta",
     "entropy_by_head",
     "entropy_vs_length",

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .._call.arrays import Inputs, read_inputs, swap_heads
+from .._call.arrays import Inputs, read_plain_inputs, swap_heads
 from .._call.weights import normalize_rows
 from .._checks import fit_to
 from .._results import AttentionStatistics
@@ -202,7 +201,7 @@ def _statistics(
     query: Any, key: Any, value: Any, bias: Any, scale: Any, statistics: Iterable[str], options: Any
 ) -> AttentionStatistics:
     layout = options.get("layout", "bhsd")
-    inputs = read_inputs(query, key, value, options.get("enable_gqa", False), layout)
+    inputs = read_plain_inputs(query, key, value, options.get("enable_gqa", False), layout)
     if options.get("qk_norm") is not None:  # of the queries and keys without the added channel
         inputs = normalize_rows(inputs, options["qk_norm"])
         options = {**options, "qk_norm": None}
@@ -214,7 +213,7 @@ def _statistics(
     if rows.output is None or rows.output.dtype == inputs.dtype:
         return rows
     with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite, as in attention
-        return replace(rows, output=rows.output.astype(inputs.dtype))
+        return rows._replace(output=rows.output.astype(inputs.dtype))
 
 
 def _with_key_term(inputs: Inputs, bias: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ _Uniform = tuple[_Array, _Array, str]
 
 def entropy_vs_length(
     entropy: Any,
-    lengths: Sequence[int] | None = None,
+    lengths: ArrayLike | None = None,
     *,
     ax: Axes | None = None,
     uniform: bool | ArrayLike = True,
@@ -48,7 +48,7 @@ def entropy_vs_length(
         mean over the heads and the shade spans the middle half of them. Or a result of
         :func:`attnscale.montecarlo.entropy_vs_length`, or a sweep of it: points with error bars of
         one standard error, on the exact curve where there is one.
-    lengths : sequence of int
+    lengths : array_like of int
         Numbers of keys, increasing; for a mapping only.
     ax : matplotlib Axes, optional
     uniform : bool or array_like, default True
@@ -94,7 +94,11 @@ def entropy_vs_length(
     with style():
         ax = new_axes(ax)
         lines = _draw_uniform(ax, reference)
-        lines += draw_curves(ax, curves) if curves else _draw_laws(ax, n, values, labels, marks=not exact)
+        lines += (
+            draw_curves(ax, curves)
+            if curves
+            else _draw_laws(ax, n, values, labels, marks=not exact or n.size == 1)
+        )
         length_ticks(ax, n)
         ax.set_ylim(bottom=0)
         ax.set_xlabel("tokens, $n$ (query $i$ sees $i + 1$ keys)" if is_causal else AXIS_LABELS["n"])
@@ -122,7 +126,7 @@ def _uniform(given: bool | ArrayLike, n: _Array, *, is_causal: bool) -> _Uniform
         raise ValueError(
             f"uniform must have one value for each of the {n.size} lengths, got {shown(nats.tolist())}"
         )
-    return n, nats, "uniform"
+    return n, nats, "equal weights"
 
 
 def _draw_uniform(ax: Axes, reference: _Uniform | None) -> list[Named]:

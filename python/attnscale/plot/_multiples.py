@@ -140,8 +140,7 @@ def multiplier_vs_length(
     own = ax is None
     with style():
         ax = new_axes(ax)
-        ticks = 2.0 ** np.arange(np.ceil(np.log2(n[0])), np.log2(n[-1]) + 1e-9)
-        _finish(ax, n if n.size < 20 or ticks.size < 3 else ticks, _draw(ax, n, curves, labels), grow=own)
+        _finish(ax, n, _draw(ax, n, curves, labels), grow=own)
     return ax
 
 

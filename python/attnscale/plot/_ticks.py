@@ -36,9 +36,15 @@ def plain(value: float) -> str:
 
 
 def length_ticks(ax: Axes, values: NDArray[np.float64] | Sequence[float]) -> None:
-    """A logarithmic x axis with ticks at these values, or at some of them where there are many."""
+    """A logarithmic x axis with ticks at these values, or at some of them where there are many.
+
+    Of more than 20, as a dense curve has them, at the powers of two among them.
+    """
     ax.set_xscale("log", base=2)
     wanted = np.unique(np.asarray(values, np.float64))
+    powers = 2.0 ** np.arange(np.ceil(np.log2(wanted[0])), np.log2(wanted[-1]) + 1e-9)
+    if wanted.size > 20 and powers.size >= 3:
+        wanted = powers
     least = np.ptp(np.log(wanted)) / _MOST
     chosen = [wanted[-1]]
     for value in wanted[-2::-1]:

@@ -226,6 +226,7 @@ def _curves(
         length_ticks(ax, curves[0].x)
         if log:
             ax.set_yscale("log")
+        if ax.get_yscale() == "log":
             log_ticks(ax.yaxis)
         bottom, top = ax.get_ylim()
         ax.set_ylim(bottom if low is None else min(low, bottom), top if high is None else max(high, top))

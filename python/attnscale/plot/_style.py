@@ -81,24 +81,29 @@ def law_label(name: str, labels: Mapping[str, str] | None = None) -> str:
     """What to print for a law: its entry in `labels` or LABELS, a formula for log_n, else its name."""
     if labels is not None and not isinstance(labels, Mapping):
         raise TypeError(f"labels must be a mapping from names to what is printed, got {shown(labels)}")
-    known = {**LABELS, **(labels or {})}
+    known, law = {**LABELS, **(labels or {})}, _law_of(name)
+    if labels and law is not None and law.name in labels:
+        return labels[law.name]
     logarithm = re.fullmatch(r"LogN\(base=([0-9.e+]+), floor=1\.0\)", name)
     if name not in known and logarithm:
         return rf"$\log_{{{float(logarithm[1]):g}}} n\,/\sqrt{{d}}$"
-    return known.get(name) or _short(name)
+    return known.get(name) or (name if law is None else _short(name, law))
 
 
-def _short(name: str) -> str:
-    """Of the repr of a law its name and the parameters that are not the usual ones."""
-    found = re.fullmatch(r"([A-Z]\w*)\((.*)\)", name)
+def _law_of(name: str) -> Any:
+    """The class of law of which this is the repr; None for everything else."""
     from .. import laws
 
+    found = re.fullmatch(r"([A-Z]\w*)\(.*\)", name)
     law = getattr(laws, found[1], None) if found else None
-    if found is None or law is None:
-        return name
+    return law if isinstance(law, type) and issubclass(law, laws.Law) else None
+
+
+def _short(name: str, law: Any) -> str:
+    """Of the repr of a law its name and the parameters that are not the usual ones."""
     usual = {each.name: each.default for each in fields(law)}
     kept = []
-    for text in re.split(r", (?=\w+=)", found[2]):
+    for text in re.split(r", (?=\w+=)", name[name.index("(") + 1 : -1]):
         parameter, _, value = text.partition("=")
         if value and repr(usual.get(parameter)) != value:
             kept.append(f"{parameter}={value.removesuffix('.0')}")

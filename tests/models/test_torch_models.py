@@ -264,7 +264,9 @@ def test_the_map_of_heads() -> None:
     model, _ = oracle.build("llama")
     with at.torch.record(model) as log:
         model(input_ids=IDS)
-    assert log.plot().get_ylabel() == "layer"
+    ax = log.plot()
+    assert ax.get_ylabel() == "layer"
+    assert ax.get_images()[0].get_clim() == (0, np.log(20))  # no contrast where all heads are alike
 
 
 def test_everything_is_put_back_after_an_error() -> None:

@@ -184,12 +184,15 @@ def _drawing(
 
     def draw(axes: Any) -> None:
         from .. import plot  # needs matplotlib
+        from ..plot._names import subtitle
 
         if lengths is not None and several:
-            plot.entropy_vs_length(entropy, lengths, ax=axes, uniform=not options.causal)
+            plot.entropy_vs_length(entropy, lengths, ax=axes, is_causal=options.causal)
         else:
             one_size = {law: values[0] for law, values in entropy.items()}
-            limit = None if options.causal else _sizes(heads, lengths)[0][1]
-            plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit)
+            n_queries, n_keys = _sizes(heads, lengths)[0]
+            limit = None if options.causal and n_queries != n_keys else n_keys
+            plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit, is_causal=options.causal)
+        subtitle(axes, " and ".join(path.name for path in _files(options)))
 
     return Drawing(draw, (4.6, 3.2 if several else 1.3 + 0.17 * len(heads.names)))

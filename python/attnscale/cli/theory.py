@@ -58,15 +58,24 @@ def run(options: argparse.Namespace) -> None:
     settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
     table = to_text(list(_COLUMNS.values()), [[_cell(row[name]) for name in _COLUMNS] for row in rows])
     report = {**settings, "unit": "nat", "rows": rows}
-    emit(options, f"{table}\n\n{_legend(options)}", rows, report, Drawing(lambda ax: _draw(rows, ax)))
+    emit(options, f"{table}\n\n{_legend(options)}", rows, report, Drawing(lambda ax: _draw(options, ax)))
 
 
-def _draw(rows: list[dict[str, Any]], ax: Any) -> None:
+def _draw(options: argparse.Namespace, ax: Any) -> None:
     from .. import plot
+    from ..plot._dense import dense
+    from ..plot._names import subtitle
 
-    lengths = sorted({row["n"] for row in rows})
-    curves = {row["at"]: [each["entropy"] for each in rows if each["at"] == row["at"]] for row in rows}
-    plot.entropy_vs_length(curves, lengths, ax=ax)
+    model = {"head_dim": options.head_dim, "model": options.model}
+
+    def entropies(n: Any) -> Any:
+        betas = _betas(options, n).values()
+        return np.stack([theory.expected_entropy(n, beta, **model) for beta in betas], axis=-1)
+
+    lengths, values = dense(entropies, min(options.n), max(options.n))
+    curves = dict(zip(_betas(options, lengths), values.T, strict=True))
+    plot.entropy_vs_length(curves, lengths, ax=ax, exact=True)
+    subtitle(ax, f"Expected entropy of {_where(options)}, exact")
 
 
 def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -108,10 +117,12 @@ def _cell(value: Any) -> str:
 
 
 def _legend(options: argparse.Namespace) -> str:
-    where = (
-        f"keys on a sphere, head_dim {options.head_dim}" if options.model == "sphere" else "Gaussian scores"
-    )
     return (
-        f"Model: {where}. invariant beta keeps the entropy of n0 = {options.n0:g} keys at beta 1;\n"
+        f"Model: {_where(options)}. invariant beta keeps the entropy of n0 = {options.n0:g} keys at beta 1;\n"
         "'-': n keys cannot have it. critical beta = sqrt(2 ln n) is where Gaussian scores freeze."
     )
+
+
+def _where(options: argparse.Namespace) -> str:
+    sphere = options.model == "sphere"
+    return f"keys on a sphere, head_dim {options.head_dim}" if sphere else "Gaussian scores"

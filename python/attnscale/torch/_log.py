@@ -45,6 +45,7 @@ class AttentionLog(Tabled):
         self.laws = dict(laws)
         self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
         self._with_sink: set[int] = set()
+        self._most_keys = 1  # in a call; entropies reach up to its logarithm
 
     def __len__(self) -> int:
         return len(self.passes)
@@ -54,6 +55,7 @@ class AttentionLog(Tabled):
     ) -> None:
         """One call of one layer."""
         found = {name: getattr(rows, name) for name in self.statistics}
+        self._most_keys = max(self._most_keys, int(key.shape[-2]))
         for name, law in self.laws.items():
             found[f"entropy under {name}"] = _under_law(law, query, key, options)
         layer = self._layer(module)
@@ -158,10 +160,10 @@ class AttentionLog(Tabled):
         return Sheet(title, ("layer", "batch x heads x queries", *units), rows)
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Map of the mean entropy of each head of each layer."""
+        """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call."""
         from .. import plot
 
-        return plot.head_map(self.mean_entropy(), ax=ax)
+        return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, ax=ax)
 
     def _last(self) -> dict[int, dict[str, NDArray[Any]]]:
         if not self.passes:

@@ -176,7 +176,7 @@ def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
         (["entropy", MINILM, "--csv", "no/such/folder.csv"], "there is no folder no/such"),
         (["laws", "--n", "5", "--laws", "constant(value=1e308)"], "scale must be finite, got inf"),
         (["explain", "nope"], "must be one of 'standard', 'unscaled'"),
-        (["explain", "3 +"], "a law is written NAME"),
+        (["explain", "3 +"], "the name of a law must be one of 'standard', 'unscaled'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(fail, arguments, message):

@@ -108,7 +108,7 @@ def test_every_result_plots_itself(name):
     ax = result.plot()
     assert ax.get_ylabel() == label
     (x, y, _), *_ = points(ax)
-    (axis,) = [labels for axis, labels in result.axes.items() if axis not in ("scale", "eps")]
+    (axis,) = [labels for axis, labels in result.axes.items() if axis not in ("law", "eps")]
     np.testing.assert_array_equal(x, axis)
     np.testing.assert_array_equal(y, np.reshape(result.value, (len(x), -1))[:, 0])
     import matplotlib.pyplot as plt

@@ -154,11 +154,11 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
         raise TypeError(
             f"a law is a Law, a number, a name or a spelling such as 'ssmax(s=0.43)', got {shown(law)}"
         )
-    if parameters and ("(" in law or "*" in law):
+    if parameters and ("(" in law or _is_product(law)):
         raise TypeError(
             f"parameters stand in the name or beside it, got {shown(law)} and {sorted(parameters)}"
         )
-    if "*" in law:
+    if _is_product(law):
         amplitude, rest = _read_product(law)
         return amplitude * get(rest)
     if "(" in law:
@@ -177,7 +177,7 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
 
 def with_length(law: str | float | Law, length: float) -> Law:
     """As :func:`get`; a spelling that leaves the law's training length open gets this one."""
-    if isinstance(law, str) and "*" in law:
+    if isinstance(law, str) and _is_product(law):
         amplitude, rest = _read_product(law)
         return amplitude * with_length(rest, length)
     if isinstance(law, str) and _as_number(law) is None:
@@ -305,6 +305,11 @@ def _as_number(law: Any) -> float | None:
         return float(law)
     except ValueError:
         return None
+
+
+def _is_product(text: str) -> bool:
+    """Whether there is a "*" that is not inside of the parameters."""
+    return "*" in text.partition("(")[0]
 
 
 def _read_product(text: str) -> tuple[float | list[float], str]:

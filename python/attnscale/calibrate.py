@@ -286,8 +286,7 @@ def calibrate(
         )
     compared = tuple(candidates(laws, start))
     cuts = [cut(inputs, n, is_causal, num_threads) for n in chosen]
-    standard = 1 / np.sqrt(head_dim)
-    kept = cut(inputs, start, is_causal, num_threads)
+    kept, standard = cut(inputs, start, is_causal, num_threads), 1 / np.sqrt(head_dim)
     target = kept.entropy(standard)
     flat = target >= kept.entropy(0.0) - _RESOLUTION
     beta = np.stack([_beta(each, np.where(flat, np.nan, target), head_dim) for each in cuts], axis=-1)

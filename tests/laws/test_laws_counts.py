@@ -57,7 +57,7 @@ def test_positions_are_those_of_the_last_query(capsys: Any) -> None:
     law = laws.GrokTemperature(1024)
     assert law.multiplier_at([1025, 1024**2 + 1], 64) == pytest.approx([1, 2], abs=1e-12)
     axes = at.plot.law_comparison([law], [1025, 1024**2 + 1])
-    np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), [1, 2])
+    np.testing.assert_allclose(np.asarray(axes.get_lines()[0].get_ydata())[[0, -1]], [1, 2], rtol=1e-12)
     assert main(["theory", "--n", "1025", "--laws", "grok_temperature(length=1024)", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["beta"] == 1
 

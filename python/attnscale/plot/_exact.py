@@ -104,11 +104,9 @@ def _law(label: Any) -> Any:
     """The law, or the scale, that a label stands for; None where that cannot be told."""
     from .. import laws
 
-    if not isinstance(label, str):
-        return label if isinstance(label, laws.Law) else float(label)
     try:
-        return float(label)
-    except ValueError:
+        return laws.get(label)
+    except (TypeError, ValueError):  # the repr of one
         pass
     name, parameters = _call(label)
     known = getattr(laws, name, None)

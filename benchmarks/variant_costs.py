@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import attnscale_bench as bench
-from attnscale._table import to_json, to_text
-from attnscale.cli._figure import save_figure
+from attnscale._table import to_text
+from attnscale.cli._figure import Drawing
+from attnscale.cli._output import OutputError, check_outputs, emit
 from attnscale.cli._progress import progress_line
 from attnscale_bench import VariantCost
 
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, draw, print."""
     options = _parser().parse_args(argv)
     try:
+        check_outputs(options)
         with progress_line() as progress:
             costs = bench.run_variants(
                 options.n,
@@ -41,16 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 limit=options.limit,
                 progress=progress,
             )
-        if options.plot is not None:
-            _draw(options, costs)
-    except (ValueError, RuntimeError) as error:
+        legend = _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=_first_of_slope(costs))
+        report = {"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}
+        emit(options, f"{_table(costs)}\n\n{legend}", report=report, drawing=_drawing(costs))
+    except (ValueError, RuntimeError, OutputError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    if options.json:
-        print(to_json({"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}))
-        return 0
-    legend = _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=_first_of_slope(costs))
-    print(_table(costs), "", legend, sep="\n")
+        return 1 if isinstance(error, OutputError) else 2
     return 0
 
 
@@ -147,7 +145,7 @@ def _two_digits(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
 
 
-def _draw(options: argparse.Namespace, costs: list[VariantCost]) -> None:
+def _drawing(costs: list[VariantCost]) -> Drawing:
     def draw(panels: Any) -> None:
         from attnscale import plot
 
@@ -155,7 +153,7 @@ def _draw(options: argparse.Namespace, costs: list[VariantCost]) -> None:
         if any(cost.bytes for cost in costs):
             plot.variant_costs(costs, what="bytes", ax=panels[1])
 
-    save_figure(options.plot, draw, size=(9.6, 4.2), panels=(1, 2))
+    return Drawing(draw, (9.6, 4.2), (1, 2))
 
 
 if __name__ == "__main__":

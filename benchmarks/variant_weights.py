@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from attnscale import attention
 from attnscale import variants as av
-from attnscale._table import to_csv, to_json, to_text
-from attnscale.cli._figure import save_figure
+from attnscale._table import to_text
+from attnscale.cli._figure import Drawing
+from attnscale.cli._output import OutputError, check_outputs, emit
 from attnscale.cli._progress import progress_line
 from attnscale.datasets import minilm_qk
 from attnscale_bench._measures import measure_weights, weights_of
@@ -44,20 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write, draw, print."""
     options = _parser().parse_args(argv)
     try:
+        check_outputs(options)
         chosen, lengths = _choose(options.variants), _lengths(options)
         with progress_line() as progress:
             rows = list(_measure(chosen, lengths, options, progress))
-        if options.plot is not None:
-            _draw(options.plot, rows)
-    except ValueError as error:
+        emit(options, _text(rows), rows, drawing=_drawing(rows))
+    except (ValueError, OutputError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    if options.csv is not None:
-        options.csv.write_text(to_csv(rows), encoding="utf-8")
-    if options.json:
-        print(to_json(rows))
-    else:
-        print(_text(rows))
+        return 1 if isinstance(error, OutputError) else 2
     return 0
 
 
@@ -160,7 +155,7 @@ def _text(rows: list[dict[str, Any]]) -> str:
     return f"{to_text(header, cells)}\n\n{_LEGEND}"
 
 
-def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
+def _drawing(rows: list[dict[str, Any]]) -> Drawing:
     kinds = list(dict.fromkeys(row["data"] for row in rows))
     measures = ("entropy", "needle_weight", "effective_rank")
 
@@ -173,7 +168,7 @@ def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
                 plot.variant_weights(chosen, what=what, ax=ax, legend=ax is line[-1])
             line[0].set_title(f"{kind} heads")
 
-    save_figure(path, draw, size=(10.4, 2.9 * len(kinds)), panels=(len(kinds), len(measures)))
+    return Drawing(draw, (10.4, 2.9 * len(kinds)), (len(kinds), len(measures)))
 
 
 if __name__ == "__main__":

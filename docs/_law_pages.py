@@ -40,7 +40,7 @@ def write_law_pages(folder):
         if law is not None:
             families.setdefault(law.__module__, []).append(law)
     written = {
-        f"{module.rpartition('.')[2]}.md": _page(module, members) for module, members in families.items()
+        f"{module.rpartition('._')[2]}.md": _page(module, members) for module, members in families.items()
     }
     for page in folder.glob("*.md"):
         if page.name not in written:

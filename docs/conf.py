@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,4 +42,6 @@ from _law_pages import write_law_pages  # noqa: E402
 
 write_law_pages(HERE / "laws")
 for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
-    shutil.copyfile(notebook, HERE / "tutorials" / notebook.name)
+    # Links to pages start from notebooks/ in the repository.
+    text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")
+    (HERE / "tutorials" / notebook.name).write_text(text, encoding="utf-8")

@@ -134,7 +134,7 @@ def bounds(query: Any, key: Any, value: Any, truth: Any, **options: Any) -> Simp
 def check_statistics(result: Any, truth: Any, limits: Any) -> None:
     """Every statistic of `result` within its bound; NaN, infinities and counts exactly."""
     for name in STATISTICS:
-        seen, wanted = getattr(result, name), getattr(truth, name)
+        seen, wanted = getattr(result, name, None), getattr(truth, name)
         if seen is None:
             continue
         assert seen.shape == wanted.shape, name

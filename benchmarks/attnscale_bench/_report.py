@@ -38,14 +38,28 @@ class Report:
     settings: Mapping[str, Any]
     yardsticks: Mapping[str, Estimate]
     rows: Sequence[Row]
+    interrupted: bool = False  # Ctrl-C came before the last case
 
-    def to_json(self) -> str:
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The rows without what is nested in them, for CSV."""
+        return [
+            {
+                name: value
+                for name, value in row.as_dict().items()
+                if name not in ("others", "samples", "target")
+            }
+            for row in self.rows
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
         """Everything, every sample included."""
         yardsticks = {name: found._asdict() for name, found in self.yardsticks.items()}
         rows = [row.as_dict() for row in self.rows]
-        return to_json(
-            {"provenance": self.machine, "settings": self.settings, "yardsticks": yardsticks, "rows": rows}
-        )
+        return {"provenance": self.machine, "settings": self.settings, "yardsticks": yardsticks, "rows": rows}
+
+    def to_json(self) -> str:
+        """The same as JSON."""
+        return to_json(self.to_dict())
 
     def to_text(self) -> str:
         """A table; rows that miss their target are marked."""

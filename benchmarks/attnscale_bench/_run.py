@@ -73,11 +73,17 @@ def run(
         session = Session(threads, rounds, quick, torch)
         yardsticks = _yardsticks(session)
         rows: list[Row] = []
-        for name in chosen:
-            progress(name)
-            rows += CASES[name].run(session, name)
+        interrupted = False
+        try:
+            for name in chosen:
+                progress(name)
+                rows += CASES[name].run(session, name)
+        except KeyboardInterrupt:  # what is measured is not lost
+            interrupted = True
+            if not rows:
+                raise
     settings = {"cases": chosen, "quick": quick, "rounds": rounds}
-    return Report(machine, settings, yardsticks, rows)
+    return Report(machine, settings, yardsticks, rows, interrupted)
 
 
 def _choose(names: Iterable[str] | None, sets: tuple[str, ...], *, quick: bool) -> list[str]:

@@ -20,6 +20,7 @@ from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
 from .attention import attention, attention_entropy, attention_statistics
 from .calibrate import Calibration, calibrate
 from .curve import EntropyCurve, entropy_curve
+from .matrix import attention_weights
 from .solve import ScaleSolution, solve_scale
 from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
@@ -41,6 +42,7 @@ __all__ = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "attention_weights",
     "audit",
     "calibrate",
     "datasets",
@@ -85,4 +87,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "torch"])  # which `import *` leaves alone: it takes seconds to load

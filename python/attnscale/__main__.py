@@ -3,7 +3,16 @@
 
 import sys
 
-from .cli import main
+
+def run() -> int:
+    """Import the command line and run it: Ctrl-C is answered while it is imported, too."""
+    try:
+        from .cli import main
+    except KeyboardInterrupt:
+        print("attnscale: interrupted", file=sys.stderr)
+        return 130
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import laws as registry
 from ._call.call import Call
 from ._call.scale import check_one_scale_a_row
 from .attention import attention_entropy
-from .laws import Law
-from .laws._registry import class_of
+from .laws import Law, names
+from .laws._registry import with_length
 from .solve import ScaleSolution, solve_scale
 
 if TYPE_CHECKING:
@@ -39,9 +37,18 @@ class Length(NamedTuple):
         rows = attention_entropy(self.query, self.key, scale=scale, **self.options)
         return np.asarray(rows.mean(-1, dtype=np.float64))
 
+    def entropy_at(self, scale: Array) -> Array:
+        """The same at one scale a row; NaN for heads with a scale that is no number."""
+        known = np.asarray(np.isfinite(scale).all(-1))
+        return np.where(known, self.entropy(np.where(known[..., None], scale, 0.0)), np.nan)
+
+    def law_entropy(self, law: Law) -> Array:
+        """The same under a law."""
+        return self.entropy_at(self.law_scale(law))
+
     def solve(self, target: Array) -> ScaleSolution:
         """One scale a head."""
-        return solve_scale(self.query, self.key, target, per="head", **self.options)
+        return solve_scale(self.query, self.key, target, per="head", on_infeasible="nan", **self.options)
 
     def law_scale(self, law: Law) -> Array:
         """The law's scale of each row, shape (..., heads, rows)."""
@@ -70,32 +77,25 @@ def cut(inputs: Inputs, n: int, is_causal: bool, num_threads: int | None) -> Len
     return Length(query, key, {"causal": causal, "enable_gqa": heads, "num_threads": num_threads})
 
 
-def candidates(wanted: Iterable[Law | str] | None, n0: int) -> Iterator[Law]:
-    """The laws to compare; by name with n0 for the parameter that is a length."""
-    if isinstance(wanted, (str, Law)):
+def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[Law]:
+    """The laws to compare; spellings that leave the training length open have n0."""
+    if isinstance(wanted, (str, float, int, Law)):
         wanted = (wanted,)
     if wanted is not None:
-        chosen = [_with_length(law, n0) if isinstance(law, str) else registry.get(law) for law in wanted]
+        chosen = [with_length(law, n0) for law in wanted]
         if not chosen:
             raise ValueError("laws must name at least one law, got none")
-        yield from cast(list[Law], chosen)
+        yield from chosen
         return
-    for name in registry.names():
-        law = _with_length(name, n0, required=False)
-        if law is None or law.channels != "all" or law.meaning.is_distance:
+    for name in names():
+        try:
+            law = with_length(name, n0)
+        except TypeError:  # a parameter that no length determines
+            continue
+        if law.channels != "all" or law.meaning.is_distance:
             continue
         if law.meaning.is_used or name == "standard":
             yield law
-
-
-def _with_length(name: str, n0: int, *, required: bool = True) -> Law | None:
-    """None if another parameter has no default; `required` makes that the registry's error."""
-    law = class_of(name)
-    if law is None:
-        return registry.get(name)
-    given = {} if law.length_parameter is None else {law.length_parameter: float(n0)}
-    needed = {each.name for each in fields(cast(Any, law)) if each.default is MISSING}
-    return None if needed - given.keys() and not required else registry.get(name, **given)
 
 
 def fit_laws(compared: Sequence[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:
@@ -108,17 +108,17 @@ def _fit(law: Law, cuts: Sequence[Length], beta: Array, root: float) -> Fit:
     scales = [each.law_scale(law) for each in cuts]
     multiplier = np.stack([scale.mean(-1) for scale in scales], axis=-1) * root
     amplitude = _amplitude(multiplier, beta)
-    known = np.isfinite(amplitude)
-    usable = np.where(known, amplitude, 0.0)[..., None]
-    entropy = [each.entropy(usable * scale) for each, scale in zip(cuts, scales, strict=True)]
-    kept = np.stack(entropy, axis=-1)
-    return Fit(amplitude, amplitude[..., None] * multiplier, np.where(known[..., None], kept, np.nan))
+    entropy = [each.entropy_at(amplitude[..., None] * s) for each, s in zip(cuts, scales, strict=True)]
+    return Fit(amplitude, amplitude[..., None] * multiplier, np.stack(entropy, axis=-1))
 
 
 def _amplitude(multiplier: Array, beta: Array) -> Array:
-    """c with the least sum of (c multiplier - beta)^2 over the lengths with a beta; NaN without one."""
+    """c with the least sum of (c multiplier - beta)^2 over the lengths with a beta.
+
+    NaN without such a length, and where the law has no finite scale at one: keys tie for the top.
+    """
     known = np.isfinite(beta)
-    squares = np.where(known, multiplier**2, 0.0).sum(-1)
-    products = (np.where(known, multiplier, 0.0) * np.where(known, beta, 0.0)).sum(-1)
+    m, b = np.where(known, multiplier, 0.0), np.where(known, beta, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(squares > 0, products / squares, np.nan))
+        c = (m * b).sum(-1) / (m**2).sum(-1)
+        return np.asarray(np.where(np.isfinite(m).all(-1), c, np.nan))

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import operator
+import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,19 +16,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "answer_infeasible",
     "as_array",
+    "bfloat16_tensor",
     "boolean",
     "choose",
     "fit_to",
     "generator",
     "number",
     "positive_int",
+    "read_on_infeasible",
     "shown",
     "thread_count",
+    "warn",
 ]
 
 _LONGEST = 80  # characters of a repr in a message
 _MOST_THREADS = 2**31 - 1
+_PACKAGE = str(Path(__file__).parent)
 
 
 def shown(value: object) -> str:
@@ -106,8 +114,30 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
             return np.from_dlpack(value)
         return np.asarray(value)
     except Exception as error:
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+            return bfloat16_tensor(name, value)
         kind = type(value).__name__
         raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {error}") from error
+
+
+def bfloat16_tensor(name: str, tensor: Any) -> NDArray[Any]:
+    """A PyTorch tensor of bfloat16 on the CPU as an array: its own memory, typed by ml_dtypes."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(
+            f"{name} is a tensor of bfloat16, which NumPy has not: it needs the package ml_dtypes "
+            f"(pip install ml_dtypes), or {name}.float()"
+        ) from None
+    import torch
+
+    if tensor.requires_grad:  # the view below would lose it without a word
+        raise TypeError(f"{name} requires grad, and an array has none; use {name}.detach()")
+    try:
+        bits: NDArray[Any] = tensor.view(torch.int16).numpy()
+    except Exception as error:  # on a device
+        raise TypeError(f"{name} cannot be read as an array on the CPU, got Tensor: {error}") from error
+    return bits.view(ml_dtypes.bfloat16)
 
 
 def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) -> NDArray[Any]:
@@ -121,3 +151,24 @@ def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) ->
     if not fits:
         raise ValueError(f"{name} must broadcast to {axes} = {shape}, got shape {original}")
     return array
+
+
+def read_on_infeasible(on_infeasible: Any) -> str:
+    """What is to be done where no answer exists: "warn", "nan" or "raise"."""
+    return choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
+
+
+def answer_infeasible(on_infeasible: str, message: str) -> None:
+    """Say that some targets are out of reach, as was asked; the results there are NaN."""
+    if on_infeasible == "raise":
+        raise ValueError(message)
+    if on_infeasible == "warn":
+        warn(f'{message}; the result is NaN there (on_infeasible="nan" says nothing, "raise" stops)')
+
+
+def warn(message: str) -> None:
+    """A UserWarning at the line of the caller's own code that called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["InputError", "StoredHeads", "read_heads"]
+__all__ = ["InputError", "StoredHeads", "read_heads", "read_text"]
 
 # Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
 _QUERY_NAMES = ("query", "q", "queries", "query_states")
 _KEY_NAMES = ("key", "k", "keys", "key_states")
+_WANTED = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads"}
 
 
 class InputError(ValueError):
@@ -75,18 +76,38 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     return StoredHeads(query, key, _head_names(arrays, query.shape[-3]))
 
 
+def read_text(path: Path) -> str:
+    """A text in UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text in UTF-8 ({error.reason} at byte {error.start})") from None
+
+
 def _read_npy(path: Path) -> npt.NDArray[Any]:
     if path.suffix != ".npy":
         raise InputError(f"{path}: with two files both must be .npy, queries first, then keys")
+    _check_magic(path, ".npy", b"\x93NUMPY")
     try:
         # An open file, because np.load leaves one that it opened itself open where it fails.
         with path.open("rb") as stream:
-            array = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not a readable .npy file ({error})") from None
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{path}: a .npz archive named .npy")
+            array: npt.NDArray[Any] = np.load(stream, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{path}: not a readable .npy file ({_without_pickle(error)})") from None
     return array
+
+
+def _check_magic(path: Path, suffix: str, magic: bytes) -> None:
+    """Refuse a file that only has the name: NumPy takes it for a pickle, which nobody should load."""
+    with path.open("rb") as stream:
+        start = stream.read(6)
+    if not start.startswith(magic):
+        what = {b"PK": ", but an archive as .npz", b"\x93N": ", but an array as .npy"}.get(start[:2], "")
+        raise InputError(f"{path}: not an {suffix} file{what}")
+
+
+def _without_pickle(error: Exception) -> str:
+    return "it holds Python objects" if "allow_pickle" in str(error) else str(error)
 
 
 def _read_archive(path: Path) -> Mapping[str, npt.NDArray[Any]]:
@@ -102,26 +123,38 @@ def _read_archive(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    wanted = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads"}
+    _check_magic(path, ".npz", b"PK")
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             # Only what is needed is read; the other names are kept for the message.
             empty = np.empty(0)
-            return {name: stored[name] if name.lower() in wanted else empty for name in stored.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:  # TypeError: a .npy inside
-        raise InputError(f"{path}: not a readable .npz file ({error})") from None
+            return {name: stored[name] if name.lower() in _WANTED else empty for name in stored.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not a readable .npz file ({_without_pickle(error)})") from None
 
 
 def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     try:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+        from safetensors import SafetensorError, safe_open
     except ImportError:
         raise InputError(f"{path}: reading .safetensors needs its package: pip install safetensors") from None
     try:
-        return load_file(path)
+        with safe_open(path, framework="numpy") as stored:
+            wanted = {name: name.lower() in _WANTED for name in stored.keys()}  # noqa: SIM118
+            if any(stored.get_slice(name).get_dtype() == "BF16" for name in wanted if wanted[name]):
+                _need_bfloat16(path)
+            empty = np.empty(0)
+            return {name: stored.get_tensor(name) if wanted[name] else empty for name in wanted}
     except (SafetensorError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a readable .safetensors file ({error})") from None
+
+
+def _need_bfloat16(path: Path) -> None:
+    """Once it is imported, NumPy knows the type by its name."""
+    try:
+        import ml_dtypes as ml_dtypes
+    except ImportError:
+        raise InputError(f"{path}: reading bfloat16 needs its package: pip install ml_dtypes") from None
 
 
 def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], path: Path) -> npt.NDArray[Any]:
@@ -137,7 +170,9 @@ def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], pa
 
 def _arrange(name: str, array: npt.NDArray[Any], layout: str) -> npt.NDArray[Any]:
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
-        raise InputError(f"{name} must be floating point, got {array.dtype}")
+        # NumPy saves bfloat16 as two bytes without a name.
+        hint = "; bfloat16 goes into .safetensors, or .astype(np.float32)" if array.dtype.str == "|V2" else ""
+        raise InputError(f"{name} must be floating point, got {array.dtype}{hint}")
     if array.ndim < 2:
         raise InputError(f"{name} must have 2 axes (n, head_dim) or more, got shape {array.shape}")
     if array.ndim == 2:

@@ -26,10 +26,11 @@ class Provenance:
         Instruction set in use. Results do not depend on it; running times do.
     num_threads : int
         Default number of threads, on which results do not depend either.
-    entropy : int, tuple of int or None
-        ``entropy`` of the :class:`numpy.random.SeedSequence`; None if nothing was random.
+    seed : int, tuple of int or None
+        What ``rng=`` was, or what NumPy drew in its place (the ``entropy`` of the
+        :class:`numpy.random.SeedSequence`); None if nothing was random.
     spawn_key : tuple of int
-        Its ``spawn_key``: ``SeedSequence(entropy, spawn_key=spawn_key)`` is the seed again.
+        Its ``spawn_key``: ``SeedSequence(seed, spawn_key=spawn_key)`` is it again.
     created : str
         UTC time, ISO 8601 to the second.
     """
@@ -38,28 +39,28 @@ class Provenance:
     numpy: str
     simd_level: str
     num_threads: int
-    entropy: int | tuple[int, ...] | None
+    seed: int | tuple[int, ...] | None
     spawn_key: tuple[int, ...]
     created: str
 
     def to_dict(self) -> dict[str, Any]:
         """Flat strings and integers, for JSON and for attributes of a Dataset.
 
-        The entropy has up to 128 bits, which neither holds as a number: it is written in decimal
+        The seed has up to 128 bits, which neither holds as a number: it is written in decimal
         digits, words of a sequence separated by blanks.
 
         Examples
         --------
-        >>> provenance(np.random.SeedSequence(7)).to_dict()["entropy"]
+        >>> provenance(np.random.SeedSequence(7)).to_dict()["seed"]
         '7'
         """
-        entropy = (self.entropy,) if isinstance(self.entropy, int) else self.entropy or ()
+        words = (self.seed,) if isinstance(self.seed, int) else self.seed or ()
         return {
             "attnscale": self.attnscale,
             "numpy": self.numpy,
             "simd_level": self.simd_level,
             "num_threads": self.num_threads,
-            "entropy": " ".join(map(str, entropy)),
+            "seed": " ".join(map(str, words)),
             "spawn_key": " ".join(map(str, self.spawn_key)),
             "created": self.created,
         }
@@ -80,7 +81,7 @@ def provenance(seed: np.random.SeedSequence | None = None) -> Provenance:
     Examples
     --------
     >>> record = provenance(np.random.SeedSequence(7, spawn_key=(2,)))
-    >>> record.entropy, record.spawn_key
+    >>> record.seed, record.spawn_key
     (7, (2,))
     """
     entropy = None if seed is None else seed.entropy
@@ -89,7 +90,7 @@ def provenance(seed: np.random.SeedSequence | None = None) -> Provenance:
         numpy=np.__version__,
         simd_level=_core.simd_level(),
         num_threads=_core.num_threads(),
-        entropy=int(entropy) if isinstance(entropy, (int, np.integer)) else _words(entropy),
+        seed=int(entropy) if isinstance(entropy, (int, np.integer)) else _words(entropy),
         spawn_key=() if seed is None else tuple(map(int, seed.spawn_key)),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ._checks import shown
+from ._tabled import Sheet, Tabled, Variable, row_dims, summary
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["NAMES", "AttentionStatistics", "ScaleSolution", "describe_arrays", "statistic_names"]
@@ -27,9 +29,9 @@ def describe_arrays(result: Any) -> str:
     return f"{type(result).__name__}({', '.join(parts)})"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class AttentionStatistics:
-    """Statistics of each row of attention weights; those that were not asked for are None.
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class AttentionStatistics(Tabled):
+    """Statistics of each row of attention weights; only those that were asked for are there.
 
     A row is one query of one head. With s its scores (after scale, soft-cap and bias) over the keys
     it may see and p = softmax(s):
@@ -41,7 +43,8 @@ class AttentionStatistics:
     lse : ndarray, shape (..., heads, n_queries)
         ln sum_j exp(s_j). -inf for a row without keys.
     entropy : ndarray
-        -sum_j p_j ln p_j = lse - mean_score, in nats, between 0 and ln n_visible.
+        -sum_j p_j ln p_j = lse - mean_score, in nats; between 0 and ln n_visible, to rounding (2e-6 in
+        float32).
     max_score : ndarray
         The largest score. -inf for a row without keys.
     mean_score : ndarray
@@ -74,21 +77,66 @@ class AttentionStatistics:
     or an infinite score is NaN.
     """
 
-    output: NDArray[Any] | None = None
-    lse: NDArray[Any] | None = None
-    entropy: NDArray[Any] | None = None
-    max_score: NDArray[Any] | None = None
-    mean_score: NDArray[Any] | None = None
-    score_variance: NDArray[Any] | None = None
-    concentration: NDArray[Any] | None = None
-    n_visible: NDArray[np.int64] | None = None
-    argmax: NDArray[np.int64] | None = None
-    max_weight: NDArray[Any] | None = None
-    sink_weight: NDArray[Any] | None = None
-    support: NDArray[np.int64] | None = None
+    # Without defaults: a field that was not asked for is no attribute.
+    output: NDArray[Any] | None
+    lse: NDArray[Any]
+    entropy: NDArray[Any]
+    max_score: NDArray[Any]
+    mean_score: NDArray[Any]
+    score_variance: NDArray[Any]
+    concentration: NDArray[Any]
+    n_visible: NDArray[np.int64]
+    argmax: NDArray[np.int64]
+    max_weight: NDArray[Any]
+    sink_weight: NDArray[Any]
+    support: NDArray[np.int64]
 
-    def __repr__(self) -> str:
-        return describe_arrays(self)
+    def __init__(self, output: NDArray[Any] | None = None, **statistics: NDArray[Any]) -> None:
+        if unknown := statistics.keys() - NAMES:
+            raise TypeError(f"statistics must be among {', '.join(NAMES)}; got {', '.join(sorted(unknown))}")
+        self.__dict__.update(statistics, output=output)
+
+    def __getattr__(self, name: str) -> Any:
+        name = "entropy" if name == "effective_keys" else name  # which is made from it
+        if name in NAMES:
+            raise AttributeError(
+                f"{name} was not asked for: attention_statistics(..., statistics=(..., {name!r})) has it; "
+                f"these rows have {', '.join(self._present()) or 'no statistics'}"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def effective_keys(self) -> NDArray[Any]:
+        """exp(entropy): as many keys of equal weight have this entropy."""
+        keys: NDArray[Any] = np.exp(self.entropy)
+        return keys
+
+    def _replace(self, **changes: Any) -> AttentionStatistics:
+        """The same rows, with these fields; dataclasses.replace would ask for those that are not there."""
+        return AttentionStatistics(**{**self.__dict__, **changes})
+
+    def _present(self) -> list[str]:
+        return [name for name in NAMES if name in self.__dict__]
+
+    def _variables(self) -> dict[str, Variable]:
+        found = {}
+        for name in self._present():
+            values = getattr(self, name)
+            dims = getattr(values, "dims", row_dims(values.ndim))
+            found[name] = Variable(dims, values, "nat" if name == "entropy" else "")
+            if name == "entropy":
+                found["effective_keys"] = Variable(dims, self.effective_keys)
+        return found
+
+    def _coordinates(self) -> dict[str, Any]:
+        return coordinates_of(getattr(self, name) for name in self._present())
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        shapes = {f"rows {getattr(self, name).shape}": None for name in self._present()}
+        if self.output is not None:
+            shapes[f"output {self.output.shape} of {self.output.dtype}"] = None
+        title = f"{type(self).__name__}: {', '.join(shapes) or 'nothing was asked for'}"
+        return Sheet(title, *summary(self._variables(), nats, unit))
 
 
 #: The statistics, in the order of the fields.
@@ -108,7 +156,7 @@ def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ScaleSolution:
+class ScaleSolution(Tabled):
     """Scales that give a wanted entropy, and how far that went.
 
     Shapes are (..., heads, n_queries) for ``per="row"``, (..., heads) for "head" and () for "all".
@@ -116,12 +164,11 @@ class ScaleSolution:
     Attributes
     ----------
     scale : ndarray of float64
-        The least scale >= 0 at which the entropy is at most the target, to the tolerance: 0 where
-        the target is ``highest`` or above, inf where it is below ``lowest``, NaN where a visible
-        dot product is NaN or infinite.
+        The least scale >= 0 at which the entropy is at most the target, to the tolerance. NaN where no
+        scale reaches the target (``feasible`` is False), or a visible dot product is NaN or infinite.
     entropy : ndarray
-        The entropy at this scale, in nats (its limit where the scale is inf). Of the arithmetic's
-        type for rows, else float64.
+        The entropy at this scale, in nats; where no scale reaches the target, the nearest that one does.
+        Of the arithmetic's type for rows, else float64.
     lowest, highest : ndarray
         What any scale can reach: ln of the number of keys that tie for the largest dot product, and
         ln n_visible; means over the rows for "head" and "all". ``lowest`` is a limit that no finite
@@ -132,6 +179,8 @@ class ScaleSolution:
         Whether the target lies between ``lowest`` and ``highest``, to the tolerance.
     iterations : ndarray of int64
         Evaluations of the entropy; 0 where none was needed.
+    per : {"row", "head", "all"}
+        Which rows share a scale.
     """
 
     scale: NDArray[np.float64]
@@ -141,6 +190,25 @@ class ScaleSolution:
     converged: NDArray[np.bool_]
     feasible: NDArray[np.bool_]
     iterations: NDArray[np.int64]
+    per: str = "row"
 
-    def __repr__(self) -> str:
-        return describe_arrays(self)
+    def _variables(self) -> dict[str, Variable]:
+        last = {"row": ("head", "query"), "head": ("head",), "all": ()}[self.per]
+        found = {}
+        for name in (each.name for each in fields(self) if each.name != "per"):
+            values = getattr(self, name)
+            kind = "nat" if name in ("entropy", "lowest", "highest") else ""
+            found[name] = Variable(getattr(values, "dims", row_dims(np.ndim(values), last)), values, kind)
+        return found
+
+    def _coordinates(self) -> dict[str, Any]:
+        return coordinates_of(each.values for each in self._variables().values())
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        title = f"ScaleSolution per {self.per}: {np.shape(self.scale)}"
+        return Sheet(title, *summary(self._variables(), nats, unit))
+
+
+def coordinates_of(arrays: Iterable[Any]) -> dict[str, Any]:
+    """Labels that arrays of xarray carry; of others, none."""
+    return {name: each for array in arrays for name, each in getattr(array, "coords", {}).items()}

@@ -39,7 +39,7 @@ def _keyword_name(keyword: Any) -> str:
 
 
 def choose_name(argument: str, name: str, names: Sequence[str], also: Iterable[str] = ()) -> str:
-    """`name`, if it is one of `names`; else an error that lists them, and what may have been meant.
+    """`name`, if it is one of `names`; else an error: first what may have been meant, then all of them.
 
     Parameters
     ----------
@@ -60,8 +60,9 @@ def choose_name(argument: str, name: str, names: Sequence[str], also: Iterable[s
     try:
         return choose(argument, name, names)
     except ValueError as error:
-        near = get_close_matches(name, known, 1)
-        raise ValueError(f"{error}; did you mean {near[0]!r}?" if near else str(error)) from None
+        # The list may be long: what was meant comes before it.
+        near = get_close_matches(name.lower().replace("-", "_"), known, 1)
+        raise ValueError(f"did you mean {near[0]!r}? {error}" if near else str(error)) from None
 
 
 def check_parameters(

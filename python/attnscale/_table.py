@@ -1,20 +1,53 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of the command line: aligned text for people, CSV and JSON for programs."""
+"""Tables: aligned text and HTML for people, CSV and JSON for programs."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["to_csv", "to_json", "to_text"]
+__all__ = ["Text", "counted", "to_csv", "to_html", "to_json", "to_text"]
 
 
-def to_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
+class Text(str):
+    """Text that prints itself, line by line, at a prompt too.
+
+    Examples
+    --------
+    >>> Text("one\\ntwo")
+    one
+    two
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def counted(number: int | str, noun: str, several: str = "") -> str:
+    """A number, or a list of them, and its noun.
+
+    Examples
+    --------
+    >>> counted(1, "head"), counted("64, 512", "token"), counted(2, "query", "queries")
+    ('1 head', '64, 512 tokens', '2 queries')
+    """
+    return f"{number} {noun if str(number) == '1' else several or noun + 's'}"
+
+
+def to_text(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "", width: int | None = None
+) -> str:
     """Columns two spaces apart; a column is flush right where all its cells are numbers.
+
+    Where the lines would be longer than `width`, the widest column is broken between words.
 
     Examples
     --------
@@ -24,8 +57,51 @@ def to_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str
     mean      4.30
     """
     columns = list(zip(header, *rows, strict=True))
+    if width is not None:
+        columns = _broken(columns, width - len(indent))
     padded = [_pad(column) for column in columns]
     return "\n".join((indent + "  ".join(cells)).rstrip() for cells in zip(*padded, strict=True))
+
+
+def _broken(columns: Sequence[Sequence[str]], width: int) -> list[tuple[str, ...]]:
+    """The widest column in as many lines as it needs; the other cells of those lines are empty."""
+    widths = [max(map(len, column)) for column in columns]
+    widest = widths.index(max(widths))
+    room = width - sum(widths) + widths[widest] - 2 * (len(columns) - 1)
+    if room >= widths[widest] or room < 1:
+        return [tuple(column) for column in columns]
+    lines = []
+    for row in zip(*columns, strict=True):
+        parts = textwrap.wrap(row[widest], room, break_long_words=False, break_on_hyphens=False) or [""]
+        lines += [
+            tuple(part if i == widest else (cell if k == 0 else "") for i, cell in enumerate(row))
+            for k, part in enumerate(parts)
+        ]
+    return list(zip(*lines, strict=True))
+
+
+def to_html(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
+) -> str:
+    """A table for a notebook; what is in the cells is text, never markup.
+
+    Examples
+    --------
+    >>> print(to_html("heads", ["head", "entropy"], [["L0 H3", "0.20"]]))
+    <p>heads</p>
+    <table>
+    <thead><tr><th>head</th><th>entropy</th></tr></thead>
+    <tbody>
+    <tr><td>L0 H3</td><td>0.20</td></tr>
+    </tbody>
+    </table>
+    """
+    lines = [f"<p>{html.escape(title)}</p>"]
+    if rows:
+        lines += ["<table>", f"<thead>{_html_row(header, 'th')}</thead>", "<tbody>"]
+        lines += [_html_row(row, "td") for row in rows]
+        lines += ["</tbody>", "</table>"]
+    return "\n".join([*lines, *(f"<p>{html.escape(note)}</p>" for note in notes)])
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -40,6 +116,10 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 def to_json(value: Any) -> str:
     """Indented JSON, standard-conforming: NaN and infinity become null."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _html_row(cells: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def _pad(column: Sequence[str]) -> list[str]:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ._call.call import Call
 from ._call.weights import available, read_normalizer
+from ._named import with_names
+from ._names import NamedAxes
 from ._results import AttentionStatistics, statistic_names
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
+    from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
     from .normalizers import Normalizer
 
 __all__ = ["attention", "attention_entropy", "attention_statistics"]
@@ -41,6 +43,7 @@ def attention(
     normalizer: str | Normalizer = "softmax",
     qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     out: NDArray[Any] | None = None,
     num_threads: int | None = None,
 ) -> NDArray[Any]:
@@ -93,9 +96,15 @@ def attention(
     qk_norm : {"l2", "rms"}, optional
         Queries and keys are brought to length 1, or sqrt(head_dim), before the product: query . key is
         their cosine, or head_dim times that. The scale applies to it as ever. Rows of zeros stay zero.
-    layout : {"bhsd", "bshd"}
+    layout : {"bhsd", "bshd"} or str
         "bshd": query, key, value and output are (..., n, heads, dim). Statistics, masks and scale
-        are as above.
+        are as above. Or the names of the axes in their order, as einops writes them: "b n h d", "... h t c".
+    dims : mapping, optional
+        For arrays whose axes have names (a DataArray of xarray, in any order; a pattern of ``layout``) that
+        are none of the usual ones: the names of "heads", "sequence" (one, or those of queries and keys) and
+        "channels". All other axes are batch axes, and go together by their name. Results of a DataArray
+        are one, with the labels of the query (and of the keys, where there are keys); scales and masks may
+        be one too.
     out : ndarray, optional
         Where the output goes: of its shape and type, apart from the inputs.
     num_threads : int, optional
@@ -134,7 +143,12 @@ def attention(
     """
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    except NamedAxes:
+        return with_names(attention, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     output, _ = call.attend(read_normalizer(normalizer), (), out)
@@ -162,6 +176,7 @@ def attention_statistics(
     normalizer: str | Normalizer = "softmax",
     qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     out: NDArray[Any] | None = None,
     num_threads: int | None = None,
 ) -> AttentionStatistics:
@@ -178,7 +193,7 @@ def attention_statistics(
         normalizer do not have.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
 distance_bias, enable_gqa, softcap, \
-normalizer, qk_norm, layout, out, num_threads
+normalizer, qk_norm, layout, dims, out, num_threads
         As for :func:`attention`.
 
     Returns
@@ -208,7 +223,12 @@ normalizer, qk_norm, layout, out, num_threads
         raise ValueError("out is for the output, which needs a value; got out without value")
     found = read_normalizer(normalizer)
     names = available(statistic_names(statistics), found, leave_out=statistics is _USUAL)
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    except NamedAxes:
+        return with_names(attention_statistics, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     output, rows = call.attend(found, names, out)
@@ -233,6 +253,7 @@ def attention_entropy(
     normalizer: str | Normalizer = "softmax",
     qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
 ) -> NDArray[np.floating[Any]]:
     """Entropy of every row of attention weights, in nats.
@@ -241,13 +262,14 @@ def attention_entropy(
     ----------
     query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
 distance_scale, distance_bias, enable_gqa, \
-softcap, normalizer, qk_norm, layout, num_threads
+softcap, normalizer, qk_norm, layout, dims, num_threads
         As for :func:`attention`.
 
     Returns
     -------
     ndarray, shape (..., heads, n_queries)
-        -sum_j p_j ln p_j, between 0 and ln(number of visible keys); 0 for a query without keys.
+        -sum_j p_j ln p_j, between 0 and ln(number of visible keys) to rounding (2e-6 in float32); 0 for a
+        query without keys.
         float64 for float64 input, else float32.
 
     Raises
@@ -265,7 +287,12 @@ softcap, normalizer, qk_norm, layout, num_threads
     """
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)
-    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    except NamedAxes:
+        return with_names(attention_entropy, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     return call.attend(found, names)[1]["entropy"]

@@ -3,31 +3,35 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._call.call import Call
 from ._checks import positive_int, shown
-from ._results import describe_arrays
+from ._named import with_names
+from ._names import NamedAxes
+from ._tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
 
     from ._calibrate_fit import Length
-    from ._call.types import Layout
+    from ._call.types import Dims, Layout
     from .laws import Law
 
 __all__ = ["Calibration", "calibrate"]
 
 _SHORTEST = 32  # of the lengths that are chosen by default
+_RESOLUTION = 1e-6  # nats: an entropy in float32 this near to that of equal weights is equal to it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Calibration:
+class Calibration(Tabled):
     """What beta each head needs at each length, and how well laws give it.
 
     Beta is the scale times sqrt(head_dim); 1 is ordinary attention.
@@ -52,6 +56,10 @@ class Calibration:
         Mean over the rows of the amplitude times the law's multiplier.
     law_entropy : ndarray, shape (n_laws, ..., heads, n_lengths)
         Mean entropy under the amplitude times the law, computed and not extrapolated.
+    median_entropy : ndarray, shape (..., heads, n_lengths)
+        Mean entropy under :attr:`median_law`; NaN where no law is determined.
+    equal_scores : ndarray of bool, shape (..., heads)
+        Heads whose entropy at n0 is that of equal weights: no beta changes it, and their ``beta`` is NaN.
     """
 
     n0: int
@@ -63,9 +71,8 @@ class Calibration:
     amplitude: NDArray[np.float64]
     law_beta: NDArray[np.float64]
     law_entropy: NDArray[np.float64]
-
-    def __repr__(self) -> str:
-        return describe_arrays(self)
+    median_entropy: NDArray[np.float64]
+    equal_scores: NDArray[np.bool_]
 
     @property
     def beta_error(self) -> NDArray[np.float64]:
@@ -81,47 +88,113 @@ class Calibration:
         return _root_mean_square(self.law_entropy - self.target[..., None] + 0 * self.beta)
 
     @property
+    def determined(self) -> NDArray[np.bool_]:
+        """Heads with a beta at two lengths or more, shape (..., heads).
+
+        With one length every law fits: each has a constant of the head.
+        """
+        return np.asarray(np.isfinite(self.beta).sum(-1) > 1)
+
+    @property
     def best(self) -> NDArray[np.int64]:
-        """Index into ``laws`` of the least entropy_error of each head; -1 where there is none."""
+        """Index into ``laws`` of the least entropy_error of each head; -1 where it is not determined."""
         errors = np.where(np.isnan(self.entropy_error), np.inf, self.entropy_error)
-        return np.where(np.isfinite(errors.min(0)), errors.argmin(0), -1)
+        return np.where(self.determined & np.isfinite(errors.min(0)), errors.argmin(0), -1)
 
     @property
     def ranking(self) -> dict[str, float]:
-        """Laws and the root mean square of their entropy_error over the heads, least first.
+        """Laws and the root mean square of their entropy_error over the determined heads, least first.
 
-        Names of laws that are equal up to the amplitude are joined by " = ".
+        Names of laws that are equal up to the amplitude are joined by " = ". Empty where no head is
+        determined.
         """
-        return _rank(self)
+        return {" = ".join(self.laws[i].name for i in sorted(group)): error for group, error in ranked(self)}
+
+    @property
+    def first(self) -> int:
+        """Index into ``laws`` of the first of the ranking."""
+        groups = ranked(self)
+        if not groups:
+            raise ValueError(f"no law is determined: {self.recommendation}")
+        return min(groups[0][0])
+
+    @property
+    def fitted_law(self) -> Law:
+        """The first law of the ranking times its amplitude of each head, for ``scale=``.
+
+        A head that is not determined has the median of the others; over batch axes too the median
+        counts. Its ``spelling`` is text to paste.
+
+        Raises
+        ------
+        ValueError
+            If no head is determined.
+        """
+        first = self.laws[self.first]
+        known = np.where(self.determined, self.amplitude[self.first], np.nan)
+        if not known.ndim:
+            return float(known) * first
+        columns = (column[~np.isnan(column)] for column in known.reshape(-1, known.shape[-1]).T)
+        every = float(np.nanmedian(known))
+        return [float(np.median(each)) if each.size else every for each in columns] * first
+
+    @property
+    def median_law(self) -> Law:
+        """The same with one number for all heads, the median, to four digits.
+
+        :attr:`median_error` says what that costs.
+        """
+        return median_law(self)
+
+    @property
+    def median_error(self) -> float:
+        """Root mean square of median_entropy - target over the determined heads and the lengths, in nats."""
+        misses = self.median_entropy - self.target[..., None] + 0 * self.beta
+        each = _root_mean_square(misses)[self.determined]
+        return float(np.sqrt((each**2).mean())) if each.size else float("nan")
 
     @property
     def recommendation(self) -> str:
         """What the numbers say, in words that hold for these heads and lengths only."""
+        from ._calibrate_words import describe
+
         return describe(self)
 
-    def to_xarray(self) -> Any:
-        """All arrays as an xarray Dataset with the dimensions law, head (and batch axes), n."""
-        try:
-            import xarray
-        except ImportError:
-            raise ImportError("to_xarray needs xarray: pip install xarray") from None
-        axes = [f"batch_{i}" for i in range(self.target.ndim - 1)] + ["head"]
-        heads = tuple(axes[len(axes) - self.target.ndim :])
+    def _variables(self) -> dict[str, Variable]:
+        heads = row_dims(self.target.ndim, ("head",))
         by_length, by_law = (*heads, "n"), ("law", *heads)
-        return xarray.Dataset(
-            {
-                "target": (heads, self.target),
-                "beta": (by_length, self.beta),
-                "standard_entropy": (by_length, self.standard_entropy),
-                "amplitude": (by_law, self.amplitude),
-                "law_beta": (("law", *by_length), self.law_beta),
-                "law_entropy": (("law", *by_length), self.law_entropy),
-                "beta_error": (by_law, self.beta_error),
-                "entropy_error": (by_law, self.entropy_error),
-            },
-            coords={"law": [law.name for law in self.laws], "n": self.lengths},
-            attrs={"n0": self.n0},
-        )
+        return {
+            "target": Variable(heads, self.target, "nat"),
+            "beta": Variable(by_length, self.beta),
+            "standard_entropy": Variable(by_length, self.standard_entropy, "nat"),
+            "amplitude": Variable(by_law, self.amplitude),
+            "law_beta": Variable(("law", *by_length), self.law_beta),
+            "law_entropy": Variable(("law", *by_length), self.law_entropy, "nat"),
+            "median_entropy": Variable(by_length, self.median_entropy, "nat"),
+            "equal_scores": Variable(heads, self.equal_scores),
+            "beta_error": Variable(by_law, self.beta_error),
+            "entropy_error": Variable(by_law, self.entropy_error, "nat"),
+        }
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {"law": [law.name for law in self.laws], "n": self.lengths}
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"n0": self.n0}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        rows = [
+            (
+                ", ".join(map(str, head)) or "0",
+                f"{self.target[head] / nats:.3f}",
+                *(f"{beta:.3f}" if np.isfinite(beta) else "-" for beta in self.beta[head]),
+                "-" if best < 0 else self.laws[best].name,
+            )
+            for head, best in np.ndenumerate(self.best)
+        ]
+        header = ("head", f"target ({unit})", *(f"beta at {n}" for n in self.lengths), "best law")
+        title = f"Calibration: beta that keeps the entropy of n = {self.n0} ({self.target.size} heads)"
+        return Sheet(title, header, rows, tuple(textwrap.wrap(self.recommendation, 100)))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Measured beta of every head against n, and the best laws; see attnscale.plot."""
@@ -133,13 +206,14 @@ class Calibration:
 def calibrate(
     query: ArrayLike,
     key: ArrayLike,
-    n0: int = 512,
+    n0: int | None = None,
     lengths: Sequence[int] | None = None,
     *,
-    laws: Iterable[Law | str] | None = None,
+    laws: Iterable[Law | str | float] | None = None,
     is_causal: bool = False,
     enable_gqa: bool = False,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
 ) -> Calibration:
     """Measure the scale that keeps each head's entropy as n grows, and fit laws to it.
@@ -149,18 +223,20 @@ def calibrate(
     query, key : array_like
         As for :func:`attnscale.attention`. At length n the first n keys count and the first n
         queries (all of them, if there are fewer).
-    n0 : int, default 512
-        The length whose mean entropy under the standard scale is the target.
+    n0 : int, optional
+        The length whose mean entropy under the standard scale is the target. Default: 512, or an eighth
+        of the keys if there are no more than 512, so that lengths on both sides are there to measure.
     lengths : sequence of int, optional
         Where beta is measured. Default: n0 times the powers of 2, from 32 to the number of keys.
-    laws : iterable of Law or str, optional
-        Laws to compare. Default: every law of :func:`attnscale.laws.names` that gives a row one
-        scale and whose parameters are lengths, which become n0, or have defaults; of the laws that do
-        not depend on n only "standard" is taken, because the amplitude makes them equal.
+    laws : iterable of str, float or Law, optional
+        Laws to compare, as :func:`attnscale.laws.get` takes them; where a spelling leaves the training
+        length open it is n0. Default: every law of :func:`attnscale.laws.names` that gives a row one
+        scale and that this determines; of the laws that do not depend on n only "standard" is taken,
+        because the amplitude makes them equal.
     is_causal : bool, default False
         Query i sees the keys 0 ... i. Then the mean at length n is over the last eighth of the first
         n queries, which see between 7n/8 and n keys.
-    enable_gqa, layout, num_threads
+    enable_gqa, layout, dims, num_threads
         As for :func:`attnscale.attention`.
 
     Returns
@@ -176,7 +252,8 @@ def calibrate(
     -----
     Each law is multiplied by a constant of the head, since the size of the query and the key can
     absorb one; log_n, natural_log_n and ssmax then are one law. Laws are judged by what they do to the
-    entropy, not by their distance from beta: a head with flat weights does not care.
+    entropy, not by their distance from beta: a head with flat weights does not care. A head counts if
+    there is a beta at two lengths or more: with one, every law fits.
 
     Examples
     --------
@@ -190,10 +267,15 @@ def calibrate(
     """
     from ._calibrate_fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
 
-    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    except NamedAxes:
+        return with_names(calibrate, locals())  # type: ignore[no-any-return]
     inputs, head_dim = call.inputs, call.head_dim
     n_keys = inputs.key.shape[-2]
-    start = _read_length("n0", n0, n_keys)
+    start = _default_n0(n_keys) if n0 is None else _read_length("n0", n0, n_keys)
     chosen = _read_lengths(lengths, start, n_keys)
     if not isinstance(is_causal, (bool, np.bool_)):
         raise TypeError(f"is_causal must be True or False, got {shown(is_causal)}")
@@ -204,10 +286,11 @@ def calibrate(
         )
     compared = tuple(candidates(laws, start))
     cuts = [cut(inputs, n, is_causal, num_threads) for n in chosen]
-    standard = 1 / np.sqrt(head_dim)
-    target = cut(inputs, start, is_causal, num_threads).entropy(standard)
-    beta = np.stack([_beta(each, target, head_dim) for each in cuts], axis=-1)
-    return Calibration(
+    kept, standard = cut(inputs, start, is_causal, num_threads), 1 / np.sqrt(head_dim)
+    target = kept.entropy(standard)
+    flat = target >= kept.entropy(0.0) - _RESOLUTION
+    beta = np.stack([_beta(each, np.where(flat, np.nan, target), head_dim) for each in cuts], axis=-1)
+    found = Calibration(
         n0=start,
         lengths=np.array(chosen, np.int64),
         target=target,
@@ -215,43 +298,40 @@ def calibrate(
         standard_entropy=np.stack([each.entropy(standard) for each in cuts], axis=-1),
         laws=compared,
         **fit_laws(compared, cuts, beta, head_dim)._asdict(),
+        median_entropy=np.full(beta.shape, np.nan),
+        equal_scores=np.asarray(flat),
     )
+    if not found.determined.any():
+        return found
+    law = median_law(found)
+    return replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
 
 
-def describe(found: Calibration) -> str:
-    """The recommendation: mean errors of the laws, how many heads prefer which, how beta moves."""
-    errors = found.entropy_error.reshape(len(found.laws), -1)
-    usable = ~np.isnan(errors).all(0)
-    span = f"n = {found.lengths.min()} to {found.lengths.max()}"
-    if not usable.any():
-        return f"No head keeps its entropy of n = {found.n0} at any beta over {span}."
-    groups = _rank(found)
-    first, least = next(iter(groups.items()))
-    listed = ", ".join(f"{name} {error:.3f}" for name, error in list(groups.items())[:4])
-    counts = np.bincount(found.best.ravel()[usable], minlength=len(found.laws))
-    order = [i for i in np.argsort(-counts, kind="stable") if counts[i]]
-    preferred = ", ".join(f"{found.laws[i].name} for {counts[i]}" for i in order)
-    last = found.beta[..., -1].ravel()
-    beta = f"{np.nanmedian(last):.3f}" if np.isfinite(last).any() else "nothing that exists"
-    return (
-        f"To keep the entropy of n = {found.n0} over {span}, use {first}: it misses by {least:.3f} nat "
-        f"(root mean square over {usable.sum()} heads and the lengths). In order: {listed}. Best head by "
-        f"head: {preferred}. The median head needs beta = {beta} at n = {found.lengths[-1]}."
-    )
+def median_law(found: Calibration) -> Law:
+    """The first law of the ranking times the median amplitude of the determined heads, to four digits."""
+    constants = np.asarray(found.amplitude[found.first])[found.determined]
+    return float(f"{np.median(constants):.4g}") * found.laws[found.first]
 
 
-def _rank(found: Calibration) -> dict[str, float]:
-    errors = found.entropy_error.reshape(len(found.laws), -1)
-    usable = ~np.isnan(errors).all(0)
-    mean = np.sqrt((errors[:, usable] ** 2).sum(1) / max(usable.sum(), 1))
-    ranking: dict[str, float] = {}
-    left = np.argsort(mean, kind="stable").tolist()
+def ranked(found: Calibration) -> list[tuple[list[int], float]]:
+    """Laws that are equal up to the amplitude, as indices, and their error; the least error first."""
+    determined = found.determined.ravel()
+    if not determined.any():
+        return []
+    errors = found.entropy_error.reshape(len(found.laws), -1)[:, determined]
+    mean = np.sqrt((errors**2).mean(1))
+    groups: list[tuple[list[int], float]] = []
+    left = [i for i in np.argsort(mean, kind="stable").tolist() if np.isfinite(mean[i])]
     while left:
         first = left[0]
         same = [i for i in left if np.allclose(found.law_beta[i], found.law_beta[first], equal_nan=True)]
         left = [i for i in left if i not in same]
-        ranking[" = ".join(found.laws[i].name for i in sorted(same))] = float(mean[first])
-    return ranking
+        groups.append((same, float(mean[first])))
+    return groups
+
+
+def _default_n0(n_keys: int) -> int:
+    return 512 if n_keys > 512 else max(n_keys // 8, 2)
 
 
 def _read_length(name: str, value: Any, n_keys: int) -> int:
@@ -273,7 +353,7 @@ def _read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
         raise TypeError(f"lengths must be integers, got {shown(lengths)}") from None
     if not given:
         raise ValueError("lengths must name at least one length, got none")
-    return [_read_length("lengths", n, n_keys) for n in given]
+    return list(dict.fromkeys(_read_length("lengths", n, n_keys) for n in given))
 
 
 def _beta(length: Length, target: NDArray[np.float64], head_dim: int) -> NDArray[np.float64]:

@@ -11,12 +11,15 @@ import numpy as np
 from ._call.call import Call
 from ._call.scale import read_scales
 from ._call.weights import read_sink
-from ._results import describe_arrays
+from ._named import with_names
+from ._names import NamedAxes
+from ._results import coordinates_of
+from ._tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Window
+    from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Window
     from .normalizers import Normalizer
 
 __all__ = ["EntropyCurve", "entropy_curve"]
@@ -25,7 +28,7 @@ _INSTEAD = "attention_statistics(..., scale=...) has its entropy at one scale"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EntropyCurve:
+class EntropyCurve(Tabled):
     """Row statistics at many scales; the scales are the last axis.
 
     Attributes
@@ -48,8 +51,35 @@ class EntropyCurve:
     mean: NDArray[Any]
     variance: NDArray[Any]
 
-    def __repr__(self) -> str:
-        return describe_arrays(self)
+    @property
+    def effective_keys(self) -> NDArray[Any]:
+        """exp(entropy): as many keys of equal weight have this entropy."""
+        keys: NDArray[Any] = np.exp(self.entropy)
+        return keys
+
+    def _variables(self) -> dict[str, Variable]:
+        kinds = {"entropy": "nat", "effective_keys": "", "lse": "", "mean": "", "variance": ""}
+        arrays = {name: getattr(self, name) for name in kinds}
+        dims = getattr(self.entropy, "dims", (*row_dims(self.entropy.ndim - 1), "scale"))
+        return {name: Variable(dims, each, kinds[name]) for name, each in arrays.items()}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {**coordinates_of([self.entropy]), "scale": self.scales}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        entropy = np.asarray(self.entropy, np.float64).reshape(-1, len(self.scales))
+        rows = [
+            (f"{scale:.6g}", *(f"{each:.4f}" for each in column), f"{np.exp(column[0] * nats):.4g}")
+            for scale, column in zip(self.scales, _mean_and_ends(entropy.T / nats), strict=True)
+        ]
+        title = f"EntropyCurve: rows {self.entropy.shape[:-1]}, {len(self.scales)} scales"
+        return Sheet(title, ("scale", f"mean entropy ({unit})", "least", "largest", "effective keys"), rows)
+
+
+def _mean_and_ends(columns: NDArray[np.float64]) -> list[tuple[float, float, float]]:
+    """Of the numbers of each row; NaN where it has none, or a NaN."""
+    nothing = (np.nan, np.nan, np.nan)
+    return [(x.mean(), x.min(), x.max()) if x.size else nothing for x in columns]
 
 
 def entropy_curve(
@@ -70,6 +100,7 @@ def entropy_curve(
     normalizer: str | Normalizer = "softmax",
     qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
 ) -> EntropyCurve:
     """Entropy of every row at many scales, for little more than the price of one.
@@ -81,7 +112,7 @@ def entropy_curve(
     scales : array_like, shape (n_scales,)
         Multipliers of query . key, finite.
     is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
         As for :func:`attnscale.attention`. With a distance_scale, "query . key" below is its product
         with that. The normalizer is the softmax, SoftmaxN or Sink.
 
@@ -108,7 +139,12 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     >>> curve.entropy.mean(axis=(0, 1)).round(2)
     array([5.55, 5.04, 3.73])
     """
-    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+    except NamedAxes:
+        return with_names(entropy_curve, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     sink = read_sink(normalizer, call, "entropy_curve", _INSTEAD)
     multipliers = read_scales(scales)

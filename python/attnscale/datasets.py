@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 __all__ = ["HeadActivations", "minilm_qk"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadActivations:
     """Queries and keys of some attention heads of a model that read one text.
 
@@ -33,13 +33,27 @@ class HeadActivations:
         Model, text, versions, checksums and licences.
     """
 
-    query: npt.NDArray[np.float16] = field(repr=False)
-    key: npt.NDArray[np.float16] = field(repr=False)
+    query: npt.NDArray[np.float16]
+    key: npt.NDArray[np.float16]
     layers: npt.NDArray[np.int64]
     heads: npt.NDArray[np.int64]
-    tokens: tuple[str, ...] = field(repr=False)
-    token_ids: npt.NDArray[np.int64] = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
+    tokens: tuple[str, ...]
+    token_ids: npt.NDArray[np.int64]
+    provenance: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        n_heads, n_tokens, head_dim = self.query.shape
+        layers = ", ".join(map(str, np.unique(self.layers)))
+        text = " ".join(self.tokens[:8])
+        return (
+            f"HeadActivations: {n_heads} heads of the layers {layers}, {n_tokens} tokens, "
+            f"head_dim {head_dim}\n"
+            f"  query, key  {self.query.dtype} {self.query.shape}\n"
+            f"  layers      {self.layers.tolist()}\n"
+            f"  heads       {self.heads.tolist()}\n"
+            f"  tokens      {text} ...\n"
+            f"  model       {self.provenance.get('model', '')}"
+        )
 
 
 def minilm_qk() -> HeadActivations:

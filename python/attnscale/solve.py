@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ._call.call import Call
 from ._call.weights import require_softmax
-from ._checks import as_array, choose, fit_to, number, shown
+from ._checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
+from ._named import with_names
+from ._names import NamedAxes
 from ._results import ScaleSolution
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, KeyLengths, Layout, Window
+    from ._call.types import Causal, Dims, KeyLengths, Layout, Window
 
 __all__ = ["ScaleSolution", "solve_scale"]
 
@@ -41,7 +44,9 @@ def solve_scale(
     softcap: None = None,
     normalizer: str = "softmax",
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
+    on_infeasible: Literal["warn", "nan", "raise"] = "warn",
 ) -> ScaleSolution:
     """The scale at which attention weights have this entropy.
 
@@ -56,15 +61,24 @@ def solve_scale(
         of them. For the last two the target is the mean entropy over the rows that see a key.
     tolerance : float, optional
         Largest distance of an entropy from its target, in nats. Default: 1e-9 for float64 input, else 1e-6.
-    is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, normalizer, layout, \
+    is_causal, causal, attn_mask, window, key_lengths, document_ids, enable_gqa, normalizer, layout, dims, \
 num_threads
         As for :func:`attnscale.attention`. A float mask may hold 0 and -inf only.
     softcap : None
         Not available here: see the notes.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        What to do where no scale reaches the target, because it is above ln n_visible or below ``lowest``:
+        the scale is NaN, with a warning or without, or an error. NaN and not the nearest scale: that is 0
+        or infinite, and attention would take the 0 without a word, for equal weights.
 
     Returns
     -------
     ScaleSolution
+
+    Warns
+    -----
+    UserWarning
+        Where a target is out of reach, unless ``on_infeasible`` says otherwise.
 
     Raises
     ------
@@ -104,9 +118,15 @@ num_threads
            2.995732, 2.995732])
     """
     group = choose("per", per, _GROUPS)
+    read_on_infeasible(on_infeasible)
     _refuse_softcap(softcap)
     require_softmax(normalizer, "solve_scale", _INSTEAD)
-    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    except NamedAxes:
+        return with_names(solve_scale, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     _refuse_bias(call.mask)
     call.score()
@@ -116,11 +136,35 @@ num_threads
     shape = {"row": rows, "head": rows[:-1], "all": ()}[group]
     target = _read_target(target_entropy, shape, group)
     if group == "row":
-        return ScaleSolution(*call.core.solve(target, limit))
+        return _answer(ScaleSolution(*call.core.solve(target, limit)), target, call, on_infeasible)
     from ._call.solve_mean import solve_mean
 
     axes = (-1,) if group == "head" else tuple(range(-len(rows), 0))
-    return solve_mean(call, target, limit, axes)
+    found = replace(solve_mean(call, target, limit, axes), per=group)
+    return _answer(found, target, call, on_infeasible)
+
+
+def _answer(
+    found: ScaleSolution, target: NDArray[np.float64], call: Call, on_infeasible: str
+) -> ScaleSolution:
+    """NaN for the scale of targets that are out of reach, which is said as was asked."""
+    lost = ~found.feasible & ~np.isnan(found.scale)
+    if lost.any():  # rows without keys have no weights: every scale will do
+        seen = np.broadcast_to(call.core.count() > 0, call.row_shape)
+        lost &= {"row": seen, "head": seen.any(-1), "all": seen.any()}[found.per]
+    if not lost.any():
+        return found
+    first = tuple(np.argwhere(lost)[0])
+    wanted = np.broadcast_to(target, lost.shape)[first]
+    count = f"{lost.sum()} of {lost.size}"
+    who = {"row": f"{count} rows", "head": f"{count} heads", "all": "the rows together"}[found.per]
+    where = f" at {tuple(map(int, first))}" if first else ""
+    answer_infeasible(
+        on_infeasible,
+        f"no scale gives {who} the target_entropy: {wanted:.6g} nats{where}, which can have "
+        f"{found.lowest[first]:.6g} to {found.highest[first]:.6g}",
+    )
+    return replace(found, scale=np.where(lost, np.nan, found.scale))
 
 
 def _read_tolerance(tolerance: Any, default: float) -> float:

@@ -14,12 +14,15 @@ from ._call.call import Call
 from ._call.distance import law_of_distance
 from ._call.weights import require_softmax
 from ._checks import choose, shown
-from ._results import describe_arrays
+from ._named import with_names
+from ._names import NamedAxes
+from ._results import coordinates_of
+from ._tabled import Sheet, Tabled, Variable, row_dims, summary
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ._call.types import Causal, KeyLengths, Layout, QKNorm, Scale, Window
+    from ._call.types import Causal, Dims, KeyLengths, Layout, QKNorm, Scale, Window
     from .normalizers import Normalizer
 
 __all__ = ["AttentionState", "attention_state", "merge_states"]
@@ -31,7 +34,7 @@ _INSTEAD = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionState:
+class AttentionState(Tabled):
     """Attention of queries to some of their keys: all that it takes to merge it with the rest.
 
     Attributes
@@ -58,8 +61,17 @@ class AttentionState:
         entropy: NDArray[Any] = np.maximum(self.lse - self.mean_score, 0)
         return entropy
 
-    def __repr__(self) -> str:
-        return describe_arrays(self)
+    def _variables(self) -> dict[str, Variable]:
+        dims = getattr(self.lse, "dims", row_dims(self.lse.ndim))
+        names = {"lse": "", "mean_score": "", "entropy": "nat"}
+        return {name: Variable(dims, getattr(self, name), kind) for name, kind in names.items()}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return coordinates_of([self.lse])
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        title = f"AttentionState: rows {self.lse.shape}, output {self.output.shape} of {self.output.dtype}"
+        return Sheet(f"{title}, {self.layout}", *summary(self._variables(), nats, unit))
 
 
 def attention_state(
@@ -79,6 +91,7 @@ def attention_state(
     normalizer: str | Normalizer = "softmax",
     qk_norm: QKNorm | None = None,
     layout: Layout = "bhsd",
+    dims: Dims | None = None,
     num_threads: int | None = None,
 ) -> AttentionState:
     """Attention to a part of the keys, ready to be merged with the other parts.
@@ -86,7 +99,7 @@ def attention_state(
     Parameters
     ----------
     query, key, value, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, \
-enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
         As for :func:`attnscale.attention`. Masks and alignment are those of this part: its key 0 is the
         first one given here. A law sees the n of this part alone: where n is the length of the whole,
         evaluate it first and pass the number, ``scale=law.scale(n_total, head_dim)``.
@@ -116,7 +129,12 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         raise ValueError(
             f"scale={law.name!r} depends on distances in the whole sequence, and a state knows only its part"
         )
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    try:
+        if dims is not None:
+            raise NamedAxes("dims")
+        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    except NamedAxes:
+        return with_names(attention_state, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap)
     output, rows = call.attend(None, ("lse", "mean_score"))

@@ -40,7 +40,7 @@ def test_equals_the_theory_on_spheres() -> None:
     errors = found.entropy_error.mean(-1)
     assert errors[1] < 0.5 * errors[0]
     assert (found.best == 1).all()
-    assert "use annealed: it misses by 0." in found.recommendation
+    assert "use a constant of each head times annealed: it misses by 0." in found.recommendation
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
@@ -132,15 +132,15 @@ def test_lengths_at_which_no_beta_helps() -> None:
     np.testing.assert_array_equal(broken.best, [0, 0, -1])
     assert np.isnan(broken.law_entropy[:, 2]).all()
     nothing = at.calibrate(q[:2], k[:2], n0=32, lengths=[4], laws=["standard"])
-    assert nothing.recommendation == "No head keeps its entropy of n = 32 at any beta over n = 4 to 4."
+    assert nothing.recommendation == "No head keeps its entropy of n = 32 at any beta over n = 4."
 
 
 def test_to_xarray() -> None:
     pytest.importorskip("xarray")
     q, k, _ = random_inputs(6, batch=(2,), heads=3, n_queries=40, n_keys=40)
     table = at.calibrate(q, k, n0=20, laws=["standard", "log_n"]).to_xarray()
-    assert dict(table.sizes) == {"batch_0": 2, "head": 3, "n": 2, "law": 2}
-    assert table["beta"].dims == ("batch_0", "head", "n")
+    assert dict(table.sizes) == {"batch": 2, "head": 3, "n": 2, "law": 2}
+    assert table["beta"].dims == ("batch", "head", "n")
     assert table["law_entropy"].sel(law="log_n", n=40).shape == (2, 3)
     one = at.calibrate(q[0, 0], k[0, 0], n0=20, laws=["standard"]).to_xarray()
     assert one["beta"].dims == ("n",)
@@ -158,7 +158,7 @@ def test_plot() -> None:
 def test_mistakes_are_explained() -> None:
     q, k, _ = random_inputs(8)
     with pytest.raises(ValueError, match="n0 must be between 2 and the number of keys, 33, got 512"):
-        at.calibrate(q, k)
+        at.calibrate(q, k, n0=512)
     with pytest.raises(ValueError, match="lengths must be between 2 and the number of keys, 33, got 1"):
         at.calibrate(q, k, n0=16, lengths=[1])
     with pytest.raises(ValueError, match="lengths must name at least one length, got none"):
@@ -170,7 +170,7 @@ def test_mistakes_are_explained() -> None:
     with pytest.raises(ValueError, match="laws must name at least one law, got none"):
         at.calibrate(q, k, n0=16, laws=[])
     with pytest.raises(ValueError, match="the name of a law must be one of"):
-        at.calibrate(q, k, n0=16, laws="no_law")
+        at.calibrate(q, k, n0=16, laws="xyz")
     with pytest.raises(TypeError, match="law 'kappa' needs kappa"):
         at.calibrate(q, k, n0=16, laws=["kappa"])
     with pytest.raises(TypeError, match="is_causal must be True or False, got 1"):
@@ -179,18 +179,135 @@ def test_mistakes_are_explained() -> None:
         at.calibrate(q, k, n0=16, is_causal=True)
 
 
+# --- what can be said, and what it is worth --------------------------------------------------------------
+
+
+def test_one_length_determines_no_law() -> None:
+    """Each law has a constant of the head: at one length all of them fit."""
+    data = at.datasets.minilm_qk()
+    found = at.calibrate(data.query, data.key, n0=64, lengths=[512, 512], laws=["standard", "log_n"])
+    assert found.lengths.tolist() == [512]
+    assert not found.determined.any()
+    assert (found.best == -1).all()
+    assert found.ranking == {}
+    assert found.recommendation.startswith("Undetermined: no head keeps its entropy of n = 64 at two lengths")
+    for name in ("fitted_law", "median_law", "first"):
+        with pytest.raises(ValueError, match="no law is determined: Undetermined: no head keeps"):
+            getattr(found, name)
+    assert np.isnan(found.median_error)
+
+
+def test_heads_with_one_length_are_not_ranked() -> None:
+    data = at.datasets.minilm_qk()
+    found = at.calibrate(data.query, data.key, n0=512, laws=["standard", "log_n"])
+    lonely = np.isfinite(found.beta).sum(-1) == 1
+    assert lonely.tolist() == [i in (0, 1, 12, 14) for i in range(18)]
+    np.testing.assert_array_equal(found.determined, ~lonely)
+    np.testing.assert_array_equal(found.best == -1, lonely)
+    errors = found.entropy_error[:, ~lonely]
+    assert found.ranking["log_n"] == pytest.approx(np.sqrt((errors[1] ** 2).mean()))
+    assert "over 14 heads" in found.recommendation
+    assert "undetermined for 4" in found.recommendation
+
+
+def test_the_fitted_law_is_the_law_with_its_constants() -> None:
+    data = at.datasets.minilm_qk()
+    found = at.calibrate(data.query, data.key, n0=64, laws=["standard", "log_n", "annealed"])
+    assert found.laws[found.first].name == "log_n"
+    assert found.fitted_law == found.amplitude[1].tolist() * at.laws.LogN(base=64)
+    assert found.median_law == float(f"{np.median(found.amplitude[1]):.4g}") * at.laws.LogN(base=64)
+    for scale in (found.fitted_law, found.fitted_law.spelling):
+        rows = at.attention_entropy(data.query, data.key, scale=scale)
+        np.testing.assert_allclose(rows.mean(-1), found.law_entropy[1, :, -1], atol=1e-5)
+    misses = found.median_entropy - found.target[:, None]
+    misses[np.isnan(found.beta)] = np.nan
+    assert found.median_error == pytest.approx(np.sqrt(np.nanmean(misses**2, axis=1).mean()))
+    assert found.median_error > found.ranking["log_n"]
+    # The bare law is another one: that is why the constant is told.
+    assert np.abs(at.attention_entropy(data.query, data.key, scale="log_n") - rows).max() > 0.1
+
+
+def test_a_head_without_a_fit_has_the_median_of_the_others() -> None:
+    q, k, _ = random_inputs(5, batch=(2,), heads=3, n_queries=64, n_keys=64)
+    k[1, 0] = np.nan
+    k[:, 2] = np.nan
+    found = at.calibrate(q, k, n0=32, lengths=[32, 64], laws=["log_n"])
+    known = [found.amplitude[0, 0, 0], np.median(found.amplitude[0, :, 1])]
+    every = np.median([found.amplitude[0, 0, 0], *found.amplitude[0, :, 1]])
+    np.testing.assert_allclose(found.fitted_law.amplitude, [*known, every])
+    one = at.calibrate(q[0, 0], k[0, 0], n0=32, lengths=[32, 64], laws=["log_n"])
+    assert isinstance(one.fitted_law.amplitude, float)
+    assert one.fitted_law.amplitude == pytest.approx(known[0])
+    assert one.median_law.amplitude == pytest.approx(known[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(("n_keys", "n0"), [(513, 512), (512, 64), (32, 4), (9, 2)])
+def test_the_length_that_is_kept_leaves_others_to_measure(n_keys: int, n0: int) -> None:
+    q, k = np.random.default_rng(n_keys).standard_normal((2, n_keys, 4)).astype(np.float32)
+    assert at.calibrate(q, k, laws=["standard"]).n0 == n0
+
+
+@pytest.mark.parametrize("laws", [None, ["critical_scale"], ["standard", "log_n"]])
+def test_equal_scores_are_one_sentence(laws: list[str] | None) -> None:
+    """No warning, no words about a scale that nobody gave; the other heads are as they are alone."""
+    q, k, _ = random_inputs(10, heads=3, n_queries=64, n_keys=64)
+    q[0] = 0
+    k[2] = k[2, :1]
+    found = at.calibrate(q, k, n0=16, laws=laws)
+    np.testing.assert_array_equal(found.equal_scores, [True, False, True])
+    assert found.recommendation.startswith(
+        "Heads 0; 2 have equal scores: no beta changes the entropy. To keep"
+    )
+    assert np.isnan(found.beta[[0, 2]]).all()
+    alone = at.calibrate(q[1:2], k[1:2], n0=16, laws=laws)
+    np.testing.assert_array_equal(found.law_entropy[:, 1], alone.law_entropy[:, 0])
+    assert found.ranking == alone.ranking
+
+
+def test_ties_at_the_top_leave_critical_scale_out() -> None:
+    """Two equal keys make its scale infinite: that head has no such law, and the others stay ranked."""
+    q, k, _ = random_inputs(11, heads=2, n_queries=64, n_keys=64)
+    k[0, 1] = k[0, 0] = 30 * q[0, 0]
+    found = at.calibrate(q, k, n0=16, laws=["critical_scale", "log_n"])
+    assert np.isnan(found.amplitude[0, 0])
+    assert np.isfinite(found.amplitude[1]).all()
+    assert list(found.ranking) == ["log_n"]
+    assert found.best[0] == 1
+
+
+def test_command_on_equal_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "zeros.npz")
+    np.savez(path, query=np.zeros((1, 64, 4)), key=np.ones((1, 64, 4)))
+    assert main(["calibrate", path]) == 0
+    captured = capsys.readouterr()
+    assert "Head 0 has equal scores: no beta changes the entropy." in captured.out
+    assert captured.err == ""
+    assert main(["calibrate", path, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["fitted_law"] is report["median_law"] is None
+    assert report["heads"][0]["equal_scores"] is True
+    assert report["heads"][0]["best"] is None
+
+
 # --- the command ------------------------------------------------------------------------------------------
 
 
 def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate", "--demo", "--lengths", "64", "512", "--laws", "standard", "annealed"]) == 0
+    assert main(["calibrate", "--demo", "--n", "64", "512", "--laws", "standard", "annealed"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert " ".join(lines[0].split()) == "head entropy at 64 beta at 64 beta at 512 best law misses by"
+    assert (
+        " ".join(lines[0].split()) == "head entropy at 64 beta at 64 beta at 512 best law constant misses by"
+    )
     data = at.datasets.minilm_qk()
     found = at.calibrate(data.query, data.key, 64, [64, 512], laws=["standard", "annealed"])
     assert lines[1].split()[:2] == ["L0", "H0"]
     assert lines[1].split()[3:5] == [f"{beta:.3f}" for beta in found.beta[0]]
-    assert lines[-1] == found.recommendation
+    told = " ".join(lines[lines.index("") + 1 :])
+    assert told.startswith(f"{found.recommendation}  For all heads:  {found.median_law.spelling} A constant")
+    assert max(map(len, lines)) <= 100
+    # What is printed is what scale= takes.
+    rows = at.attention_entropy(data.query, data.key, scale=found.median_law.spelling)
+    np.testing.assert_allclose(rows.mean(-1), found.median_entropy[:, 1], atol=1e-5)
 
 
 def test_command_on_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

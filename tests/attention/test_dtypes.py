@@ -155,3 +155,30 @@ def test_qk_norm_is_computed_in_the_type_of_the_call(wide: int) -> None:
         want = at.attention_statistics(*same, qk_norm=norm)
         np.testing.assert_allclose(seen.lse, want.lse, rtol=1e-15, atol=1e-15)
         np.testing.assert_allclose(seen.output, want.output, rtol=1e-15, atol=1e-15)
+
+
+def test_bfloat16_tensors_are_read_in_place() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ml_dtypes")
+    q, k, v = random_inputs(12, dtype="bfloat16")
+    tensors = [torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) for x in (q, k, v)]
+    output = at.attention(*tensors)
+    assert output.dtype == q.dtype
+    np.testing.assert_array_equal(output.view(np.int16), at.attention(q, k, v).view(np.int16))
+    strided = tensors[0].mT.contiguous().mT
+    np.testing.assert_array_equal(at.attention_entropy(strided, tensors[1]), at.attention_entropy(q, k))
+    from attnscale._checks import as_array
+
+    assert as_array("query", tensors[0]).ctypes.data == tensors[0].data_ptr()
+    with pytest.raises(TypeError, match=r"query requires grad, and an array has none; use query.detach\(\)"):
+        at.attention_entropy(tensors[0].requires_grad_(), tensors[1])
+
+
+def test_bfloat16_tensors_without_ml_dtypes_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    x = torch.zeros(1, 2, 3, dtype=torch.bfloat16)
+    with pytest.raises(
+        TypeError, match=r"query is a tensor of bfloat16.*pip install ml_dtypes.*query.float\(\)"
+    ):
+        at.attention_entropy(x, x)

@@ -209,3 +209,16 @@ def test_the_twin_reads_lengths_of_any_integer_type(dtype: str) -> None:
         for kind in (dtype, "int64")
     ]
     np.testing.assert_array_equal(*ns)
+
+
+def test_a_float_mask_of_zeros_and_ones_is_most_likely_a_mistake() -> None:
+    q, k, v = random_inputs(11)
+    mask = (np.arange(33) % 3 > 0).astype(np.float32)
+    with pytest.warns(
+        UserWarning, match=r"attn_mask is float and holds 0 and 1 only.*attn_mask.astype\(bool\)"
+    ) as seen:
+        biased = at.attention(q, k, v, attn_mask=mask)
+    assert seen[0].filename == __file__
+    np.testing.assert_allclose(biased, reference.attention(q, k, v, attn_mask=mask), atol=1e-5)
+    for said in (mask * 0, mask * 2, mask - 0.5, np.where(mask > 0, 0, -np.inf).astype(np.float32)):
+        at.attention(q, k, v, attn_mask=said)  # warnings are errors here

@@ -28,7 +28,7 @@ def rows_of(shape: tuple[int, ...], scale: np.ndarray) -> np.ndarray:
 
 def check(q: Any, k: Any, target: Any, *, per: str = "row", **options: Any) -> at.ScaleSolution:
     """The solution against the twin: the float64 entropy at its scale is the target, to rounding."""
-    found = at.solve_scale(q, k, target, per=per, **options)
+    found = at.solve_scale(q, k, target, per=per, on_infeasible="nan", **options)
     truth = reference.solve_scale(q, k, target, per=per, **options)
     tolerance = 1e-9 if np.float64 in (q.dtype, k.dtype) else 1e-6
     np.testing.assert_array_equal(found.feasible, truth.feasible)
@@ -36,7 +36,7 @@ def check(q: Any, k: Any, target: Any, *, per: str = "row", **options: Any) -> a
     np.testing.assert_allclose(found.lowest, truth.lowest, rtol=3e-7)
     assert found.scale.dtype == np.float64
     assert found.converged[truth.feasible].all()
-    for where in (truth.scale == 0, np.isinf(truth.scale)):
+    for where in (truth.scale == 0, np.isnan(truth.scale)):
         np.testing.assert_array_equal(found.scale[where], truth.scale[where])
     scale = np.where(np.isfinite(found.scale), found.scale, 0)
     shape = reference.dot_products(
@@ -130,17 +130,45 @@ def test_targets_out_of_reach(dtype: str) -> None:
     """Above ln n_visible, and below ln of the keys that tie at the top."""
     q = np.ones((3, 2), dtype)
     k = np.array([[1, 2], [2, 1], [0, 0], [1, 1], [3, 0]], dtype)  # three keys with q . k = 3
-    found = at.solve_scale(q, k, [np.log(6), np.log(3.5), np.log(2)])
+    found = at.solve_scale(q, k, [np.log(6), np.log(3.5), np.log(2)], on_infeasible="nan")
     np.testing.assert_array_equal(found.feasible, [False, True, False])
     np.testing.assert_array_equal(found.converged, [False, True, False])
-    np.testing.assert_array_equal(found.scale[[0, 2]], [0, np.inf])
+    np.testing.assert_array_equal(found.scale[[0, 2]], np.nan)
     np.testing.assert_allclose(found.entropy, np.log([5, 3.5, 3]), atol=1.2e-6)
     np.testing.assert_allclose(found.lowest, np.log(3), rtol=3e-7)
     np.testing.assert_allclose(found.highest, np.log(5), rtol=3e-7)
     np.testing.assert_array_equal(found.iterations[[0, 2]], 0)
-    shared = at.solve_scale(q, k, np.log(2), per="head")
-    assert (shared.scale, shared.feasible, shared.converged) == (np.inf, False, False)
+    shared = at.solve_scale(q, k, np.log(2), per="head", on_infeasible="nan")
+    assert (np.isnan(shared.scale), shared.feasible, shared.converged) == (True, False, False)
     check(q, k, [np.log(6), np.log(3.5), np.log(2)])
+
+
+def test_a_target_out_of_reach_is_said_as_was_asked() -> None:
+    q, k, _ = random_inputs(12, n_keys=5)
+    message = (
+        r"no scale gives 34 of 34 rows the target_entropy: 10 nats at \(0, 0\), which can have 0 to 1.60944"
+    )
+    with pytest.warns(UserWarning, match=message + r"; the result is NaN there \(on_infeasible=") as seen:
+        found = at.solve_scale(q, k, 10.0)
+    assert seen[0].filename == __file__
+    assert np.isnan(found.scale).all()
+    assert not found.feasible.any()
+    np.testing.assert_allclose(found.entropy, np.log(5), rtol=1e-6)  # the nearest that there is
+    with pytest.raises(ValueError, match="scale must be finite"):
+        at.attention_entropy(q, k, scale=found.scale)
+    assert np.isnan(at.solve_scale(q, k, 10.0, on_infeasible="nan").scale).all()
+    with pytest.raises(ValueError, match=message):
+        at.solve_scale(q, k, 10.0, on_infeasible="raise")
+    with pytest.raises(ValueError, match="no scale gives 2 of 2 heads the target_entropy"):
+        at.solve_scale(q, k, 10.0, per="head", on_infeasible="raise")
+    with pytest.raises(
+        ValueError, match="no scale gives the rows together the target_entropy: 10 nats, which"
+    ):
+        at.solve_scale(q, k, 10.0, per="all", on_infeasible="raise")
+    with pytest.raises(ValueError, match="on_infeasible must be one of 'warn', 'nan', 'raise', got 'flag'"):
+        at.solve_scale(q, k, 10.0, on_infeasible="flag")  # type: ignore[arg-type]
+    hidden = at.solve_scale(q, k, 1.0, key_lengths=0)  # rows without keys have no weights to ask of
+    np.testing.assert_array_equal(hidden.scale, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -160,17 +188,18 @@ def test_targets_at_the_ends(dtype: str) -> None:
 def test_rows_without_a_choice(dtype: str) -> None:
     """No key, one key, equal dot products: the entropy is the same at every scale."""
     q, k, _ = random_inputs(6, n_queries=6, n_keys=4, dtype=dtype)
-    found = at.solve_scale(q, k, 1e-3, causal="bottom_right")
+    found = at.solve_scale(q, k, 1e-3, causal="bottom_right", on_infeasible="nan")
     np.testing.assert_array_equal(found.highest[:, :3], 0)
     np.testing.assert_array_equal(found.entropy[:, :3], 0)
     np.testing.assert_array_equal(found.feasible[:, :3], False)
-    np.testing.assert_array_equal(found.scale[:, :3], 0)
+    np.testing.assert_array_equal(found.scale[:, :2], 0)  # no key: every scale will do
+    np.testing.assert_array_equal(found.scale[:, 2], np.nan)  # one key has no entropy but 0
     assert found.converged[:, 3:].all()
     zero = at.solve_scale(q, k, 0.0, causal="bottom_right")
     np.testing.assert_array_equal(zero.scale[:, :3], 0)
     np.testing.assert_array_equal(zero.feasible, True)
-    equal = at.solve_scale(q * 0, k, [[1.0], [2.0]])
-    np.testing.assert_array_equal(equal.scale, np.repeat([[np.inf], [0]], 6, 1))
+    equal = at.solve_scale(q * 0, k, [[1.0], [2.0]], on_infeasible="nan")
+    np.testing.assert_array_equal(equal.scale, np.nan)
     np.testing.assert_array_equal(equal.feasible, False)
     np.testing.assert_allclose(equal.entropy, np.log(4), rtol=3e-7)
 
@@ -180,7 +209,7 @@ def test_empty_extents(per: Any) -> None:
     q, k, _ = random_inputs(7)
     shapes = {"row": lambda x: x.shape[:-1], "head": lambda x: x.shape[:-2], "all": lambda _: ()}
     for a, b in ((q[:, :0], k), (q[:0], k[:0]), (q, k[:, :0]), (q[..., :0], k[..., :0])):
-        found = at.solve_scale(a, b, 0.0, per=per)
+        found = at.solve_scale(a, b, 0.0, per=per, on_infeasible="nan")
         assert found.scale.shape == shapes[per](a)
         assert found.entropy.shape == shapes[per](a)
     assert (at.solve_scale(q, k[:, :0], 0.0, per=per).scale == 0).all()
@@ -190,9 +219,10 @@ def test_empty_extents(per: Any) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_nan_reaches_the_rows_that_see_it(bad: float, dtype: str) -> None:
     q, k, _ = random_inputs(8, n_queries=100, n_keys=100, dtype=dtype)
-    clean = at.solve_scale(q, k, 1.0, is_causal=True)
-    k[0, 70, 3] = bad
-    found = at.solve_scale(q, k, 1.0, is_causal=True)
+    mask = {"causal": 5}  # 6 keys or more: every row can have 1 nat
+    clean = at.solve_scale(q, k, 1.0, **mask)
+    k[0, 75, 3] = bad
+    found = at.solve_scale(q, k, 1.0, **mask)
     broken = np.zeros((2, 100), bool)
     broken[0, 70:] = True
     for name in ("scale", "entropy", "lowest", "highest"):
@@ -201,7 +231,7 @@ def test_nan_reaches_the_rows_that_see_it(bad: float, dtype: str) -> None:
         np.testing.assert_array_equal(seen[~broken], getattr(clean, name)[~broken], err_msg=name)
     assert not found.converged[broken].any()
     assert not found.feasible[broken].any()
-    shared = at.solve_scale(q, k, 1.0, per="head", is_causal=True)
+    shared = at.solve_scale(q, k, 1.0, per="head", **mask)
     np.testing.assert_array_equal(np.isnan(shared.scale), [True, False])
     np.testing.assert_array_equal(shared.converged, [False, True])
 
@@ -322,9 +352,7 @@ def test_mistakes_are_explained() -> None:
         at.solve_scale(q, k, 1.0, softcap=30.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"with a bias entropy need not fall with the scale.*; got 0.5"):
         at.solve_scale(q, k, 1.0, attn_mask=np.array(0.5))
-    assert repr(at.solve_scale(q, k, 1.0)).startswith(
-        "ScaleSolution(scale=<float64 (2, 17)>, entropy=<float32"
-    )
+    assert repr(at.solve_scale(q, k, 1.0)).startswith("ScaleSolution per row: (2, 17)\n")
 
 
 def test_why_a_softcap_is_refused() -> None:

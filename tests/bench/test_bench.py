@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sys
@@ -297,6 +299,20 @@ def test_bench_table(capsys):
     assert re.search(r"smallest call, 1 x 8 x 16 .* us .*<= 15 us", captured.out)
 
 
+def test_ctrl_c_keeps_the_cases_that_are_finished(capsys, monkeypatch):
+    def interrupt(session, name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(bench.CASES, "window", bench.Case(interrupt))
+    arguments = ["bench", "--quick", "--repeat", "1", "--only", "overhead", "window"]
+    assert main([*arguments, "--csv", "-"]) == 130
+    captured = capsys.readouterr()
+    assert captured.err == "attnscale: interrupted: this is what was finished\n"
+    rows = list(csv.DictReader(io.StringIO(captured.out)))
+    assert rows
+    assert all(row["name"].startswith("overhead") for row in rows)
+
+
 def test_bench_lists_its_sets_and_cases(capsys):
     assert main(["bench", "--list"]) == 0
     printed = capsys.readouterr().out
@@ -344,7 +360,7 @@ def test_the_benchmark_is_that_of_the_working_directory(monkeypatch, capsys, tmp
         (["--only", "forward"], "there is no case named 'forward'; the cases are forward_64, "),
         (["overhead"], "there is no set of cases named 'overhead'; the sets are forward, short, "),
         (["--threads", "0"], "threads must be at least 1, got 0"),
-        (["--repeat", "-1"], "rounds must be at least 1, got -1"),
+        (["--repeat", "-1"], "--repeat must be at least 1, got -1"),
     ],
 )
 def test_bench_answers_bad_input_in_one_line(capsys, arguments, message):

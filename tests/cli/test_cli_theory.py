@@ -15,7 +15,7 @@ from attnscale.cli import main
 
 def test_theory_json_is_right_for_every_row(run):
     result = json.loads(
-        run("theory", "--n", "4096", "64", "--law", "log_n", "ssmax(s=0.4)", "--beta", "2", "--json")
+        run("theory", "--n", "4096", "64", "--laws", "log_n", "ssmax(s=0.4)", "--beta", "2", "--json")
     )
     assert (result["model"], result["head_dim"], result["n0"]) == ("sphere", 64, 512)
     assert [(row["n"], row["at"]) for row in result["rows"]] == [
@@ -64,15 +64,15 @@ def test_theory_csv_and_model(run):
     [
         (["theory", "--n", "0"], "n must be at least 1, got 0"),
         (
-            ["theory", "--n", "512", "--law", "scale_invariant"],
-            "scale_invariant: n must be a number of keys",
+            ["theory", "--n", "512", "--laws", "scale_invariant"],
+            "scale_invariant: law 'scale_invariant' gives the keys of a row different scales",
         ),
-        (["theory", "--n", "512", "--law", "critical_scale"], "got sup over t > 0 of ln N(t) / t"),
+        (["theory", "--n", "512", "--laws", "critical_scale"], "has no n at a position: its n is sup over"),
         (["theory", "--n", "512", "--beta", "-1"], "beta must be at least 0, got -1"),
-        (["theory", "--n", "512", "--head-dim", "1"], "head_dim must be at least 2, got 1"),
-        (["theory", "--n", "512", "--law", "nope"], "must be one of 'standard', 'unscaled'"),
+        (["theory", "--n", "512", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
+        (["theory", "--n", "512", "--laws", "nope"], "must be one of 'standard', 'unscaled'"),
         (
-            ["theory", "--n", "512", "--law", "per_head(values=[1.0, 2.0])"],
+            ["theory", "--n", "512", "--laws", "per_head(values=[1.0, 2.0])"],
             "one multiple for each n is needed",
         ),
     ],
@@ -89,7 +89,7 @@ def test_bad_input_is_one_line_and_status_2(capsys, arguments, message):
 def test_figure(run, tmp_path):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "figure.svg"
-    assert "512" in run("theory", "--n", "512", "64", "--law", "log_n", "--plot", str(figure))
+    assert "512" in run("theory", "--n", "512", "64", "--laws", "log_n", "--plot", str(figure))
     assert figure.read_text().startswith("<?xml")
 
 

@@ -53,7 +53,8 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
         row = oracle.products(q, k, options, form, steps_of(case, q.shape[-1])[0])
         axes = {"row": (), "head": (-1,), "all": tuple(range(1 - row.x.ndim, 0))}[case["per"]]
         target = _target(row, axes, case, rng)
-    more = {} if case["threads"] is None else {"num_threads": case["threads"]}
+    more: Case = {"on_infeasible": "nan"}
+    more |= {} if case["threads"] is None else {"num_threads": case["threads"]}
     more |= {} if case["tolerance"] is None else {"tolerance": case["tolerance"]}
     before = [q.tobytes(), k.tobytes()]
     solution = at.solve_scale(q, k, target, per=case["per"], **options, **more)
@@ -149,7 +150,8 @@ def _check_flags(
         & (target <= highest - slack) & (target >= lowest[1] + slack),
         "converged away from the target": known & solution.converged & np.isfinite(scale)
         & (np.abs(entropy - target) > tolerance + limit + 1e-6),
-        "scale is not 0 for a target above ln n": known & (target > highest + slack) & (scale != 0),
+        "scale is a number for a target above ln n": known & (target > highest + slack) & (highest > 0)
+        & ~np.isnan(scale),
         "scale is negative": known & (scale < 0),
     }  # fmt: skip
     for text, wrong in rules.items():

@@ -60,8 +60,13 @@ def _row(name: str, change: Callable[[Array, Any, Any], Array]) -> Callable[[Any
     """One field of a result changed."""
 
     def changed(result: Any, given: Any, options: Any) -> Any:
-        seen = getattr(result, name)
-        return result if seen is None else dataclasses.replace(result, **{name: change(seen, given, options)})
+        seen = getattr(result, name, None)
+        if seen is None:
+            return result
+        changes = {name: change(seen, given, options)}
+        # Rows of statistics have the fields that were asked for, and dataclasses.replace wants all.
+        is_rows = isinstance(result, at.AttentionStatistics)
+        return result._replace(**changes) if is_rows else dataclasses.replace(result, **changes)
 
     return _of_result(changed)
 
@@ -144,10 +149,10 @@ def _plain_softmax(right: Any) -> Any:
     def wrong(*given: Any, **options: Any) -> Any:
         rows = right(*given, **options)
         rule = at.normalizers.get(options.get("normalizer", "softmax"))
-        if not isinstance(rule, at.normalizers.Sink) or rows.entropy is None:
+        if not isinstance(rule, at.normalizers.Sink) or not hasattr(rows, "entropy"):
             return rows
         plain = right(*given, **{**options, "normalizer": "softmax", "statistics": ("entropy",), "out": None})
-        return dataclasses.replace(rows, entropy=plain.entropy)
+        return rows._replace(entropy=plain.entropy)
 
     return wrong
 

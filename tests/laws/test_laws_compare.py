@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attnscale laws --at: every law at the same lengths."""
+"""attnscale laws --n: every law at the same lengths."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def table(text):
 
 
 def test_known_numbers(run):
-    rows = table(run("--at", "512", "4096", "32768", "--json"))
+    rows = table(run("--n", "512", "4096", "32768", "--json"))
     multiplier = {
         ("standard", 32768): 1,
         ("mup", 512): 0.125,
         ("log_n", 32768): 15 / 9,
         ("qwen_log_n", 512): 1,
-        ("longrope", 512): 15 / 9,  # one value at every length
-        ("yarn", 512): 2.004740,
+        ("longrope(factor=64)", 512): 15 / 9,  # one value at every length
+        ("yarn(factor=64)", 512): 2.004740,
         ("llama4_temperature", 32768): 1.160944,
         ("ministral_temperature", 32768): 1.415888,  # its length is --train-length too
         ("info_scale", 32768): 1.25148,
@@ -59,21 +59,75 @@ def test_known_numbers(run):
 
 
 def test_every_law_that_a_length_determines(run):
-    rows = table(run("--at", "64", "128", "--train-length", "64", "--json"))
-    named = {law for law, _ in rows}
+    rows = table(run("--n", "64", "128", "--train-length", "64", "--json"))
+    named = {law.partition("(")[0] for law, _ in rows}
     learned = {"constant", "per_head", "layer_index", "disentangled_scale", "latent_scale", "kappa"}
     learned |= {"asentmax", "mla_yarn"}
     assert named & learned == set()
     assert set(laws.names()) - named == learned
     assert rows["log_n", 128]["definition"] == "LogN(base=64.0, floor=1.0)"
-    assert rows["yarn", 64]["definition"].startswith("YaRN(factor=2.0")
+    assert rows["yarn(factor=2)", 64]["definition"].startswith("YaRN(factor=2.0")
+
+
+def test_named_laws_take_the_training_length(run):
+    """Those that leave it open: the same rows as without --laws."""
+    at_all = ("--n", "512", "--train-length", "256", "--json")
+    every = table(run(*at_all))
+    names = ("annealed", "log_n", "qwen_log_n", "ministral_temperature")
+    chosen = table(run(*at_all, "--laws", *names, "log_n(base=512)", "log_n(floor=2)"))
+    assert every["annealed", 512]["multiplier"] == pytest.approx(1.5448, abs=1e-4)
+    for name in names:
+        assert chosen[name, 512] == every[name, 512]
+    assert chosen["log_n(base=512)", 512]["multiplier"] == 1
+    assert chosen["log_n(floor=2)", 512]["multiplier"] == 9 / 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--n", "64", "--laws", "ssmax", "log_n(base=64)", "--train-length", "256"],
+            "--train-length 256: each of --laws says its length itself, or has none",
+        ),
+        (["--train-length", "256"], "--train-length compares laws at some numbers of keys and needs --n N"),
+        (["--head-dim", "256"], "--head-dim compares laws at some numbers of keys and needs --n N"),
+    ],
+)
+def test_no_option_is_ignored(capsys, arguments, message):
+    assert main(["laws", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_factor_stands_beside_its_law(run):
+    """The multiple of yarn follows from how far the context is extended, not from n: the table says so."""
+    one, several = (run("--n", "512"), run("--n", "512", "4096", "32768"))
+    assert "yarn(factor=1) " in one
+    assert "longrope(factor=64) " in several
+    assert "their factor is the longest n over that length" in several
+
+
+def test_a_law_of_some_channels_has_no_entropy(run):
+    rows = table(run("--n", "64", "--json", "--laws", "yarn(factor=4)", "yarn(factor=4, channels='all')"))
+    some, every = rows["yarn(factor=4)", 64], rows["yarn(factor=4, channels='all')", 64]
+    assert some["multiplier"] == every["multiplier"]
+    assert some["sphere_entropy"] is some["minilm_entropy"] is None
+    assert every["sphere_entropy"] > 0
+
+
+def test_the_list_says_what_each_law_calls_its_length(run):
+    text = run()
+    assert "base of log_n;" in text
+    assert "n0 of annealed, entropy_invariant." in text.replace("\n", " ")
+    lengths = {row["name"]: row["length_parameter"] for row in json.loads(run("--json"))}
+    assert lengths["grok_temperature"] == "length"
+    assert lengths["ssmax"] is None
 
 
 def test_entropy_of_the_shipped_heads(run):
     data = at.datasets.minilm_qk()
     rows = table(
         run(
-            "--at",
+            "--n",
             "64",
             "--json",
             "--laws",
@@ -101,7 +155,7 @@ def test_registered_laws_are_compared_too(run):
         """2 / sqrt(head_dim)"""
         return 2 / np.sqrt(head_dim)
 
-    rows = table(run("--at", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
+    rows = table(run("--n", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
     for n in (64, 600):
         assert rows["always_two", n]["multiplier"] == 2
         assert rows["always_two", n]["sphere_entropy"] == rows["constant(value=0.25)", n]["sphere_entropy"]
@@ -109,13 +163,13 @@ def test_registered_laws_are_compared_too(run):
 
 def test_text_and_csv(run, tmp_path):
     path = tmp_path / "laws.csv"
-    text = run("--at", "512", "4096", "--csv", str(path))
+    text = run("--n", "512", "4096", "--csv", str(path))
     line = next(line for line in text.splitlines() if line.startswith("log_n "))
     assert line.split() == ["log_n", "visible", "keys", "1.0000", "1.3333", "5.752", "7.464", "4.300"]
     assert "equal weights: 6.238, 8.318" in text
     rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
     assert [row["n"] for row in rows[:2]] == ["512", "4096"]
-    printed = run("--at", "512", "4096", "--csv", "-")
+    printed = run("--n", "512", "4096", "--csv", "-")
     assert printed == path.read_text(encoding="utf-8")
 
 
@@ -123,28 +177,27 @@ def test_text_and_csv(run, tmp_path):
 def test_one_figure_of_all_laws(run, tmp_path, suffix):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"laws.{suffix}"
-    run("--at", "512", "4096", "32768", "--plot", str(path))
+    run("--n", "512", "4096", "32768", "--plot", str(path))
     assert path.stat().st_size > 5000
     if suffix == "svg":
         drawn = path.read_text(encoding="utf-8")
-        for law in ("standard", "log_n", "llama4_temperature", "yarn", "annealed"):
+        for law in ("standard", "log_n", "llama4_temperature", "yarn(factor=64)", "annealed"):
             assert f">{law}<" in drawn
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--at", "0"], "--at must be at least 1, got 0"),
-        (["--at", "5", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
-        (["--at", "5", "--train-length", "1"], "--train-length must be at least 2, got 1"),
-        (["--at", "5", "--laws", "nope"], "the name of a law must be one of"),
+        (["--n", "0"], "--n must be at least 1, got 0"),
+        (["--n", "5", "--head-dim", "1"], "--head-dim must be at least 2, got 1"),
+        (["--n", "5", "--train-length", "1"], "--train-length must be at least 2, got 1"),
+        (["--n", "5", "--laws", "nope"], "the name of a law must be one of"),
         (
-            ["--at", "5", "--laws", "per_head(values=[1.0, 2.0])"],
+            ["--n", "5", "--laws", "per_head(values=[1.0, 2.0])"],
             "one value for all heads is compared, got Per",
         ),
-        (["--plot", "a.png"], "--plot compares laws at some lengths and needs --at N ..."),
-        (["--csv", "a.csv"], "--csv compares laws at some lengths and needs --at N ..."),
-        (["--laws", "log_n"], "--laws compares laws at some lengths and needs --at N ..."),
+        (["--plot", "a.png"], "--plot compares laws at some numbers of keys and needs --n N ..."),
+        (["--laws", "log_n"], "--laws compares laws at some numbers of keys and needs --n N ..."),
     ],
 )
 def test_bad_input(arguments, message, capsys):

@@ -112,7 +112,8 @@ from attnscale import laws
             "the parameters of a stored law",
         ),
         (lambda: laws.from_dict({"name": "no"}), ValueError, "the name of a law must be one of"),
-        (lambda: laws.get("log"), ValueError, "the name of a law must be one of 'standard', 'unscaled'"),
+        (lambda: laws.get("sqrt"), ValueError, "the name of a law must be one of 'standard', 'unscaled'"),
+        (lambda: laws.get("log"), ValueError, "did you mean 'log_n'? the name of a law must be one of"),
         (
             lambda: laws.get("ssmax(0.4)"),
             ValueError,
@@ -135,7 +136,15 @@ from attnscale import laws
             TypeError,
             "law 'standard' has no parameter 's'; its parameters: none",
         ),
-        (lambda: laws.get(3), TypeError, "a law is a Law or the name of one, got 3"),
+        (lambda: laws.get(True), TypeError, "a law is a Law, a number, a name or a spelling such as"),
+        (lambda: laws.get("nan"), ValueError, "value must be finite, got nan"),
+        (lambda: laws.get(0.5, s=3), TypeError, "parameters go with a law's name, got 0.5 and ['s']"),
+        (
+            lambda: laws.CriticalScale().multiplier_at(512, 64),
+            ValueError,
+            "law 'critical_scale' has no n at a position: its n is sup over t > 0 of",
+        ),
+        (lambda: laws.LogN().multiplier_at([3, 0], 64), ValueError, "n_keys must be at least 1, got 0.0"),
         (lambda: laws.get(laws.LogN(), base=3), TypeError, "parameters go with a law's name, got LogN"),
         (
             lambda: laws.register("log_n"),

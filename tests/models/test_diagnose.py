@@ -8,9 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import attnscale as at
 import numpy as np
 import pytest
 from attnscale.cli import main
+from attnscale.cli.diagnose import _draw, _table, measure
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -59,7 +61,7 @@ def test_entropy_is_that_of_eager_attention(
             minilm,
             "--text",
             text,
-            "--lengths",
+            "--n",
             "64",
             "512",
             "--laws",
@@ -92,7 +94,7 @@ def test_the_table_and_the_figure(
 ) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "heads.png"
-    assert main(["diagnose", minilm, "--text", text, "--lengths", "128", "32", "--plot", str(figure)]) == 0
+    assert main(["diagnose", minilm, "--text", text, "--n", "128", "32", "--plot", str(figure)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("bert, 6 layers")
     assert "Mean entropy (nats) of the heads" in out
@@ -103,12 +105,70 @@ def test_the_table_and_the_figure(
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_bidirectional_rows_see_every_key(minilm: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = diagnose([minilm, "--text", text, "--n", "32"], capsys)["rows"]
+    np.testing.assert_allclose([row["uniform_entropy"] for row in rows], np.log(32), rtol=1e-12)
+
+
+def test_the_default_lengths_are_those_of_the_text(
+    minilm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "short.txt"
+    for words, lengths in (("Names refer.", {5}), (TEXT, {64, 128, 256, 512})):
+        path.write_text(words, encoding="utf-8")
+        assert {row["n"] for row in diagnose([minilm, "--text", str(path)], capsys)["rows"]} == lengths
+
+
+def causal_model(**options: Any) -> Any:
+    """Two layers that look at nothing: each row weighs the keys that it sees equally."""
+    config = transformers.MistralConfig(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        vocab_size=50,
+        **options,
+    )
+    model = transformers.MistralModel(config).eval()
+    for layer in model.layers:
+        torch.nn.init.zeros_(layer.self_attn.q_proj.weight)
+    return model
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_causal_rows_are_held_against_what_they_see(window: int | None) -> None:
+    """Uniform rows stand on the line: the mean of ln(i + 1), or of ln(min(i + 1, window)), not ln n."""
+    lengths = [8, 32]
+    model = causal_model(sliding_window=window)
+    found = measure(model, list(range(40)), lengths, {"standard": at.laws.get("standard")})
+    for index, n in enumerate(lengths):
+        seen = np.minimum(np.arange(1, n + 1), window or n)
+        np.testing.assert_allclose(found.equal[index], np.log(seen).mean(), rtol=1e-12)
+    np.testing.assert_allclose(found.entropy["standard"], np.stack([found.equal] * 2, axis=-1), atol=1e-6)
+    header, *rows = (line.split() for line in _table(lengths, found).splitlines()[3:])
+    assert header == ["n", "layer", "equal", "standard", "keys"]
+    assert all(row[2] == row[3] for row in rows)
+
+
+def test_the_figure_of_a_causal_model_has_their_line() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    found = measure(causal_model(), list(range(40)), [8, 32], {"standard": at.laws.get("standard")})
+    axes = pyplot.figure().gca()
+    _draw(found, [8, 32], axes)
+    limit, own = axes.get_lines()
+    np.testing.assert_allclose(limit.get_ydata(), own.get_ydata(), atol=1e-6)
+    assert "equal weights" in {text.get_text() for text in axes.texts}
+    assert axes.get_xlabel() == "tokens, $n$"
+    pyplot.close("all")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--lengths", "0"], "--lengths must be at least 1, got 0"),
-        (["--lengths", "100000"], "--lengths must be at most"),
-        (["--lengths", "513"], "--lengths must be at most 512, the positions of the model, got 513"),
+        (["--n", "0"], "--n must be at least 1, got 0"),
+        (["--n", "100000"], "--n must be at most"),
+        (["--n", "513"], "--n must be at most 512, the positions of the model, got 513"),
         (["--laws", "lig_n"], "lig_n"),
     ],
 )

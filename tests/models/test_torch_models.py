@@ -104,11 +104,11 @@ def test_the_entropy_over_the_keys_alone() -> None:
     alone = (log.entropy + w * np.log(w) + (1 - w) * np.log1p(-w)) / (1 - w)
     keys = weights / weights.sum(-1, keepdim=True)
     np.testing.assert_allclose(alone, entropy_of(keys), rtol=0, atol=2e-4)
-    entropy, sinks = measure(model, IDS[0].tolist(), [20], {"standard": at.laws.get("standard")})
+    found = measure(model, IDS[0].tolist(), [20], {"standard": at.laws.get("standard")})
     layers = ", ".join(map(str, log.layers))
-    assert f"counts the sink as one more outcome in the layers {layers}." in _table([20], entropy, sinks)
+    assert f"counts the sink as one more outcome in the layers {layers}." in _table([20], found)
     options = SimpleNamespace(model="tiny", text="text.txt")
-    report = _report(options, at.audit.resolve(model.config), [20], entropy, sinks)
+    report = _report(options, at.audit.resolve(model.config), [20], found)
     assert all(row["entropy_counts_sink"] for row in report["rows"])
 
 
@@ -264,7 +264,9 @@ def test_the_map_of_heads() -> None:
     model, _ = oracle.build("llama")
     with at.torch.record(model) as log:
         model(input_ids=IDS)
-    assert log.plot().get_ylabel() == "layer"
+    ax = log.plot()
+    assert ax.get_ylabel() == "layer"
+    assert ax.get_images()[0].get_clim() == (0, np.log(20))  # no contrast where all heads are alike
 
 
 def test_everything_is_put_back_after_an_error() -> None:

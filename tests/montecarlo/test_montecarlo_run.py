@@ -112,7 +112,7 @@ def test_generators_move_on(make):
 def test_none_is_fresh():
     first, second = (mc.max_cosine(8, 4, samples=3) for _ in range(2))
     assert first.value != second.value
-    again = mc.max_cosine(8, 4, samples=3, rng=first.provenance.entropy)
+    again = mc.max_cosine(8, 4, samples=3, rng=first.provenance.seed)
     assert again.value == first.value
 
 
@@ -254,7 +254,7 @@ def test_axes_and_parameters(result):
     assert result.value.shape == result.standard_error.shape == result.samples.shape == (2, 2)
     assert result.parameters == {"n": [8, 40], "head_dim": 8, "law": ["standard", "log_n"], "cosine": 0.7}
     assert json.loads(json.dumps(result.parameters)) == result.parameters
-    assert result.provenance.entropy == 7
+    assert result.provenance.seed == 7
     assert result["entropy"].unit == "nat"
     np.testing.assert_array_equal(result["needle_weight"].value, result.value)
     with pytest.raises(KeyError, match="needle_dilution estimates needle_weight, needle_is_top, entropy"):
@@ -295,7 +295,7 @@ def test_to_xarray(result):
     assert data["value"].sel(n=40, law="log_n") == result.value[1, 1]
     assert set(data) >= {"standard_error", "samples", "entropy", "entropy_standard_error"}
     assert json.loads(data.attrs["parameters"])["cosine"] == 0.7
-    assert data.attrs["provenance_entropy"] == "7"
+    assert data.attrs["provenance_seed"] == "7"
     assert all(isinstance(value, (str, int)) for value in data.attrs.values())
 
 

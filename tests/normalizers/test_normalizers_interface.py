@@ -55,8 +55,8 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: N.Softpick(-1), ValueError, "eps must be at least 0, got -1"),
     (lambda: N.ReLU("mean"), ValueError, "divide must be one of 'n', 'sum', got 'mean'"),
     (lambda: N.get("max"), ValueError, "normalizer must be one of 'softmax', 'softmax_n', 'sink'"),
-    (lambda: N.get("entmx"), ValueError, "got 'entmx'; did you mean 'entmax'?"),
-    (lambda: N.get("softmax_2"), ValueError, "got 'softmax_2'; did you mean 'softmax_"),
+    (lambda: N.get("entmx"), ValueError, "did you mean 'entmax'? normalizer must be one of"),
+    (lambda: N.get("softmax_2"), ValueError, "did you mean 'softmax_"),
     (lambda: N.get("sink"), TypeError, "normalizer 'sink' needs logits: 'sink(logits=...)'"),
     (lambda: N.get("top_k"), TypeError, "normalizer 'top_k' needs k: 'top_k(k=...)'"),
     (
@@ -118,8 +118,8 @@ def test_refusals(call: Callable[[], Any], error: type[Exception], message: str)
 
 def test_the_usual_statistics_are_those_that_the_rows_have() -> None:
     rows = at.attention_statistics(Q, K, V, normalizer="sparsemax")
-    assert rows.lse is None
-    assert rows.entropy is not None
+    assert not hasattr(rows, "lse")
+    assert hasattr(rows, "entropy")
     assert at.attention_statistics(Q, K, V, normalizer="relu").output is not None
 
 

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from attnscale._io import InputError, read_heads
@@ -119,7 +123,7 @@ def test_files_with_another_content(tmp_path, suffix, content):
         pytest.importorskip("safetensors")
     path = tmp_path / f"heads{suffix}"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=f"not a readable {suffix} file") as caught:
+    with pytest.raises(InputError, match=f"not an? (readable )?{suffix} file") as caught:
         read_heads([path, path] if suffix == ".npy" else [path])
     assert "\n" not in str(caught.value)
 
@@ -127,17 +131,17 @@ def test_files_with_another_content(tmp_path, suffix, content):
 def test_npy_named_npz_and_npz_named_npy(tmp_path):
     np.save(tmp_path / "a.npy", QUERY)
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npy").read_bytes())
-    with pytest.raises(InputError, match=r"not a readable \.npz file"):
+    with pytest.raises(InputError, match=r"not an \.npz file, but an array as \.npy"):
         read_heads([tmp_path / "a.npz"])
     np.savez(tmp_path / "b.npz", q=QUERY)
     (tmp_path / "b.npy").write_bytes((tmp_path / "b.npz").read_bytes())
-    with pytest.raises(InputError, match=r"archive named \.npy"):
+    with pytest.raises(InputError, match=r"not an \.npy file, but an archive as \.npz"):
         read_heads([tmp_path / "b.npy", tmp_path / "a.npy"])
 
 
 def test_pickles_are_refused(tmp_path):
     np.savez(tmp_path / "heads.npz", query=np.array([{"a": 1}], dtype=object), key=KEY)
-    with pytest.raises(InputError, match=r"not a readable \.npz file"):
+    with pytest.raises(InputError, match=r"not a readable \.npz file \(it holds Python objects\)"):
         read_heads([tmp_path / "heads.npz"])
 
 
@@ -151,3 +155,48 @@ def test_one_npy_and_unknown_suffixes(tmp_path):
     np.savez(tmp_path / "a.npz", q=QUERY, k=KEY)
     with pytest.raises(InputError, match=r"with two files both must be \.npy"):
         read_heads([tmp_path / "a.npz", tmp_path / "a.npy"])
+
+
+def test_a_text_with_the_name_of_an_archive_is_not_to_be_unpickled(tmp_path):
+    for suffix in (".npz", ".npy"):
+        path = tmp_path / f"text{suffix}"
+        path.write_text("hello", encoding="utf-8")
+        with pytest.raises(InputError) as caught:
+            read_heads([path, path] if suffix == ".npy" else [path])
+        assert str(caught.value) == f"{path}: not an {suffix} file"
+
+
+def write_bfloat16(path):
+    """A .safetensors file of bfloat16 ones by its specification: length, header, bytes."""
+    header = {
+        name: {"dtype": "BF16", "shape": [2, 8, 4], "data_offsets": [128 * i, 128 * (i + 1)]}
+        for i, name in enumerate("qk")
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"\x80\x3f" * 128)
+
+
+def test_bfloat16_needs_nothing_imported_before(tmp_path):
+    pytest.importorskip("safetensors")
+    pytest.importorskip("ml_dtypes")
+    path = tmp_path / "heads.safetensors"
+    write_bfloat16(path)
+    # Another process: where PyTorch or ml_dtypes was imported, NumPy knows the type already.
+    code = f"from attnscale._io import read_heads; print(read_heads([{str(path)!r}]).query.dtype)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "bfloat16\n"
+
+
+def test_bfloat16_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    pytest.importorskip("safetensors")
+    write_bfloat16(tmp_path / "heads.safetensors")
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(InputError, match="reading bfloat16 needs its package: pip install ml_dtypes"):
+        read_heads([tmp_path / "heads.safetensors"])
+
+
+def test_bfloat16_that_numpy_saved_has_lost_its_type(tmp_path):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    np.savez(tmp_path / "heads.npz", **{name: np.ones((2, 8, 4), ml_dtypes.bfloat16) for name in "qk"})
+    with pytest.raises(InputError, match=r"got \|V2; bfloat16 goes into \.safetensors"):
+        read_heads([tmp_path / "heads.npz"])

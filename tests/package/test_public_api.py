@@ -27,6 +27,7 @@ NAMES = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "attention_weights",
     "audit",
     "calibrate",
     "datasets",
@@ -49,7 +50,7 @@ NAMES = [
 
 MASKS = "is_causal=False, causal=None, attn_mask=None, window=None, key_lengths=None, document_ids=None"
 TABLES = "distance_scale=None, distance_bias=None"
-SOLVE = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd'"
+SOLVE = "enable_gqa=False, softcap=None, normalizer='softmax', layout='bhsd', dims=None"
 REST = SOLVE.replace("layout", "qk_norm=None, layout")
 
 SIGNATURES = {
@@ -57,13 +58,15 @@ SIGNATURES = {
     "attention_statistics": "query, key, value=None, *, statistics=('lse', 'entropy'), "
     f"scale=None, {MASKS}, {TABLES}, {REST}, out=None, num_threads=None",
     "attention_entropy": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
+    "attention_weights": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, max_bytes=4294967296, "
+    "num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "merge_states": "states",
-    "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
-    "layout='bhsd', num_threads=None",
+    "calibrate": "query, key, n0=None, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
+    "layout='bhsd', dims=None, num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
-    f"{MASKS}, {SOLVE}, num_threads=None",
+    f"{MASKS}, {SOLVE}, num_threads=None, on_infeasible='warn'",
 }
 
 FIELDS = {
@@ -71,14 +74,15 @@ FIELDS = {
     "argmax max_weight sink_weight support",
     "AttentionState": "output lse mean_score layout",
     "EntropyCurve": "scales entropy lse mean variance",
-    "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy",
-    "ScaleSolution": "scale entropy lowest highest converged feasible iterations",
+    "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
+    "median_entropy equal_scores",
+    "ScaleSolution": "scale entropy lowest highest converged feasible iterations per",
 }
 
 
 def test_names() -> None:
     assert sorted(at.__all__) == sorted(NAMES)
-    assert dir(at) == sorted(NAMES)
+    assert dir(at) == sorted([*NAMES, "torch"])
     for name in NAMES:
         if name != "plot":  # needs matplotlib
             assert getattr(at, name) is not None
@@ -117,6 +121,14 @@ def test_every_numeric_function_has_its_twin() -> None:
         twin: Callable[..., Any] = getattr(reference, name)
         body = inspect.getsource(twin).split('"""')[2].strip().splitlines()
         assert len(body) <= 15, name
+
+
+@pytest.mark.parametrize("name", ["laws", "normalizers", "variants", "theory", "montecarlo"])
+def test_no_module_looks_like_what_it_holds(name: str) -> None:
+    """at.laws.ssmax would be a module where a law is expected."""
+    package = getattr(at, name)
+    modules = {each for each, value in vars(package).items() if inspect.ismodule(value)}
+    assert {each for each in modules if not each.startswith("_")} <= set(package.__all__)
 
 
 def test_laws_have_their_names() -> None:

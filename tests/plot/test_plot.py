@@ -50,7 +50,8 @@ def test_new_figures_are_not_shown(monkeypatch):
 def test_lines_carry_the_data(ax):
     plot.entropy_vs_length(ENTROPY, LENGTHS, ax=ax)
     uniform, *lines = ax.get_lines()
-    np.testing.assert_allclose(uniform.get_ydata(), np.log(LENGTHS))
+    np.testing.assert_allclose(uniform.get_ydata(), np.log(uniform.get_xdata()))
+    assert (uniform.get_xdata()[0], uniform.get_xdata()[-1]) == (64, 256)
     for line, values in zip(lines, ENTROPY.values(), strict=True):
         np.testing.assert_array_equal(line.get_xdata(), LENGTHS)
         np.testing.assert_array_equal(line.get_ydata(), values)
@@ -121,6 +122,32 @@ def test_wrong_number_of_lengths():
         plot.entropy_vs_length({"standard": [1.0, 2.0]}, LENGTHS)
 
 
+def test_causal_rows_have_their_own_reference_and_name(ax):
+    plot.entropy_vs_length(ENTROPY, LENGTHS, ax=ax, is_causal=True)
+    uniform = ax.get_lines()[0]
+    expected = [np.log(np.arange(1, n + 1)).mean() for n in LENGTHS]
+    np.testing.assert_allclose(np.interp(LENGTHS, *uniform.get_data()), expected, rtol=1e-12)
+    assert ax.get_xlabel() == "tokens, $n$ (query $i$ sees $i + 1$ keys)"
+    ax.clear()
+    plot.entropy_vs_length(ENTROPY, LENGTHS, ax=ax, uniform=[3.0, 3.5, 4.0])
+    np.testing.assert_array_equal(ax.get_lines()[0].get_ydata(), [3.0, 3.5, 4.0])
+    ax.clear()
+    plot.entropy_by_head({"a": [1.0, 2.0]}, ax=ax, n_keys=64, is_causal=True)
+    assert ax.get_lines()[0].get_xdata()[0] == pytest.approx(expected[0])
+
+
+def test_exact_values_have_no_marks(ax):
+    plot.entropy_vs_length(ENTROPY, LENGTHS, ax=ax, exact=True)
+    assert {line.get_marker() for line in ax.get_lines()} == {"None"}
+
+
+def test_shade_is_explained():
+    shaded = plot.entropy_vs_length({"standard": np.ones((3, 5))}, LENGTHS)
+    (text,) = shaded.get_legend().get_texts()
+    assert text.get_text() == "shade: middle half of the heads; line: mean"
+    assert plot.entropy_vs_length(ENTROPY, LENGTHS).get_legend() is None
+
+
 def test_style_is_left_again():
     matplotlib.rcdefaults()  # whatever an earlier test may have left
     before = dict(matplotlib.rcParams)
@@ -137,21 +164,29 @@ def test_matplotlib_is_imported_only_to_draw():
     assert result.stdout == "False\n"
 
 
-def test_head_map():
-    values = [[1.0, 2.0, np.nan], [3.0, 4.0, 5.0]]
-    ax = plot.head_map(values, low=0, high=6)
-    (image,) = ax.get_images()
-    np.testing.assert_array_equal(image.get_array().filled(np.nan), values)
-    assert image.get_clim() == (0, 6)
-    with pytest.raises(ValueError, match=r"values must have shape \(n_layers, n_heads\), got \(3,\)"):
-        plot.head_map([1.0, 2.0, 3.0])
-
-
 def test_multipliers_of_many_laws_are_told_apart(ax):
     curves = {f"law {index}": [1.0 + index, 2.0 + index] for index in range(20)}
     assert plot.multiplier_vs_length({**curves, "flat": [0.0, 1.0]}, [64, 128], ax=ax) is ax
     looks = {(line.get_color(), str(line._dash_pattern)) for line in ax.lines}
     assert len(looks) == 21
-    assert np.isnan(ax.lines[-1].get_ydata()[0])
+    assert ax.get_legend().get_texts()[0].get_text() == "law 19"  # as the lines lie
     with pytest.raises(ValueError, match="one value for each of the 2 lengths, got a"):
         plot.multiplier_vs_length({"a": [1.0]}, [64, 128], ax=ax)
+
+
+def test_multiples_of_zero_are_drawn_and_wide_ranges_are_logarithmic(ax):
+    plot.multiplier_vs_length({"a": [0.0, 9.0]}, [64, 128], ax=ax)
+    assert ax.lines[0].get_ydata().tolist() == [0, 9]
+    assert (ax.get_yscale(), ax.get_ylim()[0]) == ("linear", 0)
+    ax.clear()
+    plot.multiplier_vs_length({"a": [1.0, 9.0]}, [64, 128], ax=ax)
+    ax.figure.canvas.draw()
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert ax.get_yscale() == "log"
+    assert {"1", "2", "5"} <= set(labels)
+
+
+def test_equal_laws_are_one_line(ax):
+    plot.multiplier_vs_length({"a": [1.0, 2.0], "b": [1.0, 3.0], "c": [1.0, 2.0]}, [64, 128], ax=ax)
+    assert len(ax.lines) == 2
+    assert {text.get_text() for text in ax.texts} == {"a =\nc", "b"}

@@ -44,9 +44,15 @@ def test_entropy_vs_length_draws_points_on_the_exact_curve(lengths):
         np.testing.assert_array_equal(x, [64, 512])
         np.testing.assert_array_equal(y, lengths.value[::-1, index])
         np.testing.assert_allclose(error, lengths.standard_error[::-1, index], rtol=1e-9)
-    drawn = [line.get_ydata() for line in ax.get_lines() if line.get_linestyle() == "-"]
+    drawn = [line for line in ax.get_lines() if line.get_linestyle() == "-"]
     exact = lengths.exact()["entropy"][::-1].T
-    np.testing.assert_allclose(np.array([each for each in drawn if len(each) == 2]), exact)
+    for line, ends in zip(drawn, exact, strict=True):
+        assert line.get_xdata().size >= 25
+        np.testing.assert_allclose(line.get_ydata()[[0, -1]], ends)
+        law = "standard" if line is drawn[0] else "log_n"
+        n = line.get_xdata()[1:-1:5]
+        beta = laws.get(law).multiplier(n, 8)
+        np.testing.assert_allclose(line.get_ydata()[1:-1:5], theory.expected_entropy(n, beta, head_dim=8))
     assert {text.get_text() for text in ax.texts} == {
         *(r"uniform, $\ln n$", r"standard, $1/\sqrt{d}$", r"$\log_{512} n\,/\sqrt{d}$")
     }
@@ -102,7 +108,7 @@ def test_every_result_plots_itself(name):
     ax = result.plot()
     assert ax.get_ylabel() == label
     (x, y, _), *_ = points(ax)
-    (axis,) = [labels for axis, labels in result.axes.items() if axis not in ("scale", "eps")]
+    (axis,) = [labels for axis, labels in result.axes.items() if axis not in ("law", "eps")]
     np.testing.assert_array_equal(x, axis)
     np.testing.assert_array_equal(y, np.reshape(result.value, (len(x), -1))[:, 0])
     import matplotlib.pyplot as plt
@@ -115,7 +121,7 @@ def test_another_quantity(lengths):
     ax = plot.experiment(lengths, quantity="concentration")
     assert ax.get_ylabel() == r"$\sum p^2$"
     np.testing.assert_array_equal(points(ax)[0][1], lengths["concentration"].value[::-1, 0])
-    assert ax.get_legend().get_texts()[0].get_text() == r"standard, $1/\sqrt{d}$"
+    assert r"standard, $1/\sqrt{d}$" in {text.get_text() for text in ax.texts}
 
 
 def test_nothing_to_put_along_x():
@@ -127,18 +133,47 @@ def test_nothing_to_put_along_x():
 def test_the_bound_lies_above_the_distortion():
     result = mc.jl_distortion(n=50, dim=500, k=[256, 1024], samples=5, rng=0)
     ax = plot.jl_distortion(result)
-    bound = next(line for line in ax.get_lines() if line.get_label() == "bound")
+    keys = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert keys == ["points: Monte Carlo, one standard error", "bound of the lemma for all pairs"]
+    bound = next(line for line in ax.get_lines() if line.is_dashed())
     at_k = np.interp(result.axes["k"], bound.get_xdata()[::-1], bound.get_ydata()[::-1])
     assert (at_k > result.value).all()
 
 
 def test_law_comparison():
     n = np.array([64, 512, 4096])
-    ax = plot.law_comparison(["standard", laws.LogN(base=64)], n, others={"mine": [1, 2, 3]})
-    lines = [line.get_ydata() for line in ax.get_lines()]
-    np.testing.assert_allclose(lines, [[1, 1, 1], np.log(n) / np.log(64), [1, 2, 3]])
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == [r"standard, $1/\sqrt{d}$", r"$\log_{64} n\,/\sqrt{d}$", "mine"]
+    ax = plot.law_comparison(
+        ["standard", laws.LogN(base=64)], n, others={"mine": [1, 2, 3], "double": lambda n: 2 * n / 64}
+    )
+    standard, logarithm, mine, double = ax.get_lines()
+    np.testing.assert_array_equal(standard.get_ydata(), 1)
+    np.testing.assert_allclose(logarithm.get_ydata(), np.log(logarithm.get_xdata()) / np.log(64))
+    np.testing.assert_array_equal(mine.get_ydata(), [1, 2, 3])
+    np.testing.assert_array_equal(double.get_ydata(), double.get_xdata() / 32)
+    names = {text.get_text() for text in ax.texts}
+    assert names == {r"standard, $1/\sqrt{d}$", r"$\log_{64} n\,/\sqrt{d}$", "mine", "double"}
+    assert ax.get_title() == "Last of $n$ causal queries, $d=64$"
+    assert len(plot.law_comparison("log_n", [64, 512]).get_lines()) == 1
+
+
+def test_steps_and_zeros_of_a_law_are_where_they_are():
+    ax = plot.law_comparison(["llama4_temperature", "entropy_invariant"], [128, 65536])
+    n, beta = ax.get_lines()[0].get_data()
+    (jump, *_) = np.flatnonzero(np.diff(beta))
+    assert (n[jump], n[jump + 1]) == (8191, 8192)  # the query at 8191 is the first of the second block
+    n, beta = ax.get_lines()[1].get_data()
+    start = np.flatnonzero(beta)[0]
+    assert 250 < n[start] < 350
+    assert n[start] - n[start - 1] == 1
+    assert (beta[:start] == 0).all()
+
+
+def test_laws_whose_n_is_no_number_of_keys_are_refused():
+    for name in ("critical_scale", "scale_invariant", "adaptive_temperature"):
+        with pytest.raises(ValueError, match=name):
+            plot.law_comparison([name], [64, 512])
+        with pytest.raises(ValueError, match=name):
+            plot.phase_diagram([64, 512], [0.5, 2], laws=[name])
 
 
 def test_phase_diagram():
@@ -147,11 +182,38 @@ def test_phase_diagram():
     mesh = next(each for each in ax.collections if hasattr(each, "get_coordinates"))
     share = theory.expected_entropy(n[:, None], beta, model="gaussian") / np.log(n)[:, None]
     np.testing.assert_allclose(np.ravel(mesh.get_array()), share.T.ravel(), atol=1e-6)
-    freezing, standard = (line.get_ydata() for line in ax.get_lines())
-    np.testing.assert_allclose(freezing, np.sqrt(2 * np.log(n)))
-    np.testing.assert_array_equal(standard, 1)
+    freezing, standard = ax.get_lines()
+    np.testing.assert_allclose(freezing.get_ydata(), np.sqrt(2 * freezing.get_xdata()))
+    assert freezing.get_xdata().size > 100
+    np.testing.assert_array_equal(standard.get_ydata(), 1)
+    ax.figure.canvas.draw()
+    assert ax.get_legend().get_window_extent().y1 < ax.get_window_extent().y0
     with pytest.raises(ValueError, match=r"entropy must have shape \(4, 5\), got \(5, 4\)"):
         plot.phase_diagram(n, beta, share.T)
+
+
+def test_head_map():
+    values = [[1.0, 2.0, np.nan], [3.0, 4.0, 5.0]]
+    ax = plot.head_map(values, low=0.5, high=6)
+    (image,) = ax.get_images()
+    np.testing.assert_array_equal(image.get_array().filled(np.nan), values)
+    assert image.get_clim() == (0.5, 6)
+    assert plot.head_map(values).get_images()[0].get_clim() == (0, 5)
+    assert plot.head_map(values, n_keys=512).get_images()[0].get_clim() == (0, np.log(512))
+    assert plot.head_map([[-1.0, 2.0]]).get_images()[0].get_clim() == (-1, 2)
+    with pytest.raises(ValueError, match=r"values must have shape \(n_layers, n_heads\), got \(3,\)"):
+        plot.head_map([1.0, 2.0, 3.0])
+
+
+def test_fields_of_a_head_map_are_square_and_its_numbers_plain():
+    ax = plot.head_map(3.205 + 1e-5 * np.arange(1024).reshape(32, 32), low=3.2, high=3.21)
+    ax.figure.canvas.draw()
+    assert ax.get_aspect() == 1
+    width, height = ax.figure.get_size_inches()
+    assert width < 6
+    assert height < 6
+    bar = ax.figure.axes[1]
+    assert bar.yaxis.get_offset_text().get_text() == ""
 
 
 def test_a_sweep_of_the_experiment_is_drawn_with_its_exact_curve():
@@ -167,6 +229,48 @@ def test_a_sweep_of_the_experiment_is_drawn_with_its_exact_curve():
     np.testing.assert_array_equal(first[0], [64, 512])
     np.testing.assert_array_equal(first[1], grid["value"].sel(law="standard"))
     np.testing.assert_allclose(first[2], grid["standard_error"].sel(law="standard"), rtol=1e-9)
-    drawn = [line.get_ydata() for line in ax.get_lines() if line.get_linestyle() == "-"]
-    exact = theory.expected_entropy([64, 512], 1.0)
-    assert any(len(each) == 2 and np.allclose(each, exact) for each in drawn)
+    exact = next(line for line in ax.get_lines() if line.get_linestyle() == "-")
+    n = exact.get_xdata()[::6]
+    assert exact.get_xdata().size >= 25
+    np.testing.assert_allclose(exact.get_ydata()[::6], theory.expected_entropy(n, 1.0))
+
+
+def test_the_parameter_an_experiment_is_named_for_lies_along_x():
+    result = mc.head_dimension([4, 8, 16, 32], n=[16, 256], samples=20, rng=0)
+    ax = result.plot()
+    assert ax.get_xlabel() == "head dimension, $d$"
+    assert {text.get_text() for text in ax.texts} == {"$n = 16$", "$n = 256$"}
+    only_n = mc.head_dimension(16, n=[16, 256], samples=20, rng=0).plot()
+    assert only_n.get_xlabel() == "keys per query, $n$"
+
+
+def test_a_figure_says_what_it_shows():
+    result = mc.needle_dilution([8, 16], cosine=0.5, head_dim=32, samples=9, rng=0)
+    ax = result.plot()
+    assert ax.get_title() == r"$d=32$, cosine 0.5, standard, $1/\sqrt{d}$, 9 samples"
+    keys = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert keys == ["points: Monte Carlo, one standard error; line: exact"]
+    without = mc.rank_and_sparsity([8, 16], samples=3, rng=0).plot()
+    (key,) = without.get_legend().get_texts()
+    assert key.get_text() == "points: Monte Carlo, one standard error"
+
+
+def test_a_parameter_that_changes_nothing_has_one_curve():
+    ax = mc.jl_distortion(n=10, dim=30, k=[4, 20], eps=[0.1, 0.5], samples=3, rng=0).plot()
+    assert len(points(ax)) == 1
+    assert ax.get_title().replace("\n", " ").endswith("the same for every eps")
+
+
+def test_a_model_that_the_theory_does_not_cover_has_no_exact_curve():
+    ax = mc.entropy_vs_length([8, 16], model="correlated", samples=9, rng=0).plot()
+    assert len(points(ax)) == 1
+    (key,) = ax.get_legend().get_texts()
+    assert "exact" not in key.get_text()
+
+
+def test_laws_keep_their_parameters_in_the_exact_curve():
+    law = laws.LogN(base=64)
+    ax = mc.entropy_vs_length([16, 1024], law=[law, 0.25], samples=9, rng=0).plot()
+    line = next(line for line in ax.get_lines() if line.get_linestyle() == "-")
+    n = line.get_xdata()[3::7]
+    np.testing.assert_allclose(line.get_ydata()[3::7], theory.expected_entropy(n, law.multiplier(n, 64)))

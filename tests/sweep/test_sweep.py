@@ -203,7 +203,7 @@ def test_progress_is_told() -> None:
 def test_provenance() -> None:
     attrs = sweep(sweep_functions.draw, {"n": [1]}, rng=5).attrs
     assert attrs["function"] == "sweep_functions:draw"
-    assert (attrs["attnscale"], attrs["entropy"]) == (at.__version__, "5")
+    assert (attrs["attnscale"], attrs["seed"]) == (at.__version__, "5")
     json.dumps(attrs)  # numbers and text, as files of arrays want them
 
 

@@ -73,7 +73,7 @@ def expected() -> Any:
 def test_json_has_every_case(folder: Path, capsys: Any) -> None:
     result = json.loads(run(capsys, "sweep.toml", "--json"))
     assert result["function"] == "own_module:entropy"
-    assert result["entropy"] == "4"
+    assert result["seed"] == "4"
     sys.path.insert(0, str(folder))
     try:
         table = expected()
@@ -107,12 +107,13 @@ def test_figure(folder: Path, capsys: Any, suffix: str) -> None:
     assert (folder / f"figure.{suffix}").read_bytes().startswith(start)
 
 
-def test_a_figure_that_cannot_be_drawn_comes_after_the_numbers(folder: Path, capsys: Any) -> None:
+def test_a_figure_of_an_unknown_kind_is_refused_before_the_first_case(folder: Path, capsys: Any) -> None:
     pytest.importorskip("matplotlib")
-    assert main(["sweep", "sweep.toml", "--plot", "figure.foo"]) == 2
+    assert main(["sweep", "sweep.toml", "--plot", "figure.foo", "--store", "kept"]) == 2
     captured = capsys.readouterr()
-    assert captured.out.splitlines()[1].split()[:2] == ["4", "standard"]
-    assert captured.err.startswith("attnscale: error: --plot figure.foo: Format 'foo' is not supported")
+    assert captured.out == ""
+    assert captured.err.startswith("attnscale: error: --plot figure.foo: the suffix must be .png")
+    assert not (folder / "kept").exists()
 
 
 def test_processes_find_the_module_beside_the_file_and_the_store_is_kept(folder: Path, capsys: Any) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import sweep_functions
 from attnscale.sweep._describe import describe
+from attnscale.sweep._laws import registered_laws
 
 pytest.importorskip("xarray")
 
@@ -200,3 +201,11 @@ def test_methods_tell_their_object() -> None:
 
     assert describe("f", Shift(1).add) == describe("f", Shift(1).add)
     assert describe("f", Shift(1).add) != describe("f", Shift(2).add)
+
+
+def test_a_registered_law_is_found_in_every_spelling() -> None:
+    at.laws.register("sweep_spelled")(lambda n, head_dim, *, s=1: s)
+    for text in ("sweep_spelled", "sweep_spelled(s=2)", "1.5 * sweep_spelled(s=2)"):
+        (law,) = registered_laws([3, ["standard", "no law at all", text]])
+        assert law.name == "sweep_spelled"
+    assert registered_laws(["sweep_spelled(", "2 *", "log_n(base=3)"]) == ()

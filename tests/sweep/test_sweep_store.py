@@ -103,8 +103,8 @@ def test_an_interrupted_sweep_goes_on_with_the_seed_it_began_with(tmp_path: Path
     stop_at.unlink()
     table = sweep(function, {"n": [1, 2, 3]}, store=tmp_path / "store")
     assert table["value"][0] == raised.value.partial["value"][0]
-    entropy = int(table.attrs["entropy"])
-    np.testing.assert_array_equal(table["value"], sweep(function, {"n": [1, 2, 3]}, rng=entropy)["value"])
+    seed = int(table.attrs["seed"])
+    np.testing.assert_array_equal(table["value"], sweep(function, {"n": [1, 2, 3]}, rng=seed)["value"])
 
 
 # ---- killed ------------------------------------------------------------------------------------

@@ -302,10 +302,15 @@ def test_broadcasting():
 
 
 def test_infeasible_targets():
-    assert np.isnan(theory.invariant_beta(64))
+    with pytest.warns(UserWarning, match="no beta gives 64 keys .*; the result is NaN there") as seen:
+        assert np.isnan(theory.invariant_beta(64))
+    assert seen[0].filename == __file__
+    with pytest.warns(UserWarning, match="no beta gives 100 keys"):
+        assert np.isnan(theory.annealed_beta(100))
+    assert np.isnan(theory.annealed_beta(100, on_infeasible="nan"))
     assert theory.invariant_beta(512) == pytest.approx(1, abs=1e-9)
     assert theory.invariant_beta(512, target_entropy=np.log(512)) == 0
-    found = theory.invariant_beta([300, 400, 600], target_entropy=[5.0, 6.5, 2.0])
+    found = theory.invariant_beta([300, 400, 600], target_entropy=[5.0, 6.5, 2.0], on_infeasible="nan")
     assert np.isnan(found).tolist() == [False, True, False]
     np.testing.assert_allclose(theory.expected_entropy([300, 600], found[[0, 2]]), [5.0, 2.0], atol=1e-9)
     message = "no beta gives 64 keys an expected entropy of 5.75233 nats: they have at most ln n = 4.15888"
@@ -313,8 +318,10 @@ def test_infeasible_targets():
         theory.invariant_beta([1024, 64], on_infeasible="raise")
     with pytest.raises(ValueError, match="no beta gives 100 keys"):
         theory.annealed_beta(100, on_infeasible="raise")
-    assert np.isnan(theory.invariant_beta(8, target_entropy=0.01, model=[0.0, 0.0, 1.0]))  # ties
-    with pytest.raises(ValueError, match="on_infeasible must be one of 'nan', 'raise', got 'flag'"):
+    assert np.isnan(
+        theory.invariant_beta(8, target_entropy=0.01, model=[0.0, 0.0, 1.0], on_infeasible="nan")
+    )  # ties
+    with pytest.raises(ValueError, match="on_infeasible must be one of 'warn', 'nan', 'raise', got 'flag'"):
         theory.invariant_beta(512, on_infeasible="flag")
 
 

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._checks import as_array, boolean
+from .._names import NamedAxes, has_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FLOAT64", "LAYOUTS", "Inputs", "is_float_type", "make_output", "read_inputs"]
+__all__ = [
+    "FLOAT64",
+    "LAYOUTS",
+    "Inputs",
+    "is_float_type",
+    "make_output",
+    "read_inputs",
+    "read_plain_inputs",
+    "swap_heads",
+]
 
 LAYOUTS = ("bhsd", "bshd")
 
@@ -58,6 +68,15 @@ def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str)
     return tuple.__new__(Inputs, (q, k, v, dtype, leading))  # what Inputs(...) comes to, at half its cost
 
 
+def read_plain_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str) -> Inputs:
+    """The same where names of axes do not count: arrays that have them are read in their own order."""
+    try:
+        return read_inputs(query, key, value, enable_gqa, layout)
+    except NamedAxes:
+        q, k, v = (None if x is None else np.asarray(x) for x in (query, key, value))
+        return read_inputs(q, k, v, enable_gqa, layout)
+
+
 def swap_heads(array: NDArray[Any]) -> NDArray[Any]:
     """(..., n, heads, dim) as (..., heads, n, dim) and back; 2-D arrays have no heads."""
     return array if array.ndim < 3 else array.swapaxes(-3, -2)
@@ -89,16 +108,25 @@ def _common_type(dtypes: set[np.dtype[Any]]) -> np.dtype[Any]:
 
 
 def _read(name: str, value: Any) -> NDArray[Any]:
-    array = value if type(value) is np.ndarray else as_array(name, value)
+    array = value if type(value) is np.ndarray else _read_other(name, value)
     dtype = array.dtype
     if dtype is not _FLOAT32 and not is_float_type(dtype):
         if dtype.newbyteorder("=") not in _FLOAT_TYPES:
+            if value is None:
+                raise TypeError(f"{name} must be an array, got None")
             hint = f"; use {name}.astype(np.float32)" if dtype.kind in "iub" else ""
             raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
         array = array.astype(dtype.newbyteorder("="))
     if array.ndim < 2:
         raise ValueError(f"{name} must have at least 2 axes (..., n, dim), got shape {array.shape}")
     return array
+
+
+def _read_other(name: str, value: Any) -> NDArray[Any]:
+    """What is no ndarray as one."""
+    if has_names(value):
+        raise NamedAxes(f"{name} has named axes, got {value.dims}; pass {name}.values")
+    return as_array(name, value)
 
 
 def _explain_inner_axes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None) -> None:

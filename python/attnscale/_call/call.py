@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._checks import choose, number, shown, thread_count
+from .._names import NamedAxes, is_pattern
 from .arrays import FLOAT64, LAYOUTS, make_output, read_inputs
 from .data import CallData
 from .distance import law_of_distance, read_tables, refuse_row_measures
@@ -41,9 +42,7 @@ class Call(CallData):
         layout: Any = "bhsd",
         num_threads: Any = None,
     ) -> None:
-        self.layout = (
-            layout if type(layout) is str and layout == "bhsd" else choose("layout", layout, LAYOUTS)
-        )
+        self.layout = layout if layout is LAYOUTS[0] else _read_layout(layout)
         inputs = read_inputs(query, key, value, enable_gqa, layout)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = inputs.query.shape[-1] or 1
@@ -101,6 +100,15 @@ class Call(CallData):
             output, view = make_output(self.inputs, self.layout, out)
         rows = self.core.attend(value, view, statistics, self.scale, rule)
         return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
+
+
+def _read_layout(layout: Any) -> str:
+    try:
+        return choose("layout", layout, LAYOUTS)
+    except ValueError:
+        if is_pattern(layout):
+            raise NamedAxes(f"layout={layout!r} names the axes") from None
+        raise
 
 
 def _read_form(

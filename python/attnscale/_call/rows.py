@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_array, boolean, fit_to, shown
+from .._checks import as_array, boolean, fit_to, shown, warn
 from .arrays import Inputs, is_float_type
 
 if TYPE_CHECKING:
@@ -92,7 +92,24 @@ def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any]:
             raise TypeError(f"attn_mask must be bool or float, got {mask.dtype}{hint}")
         mask = mask.astype(mask.dtype.newbyteorder("="))
     shape = (*inputs.leading, inputs.query.shape[-2], inputs.key.shape[-2])
-    return fit_to("attn_mask", mask, shape, "(..., heads, n_queries, n_keys)")
+    try:
+        fitted = fit_to("attn_mask", mask, shape, "(..., heads, n_queries, n_keys)")
+    except ValueError as error:
+        if mask.ndim == 2 and len(shape) == 4 and mask.shape == (shape[0], shape[-1]):
+            raise ValueError(f"{error}; of (batch, n_keys): attn_mask[:, None, None, :]") from None
+        raise
+    if mask.dtype != np.bool_:
+        _warn_of_zeros_and_ones(mask)
+    return fitted
+
+
+def _warn_of_zeros_and_ones(mask: NDArray[Any]) -> None:
+    """A float mask is added to the scores; one of 0 and 1 was most likely meant to hide the zeros."""
+    if mask.size and mask.flat[0] in (0, 1) and bool((mask == 1).any() and ((mask == 0) | (mask == 1)).all()):
+        warn(
+            "attn_mask is float and holds 0 and 1 only, which are added to the scores (as in PyTorch); "
+            "attn_mask.astype(bool) hides the keys with 0"
+        )
 
 
 def causal_offset(is_causal: Any, causal: Any, n_queries: int, lengths: _Keys) -> _Keys:

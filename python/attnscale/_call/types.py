@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Names for the types of options; imported by type checkers only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
@@ -13,7 +13,8 @@ from ..normalizers import Normalizer
 Scale: TypeAlias = float | ArrayLike | Law | str | None
 Causal: TypeAlias = Literal["top_left", "bottom_right"] | int
 QKNorm: TypeAlias = Literal["l2", "rms"]
-Layout: TypeAlias = Literal["bhsd", "bshd"]
+Layout: TypeAlias = Literal["bhsd", "bshd"] | str  # or a pattern of names: "b n h d"
+Dims: TypeAlias = Mapping[str, str | Sequence[str]]
 Window: TypeAlias = tuple[int | None, int | None]
 KeyLengths: TypeAlias = ArrayLike
 DistanceTable: TypeAlias = ArrayLike | Callable[[NDArray[np.int64]], NDArray[Any]]

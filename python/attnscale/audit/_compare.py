@@ -45,12 +45,18 @@ class Difference:
     def __str__(self) -> str:
         where = f"layers {ranges(list(self.layers))}, " if self.layers else ""
         if self.first_position is None:
-            return f"{where}{self.what}: {self.here} here, {self.there} there"
+            return f"{where}{self.what}: {_said(self.here)} here, {_said(self.there)} there"
         ratio = "" if not self.there else f" ({self.here / self.there:.4f} times)"
         return (
             f"{where}{self.what} channels: differs from i = {self.first_position} on: "
             f"{self.here:.7g} here, {self.there:.7g} there{ratio}"
         )
+
+
+def _said(value: Any) -> str:
+    """What a plan has, in words."""
+    words: dict[Any, str] = {None: "none", True: "yes", False: "no"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def compare(plan: ScalePlan, other: ScalePlan, *, up_to: int | None = None) -> tuple[Difference, ...]:

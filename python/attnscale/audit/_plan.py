@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import shown
+from .._table import Text
+from .._tabled import Sheet, Tabled, Variable
 from ..normalizers import Sink
 from ._layer import Channels, LayerPlan, PlanError
-from ._text import explain, layer_dict
+from ._text import explain, layer_columns, layer_dict, layer_table
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["ScalePlan"]
 
 
-@dataclass(frozen=True)
-class ScalePlan:
+@dataclass(frozen=True, repr=False)
+class ScalePlan(Tabled):
     """What multiplies the raw q . k in each layer of a model; :func:`attnscale.audit.resolve` makes it.
 
     Raw q and k are those after every projection, norm and learned gain, before rotary positions and
@@ -62,6 +64,13 @@ class ScalePlan:
 
     def __len__(self) -> int:
         return len(self.layers)
+
+    def __getitem__(self, index: int) -> LayerPlan:
+        """One layer, as of any sequence: the last one is ``plan[-1]``, and a for loop takes all."""
+        number = _integer("layer", index)
+        if not -len(self.layers) <= number < len(self.layers):
+            raise IndexError(f"layer must be between 0 and {len(self.layers) - 1}, got {number}")
+        return self.layers[number]
 
     def layer(self, index: int) -> LayerPlan:
         """One layer, 0-based.
@@ -166,9 +175,7 @@ class ScalePlan:
 
     def explain(self) -> str:
         """The plan as text: layers that are alike in one row, and where each number comes from."""
-        known = "" if self.known else " (not known)"
-        head = f"{self.model_type or 'model'}, {len(self.layers)} layers{known}"
-        return explain(head, self.layers, self.remarks, self.warnings)
+        return Text(explain(self._title(), self.layers, self.remarks, self.warnings))
 
     def to_dict(self) -> dict[str, Any]:
         """The plan in types that JSON has."""
@@ -180,6 +187,26 @@ class ScalePlan:
             "remarks": list(self.remarks),
             "warnings": list(self.warnings),
         }
+
+    def _title(self) -> str:
+        known = "" if self.known else " (not known)"
+        return f"{self.model_type or 'model'}, {len(self.layers)} layers{known}"
+
+    def _variables(self) -> dict[str, Variable]:
+        columns = layer_columns(self.layers)
+        return {name: Variable(("layer",), np.array(each)) for name, each in columns.items()}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {"layer": [layer.index for layer in self.layers]}
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"model_type": self.model_type, "known": int(self.known)}  # netCDF has no booleans
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        notes = [f"  note: {text}" for text in self.remarks] + [
+            f"  warning: {text}" for text in self.warnings
+        ]
+        return Sheet(self._title(), *layer_table(self.layers), tuple(notes))
 
     def with_layers(self, layers: tuple[LayerPlan, ...]) -> ScalePlan:
         """The same plan with other layers."""

@@ -13,23 +13,47 @@ import numpy as np
 from .._table import to_text
 from ._layer import LayerPlan, Term
 
-__all__ = ["explain", "groups", "layer_dict", "ranges"]
+__all__ = ["explain", "groups", "layer_columns", "layer_dict", "layer_table", "ranges"]
 
 _HEADER = ("layer", "base scale", "law", "on", "n means", "cap", "sink")
 
 
 def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warnings: Sequence[str]) -> str:
     """A table with a row for layers that are alike, then the keys, then what is to be known."""
-    rows: list[tuple[str, ...]] = []
-    sources: list[str] = []
-    for numbers, layer in groups(layers):
-        name = _shortened(ranges(numbers))
-        rows += _rows(name, layer)
-        sources += [f"  layer {name}: {line}" for line in _sources(layer)]
-    parts = [head, to_text(_HEADER, rows), "from\n" + "\n".join(sources)]
+    header, rows = layer_table(layers)
+    sources = [
+        f"  layer {_shortened(ranges(numbers))}: {line}"
+        for numbers, layer in groups(layers)
+        for line in _sources(layer)
+    ]
+    parts = [head, to_text(header, rows), "from\n" + "\n".join(sources)]
     parts += [f"note: {text}" for text in remarks]
     parts += [f"warning: {text}" for text in warnings]
     return "\n\n".join(parts[:3]) + "".join(f"\n{text}" for text in parts[3:])
+
+
+def layer_table(layers: Sequence[LayerPlan]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows: one for each factor of layers that are alike."""
+    rows = [row for numbers, layer in groups(layers) for row in _rows(_shortened(ranges(numbers)), layer)]
+    return _HEADER, rows
+
+
+def layer_columns(layers: Sequence[LayerPlan]) -> dict[str, list[Any]]:
+    """One entry a layer: what it is, its scale before other factors, and the laws by their spelling."""
+    said = [layer.refusal is None for layer in layers]
+    pairs = list(zip(layers, said, strict=True))
+    scales = [np.ravel(each.base.law.scale(1, each.head_dim))[0] if ok else np.nan for each, ok in pairs]
+    return {
+        "kind": [each.kind for each in layers],
+        "head_dim": [each.head_dim for each in layers],
+        "rotated": [each.rotated for each in layers],
+        "base_scale": scales,
+        "base_law": [spelling(each.base) if ok else "" for each, ok in pairs],
+        "laws": [" x ".join(spelling(term) for term in each.terms) for each in layers],
+        "softcap": [np.nan if each.softcap is None else each.softcap for each in layers],
+        "sink": [each.sink for each in layers],
+        "refusal": [each.refusal or "" for each in layers],
+    }
 
 
 def groups(layers: Sequence[LayerPlan]) -> list[tuple[list[int], LayerPlan]]:

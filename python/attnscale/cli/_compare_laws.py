@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale laws --at``: what every law makes of the same lengths."""
+"""``attnscale laws --n``: what every law makes of the same lengths."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,16 @@ from .._checks import shown
 from .._io import InputError
 from .._table import to_text
 from ..attention import attention_entropy
-from ..laws._registry import class_of
-from ._figure import save_figure
+from ..laws._registry import with_length
+from ._figure import Drawing
+from ._interrupt import finished
 from ._output import bad_input, emit
 from ._spelling import read_law
 
 __all__ = ["compare"]
+
+
+_DEFAULTS = {"head_dim": 64, "train_length": 512}
 
 
 class Comparison(NamedTuple):
@@ -34,38 +39,44 @@ class Comparison(NamedTuple):
 
 def compare(options: argparse.Namespace) -> None:
     """Print the table; write the files asked for."""
-    lengths = sorted(set(options.at))
-    if lengths[0] < 1:
-        raise InputError(f"--at must be at least 1, got {lengths[0]}")
-    for name, least in (("head_dim", 2), ("train_length", 2)):
-        if getattr(options, name) < least:
-            raise InputError(
-                f"--{name.replace('_', '-')} must be at least {least}, got {getattr(options, name)}"
-            )
+    lengths = sorted(set(options.n))
+    _read_numbers(options)
     chosen = _laws(options, lengths[-1])
     with bad_input():  # a scale that is not finite
-        compared = {name: _compare(law, lengths, options.head_dim) for name, law in chosen.items()}
-    if options.plot is not None:
-        _save_figure(options, chosen, lengths)
-    rows = _rows(compared, lengths)
-    emit(options, _text(options, compared, lengths), rows)
+        compared = finished(options, chosen, lambda name: _compare(chosen[name], lengths, options.head_dim))
+    drawing = Drawing(lambda axes: _draw(options, chosen, lengths, axes), (6.4, 4.4))
+    emit(options, _text(options, compared, lengths), _rows(compared, lengths), drawing=drawing)
+
+
+def _read_numbers(options: argparse.Namespace) -> None:
+    """Put in the defaults; refuse numbers that are too small, and a length that no law takes."""
+    given = options.train_length
+    for name, default in _DEFAULTS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+        if getattr(options, name) < 2:
+            raise InputError(f"--{name.replace('_', '-')} must be at least 2, got {getattr(options, name)}")
+    if given is None or not options.laws:
+        return
+    if all(read_law(text, given) == read_law(text, given + 1) for text in options.laws):
+        raise InputError(f"--train-length {given}: each of --laws says its length itself, or has none")
 
 
 def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
     """Those asked for, or all that a training length and a factor of extension determine."""
     if options.laws:
-        return {spelling: read_law(spelling) for spelling in options.laws}
+        return {spelling: read_law(spelling, options.train_length) for spelling in options.laws}
     factor = max(1.0, longest / options.train_length)
-    extended: dict[str, Any] = {"factor": factor, "channels": "all"}
     found = {}
     for name in laws.names():
-        law, known = class_of(name), dict(extended) if name in ("yarn", "longrope") else {}
-        if law is not None and law.length_parameter is not None:
-            known[law.length_parameter] = options.train_length
+        # What multiplies these two is not their n but how far the context is extended.
+        spelling = f"{name}(factor={factor!r})" if name in ("yarn", "longrope") else name
         try:
-            found[name] = laws.get(name, **known)
+            law = with_length(spelling, options.train_length)
         except TypeError:  # a parameter that nothing here determines
             continue
+        shown_factor = f"{name}(factor={factor:g})" if spelling != name else name
+        found[shown_factor] = law if law.channels == "all" else replace(cast(Any, law), channels="all")
     return found
 
 
@@ -73,7 +84,7 @@ def _compare(law: laws.Law, lengths: Sequence[int], head_dim: int) -> Comparison
     from .. import theory
 
     multiplier = _multipliers(law, lengths, head_dim)
-    known = np.isfinite(multiplier)
+    known = np.isfinite(multiplier) & (law.channels == "all")
     sphere = np.full(len(lengths), np.nan)
     if known.any():
         sphere[known] = theory.expected_entropy(
@@ -84,24 +95,22 @@ def _compare(law: laws.Law, lengths: Sequence[int], head_dim: int) -> Comparison
 
 def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArray[np.float64]:
     """Of the last of n causal queries; NaN for a law of distances or of the row's scores."""
-    try:
-        n = law.n_of_position(np.array(lengths) - 1)
-    except ValueError:
+    if law.meaning.at_position is None:
         return np.full(len(lengths), np.nan)
-    values = np.asarray(law.multiplier(n, head_dim))
+    values = np.asarray(law.multiplier_at(lengths, head_dim))
     if values.ndim > 1:
         raise InputError(f"one value for all heads is compared, got {shown(law)}")
-    return np.broadcast_to(values, n.shape)  # a registered function may return one number
+    return values
 
 
 def _heads_entropy(law: laws.Law, n: int) -> float:
-    """Mean over the shipped heads and n queries; NaN beyond 512.
+    """Mean over the shipped heads and n queries; NaN beyond 512, and for a law of some channels only.
 
     A law that counts gives all queries the scale of the last one. One that looks at the row or at distances
     goes its own way.
     """
     data = datasets.minilm_qk()
-    if n > data.query.shape[-2]:
+    if n > data.query.shape[-2] or law.channels != "all":
         return float("nan")
     head_dim = data.query.shape[-1]
     scale: Any = law
@@ -151,10 +160,11 @@ def _text(options: argparse.Namespace, compared: Mapping[str, Comparison], lengt
         lines.append(
             "heads(n): mean entropy of 18 heads of all-MiniLM-L6-v2 (d = 32), at the m of the last query."
         )
+    open_lengths = any(each.law.length_parameter is not None for each in compared.values())
+    if open_lengths:
+        lines.append(f"Laws with a training length have {options.train_length}, unless they say another.")
     if not options.laws:
-        lines.append(
-            f"Laws with a training length have {options.train_length}; those of rotated channels act on all."
-        )
+        lines.append("Laws of rotated channels act on all; their factor is the longest n over that length.")
     return "\n".join([*lines, "", to_text(header, table)])
 
 
@@ -166,15 +176,13 @@ def _cell(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if np.isfinite(value) else "-"
 
 
-def _save_figure(options: argparse.Namespace, chosen: Mapping[str, laws.Law], lengths: Sequence[int]) -> None:
+def _draw(
+    options: argparse.Namespace, chosen: Mapping[str, laws.Law], lengths: Sequence[int], axes: Any
+) -> None:
+    from .. import plot  # needs matplotlib
+
     low, high = lengths[0], max(lengths[-1], lengths[0] + 1)
     n = np.unique(np.geomspace(low, high, 513).round().astype(np.int64))
     curves = {name: _multipliers(law, n.tolist(), options.head_dim) for name, law in chosen.items()}
-
-    def draw(axes: Any) -> None:
-        from .. import plot  # needs matplotlib, which save_figure has looked for
-
-        plot.multiplier_vs_length({name: m for name, m in curves.items() if np.isfinite(m).any()}, n, ax=axes)
-        axes.set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {options.head_dim}$")
-
-    save_figure(options.plot, draw, size=(6.4, 4.4))
+    plot.multiplier_vs_length({name: m for name, m in curves.items() if np.isfinite(m).any()}, n, ax=axes)
+    axes.set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {options.head_dim}$")

@@ -5,34 +5,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._io import InputError
-from ._output import bad_input
 
-__all__ = ["save_figure"]
+__all__ = ["Drawing", "checked_format", "has_matplotlib"]
 
 
-def save_figure(
-    path: Path,
-    draw: Callable[[Any], Any],
-    *,
-    size: tuple[float, float] | None = None,
-    panels: tuple[int, int] = (1, 1),
-) -> None:
-    """Draw on the axes of a new figure and save it; bad input where matplotlib or the format is missing.
+class Drawing(NamedTuple):
+    """How a figure is drawn: on its axes, on an array of them with more panels, on the figure with None."""
 
-    With more than one panel `draw` is given an array of axes.
-    """
-    try:
+    draw: Callable[[Any], Any]
+    size: tuple[float, float] | None = None
+    panels: tuple[int, int] | None = (1, 1)
+
+    def save(self, path: Path) -> None:
+        """Draw on the axes of a new figure and save it."""
         from matplotlib.figure import Figure
 
         from .. import plot
-    except ImportError:
-        raise InputError("--plot needs matplotlib: pip install matplotlib") from None
-    # A Figure of its own, not pyplot: no window, no backend, nothing left open.
-    with plot.style():
-        figure = Figure(figsize=size)
-        with bad_input(f"--plot {path}"):  # nothing to put along x, or a suffix that matplotlib does not know
-            draw(figure.subplots(*panels))
+
+        # A Figure of its own, not pyplot: no window, no backend, nothing left open.
+        with plot.style():
+            figure = Figure(figsize=self.size)
+            self.draw(figure if self.panels is None else figure.subplots(*self.panels))
             figure.savefig(path)
+
+
+def has_matplotlib() -> bool:
+    """Whether figures can be drawn here."""
+    try:
+        from matplotlib.figure import Figure as Figure
+    except ImportError:
+        return False
+    return True
+
+
+def checked_format(path: Path) -> Path:
+    """The file that is going to be written, .png by default; bad input without matplotlib or the format."""
+    if not has_matplotlib():
+        raise InputError("--plot needs matplotlib: pip install matplotlib")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if not path.suffix:
+        return path.with_name(f"{path.name}.png")
+    if path.suffix[1:].lower() not in FigureCanvasBase.get_supported_filetypes():
+        known = ".png, .pdf, .svg or another that matplotlib knows"
+        raise InputError(f"--plot {path}: the suffix must be {known}, got {path.suffix}")
+    return path

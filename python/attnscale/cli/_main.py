@@ -1,27 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parser, table of commands and exit status."""
+"""Parser, table of commands, exit status, and the one line of whatever goes wrong."""
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from .._core import __version__
 from .._io import InputError
 from . import audit, bench, calibrate, demo, diagnose, entropy, info, laws, mc, sweep, theory
-from ._output import refuse_two_outputs
+from ._options import Parser, in_option_words
+from ._output import OutputError, check_outputs
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
 COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, audit, diagnose, info, bench)
 
+_STATUSES = """\
+exit status:
+  0    done
+  1    something could not be written: a file, or standard output, whose reader went away
+  2    bad input, in one line on standard error; --debug shows where it comes from
+  130  interrupted by Ctrl-C, with what was finished
+"""
 
-def build_parser() -> argparse.ArgumentParser:
+
+_INTERRUPTED = 130
+
+
+def build_parser() -> Parser:
     """Parser of the command line with all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="attnscale",
         description="Attention scale laws and attention entropy on the CPU.",
-        epilog="exit status: 0 done, 1 output was cut off, 2 bad input",
+        epilog=_STATUSES,
     )
     parser.add_argument("--version", action="version", version=f"attnscale {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -41,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0, or 2 after one line on standard error about bad input, or 1 if the reader
-        of standard output went away.
+        Exit status: 0, or with one line on standard error 1 (something could not be written), 2 (bad
+        input) or 130 (Ctrl-C). A reader of standard output that went away is 1 without a line.
 
     Examples
     --------
@@ -54,14 +67,56 @@ def main(argv: Sequence[str] | None = None) -> int:
       used by  TENER, T5 (whose initialisation carries the factor)
     0
     """
-    options = build_parser().parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    status, line = _run(arguments)
+    if line and sys.stderr is not None:
+        what = "" if status == _INTERRUPTED else "error: "
+        print(f"attnscale: {what}{' '.join(line.split())}", file=sys.stderr)
+    return status
+
+
+def _run(arguments: list[str]) -> tuple[int, str]:
+    """Exit status, and what standard error says."""
+    options = None
     try:
-        refuse_two_outputs(options)
+        options = build_parser().parse_args(arguments)
+        check_outputs(options)
         options.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # `attnscale ... | head`
-        return 1
-    except (InputError, OSError) as error:
-        print(f"attnscale: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        status, line = _ending(error)
+        return status, line if options is None else in_option_words(line, options)
+    if getattr(options, "interrupted", False):
+        return _INTERRUPTED, "interrupted: this is what was finished"
+    return 0, ""
+
+
+def _ending(error: BaseException) -> tuple[int, str]:
+    """Exit status and line of what ended a command."""
+    if isinstance(error, BrokenPipeError):  # `attnscale ... | head`
+        _drop_output()
+        return 1, ""
+    if isinstance(error, KeyboardInterrupt):
+        return _INTERRUPTED, f"interrupted: {error}" if str(error) else "interrupted"
+    if isinstance(error, OutputError):
+        return 1, str(error)
+    if isinstance(error, MemoryError):
+        what = str(error) if str(error) != "std::bad_alloc" else ""
+        return 2, f"not enough memory{what and f': {what}'}"
+    if isinstance(error, (InputError, OSError, ImportError, RuntimeError)):
+        return 2, str(error)
+    # Nobody foresaw this one: it may be a mistake of the package.
+    name = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
+    return 2, f"{name}{error} (--debug shows where)"
+
+
+def _drop_output() -> None:
+    """Send what is left in the buffer nowhere: the interpreter would fail on it when it ends."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError):  # closed from the start, or not a file
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

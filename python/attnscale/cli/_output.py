@@ -1,30 +1,70 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a command says: its table as text, CSV or JSON, or one line about bad input."""
+"""What a command writes: files are looked at before it runs, the table is printed before they are saved."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .._io import InputError
 from .._table import to_csv, to_json
+from ._figure import Drawing, checked_format
 
-__all__ = ["add_csv_option", "bad_input", "emit", "refuse_two_outputs"]
-
-
-def add_csv_option(parser: argparse.ArgumentParser, condition: str = "") -> None:
-    """``--csv FILE``, the same in every command."""
-    parser.add_argument("--csv", metavar="FILE", help=f"{condition}write CSV, to standard output for '-'")
+__all__ = ["OutputError", "bad_input", "check_outputs", "emit"]
 
 
-def refuse_two_outputs(options: argparse.Namespace) -> None:
-    """Before anything is computed: standard output takes JSON or CSV, not both."""
-    if getattr(options, "json", False) and getattr(options, "csv", None) == "-":
+class OutputError(Exception):
+    """Something could not be written, after all that could be was."""
+
+
+def check_outputs(options: argparse.Namespace) -> None:
+    """Refuse files that cannot be written, before anything is computed. A file that exists is replaced."""
+    csv, plot, store = (getattr(options, name, None) for name in ("csv", "plot", "store"))
+    if getattr(options, "json", False) and csv == "-":
         raise InputError("--json and --csv - both print to standard output: give one, or --csv a file")
+    files: dict[str, Path] = {} if csv in (None, "-") else {"--csv": Path(csv)}
+    if plot is not None:
+        options.plot = files["--plot"] = checked_format(plot)
+    for flag, path in files.items():
+        _check_file(f"{flag} {path}", path)
+        for source in _inputs(options):
+            if path.exists() and source.exists() and path.samefile(source):
+                raise InputError(f"{flag} {path}: the command reads this file, it would be lost")
+    if len(files) != len({path.absolute() for path in files.values()}):
+        raise InputError(f"--csv and --plot must be two files, got {plot} for both")
+    if store is not None:
+        check_folder(f"--store {store}", store)
+
+
+def _inputs(options: argparse.Namespace) -> Iterator[Path]:
+    """All files that the command reads."""
+    for name, value in vars(options).items():
+        if name not in ("csv", "plot", "store"):
+            values = value if isinstance(value, (list, tuple)) else (value,)
+            yield from (each for each in values if isinstance(each, Path))
+
+
+def _check_file(what: str, path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{what}: is a folder, not a file")
+    if not path.parent.is_dir():
+        raise InputError(f"{what}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{what}: cannot be written here")
+
+
+def check_folder(what: str, path: Path) -> None:
+    """Refuse a folder that cannot be made or written."""
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise InputError(f"{what}: {there} is a file, not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{what}: cannot be written here")
 
 
 def emit(
@@ -32,25 +72,60 @@ def emit(
     text: str,
     rows: Sequence[Mapping[str, Any]] = (),
     report: Any = None,
+    drawing: Drawing | None = None,
 ) -> None:
-    """Print a table as the options ask: for people, or as ``--json`` or ``--csv -``; write ``--csv FILE``.
+    """Print a table as the options ask: for people, or as ``--json`` or ``--csv -``; then save the files.
 
-    The rows are what CSV has, and JSON too where there is no report.
+    The rows are what CSV has, and JSON too where there is no report. One file that cannot be written does
+    not keep the others from it.
     """
-    path = getattr(options, "csv", None)
-    if path == "-":
-        sys.stdout.write(to_csv(rows))
-        return
-    if path is not None:
-        Path(path).write_text(to_csv(rows), encoding="utf-8")
-    print(to_json(rows if report is None else report) if options.json else text)
+    csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
+    shown = to_csv(rows) if csv == "-" else f"{_json(rows, report) if as_json else text}\n"
+    steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
+    if csv not in (None, "-"):
+        steps.append((f"--csv {csv}", lambda: Path(csv).write_text(to_csv(rows), encoding="utf-8")))
+    if plot is not None and drawing is not None:
+        steps.append((f"--plot {plot}", lambda: drawing.save(plot)))
+        if csv != "-" and not as_json:
+            steps.append(("standard output", lambda: _print(f"Figure: {plot}\n")))
+    _do_all(steps)
+
+
+def _do_all(steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
+    """All steps, then one error about those that failed."""
+    failed: dict[str, str] = {}
+    gone = False
+    for what, step in steps:
+        try:
+            if not (gone or failed) or what != "standard output":
+                step()
+        except BrokenPipeError:
+            gone = True
+        except (OSError, ValueError, ImportError, RuntimeError) as error:
+            failed[what] = (isinstance(error, OSError) and error.strerror) or str(error)
+    if failed:
+        raise OutputError("; ".join(f"{what}: {why}" for what, why in failed.items()))
+    if gone:
+        raise BrokenPipeError
+
+
+def _json(rows: Sequence[Mapping[str, Any]], report: Any) -> str:
+    return to_json(rows if report is None else report)
+
+
+def _print(text: str) -> None:
+    """To standard output at once; a closed one is a reader that went away."""
+    if sys.stdout is None:
+        raise BrokenPipeError
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 @contextmanager
 def bad_input(where: str = "", *also: type[Exception]) -> Iterator[None]:
     """What the library refuses in here is input that the caller can mend: one line and status 2.
 
-    Only calls of the library go inside. A mistake of the command itself keeps its traceback.
+    Only calls of the library go inside. A mistake of the command itself is reported as one.
     """
     refused: tuple[type[Exception], ...] = (ValueError, TypeError, *also)
     try:
@@ -58,4 +133,4 @@ def bad_input(where: str = "", *also: type[Exception]) -> Iterator[None]:
     except InputError:
         raise
     except refused as error:
-        raise InputError(f"{where}: {error}" if where else str(error)) from None
+        raise InputError(f"{where}: {error}" if where else str(error)) from error

@@ -6,14 +6,14 @@ from __future__ import annotations
 import argparse
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .. import audit
-from .._io import InputError
 from .._table import to_text
 from ..audit._text import groups, ranges
+from ._options import OPTIONS, add_option, add_outputs
 from ._output import bad_input, emit
 
 _DESCRIPTION = """\
@@ -22,6 +22,9 @@ channels they act on, soft-cap, sinks, and the key of the config that each comes
 CONFIG is a config.json or the directory that holds it.
 """
 
+#: As text, as JSON, and as rows of CSV.
+_Shown: TypeAlias = tuple[str, dict[str, Any], list[dict[str, Any]]]
+
 
 def add(commands: Any) -> None:
     """Add the command's parser."""
@@ -29,22 +32,15 @@ def add(commands: Any) -> None:
         "audit",
         help="the scale of attention in each layer, from a model's config.json",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", type=Path, metavar="CONFIG")
-    parser.add_argument("--part", metavar="KEY", help="part of a composite config, as encoder or text_config")
-    parser.add_argument("--layer", type=int, metavar="N", help="only this layer, counted from 0")
-    parser.add_argument(
-        "--at", nargs="+", type=int, metavar="I", help="the multiplier of queries at these positions, from 0"
-    )
+    for flag in ("--part", "--layer", "--at"):
+        add_option(parser, flag)
     other = parser.add_mutually_exclusive_group()
-    other.add_argument("--against", type=Path, metavar="CONFIG", help="what differs in another config")
-    other.add_argument(
-        "--against-framework",
-        metavar="NAME",
-        help=f"what a framework is on record to compute instead: {', '.join(audit.FRAMEWORKS)}",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_option(other, "--against")
+    about = f"{OPTIONS['--against-framework'].meaning}: {', '.join(audit.FRAMEWORKS)}"
+    add_option(other, "--against-framework", help=about)
+    add_outputs(parser, plot=False)
     parser.set_defaults(run=run)
 
 
@@ -53,15 +49,36 @@ def run(options: argparse.Namespace) -> None:
     plan = _resolve(options.config, options)
     with bad_input():  # a layer or position that the plan does not have, or has no answer for
         if options.against is not None:
-            text, report = _differences(options, plan, _resolve(options.against, options), ())
+            text, report, rows = _differences(options, plan, _resolve(options.against, options), ())
         elif options.against_framework is not None:
-            text, report = _differences(options, plan, *audit.as_framework(plan, options.against_framework))
+            text, report, rows = _differences(
+                options, plan, *audit.as_framework(plan, options.against_framework)
+            )
         elif options.at is not None:
-            text, report = _positions(options, plan)
+            text, report, rows = _positions(options, plan)
         else:
             plan = _chosen(options, plan)
-            text, report = plan.explain(), plan.to_dict()
-    emit(options, text, report=report)
+            text, report, rows = plan.explain(), plan.to_dict(), _terms(plan)
+    emit(options, text, rows, report)
+
+
+def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
+    """One row for each factor of each layer, as CSV has them."""
+    return [
+        {
+            "layer": layer.index,
+            "kind": layer.kind,
+            "factor": "" if term is None else repr(term.law),
+            "channels": "" if term is None else term.channels,
+            "n_means": "" if term is None else term.n_means,
+            "key": "" if term is None else term.key,
+            "softcap": layer.softcap,
+            "sink": layer.sink,
+            "refusal": layer.refusal,
+        }
+        for layer in plan.layers
+        for term in ([None] if layer.refusal is not None else [layer.base, *layer.terms])
+    ]
 
 
 def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
@@ -82,8 +99,8 @@ def _chosen(options: argparse.Namespace, plan: audit.ScalePlan) -> audit.ScalePl
     return plan.with_layers(tuple(layer for layer in plan.layers if layer.index in numbers))
 
 
-def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> tuple[str, dict[str, Any]]:
-    """The multipliers at the positions asked for, as text and as JSON."""
+def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> _Shown:
+    """The multipliers at the positions asked for."""
     chosen = set(_only(options, plan))
     rows: list[dict[str, Any]] = []
     for numbers, layer in groups(plan.layers):
@@ -102,7 +119,13 @@ def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> tuple[str,
             rows.append({**row, "softcap": layer.softcap, "sink": layer.sink})
     header = ("layer", "i", "rotated", "unrotated", "cap", "sink")
     lines = [to_text(header, [_cells(row) for row in rows]), *(f"warning: {text}" for text in plan.warnings)]
-    return "\n".join(lines), {"rows": rows, "warnings": list(plan.warnings)}
+    columns = ("position", "rotated", "unrotated", "softcap", "sink", "refusal")
+    flat = [
+        {"layer": layer, **{name: row.get(name) for name in columns}}
+        for row in rows
+        for layer in row["layers"]
+    ]
+    return "\n".join(lines), {"rows": rows, "warnings": list(plan.warnings)}, flat
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -119,8 +142,8 @@ def _differences(
     plan: audit.ScalePlan,
     other: audit.ScalePlan,
     defects: tuple[audit.Defect, ...],
-) -> tuple[str, dict[str, Any]]:
-    """What differs between two plans, as text and as JSON."""
+) -> _Shown:
+    """What differs between two plans."""
     chosen = set(_only(options, plan))
     found = [each for each in audit.compare(plan, other) if not each.layers or chosen & set(each.layers)]
     rows = [{**vars(each), "at": _at(plan, other, each, options)} for each in found]
@@ -134,7 +157,8 @@ def _differences(
     if not found:
         name = options.against_framework
         lines.append("no difference" + (f": no report about {name} concerns this model" if name else ""))
-    return "\n".join(lines), {"differences": rows, "known": known}
+    flat = [{**vars(each), "layers": ranges(list(each.layers))} for each in found]
+    return "\n".join(lines), {"differences": rows, "known": known}, flat
 
 
 def _at(
@@ -144,8 +168,6 @@ def _at(
     if each.first_position is None or options.at is None:
         return {}
     where = np.asarray(options.at)
-    if where.min() < 0:
-        raise InputError(f"--at must be at least 0, got {where.min()}")
     layer = each.layers[0]
     pairs = zip(
         plan.layer(layer).multipliers(where, each.what),  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .._io import InputError
-from ._output import bad_input
+from ._options import add_option, add_outputs
+from ._output import bad_input, emit
 from ._progress import progress_line
 
 _DESCRIPTION = """\
@@ -27,15 +28,12 @@ def add(commands: Any) -> None:
         "bench",
         help="how fast it is on this machine, beside targets, PyTorch and NumPy (in a checkout)",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sets", nargs="*", metavar="SET", help="the cases of these questions; all by default")
-    parser.add_argument("--only", nargs="+", metavar="CASE", help="these cases")
-    parser.add_argument("--list", action="store_true", help="print the sets and their cases, and leave")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, and no case that takes long")
-    parser.add_argument("--threads", type=int, metavar="N", help="default: as attnscale info shows")
-    parser.add_argument("--repeat", type=int, metavar="R", help="rounds (default: 9, or 3 with --quick)")
-    parser.add_argument("--json", action="store_true", help="print JSON, every sample included")
+    for flag in ("--only", "--list", "--quick", "--threads"):
+        add_option(parser, flag)
+    add_option(parser, "--repeat", help="rounds (default: 9, or 3 with --quick)")
+    add_outputs(parser, plot=False, json="print JSON, every sample included")
     parser.set_defaults(run=run)
 
 
@@ -55,7 +53,8 @@ def run(options: argparse.Namespace) -> None:
             rounds=options.repeat,
             progress=progress,
         )
-    print(report.to_json() if options.json else report.to_text())
+    options.interrupted = report.interrupted
+    emit(options, report.to_text(), report.to_rows(), report.to_dict())
 
 
 def _load() -> Any:

@@ -4,20 +4,25 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .._io import InputError, StoredHeads, read_heads
 from .._table import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
-from ..laws import names
+from ._figure import Drawing
+from ._options import add_option, add_outputs
 from ._output import bad_input, emit
-from ._spelling import read_law
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
-lengths, and the laws that come closest to it. FILE is as for `attnscale entropy`.
+lengths, and the laws, each times a constant of the head, that come closest to it. FILE is as for
+`attnscale entropy`.
 """
 
 
@@ -27,39 +32,55 @@ def add(commands: Any) -> None:
         "calibrate",
         help="the scale that keeps the entropy of the heads in a file, and the best law",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--demo", action="store_true", help="the shipped heads instead of FILE")
-    parser.add_argument(
-        "--n0", type=int, default=None, help="default: 512; with 512 keys or fewer an eighth of them"
+    add_option(parser, "--demo")
+    add_option(
+        parser, "--n0", help="keep the entropy of N0 keys (default: 512, or an eighth of up to 512 keys)"
     )
-    parser.add_argument("--lengths", nargs="+", type=int, metavar="N", help="default: n0 times powers of 2")
-    parser.add_argument("--laws", nargs="+", metavar="LAW", help="NAME or 'NAME(parameter=value)'")
-    parser.add_argument("--causal", action="store_true", help="query i sees the keys 0 ... i")
-    parser.add_argument(
-        "--layout", choices=("bhsd", "bshd"), default="bhsd", help="axis order (default: bhsd)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_option(parser, "--n", help="numbers of keys (default: n0 times powers of 2)")
+    add_option(parser, "--laws")
+    add_option(parser, "--causal")
+    add_option(parser, "--layout", default="bhsd")
+    add_outputs(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure, fit and print."""
     heads = _read(options)
-    n_keys = heads.key.shape[-2]
-    n0 = options.n0 if options.n0 is not None else (512 if n_keys > 512 else max(n_keys // 8, 2))
-    # A bare name takes n0 for its lengths.
-    laws = options.laws and [text if text in names() else read_law(text) for text in options.laws]
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
     with bad_input():  # lengths, and laws that give the keys of a row different scales
         found = calibrate(
-            *(heads.query, heads.key, n0, options.lengths),
-            laws=laws,
+            *(heads.query, heads.key, options.n0, options.n),
+            laws=options.laws,
             is_causal=options.causal,
             enable_gqa=gqa,
         )
-    emit(options, _text(found, heads), report=_report(found, heads))
+    report = _report(found, heads)
+    emit(options, _text(found, heads), _rows(found, heads), report, Drawing(lambda ax: _draw(found, ax)))
+
+
+def _draw(found: Calibration, ax: Any) -> None:
+    from .. import plot
+
+    plot.calibrated_beta(found, ax=ax)
+
+
+def _rows(found: Calibration, heads: StoredHeads) -> list[dict[str, Any]]:
+    """One for every head and length."""
+    return [
+        {
+            "head": name,
+            "n0": found.n0,
+            "target": float(found.target[i]),
+            "n": int(n),
+            "beta": float(found.beta[i, j]),
+            "best": _best(found, i),
+        }
+        for i, name in enumerate(heads.names)
+        for j, n in enumerate(found.lengths)
+    ]
 
 
 def _read(options: argparse.Namespace) -> StoredHeads:
@@ -77,7 +98,7 @@ def _read(options: argparse.Namespace) -> StoredHeads:
 
 def _best(found: Calibration, head: int) -> str:
     index = int(found.best[head])
-    return "-" if index < 0 else found.laws[index].name
+    return "undetermined" if index < 0 else found.laws[index].name
 
 
 def _text(found: Calibration, heads: StoredHeads) -> str:
@@ -86,29 +107,50 @@ def _text(found: Calibration, heads: StoredHeads) -> str:
         f"entropy at {found.n0}",
         *(f"beta at {n}" for n in found.lengths),
         "best law",
+        "constant",
         "misses by",
     ]
-    errors = found.entropy_error
     rows = [
         [
             name,
             f"{found.target[i]:.3f}",
-            *(f"{beta:.3f}" for beta in found.beta[i]),
+            *(_cell(beta) for beta in found.beta[i]),
             _best(found, i),
-            f"{errors[found.best[i], i]:.3f}",
+            *(_cell(array[found.best[i], i]) if found.best[i] >= 0 else "-" for array in _of_laws(found)),
         ]
         for i, name in enumerate(heads.names)
     ]
-    return f"{to_text(header, rows)}\n\n{found.recommendation}"
+    return "\n\n".join([to_text(header, rows), textwrap.fill(found.recommendation, 98), *_to_paste(found)])
+
+
+def _of_laws(found: Calibration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return found.amplitude, found.entropy_error
+
+
+def _cell(value: float) -> str:
+    return f"{value:.3f}" if np.isfinite(value) else "-"
+
+
+def _to_paste(found: Calibration) -> list[str]:
+    """The fitted law as text that scale= and --laws take; with a constant a head it is in the JSON."""
+    if not found.determined.any():
+        return []
+    return [
+        f"For all heads:  {found.median_law.spelling}\n"
+        "A constant a head:  --json has it as fitted_law, Python as calibrate(...).fitted_law"
+    ]
 
 
 def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
+    fitted = found.determined.any()
     per_head = [
         {
             "head": name,
             "target": float(found.target[i]),
             "beta": found.beta[i].tolist(),
-            "best": _best(found, i),
+            "determined": bool(found.determined[i]),
+            "best": _best(found, i) if found.best[i] >= 0 else None,
+            "equal_scores": bool(found.equal_scores[i]),
         }
         for i, name in enumerate(heads.names)
     ]
@@ -119,5 +161,8 @@ def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
         "heads": per_head,
         "laws": [repr(law) for law in found.laws],
         "ranking": found.ranking,
+        "fitted_law": found.fitted_law.spelling if fitted else None,
+        "median_law": found.median_law.spelling if fitted else None,
+        "median_error": found.median_error,
         "recommendation": found.recommendation,
     }

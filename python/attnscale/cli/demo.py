@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from .. import datasets, laws
 from .._core import __version__
 from .._runtime import show_config
-from .._table import to_text
+from .._table import counted, to_text
 from ..datasets import HeadActivations
+from ._figure import Drawing, has_matplotlib
 from ._measure import growth_per_doubling, mean_entropy
-from ._output import bad_input, emit
+from ._options import add_outputs
+from ._output import check_outputs, emit
 from ._pace import Pace, entropy_pace
 
 LENGTHS = (64, 128, 256, 512)
@@ -34,21 +36,24 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "demo", help="entropy of real attention heads under four scale laws, with a figure"
     )
-    parser.add_argument("--figure", type=Path, default=FIGURE, metavar="FILE", help=f"default: {FIGURE}")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_outputs(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure, print and draw."""
+    if options.plot is None and has_matplotlib():
+        options.plot = FIGURE
+        check_outputs(options)
     data = datasets.minilm_qk()
     by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
     growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
     pace = entropy_pace(data.query.astype(np.float32), data.key.astype(np.float32))
-    figure = _save_figure(options.figure, data, by_head)
+    figure = None if options.plot is None else str(options.plot)
     report = _report(data, by_head, mean, growth, pace, figure)
-    emit(options, _text(data, mean, growth, pace, figure), report=report)
+    drawing = Drawing(lambda parts: _draw(parts, data, by_head), (8.6, 4.0), panels=None)
+    emit(options, _text(data, mean, growth, pace, figure), _rows(mean), report, drawing)
 
 
 def _text(
@@ -63,7 +68,7 @@ def _text(
     missing = "No figure: matplotlib is not installed (pip install matplotlib)."
     return "\n".join(
         [
-            f"attnscale {__version__}, {config['simd_level']}, {_count(config['num_threads'], 'thread')}",
+            f"attnscale {__version__}, {config['simd_level']}, {counted(config['num_threads'], 'thread')}",
             f"Entropy of {n_heads} attention heads of all-MiniLM-L6-v2 (nats), {n_tokens} tokens of English",
             "",
             to_text(["n", "uniform", *COLUMNS.values()], rows, indent="  "),
@@ -71,8 +76,8 @@ def _text(
             *_explain(growth),
             "",
             f"{n_tokens} tokens x {n_heads} heads took {1e3 * pace.seconds:.1f} ms ({peak}).",
-            f"Figure: {figure}" if figure else missing,
-            "Next: notebooks/01_attention_and_entropy.ipynb",
+            "Next: attnscale laws, attnscale entropy FILE, attnscale --help",
+            *([] if figure else [missing]),
         ]
     )
 
@@ -101,32 +106,25 @@ def _explain(growth: dict[str, float]) -> list[str]:
     ]
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.float64]]) -> None:
+    """Both panels, on subfigures that put their titles at one height."""
+    from .. import plot  # needs matplotlib
 
-
-def _save_figure(path: Path, data: HeadActivations, by_head: dict[str, NDArray[np.float64]]) -> str | None:
-    """Draw both panels; None without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-
-        from .. import plot
-    except ImportError:
-        return None
     names = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
     standard = by_head["standard"]
     ends = {f"n = {LENGTHS[0]}": standard[0], f"n = {LENGTHS[-1]}": standard[-1]}
-    with plot.style():
-        figure = Figure(figsize=(8.6, 4.0))
-        panels: Any = figure.subfigures(1, 2, width_ratios=(1.05, 1))  # puts both titles at one height
-        left, right = panels
-        plot.entropy_vs_length(by_head, LENGTHS, ax=left.subplots())
-        left.suptitle(f"Mean of {len(names)} heads of all-MiniLM-L6-v2 (shade: middle half)", fontsize=9.5)
-        plot.entropy_by_head(ends, names, ax=right.subplots(), n_keys=LENGTHS[-1])
-        right.suptitle(r"Each head (L: layer, H: head) under $1/\sqrt{d}$", fontsize=9.5)
-        with bad_input(f"--figure {path}"):  # a suffix that matplotlib does not know
-            figure.savefig(path)
-    return str(path)
+    left, right = figure.subfigures(1, 2, width_ratios=(1.05, 1))
+    plot.entropy_vs_length(by_head, LENGTHS, ax=left.subplots())
+    left.suptitle(f"Mean of {len(names)} heads of all-MiniLM-L6-v2 (shade: middle half)", fontsize=9.5)
+    plot.entropy_by_head(ends, names, ax=right.subplots(), n_keys=LENGTHS[-1])
+    right.suptitle(r"Each head (L: layer, H: head) under $1/\sqrt{d}$", fontsize=9.5)
+
+
+def _rows(mean: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
+    return [
+        {"n": n, **{law: float(values[index]) for law, values in mean.items()}}
+        for index, n in enumerate(LENGTHS)
+    ]
 
 
 def _report(

@@ -7,26 +7,38 @@ import argparse
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import audit
-from .._io import InputError
+from .._io import InputError, read_text
 from .._table import to_text
 from ..laws import Law
-from ._figure import save_figure
+from ._figure import Drawing
+from ._interrupt import finished
+from ._options import add_option, add_outputs
 from ._output import emit
 from ._spelling import read_law
 
+_LENGTHS = (64, 128, 256, 512)
 _DESCRIPTION = """\
-Runs a model of transformers on the first N tokens of a text, for each N of --lengths, and prints the
+Runs a model of transformers on the first N tokens of a text, for each N of --n, and prints the
 mean entropy of its attention in nats, layer by layer: as the model has it, and as it would be with its
 scale multiplied by each of --laws, on the same queries and keys. The plan of the audit comes first.
-A layer's attention sink counts as one more outcome.
+A layer's attention sink counts as one more outcome. "equal" is the entropy of equal weights on the keys
+that each query of the layer sees: the mean of their logarithm.
 MODEL is a directory, or a name that transformers knows. Nothing is downloaded for a directory.
 """
+
+
+class Measured(NamedTuple):
+    """What the layers did at each length."""
+
+    entropy: dict[str, NDArray[np.float64]]  # of each law, shape (lengths, layers, heads)
+    equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
+    sinks: tuple[int, ...]  # layers whose entropy counts a sink
 
 
 def add(commands: Any) -> None:
@@ -35,71 +47,76 @@ def add(commands: Any) -> None:
         "diagnose",
         help="entropy of a model's attention against length, by layer (needs torch and transformers)",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="a text in UTF-8")
-    parser.add_argument("--lengths", nargs="+", type=int, default=[64, 128, 256, 512], metavar="N")
-    parser.add_argument(
-        "--laws", nargs="+", default=["standard"], metavar="LAW", help="NAME or 'NAME(parameter=value)'"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, with every head")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
+    add_option(parser, "--text", required=True)
+    usual = " ".join(map(str, _LENGTHS))
+    add_option(parser, "--n", help=f"the first N tokens of the text (default: {usual}, as far as it goes)")
+    add_option(parser, "--laws", default=["standard"])
+    add_outputs(parser, json="print JSON, with every head")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure and print."""
     laws = {text: read_law(text) for text in options.laws}
-    lengths = _checked_lengths(options.lengths)
     tokens, model = _load(options)
-    if max(lengths) > len(tokens):
-        raise InputError(
-            f"--lengths must be at most {len(tokens)}, the tokens of {options.text}, got {max(lengths)}"
-        )
-    longest = getattr(model.config, "max_position_embeddings", None)
     plan = _plan(model)
-    if plan.learned_positions and longest is not None and max(lengths) > longest:
-        raise InputError(
-            f"--lengths must be at most {longest}, the positions of the model, got {max(lengths)}"
-        )
-    entropy, sinks = measure(model, tokens, lengths, laws)
-    if options.plot is not None:
-        flat = {law: values.reshape(len(lengths), -1) for law, values in entropy.items()}
-        save_figure(options.plot, lambda ax: _draw(flat, lengths, ax))
-    text = f"{plan.explain()}\n\n{_table(lengths, entropy, sinks)}"
-    emit(options, text, report=_report(options, plan, lengths, entropy, sinks))
+    positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
+    asked = _read_lengths(options, len(tokens), positions)
+    measured = finished(options, asked, lambda n: measure(model, tokens, [n], laws))
+    lengths, found = list(measured), _joined(list(measured.values()))
+    text = f"{plan.explain()}\n\n{_table(lengths, found)}"
+    report = _report(options, plan, lengths, found)
+    drawing = Drawing(lambda ax: _draw(found, lengths, ax))
+    emit(options, text, _flat_rows(report["rows"]), report, drawing)
 
 
-def measure(
-    model: Any, tokens: list[int], lengths: list[int], laws: dict[str, Law]
-) -> tuple[dict[str, NDArray[np.float64]], tuple[int, ...]]:
-    """Mean entropy under each law, shape (lengths, layers, heads), and the layers where it counts a sink."""
+def measure(model: Any, tokens: list[int], lengths: list[int], laws: dict[str, Law]) -> Measured:
+    """Run the model on each prefix of the text."""
     import torch
 
     from ..torch import record
 
     found: dict[str, list[NDArray[np.float64]]] = {name: [] for name in laws}
+    equal = []
     for n in lengths:
-        with torch.no_grad(), record(model, statistics=("entropy",), laws=laws) as log:
+        with torch.no_grad(), record(model, statistics=("entropy", "n_visible"), laws=laws) as log:
             model(input_ids=torch.tensor([tokens[:n]]))
         for name in laws:
             found[name].append(log.mean_entropy(name))
-    return {name: np.stack(values) for name, values in found.items()}, log.sink_layers
+        equal.append(np.log(np.maximum(log["n_visible"], 1)).mean(axis=(1, 2, 3)))
+    entropy = {name: np.stack(values) for name, values in found.items()}
+    return Measured(entropy, np.stack(equal), log.sink_layers)
 
 
-def _checked_lengths(lengths: list[int]) -> list[int]:
-    if min(lengths) < 1:
-        raise InputError(f"--lengths must be at least 1, got {min(lengths)}")
-    return sorted(set(lengths))
+def _joined(parts: list[Measured]) -> Measured:
+    """One length after another."""
+    entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
+    return Measured(entropy, np.concatenate([part.equal for part in parts]), parts[0].sinks)
+
+
+def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | None) -> list[int]:
+    """Those asked for, checked; by default those of _LENGTHS that text and model have."""
+    limits = [(tokens, f"the tokens of {options.text}")]
+    limits += [] if positions is None else [(positions, "the positions of the model")]
+    most, what = min(limits)
+    if options.n is None:
+        return [n for n in _LENGTHS if n <= most] or [most]
+    if max(options.n) > most:
+        raise InputError(f"--n must be at most {most}, {what}, got {max(options.n)}")
+    return sorted(set(options.n))
 
 
 def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
     """Token numbers of the text, and the model."""
-    text = options.text.read_text(encoding="utf-8")
+    text = read_text(options.text)
+    if options.model.startswith((".", "/", "~")) and not Path(options.model).is_dir():
+        raise InputError(f"MODEL {options.model}: no such folder")  # not a name to look for elsewhere
     if Path(options.model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
+        import torch as torch
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
     except ImportError:
@@ -121,21 +138,24 @@ def _plan(model: Any) -> audit.ScalePlan:
         return audit.resolve(model.config)
 
 
-def _table(lengths: list[int], entropy: dict[str, NDArray[np.float64]], sinks: tuple[int, ...]) -> str:
+def _table(lengths: list[int], found: Measured) -> str:
     """One row for each length and layer, then the mean of the layers."""
     rows = []
     for index, n in enumerate(lengths):
-        layers = next(iter(entropy.values())).shape[1]
-        for layer in [*range(layers), None]:
-            chosen = [values[index] if layer is None else values[index, layer] for values in entropy.values()]
-            cells = [cell for each in chosen for cell in (f"{each.mean():.3f}", f"{np.exp(each.mean()):.1f}")]
-            rows.append([str(n), "mean" if layer is None else str(layer), *cells])
-    header = ["n", "layer", *(title for law in entropy for title in (law, "keys"))]
-    note = "Mean entropy (nats) of the heads; keys: exp of it. A law multiplies the model's own scale."
-    if sinks:
-        note += (
-            f"\nThe entropy counts the sink as one more outcome in the layers {', '.join(map(str, sinks))}."
-        )
+        for layer in [*range(found.equal.shape[1]), None]:
+            where = index if layer is None else (index, layer)
+            means = [values[where].mean() for values in found.entropy.values()]
+            cells = [cell for mean in means for cell in (f"{mean:.3f}", f"{np.exp(mean):.1f}")]
+            name = "mean" if layer is None else str(layer)
+            rows.append([str(n), name, f"{found.equal[where].mean():.3f}", *cells])
+    header = ["n", "layer", "equal", *(title for law in found.entropy for title in (law, "keys"))]
+    note = (
+        "Mean entropy (nats) of the heads; keys: exp of it. A law multiplies the model's own scale.\n"
+        "equal: of equal weights on the keys that each query sees."
+    )
+    if found.sinks:
+        layers = ", ".join(map(str, found.sinks))
+        note += f"\nThe entropy counts the sink as one more outcome in the layers {layers}."
     return f"{note}\n\n{to_text(header, rows)}"
 
 
@@ -143,8 +163,7 @@ def _report(
     options: argparse.Namespace,
     plan: audit.ScalePlan,
     lengths: list[int],
-    entropy: dict[str, NDArray[np.float64]],
-    sinks: tuple[int, ...],
+    found: Measured,
 ) -> dict[str, Any]:
     return {
         "model": options.model,
@@ -156,18 +175,31 @@ def _report(
                 "n": n,
                 "layer": layer,
                 "law": law,
-                "entropy_counts_sink": layer in sinks,
+                "entropy_counts_sink": layer in found.sinks,
                 "entropy_by_head": values[index, layer].tolist(),
                 "entropy": float(values[index, layer].mean()),
+                "uniform_entropy": float(found.equal[index, layer]),
             }
             for index, n in enumerate(lengths)
-            for law, values in entropy.items()
+            for law, values in found.entropy.items()
             for layer in range(values.shape[1])
         ],
     }
 
 
-def _draw(entropy: dict[str, NDArray[np.float64]], lengths: list[int], ax: Any) -> None:
+def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each head, as CSV has them."""
+    return [
+        {name: row[name] for name in ("n", "layer", "law")}
+        | {"head": head, "entropy": entropy, "uniform_entropy": row["uniform_entropy"]}
+        for row in rows
+        for head, entropy in enumerate(row["entropy_by_head"])
+    ]
+
+
+def _draw(found: Measured, lengths: list[int], ax: Any) -> None:
     from .. import plot
 
-    plot.entropy_vs_length(entropy, lengths, ax=ax)
+    heads = {law: values.reshape(len(lengths), -1) for law, values in found.entropy.items()}
+    plot.entropy_vs_length(heads, lengths, ax=ax, uniform=found.equal.mean(axis=1))
+    ax.set_xlabel("tokens, $n$")

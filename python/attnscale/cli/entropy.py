@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._io import InputError, StoredHeads, read_heads
-from .._table import to_text
+from .._table import counted, to_text
 from ..laws import Law
-from ._figure import save_figure
+from ._figure import Drawing
+from ._interrupt import finished
 from ._measure import mean_entropy, mean_uniform_entropy
-from ._output import add_csv_option, emit
+from ._options import add_option, add_outputs
+from ._output import emit
 from ._spelling import read_law
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
@@ -33,41 +35,52 @@ def add(commands: Any) -> None:
         "entropy",
         help="entropy of the queries and keys in a file, per head and law",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--query", type=Path, metavar="NPY", help="queries, with --key instead of FILE")
-    parser.add_argument("--key", type=Path, metavar="NPY", help="keys")
-    parser.add_argument(
-        "--laws", nargs="+", default=DEFAULT_LAWS, metavar="LAW", help="NAME or 'NAME(parameter=value)'"
-    )
-    parser.add_argument("--causal", action="store_true", help="query i sees the keys 0 ... i")
-    parser.add_argument(
-        "--lengths", nargs="+", type=int, metavar="N", help="the first N queries and keys, for each N"
-    )
-    parser.add_argument(
-        "--layout", choices=("bhsd", "bshd"), default="bhsd", help="axis order (default: bhsd)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_csv_option(parser)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
+    add_option(parser, "--query")
+    add_option(parser, "--key")
+    add_option(parser, "--laws", default=DEFAULT_LAWS)
+    add_option(parser, "--causal")
+    add_option(parser, "--n", help="the first N queries and keys, for each N (default: all)")
+    add_option(parser, "--layout", default="bhsd")
+    add_outputs(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure and print."""
     heads = read_heads(_files(options), layout=options.layout)
-    lengths = _check_lengths(options.lengths, heads)
+    lengths = _check_lengths(options.n, heads)
     laws = {text: read_law(text) for text in options.laws}
-    entropy = {
-        text: mean_entropy(heads.query, heads.key, law, lengths, is_causal=options.causal)
-        for text, law in laws.items()
-    }
-    if options.plot is not None:
-        _save_figure(options, heads, lengths, entropy)
+    lengths, entropy = _measure(options, heads, lengths, laws)
     rows = _rows(heads, lengths, entropy, is_causal=options.causal)
     report = {**_settings(options, heads, laws), "rows": rows}
-    emit(options, _text(options, heads, lengths, entropy), rows, report)
+    drawing = _drawing(options, heads, lengths, entropy)
+    emit(options, _text(options, heads, lengths, entropy), rows, report, drawing)
+
+
+def _measure(
+    options: argparse.Namespace, heads: StoredHeads, lengths: list[int] | None, laws: dict[str, Law]
+) -> tuple[list[int] | None, dict[str, NDArray[np.float64]]]:
+    """The lengths and, under each law, the mean entropy of each head at them.
+
+    After Ctrl-C the lengths of which all laws are there; at the first length the laws that are.
+    """
+    sizes: list[int | None] = [None] if lengths is None else [*lengths]
+
+    def measure(case: tuple[int | None, str]) -> NDArray[np.float64]:
+        n, law = case
+        cuts = None if n is None else [n]
+        return mean_entropy(heads.query, heads.key, laws[law], cuts, is_causal=options.causal)
+
+    found = finished(options, [(n, law) for n in sizes for law in laws], measure)
+    there = [n for n in sizes if all((n, law) in found for law in laws)] or sizes[:1]
+    measured = {
+        law: np.concatenate([found[n, law] for n in there])
+        for law in laws
+        if all((n, law) in found for n in there)
+    }
+    return (None if lengths is None else [n for n in there if n is not None]), measured
 
 
 def _files(options: argparse.Namespace) -> list[Path]:
@@ -84,7 +97,7 @@ def _check_lengths(lengths: list[int] | None, heads: StoredHeads) -> list[int] |
     for n in lengths:
         if not 1 <= n <= min(n_queries, n_keys):
             raise InputError(
-                f"--lengths must be between 1 and {min(n_queries, n_keys)}, the tokens in the file, got {n}"
+                f"--n must be between 1 and {min(n_queries, n_keys)}, the tokens in the file, got {n}"
             )
     return sorted(set(lengths))
 
@@ -150,30 +163,36 @@ def _cells(entropies: list[np.float64]) -> list[str]:
 def _title(options: argparse.Namespace, heads: StoredHeads, lengths: list[int] | None) -> str:
     sizes = _sizes(heads, lengths)
     queries, keys = (", ".join(str(size[axis]) for size in sizes) for axis in (0, 1))
-    seen = f"{queries} tokens" if queries == keys else f"{queries} queries, {keys} keys"
+    seen = counted(queries, "token")
+    if queries != keys:
+        seen = f"{counted(queries, 'query', 'queries')}, {counted(keys, 'key')}"
     limits = [f"{mean_uniform_entropy(*size, is_causal=options.causal):.3f}" for size in sizes]
+    causal = ", causal" if options.causal else ""
     return (
-        f"Mean entropy (nats) of {len(heads.names)} heads, {seen}{', causal' if options.causal else ''}; "
+        f"Mean entropy (nats) of {counted(len(heads.names), 'head')}, {seen}{causal}; "
         f"keys: exp(entropy). Equal weights: {', '.join(limits)}"
     )
 
 
-def _save_figure(
+def _drawing(
     options: argparse.Namespace,
     heads: StoredHeads,
     lengths: list[int] | None,
     entropy: dict[str, NDArray[np.float64]],
-) -> None:
+) -> Drawing:
     several = lengths is not None and len(lengths) > 1
 
     def draw(axes: Any) -> None:
-        from .. import plot  # needs matplotlib, which save_figure has looked for
+        from .. import plot  # needs matplotlib
+        from ..plot._names import subtitle
 
         if lengths is not None and several:
-            plot.entropy_vs_length(entropy, lengths, ax=axes, uniform=not options.causal)
+            plot.entropy_vs_length(entropy, lengths, ax=axes, is_causal=options.causal)
         else:
             one_size = {law: values[0] for law, values in entropy.items()}
-            limit = None if options.causal else _sizes(heads, lengths)[0][1]
-            plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit)
+            n_queries, n_keys = _sizes(heads, lengths)[0]
+            limit = None if options.causal and n_queries != n_keys else n_keys
+            plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit, is_causal=options.causal)
+        subtitle(axes, " and ".join(path.name for path in _files(options)))
 
-    save_figure(options.plot, draw, size=(4.6, 3.2 if several else 1.3 + 0.17 * len(heads.names)))
+    return Drawing(draw, (4.6, 3.2 if several else 1.3 + 0.17 * len(heads.names)))

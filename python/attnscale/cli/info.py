@@ -7,13 +7,14 @@ import argparse
 from typing import Any
 
 from .._runtime import show_config
+from ._options import add_outputs
 from ._output import emit
 
 
 def add(commands: Any) -> None:
     """Add the command's parser."""
     parser = commands.add_parser("info", help="version, SIMD level, threads, compiler, libraries")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_outputs(parser, csv=False, plot=False)
     parser.set_defaults(run=run)
 
 

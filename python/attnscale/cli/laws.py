@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
-from pathlib import Path
+import textwrap
 from typing import Any, cast
 
 from .. import laws
@@ -15,8 +15,9 @@ from .._table import to_text
 from ..laws._base import description
 from ..laws._registry import class_of
 from ._compare_laws import compare
-from ._output import add_csv_option, emit
-from ._spelling import read_call, read_law
+from ._options import add_option, add_outputs
+from ._output import emit
+from ._spelling import LAW_HELP, read_law
 
 _REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME"
 
@@ -24,54 +25,52 @@ _REMARK = "Scale multiplies q . k. A parameter written '...' has no default. Mor
 def add(commands: Any) -> None:
     """Add both parsers."""
     listing = commands.add_parser("laws", help="the scale laws that have a name")
-    listing.add_argument(
-        "--at", nargs="+", type=int, metavar="N", help="compare the laws at these numbers of keys"
-    )
-    listing.add_argument(
-        "--laws", nargs="+", metavar="LAW", help="with --at: only these, as NAME or 'NAME(parameter=value)'"
-    )
-    listing.add_argument("--head-dim", type=int, default=64, metavar="D", help="with --at (default: 64)")
-    listing.add_argument(
+    add_option(listing, "--n", help="compare the laws at these numbers of keys")
+    add_option(listing, "--laws", help=f"with --n: only these, as {LAW_HELP}")
+    add_option(listing, "--head-dim", help="with --n: components of q and k (default: 64)")
+    add_option(
+        listing,
         "--train-length",
-        type=int,
-        default=512,
-        metavar="N",
-        help="with --at: of the laws that have one (default: 512)",
+        help="with --n: of the laws that have one and do not give it (default: 512)",
     )
-    listing.add_argument(
-        "--plot", type=Path, metavar="FILE", help="with --at: save a figure: .png, .pdf, .svg"
-    )
-    add_csv_option(listing, "with --at: ")
-    listing.add_argument("--json", action="store_true", help="print JSON")
+    add_outputs(listing)
     listing.set_defaults(run=run_laws)
     explain = commands.add_parser("explain", help="formula, meaning of n, source and users of a law")
     explain.add_argument("name", metavar="NAME", help="a law, as in 'log_n' or 'log_n(base=1024)'")
+    add_outputs(explain, csv=False, plot=False)
     explain.set_defaults(run=run_explain)
 
 
 def run_laws(options: argparse.Namespace) -> None:
     """Print a table of all laws, or compare them at some lengths."""
-    if options.at is not None:
+    if options.n is not None:
         compare(options)
         return
-    for option in ("laws", "plot", "csv"):
+    for option in ("laws", "plot", "head_dim", "train_length"):
         if getattr(options, option) is not None:
-            raise InputError(f"--{option} compares laws at some lengths and needs --at N ...")
+            flag = option.replace("_", "-")
+            raise InputError(f"--{flag} compares laws at some numbers of keys and needs --n N ...")
     rows = [_describe(law) for law in _law_classes().values()]
     cells = [(_spelling(row), row["scale"].split(";")[0], row["n_means"]) for row in rows]
-    emit(options, f"{to_text(('law', 'scale', 'n means'), cells)}\n\n{_REMARK}", rows)
+    text = f"{to_text(('law', 'scale', 'n means'), cells, width=100)}\n\n{_REMARK}\n{_lengths(rows)}"
+    flat = [
+        {name: value for name, value in row.items() if name not in ("parameters", "required")}
+        | {"spelling": _spelling(row)}
+        for row in rows
+    ]
+    emit(options, text, flat, rows)
 
 
 def run_explain(options: argparse.Namespace) -> None:
     """Print what is known about one law."""
-    name, parameters = read_call(options.name)
-    law = _law_classes().get(name)
-    if law is None or parameters or not _describe(law)["required"]:
-        print(read_law(options.name).explain())
+    law = _law_classes().get(options.name)
+    if law is None or not _describe(law)["required"]:
+        chosen = read_law(options.name)
+        emit(options, chosen.explain(), report={**_describe(type(chosen)), "definition": repr(chosen)})
         return
     # A law with a required parameter has a formula before the parameter has a value.
-    print(f"{_spelling(_describe(law))}: {(inspect.getdoc(law) or '').splitlines()[0]}")
-    print(*description(law), sep="\n")
+    first = f"{_spelling(_describe(law))}: {(inspect.getdoc(law) or '').splitlines()[0]}"
+    emit(options, "\n".join([first, *description(law)]), report=_describe(law))
 
 
 def _law_classes() -> dict[str, type[laws.Law]]:
@@ -89,6 +88,7 @@ def _describe(law: type[laws.Law]) -> dict[str, Any]:
         "required": required,
         "scale": law.formula,
         "n_means": law.n_means,
+        "length_parameter": law.length_parameter,
         "channels": law.channels,
         "layers": law.layers,
         "config_keys": law.config_keys,
@@ -96,6 +96,17 @@ def _describe(law: type[laws.Law]) -> dict[str, Any]:
         "used_by": law.used_by,
         "remark": law.remark,
     }
+
+
+def _lengths(rows: list[dict[str, Any]]) -> str:
+    """What each law calls its training length, wrapped."""
+    own: dict[str, list[str]] = {}
+    for row in rows:
+        if row["length_parameter"] is not None:
+            own.setdefault(row["length_parameter"], []).append(row["name"])
+    listed = "; ".join(f"{name} of {', '.join(found)}" for name, found in own.items())
+    told = f"train_length=N is understood by every law that counts from a length: {listed}."
+    return textwrap.fill(told, 98)
 
 
 def _spelling(row: dict[str, Any]) -> str:

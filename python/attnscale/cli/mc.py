@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import shown
 from .._io import InputError, read_heads
 from .._table import to_text
-from ._figure import save_figure
-from ._output import add_csv_option, bad_input, emit
+from ._figure import Drawing
+from ._memory import refuse_beyond_memory
+from ._options import OPTIONS, add_option, add_outputs
+from ._output import bad_input, emit
 from ._spelling import read_law
 
 if TYPE_CHECKING:
@@ -26,119 +26,189 @@ each combination. The same --seed gives the same numbers on every machine. Ctrl-
 is there.
 """
 
-# What each experiment is about, and its parameters. A * marks those that must be given.
-EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "entropy_vs_length": (
+
+class _Experiment(NamedTuple):
+    """What an experiment is about, its parameters, the quantities it estimates and how many samples it takes.
+
+    A parameter is written ``name*`` where it must be given, ``name=default`` where the help has a default.
+    """
+
+    subject: str
+    parameters: tuple[str, ...]
+    quantities: tuple[str, ...]
+    samples: int
+    models: tuple[str, ...] = ()
+
+
+_ROW = ("entropy", "lse", "concentration", "max_weight", "mean_score", "score_variance")
+EXPERIMENTS: dict[str, _Experiment] = {
+    "entropy_vs_length": _Experiment(
         "entropy of rows of n random keys under scale laws",
-        ("n*", "law", "head_dim", "model", "correlation", "heads"),
+        ("n*", "law=standard", "head_dim=64", "model=sphere", "correlation", "heads"),
+        _ROW,
+        1000,
+        ("sphere", "gaussian", "correlated"),
     ),
-    "needle_dilution": (
+    "needle_dilution": _Experiment(
         "weight of one key with a given cosine to the query",
-        ("n*", "cosine*", "law", "head_dim"),
+        ("n*", "cosine*", "law=standard", "head_dim=64"),
+        ("needle_weight", "needle_is_top", "entropy"),
+        1000,
     ),
-    "averaging_error": ("variance of a mean of n independent values", ("n*", "law", "head_dim")),
-    "softmax_saturation": ("saturated rows and Jacobians, scaled and not", ("head_dim*", "n", "scale")),
-    "dot_product_variance": (
+    "averaging_error": _Experiment(
+        "variance of a mean of n independent values",
+        ("n*", "law=standard", "head_dim=64"),
+        ("error_variance", "concentration"),
+        10_000,
+    ),
+    "softmax_saturation": _Experiment(
+        "saturated rows and Jacobians, scaled and not",
+        ("head_dim*", "n=512", "law=standard unscaled"),
+        ("saturated", "jacobian_trace", "jacobian_norm", "spectral_bound", "gradient_norm"),
+        1000,
+    ),
+    "dot_product_variance": _Experiment(
         "variance of q . k, of random components or of a model's vectors",
-        ("head_dim", "distribution", "mean", "std", "heads"),
+        ("head_dim", "distribution=normal", "mean=0", "std=1", "heads"),
+        ("variance", "scaled_variance", "mean", "kurtosis"),
+        102_400,
     ),
-    "max_cosine": ("largest cosine of a query with n random keys", ("n*", "head_dim")),
-    "head_dimension": (
+    "max_cosine": _Experiment(
+        "largest cosine of a query with n random keys", ("n*", "head_dim=64"), ("max_cosine",), 1000
+    ),
+    "head_dimension": _Experiment(
         "how often the right key has the largest weight",
-        ("head_dim*", "n", "cosine", "law"),
+        ("head_dim*", "n=512", "cosine=0.5", "law=standard"),
+        ("accuracy", "needle_weight"),
+        1000,
     ),
-    "jl_distortion": (
+    "jl_distortion": _Experiment(
         "change of distances by a random projection",
-        ("n_points*", "dim*", "k*", "kind", "eps"),
+        ("n_points*", "dim*", "k*", "kind=gaussian", "eps=0.5"),
+        ("distortion", "outside", "success", "mean_ratio", "ratio_std"),
+        10,
     ),
-    "rank_and_sparsity": ("effective rank of an n x n matrix of weights", ("n*", "law", "head_dim")),
-    "sparsity": (
+    "rank_and_sparsity": _Experiment(
+        "effective rank of an n x n matrix of weights",
+        ("n*", "law=standard", "head_dim=64"),
+        ("effective_rank", "stable_rank", "effective_keys", "concentration"),
+        8,
+    ),
+    "sparsity": _Experiment(
         "how many keys have a weight, under sparse normalizers",
-        ("n*", "law", "normalizer", "head_dim", "model"),
+        ("n*", "law=standard", "normalizer=sparsemax", "head_dim=64", "model=gaussian"),
+        ("support", "entropy", "concentration", "max_weight"),
+        1000,
+        ("gaussian", "sphere"),
     ),
 }
 
-_LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "n": {"nargs": "+", "type": int, "metavar": "N", "help": "keys in a row"},
-    "n_points": {"type": int, "metavar": "N", "help": "points"},
-    "law": {"nargs": "+", "metavar": "LAW", "help": _LAW_HELP},
-    "normalizer": {"nargs": "+", "metavar": "NAME", "help": "sparsemax (default), entmax15, ..."},
-    "scale": {"nargs": "+", "metavar": "LAW", "help": f"{_LAW_HELP} (default: standard unscaled)"},
-    "head_dim": {"nargs": "+", "type": int, "metavar": "D", "help": "components of q and k"},
-    "model": {"choices": ("sphere", "gaussian", "correlated"), "help": "where the scores come from"},
-    "correlation": {"type": float, "metavar": "C", "help": "of the keys of --model correlated"},
-    "heads": {
-        "nargs": "+",
-        "type": Path,
-        "metavar": "FILE",
-        "help": "queries and keys of a model, as in entropy",
-    },
-    "cosine": {"type": float, "metavar": "C", "help": "of the needle with the query"},
-    "distribution": {"nargs": "+", "metavar": "NAME", "help": "of the components: normal, uniform, ..."},
-    "mean": {"type": float, "metavar": "M", "help": "of the components"},
-    "std": {"type": float, "metavar": "S", "help": "of the components"},
-    "dim": {"type": int, "metavar": "D", "help": "coordinates of a point"},
-    "k": {"nargs": "+", "type": int, "metavar": "K", "help": "dimensions to project to"},
-    "kind": {"nargs": "+", "metavar": "KIND", "help": "gaussian, sign, sparse"},
-    "eps": {"nargs": "+", "type": float, "metavar": "E", "help": "tolerances for squared distances"},
+_CHOICES = {
+    "--distribution": ("normal", "uniform", "truncated_normal", "laplace"),
+    "--kind": ("gaussian", "sign", "sparse"),
 }
+#: Parameters whose option has another name.
+_FLAGS = {"n_points": "--points", "law": "--laws"}
+_MAX_SAMPLES = 1_000_000
+
+
+def _flag(parameter: str) -> str:
+    return _FLAGS.get(parameter, f"--{parameter.replace('_', '-')}")
+
+
+def _value(options: argparse.Namespace, parameter: str) -> Any:
+    return getattr(options, _flag(parameter)[2:].replace("-", "_"))
 
 
 def add(commands: Any) -> None:
     """Add the command's parser and one for each experiment."""
     parser = commands.add_parser(
-        "mc",
-        help="Monte Carlo experiments, with the exact theory beside them",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "mc", help="Monte Carlo experiments, with the exact theory beside them", description=_DESCRIPTION
     )
     experiments = parser.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
-    for name, (subject, parameters) in EXPERIMENTS.items():
-        experiment = experiments.add_parser(name, aliases=[name.replace("_", "-")], help=subject)
-        for parameter in parameters:
-            plain = parameter.rstrip("*")
-            flag = "--n" if plain == "n_points" else f"--{plain.replace('_', '-')}"
-            experiment.add_argument(flag, dest=plain, required=parameter.endswith("*"), **_OPTIONS[plain])
-        _add_common(experiment)
+    for name, each in EXPERIMENTS.items():
+        aliases = [name.replace("_", "-")] if "_" in name else []
+        experiment = experiments.add_parser(name, aliases=aliases, help=each.subject)
+        for parameter in each.parameters:
+            _add_parameter(experiment, parameter, each)
+        _add_common(experiment, each)
         experiment.set_defaults(run=run, experiment=name)
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--quantity", nargs="+", metavar="NAME", help="columns of the table (default: the main one)"
-    )
-    parser.add_argument("--samples", type=int, metavar="N", help="for each row of the table")
-    parser.add_argument(
-        "--target-error", type=float, metavar="E", help="instead: until the standard error is E"
-    )
-    parser.add_argument("--max-samples", type=int, metavar="N", help="the most that --target-error draws")
-    parser.add_argument("--seed", type=int, metavar="S", help="default: another one each time")
-    parser.add_argument("--threads", type=int, metavar="N", help="default: as attnscale info shows")
-    parser.add_argument("--json", action="store_true", help="print JSON, every quantity included")
-    add_csv_option(parser)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
+def _add_parameter(parser: argparse.ArgumentParser, written: str, experiment: _Experiment) -> None:
+    name, _, default = written.rstrip("*").partition("=")
+    flag = _flag(name)
+    changes: dict[str, Any] = {"required": written.endswith("*")}
+    if default:
+        changes["help"] = f"{OPTIONS[flag].meaning} (default: {default})"
+    if name == "head_dim":
+        changes["nargs"] = "+"
+    if choices := experiment.models if name == "model" else _CHOICES.get(flag):
+        changes["choices"] = choices
+    add_option(parser, flag, **changes)
+
+
+def _add_common(parser: argparse.ArgumentParser, experiment: _Experiment) -> None:
+    main, samples = experiment.quantities[0], experiment.samples
+    about = f"{OPTIONS['--quantity'].meaning} (default: {main})"
+    add_option(parser, "--quantity", choices=experiment.quantities, help=about)
+    add_option(parser, "--samples", help=f"{OPTIONS['--samples'].meaning} (default: {samples})")
+    add_option(parser, "--target-error")
+    add_option(parser, "--max-samples", help=f"{OPTIONS['--max-samples'].meaning} (default: {_MAX_SAMPLES})")
+    add_option(parser, "--seed")
+    add_option(parser, "--threads")
+    add_outputs(parser, json="print JSON, every quantity included")
 
 
 def run(options: argparse.Namespace) -> None:
     """Run the experiment and print its result."""
     from .. import montecarlo
 
+    if options.experiment == "dot_product_variance" and options.head_dim is None and options.heads is None:
+        raise InputError("give --head-dim, or --heads FILE")
+    _check_memory(options)
     arguments = _arguments(options)
     with bad_input():
         result = getattr(montecarlo, options.experiment)(**arguments)
-    quantities = options.quantity or [result.quantity]
-    for name in quantities:
-        if name not in result.estimates:
-            raise InputError(f"--quantity must be one of {', '.join(result.estimates)}, got {shown(name)}")
+    options.interrupted = result.interrupted
     rows = _rows(result)
-    if options.plot is not None:
-        save_figure(options.plot, lambda ax: _draw(result, options.quantity, ax))
-    text = f"{_title(result)}\n\n{_table(result, rows, quantities)}"
-    emit(options, text, rows, _report(result, rows))
-    if result.interrupted:
-        print("attnscale: interrupted: these are the samples so far", file=sys.stderr)
-        raise SystemExit(130)
+    text = f"{_title(options, result)}\n\n{_table(result, rows, options.quantity or [result.quantity])}"
+    drawing = Drawing(lambda ax: _draw(result, options.quantity, ax))
+    emit(options, text, rows, _report(result, rows), drawing)
+    for remark in [] if result.interrupted else _remarks(options, result):
+        print(f"attnscale: {remark}", file=sys.stderr)
+
+
+def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]:
+    """Where the result is not what was asked for."""
+    remarks = []
+    drawn = int(np.max(result.samples))
+    missed = int(np.sum(~np.ravel(result.target_reached))) if options.target_error is not None else 0
+    if missed:
+        remarks.append(
+            f"--target-error {options.target_error:g} was not reached in {missed} of "
+            f"{np.size(result.samples)} rows within {drawn} samples: --max-samples is the most that it draws"
+        )
+    if options.samples not in (None, drawn):
+        remarks.append(f"--samples {options.samples} was rounded up to {drawn}: pairs come in blocks of 64")
+    return remarks
+
+
+def _check_memory(options: argparse.Namespace) -> None:
+    """Of the arrays that hold one sample; a streamed row keeps some sums for each 2^18 keys."""
+    kind = options.experiment
+    if kind == "jl_distortion":
+        size = 4.0 * options.points * (options.dim + max(options.k))
+        refuse_beyond_memory(f"--points {options.points} --dim {options.dim}", size)
+        return
+    n, dim = max(getattr(options, "n", None) or [0]), max(options.head_dim or [64])
+    if kind == "rank_and_sparsity":
+        size = 8.0 * n * (n + 2 * dim)
+    elif kind == "sparsity":
+        size = 8.0 * n * (dim if options.model == "sphere" else 1)
+    else:
+        size = 128.0 * n / 2**18
+    refuse_beyond_memory(f"--n {n}", max(size, 4.0 * dim))
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -147,13 +217,13 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     for name in ("samples", "target_error", "max_samples"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
-    for parameter in EXPERIMENTS[options.experiment][1]:
-        name = parameter.rstrip("*")
-        value = getattr(options, name)
+    for parameter in EXPERIMENTS[options.experiment].parameters:
+        name = parameter.rstrip("*").partition("=")[0]
+        value = _value(options, name)
         if value is None:
             continue
-        if name in ("law", "scale"):
-            value = [_law(text) for text in value]
+        if name == "law":
+            value = [read_law(text) for text in value]
         if name == "heads":
             given |= _heads(options)
         else:
@@ -172,13 +242,6 @@ def _heads(options: argparse.Namespace) -> dict[str, Any]:
     return {"model": (heads.query, heads.key)}
 
 
-def _law(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return read_law(text)
-
-
 def _rows(result: ExperimentResult) -> list[dict[str, Any]]:
     """The result's rows, with NAME_exact where the theory has a value."""
     rows = result.rows()
@@ -195,16 +258,21 @@ def _report(result: ExperimentResult, rows: list[dict[str, Any]]) -> dict[str, A
         "units": {name: each.unit for name, each in result.estimates.items()},
         "parameters": result.parameters,
         "interrupted": result.interrupted,
+        "target_error": result.target_error,
         "provenance": result.provenance.to_dict(),
         "rows": rows,
     }
 
 
-def _title(result: ExperimentResult) -> str:
-    fixed = [f"{name} {value}" for name, value in result.parameters.items() if name not in result.axes]
-    shown = [text for text in fixed if not text.endswith(" None")]
-    seed = f"seed {result.provenance.to_dict()['entropy']}"
-    return f"{result.experiment}: {', '.join([*shown, seed])}"
+def _title(options: argparse.Namespace, result: ExperimentResult) -> str:
+    """What is the same in all rows; arrays by their files, not by their digests."""
+    files = getattr(options, "heads", None) or ()
+    hidden = {*result.axes, *(("model", "query", "key") if files else ())}
+    fixed = {name: value for name, value in result.parameters.items() if name not in hidden}
+    words = [f"{name} {value}" for name, value in fixed.items() if value is not None]
+    words += [f"heads {' '.join(map(str, files))}"] if files else []
+    seed = f"seed {result.provenance.to_dict()['seed']}"
+    return f"{result.experiment}: {', '.join([*words, seed])}"
 
 
 def _table(result: ExperimentResult, rows: list[dict[str, Any]], quantities: list[str]) -> str:

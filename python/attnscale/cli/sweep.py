@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import plot
-from .._io import InputError
 from ..sweep import SweepError, SweepInterrupted, sweep
-from ._figure import save_figure
-from ._output import add_csv_option, bad_input, emit
+from ..sweep._plan import IN_PARTIAL
+from ._figure import Drawing
+from ._options import add_option, add_outputs
+from ._output import bad_input, check_folder, emit
 from ._sweep_file import SweepFile, read_sweep_file, resolve
 from ._sweep_table import flat_rows, nested_rows, table_text
 
@@ -25,13 +25,14 @@ Call a function at every point of a grid. FILE is TOML:
     function = "attnscale.theory:sphere_entropy_deficit"  # or of a module beside FILE
     store = "runs/deficit"  # optional: keep finished cases here and go on where a sweep stopped
     n_jobs = 2              # optional: processes
-    rng = 0                 # optional: seed of a function that has a parameter rng
 
     [grid]                  # every combination of these
     scale = [0.5, 1.0, 2.0]
     head_dim = [64, 128]
 
     [constants]             # optional: parameters that are the same everywhere
+
+A function with a parameter rng also takes "rng = 0", the seed, beside n_jobs.
 """
 
 
@@ -41,14 +42,11 @@ def add(commands: Any) -> None:
         "sweep",
         help="a function over a grid of parameters, from a TOML file",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--store", metavar="DIR", help="instead of the file's")
-    parser.add_argument("--n-jobs", type=int, metavar="N", help="instead of the file's")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_csv_option(parser)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="save a figure: .png, .pdf, .svg")
+    add_option(parser, "--store")
+    add_option(parser, "--n-jobs")
+    add_outputs(parser)
     parser.set_defaults(run=run)
 
 
@@ -57,19 +55,17 @@ def run(options: argparse.Namespace) -> None:
     wanted = read_sweep_file(options.file)
     try:
         _show(options, wanted, _compute(options, wanted))
-    except SweepInterrupted as interrupted:
-        if interrupted.partial is not None:
-            _show(options, wanted, interrupted.partial)
-        print(f"attnscale: interrupted: {interrupted}", file=sys.stderr)
-        raise SystemExit(130) from None
-    except SweepError as error:
+    except (SweepInterrupted, SweepError) as error:
         if error.partial is not None:
             _show(options, wanted, error.partial)
-        raise InputError(str(error)) from None
+        error.args = (str(error).replace(IN_PARTIAL, "the table has them, and --store DIR keeps them"),)
+        raise
 
 
 def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
     store = options.store or wanted.store
+    if store is not None:
+        check_folder(f"{options.file}: store {store}", Path(store))
     n_jobs = wanted.n_jobs if options.n_jobs is None else options.n_jobs
     with resolve(options.file, wanted.function) as function, bad_input(str(options.file), ImportError):
         return sweep(
@@ -86,6 +82,5 @@ def _show(options: argparse.Namespace, wanted: SweepFile, table: xarray.Dataset)
     axes = list(wanted.grid)
     rows = flat_rows(table, axes) if options.csv is not None else []
     report = {**table.attrs, "rows": nested_rows(table, axes)} if options.json else None
-    emit(options, table_text(table, axes), rows, report)
-    if options.plot is not None:
-        save_figure(options.plot, lambda ax: plot.sweep(table, ax=ax))
+    drawing = Drawing(lambda ax: plot.sweep(table, ax=ax))
+    emit(options, table_text(table, axes), rows, report, drawing)

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import theory
+from .._call.scale import check_one_scale_a_row
 from .._io import InputError
 from .._table import to_text
-from ._figure import save_figure
-from ._output import add_csv_option, bad_input, emit
+from ._figure import Drawing
+from ._options import add_option, add_outputs
+from ._output import bad_input, emit
 from ._spelling import read_law
 
 _DESCRIPTION = """\
@@ -39,25 +40,14 @@ def add(commands: Any) -> None:
         "theory",
         help="exact expected entropy of random keys, and the scales that keep it",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--n", nargs="+", type=float, required=True, metavar="N", help="numbers of keys")
-    parser.add_argument("--beta", nargs="+", type=float, metavar="B", help="multiples of 1/sqrt(head_dim)")
-    parser.add_argument(
-        "--law",
-        nargs="+",
-        default=[],
-        metavar="LAW",
-        help="NAME or 'NAME(parameter=value)' (default: beta 1)",
-    )
-    parser.add_argument("--head-dim", type=int, default=64, metavar="D", help="default: 64")
-    parser.add_argument("--model", choices=("sphere", "gaussian"), default="sphere", help="default: sphere")
-    parser.add_argument("--n0", type=float, default=512, metavar="N0", help="where beta is 1 (default: 512)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_csv_option(parser)
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="save a figure of E[H] against n: .png, .pdf, .svg"
-    )
+    add_option(parser, "--n", required=True)
+    add_option(parser, "--beta", help="multiples of 1/sqrt(head_dim) (default: 1, without --laws)")
+    add_option(parser, "--laws", default=[])
+    add_option(parser, "--head-dim", default=64)
+    add_option(parser, "--model", choices=("sphere", "gaussian"), default="sphere")
+    add_option(parser, "--n0", default=512)
+    add_outputs(parser)
     parser.set_defaults(run=run)
 
 
@@ -68,23 +58,30 @@ def run(options: argparse.Namespace) -> None:
     settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
     table = to_text(list(_COLUMNS.values()), [[_cell(row[name]) for name in _COLUMNS] for row in rows])
     report = {**settings, "unit": "nat", "rows": rows}
-    emit(options, f"{table}\n\n{_legend(options)}", rows, report)
-    if options.plot is not None:
-        save_figure(options.plot, lambda ax: _draw(rows, ax))
+    emit(options, f"{table}\n\n{_legend(options)}", rows, report, Drawing(lambda ax: _draw(options, ax)))
 
 
-def _draw(rows: list[dict[str, Any]], ax: Any) -> None:
+def _draw(options: argparse.Namespace, ax: Any) -> None:
     from .. import plot
+    from ..plot._dense import dense
+    from ..plot._names import subtitle
 
-    lengths = sorted({row["n"] for row in rows})
-    curves = {row["at"]: [each["entropy"] for each in rows if each["at"] == row["at"]] for row in rows}
-    plot.entropy_vs_length(curves, lengths, ax=ax)
+    model = {"head_dim": options.head_dim, "model": options.model}
+
+    def entropies(n: Any) -> Any:
+        betas = _betas(options, n).values()
+        return np.stack([theory.expected_entropy(n, beta, **model) for beta in betas], axis=-1)
+
+    lengths, values = dense(entropies, min(options.n), max(options.n))
+    curves = dict(zip(_betas(options, lengths), values.T, strict=True))
+    plot.entropy_vs_length(curves, lengths, ax=ax, exact=True)
+    subtitle(ax, f"Expected entropy of {_where(options)}, exact")
 
 
 def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:
-    lengths = np.array(options.n)
+    lengths = np.array(options.n, np.float64)
     model = {"head_dim": options.head_dim, "model": options.model}
-    kept = theory.invariant_beta(lengths, n0=options.n0, **model)
+    kept = theory.invariant_beta(lengths, n0=options.n0, on_infeasible="nan", **model)
     frozen = theory.critical_beta(lengths)
     rows: list[dict[str, Any]] = []
     for name, betas in _betas(options, lengths).items():
@@ -98,15 +95,15 @@ def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:
     """The multiples at the lengths, by what the table calls them."""
-    given = options.beta if options.beta or options.law else [1.0]
+    given = options.beta if options.beta or options.laws else [1.0]
     found: dict[str, Any] = {f"beta {beta:g}": np.full(lengths.shape, beta) for beta in given or []}
-    for text in options.law:
+    for text in options.laws:
         law = read_law(text)
-        if law.meaning.at_position is None:
-            raise InputError(f"--law {text}: n must be a number of keys, got {law.meaning.description}")
-        beta = np.asarray(law.multiplier(lengths, options.head_dim))
+        with bad_input(f"--laws {text}"):
+            check_one_scale_a_row(law)
+            beta = np.asarray(law.multiplier_at(lengths, options.head_dim))
         if beta.shape != lengths.shape:
-            raise InputError(f"--law {text}: one multiple for each n is needed, got shape {beta.shape}")
+            raise InputError(f"--laws {text}: one multiple for each n is needed, got shape {beta.shape}")
         found[text] = beta
     return found
 
@@ -120,10 +117,12 @@ def _cell(value: Any) -> str:
 
 
 def _legend(options: argparse.Namespace) -> str:
-    where = (
-        f"keys on a sphere, head_dim {options.head_dim}" if options.model == "sphere" else "Gaussian scores"
-    )
     return (
-        f"Model: {where}. invariant beta keeps the entropy of n0 = {options.n0:g} keys at beta 1;\n"
+        f"Model: {_where(options)}. invariant beta keeps the entropy of n0 = {options.n0:g} keys at beta 1;\n"
         "'-': n keys cannot have it. critical beta = sqrt(2 ln n) is where Gaussian scores freeze."
     )
+
+
+def _where(options: argparse.Namespace) -> str:
+    sphere = options.model == "sphere"
+    return f"keys on a sphere, head_dim {options.head_dim}" if sphere else "Gaussian scores"

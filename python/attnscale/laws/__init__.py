@@ -10,26 +10,26 @@ True
 
 # The order of these imports is that of names().
 # isort: off
-from ._base import Law
+from ._base import Law, Scaled
 from ._meaning import MEANINGS_OF_N
 from ._registry import FunctionLaw, explain, from_dict, from_json, get, names, register
-from .constant import Constant, PerHead, Standard, Unscaled
-from .shape import DisentangledScale, LatentScale, LayerIndex, MuP
-from .log_n import Kappa, LogN, LogNFromTraining, NaturalLogN
-from .log_position import GrokTemperature, QwenLogN
-from .ssmax import SSMax
-from .asentmax import ASEntmax
-from .temperature import (
+from ._constant import Constant, PerHead, Standard, Unscaled
+from ._shape import DisentangledScale, LatentScale, LayerIndex, MuP
+from ._log_n import Kappa, LogN, LogNFromTraining, NaturalLogN
+from ._log_position import GrokTemperature, QwenLogN
+from ._ssmax import SSMax
+from ._asentmax import ASEntmax
+from ._temperature import (
     BeamTemperature,
     InklingTemperature,
     Llama4Temperature,
     MinistralTemperature,
 )
-from .rotary import LongRoPE, MLAYaRN, YaRN
-from .info_scale import InfoScale
-from .invariance import Annealed, EntropyInvariant
-from .distance import ScaleInvariant
-from .measured import AdaptiveTemperature, CriticalScale
+from ._rotary import LongRoPE, MLAYaRN, YaRN
+from ._info_scale import InfoScale
+from ._invariance import Annealed, EntropyInvariant
+from ._distance import ScaleInvariant
+from ._measured import AdaptiveTemperature, CriticalScale
 # isort: on
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "QwenLogN",
     "SSMax",
     "ScaleInvariant",
+    "Scaled",
     "Standard",
     "Unscaled",
     "YaRN",

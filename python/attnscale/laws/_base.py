@@ -6,17 +6,20 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from .._table import Text, to_html
 from ._meaning import Meaning, NMeans, meaning_of
+from ._parameters import OneOrPerHead, one_or_per_head
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Channels", "Law", "description", "head_parameter"]
+__all__ = ["Channels", "Law", "Scaled", "description", "head_parameter", "spell"]
 
 Channels = Literal["all", "rotated", "latent"]
 
@@ -66,6 +69,27 @@ class Law(ABC):
         (``at_position``; None where n is no count), and says whether the law ``measures_the_row``.
         """
         return meaning_of(self.n_means)
+
+    @property
+    def spelling(self) -> str:
+        """The shortest text that :func:`get`, ``scale=`` and the commands read as this law.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.laws.LogN(base=1024).spelling
+        'log_n(base=1024)'
+        """
+        usual = {each.name: each.default for each in fields(cast(Any, self))}
+        given = {name: getattr(self, name) for name in usual}
+        return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
+
+    def __mul__(self, amplitude: Any) -> Law:
+        """A number, or one a head, times the law."""
+        return Scaled(self, amplitude)
+
+    __rmul__ = __mul__
+    __array_ufunc__ = None  # an array times a law is the law's to answer
 
     @abstractmethod
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -121,6 +145,42 @@ class Law(ABC):
             raise ValueError(f"position must be at least 0, got {where.min()}")
         return where + meaning.at_position
 
+    def multiplier_at(self, n_keys: ArrayLike, head_dim: int) -> float | NDArray[np.float64]:
+        """Beta of the last of so many causal queries, which sees as many keys.
+
+        Whatever the law counts is taken from there. A law whose n is no count has no such number: its n
+        is nowhere replaced by the number of keys.
+
+        Parameters
+        ----------
+        n_keys : array_like
+            At least 1.
+        head_dim : int
+            At least 1.
+
+        Returns
+        -------
+        float or ndarray of float64
+            As for :meth:`multiplier`, of the shape of n_keys.
+
+        Raises
+        ------
+        ValueError
+            If n is a distance or measured on the row's scores.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.laws.get("log_n").multiplier_at([512, 512**2], 64)
+        array([1., 2.])
+        """
+        keys = np.asarray(n_keys, np.float64)
+        if not (keys >= 1).all():
+            raise ValueError(f"n_keys must be at least 1, got {keys.min()}")
+        n = self.n_of_position(keys - 1)
+        beta = np.asarray(self.multiplier(n, head_dim))
+        return _plain(np.broadcast_to(beta, n.shape) if beta.ndim < n.ndim else beta)
+
     def channel_factors(self, head_dim: int, acted_on: Any, *, n: float = 1.0) -> NDArray[np.float64]:
         """What multiplies each channel of the query, on top of 1/sqrt(head_dim).
 
@@ -167,7 +227,11 @@ class Law(ABC):
 
     def explain(self) -> str:
         """Formula, meaning of n, source and users, as text."""
-        return "\n".join([f"{self.name}: {self!r}", *description(self)])
+        return Text("\n".join([f"{self.name}: {self!r}", *description(self)]))
+
+    def _repr_html_(self) -> str:
+        rows = [tuple(line.strip().split("  ", 1)) for line in description(self)]
+        return to_html(repr(self), ("", self.name), [(title, text.strip()) for title, text in rows])
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self._beta(n, head_dim) / math.sqrt(head_dim)
@@ -184,11 +248,85 @@ class Law(ABC):
         return counts
 
 
+@dataclass(frozen=True)
+class Scaled(Law):
+    """A number, or one a head, times a law; ``2 * law`` and the spelling ``"2 * NAME"`` make it.
+
+    Parameters
+    ----------
+    law : Law
+        Any that gives the keys of a row one scale.
+    amplitude : float or sequence of float
+        What multiplies it: one number, or one a head.
+
+    Examples
+    --------
+    >>> from attnscale.laws import LogN, get
+    >>> law = 1.5 * LogN(base=64)
+    >>> law.name, law == get("1.5 * log_n(base=64)")
+    ('1.5 * log_n(base=64)', True)
+    >>> law.multiplier([64, 4096], head_dim=32)
+    array([1.5, 3. ])
+    """
+
+    law: Law
+    amplitude: OneOrPerHead | Sequence[float]
+
+    def __post_init__(self) -> None:
+        one_or_per_head(self, "amplitude")
+        if self.law.meaning.is_distance:
+            raise ValueError(f"law {self.law.name!r} adds to the score as well: a number times it is no law")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # of the instance here, of the class for others
+        """The spelling of the whole."""
+        numbers = list(self.amplitude) if isinstance(self.amplitude, tuple) else self.amplitude
+        return f"{numbers!r} * {self.law.spelling}"
+
+    @property
+    def spelling(self) -> str:
+        """The same as the name."""
+        return self.name
+
+    @property
+    def n_means(self) -> NMeans:  # type: ignore[override]
+        """That of the law."""
+        return self.law.n_means
+
+    @property
+    def channels(self) -> Channels:  # type: ignore[override]
+        """Those of the law."""
+        return self.law.channels
+
+    @property
+    def formula(self) -> str:  # type: ignore[override]
+        """The amplitude and the formula of the law."""
+        return f"amplitude * ({self.law.formula})"
+
+    @property
+    def source(self) -> str:  # type: ignore[override]
+        """That of the law."""
+        return f"{self.law.source}; the amplitude: whoever measured it"
+
+    used_by = "the heads that it was fitted to"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spelling as a name; the way back is :func:`from_dict`."""
+        return {"name": self.name, "parameters": {}}
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return head_parameter(self, "amplitude") * self.law._beta(n, head_dim)
+
+    def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return head_parameter(self, "amplitude") * self.law._scale(n, head_dim)
+
+
 def description(law: Law | type[Law]) -> list[str]:
     """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""
     lines = [
         ("scale", law.formula),
         ("n", f"{law.n_means}: {meaning_of(law.n_means).description}"),
+        ("length", "" if law.length_parameter is None else f"{law.length_parameter}: train_length= sets it"),
         ("on", "" if law.channels == "all" else f"the {law.channels} channels"),
         ("layers", "" if law.layers == "all" else law.layers),
         ("source", law.source),
@@ -197,6 +335,18 @@ def description(law: Law | type[Law]) -> list[str]:
         ("note", law.remark),
     ]
     return [f"  {title:7}  {text}" for title, text in lines if text]
+
+
+def spell(name: str, parameters: dict[str, Any]) -> str:
+    """NAME, or NAME(parameter=value, ...) with whole numbers as integers."""
+    listed = ", ".join(f"{each}={_short(value)!r}" for each, value in parameters.items())
+    return f"{name}({listed})" if listed else name
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return [_short(each) for each in value] if isinstance(value, tuple) else value
 
 
 def head_parameter(law: Law, name: str) -> Any:

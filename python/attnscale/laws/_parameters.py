@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .._checks import choose, number, shown
-
-if TYPE_CHECKING:
-    from ._base import Law
 
 __all__ = [
     "OneOrPerHead",
@@ -29,28 +26,28 @@ __all__ = [
 OneOrPerHead = float | tuple[float, ...]
 
 
-def finite(law: Law, name: str) -> float:
+def finite(law: Any, name: str) -> float:
     """The parameter as a finite float."""
     value = number(name, getattr(law, name))
     object.__setattr__(law, name, value)
     return value
 
 
-def greater_than(law: Law, name: str, bound: float) -> None:
+def greater_than(law: Any, name: str, bound: float) -> None:
     """Check that the parameter is a finite number > bound."""
     value = finite(law, name)
     if value <= bound:
         raise ValueError(f"{name} must be greater than {bound:g}, got {value:g}")
 
 
-def at_least(law: Law, name: str, bound: float) -> None:
+def at_least(law: Any, name: str, bound: float) -> None:
     """Check that the parameter is a finite number >= bound."""
     value = finite(law, name)
     if value < bound:
         raise ValueError(f"{name} must be at least {bound:g}, got {value:g}")
 
 
-def one_or_per_head(law: Law, name: str) -> None:
+def one_or_per_head(law: Any, name: str) -> None:
     """Check that the parameter is a finite number, or a sequence of them: one a head."""
     given: Any = getattr(law, name)
     if np.ndim(given) == 0:
@@ -61,7 +58,7 @@ def one_or_per_head(law: Law, name: str) -> None:
     object.__setattr__(law, name, tuple(number(name, value) for value in given))
 
 
-def integer_at_least(law: Law, name: str, bound: int) -> None:
+def integer_at_least(law: Any, name: str, bound: int) -> None:
     """Check that the parameter is an integer >= bound."""
     given = getattr(law, name)
     if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer)):
@@ -71,13 +68,13 @@ def integer_at_least(law: Law, name: str, bound: int) -> None:
     object.__setattr__(law, name, int(given))
 
 
-def none_or_at_least(law: Law, name: str, bound: float) -> None:
+def none_or_at_least(law: Any, name: str, bound: float) -> None:
     """Check that the parameter is None, or a finite number >= bound."""
     if getattr(law, name) is not None:
         at_least(law, name, bound)
 
 
-def flag(law: Law, name: str) -> None:
+def flag(law: Any, name: str) -> None:
     """Check that the parameter is True or False."""
     given = getattr(law, name)
     if not isinstance(given, (bool, np.bool_)):
@@ -85,7 +82,7 @@ def flag(law: Law, name: str) -> None:
     object.__setattr__(law, name, bool(given))
 
 
-def several(law: Law, name: str) -> None:
+def several(law: Any, name: str) -> None:
     """Check that the parameter is a sequence of finite numbers; it becomes a tuple."""
     given: Any = getattr(law, name)
     if np.ndim(given) != 1 or not len(given):
@@ -93,6 +90,6 @@ def several(law: Law, name: str) -> None:
     object.__setattr__(law, name, tuple(number(name, value) for value in given))
 
 
-def acting_channels(law: Law, kind: str) -> None:
+def acting_channels(law: Any, kind: str) -> None:
     """Check `channels` of a law that acts on channels of one kind, or on all where all are of it."""
     choose("channels", law.channels, (kind, "all"))

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._checks import choose, shown
 from .._spelling import check_parameters, choose_name, read_call
-from ._base import Law
+from ._base import Law, spell
 from ._meaning import MEANINGS_OF_N, NMeans
 
 if TYPE_CHECKING:
@@ -30,10 +30,14 @@ __all__ = [
     "get",
     "names",
     "register",
+    "with_length",
 ]
 
 _LawType = TypeVar("_LawType", bound=type[Law])
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: What :func:`get` calls the length from which a law counts, whatever the law calls it.
+_LENGTH = "train_length"
 
 _classes: dict[str, type[Law]] = {}
 _functions: dict[str, tuple[Callable[..., Any], NMeans]] = {}
@@ -76,12 +80,21 @@ class FunctionLaw(Law):
         arguments = "".join(f", {name}={value!r}" for name, value in self.parameters)
         return f"get({self.name!r}{arguments})"
 
+    @property
+    def spelling(self) -> str:
+        """Name and parameters; the way back needs the function registered under this name."""
+        return spell(self.name, dict(self.parameters))
+
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters; the way back needs the function registered under this name."""
         return {"name": self.name, "parameters": dict(self.parameters)}
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return self.function(n, head_dim, **dict(self.parameters))
+        returned = self.function(n, head_dim, **dict(self.parameters))
+        array = np.asarray(returned)
+        if array.dtype.kind not in "iuf":
+            raise TypeError(f"law {self.name!r} must return the scale as numbers, got {shown(returned)}")
+        return array
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self._scale(n, head_dim) * math.sqrt(head_dim)
@@ -103,46 +116,57 @@ def class_of(name: str) -> type[Law] | None:
     return _classes.get(name)
 
 
-def get(law: str | Law, **parameters: Any) -> Law:
-    """The law of a name.
+def get(law: str | float | Law, **parameters: Any) -> Law:
+    """The law that a spelling stands for: the one grammar of ``scale=``, ``law=`` and ``laws=``.
 
     Parameters
     ----------
-    law : str or Law
-        One of :func:`names`, or a name with parameters: ``"ssmax(s=0.43)"``. A law is returned as it is.
+    law : str, float or Law
+        One of :func:`names`; a name with parameters, ``"ssmax(s=0.43)"``; a number, which is the
+        multiplier of q . k itself and may be written as text; a number, or a list with one a head, times
+        a law, ``"1.2 * log_n"``. A law is returned as it is.
     **parameters
-        Parameters of that law, if the name comes without.
+        Parameters of that law, if the name comes without. ``train_length`` is known to every law that
+        counts from a length (``length_parameter``), whatever its own name for it is.
 
     Raises
     ------
     ValueError
         If there is no such law, or a parameter is out of range.
     TypeError
-        If the law has no such parameter, needs one that is not given, or the name is no string.
+        If the law has no such parameter, needs one that is not given, or is nothing of the above.
 
     Examples
     --------
     >>> get("log_n", base=1024)
     LogN(base=1024.0, floor=1.0)
-    >>> get("log_n(base=1024)")
-    LogN(base=1024.0, floor=1.0)
+    >>> get("log_n(base=1024)") == get("log_n", train_length=1024)
+    True
+    >>> get(0.125)
+    Constant(value=0.125)
     """
-    if isinstance(law, Law):
+    number = _as_number(law)
+    if isinstance(law, Law) or number is not None:
         if parameters:
             raise TypeError(f"parameters go with a law's name, got {shown(law)} and {sorted(parameters)}")
-        return law
+        return law if isinstance(law, Law) else _classes["constant"](number)  # type: ignore[call-arg]
     if not isinstance(law, str):
-        raise TypeError(f"a law is a Law or the name of one, got {shown(law)}")
+        raise TypeError(
+            f"a law is a Law, a number, a name or a spelling such as 'ssmax(s=0.43)', got {shown(law)}"
+        )
+    if parameters and ("(" in law or _is_product(law)):
+        raise TypeError(
+            f"parameters stand in the name or beside it, got {shown(law)} and {sorted(parameters)}"
+        )
+    if _is_product(law):
+        amplitude, rest = _read_product(law)
+        return amplitude * get(rest)
     if "(" in law:
-        name, own = read_call(law, "a law")
-        if parameters:
-            raise TypeError(
-                f"parameters stand in the name or beside it, got {shown(law)} and {sorted(parameters)}"
-            )
-        law, parameters = name, own
+        law, parameters = read_call(law, "a law")
     choose_name("the name of a law", law, names())
     if law in _classes:
         known, required = _parameters_of_class(_classes[law])
+        parameters = _own_length(_classes[law], parameters)
         _check_parameters(law, parameters, known, required)
         return _classes[law](**parameters)
     function, n_means = _functions[law]
@@ -151,7 +175,24 @@ def get(law: str | Law, **parameters: Any) -> Law:
     return FunctionLaw(law, function, tuple({**defaults, **parameters}.items()), n_means)
 
 
-def explain(law: str | Law, **parameters: Any) -> str:
+def with_length(law: str | float | Law, length: float) -> Law:
+    """As :func:`get`; a spelling that leaves the law's training length open gets this one."""
+    if isinstance(law, str) and _is_product(law):
+        amplitude, rest = _read_product(law)
+        return amplitude * with_length(rest, length)
+    if isinstance(law, str) and _as_number(law) is None:
+        name, own = read_call(law, "a law") if "(" in law else (law, {})
+        known = class_of(name)
+        if (
+            known is not None
+            and known.length_parameter
+            and not {known.length_parameter, _LENGTH} & own.keys()
+        ):
+            return get(name, **own, **{_LENGTH: length})
+    return get(law)
+
+
+def explain(law: str | float | Law, **parameters: Any) -> str:
     """Formula, meaning of n, source and users of a law, as text.
 
     Examples
@@ -254,6 +295,42 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
         return function
 
     return decorate
+
+
+def _as_number(law: Any) -> float | None:
+    """The number that `law` is or spells; None if it is none."""
+    if isinstance(law, (bool, np.bool_)) or not isinstance(law, (str, int, float, np.integer, np.floating)):
+        return None
+    try:
+        return float(law)
+    except ValueError:
+        return None
+
+
+def _is_product(text: str) -> bool:
+    """Whether there is a "*" that is not inside of the parameters."""
+    return "*" in text.partition("(")[0]
+
+
+def _read_product(text: str) -> tuple[float | list[float], str]:
+    """The number, or the numbers of the heads, and the law of "NUMBER * LAW"."""
+    import ast
+
+    amplitude, _, rest = text.partition("*")
+    try:
+        return ast.literal_eval(amplitude.strip()), rest.strip()
+    except (SyntaxError, ValueError):
+        raise ValueError(f"a number times a law is written '1.2 * NAME', got {shown(text)}") from None
+
+
+def _own_length(law: type[Law], parameters: dict[str, Any]) -> dict[str, Any]:
+    """`parameters` with the law's own name for the training length."""
+    own = law.length_parameter
+    if own in (None, _LENGTH) or _LENGTH not in parameters:
+        return parameters
+    if own in parameters:
+        raise TypeError(f"{_LENGTH} is {own} of law {law.name!r}: give one of them")
+    return {own if name == _LENGTH else name: value for name, value in parameters.items()}
 
 
 def _parameters_of_class(law: type[Law]) -> tuple[list[str], list[str]]:

@@ -11,18 +11,18 @@ machine, whatever the number of threads or the pieces of work are.
 ({'n': (512, 4096)}, array([5.8, 7.8]))
 """
 
+from ._arrays import laplace, normal, sphere, truncated_normal, uniform
+from ._averaging import averaging_error
+from ._cosine import max_cosine
+from ._dot_product import dot_product_variance
+from ._length import entropy_vs_length
+from ._needle import head_dimension, needle_dilution
+from ._projection import jl_distortion
+from ._rank import rank_and_sparsity
 from ._result import Estimate, ExperimentResult
 from ._run import RunOptions
-from .arrays import laplace, normal, sphere, truncated_normal, uniform
-from .averaging import averaging_error
-from .cosine import max_cosine
-from .dot_product import dot_product_variance
-from .length import entropy_vs_length
-from .needle import head_dimension, needle_dilution
-from .projection import jl_distortion
-from .rank import rank_and_sparsity
-from .saturation import softmax_saturation
-from .sparsity import sparsity
+from ._saturation import softmax_saturation
+from ._sparsity import sparsity
 
 __all__ = [
     "Estimate",

@@ -30,7 +30,7 @@ __all__ = [
     "product",
 ]
 
-#: A law, its name, or the scale itself.
+#: What attnscale.laws.get takes, or several of it; a number is the scale itself.
 LawAxis: TypeAlias = "str | float | Law | Sequence[str | float | Law]"
 
 
@@ -103,20 +103,14 @@ def fraction(name: str, value: Any) -> float:
     return converted
 
 
-def beta_of(law: Law | float, n: int, head_dim: int) -> float:
-    """The multiple of 1/sqrt(head_dim) that a law or a scale stands for at n.
+def beta_of(law: Law, n: int, head_dim: int) -> float:
+    """The multiple of 1/sqrt(head_dim) that a law stands for at n.
 
-    The law's n is the n of the experiment, and the query is the last of n: the experiments have no
-    masks, so visible keys, row size and position + 1 are the same.
+    The query is the last of n: the experiments have no masks, so visible keys, row size and position
+    + 1 are the same.
     """
-    if isinstance(law, float):
-        return law * math.sqrt(head_dim)
     check_one_scale_a_row(law)
-    if law.meaning.measures_the_row:
-        raise ValueError(
-            f"law must be a function of n, got {shown(law)}, whose n is measured on the scores of a row"
-        )
-    beta = law.multiplier(n, head_dim, position=n - 1)
+    beta = law.multiplier_at(n, head_dim)
     if not isinstance(beta, float):
         raise ValueError(f"law must give one scale for each n, got {shown(law)} with one for each head")
     if not math.isfinite(beta) or beta < 0:
@@ -131,18 +125,17 @@ def product(*axes: Axis) -> list[tuple[Any, ...]]:
     return list(itertools.product(*(each.values for each in axes)))
 
 
-def _read_law(name: str, value: Any) -> Law | float:
-    if isinstance(value, (str, laws.Law)):
-        return laws.get(value)
-    scale = number(name, value)
-    if scale < 0:
-        raise ValueError(f"{name}: a scale must be at least 0, got {scale:g}")
-    return scale
+def _read_law(name: str, value: Any) -> Law:
+    law = laws.get(value)
+    if isinstance(law, laws.Constant) and law.value < 0:
+        raise ValueError(f"{name}: a scale must be at least 0, got {law.value:g}")
+    return law
 
 
-def _label(law: Law | float) -> str:
-    if isinstance(law, float):
-        return f"{law:g}"
+def _label(law: Law) -> str:
+    if isinstance(law, laws.Constant):
+        short = f"{law.value:g}"
+        return short if float(short) == law.value else repr(law.value)
     try:
         usual = law == laws.get(law.name)
     except (TypeError, ValueError):  # a law with a parameter that has no default

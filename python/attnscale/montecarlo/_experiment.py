@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._axes import Axis
+from ._estimates import means_and_shares
 from ._tally import Tally
 
 __all__ = ["Case", "Estimator", "Experiment", "RowSource"]
@@ -20,10 +21,6 @@ __all__ = ["Case", "Estimator", "Experiment", "RowSource"]
 #: Each depends on key and its index alone; shape (count, *inner axes, columns), float64.
 RowSource: TypeAlias = Callable[[int, int, int], NDArray[np.float64]]
 Estimator: TypeAlias = Callable[[Tally], tuple[NDArray[np.float64], NDArray[np.float64]]]
-
-
-def _means(tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return tally.mean, tally.standard_error
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +35,13 @@ class Case:
     cost : float
         About how many operations a row takes: pieces of work are cut by it, results are not.
     estimate : callable
-        From a tally to values and standard errors, (..., quantities): the means, unless given.
+        From a tally to values and standard errors, (..., quantities), where they are no means.
     """
 
     identity: tuple[int, ...]
     rows: RowSource
     cost: float
-    estimate: Estimator = _means
+    estimate: Estimator | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +64,10 @@ class Experiment:
         Numbers in a row, for each entry of the inner axes.
     block : int
         Samples in a row.
+    shares : tuple of str
+        Quantities that every row has or has not, 0 or 1; their mean is a share.
+    bounded : tuple of str
+        Quantities that are from 0 to 1 in every row.
     betas : ndarray or None
         Of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
     """
@@ -80,11 +81,21 @@ class Experiment:
     default_samples: int
     columns: int
     block: int = 1
+    shares: tuple[str, ...] = ()
+    bounded: tuple[str, ...] = ()
     betas: NDArray[np.float64] | None = None
 
     def empty_tally(self) -> Tally:
         """A tally for the rows of one case."""
         return Tally.empty((*map(len, self.inner), self.columns))
+
+    def estimate(self, case: Case, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Values and standard errors of a case, (..., quantities)."""
+        if case.estimate is not None:
+            return case.estimate(tally)
+        names = list(self.quantities)
+        shares, bounded = ([names.index(name) for name in chosen] for chosen in (self.shares, self.bounded))
+        return means_and_shares(tally, shares, bounded)
 
     def identity(self, case: Case) -> tuple[int, ...]:
         """Numbers that no case of this or another experiment shares."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._provenance import Provenance
-from .._table import to_text
+from .._tabled import Sheet, Tabled, Unit, Variable, nats_per
 from ._exact import Grid, exact
 from ._tally import Tally
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimate", "ExperimentResult"]
 
-_MOST_ROWS = 20
-
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
@@ -31,7 +29,9 @@ class Estimate:
     Attributes
     ----------
     value, standard_error : float or ndarray of float64
-        Of the shape of the result's axes. NaN where there are no samples; the error also with one.
+        Of the shape of the result's axes. NaN where there are no samples. The error of a mean is NaN
+        with one sample too; that of a share (of rows that are saturated, found, kept) is never 0, also
+        where all rows agree: with no event in N rows it is about sqrt(2) / N.
     unit : str
         "nat" or "" (a plain number).
     """
@@ -42,7 +42,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExperimentResult:
+class ExperimentResult(Tabled):
     """Estimates with their standard errors, and what is needed to repeat or continue them.
 
     Attributes
@@ -63,6 +63,8 @@ class ExperimentResult:
         Everything that defines the experiment, sequences included, without the number of samples.
     interrupted : bool
         Ctrl-C came before all samples were drawn; ``resume=`` continues.
+    target_error : float or None
+        The standard error that was asked for; None if a number of samples was.
     provenance : Provenance
         Versions and seed.
     """
@@ -74,6 +76,7 @@ class ExperimentResult:
     samples: Any
     parameters: dict[str, Any]
     interrupted: bool
+    target_error: float | None
     provenance: Provenance
     _betas: NDArray[np.float64] | None = field(repr=False)  # of the laws, of the shape of value
     _seed: np.random.SeedSequence = field(repr=False)
@@ -87,6 +90,14 @@ class ExperimentResult:
     def standard_error(self) -> Any:
         return self.estimates[self.quantity].standard_error
 
+    @property
+    def target_reached(self) -> Any:
+        """Whether ``standard_error`` is at most ``target_error``, of the shape of ``value``; else None."""
+        if self.target_error is None:
+            return None
+        reached = np.asarray(self.standard_error) <= self.target_error
+        return reached if reached.shape else bool(reached)
+
     def __getitem__(self, name: str) -> Estimate:
         try:
             return self.estimates[name]
@@ -95,6 +106,8 @@ class ExperimentResult:
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for every point of the axes: labels, each quantity with its error, samples.
+
+        With a target error also ``target_reached``.
 
         Examples
         --------
@@ -109,11 +122,19 @@ class ExperimentResult:
             for name, estimate in self.estimates.items():
                 row[name] = float(np.asarray(estimate.value)[index])
                 row[f"{name}_standard_error"] = float(np.asarray(estimate.standard_error)[index])
-            found.append({**row, "samples": int(np.asarray(self.samples)[index])})
+            row["samples"] = int(np.asarray(self.samples)[index])
+            if self.target_error is not None:
+                row["target_reached"] = bool(np.asarray(self.target_reached)[index])
+            found.append(row)
         return found
 
-    def to_xarray(self) -> xarray.Dataset:
+    def to_xarray(self, *, unit: Unit = "nats") -> xarray.Dataset:
         """The result as a labelled Dataset.
+
+        Parameters
+        ----------
+        unit : {"nats", "bits"}
+            Of entropies.
 
         Returns
         -------
@@ -137,17 +158,20 @@ class ExperimentResult:
             value, error = f"{name}", f"{name}_standard_error"
             if name == self.quantity:
                 value, error = "value", "standard_error"
-            unit = {"units": estimate.unit}
-            variables[value] = (dims, estimate.value, {"long_name": name, **unit})
-            variables[error] = (dims, estimate.standard_error, unit)
+            nats = nats_per(unit) if estimate.unit == "nat" else 1.0
+            units = {"units": unit[:-1] if estimate.unit == "nat" else estimate.unit}
+            variables[value] = (dims, estimate.value / nats, {"long_name": name, **units})
+            variables[error] = (dims, estimate.standard_error / nats, units)
         variables["samples"] = (dims, self.samples)
         if (known := self.exact().get(self.quantity)) is not None:
-            variables["exact"] = (dims, known, {"units": self.estimates[self.quantity].unit})
+            nats = nats_per(unit) if self.estimates[self.quantity].unit == "nat" else 1.0
+            variables["exact"] = (dims, known / nats, {"units": variables["value"][2]["units"]})
         coords = {name: list(labels) for name, labels in self.axes.items()}
         attrs = {
             "experiment": self.experiment,
             "parameters": json.dumps(self.parameters),
             "interrupted": int(self.interrupted),  # netCDF has no booleans
+            **({} if self.target_error is None else {"target_error": self.target_error}),
             **{f"provenance_{name}": value for name, value in self.provenance.to_dict().items()},
         }
         return xarray.Dataset(variables, coords, attrs)
@@ -178,26 +202,38 @@ class ExperimentResult:
 
         return plot.experiment(self, ax=ax)
 
-    def __repr__(self) -> str:
-        shown = self.rows()[:_MOST_ROWS]
-        unit = self.estimates[self.quantity].unit
-        header = [*self.axes, f"{self.quantity}{f' ({unit})' if unit else ''}", "standard error", "samples"]
-        cells = [
-            [
+    def _variables(self) -> dict[str, Variable]:
+        dims, found = tuple(self.axes), {}
+        for name, estimate in self.estimates.items():
+            found[name] = Variable(dims, estimate.value, estimate.unit)
+            found[f"{name}_standard_error"] = Variable(dims, estimate.standard_error, estimate.unit)
+        return {**found, "samples": Variable(dims, self.samples)}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {name: list(labels) for name, labels in self.axes.items()}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        kind = self.estimates[self.quantity].unit
+        size, named = (nats, unit[:-1]) if kind == "nat" else (1.0, kind)
+        header = (*self.axes, f"{self.quantity}{f' ({named})' if named else ''}", "standard error", "samples")
+        rows = [
+            (
                 *(str(row[name]) for name in self.axes),
-                f"{row[self.quantity]:.6g}",
-                f"{row[f'{self.quantity}_standard_error']:.2g}",
+                f"{row[self.quantity] / size:.6g}",
+                f"{row[f'{self.quantity}_standard_error'] / size:.2g}",
                 str(row["samples"]),
-            ]
-            for row in shown
+            )
+            for row in self.rows()
         ]
-        hidden = int(np.size(self.samples)) - len(shown)
-        lines = [f"{self.experiment}({_fixed(self)})", to_text(header, cells, indent="  ")]
         others = [name for name in self.estimates if name != self.quantity]
-        lines += [f"  ... {hidden} more"] if hidden else []
-        lines += [f"  also: {', '.join(others)}"] if others else []
-        lines += ["  interrupted; resume=result continues"] if self.interrupted else []
-        return "\n".join(lines)
+        notes = [f"  also: {', '.join(others)}"] if others else []
+        missed = 0 if self.target_error is None else int(np.size(self.samples) - np.sum(self.target_reached))
+        if missed:
+            notes.append(
+                f"  target_error={self.target_error:g} not reached in {missed} of {np.size(self.samples)}"
+            )
+        notes += ["  interrupted; resume=result continues"] if self.interrupted else []
+        return Sheet(f"{self.experiment}({_fixed(self)})", header, rows, tuple(notes))
 
 
 def _fixed(result: ExperimentResult) -> str:

@@ -36,7 +36,8 @@ class RunOptions(TypedDict, total=False):
         Instead of ``samples``: draw until the standard error of the main quantity is at most this,
         for every law. It is looked at after every 256 rows of a case.
     max_samples : int, default 1000000
-        The most that ``target_error`` draws for a case; the error may then be larger.
+        The most that ``target_error`` draws for a case; the error may then be larger, and
+        ``target_reached`` of the result is False there.
     progress : bool or callable, default False
         True shows a bar where standard error is a terminal and tqdm is installed. A function is
         called with (samples done, total or None) after each piece of work.
@@ -74,12 +75,12 @@ class _Stopping:
     most_rows: int
     target_error: float | None
 
-    def goal(self, case: Case, tally: Tally) -> int:
+    def goal(self, experiment: Experiment, case: Case, tally: Tally) -> int:
         """Draw until there are so many rows, then ask again; done if there are."""
         if self.target_error is None:
             return self.most_rows
         if tally.rows and tally.rows % _ROWS_BETWEEN_LOOKS == 0:
-            errors = case.estimate(tally)[1][..., 0]
+            errors = experiment.estimate(case, tally)[1][..., 0]
             if (errors <= self.target_error).all():
                 return tally.rows
         return min(self.most_rows, (tally.rows // _ROWS_BETWEEN_LOOKS + 1) * _ROWS_BETWEEN_LOOKS)
@@ -120,7 +121,7 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
         with reporting(progress, total, drawn) as report:
             for index, case in enumerate(experiment.cases):
                 key = case_key(seed, experiment.identity(case))
-                for tally in _draw(case, key, tallies[index], stopping):
+                for tally in _draw(experiment, case, key, tallies[index], stopping):
                     new = tally.rows - tallies[index].rows
                     tallies[index] = tally
                     report(new * experiment.block)
@@ -128,7 +129,7 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
         if chosen["on_interrupt"] == "raise":
             raise
         interrupted = True
-    return _result(experiment, seed, tuple(tallies), interrupted=interrupted)
+    return _result(experiment, seed, tuple(tallies), stopping.target_error, interrupted=interrupted)
 
 
 def _read_stopping(experiment: Experiment, samples: Any, chosen: dict[str, Any]) -> _Stopping:
@@ -162,10 +163,10 @@ def _start(
     return before._seed, list(before._tallies)
 
 
-def _draw(case: Case, key: int, tally: Tally, stopping: _Stopping) -> Iterator[Tally]:
+def _draw(experiment: Experiment, case: Case, key: int, tally: Tally, stopping: _Stopping) -> Iterator[Tally]:
     """The tally after each piece of work."""
     piece = int(min(max(_PIECE / case.cost, 1), _MOST_ROWS))
-    while (goal := stopping.goal(case, tally)) > tally.rows:
+    while (goal := stopping.goal(experiment, case, tally)) > tally.rows:
         while tally.rows < goal:
             tally = tally.add(case.rows(key, tally.rows, min(piece, goal - tally.rows)))
             yield tally
@@ -175,13 +176,14 @@ def _result(
     experiment: Experiment,
     seed: np.random.SeedSequence,
     tallies: tuple[Tally, ...],
+    target_error: float | None,
     *,
     interrupted: bool,
 ) -> ExperimentResult:
     axes = (*experiment.outer, *experiment.inner)
     shape = tuple(len(axis) for axis in axes if not axis.scalar)
     inner = tuple(map(len, experiment.inner))
-    found = [case.estimate(tally) for case, tally in zip(experiment.cases, tallies, strict=True)]
+    found = [experiment.estimate(case, tally) for case, tally in zip(experiment.cases, tallies, strict=True)]
     values, errors = (np.stack(parts) for parts in zip(*found, strict=True))
     samples = np.array([np.full(inner, tally.rows * experiment.block) for tally in tallies], np.int64)
 
@@ -199,6 +201,7 @@ def _result(
         samples=shaped(samples, int),
         parameters=experiment.parameters,
         interrupted=interrupted,
+        target_error=target_error,
         provenance=provenance(seed),
         _betas=None if experiment.betas is None else experiment.betas.reshape(shape),
         _seed=seed,

@@ -48,6 +48,7 @@ def score_experiment(
     correlation: float = 0.0,
     cosine: float = math.nan,
     parameters: dict[str, Any] | None = None,
+    shares: tuple[str, ...] = (),
 ) -> Experiment:
     """An experiment on rows of n keys: outer axes n and head_dim, inner axis the laws.
 
@@ -75,6 +76,7 @@ def score_experiment(
         default_samples=default_samples,
         columns=len(quantities),
         betas=np.stack(every_beta),
+        shares=shares,
     )
 
 

@@ -10,9 +10,9 @@ row may see.
 # isort: off
 from ._base import Normalizer
 from ._registry import get, names
-from .softmax import Sink, Softmax, SoftmaxN
-from .pointwise import ReLU, Sigmoid, Softpick, SquaredReLU
-from .sparse import Entmax, Sparsemax, TopK
+from ._softmax import Sink, Softmax, SoftmaxN
+from ._pointwise import ReLU, Sigmoid, Softpick, SquaredReLU
+from ._sparse import Entmax, Sparsemax, TopK
 
 __all__ = [
     "Entmax",

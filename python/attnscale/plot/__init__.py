@@ -10,15 +10,17 @@ from ._calibration import calibrated_beta
 from ._experiments import experiment, jl_distortion, needle, saturation
 from ._heads import entropy_by_head, head_map
 from ._jl import jl_dimensions
-from ._laws import multiplier_vs_length
 from ._length import entropy_vs_length
-from ._phase import law_comparison, phase_diagram
+from ._map import attention_map
+from ._multiples import law_comparison, multiplier_vs_length
+from ._phase import phase_diagram
 from ._style import COLOURS, style
 from ._sweep import sweep
 from ._variants import variant_costs, variant_weights
 
 __all__ = [
     "COLOURS",
+    "attention_map",
     "calibrated_beta",
     "entropy_by_head",
     "entropy_vs_length",

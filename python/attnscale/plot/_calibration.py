@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ._length import label_lines
-from ._style import GREY, colours, new_axes, style
+from .._checks import positive_int, shown
+from ._curves import AXIS_LABELS
+from ._looks import looks
+from ._names import Named, key_below, name_lines, subtitle
+from ._style import GREY, new_axes, style
+from ._ticks import length_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +53,8 @@ def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = Non
         Of :func:`attnscale.calibrate`.
     laws : int, default 3
         How many laws to draw, those of the least entropy error first; each is the median of its
-        fits to the heads. Laws that are equal up to their amplitude are one line.
+        fits to the heads, computed at the lengths. Laws that are equal up to their amplitude are one
+        line.
     ax : matplotlib Axes, optional
 
     Returns
@@ -64,26 +69,59 @@ def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = Non
     >>> ax.get_xlabel()
     'keys per query, $n$'
     """
+    if not hasattr(found, "law_beta"):
+        raise TypeError(f"found must be a Calibration, as attnscale.calibrate returns, got {shown(found)}")
     n = found.lengths.astype(np.float64)
     heads = found.beta.reshape(-1, n.size)
-    names = [law.name for law in found.laws]
-    best = [names.index(group.split(" = ")[0]) for group in list(found.ranking)[:laws]]
+    fitted = _best(found, positive_int("laws", laws))
     with style():
         ax = new_axes(ax)
         ax.plot(n, heads.T, color=GREY, linewidth=0.6, alpha=0.45)
-        lines = [(np.nanmedian(heads, axis=0), "measured, median", "#000000")]
-        for index, colour in zip(best, colours(len(best)), strict=True):
-            fitted = np.nanmedian(found.law_beta[index].reshape(-1, n.size), axis=0)
-            lines.append((fitted, names[index], colour))
-        for values, _, colour in lines:
-            ax.plot(n, values, color=colour, marker="o")
-        middle = np.nanquantile(heads, [0.1, 0.9], axis=0).ravel()
-        shown = np.concatenate([*(line[0] for line in lines), middle])
-        ax.set_ylim(0.95 * np.nanmin(shown), 1.05 * np.nanmax(shown))
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(n, [f"{int(length)}" for length in n])
-        ax.set_xticks([], minor=True)
-        ax.set_xlabel("keys per query, $n$")
+        lines = [Named(n, _median(heads), "measured, median", "#000000")]
+        ax.plot(n, lines[0].y, color="black", marker="o", linewidth=1.8)
+        each = zip(fitted.items(), looks([*map(_first, fitted)]), strict=True)
+        for index, ((name, values), look) in enumerate(each):
+            width = max(3.0 - index, 1.2)  # a law that lies on another leaves it visible on both sides
+            ax.plot(n, values, color=look.colour, linestyle=look.dashes, marker=look.marker, linewidth=width)
+            lines.append(Named(n, values, name.replace(" = ", " =\n"), look.colour))
+        middle = np.nanquantile(heads, [0.1, 0.9], axis=0).ravel() if np.isfinite(heads).any() else [1.0]
+        shown_values = np.concatenate([*(np.ravel(line.y) for line in lines), middle])
+        low, high = 0.95 * np.nanmin(shown_values), 1.05 * np.nanmax(shown_values)
+        ax.set_ylim(low, high)
+        length_ticks(ax, n)
+        ax.set_xlabel(AXIS_LABELS["n"])
         ax.set_ylabel(rf"$\beta$ that keeps the entropy of $n = {found.n0}$")
-        label_lines(ax, n, [line for line in lines if np.isfinite(line[0][[0, -1]]).all()])
+        name_lines(ax, lines)
+        with np.errstate(invalid="ignore"):
+            outside = int(((heads < low) | (heads > high)).any(1).sum())
+        key_below(ax, _key(len(heads), outside))
+    subtitle(ax, "Each law times a constant of the head, median of the heads")
     return ax
+
+
+def _best(found: _Calibration, count: int) -> dict[str, NDArray[np.float64]]:
+    """The first groups of the ranking, and the median over the heads of their fits."""
+    names = [law.name for law in found.laws]
+    return {
+        group: _median(found.law_beta[names.index(_first(group))].reshape(-1, found.lengths.size))
+        for group in list(found.ranking)[:count]
+    }
+
+
+def _first(group: str) -> str:
+    return group.split(" = ")[0]
+
+
+def _median(heads: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Over the heads that have a number; NaN where none has."""
+    known = np.isfinite(heads).any(0)
+    found = np.full(heads.shape[1], np.nan)
+    found[known] = np.nanmedian(heads[:, known], axis=0)
+    return found
+
+
+def _key(n_heads: int, outside: int) -> list[tuple[Any, str]]:
+    from matplotlib.lines import Line2D
+
+    text = f"{n_heads} heads, measured" + (f" ({outside} of them leave the frame)" if outside else "")
+    return [(Line2D([], [], color=GREY, linewidth=0.8), text)]

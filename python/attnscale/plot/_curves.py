@@ -6,17 +6,30 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._style import COLOURS, MARKERS, law_label
+from ._exact import exact_curve
+from ._looks import looks
+from ._names import Named
+from ._style import GREY, law_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["AXIS_LABELS", "Curve", "draw_curves", "is_result", "quantity_label", "read_curves", "x_values"]
+__all__ = [
+    "AXIS_LABELS",
+    "Curve",
+    "draw_curves",
+    "is_result",
+    "points_key",
+    "quantity_label",
+    "read_curves",
+    "unchanging",
+    "x_values",
+]
 
 _Array = NDArray[np.float64]
 
@@ -24,6 +37,7 @@ AXIS_LABELS = {
     "n": "keys per query, $n$",
     "head_dim": "head dimension, $d$",
     "k": "dimensions after projection, $k$",
+    "cosine": "cosine of the needle",
 }
 _QUANTITIES = {
     "entropy": "mean entropy (nats)",
@@ -47,10 +61,24 @@ _QUANTITIES = {
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Values and standard errors along x, and the exact values where they are known."""
+    """Values and standard errors along x, and the exact curve where it is known.
+
+    `exact` has its own, denser x, unless it is known at the points alone.
+    """
 
     label: str
+    law: str
     x: _Array
+    value: _Array
+    error: _Array
+    exact: tuple[_Array, _Array] | None
+
+
+class _Arrays(NamedTuple):
+    """One quantity on its axes; exact is None where it is not known."""
+
+    name: str
+    axes: dict[str, list[Any]]
     value: _Array
     error: _Array
     exact: _Array | None
@@ -71,6 +99,8 @@ def read_curves(
 ) -> tuple[str, list[Curve]]:
     """Name of the quantity, and its curves against the axis `x`.
 
+    A parameter that changes nothing, as eps does to a distortion, has one curve for all of its values.
+
     Parameters
     ----------
     result : ExperimentResult, or its Dataset, or that of a sweep over the experiment
@@ -81,62 +111,120 @@ def read_curves(
     labels : mapping, optional
         What to print for the values of the other axes.
     """
-    name, axes, value, error, exact = _arrays(result, quantity)
+    arrays = _arrays(result, quantity)
+    axes = arrays.axes
     if x not in axes:
         seen = ", ".join(axes) or "none"
         raise ValueError(f"the result must have an axis {x!r}, got the axes: {seen}")
     order = np.argsort(np.asarray(axes[x], np.float64))
-    others = {axis: values for axis, values in axes.items() if axis != x and len(values) > 1}
-    place = list(axes)
+    others = {axis: values for axis, values in axes.items() if axis != x and _matters(arrays, axis)}
+    dense = None if arrays.exact is None else exact_curve(result, axes, x, arrays.name)
+    along = np.asarray(axes[x], np.float64)[order]
     curves = []
     for chosen in itertools.product(*(range(len(values)) for values in others.values())):
         at = dict(zip(others, chosen, strict=True))
-        index = tuple(order if axis == x else at.get(axis, 0) for axis in place)
+        index = tuple(order if axis == x else at.get(axis, 0) for axis in axes)
         words = [_word(axis, others[axis][i], labels) for axis, i in at.items()]
-        known = None if exact is None else exact[index]
-        curves.append(
-            Curve(", ".join(words), np.asarray(axes[x], np.float64)[order], value[index], error[index], known)
+        known = None if arrays.exact is None else (along, arrays.exact[index])
+        if dense is not None:
+            rest = tuple(at.get(axis, 0) for axis in axes if axis != x)
+            known = dense[0], np.moveaxis(dense[1], 0, -1)[rest]
+        law = next(
+            (str(others[axis][i]) for axis, i in at.items() if axis in ("law", "scale")), ", ".join(words)
         )
-    return name, curves
+        curves.append(Curve(", ".join(words), law, along, arrays.value[index], arrays.error[index], known))
+    return arrays.name, curves
+
+
+def unchanging(result: Any, x: str, quantity: str | None = None) -> list[str]:
+    """Axes besides `x` with several values at all of which the quantity is the same."""
+    arrays = _arrays(result, quantity)
+    return [
+        axis
+        for axis, values in arrays.axes.items()
+        if axis != x and len(values) > 1 and not _matters(arrays, axis)
+    ]
 
 
 def x_values(axes: Mapping[str, Sequence[Any]], preferred: Sequence[str]) -> str | None:
-    """The axis to put along x: a preferred one, else any of numbers."""
-    for name in (*preferred, *axes):
-        if name in axes and not any(isinstance(label, str) for label in axes[name]):
-            return name
-    return None
+    """The axis to put along x: a preferred one that varies, else the one with the most numbers."""
+    numeric = [
+        name for name, values in axes.items() if not any(isinstance(label, (str, bool)) for label in values)
+    ]
+    varies = [name for name in preferred if name in numeric and len(axes[name]) > 1]
+    if varies:
+        return varies[0]
+    return max(numeric, key=lambda name: len(axes[name])) if numeric else None
 
 
-def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list[str]:
-    """Points with error bars on the exact curve, or joined where there is none; their colours.
+def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list[Named]:
+    """Points with error bars on the exact curve, or joined where there is none; the lines to name.
 
-    Bars are one standard error to each side.
+    Bars are one standard error to each side. Exact values that are known at the points alone are bars
+    across them, not lines.
     """
-    colours = []
-    for index, curve in enumerate(curves):
-        colour = COLOURS[index % len(COLOURS)]
-        marker = MARKERS[index % len(MARKERS)][0]
-        colours.append(colour)
+    named = []
+    for curve, look in zip(curves, looks([curve.law for curve in curves]), strict=True):
+        line = Named(curve.x, curve.value, curve.label, look.colour)
         if curve.exact is not None:
-            ax.plot(curve.x, curve.exact, color=colour, linewidth=1.4)
+            here = curve.exact[0] is curve.x
+            style: dict[str, Any] = (
+                {"linestyle": "none", "marker": "_"} if here else {"linestyle": look.dashes}
+            )
+            ax.plot(*curve.exact, color=look.colour, linewidth=1.4, markersize=14, **style)
+            line = line._replace(x=curve.exact[0], y=curve.exact[1])
         elif join:
-            ax.plot(curve.x, curve.value, color=colour, linewidth=0.9, alpha=0.6)
+            ax.plot(curve.x, curve.value, color=look.colour, linestyle=look.dashes, linewidth=0.9, alpha=0.6)
         ax.errorbar(
             curve.x,
             curve.value,
-            curve.error,
-            color=colour,
+            curve.error if np.isfinite(curve.error).any() else None,
+            color=look.colour,
             linestyle="none",
-            marker=marker,
+            marker=look.marker,
             markersize=4.5,
-            markerfacecolor="white" if curve.exact is not None else colour,
+            markerfacecolor="white" if curve.exact is not None else look.colour,
             elinewidth=1.1,
             capsize=2.5,
             label=curve.label,
             zorder=3,
         )
-    return colours
+        named.append(line)
+    return named
+
+
+def points_key(curves: Sequence[Curve]) -> list[tuple[Any, str]]:
+    """The entry of the key that says what points and lines are; none for numbers without errors."""
+    from matplotlib.lines import Line2D
+
+    if not any(np.isfinite(curve.error).any() for curve in curves):
+        return []
+    exact = [curve for curve in curves if curve.exact is not None]
+    at_points = bool(exact) and exact[0].exact is not None and exact[0].exact[0] is exact[0].x
+    text = "points: Monte Carlo, one standard error"
+    if exact:
+        text += f"; {'bar' if at_points else 'line'}: exact"
+    handle = Line2D(
+        [],
+        [],
+        color=GREY,
+        linewidth=1.4 if exact else 0.9,
+        marker="o",
+        markersize=4.5,
+        markerfacecolor="white" if exact else GREY,
+    )
+    return [(handle, text)]
+
+
+def _matters(arrays: _Arrays, axis: str) -> bool:
+    """Whether the axis has several values, and the quantity is not the same at all of them."""
+    place = list(arrays.axes).index(axis)
+    if len(arrays.axes[axis]) == 1:
+        return False
+    each = [np.moveaxis(part, place, 0) for part in (arrays.value, arrays.error)]
+    return not all(
+        np.array_equal(part, np.broadcast_to(part[:1], part.shape), equal_nan=True) for part in each
+    )
 
 
 def _word(axis: str, label: Any, labels: Mapping[str, str] | None) -> str:
@@ -148,20 +236,12 @@ def _word(axis: str, label: Any, labels: Mapping[str, str] | None) -> str:
     return rf"${short} = {label:g}$" if len(short) == 1 else f"{short} {label:g}"
 
 
-def _arrays(
-    result: Any, quantity: str | None
-) -> tuple[str, dict[str, list[Any]], _Array, _Array, _Array | None]:
-    """Name, axes, value, standard error and exact value (or None)."""
+def _arrays(result: Any, quantity: str | None) -> _Arrays:
     if hasattr(result, "estimates"):
         name = quantity or result.quantity
         estimate, axes = result[name], {axis: list(labels) for axis, labels in result.axes.items()}
-        return (
-            name,
-            axes,
-            np.asarray(estimate.value),
-            np.asarray(estimate.standard_error),
-            result.exact().get(name),
-        )
+        value, error = np.asarray(estimate.value), np.asarray(estimate.standard_error)
+        return _Arrays(name, axes, value, error, result.exact().get(name))
     main = str(result["value"].attrs.get("long_name", "value")) if "value" in result else None
     name = quantity or main or next(iter(result.data_vars))
     prefix = "" if name == main else f"{name}_"
@@ -169,7 +249,7 @@ def _arrays(
     axes = {str(dim): variable[dim].values.tolist() for dim in variable.dims}
     error = result.get(f"{prefix}standard_error")
     known = result["exact"] if name == main and "exact" in result else None
-    return (
+    return _Arrays(
         name,
         axes,
         variable.values,

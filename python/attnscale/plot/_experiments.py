@@ -7,15 +7,29 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ._curves import AXIS_LABELS, draw_curves, quantity_label, read_curves, x_values
+from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves, unchanging, x_values
+from ._exact import parameters_of
+from ._inputs import result as given
 from ._length import entropy_vs_length
+from ._names import Named, key_below, name_lines, subtitle
 from ._style import GREY, new_axes, style
+from ._subtitle import describe
+from ._ticks import length_ticks, log_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["experiment", "jl_distortion", "needle", "saturation"]
+
+# What an experiment is about comes first along x, if it has several values.
+_NAMED_FOR = {
+    "head_dimension": ("head_dim", "n"),
+    "softmax_saturation": ("head_dim", "n"),
+    "dot_product_variance": ("head_dim",),
+    "jl_distortion": ("k",),
+}
 
 
 def experiment(
@@ -54,21 +68,20 @@ def experiment(
     >>> at.plot.experiment(result).get_ylabel()
     'largest cosine'
     """
-    if quantity in (None, result.quantity):
-        own = {"entropy_vs_length": entropy_vs_length, "softmax_saturation": saturation}
-        own |= {"needle_dilution": needle, "jl_distortion": jl_distortion}
-        draw: Any = own.get(result.experiment)
-        if draw is not None and x_values(result.axes, ()) in ("n", "k", "head_dim"):
-            wanted = {saturation: "head_dim", jl_distortion: "k"}.get(draw, "n")
-            if wanted in result.axes:
-                axes: Axes = draw(result, ax=ax, labels=labels)
-                return axes
-    x = x_values(result.axes, ("n", "head_dim", "k"))
+    given("result", result)
+    name, _ = parameters_of(result)
+    own: dict[str, Any] = {"entropy_vs_length": entropy_vs_length, "softmax_saturation": saturation}
+    own |= {"needle_dilution": needle, "jl_distortion": jl_distortion}
+    axes = result.axes if hasattr(result, "estimates") else {d: result[d].values for d in result.dims}
+    x = x_values(axes, _NAMED_FOR.get(name, ("n", "head_dim", "k")))
     if x is None:
-        seen = ", ".join(result.axes) or "none"
+        seen = ", ".join(map(str, axes)) or "none"
         raise ValueError(
             f"a figure needs a parameter that was given as a sequence of numbers, got axes: {seen}"
         )
+    if name in own and x == _NAMED_FOR.get(name, ("n",))[0] and quantity in (None, _main(result)):
+        drawn: Axes = own[name](result, ax=ax, labels=labels)
+        return drawn
     return _curves(result, x, quantity, ax, labels)
 
 
@@ -99,9 +112,7 @@ def saturation(
     >>> at.plot.saturation(result).get_xlabel()
     'head dimension, $d$'
     """
-    ax = _curves(result, "head_dim", quantity, ax, labels)
-    ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
-    return ax
+    return _curves(result, "head_dim", quantity, ax, labels, low=0.0)
 
 
 def needle(
@@ -131,9 +142,7 @@ def needle(
     >>> at.plot.needle(result).get_ylabel()
     'weight of the needle'
     """
-    ax = _curves(result, "n", quantity, ax, labels)
-    ax.set_ylim(0, 1)
-    return ax
+    return _curves(result, "n", quantity, ax, labels, low=0.0, high=1.0)
 
 
 def jl_distortion(
@@ -164,48 +173,66 @@ def jl_distortion(
     >>> at.plot.jl_distortion(result).get_yscale()
     'log'
     """
-    ax = _curves(result, "k", "distortion", ax, labels)
-    n = _n_points(result)
-    with style():
-        if n is not None:
-            from .. import theory
-
-            k = np.asarray(read_curves(result, "k", "distortion")[1][0].x)
-            eps = np.geomspace(0.02, 0.999, 200)
-            bound = np.asarray(theory.jl_min_dim(n, eps=eps), np.float64)
-            inside = (bound >= k[0]) & (bound <= k[-1])
-            ax.plot(
-                bound[inside], eps[inside], color=GREY, linestyle=(0, (4, 2)), linewidth=1.2, label="bound"
-            )
-            ax.legend()
-        ax.set_yscale("log")
-    return ax
+    given("result", result)
+    k = np.sort(read_curves(result, "k", "distortion")[1][0].x)
+    n = parameters_of(result)[1].get("n")
+    return _curves(
+        result, "k", "distortion", ax, labels, log=True, more=_bound(n, k) if isinstance(n, int) else None
+    )
 
 
-def _n_points(result: Any) -> int | None:
-    """How many points there were; None if the result does not say."""
-    import json
+def _bound(n: int, k: NDArray[np.float64]) -> Named | None:
+    """The eps that the lemma needs each k for, from the least k to the largest."""
+    from .. import theory
 
-    parameters = getattr(result, "parameters", None)
-    if parameters is None:
-        parameters = json.loads(result.attrs.get("parameters", "{}"))
-    n = parameters.get("n")
-    return n if isinstance(n, int) else None
+    eps = np.geomspace(0.02, 0.999, 400)
+    dimensions = np.asarray(theory.jl_min_dim(n, eps=eps), np.float64)
+    inside = (dimensions >= k[0]) & (dimensions <= k[-1])
+    return (
+        Named(dimensions[inside], eps[inside], "bound of the lemma for all pairs", GREY)
+        if inside.any()
+        else None
+    )
+
+
+def _main(result: Any) -> str:
+    """The quantity that is drawn if none is asked for."""
+    if hasattr(result, "estimates"):
+        return str(result.quantity)
+    return str(result["value"].attrs.get("long_name", "value")) if "value" in result else ""
 
 
 def _curves(
-    result: Any, x: str, quantity: str | None, ax: Axes | None, labels: Mapping[str, str] | None
+    result: Any,
+    x: str,
+    quantity: str | None,
+    ax: Axes | None,
+    labels: Mapping[str, str] | None,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    log: bool = False,
+    more: Named | None = None,
 ) -> Axes:
-    name, curves = read_curves(result, x, quantity, labels)
+    """Curves against `x`; y from at most `low` and to at least `high`, or logarithmic; `more` is dashed."""
+    own = ax is None
+    name, curves = read_curves(given("result", result), x, quantity, labels)
     with style():
         ax = new_axes(ax)
-        draw_curves(ax, curves)
-        values = curves[0].x
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(values, [f"{value:g}" for value in values])
-        ax.set_xticks([], minor=True)
+        lines, key = draw_curves(ax, curves), points_key(curves)
+        if more is not None:
+            (dashed,) = ax.plot(more.x, more.y, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
+            key.append((dashed, more.name))
+        length_ticks(ax, curves[0].x)
+        if log:
+            ax.set_yscale("log")
+        if ax.get_yscale() == "log":
+            log_ticks(ax.yaxis)
+        bottom, top = ax.get_ylim()
+        ax.set_ylim(bottom if low is None else min(low, bottom), top if high is None else max(high, top))
         ax.set_xlabel(AXIS_LABELS.get(x, x))
         ax.set_ylabel(quantity_label(name))
-        if len(curves) > 1:
-            ax.legend()
+        name_lines(ax, lines, grow=own)
+        key_below(ax, key)
+    subtitle(ax, describe(result, unchanging(result, x, quantity)))
     return ax

@@ -7,14 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from ._style import COLOURS, GREY, LABELS, MARKERS, new_axes, style
+from .._checks import boolean, positive_int
+from ._inputs import named_numbers, numbers, text_list
+from ._looks import looks
+from ._names import key_below
+from ._style import GREY, MARKERS, law_label, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["entropy_by_head", "head_map"]
+
+_Array = NDArray[np.float64]
 
 
 def entropy_by_head(
@@ -23,6 +29,7 @@ def entropy_by_head(
     *,
     ax: Axes | None = None,
     n_keys: int | None = None,
+    is_causal: bool = False,
     labels: Mapping[str, str] | None = None,
     sort: bool = False,
 ) -> Axes:
@@ -37,6 +44,8 @@ def entropy_by_head(
     ax : matplotlib Axes, optional
     n_keys : int, optional
         Marks ln n_keys, the entropy of equal weights.
+    is_causal : bool, default False
+        Query i of n_keys sees the keys 0 ... i: marks the mean of ln 1 ... ln n_keys instead.
     labels : mapping, optional
         Names to print for the keys of ``entropy``.
     sort : bool, default False
@@ -47,35 +56,30 @@ def entropy_by_head(
     matplotlib Axes
         With a second scale on top: effective keys, exp(entropy).
 
+    Raises
+    ------
+    TypeError, ValueError
+        ``entropy`` is no mapping, or its entries or ``names`` differ in length.
+
     Examples
     --------
     >>> ax = entropy_by_head({"standard": [0.2, 4.5, 5.8]}, n_keys=512)
     >>> ax.get_xlabel()
     'mean entropy (nats)'
     """
-    series = {law: np.asarray(values, np.float64) for law, values in entropy.items()}
-    n_heads = len(next(iter(series.values())))
-    names = [str(head) for head in range(n_heads)] if names is None else list(names)
+    series = named_numbers("entropy", entropy, "nats of each head")
+    n_heads = next(iter(series.values())).size
+    for law, values in series.items():
+        if values.shape != (n_heads,) or not n_heads:
+            raise ValueError(f"entropy must have one value for each head, got {law}: shape {values.shape}")
+    names = [*map(str, range(n_heads))] if names is None else text_list("names", names, n_heads, "heads")
     order = np.argsort(next(iter(series.values()))) if sort else np.arange(n_heads)
     rows = np.arange(n_heads)
     with style():
         ax = new_axes(ax, height=0.7 + 0.17 * n_heads)
         stacked = np.stack([values[order] for values in series.values()])
         ax.hlines(rows, stacked.min(0), stacked.max(0), color="#C9C9C9", linewidth=1.2, zorder=1)
-        for index, law in enumerate(series):
-            label = {**LABELS, **(labels or {})}.get(law, law)
-            marker, size = MARKERS[index % len(MARKERS)]
-            colour = COLOURS[index % len(COLOURS)]
-            ax.scatter(
-                stacked[index],
-                rows,
-                s=size,
-                color=colour,
-                marker=marker,
-                label=label,
-                zorder=2 + index,
-                clip_on=False,
-            )
+        _draw_marks(ax, series, stacked, labels)
         ax.set_yticks(rows, [names[head] for head in order])
         ax.invert_yaxis()
         ax.grid(visible=False, axis="y")
@@ -83,10 +87,11 @@ def entropy_by_head(
         ax.set_xlim(left=min(0.0, float(stacked.min())))
         ax.set_xlabel("mean entropy (nats)")
         if n_keys is not None:
-            _mark_uniform(ax, n_keys)
+            _mark_uniform(ax, positive_int("n_keys", n_keys), boolean("is_causal", is_causal))
         _effective_keys_scale(ax)
         if len(series) > 1:
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(series), handletextpad=0.1)
+            handles, texts = ax.get_legend_handles_labels()
+            key_below(ax, list(zip(handles, texts, strict=True)), columns=3)
     return ax
 
 
@@ -96,6 +101,7 @@ def head_map(
     label: str = "mean entropy (nats)",
     low: float | None = None,
     high: float | None = None,
+    n_keys: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """One number for each head of each layer, as a map of colours.
@@ -107,7 +113,10 @@ def head_map(
     label : str
         What the colour bar shows.
     low, high : float, optional
-        Ends of the colours; the least and the largest value by default.
+        Ends of the colours. By default from 0, or from the least value if that is negative, to
+        ln ``n_keys``, or to the largest value.
+    n_keys : int, optional
+        Keys that a query sees: entropies reach up to its logarithm.
     ax : matplotlib Axes, optional
         A new figure's by default.
 
@@ -117,46 +126,76 @@ def head_map(
 
     Raises
     ------
-    ValueError
-        ``values`` has not two axes.
+    TypeError, ValueError
+        ``values`` are no numbers, or have not two axes.
 
     Examples
     --------
-    >>> ax = head_map([[0.2, 4.5, 5.8], [3.0, 2.2, 5.1]])
+    >>> ax = head_map([[0.2, 4.5, 5.8], [3.0, 2.2, 5.1]], n_keys=512)
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('head', 'layer')
     """
-    grid = np.asarray(values, np.float64)
-    if grid.ndim != 2:
+    grid = numbers("values", values)
+    if grid.ndim != 2 or not grid.size:
         raise ValueError(f"values must have shape (n_layers, n_heads), got {grid.shape}")
     n_layers, n_heads = grid.shape
+    known = grid[np.isfinite(grid)]
+    least = min(0.0, known.min(initial=0.0)) if low is None else low
+    most = high
+    if most is None:
+        most = float(np.log(positive_int("n_keys", n_keys))) if n_keys else known.max(initial=least)
     with style():
-        ax = new_axes(ax, height=1.0 + 0.26 * n_layers)
+        side = min(0.26, 3.8 / n_heads, 4.5 / n_layers)  # inches
+        ax = new_axes(ax, height=max(0.8 + side * n_layers, 2.3), width=max(1.5 + side * n_heads, 2.4))
         ax.grid(visible=False)
-        image = ax.imshow(grid, cmap="cividis", vmin=low, vmax=high, aspect="auto", interpolation="none")
-        ax.set_xticks(range(0, n_heads, max(1, n_heads // 16)))
-        ax.set_yticks(range(0, n_layers, max(1, n_layers // 24)))
+        image = ax.imshow(grid, cmap="cividis", vmin=least, vmax=most, aspect="equal", interpolation="none")
+        ax.set_xticks(range(0, n_heads, max(1, n_heads // 8)))
+        ax.set_yticks(range(0, n_layers, max(1, n_layers // 8)))
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         ax.set_xlabel("head")
         ax.set_ylabel("layer")
-        ax.figure.colorbar(image, ax=ax, label=label)
+        bar = ax.figure.colorbar(image, ax=ax, label=label)
+        bar.formatter.set_useOffset(False)  # type: ignore[attr-defined]
     return ax
 
 
-def _mark_uniform(ax: Axes, n_keys: int) -> None:
-    limit = float(np.log(n_keys))
+def _draw_marks(
+    ax: Axes, series: Mapping[str, _Array], stacked: _Array, labels: Mapping[str, str] | None
+) -> None:
+    """Each later mark is smaller, so that one that lies on another leaves it visible."""
+    for index, (law, look) in enumerate(zip(series, looks(list(series)), strict=True)):
+        marker, size = MARKERS[index % len(MARKERS)]
+        ax.scatter(
+            stacked[index],
+            np.arange(stacked.shape[1]),
+            s=size,
+            color=look.colour,
+            marker=marker,
+            label=law_label(law, labels),
+            zorder=2 + index,
+            clip_on=False,
+        )
+
+
+def _mark_uniform(ax: Axes, n_keys: int, is_causal: bool) -> None:
+    """Entropy of equal weights: of a row, or the mean over causal rows."""
+    text, limit = rf"$\ln {n_keys}$ ", float(np.log(n_keys))
+    if is_causal:
+        text, limit = "uniform ", float(np.log(np.arange(1, n_keys + 1)).mean())
     ax.axvline(limit, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
-    ax.set_xlim(right=1.04 * limit)
+    ax.set_xlim(right=max(1.04 * limit, ax.get_xlim()[1]))
     ax.text(
         limit,
         0.5,
-        rf"$\ln {n_keys}$ ",
+        text,
         transform=ax.get_xaxis_transform(),
         ha="right",
         va="center",
         color=GREY,
         fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        zorder=1.5,
     )
 
 

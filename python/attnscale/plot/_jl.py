@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import theory
-from ._style import GREY, colours, new_axes, style
+from ._inputs import increasing, numbers
+from ._names import Named, name_lines, subtitle
+from ._style import COLOURS, GREY, new_axes, style
+from ._ticks import length_ticks, log_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +32,7 @@ def jl_dimensions(
     Parameters
     ----------
     n : array_like
-        Numbers of vectors, increasing.
+        Numbers of vectors, increasing: the ends of the axis and its ticks.
     eps : array_like, default 0.5
         Relative changes of the squared distances, one line for each.
     failure_probability : float, optional
@@ -51,19 +54,25 @@ def jl_dimensions(
     >>> [line.get_label() for line in ax.lines]
     ['$\\\\varepsilon = 0.1$', '$\\\\varepsilon = 0.5$', '$8 \\\\ln n$']
     """
-    vectors, changes = np.atleast_1d(n), np.atleast_1d(eps)
-    bounds = [
-        theory.jl_min_dim(vectors, eps=each, failure_probability=failure_probability) for each in changes
-    ]
+    ends = increasing("n", n, least=2)
+    changes = numbers("eps", np.atleast_1d(numbers("eps", eps)), ndim=1)
+    every = np.unique(np.geomspace(ends[0], ends[-1], 129).round())
+    lines = []
     with style():
         ax = new_axes(ax)
-        for change, bound, colour in zip(changes, bounds, colours(len(changes)), strict=True):
-            ax.plot(vectors, bound, color=colour, marker="o", label=rf"$\varepsilon = {change:g}$")
-        rule = theory.jl_rule_of_thumb(vectors)
-        ax.plot(vectors, rule, color=GREY, linestyle=(0, (4, 2)), label=r"$8 \ln n$")
-        ax.set_xscale("log")
+        for index, change in enumerate(changes):
+            bound = theory.jl_min_dim(every, eps=change, failure_probability=failure_probability)
+            lines.append(Named(every, bound, rf"$\varepsilon = {change:g}$", COLOURS[index % len(COLOURS)]))
+        lines.append(Named(every, theory.jl_rule_of_thumb(every), r"$8 \ln n$", GREY))
+        for line in lines:
+            dashes: Any = (0, (4, 2)) if line.colour == GREY else "-"
+            ax.plot(line.x, line.y, color=line.colour, linestyle=dashes, label=line.name)
+        length_ticks(ax, ends)
         ax.set_yscale("log")
+        log_ticks(ax.yaxis)
         ax.set_xlabel("vectors, $n$")
         ax.set_ylabel("dimensions")
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        name_lines(ax, lines)
+    chance = "" if failure_probability is None else f" with probability {1 - failure_probability:g}"
+    subtitle(ax, f"Squared distances kept to a factor $1 \\pm \\varepsilon${chance}")
     return ax

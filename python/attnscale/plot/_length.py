@@ -3,30 +3,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._curves import Curve, draw_curves, is_result, read_curves
-from ._style import GREY, LABELS, colours, new_axes, style
+from .._checks import boolean, shown
+from ._curves import AXIS_LABELS, draw_curves, is_result, points_key, read_curves
+from ._inputs import increasing, named_numbers, numbers
+from ._looks import looks
+from ._names import Named, key_below, name_lines, subtitle
+from ._style import GREY, law_label, new_axes, style
+from ._subtitle import describe
+from ._ticks import length_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["entropy_vs_length", "label_lines"]
+__all__ = ["entropy_vs_length"]
 
-#: Values along a line, its name and its colour.
-_Line: TypeAlias = "tuple[NDArray[np.float64], str, str]"
+_Array = NDArray[np.float64]
+
+#: n, nats of equal weights, and what the line is called.
+_Uniform = tuple[_Array, _Array, str]
 
 
 def entropy_vs_length(
     entropy: Any,
-    lengths: Sequence[int] | None = None,
+    lengths: ArrayLike | None = None,
     *,
     ax: Axes | None = None,
-    uniform: bool = True,
+    uniform: bool | ArrayLike = True,
+    is_causal: bool = False,
+    exact: bool = False,
     labels: Mapping[str, str] | None = None,
 ) -> Axes:
     """Mean entropy against the number of keys, one line for every law.
@@ -38,11 +48,17 @@ def entropy_vs_length(
         mean over the heads and the shade spans the middle half of them. Or a result of
         :func:`attnscale.montecarlo.entropy_vs_length`, or a sweep of it: points with error bars of
         one standard error, on the exact curve where there is one.
-    lengths : sequence of int
+    lengths : array_like of int
         Numbers of keys, increasing; for a mapping only.
     ax : matplotlib Axes, optional
-    uniform : bool, default True
-        Draw ln n, the entropy of equal weights, which no law can exceed.
+    uniform : bool or array_like, default True
+        Draw the entropy of equal weights, which no law can exceed: ln n, for causal rows the mean of
+        ln 1 ... ln n, or these nats, one for each length.
+    is_causal : bool, default False
+        Query i of n sees the keys 0 ... i, and the entropies are means over the queries.
+    exact : bool, default False
+        The values of a mapping are exact: lines without marks. Give them at as many lengths as their
+        shape asks for.
     labels : mapping, optional
         Names to print for the keys of ``entropy``.
 
@@ -53,7 +69,8 @@ def entropy_vs_length(
     Raises
     ------
     TypeError, ValueError
-        Lengths are missing, too many, or not as many as values; a result has no axis n.
+        ``entropy`` is something else; lengths are missing, too many, or not as many as values; a
+        result has no axis n.
 
     Examples
     --------
@@ -61,94 +78,87 @@ def entropy_vs_length(
     >>> ax.get_ylabel()
     'mean entropy (nats)'
     """
-    if is_result(entropy) and lengths is not None:
-        raise TypeError("lengths go with a mapping: a result has its own")
-    if not is_result(entropy) and lengths is None:
-        raise TypeError("a mapping needs lengths")
-    curves = read_curves(entropy, "n", labels=labels)[1] if is_result(entropy) else None
-    n = np.asarray(lengths, np.float64) if curves is None else curves[0].x
+    boolean("is_causal", is_causal)
+    if is_result(entropy):
+        if lengths is not None:
+            raise TypeError("lengths go with a mapping: a result has its own")
+        curves = read_curves(entropy, "n", labels=labels)[1]
+        n = curves[0].x
+    else:
+        values = named_numbers("entropy", entropy, "nats at each length, or a result of attnscale.montecarlo")
+        if lengths is None:
+            raise TypeError("a mapping needs lengths")
+        curves, n = [], increasing("lengths", lengths, least=1)
+    reference = _uniform(uniform, n, is_causal=is_causal)
+    own = ax is None
     with style():
         ax = new_axes(ax)
-        ends: list[_Line] = []
-        if uniform:
-            ax.plot(n, np.log(n), color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
-            ends.append((np.log(n), r"uniform, $\ln n$", GREY))
-        ends += _draw_laws(ax, n, entropy, labels) if curves is None else _draw_points(ax, curves)
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(n, [f"{int(length)}" for length in n])
-        ax.set_xticks([], minor=True)
+        lines = _draw_uniform(ax, reference)
+        lines += (
+            draw_curves(ax, curves)
+            if curves
+            else _draw_laws(ax, n, values, labels, marks=not exact or n.size == 1)
+        )
+        length_ticks(ax, n)
         ax.set_ylim(bottom=0)
-        ax.set_xlabel("keys per query, $n$")
+        ax.set_xlabel("tokens, $n$ (query $i$ sees $i + 1$ keys)" if is_causal else AXIS_LABELS["n"])
         ax.set_ylabel("mean entropy (nats)")
-        label_lines(ax, n, ends)
+        name_lines(ax, lines, grow=own)
+        shaded = not curves and any(each.ndim == 2 for each in values.values())
+        key_below(ax, points_key(curves) if curves else _shade_key() if shaded else [])
+    if curves:
+        subtitle(ax, describe(entropy))
     return ax
 
 
+def _uniform(given: bool | ArrayLike, n: _Array, *, is_causal: bool) -> _Uniform | None:
+    if isinstance(given, (bool, np.bool_)):
+        if not given:
+            return None
+        every = np.unique(np.geomspace(n[0], n[-1], 129))
+        if not is_causal:
+            return every, np.log(every), r"uniform, $\ln n$"
+        from scipy.special import gammaln
+
+        return every, gammaln(every + 1) / every, "uniform, causal"
+    nats = numbers("uniform", given, ndim=1)
+    if nats.size != n.size:
+        raise ValueError(
+            f"uniform must have one value for each of the {n.size} lengths, got {shown(nats.tolist())}"
+        )
+    return n, nats, "equal weights"
+
+
+def _draw_uniform(ax: Axes, reference: _Uniform | None) -> list[Named]:
+    if reference is None:
+        return []
+    n, nats, name = reference
+    ax.plot(n, nats, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2, label=name)
+    return [Named(n, nats, name, GREY)]
+
+
 def _draw_laws(
-    ax: Axes, n: NDArray[np.float64], entropy: Mapping[str, ArrayLike], labels: Mapping[str, str] | None
-) -> list[_Line]:
-    names = {**LABELS, **(labels or {})}
+    ax: Axes, n: _Array, entropy: Mapping[str, _Array], labels: Mapping[str, str] | None, *, marks: bool
+) -> list[Named]:
+    """Line of the mean, shade of the middle half of the heads."""
     found = []
-    for (law, values), colour in zip(entropy.items(), colours(len(entropy)), strict=True):
-        found.append((_draw_law(ax, n, np.asarray(values, np.float64), colour), names.get(law, law), colour))
+    for (law, values), look in zip(entropy.items(), looks(list(entropy)), strict=True):
+        if values.shape[:1] != n.shape or values.ndim > 2:
+            rule = f"entropy must have one row for each of the {n.size} lengths"
+            raise ValueError(f"{rule}, got shape {values.shape} of {law}")
+        mean = values
+        if values.ndim == 2:
+            mean = values.mean(axis=1)
+            low, high = np.quantile(values, [0.25, 0.75], axis=1)
+            ax.fill_between(n, low, high, color=look.colour, alpha=0.10, linewidth=0)
+        name = law_label(law, labels)
+        marker = "o" if marks else None
+        ax.plot(n, mean, color=look.colour, linestyle=look.dashes, marker=marker, label=name)
+        found.append(Named(n, mean, name, look.colour))
     return found
 
 
-def _draw_points(ax: Axes, curves: Sequence[Curve]) -> list[_Line]:
-    drawn = draw_curves(ax, curves)
-    return [(curve.value, curve.label, colour) for curve, colour in zip(curves, drawn, strict=True)]
+def _shade_key() -> list[tuple[Any, str]]:
+    from matplotlib.patches import Patch
 
-
-def _draw_law(
-    ax: Axes, n: NDArray[np.float64], values: NDArray[np.float64], colour: str
-) -> NDArray[np.float64]:
-    """Line of the mean, shade of the middle half of the heads."""
-    if values.shape[0] != n.size:
-        raise ValueError(
-            f"entropy must have one row for each of the {n.size} lengths, got shape {values.shape}"
-        )
-    mean = values
-    if values.ndim == 2:
-        mean = values.mean(axis=1)
-        low, high = np.quantile(values, [0.25, 0.75], axis=1)
-        ax.fill_between(n, low, high, color=colour, alpha=0.10, linewidth=0)
-    ax.plot(n, mean, color=colour, marker="o")
-    return mean
-
-
-def label_lines(ax: Axes, n: NDArray[np.float64], lines: Sequence[_Line]) -> None:
-    """Name every line at the side where the lines are further apart, moved until names do not touch."""
-    right = _least_gap([mean[-1] for mean, _, _ in lines]) >= _least_gap([mean[0] for mean, _, _ in lines])
-    end = -1 if right else 0
-    low, high = ax.get_ylim()
-    ordered = sorted(lines, key=lambda line: float(line[0][end]))
-    places = _apart([float(mean[end]) for mean, _, _ in ordered], 0.075 * (high - low), high)
-    for (_, name, colour), place in zip(ordered, places, strict=True):
-        ax.annotate(
-            name,
-            (n[end], place),
-            xytext=(8 if right else -8, 0),
-            textcoords="offset points",
-            ha="left" if right else "right",
-            va="center",
-            color=colour,
-            fontsize=8,
-            annotation_clip=False,
-        )
-    # Room for the names inside the axes: 30 % of their width, on a logarithmic scale.
-    room = (n[-1] / n[0]) ** 0.43 if n.size > 1 else 4.0
-    ax.set_xlim(*((n[0] / 1.12, n[-1] * room) if right else (n[0] / room, n[-1] * 1.12)))
-
-
-def _apart(values: Sequence[float], gap: float, most: float) -> NDArray[np.float64]:
-    """The numbers nearest to increasing `values` that are `gap` or more apart, moved down to `most`."""
-    from scipy.optimize import isotonic_regression
-
-    steps = gap * np.arange(len(values))
-    places = isotonic_regression(np.asarray(values) - steps).x + steps
-    limits: NDArray[np.float64] = np.minimum(places, most - steps[::-1])
-    return limits
-
-
-def _least_gap(values: Sequence[float]) -> float:
-    return float(np.diff(np.sort(values)).min()) if len(values) > 1 else np.inf
+    return [(Patch(facecolor=GREY, alpha=0.25, linewidth=0), "shade: middle half of the heads; line: mean")]

@@ -4,78 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from .. import laws as laws_module
-from ._curves import AXIS_LABELS
-from ._style import COLOURS, GREY, MARKERS, law_label, new_axes, style
+from .._checks import choose
+from ._dense import dense
+from ._inputs import increasing, numbers
+from ._looks import looks
+from ._multiples import BETA, law_name, law_sequence, multiple_at
+from ._names import key_below, subtitle
+from ._style import law_label, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from ..laws import Law
+    from ._looks import Look
 
-__all__ = ["law_comparison", "phase_diagram"]
+__all__ = ["phase_diagram"]
 
-_MOST_TICKS = 10
-
-
-def law_comparison(
-    laws: Sequence[str | Law],
-    lengths: ArrayLike,
-    *,
-    head_dim: int = 64,
-    others: Mapping[str, ArrayLike] | None = None,
-    ax: Axes | None = None,
-    labels: Mapping[str, str] | None = None,
-) -> Axes:
-    """Beta, the multiple of the standard scale, of several laws against n.
-
-    Parameters
-    ----------
-    laws : sequence of str or Law
-    lengths : array_like
-        Values of n, increasing.
-    head_dim : int, default 64
-    others : mapping of str to array_like, optional
-        More curves: betas at the lengths, such as those of
-        :func:`attnscale.theory.invariant_beta`. Drawn dashed.
-    ax : matplotlib Axes, optional
-        A new figure's by default.
-    labels : mapping, optional
-        What to print for the names of laws.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Examples
-    --------
-    >>> ax = law_comparison(["standard", "log_n", "natural_log_n"], [64, 512, 4096])
-    >>> [float(line.get_ydata()[1]) for line in ax.get_lines()][:2]  # at n = 512
-    [1.0, 1.0]
-    """
-    n = np.asarray(lengths, np.float64)
-    with style():
-        ax = new_axes(ax)
-        for index, law in enumerate(map(laws_module.get, laws)):
-            colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)][0]
-            beta = np.broadcast_to(law.multiplier(n, head_dim), n.shape)
-            ax.plot(n, beta, color=colour, marker=marker, label=_name(law, labels))
-        for name, curve in (others or {}).items():
-            ax.plot(n, np.asarray(curve), color=GREY, linestyle=(0, (4, 2)), label=law_label(name, labels))
-        ax.set_xscale("log", base=2)
-        if n.size <= _MOST_TICKS:
-            ax.set_xticks(n, [f"{each:g}" for each in n])
-            ax.set_xticks([], minor=True)
-        ax.set_ylim(bottom=0)
-        ax.set_xlabel(AXIS_LABELS["n"])
-        ax.set_ylabel(r"$\beta$ = scale $\cdot \sqrt{d}$")
-        ax.legend()
-    return ax
+_Array = NDArray[np.float64]
+_SOLID = {"dash_offset": 0, "dash_list": None}
 
 
 def phase_diagram(
@@ -85,7 +37,7 @@ def phase_diagram(
     *,
     model: str = "gaussian",
     head_dim: int = 64,
-    laws: Sequence[str | Law] = (),
+    laws: str | Law | Sequence[str | Law] = (),
     ax: Axes | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Axes:
@@ -102,8 +54,8 @@ def phase_diagram(
     model : {"gaussian", "sphere"}
     head_dim : int, default 64
         Of the sphere model and of the laws.
-    laws : sequence of str or Law
-        Their beta is drawn over the map.
+    laws : str or Law, or sequence of them
+        Their beta is drawn over the map: that of the last of n causal queries.
     ax : matplotlib Axes, optional
         A new figure's by default.
     labels : mapping, optional
@@ -112,13 +64,15 @@ def phase_diagram(
     Returns
     -------
     matplotlib Axes
-        The white line is sqrt(2 ln n), where the random energy model freezes (Derrida 1981). In the
-        sphere model scores are bounded, and it is a guide only.
+        The black line is sqrt(2 ln n), where the random energy model freezes (Derrida 1981). In the
+        sphere model scores are bounded, and it is a guide only. The contours are at a quarter, a half
+        and three quarters of ln n.
 
     Raises
     ------
-    ValueError
-        ``entropy`` has another shape.
+    TypeError, ValueError
+        ``n`` or ``beta`` is not increasing, ``entropy`` has another shape, or the n of a law is no
+        number of keys.
 
     Examples
     --------
@@ -129,43 +83,57 @@ def phase_diagram(
     """
     from .. import theory
 
-    lengths, betas = np.asarray(n, np.float64), np.asarray(beta, np.float64)
+    lengths, betas = increasing("n", n, least=2, count=2), increasing("beta", beta, least=0, count=2)
+    choose("model", model, ("gaussian", "sphere"))
     if entropy is None:
-        entropy = theory.expected_entropy(lengths[:, None], betas, head_dim=head_dim, model=model)
-    nats = np.asarray(entropy, np.float64)
+        nats = theory.expected_entropy(lengths[:, None], betas, head_dim=head_dim, model=model)
+    else:
+        nats = numbers("entropy", entropy)
     if nats.shape != (lengths.size, betas.size):
         raise ValueError(f"entropy must have shape {(lengths.size, betas.size)}, got {nats.shape}")
-    logs = np.log(lengths)
-    share = nats / logs[:, None]
+    lines = _law_lines(law_sequence(laws), lengths, head_dim, labels)
     with style():
-        ax = new_axes(ax)
-        ax.grid(visible=False)
-        mesh = ax.pcolormesh(
-            logs, betas, share.T, cmap="cividis", vmin=0, vmax=1, shading="gouraud", rasterized=True
+        ax = new_axes(ax, height=3.7)
+        _draw_map(ax, np.log(lengths), betas, nats / np.log(lengths)[:, None])
+        every = np.geomspace(lengths[0], lengths[-1], 129)
+        _draw_line(
+            ax, np.log(every), theory.critical_beta(every), "black", "-", r"freezing, $\sqrt{2 \ln n}$"
         )
-        lines = ax.contour(logs, betas, share.T, [0.25, 0.5, 0.75], colors="white", linewidths=0.6)
-        ax.clabel(lines, fontsize=7, fmt="%g")
-        ax.plot(logs, theory.critical_beta(lengths), color="white", linewidth=2.2, label=r"$\sqrt{2 \ln n}$")
-        for index, law in enumerate(map(laws_module.get, laws)):
-            curve = np.broadcast_to(law.multiplier(lengths, head_dim), lengths.shape)
-            # Vermilion and what follows it: blue is a colour of the map.
-            colour = COLOURS[(index + 1) % len(COLOURS)]
-            ax.plot(logs, curve, color=colour, linestyle="--", label=_name(law, labels))
-        ax.set_xlim(logs[0], logs[-1])
+        for x, y, look, name in lines:
+            _draw_line(ax, x, y, look.colour, look.dashes, name)
+        ax.set_xlim(np.log(lengths[0]), np.log(lengths[-1]))
         ax.set_ylim(betas[0], betas[-1])
         ax.set_xlabel(r"$\ln n$")
-        ax.set_ylabel(r"$\beta$ = scale $\cdot \sqrt{d}$")
-        ax.legend(loc="upper right", labelcolor="white")
-        ax.figure.colorbar(mesh, ax=ax, label=r"mean entropy / $\ln n$")
+        ax.set_ylabel(BETA)
+        key_below(ax, list(zip(*ax.get_legend_handles_labels(), strict=True)), columns=2)
+    if entropy is None:
+        subtitle(ax, "Gaussian scores" if model == "gaussian" else f"Keys on a sphere, $d={head_dim}$")
     return ax
 
 
-def _name(law: Law, labels: Mapping[str, str] | None) -> str:
-    """By its name if it has the usual parameters or a label of that name, by its repr otherwise."""
-    if law.name in (labels or {}):
-        return law_label(law.name, labels)
-    try:
-        usual = law == laws_module.get(law.name)
-    except TypeError:  # a parameter without a default
-        usual = False
-    return law_label(law.name if usual else repr(law), labels)
+def _law_lines(
+    laws: Sequence[Law], lengths: _Array, head_dim: int, labels: Mapping[str, str] | None
+) -> list[tuple[_Array, _Array, Look, str]]:
+    """ln n, beta, the look and the name of each law."""
+    names = [law_name(law) for law in laws]
+    found = []
+    for law, name, look in zip(laws, names, looks(names), strict=True):
+        n, beta = dense(partial(multiple_at, law, head_dim=head_dim), lengths[0], lengths[-1])
+        found.append((np.log(n), beta, look, law_label(name, labels)))
+    return found
+
+
+def _draw_map(ax: Axes, x: _Array, y: _Array, share: _Array) -> None:
+    ax.grid(visible=False)
+    mesh = ax.pcolormesh(x, y, share.T, cmap="cividis", vmin=0, vmax=1, shading="gouraud", rasterized=True)
+    lines = ax.contour(x, y, share.T, [0.25, 0.5, 0.75], colors="white", linewidths=0.6)
+    ax.clabel(lines, fontsize=7, fmt="%g")
+    ax.figure.colorbar(mesh, ax=ax, label=r"mean entropy / $\ln n$")
+
+
+def _draw_line(ax: Axes, x: _Array, y: ArrayLike, colour: str, dashes: Any, name: str) -> None:
+    """With a white rim, which keeps every colour apart from those of the map."""
+    from matplotlib.patheffects import Normal, Stroke
+
+    (line,) = ax.plot(x, y, color=colour, linestyle=dashes, linewidth=1.8, label=name)
+    line.set_path_effects([Stroke(linewidth=3.4, foreground="white", dashes=_SOLID), Normal()])

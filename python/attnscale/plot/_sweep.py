@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .._checks import shown
-from ._curves import AXIS_LABELS, draw_curves, quantity_label, read_curves
+from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves
+from ._exact import parameters_of
+from ._names import key_below, name_lines, subtitle
 from ._style import new_axes, style
+from ._subtitle import describe
+from ._ticks import length_ticks
 
 if TYPE_CHECKING:
     import xarray
@@ -48,35 +53,49 @@ def sweep(
 
     Raises
     ------
-    ValueError
-        There is no such variable or parameter.
+    TypeError, ValueError
+        ``table`` is no Dataset; there is no such variable or parameter.
 
     Examples
     --------
     >>> import attnscale as at
     >>> table = at.sweep(lambda n, power: n**power, {"n": [1, 2, 4], "power": [1, 2]})
     >>> ax = sweep(table)
-    >>> ax.get_ylabel(), [text.get_text() for text in ax.get_legend().get_texts()]
+    >>> ax.get_ylabel(), [text.get_text() for text in ax.texts]
     ('value', ['power 1', 'power 2'])
     """
+    if not hasattr(table, "data_vars"):
+        raise TypeError(f"table must be a Dataset of xarray, as attnscale.sweep returns, got {shown(table)}")
     chosen = _quantity(table, quantity)
     x = _parameter(table, x)
     name, curves = read_curves(table, x, None if chosen == "value" else chosen, labels)
-    along = curves[0].x
+    along, own = curves[0].x, ax is None
     with style():
         ax = new_axes(ax)
-        draw_curves(ax, curves)
+        lines = draw_curves(ax, curves)
         if along.min() > 0 and along.max() >= 8 * along.min():
-            ax.set_xscale("log")
-            ax.set_xticks(along, [f"{each:g}" for each in along])
-            ax.set_xticks([], minor=True)
-        ax.set_xlabel(AXIS_LABELS.get(x, x))
+            length_ticks(ax, along)
+        # Of an experiment n are keys; of another function it is what it is.
+        ax.set_xlabel(AXIS_LABELS.get(x, x) if parameters_of(table)[0] else x.replace("_", " "))
         unit = " (nats)" if table[chosen].attrs.get("units") == "nat" else ""
-        text = quantity_label(name)
+        text = quantity_label(_function(table) if name == "value" else name) or name
         ax.set_ylabel(text if text.endswith(unit) else text + unit)
-        if len(curves) > 1:
-            ax.legend()
+        name_lines(ax, lines, grow=own)
+        key_below(ax, points_key(curves))
+    subtitle(ax, _about(table))
     return ax
+
+
+def _about(table: xarray.Dataset) -> str:
+    """The function and what was the same everywhere; of an experiment, its parameters."""
+    about = describe(table) or str(table.attrs.get("constants", ""))
+    return ": ".join(part for part in (_function(table), about) if part)
+
+
+def _function(table: xarray.Dataset) -> str:
+    """Name of the function; empty if it has none."""
+    name = re.split(r"[:.]", str(table.attrs.get("function", "")))[-1]
+    return "" if name.startswith("<") else name
 
 
 def _quantity(table: xarray.Dataset, wanted: str | None) -> str:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from .._checks import shown
 from ._style import COLOURS, new_axes, style
+from ._ticks import length_ticks, log_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,6 +76,7 @@ def variant_costs(
     'time of one call (s)'
     """
     label = _label_of(what, _UNITS)
+    _check_each("costs", costs, lambda cost: all(hasattr(cost, name) for name in ("variant", "n", what)))
     measured = [(cost.variant, cost.n, getattr(cost, what)) for cost in costs if getattr(cost, what)]
     if not measured:
         raise ValueError("costs must hold a measured one, got none")
@@ -82,6 +84,7 @@ def variant_costs(
         ax = new_axes(ax)
         _draw_lines(ax, measured, [cost.variant for cost in costs], legend)
         ax.set_yscale("log")
+        log_ticks(ax.yaxis)
         ax.set_xlabel("queries and keys, $n$")
         ax.set_ylabel(label)
     return ax
@@ -119,6 +122,7 @@ def variant_weights(
     [0.7, 0.7]
     """
     label = _label_of(what, _MEASURES)
+    _check_each("rows", rows, lambda row: isinstance(row, Mapping) and {"variant", "n", what} <= row.keys())
     if not rows:
         raise ValueError("rows must hold a measured one, got none")
     with style():
@@ -144,6 +148,14 @@ def _label_of(what: str, labels: Mapping[str, str]) -> str:
     return labels[what]
 
 
+def _check_each(name: str, given: Any, fits: Callable[[Any], bool]) -> None:
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+        raise TypeError(f"{name} must be a sequence of measurements, got {shown(given)}")
+    for each in given:
+        if not fits(each):
+            raise TypeError(f"{name} must each have a variant, n and what is drawn, got {shown(each)}")
+
+
 def _draw_lines(
     ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str], legend: bool
 ) -> None:
@@ -156,9 +168,6 @@ def _draw_lines(
         turn, colour = divmod(order.index(name), len(COLOURS))
         dashes: Any = _DASHES[turn % len(_DASHES)]
         ax.plot(*zip(*line, strict=True), color=COLOURS[colour], linestyle=dashes, marker="o", label=name)
-    ax.set_xscale("log", base=2)
-    ticks = sorted({n for line in lines.values() for n, _ in line})
-    ax.set_xticks(ticks, [str(n) for n in ticks])
-    ax.set_xticks([], minor=True)
+    length_ticks(ax, sorted({n for line in lines.values() for n, _ in line}))
     if legend:
         ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)

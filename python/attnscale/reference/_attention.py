@@ -17,6 +17,7 @@ __all__ = [
     "attention_entropy",
     "attention_state",
     "attention_statistics",
+    "attention_weights",
     "distances",
     "dot_products",
     "entropy_curve",
@@ -228,6 +229,12 @@ def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
     """softmax(score) value."""
     output: Array = attention_statistics(query, key, value, **options).output
     return output
+
+
+def attention_weights(query: Array, key: Array, **options: Any) -> Array:
+    """p of every pair, (..., heads, n_queries, n_keys)."""
+    weights: Array = attention_statistics(query, key, **options).p
+    return weights
 
 
 def attention_entropy(query: Array, key: Array, **options: Any) -> Array:

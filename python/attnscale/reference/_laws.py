@@ -49,7 +49,7 @@ def _longrope(law: Any, n: Array, d: float) -> Any:
 def _entropy_invariant(law: Any, n: Array, d: float) -> Any:
     from .. import theory
 
-    beta = theory.invariant_beta(n, n0=law.n0, head_dim=int(d), model=law.model)
+    beta = theory.invariant_beta(n, n0=law.n0, head_dim=int(d), model=law.model, on_infeasible="nan")
     return np.maximum(law.least, np.nan_to_num(beta))
 
 

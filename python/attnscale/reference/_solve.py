@@ -31,8 +31,9 @@ def solve_scale(
         entropy = attention_entropy(query, key, scale=np.expand_dims(scale, axes), **options)
         flat = _mean_row(entropy, seen, axes) > target_entropy
         low, high = np.where(flat, scale, low), np.where(flat, high, scale)
-    scale = np.where(target_entropy >= highest, 0, np.where(target_entropy < lowest, np.inf, high))
     feasible = (lowest <= target_entropy) & (target_entropy <= highest)
+    reached = np.where(target_entropy >= highest, 0, high)
+    scale = np.where(feasible, reached, np.where(seen.any(-1).any(axes), np.nan, 0))
     return SimpleNamespace(scale=scale, lowest=lowest, highest=highest, feasible=feasible)
 
 

@@ -12,17 +12,18 @@ __all__ = ["make_known", "registered_laws"]
 
 
 def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
-    """The registered laws whose names are among `values`, also inside of lists and tuples."""
-    names = {text for text in _texts(values) if text in laws.names()}
-    found = []
-    for name in sorted(names):
+    """The registered laws that `values` spell, also inside of lists and tuples; one of each name."""
+    found: dict[str, laws.FunctionLaw] = {}
+    for text in sorted(set(_texts(values))):
         try:
-            law = laws.get(name)
-        except TypeError:  # it needs a parameter: the name alone stands for nothing
+            law = laws.get(text)
+        except (TypeError, ValueError):  # no law, or one whose parameter is missing or wrong
             continue
+        while isinstance(law, laws.Scaled):
+            law = law.law
         if isinstance(law, laws.FunctionLaw):
-            found.append(law)
-    return tuple(found)
+            found.setdefault(law.name, law)
+    return tuple(found.values())
 
 
 def make_known(registered: Iterable[laws.FunctionLaw]) -> None:

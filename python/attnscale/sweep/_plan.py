@@ -28,7 +28,10 @@ from ._store import Store
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["IN_PARTIAL", "Plan", "make_plan"]
+
+#: Where the results of a sweep without a store are; the command line says it in its own words.
+IN_PARTIAL = "the attribute partial has them, and store=DIR keeps them"
 
 
 @dataclass(frozen=True)
@@ -197,5 +200,5 @@ def _one_line(message: str) -> str:
 
 def _where(store: Store | None) -> str:
     if store is None:
-        return "the attribute partial has them, and store=DIR keeps them"
+        return IN_PARTIAL
     return f"{str(store)!r} keeps them, and the same call computes the rest"

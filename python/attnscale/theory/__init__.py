@@ -14,10 +14,10 @@ array([5.752, 7.829, 9.908])
 array([5.752, 5.752, 5.752])
 """
 
-from .bounds import entropy_lower_bound, spectral_entropy_bound, weight_bounds
-from .cosines import expected_max_cosine, max_cosine
-from .dot_products import dot_product_kurtosis, dot_product_variance, truncated_normal_variance
-from .expected import (
+from ._bounds import entropy_lower_bound, spectral_entropy_bound, weight_bounds
+from ._cosines import expected_max_cosine, max_cosine
+from ._dot_products import dot_product_kurtosis, dot_product_variance, truncated_normal_variance
+from ._expected import (
     ExpectedStatistics,
     expected_concentration,
     expected_entropy,
@@ -25,13 +25,13 @@ from .expected import (
     expected_lse,
     expected_statistics,
 )
-from .invariant import annealed_beta, invariant_beta
-from .johnson_lindenstrauss import equivalent_head_dim, jl_min_dim, jl_rule_of_thumb
-from .kattention import kattention_log_normalizer
-from .needle import needle_beta, needle_weight
-from .phases import annealed_entropy, condensed_concentration, condensed_entropy, critical_beta
-from .softmax import jacobian_norm, jacobian_trace, smooth_maximum, smooth_maximum_bounds
-from .sphere import (
+from ._invariant import annealed_beta, invariant_beta
+from ._johnson_lindenstrauss import equivalent_head_dim, jl_min_dim, jl_rule_of_thumb
+from ._kattention import kattention_log_normalizer
+from ._needle import needle_beta, needle_weight
+from ._phases import annealed_entropy, condensed_concentration, condensed_entropy, critical_beta
+from ._softmax import jacobian_norm, jacobian_trace, smooth_maximum, smooth_maximum_bounds
+from ._sphere import (
     GOLDEN_DEFICIT,
     GOLDEN_DIMENSION,
     sphere_entropy_deficit,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from .._checks import bfloat16_tensor
 from ..attention import attention_statistics
 from ..normalizers import Normalizer, Sink
 from ..normalizers._base import Rule
@@ -142,13 +143,7 @@ def array(tensor: torch.Tensor) -> Any:
     tensor = tensor.detach()
     if tensor.dtype != torch.bfloat16:
         return tensor.numpy()
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise TypeError(
-            "bfloat16 tensors need the package ml_dtypes (pip install ml_dtypes), or model.float()"
-        ) from None
-    return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return bfloat16_tensor("the model", tensor)
 
 
 def _check(module: Any, tensors: tuple[torch.Tensor, ...], dropout: float, kwargs: dict[str, Any]) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._tabled import Sheet, Tabled, Variable
 from ..attention import attention_entropy
 
 if TYPE_CHECKING:
-    import xarray
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AttentionLog"]
 
 
-class AttentionLog:
+class AttentionLog(Tabled):
     """Statistics of the rows of attention in every layer; :func:`record` makes and fills it.
 
     Attributes
@@ -45,6 +45,7 @@ class AttentionLog:
         self.laws = dict(laws)
         self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
         self._with_sink: set[int] = set()
+        self._most_keys = 1  # in a call; entropies reach up to its logarithm
 
     def __len__(self) -> int:
         return len(self.passes)
@@ -54,6 +55,7 @@ class AttentionLog:
     ) -> None:
         """One call of one layer."""
         found = {name: getattr(rows, name) for name in self.statistics}
+        self._most_keys = max(self._most_keys, int(key.shape[-2]))
         for name, law in self.laws.items():
             found[f"entropy under {name}"] = _under_law(law, query, key, options)
         layer = self._layer(module)
@@ -121,23 +123,47 @@ class AttentionLog:
         name = "entropy" if law is None else f"entropy under {law}"
         return np.asarray(self[name].astype(np.float64).mean(axis=(1, 3)))
 
-    def to_xarray(self) -> xarray.Dataset:
-        """The last pass as a dataset with the axes layer, batch, head and query."""
-        import xarray
-
+    def _variables(self) -> dict[str, Variable]:
         axes = ("layer", "batch", "head", "query")
         names = list(self._last()[self.layers[0]])
-        data = {name: (axes, self[name]) for name in names}
+        kinds = {name: "nat" if name in self._entropies() else "" for name in names}
+        found = {name: Variable(axes, self[name], kind) for name, kind in kinds.items()}
         if "entropy" in names:
-            data["effective_keys"] = (axes, self.effective_keys)
-        attrs = {"sink_layers": list(self.sink_layers)}
-        return xarray.Dataset(data, coords={"layer": list(self.layers)}, attrs=attrs)
+            found["effective_keys"] = Variable(axes, self.effective_keys)
+        return found
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {"layer": list(self.layers)}
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"sink_layers": list(self.sink_layers)}
+
+    def _entropies(self) -> set[str]:
+        return {"entropy", *(f"entropy under {name}" for name in self.laws)}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        if not self.passes:
+            return Sheet("AttentionLog: nothing was recorded yet")
+        last = self._last()
+        names = list(last[self.layers[0]])
+        size = {name: nats if name in self._entropies() else 1.0 for name in names}
+        rows = [
+            (
+                str(layer),
+                " x ".join(map(str, np.shape(next(iter(last[layer].values()), ())))),
+                *(f"{np.mean(last[layer][name], dtype=np.float64) / size[name]:.4g}" for name in names),
+            )
+            for layer in self.layers
+        ]
+        units = (f"{name} ({unit})" if name in self._entropies() else name for name in names)
+        title = f"AttentionLog: {len(self)} pass{'es' * (len(self) > 1)}; means over the last one"
+        return Sheet(title, ("layer", "batch x heads x queries", *units), rows)
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Map of the mean entropy of each head of each layer."""
+        """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call."""
         from .. import plot
 
-        return plot.head_map(self.mean_entropy(), ax=ax)
+        return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, ax=ax)
 
     def _last(self) -> dict[int, dict[str, NDArray[Any]]]:
         if not self.passes:

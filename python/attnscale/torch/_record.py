@@ -21,7 +21,7 @@ def record(
     model: Any,
     *,
     statistics: Iterable[str] = ("entropy", "lse", "max_score"),
-    laws: Iterable[str | Law] | Mapping[str, Law] = (),
+    laws: Iterable[str | float | Law] | Mapping[str, str | float | Law] = (),
 ) -> Iterator[AttentionLog]:
     """Record statistics of a model's attention for the time of a ``with`` block.
 
@@ -31,7 +31,7 @@ def record(
         On the CPU. Inside the block its attention runs through this package, afterwards as before.
     statistics : sequence of str, default ("entropy", "lse", "max_score")
         Fields of :class:`attnscale.AttentionStatistics`.
-    laws : sequence of law or str, or mapping of str to law, optional
+    laws : sequence of str, float or Law, or mapping of str to them, optional
         Laws whose entropy is measured as well, on the same queries and keys: each multiplies the
         model's own scale. The output of the model stays its own.
 
@@ -62,7 +62,8 @@ def record(
     >>> log.mean_entropy().shape, log.mean_entropy("log_n").shape  # (layers, heads)
     ((3, 2), (3, 2))
     """
-    named = dict(laws) if isinstance(laws, Mapping) else {_name(law): law_registry.get(law) for law in laws}
+    spelled = laws if isinstance(laws, Mapping) else {_name(law): law for law in laws}
+    named = {name: law_registry.get(law) for name, law in spelled.items()}
     wanted = tuple(statistics)
     statistic_names(wanted)
     log = AttentionLog(wanted, named)
@@ -83,5 +84,5 @@ def record(
         )
 
 
-def _name(law: str | Law) -> str:
+def _name(law: str | float | Law) -> str:
     return law if isinstance(law, str) else repr(law)

@@ -11,27 +11,27 @@
 """
 
 from . import score_functions
-from ._state import State
-from .cosformer import CosformerState, cosformer_attention
-from .differential import differential_attention
-from .efficient import (
+from ._cosformer import CosformerState, cosformer_attention
+from ._differential import differential_attention
+from ._efficient import (
     EfficientState,
     GlobalMaps,
     efficient_attention,
     efficient_attention_weights,
     global_maps,
 )
-from .hybrid import hybrid
-from .jacobian import attention_jacobian_norms
-from .kattention import kattention, kattention_heads, kattention_statistics
-from .linear import LinearState, linear_attention
-from .linformer import linformer_attention
-from .local_global import local_global_attention
-from .multihead import MultiHeadAttention
-from .performer import PerformerState, performer_attention, performer_projection, positive_features
-from .relay import RelayState, relay_attention, relay_energy, relay_energy_gradient, relay_message
-from .rotary import apply_rotary, rotary_bound, rotary_decay, rotary_frequencies, rotary_score
-from .ssd import SsdState, ssd
+from ._hybrid import hybrid
+from ._jacobian import attention_jacobian_norms
+from ._kattention import kattention, kattention_heads, kattention_statistics
+from ._linear import LinearState, linear_attention
+from ._linformer import linformer_attention
+from ._local_global import local_global_attention
+from ._multihead import MultiHeadAttention
+from ._performer import PerformerState, performer_attention, performer_projection, positive_features
+from ._relay import RelayState, relay_attention, relay_energy, relay_energy_gradient, relay_message
+from ._rotary import apply_rotary, rotary_bound, rotary_decay, rotary_frequencies, rotary_score
+from ._ssd import SsdState, ssd
+from ._state import State
 
 __all__ = [
     "CosformerState",

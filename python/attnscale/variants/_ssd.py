@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from .._call.arrays import read_inputs, swap_heads
+from .._call.arrays import read_plain_inputs, swap_heads
 from .._checks import as_array, fit_to
 from ._arrays import wide_type
 from ._heads import read_call, read_layout
@@ -197,7 +197,7 @@ class SsdState:
         TypeError, ValueError
             As :func:`ssd`.
         """
-        inputs = read_inputs(key, key, value, False, self._layout)
+        inputs = read_plain_inputs(key, key, value, False, self._layout)
         assert inputs.value is not None
         decay = _read_decay(log_decay, (*inputs.leading, inputs.key.shape[-2]))
         dtype = wide_type(inputs.dtype)
@@ -223,7 +223,7 @@ class SsdState:
             raise ValueError(
                 "the state holds no keys yet; update(key, value, log_decay) comes before read(query)"
             )
-        inputs = read_inputs(query, query, None, False, self._layout)
+        inputs = read_plain_inputs(query, query, None, False, self._layout)
         dtype = wide_type(inputs.dtype)
         if inputs.query.shape[-1] != self._state.shape[-2]:
             raise ValueError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import read_inputs, swap_heads
+from .._call.arrays import read_plain_inputs, swap_heads
 from .._checks import as_array
 from ..attention import attention
 from ._arrays import wide_type
@@ -75,7 +75,7 @@ def linformer_attention(
     (2, 100, 8)
     """
     refuse_causal("linformer_attention", "a projected row mixes all keys", is_causal, causal)
-    inputs = read_inputs(query, key, value, enable_gqa, read_layout(layout))
+    inputs = read_plain_inputs(query, key, value, enable_gqa, read_layout(layout))
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     dtype = wide_type(inputs.dtype)

@@ -141,5 +141,5 @@ def _panel(n0: float, head_dim: int, model: str, panel: int) -> tuple[float, ...
     nodes = _NODES if head_dim > 3 else 2 * _NODES  # beta grows like n^(2/head_dim)
     t = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
     n = np.exp(_target_entropy(n0, head_dim, model) + _WIDTH * (panel + (t + 1) / 2))
-    beta = theory.invariant_beta(n, n0=n0, head_dim=head_dim, model=model)
+    beta = theory.invariant_beta(n, n0=n0, head_dim=head_dim, model=model, on_infeasible="nan")
     return tuple(np.polynomial.chebyshev.chebfit(t, beta**2, nodes - 1).tolist())

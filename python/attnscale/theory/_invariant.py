@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import choose
+from .._checks import answer_infeasible, read_on_infeasible
 from ._arguments import at_least, plain
 from ._finite_n import Averages
 from ._models import row_function
@@ -19,8 +19,6 @@ from ._models import row_function
 __all__ = ["annealed_beta", "invariant_beta"]
 
 Array = NDArray[np.float64]
-
-_ON_INFEASIBLE = ("nan", "raise")
 
 
 def invariant_beta(
@@ -31,7 +29,7 @@ def invariant_beta(
     head_dim: ArrayLike = 64,
     model: Any = "sphere",
     support: Any = None,
-    on_infeasible: str = "nan",
+    on_infeasible: str = "warn",
 ) -> Any:
     """The multiple of the standard scale at which n keys have the entropy that n0 keys have at 1.
 
@@ -49,9 +47,9 @@ def invariant_beta(
         The entropy to reach, in nats, instead of the one at n0; greater than 0.
     head_dim, model, support
         As for :func:`expected_statistics`.
-    on_infeasible : {"nan", "raise"}, default "nan"
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
         n keys have at most ln n nats, and tied samples cannot go below the entropy of their tie. A
-        target outside is NaN in the result, or an error.
+        target outside is NaN in the result, with a warning or without, or an error.
 
     Returns
     -------
@@ -65,11 +63,11 @@ def invariant_beta(
 
     Examples
     --------
-    >>> invariant_beta([256, 512, 4096, 32768]).round(4)
-    array([   nan, 1.    , 2.4333, 3.4712])
+    >>> invariant_beta([512, 4096, 32768]).round(4)
+    array([1.    , 2.4333, 3.4712])
     """
     row = row_function(model, support)
-    choose("on_infeasible", on_infeasible, _ON_INFEASIBLE)
+    read_on_infeasible(on_infeasible)
     counts, dims = at_least("n", n, 1), at_least("head_dim", head_dim, 2, integer=True)
     if target_entropy is None:
         starts, ends = np.broadcast_arrays(at_least("n0", n0, 1), dims)
@@ -86,7 +84,7 @@ def invariant_beta(
     return plain(_checked(result, counts, target, on_infeasible))
 
 
-def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "nan") -> Any:
+def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "warn") -> Any:
     """sqrt(1 + 2 ln(n / n0)): the entropy-invariant multiple to first order.
 
     It keeps the annealed entropy of Gaussian scores, ln n - beta^2/2. Below the exact
@@ -96,8 +94,8 @@ def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "na
     ----------
     n, n0 : array_like
         At least 1.
-    on_infeasible : {"nan", "raise"}, default "nan"
-        What to do below n = n0 / sqrt(e), where no beta reaches the entropy.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        What to do below n = n0 / sqrt(e), where no beta reaches the entropy; see :func:`invariant_beta`.
 
     Returns
     -------
@@ -105,10 +103,10 @@ def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "na
 
     Examples
     --------
-    >>> annealed_beta([256, 512, 4096]).round(4)
+    >>> annealed_beta([256, 512, 4096], on_infeasible="nan").round(4)
     array([   nan, 1.    , 2.2713])
     """
-    choose("on_infeasible", on_infeasible, _ON_INFEASIBLE)
+    read_on_infeasible(on_infeasible)
     counts, starts = np.broadcast_arrays(at_least("n", n, 1), at_least("n0", n0, 1))
     square = 1 + 2 * np.log(counts / starts)
     result = np.sqrt(np.where(square >= 0, square, np.nan))
@@ -138,10 +136,11 @@ def _solve(target: float, n: float, entropy: Callable[[float], float]) -> float:
 
 def _checked(beta: Array, n: Array, target: Array, on_infeasible: str) -> Array:
     lost = np.isnan(beta)
-    if on_infeasible == "raise" and lost.any():
+    if lost.any():
         first = tuple(np.argwhere(lost)[0])
-        raise ValueError(
+        answer_infeasible(
+            on_infeasible,
             f"no beta gives {n[first]:g} keys an expected entropy of {np.asarray(target)[first]:.6g} nats: "
-            f"they have at most ln n = {math.log(n[first]):.6g}"
+            f"they have at most ln n = {math.log(n[first]):.6g}",
         )
     return beta

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from .._checks import shown
 from ._axes import LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
 from ._score_experiment import score_experiment
@@ -36,7 +37,8 @@ def softmax_saturation(
     *,
     head_dim: int | Sequence[int],
     n: int | Sequence[int] = 512,
-    scale: LawAxis = ("standard", "unscaled"),
+    law: LawAxis | None = None,
+    scale: LawAxis | None = None,
     samples: int | None = None,
     rng: RNG | None = None,
     **options: Unpack[RunOptions],
@@ -49,8 +51,10 @@ def softmax_saturation(
         Independent standard normal components of q and k, at least 1.
     n : int or sequence of int
         Keys in a row, at least 1; also the n of a law.
-    scale : str, Law, float or sequence of them
-        Laws, their names, or multipliers of q . k; by default 1/sqrt(head_dim) and 1.
+    law : str, float, Law or sequence of them, optional
+        As for :func:`entropy_vs_length`; by default ``("standard", "unscaled")``: 1/sqrt(head_dim) and 1.
+    scale : str, float, Law or sequence of them, optional
+        Another name of ``law``, which the axis of the result then has.
     samples, rng, **options
         As for :func:`entropy_vs_length`.
 
@@ -82,24 +86,28 @@ def softmax_saturation(
     --------
     >>> import attnscale as at
     >>> result = at.montecarlo.softmax_saturation(head_dim=[4, 64, 1024], rng=0)
-    >>> result.axes["scale"]
+    >>> result.axes["law"]
     ('standard', 'unscaled')
     >>> result.value.round(2)
     array([[0.  , 0.  ],
            [0.  , 0.12],
            [0.  , 0.62]])
     """
+    if law is not None and scale is not None:
+        raise ValueError(f"scale is another name of law: give one, got {shown(law)} and {shown(scale)}")
+    name, given = ("law", law) if scale is None else ("scale", scale)
     experiment = score_experiment(
         "softmax_saturation",
         _QUANTITIES,
         _norms,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim),
-        laws=law_axis("scale", scale),
+        laws=law_axis(name, ("standard", "unscaled") if given is None else given),
         threads=num_threads_of("softmax_saturation", options),
         default_samples=1000,
         source="correlated",  # with correlation 0: normal q and keys
         factors=(1.0, 2.0, 3.0),
+        shares=("saturated",),
     )
     return run(experiment, samples, rng, options)
 

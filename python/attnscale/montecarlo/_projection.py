@@ -106,6 +106,8 @@ def jl_distortion(
         parameters={"k": dims.given, "kind": kinds.given, "eps": tolerances.given, **described},
         default_samples=10,
         columns=len(_QUANTITIES),
+        shares=("success",),
+        bounded=("outside",),
     )
     return run(experiment, samples, rng, options)
 

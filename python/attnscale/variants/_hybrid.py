@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .._call.arrays import Inputs, make_output, read_inputs
+from .._call.arrays import Inputs, make_output, read_plain_inputs
 from .._checks import choose, shown
 from ..attention import attention
+from ._efficient import efficient_attention
 from ._heads import read_layout
-from .efficient import efficient_attention
-from .linear import linear_attention
-from .performer import performer_attention
+from ._linear import linear_attention
+from ._performer import performer_attention
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -81,7 +81,7 @@ def hybrid(
     >>> bool(np.allclose(out[0], at.attention(q[0], k[0], v[0], is_causal=True)))
     True
     """
-    inputs = read_inputs(query, key, value, enable_gqa, read_layout(layout))
+    inputs = read_plain_inputs(query, key, value, enable_gqa, read_layout(layout))
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     if not inputs.leading:

@@ -73,6 +73,7 @@ def needle_dilution(
         default_samples=1000,
         cosine=(needle := _cosine(cosine)),
         parameters={"cosine": needle},
+        shares=("needle_is_top",),
     )
     return run(experiment, samples, rng, options)
 
@@ -136,6 +137,7 @@ def head_dimension(
         default_samples=1000,
         cosine=(needle := _cosine(cosine)),
         parameters={"cosine": needle},
+        shares=("accuracy",),
     )
     return run(experiment, samples, rng, options)
 

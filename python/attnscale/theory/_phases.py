@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from .._checks import choose
 from ._arguments import at_least, between, plain
 from ._models import MODELS
-from .sphere import sphere_entropy_deficit
+from ._sphere import sphere_entropy_deficit
 
 __all__ = ["annealed_entropy", "condensed_concentration", "condensed_entropy", "critical_beta"]
 

@@ -130,6 +130,18 @@ class MultiHeadAttention:
         self.qk_norm = qk_norm if qk_norm is None else choose("qk_norm", qk_norm, ("l2", "rms"))
         self._draw(generator(rng), boolean("bias", bias))
 
+    def __repr__(self) -> str:
+        parts = [f"{self.embed_dim}, {self.heads}", f"head_dim={self.head_dim}"]
+        if self.scale is not None:
+            array = isinstance(self.scale, np.ndarray)
+            parts.append(f"scale={np.array2string(self.scale, threshold=8) if array else repr(self.scale)}")
+        parts += [f"dropout={self.dropout:g}"] if self.dropout else []
+        parts += [f"normalizer={self.normalizer!r}"] if self.normalizer != normalizers.get("softmax") else []
+        parts += [f"qk_norm={self.qk_norm!r}"] if self.qk_norm is not None else []
+        parts += [] if self.dtype == np.float64 else [f"dtype={self.dtype}"]
+        count = sum(each.size for each in self.parameters().values())
+        return f"MultiHeadAttention({', '.join(parts)})  # {count} parameters"
+
     def _draw(self, normal: np.random.Generator, bias: bool) -> None:
         """The initial weights, and biases of 0."""
         inner = self.heads * self.head_dim

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import choose
+from .._checks import answer_infeasible, read_on_infeasible
 from ._arguments import at_least, between, plain
 from ._densities import Sphere
 from ._finite_n import Inner, Points
@@ -70,7 +70,7 @@ def needle_beta(
     head_dim: ArrayLike = 64,
     cosine: ArrayLike,
     weight: ArrayLike = 0.5,
-    on_infeasible: str = "nan",
+    on_infeasible: str = "warn",
 ) -> Any:
     """The smallest multiple of the standard scale at which the needle's expected weight is `weight`.
 
@@ -83,8 +83,9 @@ def needle_beta(
         As for :func:`needle_weight`.
     weight : array_like, default 0.5
         In (0, 1).
-    on_infeasible : {"nan", "raise"}, default "nan"
-        Random keys that are closer to the query than the needle bound its weight at every beta.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        Random keys that are closer to the query than the needle bound its weight at every beta. The result
+        is NaN there, with a warning or without, or an error.
 
     Returns
     -------
@@ -96,16 +97,17 @@ def needle_beta(
     >>> needle_beta([512, 4096, 32768], cosine=0.578).round(2)
     array([1.63, 2.39, 3.41])
     """
-    choose("on_infeasible", on_infeasible, ("nan", "raise"))
+    read_on_infeasible(on_infeasible)
     counts, dims = at_least("n", n, 1), at_least("head_dim", head_dim, 2, integer=True)
     cosines, wanted = between("cosine", cosine, -1, 1, closed="low high"), between("weight", weight, 0, 1)
     arrays = np.broadcast_arrays(counts, dims, cosines, wanted)
     values = [_solve(*map(float, each)) for each in zip(*(array.flat for array in arrays), strict=True)]
     result = np.reshape(np.array(values, np.float64), arrays[0].shape)
-    if on_infeasible == "raise" and np.isnan(result).any():
+    if np.isnan(result).any():
         a, d, c, w = (array[np.isnan(result)].flat[0] for array in arrays)
-        raise ValueError(
-            f"no beta gives a key with cosine {c:g} the weight {w:g} among {a:g} keys of dimension {d:g}"
+        answer_infeasible(
+            on_infeasible,
+            f"no beta gives a key with cosine {c:g} the weight {w:g} among {a:g} keys of dimension {d:g}",
         )
     return plain(result)
 

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The options of all commands: one name, one kind of value and one meaning for each."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from .._checks import shown
+from .._io import InputError
+from ._spelling import LAW_HELP
+
+__all__ = ["OPTIONS", "Option", "Parser", "add_option", "add_outputs", "in_option_words", "real", "whole"]
+
+#: Sizes and positions are int64 in the core.
+_MOST = 2**63 - 1
+
+
+def whole(least: int, most: int | None = _MOST) -> Callable[[str], int]:
+    """Reads a whole number between `least` and `most`, written 1024 or 1e3."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text) if re.fullmatch(r"[+-]?\d{1,80}", text) else float(text)
+            value = int(number)
+        except (ValueError, OverflowError):  # text, NaN, infinity
+            value, number = 0, 0.5
+        if value != number:
+            raise argparse.ArgumentTypeError(f"must be a whole number, as 1024 or 1e3, got {shown(text)}")
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"must be less than 2^63, got {text}")
+        return value
+
+    return read
+
+
+def real(text: str) -> float:
+    """Reads a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got {shown(text)}") from None
+
+
+def written(text: str) -> Path:
+    """Reads the name of a file to write."""
+    if text in ("", "-"):
+        raise argparse.ArgumentTypeError(f"must be a file's name, got {shown(text)}")
+    return Path(text)
+
+
+def written_or_printed(text: str) -> str:
+    """The same where '-' is standard output."""
+    return text if text == "-" else str(written(text))
+
+
+class Option(NamedTuple):
+    """How an option is written and read; `several`: values, one or more; `kind` None: no value."""
+
+    flag: str
+    meaning: str
+    metavar: str = ""
+    kind: Callable[[str], Any] | None = str
+    several: bool = False
+    choices: tuple[str, ...] | None = None
+
+
+def _table(*options: Option) -> dict[str, Option]:
+    return {option.flag: option for option in options}
+
+
+#: All options that any command has; docs/reference/command-line.md has the same table.
+OPTIONS: Mapping[str, Option] = _table(
+    Option("--n", "numbers of keys", "N", whole(1), several=True),
+    Option("--n0", "number of keys where beta is 1", "N", whole(2)),
+    Option("--laws", LAW_HELP, "LAW", several=True),
+    Option("--beta", "multiples of 1/sqrt(head_dim)", "B", real, several=True),
+    Option("--head-dim", "components of q and k", "D", whole(1)),
+    Option("--train-length", "training length of the laws that have one", "N", whole(2)),
+    Option("--model", "where the scores come from", kind=str),
+    Option("--correlation", "mean cosine of two keys of --model correlated", "C", real),
+    Option("--cosine", "cosine of the needle with the query", "C", real),
+    Option("--distribution", "distribution of the components", kind=str, several=True),
+    Option("--mean", "mean of the components", "M", real),
+    Option("--std", "standard deviation of the components", "S", real),
+    Option("--normalizer", "NAME or 'NAME(parameter=value)'", "NAME", several=True),
+    Option("--points", "number of points", "N", whole(2)),
+    Option("--dim", "coordinates of a point", "D", whole(1)),
+    Option("--k", "dimensions to project to", "K", whole(1), several=True),
+    Option("--kind", "entries of the projection", kind=str, several=True),
+    Option("--eps", "tolerances for squared distances", "E", real, several=True),
+    Option("--heads", "queries and keys of a model: a file as for entropy", "FILE", Path, several=True),
+    Option("--query", "queries, a .npy file, with --key instead of FILE", "FILE", Path),
+    Option("--key", "keys, a .npy file", "FILE", Path),
+    Option("--layout", "order of the axes", choices=("bhsd", "bshd")),
+    Option("--causal", "query i sees the keys 0 ... i", kind=None),
+    Option("--demo", "the shipped heads instead of FILE", kind=None),
+    Option("--text", "a text in UTF-8", "FILE", Path),
+    Option("--part", "part of a composite config, as encoder or text_config", "KEY"),
+    Option("--layer", "only this layer, counted from 0", "L", whole(0)),
+    Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),
+    Option("--against", "what differs in another config", "CONFIG", Path),
+    Option("--against-framework", "what a framework is on record to compute instead"),
+    Option("--quantity", "columns of the table", several=True),
+    Option("--samples", "samples for each row of the table", "N", whole(1)),
+    Option("--target-error", "instead: until the standard error is E", "E", real),
+    Option("--max-samples", "the most that --target-error draws", "N", whole(1)),
+    Option("--seed", "the same numbers each time; without it others each time", "S", whole(0, None)),
+    Option("--threads", "threads; without it as attnscale info shows", "N", whole(1)),
+    Option("--store", "keep finished cases here, instead of the file's store", "DIR", written),
+    Option("--n-jobs", "processes, instead of the file's", "N", int),
+    Option("--only", "these cases", "CASE", several=True),
+    Option("--list", "print the sets and their cases, and leave", kind=None),
+    Option("--quick", "fewer rounds, and no case that takes long", kind=None),
+    Option("--repeat", "rounds", "R", whole(1)),
+    Option("--json", "print JSON", kind=None),
+    Option("--csv", "write the rows as CSV, to standard output for '-'", "FILE", written_or_printed),
+    Option("--plot", "save a figure: .png, .pdf, .svg", "FILE", written),
+    Option("--debug", "show where an error comes from", kind=None),
+)
+
+#: What the library calls some of them; the others by the name of the option.
+_PARAMETERS = {"num_threads": "--threads", "rng": "--seed", "n_points": "--points", "law": "--laws"}
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help with the default of each option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if action.nargs == 0 or default is None or default is argparse.SUPPRESS or "default:" in text:
+            return text
+        listed = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
+        return f"{text} (default: {listed})" if listed else text
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are one line, as all others; commands below it are of the same class."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **options})
+        add_option(self, "--debug", default=argparse.SUPPRESS)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what :func:`attnscale.cli.main` prints."""
+        if found := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
+            raise InputError(" ".join(found.groups()))
+        if found := re.fullmatch(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", message):
+            raise InputError(f"{found[1]} must be one of {found[3]}, got {found[2]}")
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def add_option(parser: Any, flag: str, **changes: Any) -> None:
+    """Add an option of the vocabulary; `changes` are of ``add_argument``, as default, required, help."""
+    option = OPTIONS[flag]
+    choices = changes.get("choices", option.choices)
+    given: dict[str, Any] = {"help": option.meaning}
+    if option.kind is None:
+        given["action"] = "store_true"
+    else:
+        given |= {"type": option.kind, "choices": choices}
+        given |= {"nargs": "+"} if option.several else {}
+        # Choices stand in the place of the value's name, or once in the help where it is written twice.
+        if option.several or not choices:
+            given["metavar"] = option.metavar or "NAME"
+    given |= changes
+    if option.several and choices:
+        given["help"] += f"; one or more of {', '.join(choices)}"
+    parser.add_argument(flag, **given)
+
+
+def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str = "print JSON") -> None:
+    """``--json`` everywhere, ``--csv FILE`` where there are rows, ``--plot FILE`` where there is a figure."""
+    add_option(parser, "--json", help=json)
+    if csv:
+        add_option(parser, "--csv")
+    if plot:
+        add_option(parser, "--plot")
+
+
+def in_option_words(message: str, options: argparse.Namespace) -> str:
+    """A message of the library with the options' names for the arguments that were given by them.
+
+    Examples
+    --------
+    >>> in_option_words("num_threads must be at least 1, got 0", argparse.Namespace(threads=0))
+    '--threads must be at least 1, got 0'
+    """
+
+    def flag(name: str) -> str:
+        found = _PARAMETERS.get(name, f"--{name.replace('_', '-')}")
+        given = getattr(options, found[2:].replace("-", "_"), None) is not None
+        return found if given and found in OPTIONS else name
+
+    # A first word is an argument's name where a rule follows; one with an underscore is always one.
+    message = re.sub(r"^(\w+)(?= (must|needs|and|exclude)\b)", lambda found: flag(found[0]), message)
+    return re.sub(r"(?<![\w'(-])[a-z]\w*_\w+(?![\w'(=])", lambda found: flag(found[0]), message)

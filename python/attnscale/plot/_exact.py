@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Exact curves of experiments between the points at which they were done."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._dense import dense
+
+__all__ = ["exact_curve", "parameters_of"]
+
+_Array = NDArray[np.float64]
+
+
+def parameters_of(result: Any) -> tuple[str, dict[str, Any]]:
+    """Name of the experiment and its parameters; the name is empty where they cannot be told.
+
+    Of an ExperimentResult, of its Dataset, or of a sweep over an experiment.
+    """
+    if hasattr(result, "estimates"):
+        return result.experiment, dict(result.parameters)
+    attrs = result.attrs
+    if "experiment" in attrs:
+        return str(attrs["experiment"]), json.loads(attrs.get("parameters", "{}"))
+    module, _, name = str(attrs.get("function", "")).partition(":")
+    if not module.startswith("attnscale.montecarlo."):
+        return "", {}
+    try:
+        experiment = getattr(import_module(module), name)
+    except (ImportError, AttributeError):  # the sweep of another version
+        return "", {}
+    signature = inspect.signature(experiment).parameters.values()
+    usual = {each.name: each.default for each in signature if each.default is not each.empty}
+    given = {**usual, **_literals(str(attrs.get("constants", "")))}
+    given["head_dim"] = given.get("head_dim") or 64
+    about_the_run = ("samples", "rng", "options")
+    return name, {key: value for key, value in given.items() if key not in about_the_run}
+
+
+def exact_curve(
+    result: Any, axes: Mapping[str, Sequence[Any]], x: str, quantity: str
+) -> tuple[_Array, _Array] | None:
+    """Whole numbers along `x`, and the exact values of shape (n_points, *other axes in their order).
+
+    None where there is no theory, or where `x` or a law cannot be evaluated anew.
+    """
+    name, parameters = parameters_of(result)
+    laws = [_law(label) for label in axes.get("law", [parameters.get("law", "standard")])]
+    if x not in ("n", "head_dim") or any(law is None for law in laws):
+        return None
+    evaluate = _evaluation(name, axes, parameters, laws, x, quantity)
+    first = np.asarray(axes[x], np.float64)
+    if evaluate(first[:1]) is None:
+        return None
+    return dense(evaluate, float(first.min()), float(first.max()))
+
+
+def _evaluation(
+    name: str,
+    axes: Mapping[str, Sequence[Any]],
+    parameters: dict[str, Any],
+    laws: list[Any],
+    x: str,
+    quantity: str,
+) -> Callable[[_Array], Any]:
+    """From points along `x` to values with `x` as their first axis; to None where there is no theory."""
+    from ..montecarlo._exact import Grid, exact
+
+    place = list(axes).index(x)
+
+    def evaluate(points: _Array) -> Any:
+        here = {axis: tuple(map(int, points)) if axis == x else tuple(axes[axis]) for axis in axes}
+        found = exact(name, Grid(here, parameters, _betas(here, parameters, laws))).get(quantity)
+        return None if found is None else np.moveaxis(np.asarray(found, np.float64), place, 0)
+
+    return evaluate
+
+
+def _betas(axes: Mapping[str, Sequence[Any]], parameters: dict[str, Any], laws: list[Any]) -> _Array:
+    """Of the laws, of the shape of the axes."""
+    from ..montecarlo._axes import beta_of
+
+    # Experiments without n or head_dim have no law either.
+    lengths, dims = (axes.get(name, [parameters.get(name, 2)]) for name in ("n", "head_dim"))
+    table = np.array([[[beta_of(law, n, d) for law in laws] for d in dims] for n in lengths])
+    by_name = {"n": 0, "head_dim": 1, "law": 2}
+    shape = [len(values) if axis in by_name else 1 for axis, values in axes.items()]
+    kept = [by_name[axis] for axis in axes if axis in by_name]
+    rest = [place for place in range(3) if place not in kept]
+    return np.broadcast_to(
+        table.transpose(*kept, *rest).reshape(shape), [len(values) for values in axes.values()]
+    )
+
+
+def _law(label: Any) -> Any:
+    """The law, or the scale, that a label stands for; None where that cannot be told."""
+    from .. import laws
+
+    try:
+        return laws.get(label)
+    except (TypeError, ValueError):  # the repr of one
+        pass
+    name, parameters = _call(label)
+    known = getattr(laws, name, None)
+    if isinstance(known, type):
+        return known(**parameters)
+    return laws.get(name, **parameters) if name in laws.names() else None
+
+
+def _call(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of NAME, NAME(parameter=value) or get('NAME', parameter=value)."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = ast.literal_eval(node.args[0]) if node.args else node.func.id
+            return str(name), {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+    except (SyntaxError, ValueError):
+        pass
+    return text, {}
+
+
+def _literals(text: str) -> dict[str, Any]:
+    """From 'samples=40, cosine=0.5' to a dictionary; empty where the text is something else."""
+    return _call(f"constants({text})")[1]

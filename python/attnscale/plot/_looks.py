@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How each line looks: a law has the same colour and dashes in every figure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ._style import COLOURS, MARKERS
+
+__all__ = ["Look", "family", "looks"]
+
+_DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.2, 1.2)),
+    (0, (6, 1.5, 1.2, 1.5)),
+    (0, (4, 1.2, 1.2, 1.2, 1.2, 1.2)),
+)
+
+# One row for each kind of dashes, one column for each colour: the laws that are drawn together most
+# often have solid lines.
+_LAWS = (
+    ("standard", "log_n", "natural_log_n", "entropy_invariant", "annealed", "unscaled", "ssmax"),
+    ("mup", "log_n_from_training", "qwen_log_n", "info_scale", "kappa", "grok_temperature", "asentmax"),
+    (
+        *("constant", "llama4_temperature", "ministral_temperature", "beam_temperature"),
+        *("inkling_temperature", "yarn", "longrope"),
+    ),
+    (
+        *("mla_yarn", "layer_index", "disentangled_scale", "latent_scale"),
+        *("scale_invariant", "adaptive_temperature", "critical_scale"),
+    ),
+    ("per_head",),
+)
+_PLACES = {law: (row, column) for row, names in enumerate(_LAWS) for column, law in enumerate(names)}
+
+
+class Look(NamedTuple):
+    """Of a line and its marks."""
+
+    colour: str
+    dashes: Any
+    marker: str
+
+
+def looks(names: Sequence[str]) -> list[Look]:
+    """The look of each of these laws or other names, no two alike as long as there are looks left.
+
+    A law by its name has its own. With other parameters, ``LogN(base=64)`` or ``log_n(base=64)``, or a
+    second time, it keeps the colour and gets the next free dashes; other names get what is free.
+    """
+    taken: dict[tuple[int, int], None] = {}
+    places: list[tuple[int, int] | None] = [None] * len(names)
+    for exact in (True, False):
+        for index, name in enumerate(names):
+            own = _PLACES.get(name if exact else family(name))
+            if places[index] is None and own is not None:
+                places[index] = _free(taken, own, column=own[1] if not exact or own in taken else None)
+    for index, place in enumerate(places):
+        places[index] = place or _free(taken, (0, 0))
+    return [
+        Look(COLOURS[column], _DASHES[row], MARKERS[index % len(MARKERS)][0])
+        for index, (row, column) in enumerate(place for place in places if place is not None)
+    ]
+
+
+def family(name: str) -> str:
+    """The law's own name of a spelling or a repr of it; `name` itself where it is neither."""
+    try:
+        node = ast.parse(name.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return name
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return name
+    from .. import laws
+
+    known = getattr(laws, node.func.id, None)
+    return known.name if isinstance(known, type) and issubclass(known, laws.Law) else node.func.id
+
+
+def _free(
+    taken: dict[tuple[int, int], None], wanted: tuple[int, int], column: int | None = None
+) -> tuple[int, int]:
+    """`wanted`, or the first look that is free: in that column if one is given; and take it."""
+    every = [(row, each) for row in range(len(_DASHES)) for each in range(len(COLOURS))]
+    own = [place for place in every if place[1] == column]
+    choice = next((place for place in (wanted, *own, *every) if place not in taken), wanted)
+    taken[choice] = None
+    return choice

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Multiples of the standard scale against the number of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import laws as laws_module
+from .._checks import positive_int, shown
+from ._curves import AXIS_LABELS
+from ._dense import dense
+from ._inputs import increasing, named_numbers, numbers
+from ._looks import looks
+from ._names import Named, name_lines, subtitle
+from ._style import GREY, law_label, new_axes, style
+from ._ticks import length_ticks, log_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..laws import Law
+
+__all__ = ["law_comparison", "law_name", "law_sequence", "multiple_at", "multiplier_vs_length"]
+
+_Array = NDArray[np.float64]
+BETA = r"$\beta$, multiple of $1/\sqrt{d}$"
+
+
+def law_comparison(
+    laws: str | Law | Sequence[str | Law],
+    lengths: ArrayLike,
+    *,
+    head_dim: int = 64,
+    others: Mapping[str, ArrayLike | Callable[[_Array], ArrayLike]] | None = None,
+    ax: Axes | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Axes:
+    """Beta, the multiple of the standard scale, of several laws against n.
+
+    Parameters
+    ----------
+    laws : str or Law, or sequence of them
+        Beta is that of the last of n causal queries, at every n that its shape asks for: steps are
+        where they are.
+    lengths : array_like
+        Numbers of keys, increasing, at least 1: the ends of the axis and its ticks.
+    head_dim : int, default 64
+    others : mapping of str to array_like or callable, optional
+        More curves, dashed: betas at the lengths, or a function from an array of n to betas, such as
+        :func:`attnscale.theory.invariant_beta`.
+    ax : matplotlib Axes, optional
+        A new figure's by default.
+    labels : mapping, optional
+        What to print for the names of laws.
+
+    Returns
+    -------
+    matplotlib Axes
+        As :func:`multiplier_vs_length` draws it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        There is no such law, or its n is no number of keys; lengths are not increasing.
+
+    Examples
+    --------
+    >>> ax = law_comparison(["standard", "log_n"], [64, 512, 4096])
+    >>> [line.get_label() for line in ax.get_lines()]
+    ['standard, $1/\\\\sqrt{d}$', '$\\\\log_{512} n\\\\,/\\\\sqrt{d}$']
+    """
+    n = increasing("lengths", lengths, least=1)
+    chosen = law_sequence(laws)
+    positive_int("head_dim", head_dim)
+    every = np.array([n[0]])
+    curves: dict[str, _Array] = {}
+    if chosen:
+        every, betas = dense(lambda at: _table(chosen, at, head_dim), n[0], n[-1])
+        curves = dict(zip(map(law_name, chosen), betas.T, strict=True))
+    own = ax is None
+    with style():
+        ax = new_axes(ax)
+        lines = _draw(ax, every, curves, labels)
+        lines += _draw_others(ax, n, others or {}, labels)
+        _finish(ax, n, lines, grow=own)
+    subtitle(ax, rf"Last of $n$ causal queries, $d={head_dim}$")
+    return ax
+
+
+def multiplier_vs_length(
+    multipliers: Mapping[str, ArrayLike],
+    lengths: ArrayLike,
+    *,
+    ax: Axes | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Axes:
+    """Multiple of the standard scale against the number of keys, one line for every law.
+
+    Laws with the same values are one line with all of their names.
+
+    Parameters
+    ----------
+    multipliers : mapping of str to array_like, shape (n_lengths,)
+        Of 1/sqrt(head_dim), under each law; NaN where it has none.
+    lengths : array_like of int
+        Numbers of keys, increasing. Values between them are not looked at: :func:`law_comparison`
+        chooses as many as a law's shape asks for.
+    ax : matplotlib Axes, optional
+    labels : mapping, optional
+        What to print for the names of laws.
+
+    Returns
+    -------
+    matplotlib Axes
+        The y axis is logarithmic if every value is positive and the largest more than five times the
+        least, and starts at 0 otherwise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a law has not one value for each length.
+
+    Examples
+    --------
+    >>> ax = multiplier_vs_length({"standard": [1.0, 1.0], "log_n": [1.0, 1.33]}, [512, 4096])
+    >>> ax.get_ylabel()
+    '$\\\\beta$, multiple of $1/\\\\sqrt{d}$'
+    """
+    n = increasing("lengths", lengths, least=1)
+    curves = named_numbers("multipliers", multipliers, "multiples of 1/sqrt(head_dim)")
+    for law, values in curves.items():
+        if values.shape != n.shape:
+            raise ValueError(
+                f"multipliers must have one value for each of the {n.size} lengths, got {law}: {values.shape}"
+            )
+    own = ax is None
+    with style():
+        ax = new_axes(ax)
+        _finish(ax, n, _draw(ax, n, curves, labels), grow=own)
+    return ax
+
+
+def law_sequence(given: Any) -> list[Law]:
+    """One law or several, as Law."""
+    one = isinstance(given, (str, float, int, laws_module.Law)) or not isinstance(given, Iterable)
+    return [laws_module.get(law) for law in ([given] if one else given)]
+
+
+def law_name(law: Law) -> str:
+    """Its name if it has the usual parameters, its repr otherwise."""
+    try:
+        usual = law == laws_module.get(law.name)
+    except TypeError:  # a parameter without a default
+        usual = False
+    return law.name if usual else repr(law)
+
+
+def multiple_at(law: Law, n: _Array, head_dim: int) -> _Array:
+    """Of the last of n causal queries."""
+    values = np.asarray(law.multiplier_at(n, head_dim))
+    if values.ndim > 1:
+        raise ValueError(f"laws must give one scale for each n, got {shown(law)} with one for each head")
+    return values
+
+
+def _table(laws: Sequence[Law], n: _Array, head_dim: int) -> _Array:
+    return np.stack([multiple_at(law, n, head_dim) for law in laws], axis=-1)
+
+
+def _draw(ax: Axes, n: _Array, curves: Mapping[str, _Array], labels: Mapping[str, str] | None) -> list[Named]:
+    """One line for each group of equal laws."""
+    groups: list[list[str]] = []
+    for name, values in curves.items():
+        for group in groups:
+            if np.allclose(curves[group[0]], values, rtol=1e-9, equal_nan=True):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    lines = []
+    for group, look in zip(groups, looks([group[0] for group in groups]), strict=True):
+        text = " =\n".join(law_label(name, labels) for name in group)
+        ax.plot(n, curves[group[0]], color=look.colour, linestyle=look.dashes, linewidth=1.5, label=text)
+        lines.append(Named(n, curves[group[0]], text, look.colour))
+    return lines
+
+
+def _draw_others(
+    ax: Axes, n: _Array, others: Mapping[str, Any], labels: Mapping[str, str] | None
+) -> list[Named]:
+    """Grey dashes: values at n, or a function of n on as many points as its shape asks for."""
+    lines = []
+    for index, (name, curve) in enumerate(others.items()):
+        what = f"others[{name!r}]"
+        x, y = dense(curve, n[0], n[-1]) if callable(curve) else (n, curve)
+        y = numbers(what, y, ndim=1)
+        if y.shape != x.shape:
+            raise ValueError(f"{what} must have {x.size} values, one for each n, got {y.size}")
+        text = law_label(name, labels)
+        dashes: Any = (0, (4, 2, *[1.2, 2] * index))
+        ax.plot(x, y, color=GREY, linestyle=dashes, linewidth=1.4, label=text)
+        lines.append(Named(x, y, text, GREY))
+    return lines
+
+
+def _finish(ax: Axes, ticks: _Array, lines: Sequence[Named], *, grow: bool) -> None:
+    """Scales, labels and names."""
+    length_ticks(ax, ticks)
+    values = np.concatenate([np.ravel(np.asarray(line.y, np.float64)) for line in lines] or [np.ones(1)])
+    values = values[np.isfinite(values)]
+    if values.size and values.min() > 0 and values.max() > 5 * values.min():
+        ax.set_yscale("log")
+        log_ticks(ax.yaxis)
+    elif values.size and values.min() >= 0:
+        ax.set_ylim(bottom=0)
+    ax.set_xlabel(AXIS_LABELS["n"])
+    ax.set_ylabel(BETA)
+    name_lines(ax, lines, grow=grow)

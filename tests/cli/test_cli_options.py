@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One vocabulary of options: the parsers, the help and the page of the documentation agree on it."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from attnscale import montecarlo
+from attnscale.cli import build_parser, main
+from attnscale.cli._options import OPTIONS, in_option_words, real, whole
+from attnscale.cli.mc import EXPERIMENTS
+from attnscale.montecarlo import _run
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
+
+
+def commands(
+    parser: argparse.ArgumentParser, name: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command with its parser; experiments of mc as "mc NAME"."""
+    below = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    if not below:
+        yield name, parser
+    for action in below:
+        for each, inner in action.choices.items():
+            if "-" not in each:  # the other spelling of an experiment
+                yield from commands(inner, f"{name} {each}".strip())
+
+
+COMMANDS = dict(commands(build_parser()))
+
+
+def options_of(command: str) -> dict[str, argparse.Action]:
+    return {flag: action for action in COMMANDS[command]._actions for flag in action.option_strings}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_one_of_the_vocabulary(command: str) -> None:
+    for flag, action in options_of(command).items():
+        if flag in ("-h", "--help"):
+            continue
+        option = OPTIONS[flag]
+        assert action.type is option.kind if option.kind else action.nargs == 0
+        assert action.nargs == "+" if option.several else action.nargs in (None, 0) or flag == "--head-dim"
+        assert action.help
+
+
+def test_every_word_of_the_vocabulary_has_a_command() -> None:
+    assert {flag for command in COMMANDS for flag in options_of(command)} - {"-h", "--help"} == set(OPTIONS)
+
+
+def test_every_command_prints_json_and_what_has_rows_csv() -> None:
+    assert [command for command in COMMANDS if "--json" not in options_of(command)] == []
+    assert {command for command in COMMANDS if "--csv" not in options_of(command)} == {"explain", "info"}
+    without = {command for command in COMMANDS if "--plot" not in options_of(command)}
+    assert without == {"explain", "info", "audit", "bench"}
+
+
+def test_the_page_has_the_table() -> None:
+    rows = re.findall(r"^\| `(--[^`]*)` \| (.*) \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [form.split()[0] for form, _, _ in rows] == list(OPTIONS)
+    for form, _, where in rows:
+        option = OPTIONS[form.split()[0]]
+        value = option.metavar or ("" if option.kind is None else "NAME")
+        assert form == f"{option.flag} {value}{' ...' if option.several else ''}".strip()
+        users = {command.split()[0] for command in COMMANDS if option.flag in options_of(command)}
+        listed = set(re.findall(r"\w+", where)) if where != "all" else {each.split()[0] for each in COMMANDS}
+        assert listed == users, option.flag
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1024", 1024), ("1e3", 1000), ("1e+3", 1000), ("2.0", 2), ("+7", 7)]
+)
+def test_whole_numbers_are_written_as_people_do(text: str, value: int) -> None:
+    assert whole(1)(text) == value
+    assert isinstance(whole(1)(text), int)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1.5", "must be a whole number, as 1024 or 1e3, got '1.5'"),
+        ("many", "must be a whole number"),
+        ("", "must be a whole number"),
+        ("nan", "must be a whole number"),
+        ("1e400", "must be a whole number"),
+        ("0", "must be at least 1, got 0"),
+        ("-1e3", "must be at least 1, got -1e3"),
+        ("9223372036854775808", r"must be less than 2\^63"),
+        ("99999999999999999999999", r"must be less than 2\^63"),
+    ],
+)
+def test_other_numbers_are_refused(text: str, message: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=message):
+        whole(1)(text)
+
+
+def test_a_number_is_one() -> None:
+    assert real("-1e-3") == -0.001
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a number, got 'x'"):
+        real("x")
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command that fails and return its one line."""
+
+    def call(*arguments: str) -> str:
+        assert main(arguments) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1
+        return captured.err.removeprefix("attnscale: error: ").rstrip()
+
+    return call
+
+
+def test_a_seed_that_was_printed_is_read_again(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["mc", "max_cosine", "--n", "8", "--samples", "3"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    seed = printed.splitlines()[0].rpartition("seed ")[2]
+    assert int(seed) > 2**63
+    assert main([*arguments, "--seed", seed]) == 0
+    assert capsys.readouterr().out == printed
+
+
+COUNTED = [
+    *(("entropy x.npz", "--n"), ("calibrate --demo", "--n"), ("calibrate --demo", "--n0"), ("laws", "--n")),
+    *(("laws", "--train-length"), ("theory", "--n"), ("theory --n 8", "--n0"), ("audit c.json", "--at")),
+    *(("diagnose m --text t", "--n"), ("mc max_cosine", "--n"), ("mc max_cosine --n 8", "--samples")),
+    *(("mc max_cosine --n 8", "--threads"), ("mc max_cosine --n 8", "--seed"), ("bench", "--repeat")),
+]
+
+
+@pytest.mark.parametrize(("command", "flag"), COUNTED)
+def test_a_count_that_is_none_is_refused_in_the_words_of_the_option(
+    refused: Run, command: str, flag: str
+) -> None:
+    for value in ("-1", "1.5", *(["1e23"] if flag != "--seed" else [])):
+        assert refused(*command.split(), f"{flag}={value}").startswith(f"{flag} must be ")
+
+
+def test_arguments_of_the_library_are_called_as_the_options() -> None:
+    options = argparse.Namespace(
+        n_jobs=None, threads=0, seed=1, head_dim=[8], n=[8], target_error=1.0, samples=2, k=[1]
+    )
+    for said, expected in {
+        "num_threads must be at least 1, got 0": "--threads must be at least 1, got 0",
+        "rng must be None": "--seed must be None",
+        "samples and target_error exclude each other": "--samples and --target-error exclude each other",
+        "model needs head_dim of at least 2": "model needs --head-dim of at least 2",
+        "n_jobs must be at least 1": "n_jobs must be at least 1",  # it came from elsewhere, as a file
+        "n0 must be at least 2": "n0 must be at least 2",  # the command has no such option
+        "scale is 1/sqrt(head_dim)": "scale is 1/sqrt(head_dim)",
+        "law 'log_n' needs n": "law 'log_n' needs n",
+    }.items():
+        assert in_option_words(said, options) == expected
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_help_of_an_experiment_has_its_defaults(name: str) -> None:
+    signature = inspect.signature(getattr(montecarlo, name)).parameters
+    for written in EXPERIMENTS[name].parameters:
+        parameter, _, default = written.rstrip("*").partition("=")
+        if parameter in ("heads", "n_points", "dim"):
+            continue
+        value = signature[parameter].default
+        if written.endswith("*"):
+            assert value is inspect.Parameter.empty
+        elif value is not None:
+            listed = value if isinstance(value, tuple) else (value,)
+            assert default == " ".join(
+                f"{each:g}" if isinstance(each, float) else str(each) for each in listed
+            )
+    text = " ".join(COMMANDS[f"mc {name}"].format_help().split())
+    assert f"samples for each row of the table (default: {EXPERIMENTS[name].samples})" in text
+    assert f"(default: {_run._DEFAULTS['max_samples']})" in text
+    for choice in EXPERIMENTS[name].quantities:
+        assert choice in text
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_quantities_and_samples_of_the_help_are_those_of_the_experiment(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without drawing anything: what an experiment hands to the run."""
+    seen = []
+    module = inspect.getmodule(getattr(montecarlo, name))
+    monkeypatch.setattr(module, "run", lambda experiment, samples, rng, options: seen.append(experiment))
+    needed = {"n": 8, "head_dim": 8, "cosine": 0.5, "k": 4}
+    given = [each.rstrip("*") for each in EXPERIMENTS[name].parameters if each.endswith("*")]
+    arguments = {"n" if each == "n_points" else each: needed.get(each, 8) for each in given}
+    getattr(montecarlo, name)(**arguments or {"head_dim": 8})
+    assert tuple(seen[0].quantities) == EXPERIMENTS[name].quantities
+    assert seen[0].default_samples == EXPERIMENTS[name].samples
+
+
+def test_the_help_lists_choices_and_statuses() -> None:
+    for name, flag, choice in (
+        ("dot_product_variance", "--distribution", "truncated_normal"),
+        ("jl_distortion", "--kind", "sparse"),
+    ):
+        assert choice in str(options_of(f"mc {name}")[flag].help)
+    text = build_parser().format_help()
+    for status in ("0    done", "1    ", "2    ", "130  "):
+        assert f"\n  {status}" in text
+    assert "sparsity (sparsity)" not in text

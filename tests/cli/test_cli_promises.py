@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What holds for every command: nothing is lost, and whatever goes wrong is one line and a status."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attnscale import cli, laws
+from attnscale.cli import entropy as entropy_command
+from attnscale.cli import main
+from attnscale.cli._figure import Drawing
+from attnscale.cli.sweep import _DESCRIPTION as SWEEP_HELP
+
+HEADS = str(files("attnscale") / "data" / "minilm_qk.npz")
+CONFIG = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+SWEEP = 'function = "beside_the_grid:inverse"\n[grid]\nx = [2.0, 4.0]\n[constants]\ntimes = 3.0\n'
+FUNCTION = "def inverse(x, times):\n    return times / x\n"
+
+#: A short run of every command that has rows or a figure, in a folder with the files of `place`.
+RUNS = {
+    "demo": "demo",
+    "entropy": f"entropy {HEADS} --laws standard --n 8 16",
+    "calibrate": "calibrate --demo --n0 16 --n 8 16 32 --laws standard log_n",
+    "laws": "laws --n 8 16 --laws log_n",
+    "theory": "theory --n 8 16",
+    "mc": "mc max_cosine --n 8 16 --samples 3 --seed 1",
+    "sweep": "sweep grid.toml",
+    "audit": "audit config.json",
+}
+#: Those that take too long, or need a model: only their beginning is looked at.
+BEGUN = RUNS | {"diagnose": "diagnose model --text book.txt", "bench": "bench"}
+DRAWN = [name for name in BEGUN if name not in ("audit", "bench")]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with what the commands read."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    (tmp_path / "grid.toml").write_text(SWEEP, encoding="utf-8")
+    (tmp_path / "beside_the_grid.py").write_text(FUNCTION, encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command; its status, standard output and standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = main(arguments)
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails the test if a command begins."""
+
+    def begin(options: Any) -> None:
+        pytest.fail("the command began")
+
+    for module in cli._main.COMMANDS:
+        for name in vars(module):
+            if name in ("run", "run_laws", "run_explain"):
+                monkeypatch.setattr(module, name, begin)
+
+
+BAD_FILES = {
+    "nowhere/x.png": "there is no folder nowhere",
+    "folder": "is a folder, not a file",
+    "config.json/x.png": "there is no folder config.json",
+    "": "must be a file's name, got ''",
+    "locked.png": "cannot be written here",
+}
+
+
+@pytest.mark.usefixtures("not_run")
+@pytest.mark.parametrize("path", BAD_FILES)
+@pytest.mark.parametrize("name", BEGUN)
+def test_files_are_looked_at_before_the_run(
+    command: Command, monkeypatch: pytest.MonkeyPatch, name: str, path: str
+) -> None:
+    if path == "locked.png":  # whoever tests may write everywhere
+        Path(path).touch()
+        monkeypatch.setattr(os, "access", lambda where, mode: Path(where).name != path)
+    if path == "folder":
+        Path("folder.png").mkdir()
+        Path("folder.csv").mkdir()
+    for flag in ("--csv", *(["--plot"] if name in DRAWN else [])):
+        if flag == "--plot":
+            pytest.importorskip("matplotlib")
+        given = {"folder": f"folder.{'png' if flag == '--plot' else 'csv'}"}.get(path, path)
+        status, out, err = command(*BEGUN[name].split(), f"{flag}={given}")
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith(f"attnscale: error: {flag} ")
+        assert BAD_FILES[path] in err
+
+
+@pytest.mark.usefixtures("not_run")
+@pytest.mark.parametrize("name", DRAWN)
+def test_figures_are_files_of_a_known_kind(command: Command, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    for path, why in {
+        "-": "must be a file's name, got '-'",
+        "x.xyz": "the suffix must be .png, .pdf, .svg or another that matplotlib knows, got .xyz",
+    }.items():
+        status, out, err = command(*BEGUN[name].split(), f"--plot={path}")
+        assert (status, out) == (2, "")
+        assert why in err
+
+
+@pytest.mark.usefixtures("not_run")
+def test_what_a_command_reads_is_not_replaced(command: Command) -> None:
+    for arguments in (
+        "audit config.json --csv config.json",
+        "sweep grid.toml --csv ./grid.toml",
+        "mc entropy_vs_length --n 8 --heads config.json --csv config.json",
+    ):
+        status, _, err = command(*arguments.split())
+        assert status == 2
+        assert "the command reads this file, it would be lost" in err
+    pytest.importorskip("matplotlib")
+    assert "must be two files" in command("theory", "--n", "8", "--csv", "x.png", "--plot", "x")[2]
+
+
+@pytest.mark.usefixtures("not_run")
+def test_a_store_that_cannot_be_made(command: Command) -> None:
+    status, _, err = command("sweep", "grid.toml", "--store", "config.json/runs")
+    assert (status, err) == (
+        2,
+        "attnscale: error: --store config.json/runs: config.json is a file, not a folder\n",
+    )
+
+
+def test_a_store_of_the_file_is_looked_at_too(command: Command, place: Path) -> None:
+    pytest.importorskip("xarray")
+    (place / "stored.toml").write_text(f'store = "config.json/runs"\n{SWEEP}', encoding="utf-8")
+    status, out, err = command("sweep", "stored.toml")
+    assert (status, out) == (2, "")
+    assert "stored.toml: store config.json/runs: config.json is a file, not a folder" in err
+
+
+def needs_of(name: str) -> None:
+    pytest.importorskip("matplotlib")
+    if name == "sweep":
+        pytest.importorskip("xarray")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_table_is_printed_whatever_happens_to_a_file(
+    command: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    needs_of(name)
+    arguments = [*RUNS[name].split(), "--csv", "rows.csv"]
+    arguments += ["--plot", "x.png"] if name in DRAWN else []
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    status, out, err = command(*arguments)
+    assert (status, err) == (1, "attnscale: error: --csv rows.csv: No space left on device\n")
+    assert len(out.splitlines()) > 2
+    assert Path("x.png").exists() == (name in DRAWN)
+
+
+def test_a_figure_that_cannot_be_drawn_takes_nothing_along(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+
+    def fails(self: Drawing, path: Path) -> None:
+        raise ValueError("nothing to draw")
+
+    monkeypatch.setattr(Drawing, "save", fails)
+    status, out, err = command("theory", "--n", "8", "--plot", "x.png", "--csv", "rows.csv")
+    assert (status, err) == (1, "attnscale: error: --plot x.png: nothing to draw\n")
+    assert "E[H]" in out
+    assert "Figure" not in out
+    assert Path("rows.csv").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name in DRAWN])
+def test_the_output_says_where_the_figure_is(command: Command, name: str) -> None:
+    needs_of(name)
+    status, out, err = command(*RUNS[name].split(), "--plot", "out")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "Figure: out.png"
+    assert Path("out.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_rows_as_csv_and_json(command: Command, name: str) -> None:
+    needs_of(name)
+    arguments = RUNS[name].split()
+    status, out, _ = command(*arguments, "--csv", "-")
+    assert status == 0
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert len(rows) > 1
+    assert len({len(row) for row in rows}) == 1
+    status, out, _ = command(*arguments, "--json")
+    assert status == 0
+    assert json.loads(out)
+
+
+def test_explain_prints_json(command: Command) -> None:
+    report = json.loads(command("explain", "log_n(base=64)", "--json")[1])
+    assert (report["name"], report["definition"]) == ("log_n", repr(laws.LogN(base=64)))
+    assert json.loads(command("explain", "constant", "--json")[1])["required"] == ["value"]
+
+
+@pytest.mark.parametrize("name", BEGUN)
+def test_ctrl_c_is_one_line_and_status_130(
+    command: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def interrupt(options: Any) -> None:
+        raise KeyboardInterrupt
+
+    for module in cli._main.COMMANDS:
+        for run in {"run", "run_laws"} & set(vars(module)):
+            monkeypatch.setattr(module, run, interrupt)
+    assert command(*BEGUN[name].split()) == (130, "", "attnscale: interrupted\n")
+
+
+def test_ctrl_c_prints_what_is_finished(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, seen = entropy_command.mean_entropy, []
+
+    def second_time(*arguments: Any, **options: Any) -> Any:
+        seen.append(arguments)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(entropy_command, "mean_entropy", second_time)
+    for arguments, finished in {
+        "--laws standard log_n": {("512", "standard")},
+        "--laws log_n standard --n 16 8": {("8", "log_n")},
+        "--laws standard --n 16 8": {("8", "standard")},
+    }.items():
+        seen.clear()
+        status, out, err = command("entropy", HEADS, *arguments.split(), "--csv", "-")
+        assert (status, err) == (130, "attnscale: interrupted: this is what was finished\n")
+        rows = csv.DictReader(io.StringIO(out))
+        assert {(row["n_keys"], row["law"]) for row in rows} == finished
+
+
+def test_ctrl_c_keeps_the_lengths_of_which_all_laws_are_there(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, seen = entropy_command.mean_entropy, []
+
+    def fourth_time(*arguments: Any, **options: Any) -> Any:
+        seen.append(arguments)
+        if len(seen) > 3:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(entropy_command, "mean_entropy", fourth_time)
+    status, out, _ = command(*f"entropy {HEADS} --laws standard log_n --n 8 16 --csv -".split())
+    assert status == 130
+    rows = csv.DictReader(io.StringIO(out))
+    assert {(row["n_keys"], row["law"]) for row in rows} == {("8", "standard"), ("8", "log_n")}
+
+
+ENDINGS = {
+    "ValueError": (ValueError("x must be\n 1"), 2, "error: x must be 1 (--debug shows where)"),
+    "TypeError": (TypeError("no"), 2, "error: no (--debug shows where)"),
+    "OverflowError": (OverflowError("large"), 2, "error: OverflowError: large (--debug shows where)"),
+    "KeyError": (KeyError("a"), 2, "error: KeyError: 'a' (--debug shows where)"),
+    "RuntimeError": (RuntimeError("ATTNSCALE_SIMD"), 2, "error: ATTNSCALE_SIMD"),
+    "ImportError": (ImportError("no torch"), 2, "error: no torch"),
+    "MemoryError": (MemoryError(), 2, "error: not enough memory"),
+    "bad_alloc": (MemoryError("std::bad_alloc"), 2, "error: not enough memory"),
+    "NumPy's": (
+        MemoryError("Unable to allocate 7 TiB"),
+        2,
+        "error: not enough memory: Unable to allocate 7 TiB",
+    ),
+    "OSError": (OSError(13, "Permission denied", "x"), 2, "error: [Errno 13] Permission denied: 'x'"),
+    "UnicodeDecodeError": (
+        UnicodeDecodeError("utf-8", b"\xe9", 0, 1, "invalid start byte"),
+        2,
+        "error: 'utf-8' codec can't decode byte 0xe9 in position 0: invalid start byte (--debug shows where)",
+    ),
+    "KeyboardInterrupt": (KeyboardInterrupt(), 130, "interrupted"),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_whatever_is_raised_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    error, expected, line = ENDINGS[name]
+
+    def fails(options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.info, "run", fails)
+    assert command("info") == (expected, "", f"attnscale: {line}\n")
+    for arguments in (["--debug", "info"], ["info", "--debug"]):
+        status, _, err = command(*arguments)
+        assert status == expected
+        assert err.startswith("Traceback")
+        assert "in fails" in err
+
+
+def test_a_size_beyond_memory_says_what_it_would_take(command: Command) -> None:
+    for arguments, line in {
+        "mc max_cosine --n 1e18 --samples 2": "--n 1000000000000000000 would take 444 TiB of memory,",
+        "mc rank_and_sparsity --n 1e7 --samples 2": "--n 10000000 would take 728 TiB of memory,",
+        "mc sparsity --n 1e15": "--n 1000000000000000 would take 7.11 PiB of memory",
+        "mc jl_distortion --points 1e9 --dim 1e9 --k 1": "--dim 1000000000 would take 3.47 EiB",
+    }.items():
+        status, out, err = command(*arguments.split())
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert line in err
+
+
+def started(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "attnscale", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("variable", ["ATTNSCALE_NUM_THREADS", "ATTNSCALE_SIMD"])
+def test_a_variable_of_the_environment_is_refused_in_one_line(variable: str) -> None:
+    result = started("info", stdout=subprocess.PIPE, env={**os.environ, variable: "abc"})
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"attnscale: error: {variable} ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_closed_standard_output_is_a_reader_that_went_away(place: Path) -> None:
+    result = subprocess.run(
+        ["sh", "-c", '"$0" -m attnscale laws --csv rows.csv >&-', sys.executable],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (1, "")
+    assert (place / "rows.csv").exists()
+
+
+def test_ctrl_c_is_answered_while_the_commands_are_imported() -> None:
+    code = (
+        "import builtins, sys, attnscale.__main__ as entry\n"
+        "known = builtins.__import__\n"
+        "def interrupted(name, *rest):\n"
+        "    if name == 'cli': raise KeyboardInterrupt\n"
+        "    return known(name, *rest)\n"
+        "builtins.__import__ = interrupted\n"
+        "sys.exit(entry.run())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "attnscale: interrupted\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_device_is_a_failed_write() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        result = started("laws", stdout=full)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("attnscale: error: standard output: No space left on device")
+
+
+def test_the_file_in_the_help_of_sweep_runs_as_it_stands(command: Command, place: Path) -> None:
+    pytest.importorskip("xarray")
+    pytest.importorskip("joblib")
+    block = SWEEP_HELP.split("FILE is TOML:\n\n")[1].split("\n\nA function")[0]
+    (place / "pasted.toml").write_text(block, encoding="utf-8")
+    status, out, err = command("sweep", "pasted.toml", "--csv", "-")
+    assert (status, err) == (0, "")
+    assert len(out.splitlines()) == 1 + 6
+    assert (place / "runs" / "deficit").is_dir()
+
+
+def test_a_failed_case_of_a_sweep_speaks_of_options(command: Command, place: Path) -> None:
+    pytest.importorskip("xarray")
+    (place / "fails.toml").write_text(SWEEP.replace("4.0]", "0.0]"), encoding="utf-8")
+    status, out, err = command("sweep", "fails.toml")
+    assert status == 2
+    assert "the table has them, and --store DIR keeps them" in err
+    assert out
+
+
+def test_laws_fit_a_hundred_columns(command: Command) -> None:
+    lines = command("laws")[1].splitlines()
+    assert max(map(len, lines)) <= 100
+    for words in ("sqrt(hidden / rank) /", "ministral_temperature(beta=0.1, length=16384)"):
+        assert any(words in line for line in lines)
+
+
+def test_one_is_singular_and_arrays_are_called_by_their_files(command: Command, place: Path) -> None:
+    array = np.random.default_rng(0).standard_normal((1, 8, 4))
+    np.savez(place / "one.npz", query=array, key=array)
+    assert command("entropy", "one.npz", "--n", "1")[1].startswith("Mean entropy (nats) of 1 head, 1 token; ")
+    arguments = ["--heads", "one.npz", "--samples", "3", "--seed", "1"]
+    for experiment in (["entropy_vs_length", "--n", "4"], ["dot_product_variance"]):
+        title = command("mc", *experiment, *arguments)[1].splitlines()[0]
+        assert title.endswith("heads one.npz, seed 1")
+        assert "sha" not in title.lower()
+
+
+def test_a_law_without_its_parameter_is_refused_in_words_of_the_command_line(command: Command) -> None:
+    err = command("entropy", HEADS, "--laws", "constant")[2]
+    assert "needs value: 'constant(value=...)'" in err
+    assert "laws.get" not in err
+
+
+def test_what_a_wheel_lacks_is_not_named(command: Command) -> None:
+    assert ".ipynb" not in command("demo")[1]
+
+
+def test_plans_differ_in_words(command: Command, place: Path) -> None:
+    gemma = {"model_type": "gemma2", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    for name, cap in (("a.json", 50.0), ("b.json", None)):
+        config = {**gemma, "attn_logit_softcapping": cap, "head_dim": 16, "query_pre_attn_scalar": 16}
+        (place / name).write_text(json.dumps(config), encoding="utf-8")
+    assert "softcap: 50.0 here, none there" in command("audit", "a.json", "--against", "b.json")[1]
+
+
+def test_a_text_in_another_encoding(command: Command, place: Path) -> None:
+    (place / "latin1.txt").write_bytes(b"ros\xe9")
+    status, _, err = command("diagnose", "folder", "--text", "latin1.txt")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "latin1.txt: not a text in UTF-8 (unexpected end of data at byte 3)" in err
+
+
+def test_a_model_that_is_a_path_is_not_looked_for_elsewhere(command: Command, place: Path) -> None:
+    pytest.importorskip("transformers")
+    (place / "book.txt").write_text("a b c", encoding="utf-8")
+    for path in ("./nothing", str(place / "nothing"), "~/nothing"):
+        assert command("diagnose", path, "--text", "book.txt")[2].endswith(f"MODEL {path}: no such folder\n")
+
+
+def test_diagnose_without_torch(command: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "book.txt").write_text("a b c", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    status, _, err = command("diagnose", "folder", "--text", "book.txt")
+    assert status == 2
+    assert 'diagnose needs torch and transformers: pip install "attnscale[torch]"' in err

@@ -54,10 +54,17 @@ def output(
     return found, limit, bad, n * absolute + limit > form.largest * 2.0**-14
 
 
+# How far the reference of a streaming softmax may be below the largest score (docs/explanation/numerics.md).
+LAG = 8 * np.log(2)
+
+
 def moments(
     w: Array, error: Array, x: Array, dx: Array, center: Array, form: SimpleNamespace
 ) -> tuple[Array, Array, Array, Array]:
-    """Mean and variance of x under w, and their bounds; sums are around `center`, or some x of a mask."""
+    """Mean and variance of x under w, and their bounds.
+
+    Sums are around `center` or up to LAG below it, or around some x of a mask.
+    """
     mean = (w * x).sum(-1)
     off = np.abs(x - mean[..., None])  # in the oracle's type: its square may leave float64
     variance = (w * off * off).sum(-1)
@@ -65,7 +72,10 @@ def moments(
     both = w + error
     # A product without weight may be the center too: before it lost its weight, or under a soft-cap.
     any_of = center.dtype == bool
-    far = np.where(center, off, 0).max(-1, initial=0) if any_of else np.abs(mean - center)
+    if any_of:
+        far = np.where(center, off, 0).max(-1, initial=0)
+    else:
+        far = np.maximum(np.abs(mean - center), np.abs(mean - center + LAG))
     dmean = (error * off).sum(-1) + (both * dx).sum(-1)
     dmean = dmean + form.eps * (2 * np.abs(mean) + 8 * (sd + far))
     dvariance = (error * off * off).sum(-1) + (both * dx * (2 * off + dx)).sum(-1) + dmean * dmean

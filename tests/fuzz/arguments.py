@@ -109,7 +109,7 @@ _VALUES: tuple[Callable[[np.random.Generator], Any], ...] = (
 
 _ATTENTION = (
     *("scale", "is_causal", "causal", "attn_mask", "window", "key_lengths", "document_ids", "distance_scale"),
-    *("distance_bias", "enable_gqa", "softcap", "normalizer", "qk_norm", "layout", "num_threads"),
+    *("distance_bias", "enable_gqa", "softcap", "normalizer", "qk_norm", "layout", "dims", "num_threads"),
 )
 _FAMILY = ("is_causal", "causal", "enable_gqa", "layout", "num_threads")
 
@@ -135,6 +135,7 @@ _CALLS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
         (*_ATTENTION, "out", "statistics"),
     ),
     "attention_entropy": (lambda: at.attention_entropy, (_q, _q), _ATTENTION),
+    "attention_weights": (lambda: at.attention_weights, (_q, _q), (*_ATTENTION, "max_bytes")),
     "entropy_curve": (lambda: at.entropy_curve, (_q, _q, lambda r: [0.5, 1.0]), _ATTENTION[1:]),
     "solve_scale": (
         lambda: at.solve_scale,
@@ -152,7 +153,9 @@ _CALLS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
             "softcap",
             "normalizer",
             "layout",
+            "dims",
             "num_threads",
+            "on_infeasible",
         ),
     ),
     "attention_state": (
@@ -263,6 +266,9 @@ def check(case: Case, seed: int, index: int, findings: Findings) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.filterwarnings(
+                "ignore", "attn_mask is float and holds 0 and 1|no scale gives", UserWarning
+            )
             get()(*given, **options)
     except (TypeError, ValueError, MemoryError) as error:
         _check_text(error, given, options, findings)

@@ -312,3 +312,33 @@ def test_an_unknown_argument_is_not_ignored() -> None:
         attend(torch.nn.Identity(), q, q, q, None, indices=torch.zeros(1))
     with pytest.raises(ValueError, match="attnscale runs on the CPU, got tensors on meta"):
         attend(torch.nn.Identity(), q.to("meta"), q, q, None)
+
+
+def test_the_log_shows_itself() -> None:
+    log = at.torch.AttentionLog(("entropy", "max_score"), {})
+    assert repr(log) == "AttentionLog: nothing was recorded yet"
+    rows = at.AttentionStatistics(entropy=np.full((1, 2, 3), np.log(8)), max_score=np.ones((1, 2, 3)))
+    for layer in (torch.nn.Module(), torch.nn.Module()):
+        log.add(layer, rows, None, None, {})
+    assert repr(log).splitlines() == [
+        "AttentionLog: 1 pass; means over the last one",
+        "  layer  batch x heads x queries  entropy (nats)  max_score",
+        "      0  1 x 2 x 3                         2.079          1",
+        "      1  1 x 2 x 3                         2.079          1",
+    ]
+    assert log.table(unit="bits").splitlines()[-1].split()[-2:] == ["3", "1"]
+    assert "<td>2.079</td>" in log._repr_html_()
+    frame = log.to_pandas(unit="bits")
+    assert list(frame.columns) == [
+        "layer",
+        "batch",
+        "head",
+        "query",
+        "entropy",
+        "max_score",
+        "effective_keys",
+    ]
+    assert len(frame) == 12
+    np.testing.assert_allclose(frame["entropy"], 3)
+    np.testing.assert_allclose(frame["effective_keys"], 8)
+    assert log.to_xarray(unit="bits")["entropy"].attrs == {"units": "bit"}

@@ -147,7 +147,7 @@ def test_mistakes_are_explained() -> None:
         at.merge_states([state, (1, 2, 3)])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="value must be an array, got None"):
         at.attention_state(q, k, None)  # type: ignore[arg-type]
-    assert repr(state).startswith("AttentionState(output=<float32 (2, 17, 16)>, lse=")
+    assert repr(state).startswith("AttentionState: rows (2, 17), output (2, 17, 16) of float32, bhsd\n")
 
 
 def test_parts_further_apart_than_the_type_reaches_merge() -> None:

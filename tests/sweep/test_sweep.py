@@ -53,7 +53,7 @@ def test_the_example_of_a_law_and_a_registered_law() -> None:
         "LogN(base=64.0, floor=1.0)",
         "0.25",
     ]
-    assert table["entropy"].dims == ("n", "scale", "dim_0", "dim_1")
+    assert table["entropy"].dims == ("n", "scale", "head", "query")
     data = at.datasets.minilm_qk()
     want = at.attention_entropy(data.query[:2, :32], data.key[:2, :32], scale=at.laws.LogN(base=64))
     assert_array_equal(table["entropy"][1, 2], want)

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ._checks import shown
 
-__all__ = ["Axes", "NamedAxes", "has_names", "is_pattern", "read_names", "roles"]
+__all__ = ["Axes", "NamedAxes", "has_names", "is_pattern", "read_names", "roles", "without_names"]
 
 #: What the axes are called in papers, patterns of einops and datasets.
 _KNOWN = {
@@ -40,6 +42,11 @@ class Axes(NamedTuple):
 def has_names(value: Any) -> bool:
     """Whether the axes of an array have names: a DataArray of xarray, or what looks like one."""
     return hasattr(value, "dims") and hasattr(value, "coords")
+
+
+def without_names(value: Any) -> Any:
+    """The array as its own order of axes has it, where names do not count."""
+    return np.asarray(value) if has_names(value) else value
 
 
 def is_pattern(layout: Any) -> bool:

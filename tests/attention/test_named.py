@@ -253,6 +253,5 @@ def test_mistakes_are_explained() -> None:
 
 def test_calls_without_names_read_the_values() -> None:
     q, k, v = arrays()
-    np.testing.assert_array_equal(
-        at.variants.linear_attention(q, k, v), at.variants.linear_attention(Q, K, V)
-    )
+    for function in (at.variants.linear_attention, at.variants.kattention_heads):
+        np.testing.assert_array_equal(function(q, k, v), function(Q, K, V))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._checks import as_array, boolean
-from .._names import NamedAxes, has_names
+from .._names import NamedAxes, has_names, without_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,11 +70,8 @@ def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str)
 
 def read_plain_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str) -> Inputs:
     """The same where names of axes do not count: arrays that have them are read in their own order."""
-    try:
-        return read_inputs(query, key, value, enable_gqa, layout)
-    except NamedAxes:
-        q, k, v = (None if x is None else np.asarray(x) for x in (query, key, value))
-        return read_inputs(q, k, v, enable_gqa, layout)
+    q, k, v = (without_names(x) for x in (query, key, value))
+    return read_inputs(q, k, v, enable_gqa, layout)
 
 
 def swap_heads(array: NDArray[Any]) -> NDArray[Any]:

@@ -311,8 +311,9 @@ def draw(head_dim=64, log2_n0=9):
     with at.plot.style():
         _, ax = plt.subplots(figsize=(4.6, 2.8))
         for (name, beta), colour in zip(betas.items(), colours, strict=True):
-            entropy = theory.expected_entropy(n, beta, head_dim=head_dim)
-            ax.plot(n, entropy, color=colour, label=name)
+            known = np.isfinite(beta)
+            entropy = theory.expected_entropy(n[known], beta[known], head_dim=head_dim)
+            ax.plot(n[known], entropy, color=colour, label=name)
         ax.set(xscale="log", xlabel="$n$", ylabel="nats", title=f"d = {head_dim}, n0 = {2**log2_n0}")
         ax.legend()
         plt.show()

@@ -51,8 +51,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy import integrate, stats
 
-plt.rcParams["figure.dpi"] = 110
-BLUE, RED, GREEN, ORANGE = at.plot.COLOURS[:4]
+BLUE, RED, GREEN, ORANGE, _, PURPLE = at.plot.COLOURS[:6]
 GREY = "#6E6E6E"
 print(f"attnscale {at.__version__}")
 
@@ -120,8 +119,10 @@ assert (result["scaled_variance"].standard_error < 0.012 * exact["scaled_varianc
 
 with at.plot.style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.2))
-    at.plot.experiment(result, quantity="variance", ax=left).set(yscale="log", title="Grows like $d$")
-    at.plot.experiment(result, quantity="scaled_variance", ax=right).set(ylim=(0, 1.2))
+    left.set_yscale("log")
+    right.set_ylim(0, 1.2)
+    at.plot.experiment(result, quantity="variance", ax=left).set_title("Grows like $d$")
+    at.plot.experiment(result, quantity="scaled_variance", ax=right)
     right.set_title(r"Does not, after $1/\sqrt{d}$")
     right.get_legend().remove()
     plt.show()
@@ -344,8 +345,9 @@ assert (exact[:, 0] > 0.95).all()
 fine = np.geomspace(4, 1024, 25)
 with at.plot.style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.2))
-    at.plot.saturation(result, ax=left).set(ylim=(-0.02, 1), title="Saturated rows")
-    for j, (colour, mark) in enumerate(((BLUE, "o"), (RED, "D"))):
+    left.set_ylim(-0.02, 1)
+    at.plot.saturation(result, ax=left).set_title("Saturated rows")
+    for j, (colour, mark) in enumerate(((BLUE, "o"), (PURPLE, "D"))):
         curve = [expected_trace(d, 1 if j else 1 / np.sqrt(d)) for d in fine]
         right.plot(fine, curve, color=colour, linewidth=1.4)
         points(right, dims, trace.value[:, j], trace.standard_error[:, j], colour, mark)
@@ -413,7 +415,7 @@ assert top_share[-1, 1] > 0.6
 with at.plot.style():
     figure, axes = plt.subplots(1, 2, figsize=(8.2, 3.2), sharey=True)
     for i, (ax, where) in enumerate(zip(axes, ("scores, $|Jg|$", "query"), strict=True)):
-        for j, (name, colour, mark) in enumerate((("scaled", BLUE, "o"), ("unscaled", RED, "D"))):
+        for j, (name, colour, mark) in enumerate((("scaled", BLUE, "o"), ("unscaled", PURPLE, "D"))):
             line = {"linestyle": "-", "markerfacecolor": colour, "label": f"{name}, mean"}
             points(ax, dims, mean[:, j, i], error[:, j, i], colour, mark, linewidth=1.2, **line)
             line = {"linestyle": (0, (4, 2)), "markerfacecolor": "white", "label": f"{name}, median"}
@@ -522,7 +524,7 @@ with at.plot.style():
     left.set(xlim=(-20, 20), ylim=(0, 0.42), xlabel="distance of a key, $j$", ylabel="weight")
     left.set_title(r"softmax$(-j^2/2\sigma^2)$: larger $\sigma$, flatter")
     left.legend()
-    for i, (name, colour, mark) in enumerate((("scaled", BLUE, "o"), ("unscaled", RED, "D"))):
+    for i, (name, colour, mark) in enumerate((("scaled", BLUE, "o"), ("unscaled", PURPLE, "D"))):
         curve = [effective_keys(d, 1 if i else 1 / np.sqrt(d)) for d in fine]
         right.plot(fine, curve, color=colour, linewidth=1.4)
         value = np.exp(drawn[:, i])
@@ -534,43 +536,53 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# ## What to take along
-#
-# - $\mathrm{Var}(q \cdot k) = d\,(v_x v_y + v_x m_y^2 + v_y m_x^2)$, exactly, for any independent components.
-#   The scale $1/\sqrt d$ makes the spread of the scores independent of the width of the head, and nothing
-#   more: a new BERT has scores of variance 0.0565, and the trained heads here range from 0.84 to 383.
-# - Unscaled rows saturate: at $d = 1024$ and 64 keys, 70 % of them. Their mean Jacobian goes down as
-#   $1/\sqrt d$, the gradient of a typical row much faster. The mean gradient at the query stays.
-# - The scale is an inverse temperature. $\sqrt d$ in it is a choice for one number of keys: with $n$
-#   the entropy of a row still grows, which is where $\log n$ comes in.
-#
 # ## Play with it
 #
-# With `ipywidgets` installed, the next cell draws rows of normal scores at any head dimension and any
-# multiple $\beta$ of the standard scale. Everything above is complete without it.
+# Rows of normal scores, by weight. Where `ipywidgets` is installed, as by the extra `notebooks`,
+# head dimension, keys and the multiple $\beta$ of the standard scale are on sliders.
+
 
 # %%
+def draw(log2_d=6, beta=1.0, n_keys=64):
+    """Sorted weights of five rows, and what their Jacobian lets through."""
+    d = 2**log2_d
+    q, k = at.montecarlo.normal((5, d), rng=11), at.montecarlo.normal((n_keys, d), rng=12)
+    p = -np.sort(-softmax(beta * q @ k.T / np.sqrt(d)))
+    with at.plot.style():
+        _, ax = plt.subplots(figsize=(4.6, 2.8))
+        ax.plot(np.arange(1, n_keys + 1), p.T, color=BLUE, linewidth=1)
+        ax.set(xscale="log", xlabel="key, by weight", ylabel="weight", ylim=(0, 1))
+        ax.set_title(f"d = {d}: mean trace of the Jacobian {at.theory.jacobian_trace(p).mean():.3f}")
+        plt.show()
+
+
 try:
     import ipywidgets
 except ImportError:
-    print("No sliders: ipywidgets is not installed.")
+    draw()  # with ipywidgets there are sliders
 else:
-
-    def draw(log2_d=6, beta=1.0, n_keys=64):
-        """Sorted weights of five rows, and what their Jacobian lets through."""
-        d = 2**log2_d
-        q, k = at.montecarlo.normal((5, d), rng=11), at.montecarlo.normal((n_keys, d), rng=12)
-        p = -np.sort(-softmax(beta * q @ k.T / np.sqrt(d)))
-        with at.plot.style():
-            _, ax = plt.subplots(figsize=(4.6, 2.8))
-            ax.plot(np.arange(1, n_keys + 1), p.T, color=BLUE, linewidth=1)
-            ax.set(xscale="log", xlabel="key, by weight", ylabel="weight", ylim=(0, 1))
-            ax.set_title(f"d = {d}: mean trace of the Jacobian {at.theory.jacobian_trace(p).mean():.3f}")
-            plt.show()
-
     ipywidgets.interact(
         draw,
         log2_d=ipywidgets.IntSlider(6, min=1, max=10, description="log2 d"),
         beta=ipywidgets.FloatSlider(1.0, min=0.0, max=32.0, step=0.25, description="beta"),
         n_keys=ipywidgets.IntSlider(64, min=2, max=1024, description="n"),
     )
+
+# %% [markdown]
+# ## What was shown
+#
+# - $\mathrm{Var}(q \cdot k) = d\,(v_x v_y + v_x m_y^2 + v_y m_x^2)$, exactly, for any independent
+#   components. The scale $1/\sqrt d$ makes the spread of the scores independent of the width of the head,
+#   and nothing more: a new BERT has scores of variance 0.0565, and the trained heads here range from 0.84
+#   to 383.
+# - Unscaled rows saturate: at $d = 1024$ and 64 keys, 70 % of them. Their mean Jacobian goes down as
+#   $1/\sqrt d$, the gradient of a typical row much faster. The mean gradient at the query stays.
+# - The scale is an inverse temperature. $\sqrt d$ in it is a choice for one number of keys: with $n$ the
+#   entropy of a row still grows, which is where $\log n$ comes in.
+#
+# ## Exercises
+#
+# 1. Give the keys a mean of 0.5 with `mean=(0, 0.5)`. Predict the variance of $q \cdot k$ by the formula
+#    before `dot_product_variance` measures it.
+# 2. With 512 keys instead of 64, at which $d$ are half of the unscaled rows saturated? Is it more or less,
+#    and why?

@@ -49,7 +49,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import betainc
 
-plt.rcParams["figure.dpi"] = 110
 theory = at.theory
 print(f"attnscale {at.__version__}")
 
@@ -396,36 +395,47 @@ np.testing.assert_allclose(kept, [9.9083, 9.0894, 9.5800], atol=6e-5)
 np.testing.assert_allclose(theory.expected_entropy(512, 1.0, head_dim=64), 5.7523, atol=5e-5)
 
 # %% [markdown]
-# In short. The lemma is a theorem about the distances of all pairs, and its constant is 24 at the least.
-# $8 \ln n$ is an estimate of entropy that happens to be near the dimension at which one query tells its key,
-# at cosine 0.47, from $n$ random ones. $d_n/d$ is the right factor for the needle's score. It is too much for
-# the noise, so that weight is mended and retrieval is not.
-#
 # ## Play with it
 #
-# With `ipywidgets` installed, the next cell shows how near the wrong keys come. Everything above is complete
-# without it.
+# How near do the wrong keys come? Where `ipywidgets` is installed, as by the extra `notebooks`,
+# keys and dimensions are on sliders.
+
 
 # %%
+def draw(log2_n=9, head_dim=64):
+    """Accuracy against the cosine of the right key."""
+    cosine = np.linspace(0, 0.95, 200)
+    with at.plot.style():
+        _, ax = plt.subplots(figsize=(4.6, 2.6))
+        ax.plot(cosine, [accuracy(2**log2_n, head_dim, c) for c in cosine], color=at.plot.COLOURS[0])
+        ax.axvline(theory.expected_max_cosine(2**log2_n, head_dim), color="#6E6E6E", linewidth=0.8)
+        ax.set(xlabel="cosine of the right key", ylabel="found", ylim=(0, 1.02))
+        ax.set_title(f"n = {2**log2_n}, d = {head_dim}; line: the nearest wrong key, on average")
+        plt.show()
+
+
 try:
     import ipywidgets
 except ImportError:
-    print("No slider: ipywidgets is not installed.")
+    draw()  # with ipywidgets there are sliders
 else:
-
-    def draw(log2_n=9, head_dim=64):
-        """Accuracy against the cosine of the right key."""
-        cosine = np.linspace(0, 0.95, 200)
-        with at.plot.style():
-            _, ax = plt.subplots(figsize=(4.6, 2.6))
-            ax.plot(cosine, [accuracy(2**log2_n, head_dim, c) for c in cosine], color=at.plot.COLOURS[0])
-            ax.axvline(theory.expected_max_cosine(2**log2_n, head_dim), color="#6E6E6E", linewidth=0.8)
-            ax.set(xlabel="cosine of the right key", ylabel="found", ylim=(0, 1.02))
-            ax.set_title(f"n = {2**log2_n}, d = {head_dim}; line: the nearest wrong key, on average")
-            plt.show()
-
     ipywidgets.interact(
         draw,
         log2_n=ipywidgets.IntSlider(9, min=4, max=24, description="log2 n"),
         head_dim=ipywidgets.IntSlider(64, min=4, max=256, description="d"),
     )
+
+# %% [markdown]
+# ## What was shown
+#
+# The lemma is a theorem about the distances of all pairs, and its constant is 24 at the least. $8 \ln n$
+# is an estimate of entropy that happens to be near the dimension at which one query tells its key, at
+# cosine 0.47, from $n$ random ones. $d_n/d$ is the right factor for the needle's score. It is too much for
+# the noise, so that weight is mended and retrieval is not.
+#
+# ## Exercises
+#
+# 1. How many dimensions find a key with cosine 0.3 among 4096 in nine rows of ten? Compare with $\ln n$
+#    times the constant for that cosine.
+# 2. Which factor on the scores gives the *noise* what $d_n$ dimensions would give it? What does the needle
+#    get from it, and what becomes of its weight?

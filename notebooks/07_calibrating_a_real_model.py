@@ -33,7 +33,6 @@ import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
 
-plt.rcParams["figure.dpi"] = 110
 rng = np.random.default_rng(20240512)
 print(f"attnscale {at.__version__}")
 
@@ -241,7 +240,9 @@ with at.plot.style():
     figure, ax = plt.subplots(figsize=(8.2, 3.0))
     place = np.arange(len(names))
     series = ("unchanged", "log_n", "annealed")
-    for offset, name, colour in zip((-0.26, 0, 0.26), series, ("#6E6E6E", *at.plot.COLOURS), strict=False):
+    for offset, name, colour in zip(
+        (-0.26, 0, 0.26), series, ("#6E6E6E", *at.plot.COLOURS[1:5:3]), strict=True
+    ):
         ax.bar(place + offset, drift[name], width=0.25, color=colour, label=name)
     ax.axhline(0, color="black", linewidth=0.8)
     ax.set_xticks(place, names, rotation=60)
@@ -257,3 +258,18 @@ with at.plot.style():
 #
 #     found = at.calibrate(query, key, n0=4096, is_causal=True)
 #     print(found.recommendation)
+
+# %% [markdown]
+# ## What was shown
+#
+# - Every entropy within reach has one scale, and `solve_scale` finds it in a few evaluations a row (T4).
+#   On keys that are uniform on a sphere the measured $\beta(n)$ agrees with the theory (T12).
+# - The median of 18 real heads needs $\beta = 1.80$ at eight times the length, a sphere in 32 dimensions
+#   2.67; the heads disagree with each other more than the laws do.
+# - Fitted on 64 to 256 tokens, `annealed` leaves a drift of 0.26 nat at 512 and a logarithm 0.44, where
+#   unchanged attention has 1.86.
+#
+# ## Exercises
+#
+# 1. Take `n0=128`. Does the order of the laws change, and for which heads?
+# 2. Fit on 64 and 128 tokens only. How large is the drift at 512, and which of the two laws suffers more?

@@ -21,8 +21,8 @@
 # definitions, its example and its charts (claims **T25** and **T26**):
 #
 # - the implied weights are a distribution over the keys, and a mixture of at most $d$ maps;
-# - time and memory grow as $n$, where those of attention grow as $n^2$ and $n^2$ (if the matrix is written
-#   out) or $n$ (if it is not);
+# - operations and memory grow as $n$, where those of attention grow as $n^2$ and $n^2$ (if the matrix is
+#   written out) or $n$ (if it is not);
 # - what is lost is sharpness: on the heads of a real encoder the weights are nearly uniform.
 #
 # The sharpness is measured on a model that was trained with softmax attention. A model trained with efficient
@@ -45,6 +45,8 @@
 
 # %%
 import time
+from collections import namedtuple
+from functools import partial
 
 import attnscale as at
 import matplotlib.pyplot as plt
@@ -56,9 +58,8 @@ from attnscale.variants import (
     global_maps,
 )
 
-plt.rcParams["figure.dpi"] = 110
 rng = np.random.default_rng(20251112)
-BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
+BLUE, RED = at.plot.COLOURS[:2]
 
 
 def softmax(x, axis):
@@ -135,17 +136,17 @@ head = 14
 real_q, real_k = (x[head, :words].astype(np.float64) for x in (data.query, data.key))
 found = global_maps(real_q, real_k, np.eye(words))
 order = np.argsort(-found.maps.max(1))  # the most concentrated channels first
-fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), width_ratios=(1, 1.4))
-axes[0].imshow(found.coefficients[:, order], cmap="Blues", aspect="auto", vmin=0)
-axes[0].set_title("coefficients: query by channel", loc="left")
-axes[0].set_yticks(range(words), data.tokens[:words], fontsize=6)
-axes[0].set_xlabel("channel, most concentrated first")
-axes[1].imshow(found.maps[order], cmap="Blues", aspect="auto", vmin=0)
-axes[1].set_title("global maps: channel by key", loc="left")
-axes[1].set_xticks(range(words), data.tokens[:words], rotation=90, fontsize=6)
-axes[1].set_ylabel("channel")
-fig.tight_layout()
-plt.show()
+with at.plot.style():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 4.0), width_ratios=(1, 1.2))
+    for ax in (left, right):
+        ax.grid(visible=False)
+    left.imshow(found.coefficients[:, order], cmap="Blues", aspect="auto", vmin=0)
+    left.set(title="Coefficients: query by channel", xlabel="channel, most concentrated first")
+    left.set_yticks(range(words), data.tokens[:words], fontsize=7)
+    right.imshow(found.maps[order], cmap="Blues", aspect="auto", vmin=0)
+    right.set(title="Global maps: channel by key", ylabel="channel, most concentrated first")
+    right.set_xticks(range(words), data.tokens[:words], rotation=90, fontsize=7)
+    plt.show()
 assert np.allclose(found.maps.sum(1), 1)
 assert np.allclose(found.coefficients.sum(1), 1)
 assert np.allclose(found.coefficients @ found.values, efficient_attention_weights(real_q, real_k))
@@ -175,52 +176,102 @@ assert np.isfinite(large).all()
 # %% [markdown]
 # ## Cost (T26)
 #
-# Attention takes $4 n^2 d$ operations, efficient attention $4 n d^2$ and $2 n d$ exponentials. Times are
-# of the machine that runs this. The article's two charts, time and memory of its PyTorch functions, are in
-# "Which variant when", from `benchmarks/variant_costs.py`, which runs each case in a process of its own. The
-# article calls the growth of dot-product attention exponential. It is quadratic: on two logarithmic scales a
-# power of $n$ is a straight line and its exponent the slope, whereas an exponential would bend upwards.
+# Attention takes $4 n^2 d$ operations, efficient attention $4 n d^2$ and $2 n d$ exponentials. The article
+# calls the growth of dot-product attention exponential. It is quadratic: on two logarithmic scales a power of
+# $n$ is a straight line and its exponent the slope, whereas an exponential would bend upwards.
+#
+# Work can be counted, on any machine alike. The next cell multiplies matrices by a function that keeps count:
+# of multiplications and additions, and of the numbers in the largest array on the way.
+
 
 # %%
-lengths = [1024, 2048, 4096, 8192, 16384]
+class Counter:
+    """A product of matrices that counts."""
+
+    def __init__(self):
+        self.operations, self.largest = 0, 0
+
+    def __call__(self, a, b):
+        self.operations += 2 * a.shape[0] * a.shape[1] * b.shape[1]
+        self.largest = max(self.largest, a.shape[0] * b.shape[1])
+        return a @ b
 
 
-def seconds(call, repeats=5):
+def slopes_of(lengths, values):
+    """Exponent of n between neighbouring lengths."""
+    return np.diff(np.log(values)) / np.diff(np.log(lengths))
+
+
+counted = [128, 512, 2048]
+work = {"from the left, as attention": [], "from the right": []}
+for n in counted:
+    q, k, v = rng.standard_normal((3, n, 64))
+    left, right = Counter(), Counter()
+    dense = left(left(softmax(q, 1), softmax(k, 0).T), v)
+    cheap = right(softmax(q, 1), right(softmax(k, 0).T, v))
+    np.testing.assert_allclose(dense, cheap, atol=1e-12)
+    assert (left.operations, right.operations) == (4 * n**2 * 64, 4 * n * 64**2)
+    for name, counter in zip(work, (left, right), strict=True):
+        work[name].append((counter.operations, counter.largest))
+for name, counts in work.items():
+    operations, largest = np.transpose(counts)
+    print(f"{name:28} operations {operations}, largest array {largest}")
+left, right = (np.transpose(counts) for counts in work.values())
+np.testing.assert_allclose(slopes_of(counted, left[0]), 2)
+np.testing.assert_allclose(slopes_of(counted, left[1]), 2)
+np.testing.assert_allclose(slopes_of(counted, right[0]), 1)
+np.testing.assert_allclose(slopes_of(counted, right[1]), 1)  # the output itself; the rest is 64 x 64
+
+# %% [markdown]
+# Time is another matter, and the numbers below are of the machine that ran this notebook: seconds of the
+# processor, all threads together, which depend less on what else it does than those of a clock on the wall.
+# The slope of a linear cost is 1 where the part that grows is all there is. At a few thousand keys the fixed
+# cost of a call, threads that start and arrays that still fit into a cache bend it, by the clock on the wall
+# more than here. So the last slopes, of the longest rows, are the ones to read. With processes of their own
+# and beside other variants, times are in [Which variant when](../docs/explanation/which-variant.md), with
+# what that machine was; `benchmarks/variant_costs.py` measures them again.
+
+# %%
+Cost = namedtuple("Cost", "variant n seconds bytes")
+
+
+def seconds(call, repeats):
     """Least of some calls: what others do on the machine only adds."""
     taken = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        taken.append(time.perf_counter() - start)
+        taken.append(time.process_time() - start)
     return min(taken)
 
 
-times = {"dot product": [], "efficient": [], "efficient, causal": []}
-for length in lengths:
-    a, b, c = rng.standard_normal((3, 1, length, 64), np.float32)
-    repeats = 5 if length < 16384 else 2
-    times["dot product"].append(seconds(lambda a=a, b=b, c=c: at.attention(a, b, c), repeats))
-    times["efficient"].append(seconds(lambda a=a, b=b, c=c: efficient_attention(a, b, c), 9))
-    times["efficient, causal"].append(
-        seconds(lambda a=a, b=b, c=c: efficient_attention(a, b, c, is_causal=True), 9)
-    )
-slopes = {name: np.polyfit(np.log(lengths[1:]), np.log(taken[1:]), 1)[0] for name, taken in times.items()}
-for name, taken in times.items():
-    print(f"{name:18}", *(f"{1e3 * t:8.2f} ms" for t in taken), f"  slope {slopes[name]:.2f}")
+def attend(q, k, v):
+    return at.attention(q, k, v)
 
-fig, ax = plt.subplots(figsize=(6, 3.6))
-for (name, taken), colour in zip(times.items(), (RED, BLUE, GREEN), strict=True):
-    ax.loglog(lengths, taken, "o-", color=colour, label=f"{name}, slope {slopes[name]:.2f}")
-ax.set_xticks(lengths, lengths)
-ax.minorticks_off()
-ax.set_xlabel("queries and keys, $n$")
-ax.set_ylabel("time of one call (s)")
-ax.set_title("one head, $d = 64$, float32", loc="left")
-ax.legend(frameon=False)
-fig.tight_layout()
-plt.show()
-assert slopes["efficient"] < slopes["dot product"]
-assert times["efficient"][-1] < times["dot product"][-1] / 4
+
+def causally(q, k, v):
+    return efficient_attention(q, k, v, is_causal=True)
+
+
+runs = {
+    "dot product": (attend, [1024, 4096, 16384]),
+    "efficient": (efficient_attention, [1024, 4096, 16384, 65536, 262144]),
+    "efficient, causal": (causally, [1024, 4096, 16384, 65536, 262144]),
+}
+costs = []
+for name, (function, lengths) in runs.items():
+    taken = []
+    for length in lengths:
+        a, b, c = rng.standard_normal((3, 1, length, 64), np.float32)
+        taken.append(seconds(partial(function, a, b, c), 9 if length < 16384 else 3))
+        costs.append(Cost(name, length, taken[-1], None))
+    between = ", ".join(f"{slope:.2f}" for slope in slopes_of(lengths, taken))
+    print(f"{name:18}", *(f"{1e3 * t:8.2f} ms" for t in taken), f"  slopes {between}")
+
+with at.plot.style():
+    ax = at.plot.variant_costs(costs)
+    ax.set(title="One head, $d = 64$, float32", ylabel="processor time of one call (s)")
+    plt.show()
 
 # %% [markdown]
 # ## What is lost: sharpness (T26)
@@ -256,22 +307,20 @@ for length, name, entropy, needle, rank in table:
         f"n = {length:3}  {name:12} entropy {entropy:.2f} ln n   nearest key {needle:.3f}   rank {rank:6.1f}"
     )
 
-fig, axes = plt.subplots(1, 3, figsize=(10, 3))
-titles = ("entropy / ln n", "weight of the nearest key", "effective rank")
-for column, (ax, title) in enumerate(zip(axes, titles, strict=True)):
-    for name, colour in (("dot product", RED), ("efficient", BLUE)):
-        chosen = [row for row in table if row[1] == name]
-        ax.plot(
-            [row[0] for row in chosen], [row[2 + column] for row in chosen], "o-", color=colour, label=name
-        )
-    ax.set_xscale("log", base=2)
-    ax.margins(y=0.1)
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("keys, $n$")
-    ax.set_title(title, loc="left")
-axes[0].legend(frameon=False, loc="lower left")
-fig.tight_layout()
-plt.show()
+with at.plot.style():
+    figure, axes = plt.subplots(1, 3, figsize=(8.6, 2.9))
+    titles = ("Entropy / $\\ln n$", "Weight of the nearest key", "Effective rank")
+    for column, (ax, title) in enumerate(zip(axes, titles, strict=True)):
+        for name, colour in (("dot product", BLUE), ("efficient", RED)):
+            chosen = [row for row in table if row[1] == name]
+            values = [row[2 + column] for row in chosen]
+            ax.plot(short, values, "o-", color=colour, label=name)
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(short, [str(n) for n in short])
+        ax.minorticks_off()
+        ax.set(ylim=(0, 1.05 * ax.get_ylim()[1]), xlabel="keys, $n$", title=title)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    plt.show()
 exact, flat = ([row for row in table if row[1] == name] for name in ("dot product", "efficient"))
 assert all(row[2] > 0.95 for row in flat)
 assert all(row[2] < 0.75 for row in exact)
@@ -282,5 +331,22 @@ assert exact[-1][4] > 4 * flat[-1][4]
 # %% [markdown]
 # On these heads efficient attention is within 5 % of the entropy of equal weights at every length, and its
 # rank stays below $d = 32$ while that of softmax grows with $n$. That is one model, one text and lengths up
-# to 256, and queries and keys that were trained for dot products. Which variant is for what, with times and
-# memory: "Which variant when" in the documentation.
+# to 256, and queries and keys that were trained for dot products. What is for which purpose, with times and
+# memory: [Which variant when](../docs/explanation/which-variant.md).
+
+# %% [markdown]
+# ## What was shown
+#
+# - Efficient attention gives each query a distribution over the keys, a mixture of at most $d$ maps that
+#   do not depend on the query (T25). Its causal form is a running log-sum-exp, and decoding step by step
+#   agrees with it.
+# - Operations and the largest array grow as $n$, counted, where those of dot products grow as $n^2$. Times
+#   follow where $n$ is large enough (T26).
+# - What is lost is sharpness: on 18 real heads the entropy is within 5 % of that of equal weights (T26).
+#
+# ## Exercises
+#
+# 1. Give `efficient_attention_weights` the scale 2, 4 and 8 on the real heads. How far does the entropy
+#    come down, and does the nearest key get its weight back?
+# 2. From which $n$ is it faster than exact attention with $d = 128$ on your machine? The counts say 128;
+#    what does the clock say?

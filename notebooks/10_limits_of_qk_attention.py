@@ -49,7 +49,6 @@ import numpy as np
 from attnscale import theory
 from attnscale.variants import score_functions as sf
 
-plt.rcParams["figure.dpi"] = 110
 rng = np.random.default_rng(20220427)
 
 # %% [markdown]
@@ -530,3 +529,21 @@ assert np.abs(2 * ked - gradient).max() > 0.1  # L^T R is not symmetric here
 same = at.variants.relay_energy_gradient(B, (L, L), kind="ked")
 np.testing.assert_allclose(2 * same, at.variants.relay_energy_gradient(B, L.T @ L))
 print(f"the message is the gradient; {n * K} weights in the place of {n * n}")
+
+# %% [markdown]
+# ## What was shown
+#
+# - A finite normalising constant and directions of $y$ that are free exclude each other (T30).
+# - Rotary scores do not change what random keys do; for related contents they decay with an oscillation.
+#   "The first to the right" is a bias of kattention, and a rotary score says it for one content at a time
+#   (T31).
+# - The norm of the Jacobian is the weight times a factor that depends on the key's distance from what the
+#   query reads (T32).
+# - Relay nodes read $n$ tokens with $n K$ weights, and their message is the gradient of an energy if the
+#   derivative is taken in full (T33).
+#
+# ## Exercises
+#
+# 1. Let kattention look two to the left. Which bias does it take, and what is the weight of that key?
+# 2. At which length does `share_right` in float32 first drop below 1 with `beta=1`? Explain it by the
+#    rounding of the score, and mend it with another unit for positions.

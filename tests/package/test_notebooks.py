@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
@@ -100,3 +102,18 @@ def test_ipynb_has_the_same_cells_and_their_outputs(source):
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 3
     assert not [output for output in outputs if output["output_type"] == "error"]
     assert not [output for output in outputs if "not installed" in "".join(output.get("text", ""))]
+
+
+@pytest.mark.parametrize("colours", [5, 40_000])
+def test_a_palette_does_not_change_a_stored_figure(colours, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.syspath_prepend(str(NOTEBOOKS.parent / "scripts"))
+    from run_notebooks import with_palette
+
+    pixels = np.random.default_rng(0).integers(0, 256, (colours, 3), np.uint8)
+    pixels = pixels[np.arange(40_000) % colours].reshape(200, 200, 3)
+    before = io.BytesIO()
+    image.fromarray(pixels).save(before, "png")
+    after = with_palette(before.getvalue())
+    assert len(after) <= len(before.getvalue())
+    np.testing.assert_array_equal(np.asarray(image.open(io.BytesIO(after)).convert("RGB")), pixels)

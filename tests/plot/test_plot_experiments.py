@@ -274,3 +274,14 @@ def test_laws_keep_their_parameters_in_the_exact_curve():
     line = next(line for line in ax.get_lines() if line.get_linestyle() == "-")
     n = line.get_xdata()[3::7]
     np.testing.assert_allclose(line.get_ydata()[3::7], theory.expected_entropy(n, law.multiplier(n, 64)))
+
+
+def test_a_sweep_over_what_an_experiment_has_no_axis_for_has_its_exact_curves():
+    pytest.importorskip("xarray")
+    grid = {"n": [64, 256], "cosine": [0.3, 0.5]}
+    table = at.sweep(mc.needle_dilution, grid, constants={"samples": 4}, progress=False)
+    ax = plot.needle(table)
+    lines = [line for line in ax.get_lines() if line.get_linestyle() == "-" and line.get_xdata().size > 10]
+    for line, cosine in zip(lines, grid["cosine"], strict=True):
+        n, weight = (values[::5] for values in line.get_data())
+        np.testing.assert_allclose(weight, theory.needle_weight(n, cosine=cosine, beta=1))

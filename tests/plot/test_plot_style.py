@@ -110,7 +110,9 @@ def test_dense_curves_of_one_and_two_points():
 
 
 def test_ticks_are_plain_and_few():
-    assert [plain(value) for value in (64, 0.5, 2.0**17, 1e7)] == ["64", "0.5", "$2^{17}$", "$10^{7}$"]
+    assert [plain(value) for value in (64, 0.5, 2.0**18, 2.0**20, 1e7)] == [
+        *("64", "0.5", "262144", "$2^{20}$", "$10^{7}$")
+    ]
     lengths = np.arange(64, 64 * 40, 64)
     ax = plot.entropy_vs_length({"standard": np.log(lengths) - 0.5}, lengths)
     ax.figure.canvas.draw()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -74,12 +75,22 @@ def _evaluation(
     """From points along `x` to values with `x` as their first axis; to None where there is no theory."""
     from ..montecarlo._exact import Grid, exact
 
-    place = list(axes).index(x)
+    # Axes that an experiment has itself; a sweep may have others, and does each of their values alone.
+    own = [axis for axis in axes if axis in ("n", "head_dim", "law", "distribution")]
+    others = [axis for axis in axes if axis not in own]
+    order = [*others, *own]
+    wanted = [order.index(x), *(order.index(axis) for axis in axes if axis != x)]
 
     def evaluate(points: _Array) -> Any:
-        here = {axis: tuple(map(int, points)) if axis == x else tuple(axes[axis]) for axis in axes}
-        found = exact(name, Grid(here, parameters, _betas(here, parameters, laws))).get(quantity)
-        return None if found is None else np.moveaxis(np.asarray(found, np.float64), place, 0)
+        here = {axis: tuple(map(int, points)) if axis == x else tuple(axes[axis]) for axis in own}
+        shape = [len(values) for values in here.values()]
+        parts = []
+        for values in itertools.product(*(axes[axis] for axis in others)):
+            given = {**parameters, **dict(zip(others, values, strict=True))}
+            found = exact(name, Grid(here, given, _betas(here, given, laws))).get(quantity)
+            parts.append(np.full(shape, np.nan) if found is None else found)
+        table = np.reshape(parts, [*(len(axes[axis]) for axis in others), *shape])
+        return None if np.isnan(table).all() else table.transpose(wanted)
 
     return evaluate
 

@@ -126,7 +126,7 @@ def subtitle(ax: Axes, text: str) -> None:
     width = ax.figure.bbox.width / ax.figure.dpi
     columns = len({each.get_position().x0 for each in ax.figure.axes if each.get_subplotspec()}) or 1
     lines = textwrap.wrap(text, max(int(14.5 * width / columns), 24), break_on_hyphens=False)
-    ax.set_title("\n".join(lines), fontsize=_SIZE, color=GREY)
+    ax.set_title("\n".join(lines), fontsize=_SIZE)  # a colour would stay with a title that replaces it
 
 
 def _end(line: Named, *, right: bool) -> tuple[float, float]:

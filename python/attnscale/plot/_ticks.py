@@ -26,7 +26,7 @@ def plain(value: float) -> str:
     >>> plain(65536), plain(2**20), plain(0.25), plain(1e6), plain(1234567)
     ('65536', '$2^{20}$', '0.25', '$10^{6}$', '1.23e6')
     """
-    if value < 1e5:
+    if value < 1e6:
         return f"{value:.6g}"
     for base in (2, 10):
         power = round(float(np.log(value) / np.log(base)))

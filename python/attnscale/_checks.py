@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import operator
+import os
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,7 @@ __all__ = [
 
 _LONGEST = 80  # characters of a repr in a message
 _MOST_THREADS = 2**31 - 1
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = os.path.dirname(__file__)
 
 
 def shown(value: object) -> str:

@@ -181,7 +181,7 @@ def test_one_figure_of_all_laws(run, tmp_path, suffix):
     assert path.stat().st_size > 5000
     if suffix == "svg":
         drawn = path.read_text(encoding="utf-8")
-        for law in ("standard", "log_n", "llama4_temperature", "yarn(factor=64)", "annealed"):
+        for law in ("qwen_log_n", "llama4_temperature", "yarn(factor=64)", "annealed"):
             assert f">{law}<" in drawn
 
 

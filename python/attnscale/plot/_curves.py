@@ -193,7 +193,9 @@ def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list
     return named
 
 
-def points_key(curves: Sequence[Curve]) -> list[tuple[Any, str]]:
+def points_key(
+    curves: Sequence[Curve], points: str = "Monte Carlo, one standard error"
+) -> list[tuple[Any, str]]:
     """The entry of the key that says what points and lines are; none for numbers without errors."""
     from matplotlib.lines import Line2D
 
@@ -201,7 +203,7 @@ def points_key(curves: Sequence[Curve]) -> list[tuple[Any, str]]:
         return []
     exact = [curve for curve in curves if curve.exact is not None]
     at_points = bool(exact) and exact[0].exact is not None and exact[0].exact[0] is exact[0].x
-    text = "points: Monte Carlo, one standard error"
+    text = f"points: {points}"
     if exact:
         text += f"; {'bar' if at_points else 'line'}: exact"
     handle = Line2D(

@@ -75,13 +75,14 @@ def sweep(
         lines = draw_curves(ax, curves)
         if along.min() > 0 and along.max() >= 8 * along.min():
             length_ticks(ax, along)
-        # Of an experiment n are keys; of another function it is what it is.
-        ax.set_xlabel(AXIS_LABELS.get(x, x) if parameters_of(table)[0] else x.replace("_", " "))
+        # Of an experiment n are keys, and points are random; of another function they are what they are.
+        experiment = bool(parameters_of(table)[0])
+        ax.set_xlabel(AXIS_LABELS.get(x, x) if experiment else x.replace("_", " "))
         unit = " (nats)" if table[chosen].attrs.get("units") == "nat" else ""
         text = quantity_label(_function(table) if name == "value" else name) or name
         ax.set_ylabel(text if text.endswith(unit) else text + unit)
         name_lines(ax, lines, grow=own)
-        key_below(ax, points_key(curves))
+        key_below(ax, points_key(curves) if experiment else points_key(curves, "with one standard error"))
     subtitle(ax, _about(table))
     return ax
 

@@ -49,7 +49,7 @@ def test_curves_are_the_numbers_in_the_order_of_x(table: Any) -> None:
         np.testing.assert_array_equal(line.get_xdata(), [8, 64, 512])
         np.testing.assert_array_equal(line.get_ydata(), sign * np.array([8, 64, 512]) + start)
         np.testing.assert_array_equal([np.ptp(each[:, 1]) for each in bars.get_segments()], [1, 1, 1])
-    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale()) == ("keys per query, $n$", "value", "log")
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale()) == ("n", "estimate", "log")
     assert [label.get_text() for label in ax.get_xticklabels()] == ["8", "64", "512"]
 
 

@@ -20,6 +20,7 @@ from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
 from .attention import attention, attention_entropy, attention_statistics
 from .calibrate import Calibration, calibrate
 from .curve import EntropyCurve, entropy_curve
+from .perplexity import PerplexitySolution, solve_perplexity
 from .solve import ScaleSolution, solve_scale
 from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
@@ -33,6 +34,7 @@ __all__ = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "PerplexitySolution",
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
@@ -55,6 +57,7 @@ __all__ = [
     "set_num_threads",
     "show_config",
     "simd_level",
+    "solve_perplexity",
     "solve_scale",
     "sweep",
     "theory",

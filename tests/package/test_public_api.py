@@ -19,6 +19,7 @@ NAMES = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "PerplexitySolution",
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
@@ -41,6 +42,7 @@ NAMES = [
     "set_num_threads",
     "show_config",
     "simd_level",
+    "solve_perplexity",
     "solve_scale",
     "sweep",
     "theory",
@@ -62,6 +64,8 @@ SIGNATURES = {
     "merge_states": "states",
     "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', num_threads=None",
+    "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, tolerance=None, "
+    "num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
     f"{MASKS}, {SOLVE}, num_threads=None",
 }
@@ -72,6 +76,7 @@ FIELDS = {
     "AttentionState": "output lse mean_score layout",
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy",
+    "PerplexitySolution": "affinities beta perplexity feasible converged",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations",
 }
 

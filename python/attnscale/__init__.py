@@ -19,6 +19,7 @@ from ._results import AttentionStatistics
 from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
 from .attention import attention, attention_entropy, attention_statistics
 from .calibrate import Calibration, calibrate
+from .calibrator import LawCalibrator
 from .curve import EntropyCurve, entropy_curve
 from .perplexity import PerplexitySolution, solve_perplexity
 from .solve import ScaleSolution, solve_scale
@@ -34,6 +35,7 @@ __all__ = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "LawCalibrator",
     "PerplexitySolution",
     "ScaleSolution",
     "SweepError",

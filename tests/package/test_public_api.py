@@ -19,6 +19,7 @@ NAMES = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "LawCalibrator",
     "PerplexitySolution",
     "ScaleSolution",
     "SweepError",

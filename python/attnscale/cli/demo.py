@@ -15,6 +15,7 @@ from .._core import __version__
 from .._runtime import show_config
 from .._table import to_text
 from ..datasets import HeadActivations
+from ._export import export
 from ._measure import growth_per_doubling, mean_entropy
 from ._output import bad_input, emit
 from ._pace import Pace, entropy_pace
@@ -36,11 +37,20 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--figure", type=Path, default=FIGURE, metavar="FILE", help=f"default: {FIGURE}")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="DIR",
+        help="only write heads.npz, config.json and text.txt there, for the other commands to read",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print and draw."""
+    """Measure, print and draw; or export."""
+    if options.export is not None:
+        print(export(options.export))
+        return
     data = datasets.minilm_qk()
     by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,10 +31,11 @@ class PerplexitySolution:
         diagonal, or (n, k) for k precomputed distances a row; sparse for `neighbors` and for a
         sparse matrix of distances, with an entry for each neighbour.
     beta : ndarray of float64, shape (n,)
-        1 / (2 sigma^2) of each row. 0 where the perplexity is more than the row has neighbours, inf
-        where it is less than the number of nearest neighbours that are equally near.
+        1 / (2 sigma^2) of each row; NaN where no beta has the perplexity: it is more than the row has
+        neighbours, or less than the number of its nearest neighbours that are equally near.
     perplexity : ndarray of float64, shape (n,)
-        exp of the entropy of each row, which is the one asked for where ``feasible``.
+        exp of the entropy of each row: the one asked for where ``feasible``, elsewhere the nearest
+        possible, which is that of the affinities too.
     feasible, converged : ndarray of bool, shape (n,)
         Whether a beta exists, and whether the entropy is within the tolerance.
     """
@@ -49,9 +51,8 @@ class PerplexitySolution:
 
     @property
     def sigma(self) -> NDArray[np.float64]:
-        """Standard deviation of each row's Gaussian: inf for beta 0, and 0 for beta inf."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.sqrt(0.5 / self.beta))
+        """Standard deviation of each row's Gaussian."""
+        return np.asarray(np.sqrt(0.5 / self.beta))
 
 
 def solve_perplexity(
@@ -61,6 +62,7 @@ def solve_perplexity(
     metric: Literal["euclidean", "precomputed"] = "euclidean",
     neighbors: int | ArrayLike | None = None,
     tolerance: float | None = None,
+    on_infeasible: Literal["warn", "nan", "raise"] = "warn",
     num_threads: int | None = None,
 ) -> PerplexitySolution:
     """Conditional affinities of t-SNE: Gaussians of such widths that each row has this perplexity.
@@ -81,6 +83,8 @@ def solve_perplexity(
     tolerance : float, optional
         Largest distance of an entropy from ln(perplexity), in nats. Default: 1e-9, and 1e-6 for
         precomputed distances in float32.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        Where no beta has the perplexity: NaN with a warning, NaN, or ValueError.
     num_threads : int, optional
         As for :func:`attnscale.attention`. Dense affinities and neighbours take products of NumPy, whose
         threads are those of its BLAS.
@@ -93,7 +97,12 @@ def solve_perplexity(
     ------
     TypeError, ValueError
         If an argument is of the wrong kind, shape or range; if a coordinate or a distance is NaN or
-        infinite.
+        infinite; where no beta has the perplexity, if ``on_infeasible`` says so.
+
+    Warns
+    -----
+    UserWarning
+        Where no beta has the perplexity, unless ``on_infeasible`` says otherwise.
 
     See Also
     --------
@@ -133,13 +142,33 @@ def solve_perplexity(
     form = "squared distances (n, n) or (n, k)" if precomputed else "an array (n, n_features)"
     _check_table(given, form, precomputed)
     search = Search(_read_target(perplexity, given.shape[0]), _read_tolerance(tolerance), num_threads)
+    choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
     if _is_sparse(given):
-        return PerplexitySolution(*of_graph(given, search))
-    if precomputed:
-        return PerplexitySolution(*of_table(given, search))
-    if neighbors is None:
-        return PerplexitySolution(*of_points(given, search))
-    return PerplexitySolution(*of_neighbors(given, _read_neighbors(neighbors, given.shape[0]), search))
+        found = of_graph(given, search)
+    elif precomputed:
+        found = of_table(given, search)
+    elif neighbors is None:
+        found = of_points(given, search)
+    else:
+        found = of_neighbors(given, _read_neighbors(neighbors, given.shape[0]), search)
+    return _answer(PerplexitySolution(*found), np.exp(search.target), on_infeasible)
+
+
+def _answer(found: PerplexitySolution, wanted: NDArray[np.float64], on_infeasible: str) -> PerplexitySolution:
+    """NaN for the beta of rows that have none, which is said as was asked."""
+    lost = ~found.feasible
+    if not lost.any():
+        return found
+    first = int(np.flatnonzero(lost)[0])
+    message = (
+        f"no beta gives {lost.sum()} of {lost.size} rows the perplexity: {wanted[first]:.6g} in row {first}, "
+        f"whose nearest is {found.perplexity[first]:.6g}"
+    )
+    if on_infeasible == "raise":
+        raise ValueError(message)
+    if on_infeasible == "warn":
+        warnings.warn(f"{message}; beta is NaN there", stacklevel=3)
+    return replace(found, beta=np.where(lost, np.nan, found.beta))
 
 
 def _is_sparse(value: Any) -> bool:

@@ -37,7 +37,7 @@ def nearest(points: np.ndarray, k: int) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8"])
 def test_against_the_twin(dtype: str, perplexity: Any) -> None:
     points = (10 * cloud(1)).astype(dtype)
-    found = at.solve_perplexity(points, perplexity)
+    found = at.solve_perplexity(points, perplexity, on_infeasible="nan")
     truth = reference.solve_perplexity(points, perplexity)
     sure = found.feasible  # integers have ties
     assert sure.mean() > 0.95
@@ -82,23 +82,27 @@ def test_ties_are_seen_through_rounding() -> None:
     """The corners of a cube have d nearest neighbours each; their centre is no integer."""
     corners = np.indices((2,) * 5).reshape(5, -1).T
     points = np.concatenate([corners, [[9, 9, 9, 9, 9]]]) + 0.1
-    found = at.solve_perplexity(points, 3)
+    found = at.solve_perplexity(points, 3, on_infeasible="nan")
     assert not found.feasible[:31].any()
-    assert np.isinf(found.beta[:31]).all()
+    assert np.isnan(found.beta[:31]).all()
     np.testing.assert_allclose(found.perplexity[:31], 5, rtol=1e-12)
     np.testing.assert_array_equal(np.unique(found.affinities[0]), [0, 0.2])
-    assert at.solve_perplexity(points, 6).feasible[:31].all()
+    assert at.solve_perplexity(points, 6, on_infeasible="nan").feasible[:31].all()
 
 
 def test_out_of_reach() -> None:
-    few = at.solve_perplexity(cloud(5, n=10), 30)
-    assert not few.feasible.any()
-    assert (few.beta == 0).all()
-    np.testing.assert_allclose(few.affinities, (1 - np.eye(10)) / 9, atol=1e-15)
-    same = at.solve_perplexity(np.ones((10, 3)), 3)
-    assert not same.feasible.any()
-    assert (same.sigma == 0).all()
-    np.testing.assert_allclose(same.affinities, (1 - np.eye(10)) / 9, atol=1e-15)
+    with pytest.warns(
+        UserWarning, match="10 of 10 rows the perplexity: 30 in row 0, whose nearest is 9; beta"
+    ):
+        few = at.solve_perplexity(cloud(5, n=10), 30)
+    same = at.solve_perplexity(np.ones((10, 3)), 3, on_infeasible="nan")
+    for found in (few, same):
+        assert not found.feasible.any()
+        assert np.isnan(found.beta).all()
+        np.testing.assert_allclose(found.perplexity, 9, rtol=1e-12)
+        np.testing.assert_allclose(found.affinities, (1 - np.eye(10)) / 9, atol=1e-15)
+    with pytest.raises(ValueError, match="no beta gives 10 of 10 rows the perplexity: 3 in row 0"):
+        at.solve_perplexity(np.ones((10, 3)), 3, on_infeasible="raise")
 
 
 def test_indices_and_counts_of_neighbours_agree() -> None:
@@ -129,7 +133,7 @@ def test_graphs_of_different_degree() -> None:
         np.testing.assert_allclose(found.affinities[[i]].toarray()[0, others], row.affinities[0], rtol=1e-9)
         assert found.affinities[i, i] == 0
     np.testing.assert_allclose(found.affinities.sum(1), 1, atol=1e-14)
-    empty = at.solve_perplexity(csr_array((3, 3)), 2, metric="precomputed")
+    empty = at.solve_perplexity(csr_array((3, 3)), 2, metric="precomputed", on_infeasible="nan")
     assert not empty.feasible.any()
 
 
@@ -180,7 +184,7 @@ def plugged(tsne: Any, search: Callable[..., Any]) -> Iterator[None]:
 
 
 def ours(squared: np.ndarray, perplexity: float, verbose: int) -> np.ndarray:
-    return at.solve_perplexity(squared, perplexity, metric="precomputed").affinities
+    return at.solve_perplexity(squared, perplexity, metric="precomputed", on_infeasible="nan").affinities
 
 
 def test_joint_probabilities_are_those_of_scikit_learn(tsne: Any) -> None:
@@ -253,6 +257,7 @@ def test_the_picture_is_that_of_scikit_learn(tsne: Any, method: str) -> None:
         ((np.ones((3, 2)), 0.5), {}, ValueError, "perplexity must be finite and at least 1, got 0.5"),
         ((np.ones((3, 2)), "many"), {}, TypeError, "perplexity must be a number or an array of numbers"),
         ((np.ones((3, 2)), [2, 2]), {}, ValueError, r"perplexity must broadcast to \(n,\) = \(3,\), got"),
+        ((np.ones((3, 2)),), {"on_infeasible": "inf"}, ValueError, "on_infeasible must be one of 'warn', "),
         ((np.ones((3, 2)),), {"tolerance": 0}, ValueError, "tolerance must be greater than 0, got 0"),
         ((np.ones((3, 2)),), {"num_threads": 0}, ValueError, "num_threads must be at least 1, got 0"),
         ((np.ones((3, 2)),), {"neighbors": 3}, ValueError, "less than the number of points, 3, got 3"),

@@ -66,7 +66,7 @@ SIGNATURES = {
     "calibrate": "query, key, n0=512, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', num_threads=None",
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, tolerance=None, "
-    "num_threads=None",
+    "on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
     f"{MASKS}, {SOLVE}, num_threads=None",
 }

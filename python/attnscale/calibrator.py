@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._checks import shown
 from .calibrate import Calibration, calibrate
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class LawCalibrator:
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
-                raise ValueError(f"parameters must be among {', '.join(known)}; got {name!r}")
+                raise ValueError(f"parameters must be among {', '.join(known)}; got {shown(name)}")
             setattr(self, name, value)
         return self
 

@@ -129,6 +129,7 @@ void linear(const py::object& query, const py::object& key, const py::object& va
   if (reads) require_inner(o, p.n_queries, p.form.value_dim);
   if (adds) require_inner(k, p.n_keys, p.form.head_dim);
   if (adds) require_inner(v, p.n_keys, p.form.value_dim);
+  if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
   const state_arrays state = sums.is_none() ? state_arrays()
                                             : state_arrays(py::reinterpret_borrow<py::tuple>(sums),
                                                            p.form.features, p.form.value_dim);

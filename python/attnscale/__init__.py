@@ -19,8 +19,10 @@ from ._results import AttentionStatistics
 from ._runtime import get_num_threads, set_num_threads, show_config, simd_level
 from .attention import attention, attention_entropy, attention_statistics
 from .calibrate import Calibration, calibrate
+from .calibrator import LawCalibrator
 from .curve import EntropyCurve, entropy_curve
 from .matrix import attention_weights
+from .perplexity import PerplexitySolution, solve_perplexity
 from .solve import ScaleSolution, solve_scale
 from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
@@ -34,6 +36,8 @@ __all__ = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "LawCalibrator",
+    "PerplexitySolution",
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
@@ -57,6 +61,7 @@ __all__ = [
     "set_num_threads",
     "show_config",
     "simd_level",
+    "solve_perplexity",
     "solve_scale",
     "sweep",
     "theory",

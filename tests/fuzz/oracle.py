@@ -91,6 +91,7 @@ def products(
     size = np.asarray(q64 @ kt64, form.wide)  # times a scale it may leave float64, where the score does not
     if form.double and not np.isfinite(size).all():  # as the sum of |q||k| may, where the product does not
         size = np.abs(q) @ np.abs(kt)
+    raw = size
     masks = {name: options[name] for name in MASKS if name in options}
     seen = reference.visible(x.shape, **masks)
     inherited: Any = 0.0
@@ -107,7 +108,7 @@ def products(
     if options.get("distance_bias") is not None:
         bias = _of_distance(options["distance_bias"], x.shape, masks)
     return SimpleNamespace(
-        x=x, size=size, dx=dx, seen=seen, steps=steps, floor=floor, d=q.shape[-1], masks=masks, bias=bias
+        x=x, size=size, raw=raw, dx=dx, seen=seen, steps=steps, floor=floor, d=q.shape[-1], masks=masks, bias=bias
     )
 
 
@@ -119,8 +120,8 @@ def finish(
     s = row.x * scale
     grown = row.size * absolute
     d = row.dx * absolute + np.abs(dscale) * row.size + row.floor + 3 * form.u * grown
-    # NaN, of an infinite size times a scale of 0, is big too: the product overflows before it is scaled.
-    big = ~(np.maximum(row.size, 2 * grown) <= form.largest / 16)
+    # A product may overflow before a table or a scale of 0 makes it small, or NaN.
+    big = ~(np.maximum(np.maximum(row.raw, row.size), 2 * grown) <= form.largest / 16)
     cap = options.get("softcap")
     if cap is not None:
         s, d = _capped(s, d + row.floor * (1 + cap), cap, form)

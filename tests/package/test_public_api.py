@@ -19,6 +19,8 @@ NAMES = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "LawCalibrator",
+    "PerplexitySolution",
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
@@ -42,6 +44,7 @@ NAMES = [
     "set_num_threads",
     "show_config",
     "simd_level",
+    "solve_perplexity",
     "solve_scale",
     "sweep",
     "theory",
@@ -65,6 +68,8 @@ SIGNATURES = {
     "merge_states": "states",
     "calibrate": "query, key, n0=None, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', dims=None, num_threads=None",
+    "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, tolerance=None, "
+    "on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
     f"{MASKS}, {SOLVE}, num_threads=None, on_infeasible='warn'",
 }
@@ -76,6 +81,7 @@ FIELDS = {
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
     "median_entropy equal_scores",
+    "PerplexitySolution": "affinities beta perplexity feasible converged",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations per",
 }
 

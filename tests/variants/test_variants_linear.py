@@ -383,3 +383,10 @@ def test_the_binding_refuses_what_it_could_not_read():
     for wrong in (sums[:2], (sums[0], sums[1], np.zeros((3, 3))), (*sums[:2], np.zeros((3, 2), np.float32))):
         with pytest.raises(ValueError, match=r"sums must be|must fit"):
             _core.linear(rows, None, None, good["out"], wrong, n_summed=1)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_without_features_no_value_counts(is_causal):
+    value = np.full((2, 3), np.nan)
+    output = at.variants.efficient_attention(np.zeros((5, 0)), np.zeros((2, 0)), value, is_causal=is_causal)
+    np.testing.assert_array_equal(output, np.zeros((5, 3)))

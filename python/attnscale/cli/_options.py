@@ -100,6 +100,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--layout", "order of the axes", choices=("bhsd", "bshd")),
     Option("--causal", "query i sees the keys 0 ... i", kind=None),
     Option("--demo", "the shipped heads instead of FILE", kind=None),
+    Option("--export", "only write files there that the other commands read", "DIR", written),
     Option("--text", "a text in UTF-8", "FILE", Path),
     Option("--part", "part of a composite config, as encoder or text_config", "KEY"),
     Option("--layer", "only this layer, counted from 0", "L", whole(0)),

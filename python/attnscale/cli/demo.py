@@ -15,9 +15,10 @@ from .._core import __version__
 from .._runtime import show_config
 from .._table import counted, to_text
 from ..datasets import HeadActivations
+from ._export import export
 from ._figure import Drawing, has_matplotlib
 from ._measure import growth_per_doubling, mean_entropy
-from ._options import add_outputs
+from ._options import add_option, add_outputs
 from ._output import check_outputs, emit
 from ._pace import Pace, entropy_pace
 
@@ -36,12 +37,16 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "demo", help="entropy of real attention heads under four scale laws, with a figure"
     )
+    add_option(parser, "--export")
     add_outputs(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print and draw."""
+    """Measure, print and draw; or export."""
+    if options.export is not None:
+        print(export(options.export))
+        return
     if options.plot is None and has_matplotlib():
         options.plot = FIGURE
         check_outputs(options)

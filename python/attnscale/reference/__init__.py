@@ -43,7 +43,7 @@ from ._montecarlo import (
 from ._multihead import multi_head_attention
 from ._normalizers import weigh, with_length
 from ._rotary import apply_rotary, rotary_score
-from ._solve import calibrate, solve_scale
+from ._solve import calibrate, solve_perplexity, solve_scale
 from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
 
 __all__ = [
@@ -83,6 +83,7 @@ __all__ = [
     "rotary_score",
     "row_measures",
     "scores",
+    "solve_perplexity",
     "solve_scale",
     "sphere_entropy_deficit",
     "ssd",

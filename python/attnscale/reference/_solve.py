@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Twins of solve_scale and calibrate."""
+"""Twins of solve_scale, solve_perplexity and calibrate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ._attention import attention_entropy, scores
 
-__all__ = ["calibrate", "solve_scale"]
+__all__ = ["calibrate", "solve_perplexity", "solve_scale"]
 
 Array = NDArray[Any]
 
@@ -35,6 +35,22 @@ def solve_scale(
     reached = np.where(target_entropy >= highest, 0, high)
     scale = np.where(feasible, reached, np.where(seen.any(-1).any(axes), np.nan, 0))
     return SimpleNamespace(scale=scale, lowest=lowest, highest=highest, feasible=feasible)
+
+
+def solve_perplexity(points: Array, perplexity: Any = 30.0) -> SimpleNamespace:
+    """Bisection for beta of exp(-beta |x - y|^2) over the other points; feasible perplexities only."""
+    squared = ((points[:, None].astype(np.float64) - points) ** 2).sum(-1)
+    np.fill_diagonal(squared, np.inf)
+    near = squared.min(-1, keepdims=True)
+    low, high = np.full(near.shape, 1e-12), np.full(near.shape, 1e12)
+    for _ in range(70):
+        beta = np.sqrt(low * high)
+        weights = np.exp(-beta * (squared - near))
+        weights /= weights.sum(-1, keepdims=True)
+        entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1, keepdims=True)
+        flat = entropy > np.log(np.reshape(perplexity, (-1, 1)))
+        low, high = np.where(flat, beta, low), np.where(flat, high, beta)
+    return SimpleNamespace(affinities=weights, beta=beta[:, 0])
 
 
 def calibrate(query: Array, key: Array, n0: int, lengths: Sequence[int]) -> SimpleNamespace:

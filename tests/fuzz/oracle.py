@@ -108,7 +108,16 @@ def products(
     if options.get("distance_bias") is not None:
         bias = _of_distance(options["distance_bias"], x.shape, masks)
     return SimpleNamespace(
-        x=x, size=size, raw=raw, dx=dx, seen=seen, steps=steps, floor=floor, d=q.shape[-1], masks=masks, bias=bias
+        x=x,
+        size=size,
+        raw=raw,
+        dx=dx,
+        seen=seen,
+        steps=steps,
+        floor=floor,
+        d=q.shape[-1],
+        masks=masks,
+        bias=bias,
     )
 
 

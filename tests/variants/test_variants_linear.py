@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -390,3 +391,13 @@ def test_without_features_no_value_counts(is_causal):
     value = np.full((2, 3), np.nan)
     output = at.variants.efficient_attention(np.zeros((5, 0)), np.zeros((2, 0)), value, is_causal=is_causal)
     np.testing.assert_array_equal(output, np.zeros((5, 3)))
+
+
+def test_merged_sums_beyond_the_type_are_infinite_without_a_warning():
+    key, value = np.ones((1, 2, 3)), np.full((1, 2, 3), 1.2e308)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parts = [av.EfficientState().update(key[:, i : i + 1], value[:, i : i + 1]) for i in (0, 1)]
+        merged = parts[0].merge(parts[1])
+        assert np.isfinite(parts[0].read(key)).all()
+        assert not np.isfinite(merged.read(key)).all()

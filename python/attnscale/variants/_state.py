@@ -170,7 +170,7 @@ def _merged(one: KeySums, two: KeySums) -> KeySums:
     """The sums over the keys of both, in features' larger references."""
     top = np.maximum(one[0], two[0])
     at = np.where(np.isneginf(top), 0, top)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         a, b = (np.where(part[0] == top, 1.0, np.exp(part[0] - at)) for part in (one, two))
         total = one[1] * a + two[1] * b
         products = one[2] * np.swapaxes(a, -1, -2) + two[2] * np.swapaxes(b, -1, -2)

@@ -399,5 +399,4 @@ def test_merged_sums_beyond_the_type_are_infinite_without_a_warning():
         warnings.simplefilter("error")
         parts = [av.EfficientState().update(key[:, i : i + 1], value[:, i : i + 1]) for i in (0, 1)]
         merged = parts[0].merge(parts[1])
-        assert np.isfinite(parts[0].read(key)).all()
         assert not np.isfinite(merged.read(key)).all()

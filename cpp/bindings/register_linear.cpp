@@ -129,7 +129,6 @@ void linear(const py::object& query, const py::object& key, const py::object& va
   if (reads) require_inner(o, p.n_queries, p.form.value_dim);
   if (adds) require_inner(k, p.n_keys, p.form.head_dim);
   if (adds) require_inner(v, p.n_keys, p.form.value_dim);
-  if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
   const state_arrays state = sums.is_none() ? state_arrays()
                                             : state_arrays(py::reinterpret_borrow<py::tuple>(sums),
                                                            p.form.features, p.form.value_dim);
@@ -141,6 +140,7 @@ void linear(const py::object& query, const py::object& key, const py::object& va
               ((p.query_turn || !reads) && (p.key_turn || !adds)),
           "turns go with turned");
   p.n_summed = n_summed;
+  if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
   p.query = q.layout(), p.key = k.layout(), p.value = v.layout(), p.output = o.layout();
   const extents shape = leading_shape({reads ? &o : &state.products});
   for (const numpy_array* each : {&q, &k, &v, &state.reference, &state.total, &state.products})

@@ -123,5 +123,7 @@ def _median(heads: NDArray[np.float64]) -> NDArray[np.float64]:
 def _key(n_heads: int, outside: int) -> list[tuple[Any, str]]:
     from matplotlib.lines import Line2D
 
-    text = f"{n_heads} heads, measured" + (f" ({outside} of them leave{'s' * (outside == 1)} the frame)" if outside else "")
+    text = f"{n_heads} heads, measured"
+    if outside:
+        text += f" ({outside} of them {'leaves' if outside == 1 else 'leave'} the frame)"
     return [(Line2D([], [], color=GREY, linewidth=0.8), text)]

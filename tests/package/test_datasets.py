@@ -80,3 +80,41 @@ def test_mean_entropies_of_the_demo(data, law, expected):
         weights /= weights.sum(axis=-1, keepdims=True)
         logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
         assert -(weights * logs).sum(axis=-1).mean() == pytest.approx(mean, abs=6e-4)
+
+
+@pytest.fixture(scope="module")
+def causal():
+    return at.datasets.causal_qk()
+
+
+def test_causal_shapes_and_types(causal):
+    assert causal.query.shape == causal.key.shape == (8, 2048, 32)
+    assert causal.query.dtype == causal.key.dtype == np.float16
+    assert causal.layers.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert causal.heads.tolist() == [0, 1] * 4
+    np.testing.assert_array_equal(causal.key[::2], causal.key[1::2])
+    assert len({head.tobytes() for head in (*causal.query, *causal.key[::2])}) == 12
+    assert np.isfinite(np.concatenate([causal.query, causal.key])).all()
+    for array in (causal.query, causal.key, causal.layers, causal.heads, causal.token_ids):
+        assert not array.flags.writeable
+
+
+def test_causal_text_and_provenance(causal):
+    text = "".join(causal.tokens)
+    assert len(causal.tokens) == causal.token_ids.size == 2048
+    assert text.startswith('"""\nBasic statistics module.')
+    assert "def mean(data):" in text or "def _sum(data):" in text
+    assert (causal.provenance["model_license"], causal.provenance["text_license"]) == (
+        "BSD-3-Clause",
+        "PSF-2.0",
+    )
+    assert float(causal.provenance["loss"].split()[0]) < 0.65 * np.log(2048)
+    assert len((files("attnscale") / "data" / "causal_qk.npz").read_bytes()) <= 1_500_000
+
+
+def test_causal_heads_are_trained(causal):
+    """Far from equal weights, and unlike each other."""
+    entropy = at.attention_entropy(causal.query, causal.key, is_causal=True).mean(-1, dtype=float)
+    equal = np.log(np.arange(1, 2049)).mean()
+    assert entropy.min() < 0.7 * equal
+    assert np.ptp(entropy) > 0.5

@@ -402,6 +402,35 @@ print(f"10 effective keys: beta from {low:.2f} to {high:.2f} over {len(reached)}
 assert high / low > 3
 
 # %% [markdown]
+# ## A causal model, to 2048 tokens
+#
+# The 18 heads are of an encoder: each query sees the whole text. In a causal model query $i$ sees the keys up
+# to itself, so the largest entropy that it can have, $\ln(i + 1)$, grows along the text. The second set that
+# the package ships has 8 heads of a small causal transformer on 2048 tokens of Python source.
+
+# %%
+causal = at.datasets.causal_qk()
+rows = at.attention_entropy(causal.query, causal.key, is_causal=True).astype(float)
+visible = np.arange(1, 2049)
+assert (rows <= np.log(visible) + 1e-5).all()
+mean = rows[:, 1024:].mean(-1)
+print("mean of the last 1024 rows:", mean.round(2), "of", np.log(visible[1024:]).mean().round(2))
+np.testing.assert_allclose([mean.min(), mean.max()], [2.723, 6.153], atol=0.01)
+assert (mean < np.log(visible[1024:]).mean() - 1).all()
+with at.plot.style():
+    _, ax = plt.subplots(figsize=(4.6, 3.2))
+    smooth = np.ones(65) / 65
+    for layer, colour in zip(range(4), at.plot.COLOURS, strict=False):
+        for row in rows[causal.layers == layer]:
+            ax.plot(visible[32:-32], np.convolve(row, smooth, "valid"), color=colour, linewidth=1)
+        ax.plot([], [], color=colour, label=f"layer {layer}")
+    ax.plot(visible, np.log(visible), color="black", linestyle=(0, (4, 2)), label="equal weights")
+    ax.set(xscale="log", xlim=(32, 2048), xlabel="keys that the query sees", ylabel="entropy (nats)")
+    ax.set_title("8 causal heads, running mean over 65 rows")
+    ax.legend()
+    plt.show()
+
+# %% [markdown]
 # ## Play with it
 #
 # The row of 512 normal scores again. Where `ipywidgets` is installed, as by the extra `notebooks`,

@@ -313,6 +313,25 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
+# ## On causal heads
+#
+# What the choice does to trained heads: `log_n` with the keys that a query sees, and with the length of the text
+# for every query. The first leaves early rows flat, the second treats all rows alike, and at the end of the
+# text both agree.
+
+# %%
+causal = at.datasets.causal_qk()
+seen = at.attention_entropy(causal.query, causal.key, scale="log_n", is_causal=True)
+whole = at.laws.get("log_n").scale(2048, 32)
+text = at.attention_entropy(causal.query, causal.key, scale=whole, is_causal=True)
+print("rows        log_n(visible)   log_n(2048)")
+for last in (64, 256, 1024, 2048):
+    part = slice(last - last // 8, last)
+    print(f"to {last:5d}   {seen[:, part].mean():10.3f} {text[:, part].mean():14.3f}")
+np.testing.assert_allclose(seen[:, -1], text[:, -1], atol=1e-4)
+assert (seen[:, 56:64].mean(-1) > text[:, 56:64].mean(-1)).all()
+np.testing.assert_allclose([seen[:, 56:64].mean(), text[:, 56:64].mean()], [3.125, 2.195], atol=0.01)
+# %% [markdown]
 # ## What to write down
 #
 # A law is its formula *and* its $n$. `attnscale explain NAME` prints both, and the repr of a law rebuilds it.

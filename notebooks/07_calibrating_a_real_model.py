@@ -260,6 +260,25 @@ with at.plot.style():
 #     print(found.recommendation)
 
 # %% [markdown]
+# ## A causal model, and an estimator
+#
+# The same for the causal heads, from 256 to 2048 tokens. `LawCalibrator` is `calibrate` with `fit` and `score`: it is
+# fitted up to 1024 tokens and judged at 2048, as was done by hand above.
+
+# %%
+causal = at.datasets.causal_qk()
+found = at.calibrate(causal.query, causal.key, n0=256, lengths=[256, 512, 1024, 2048], is_causal=True)
+print(found.recommendation)
+print("median beta:", np.nanmedian(found.beta, axis=0).round(2))
+missed = {}
+for law in ("standard", "log_n", "annealed"):
+    model = at.LawCalibrator(n0=256, lengths=[256, 512, 1024], laws=law, is_causal=True)
+    missed[law] = -model.fit(causal.query, causal.key).score(causal.query, causal.key)
+    print(f"{law:10} misses the entropy at 2048 by {missed[law]:.3f} nat")
+assert missed["log_n"] < missed["standard"] < missed["annealed"]
+np.testing.assert_allclose(list(missed.values()), [0.827, 0.633, 0.997], atol=0.01)
+
+# %% [markdown]
 # ## What was shown
 #
 # - Every entropy within reach has one scale, and `solve_scale` finds it in a few evaluations a row (T4).

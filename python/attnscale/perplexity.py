@@ -110,10 +110,10 @@ def solve_perplexity(
 
     Notes
     -----
-    -|x - y|^2 = 2 x.y - |x|^2 - |y|^2, and |x|^2 is the same for a whole row, so it drops out of the
+    ``-|x - y|^2 = 2 x.y - |x|^2 - |y|^2``, and ``|x|^2`` is the same for a whole row, so it drops out of the
     weights: the search is that of :func:`attnscale.solve_scale` with the query (2 x, -1) and the key
-    (y, |y|^2). Distances are never stored. Points are centred and products taken in float64, so an
-    offset of the data costs no digits. Where rounding of |x|^2 could still move an entropy by more than
+    ``(y, |y|^2)``. Distances are never stored. Points are centred and products taken in float64, so an
+    offset of the data costs no digits. Where rounding of ``|x|^2`` could still move an entropy by more than
     1e-7 (points far from the mean with near neighbours, neighbours that tie), the row is searched
     again with distances from differences.
 

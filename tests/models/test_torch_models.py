@@ -319,7 +319,7 @@ def test_the_log_shows_itself() -> None:
     assert repr(log) == "AttentionLog: nothing was recorded yet"
     rows = at.AttentionStatistics(entropy=np.full((1, 2, 3), np.log(8)), max_score=np.ones((1, 2, 3)))
     for layer in (torch.nn.Module(), torch.nn.Module()):
-        log.add(layer, rows, None, None, {})
+        log.add(layer, rows, np.zeros((1, 2, 3, 4)), np.zeros((1, 2, 8, 4)), {})
     assert repr(log).splitlines() == [
         "AttentionLog: 1 pass; means over the last one",
         "  layer  batch x heads x queries  entropy (nats)  max_score",

@@ -38,7 +38,7 @@ def solve_scale(
 
 
 def solve_perplexity(points: Array, perplexity: Any = 30.0) -> SimpleNamespace:
-    """Bisection for beta of exp(-beta |x - y|^2) over the other points; feasible perplexities only."""
+    """Bisection for beta of ``exp(-beta |x - y|^2)`` over the other points; feasible perplexities only."""
     squared = ((points[:, None].astype(np.float64) - points) ** 2).sum(-1)
     np.fill_diagonal(squared, np.inf)
     near = squared.min(-1, keepdims=True)

@@ -94,23 +94,24 @@ template <class T>
 template <class T>
 constexpr T widest = sizeof(T) == 4 ? T(0x1p50) : T(0x1p490);
 
-/// Whether products of some lane are that far from its center. A lane that sees no key has none:
-/// its extremes are infinite, the wrong way round.
+/// Lanes with a product that is that far from their center. A lane that sees no key has none: its
+/// extremes are infinite, the wrong way round.
 template <class T>
-ATTNSCALE_INLINE bool any_far(vec<T> most, vec<T> least, vec<T> center) {
+ATTNSCALE_INLINE vec_mask<T> far_lanes(vec<T> most, vec<T> least, vec<T> center) {
   const vec<T> distance = max_or(xsimd::abs(most - center), xsimd::abs(least - center));
-  return any<T>((distance > broadcast(widest<T>)) & (most >= least));
+  return (distance > broadcast(widest<T>)) & (most >= least);
 }
 
-/// One vector of keys of a tile with such a lane: distances, their squares and sums in double,
+/// One vector of keys into the sums of such lanes: distances, their squares and sums in double,
 /// whose range no distance between floats leaves. A key without weight counts nothing, however far
 /// it is. Rare: scalar.
 template <class T>
-[[gnu::noinline]] void absorb_far(vec<T> exponent, const T* raw, curve_sums& sums, int lane) {
+[[gnu::noinline]] void absorb_far(vec_mask<T> far, vec<T> exponent, const T* raw, curve_sums& sums,
+                                  int lane) {
   constexpr int w = width<T>;
   T weights[w], exponents[w];
   store(exponents, exponent);
-  store(weights, exp2(exponent));
+  store(weights, xsimd::select(far, exp2(exponent), broadcast(T(0))));
   for (int r = 0; r < w; ++r) {
     if (weights[r] == T(0)) continue;
     const double p = static_cast<double>(weights[r]);
@@ -140,22 +141,23 @@ inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T
     const T* const products = raw + n * w;
     const bool rounded = !Masked && any_large(reference);
     if (rounded) scale = round_large(scale, reference, begin, end, N * w, products, own);
-    if (any_far(tile.most[n], tile.least[n], center)) {
-      for (int j = begin; j < end; ++j) {
-        const T* const key = products + j * N * w;
-        const vec<T> t =
-            rounded
-                ? curve_exponent<T, Masked, true>(own + j * N * w, load(key), scale, reference)
-                : curve_exponent<T, Masked, false>(own + j * N * w, load(key), scale, reference);
-        absorb_far(t, key, sums, lane);
-      }
-      continue;
+    const vec_mask<T> far = far_lanes(tile.most[n], tile.least[n], center);
+    const bool some_far = any<T>(far);
+    for (int j = begin; some_far && j < end; ++j) {
+      const T* const key = products + j * N * w;
+      const vec<T> t =
+          rounded ? curve_exponent<T, Masked, true>(own + j * N * w, load(key), scale, reference)
+                  : curve_exponent<T, Masked, false>(own + j * N * w, load(key), scale, reference);
+      absorb_far<T>(far, t, key, sums, lane);
     }
     if (rounded)
       absorb_rounded<T>(begin, end, N * w, own, products, scale, reference, center, part);
     else
       absorb_curve_keys<T, Masked, false>(begin, end, N * w, own, products, scale, reference,
                                           center, part);
+    if (some_far)  // the other lanes have no trace of it
+      for (auto& sums_of : part)
+        for (vec<T>& sum : sums_of) sum = xsimd::select(far, broadcast(T(0)), sum);
     add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
     add_to_double(sums.first + lane, part[0][1] + part[1][1]);
     add_to_double(sums.raw_first + lane, part[0][2] + part[1][2]);

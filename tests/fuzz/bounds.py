@@ -227,6 +227,8 @@ def _relu(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
     if rule.divide == "sum":
         _over_sum(row, f, error, 0.0)
         row.unit = reference * row.unit
+        # H = ln S - (sum w ln w) / S of weights whose largest is 2^-40 or more: two numbers of that size.
+        row.log_sum = 40 * np.log(2)
         return
     n = np.maximum(row.seen.sum(-1, keepdims=True), 1)
     row.w, row.error, row.distribution, row.unit = f / n, error / n, False, reference / n

@@ -112,7 +112,8 @@ def bounds_of(
             scores.d.max(-1, initial=0) + form.eps * np.abs(np.where(none, 0, top)).astype(np.float64),
         )
     if "entropy" in names:
-        found["entropy"] = _entropy(w, error, form)
+        entropy, limit = _entropy(w, error, form)
+        found["entropy"] = entropy, limit + 2 * form.eps * getattr(row, "log_sum", 0.0)
     if "mean_score" in names or "score_variance" in names:
         s = np.where(np.isfinite(row.s), row.s, 0)
         mean, variance, dmean, dvariance = moments(

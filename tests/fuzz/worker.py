@@ -30,6 +30,8 @@ def run_case(seed: int, index: int, only: str | None = None) -> tuple[dict[str, 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            # Of a mask that is drawn, too, if it is small.
+            warnings.filterwarnings("ignore", "attn_mask is float and holds 0 and 1", UserWarning)
             subjects.CHECK[case["subject"]](case, seed, index, findings)
     except (KeyboardInterrupt, SystemExit):
         raise

@@ -44,7 +44,7 @@ class HeadActivations:
     def __repr__(self) -> str:
         n_heads, n_tokens, head_dim = self.query.shape
         layers = ", ".join(map(str, np.unique(self.layers)))
-        text = " ".join(self.tokens[:8])
+        text = " ".join(" ".join(self.tokens[:8]).split())
         return (
             f"HeadActivations: {n_heads} heads of the layers {layers}, {n_tokens} tokens, "
             f"head_dim {head_dim}\n"

@@ -315,9 +315,9 @@ with at.plot.style():
 # %% [markdown]
 # ## On causal heads
 #
-# What the choice does to trained heads: `log_n` with the keys that a query sees, and with the length of the text
-# for every query. The first leaves early rows flat, the second treats all rows alike, and at the end of the
-# text both agree.
+# What the choice does to trained heads: `log_n` with the keys that a query sees, and with the length of the
+# text for every query. The first leaves early rows flat, the second treats all rows alike, and at the end of
+# the text both agree.
 
 # %%
 causal = at.datasets.causal_qk()

@@ -262,8 +262,8 @@ with at.plot.style():
 # %% [markdown]
 # ## A causal model, and an estimator
 #
-# The same for the causal heads, from 256 to 2048 tokens. `LawCalibrator` is `calibrate` with `fit` and `score`: it is
-# fitted up to 1024 tokens and judged at 2048, as was done by hand above.
+# The same for the causal heads, from 256 to 2048 tokens. `LawCalibrator` is `calibrate` with `fit` and
+# `score`: it is fitted up to 1024 tokens and judged at 2048, as was done by hand above.
 
 # %%
 causal = at.datasets.causal_qk()

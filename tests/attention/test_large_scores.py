@@ -178,15 +178,16 @@ def test_equal_keys_share_the_row(dtype: str, size: float, n_queries: int, head_
 
 @pytest.mark.parametrize("n_queries", [3, 70])
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1e30), ("float64", 1e300)])
-def test_a_row_below_the_type_is_nan(dtype: str, size: float, n_queries: int) -> None:
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", N.Entmax(1.5), N.TopK(1)], ids=repr)
+def test_a_row_below_the_type_is_nan(normalizer: object, dtype: str, size: float, n_queries: int) -> None:
     """Products fit the type, scores do not: the row is none that sees no key. Its neighbours are right."""
     q, k, v = random_inputs(16, n_queries=n_queries, n_keys=30, head_dim=8, dtype=dtype)
     k = np.abs(k) + 1
     q[:, 1] = -size
     scale = np.where(np.arange(n_queries) == 1, 1e12, 0.25)
-    names = ("lse", "entropy", "mean_score", "score_variance", "max_weight")
-    rows = at.attention_statistics(q, k, v, scale=scale, statistics=names)
-    alone = at.attention_statistics(q, k, v, scale=0.25, statistics=names)
+    names = ("entropy", "mean_score", "score_variance", "concentration", "max_weight")
+    rows = at.attention_statistics(q, k, v, scale=scale, statistics=names, normalizer=normalizer)
+    alone = at.attention_statistics(q, k, v, scale=0.25, statistics=names, normalizer=normalizer)
     others = np.arange(n_queries) != 1
     for name in ("output", *names):
         found = getattr(rows, name)

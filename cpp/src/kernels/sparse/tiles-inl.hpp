@@ -85,6 +85,8 @@ class sparse_tiles {
     for (int n = 0; n < N; ++n) {
       mark_infinite(out.least[n], lane + n * w);
       out.high[n] = out.most[n] * load(state.scale + n * w);
+      // Scores that are all below the type: no row without keys.
+      mark_infinite(out.high[n], lane + n * w);
     }
     return true;
   }

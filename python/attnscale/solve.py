@@ -205,7 +205,7 @@ def _refuse_softcap(softcap: Any) -> None:
 def _refuse_bias(mask: NDArray[Any] | None) -> None:
     if mask is None or mask.dtype == np.bool_:
         return
-    bias = (mask != 0) & ~np.isneginf(mask.astype(np.float32, copy=False))
+    bias = (mask != 0) & (mask != -np.inf)
     if bias.any():
         seen = float(mask[bias].flat[0])
         raise ValueError(

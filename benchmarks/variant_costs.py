@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import attnscale_bench as bench
-from attnscale._table import to_text
+from attnscale._tables.text import to_text
 from attnscale.cli._figure import Drawing
 from attnscale.cli._output import OutputError, check_outputs, emit
 from attnscale.cli._progress import progress_line

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from attnscale import attention
 from attnscale import variants as av
-from attnscale._table import to_text
+from attnscale._tables.text import to_text
 from attnscale.cli._figure import Drawing
 from attnscale.cli._output import OutputError, check_outputs, emit
 from attnscale.cli._progress import progress_line

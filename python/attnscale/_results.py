@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._checks import shown
-from ._tabled import Sheet, Tabled, Variable, row_dims, summary
+from ._tables.tabled import Sheet, Tabled, Variable, row_dims, summary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

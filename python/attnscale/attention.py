@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._call.call import Call
+from ._call.named import with_names
+from ._call.names import NamedAxes
 from ._call.weights import available, read_normalizer
-from ._named import with_names
-from ._names import NamedAxes
 from ._results import AttentionStatistics, statistic_names
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.call import Call
+from ._call.named import with_names
+from ._call.names import NamedAxes
 from ._checks import positive_int, shown
-from ._named import with_names
-from ._names import NamedAxes
-from ._tabled import Sheet, Tabled, Variable, row_dims
+from ._tables.tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
 
-    from ._calibrate_fit import Length
+    from ._calibrate.fit import Length
     from ._call.types import Dims, Layout
     from .laws import Law
 
@@ -156,7 +156,7 @@ class Calibration(Tabled):
     @property
     def recommendation(self) -> str:
         """What the numbers say, in words that hold for these heads and lengths only."""
-        from ._calibrate_words import describe
+        from ._calibrate.words import describe
 
         return describe(self)
 
@@ -265,7 +265,7 @@ def calibrate(
     >>> found.beta.shape, found.beta[:, 2].round(3).tolist() == [1.0] * 18
     ((18, 5), True)
     """
-    from ._calibrate_fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
+    from ._calibrate.fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
 
     try:
         if dims is not None:

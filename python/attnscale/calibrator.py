@@ -151,7 +151,7 @@ class LawCalibrator:
         float
             In nats; 0 is best. Heads without an amplitude do not count.
         """
-        from ._calibrate_fit import cut
+        from ._calibrate.fit import cut
         from ._call.call import Call
 
         self._check_fitted()

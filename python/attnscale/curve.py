@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.call import Call
+from ._call.named import with_names
+from ._call.names import NamedAxes
 from ._call.scale import read_scales
 from ._call.weights import read_sink
-from ._named import with_names
-from ._names import NamedAxes
 from ._results import coordinates_of
-from ._tabled import Sheet, Tabled, Variable, row_dims
+from ._tables.tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -11,10 +11,10 @@ import numpy as np
 from . import _core
 from ._call.call import Call
 from ._call.form import PRODUCTS
+from ._call.named import with_names
+from ._call.names import NamedAxes
 from ._call.weights import read_normalizer
 from ._checks import positive_int
-from ._named import with_names
-from ._names import NamedAxes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ._call.call import Call
+from ._call.named import with_names
+from ._call.names import NamedAxes
 from ._call.weights import require_softmax
 from ._checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
-from ._named import with_names
-from ._names import NamedAxes
 from ._results import ScaleSolution
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import numpy as np
 from ._call.arrays import LAYOUTS, swap_heads
 from ._call.call import Call
 from ._call.distance import law_of_distance
+from ._call.named import with_names
+from ._call.names import NamedAxes
 from ._call.weights import require_softmax
 from ._checks import choose, shown
-from ._named import with_names
-from ._names import NamedAxes
 from ._results import coordinates_of
-from ._tabled import Sheet, Tabled, Variable, row_dims, summary
+from ._tables.tabled import Sheet, Tabled, Variable, row_dims, summary
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -202,7 +202,7 @@ def test_laws_explain_themselves() -> None:
 
 
 def test_cells_of_a_page_are_text() -> None:
-    from attnscale._table import to_html
+    from attnscale._tables.text import to_html
 
     assert "<b>" not in to_html("a <b>", ["<b>"], [["<b>"]], ["<b>"])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._checks import as_array, boolean
-from .._names import NamedAxes, has_names, without_names
+from .names import NamedAxes, has_names, without_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._checks import choose, number, shown, thread_count
-from .._names import NamedAxes, is_pattern
 from .arrays import FLOAT64, LAYOUTS, make_output, read_inputs
 from .data import CallData
 from .distance import law_of_distance, read_tables, refuse_row_measures
 from .form import PRODUCTS, ScoreForm
+from .names import NamedAxes, is_pattern
 from .rows import EVERY_KEY, read_intervals, read_mask
 from .scale import read_scale
 from .weights import normalize_rows

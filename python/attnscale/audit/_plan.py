@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import shown
-from .._table import Text
-from .._tabled import Sheet, Tabled, Variable
+from .._tables.tabled import Sheet, Tabled, Variable
+from .._tables.text import Text
 from ..normalizers import Sink
 from ._layer import Channels, LayerPlan, PlanError
 from ._text import explain, layer_columns, layer_dict, layer_table

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._table import to_text
+from .._tables.text import to_text
 from ._layer import LayerPlan, Term
 
 __all__ = ["explain", "groups", "layer_columns", "layer_dict", "layer_table", "ranges"]

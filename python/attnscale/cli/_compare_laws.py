@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import datasets, laws
 from .._checks import shown
 from .._io import InputError
-from .._table import to_text
+from .._tables.text import to_text
 from ..attention import attention_entropy
 from ..laws._registry import with_length
 from ._figure import Drawing

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._io import InputError
-from .._table import to_csv, to_json
+from .._tables.text import to_csv, to_json
 from ._figure import Drawing, checked_format
 
 __all__ = ["OutputError", "bad_input", "check_outputs", "emit"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._table import to_text
+from .._tables.text import to_text
 
 if TYPE_CHECKING:
     import xarray

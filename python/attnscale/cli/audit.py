@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import audit
-from .._table import to_text
+from .._tables.text import to_text
 from ..audit._text import groups, ranges
 from ._options import OPTIONS, add_option, add_outputs
 from ._output import bad_input, emit

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._io import InputError, StoredHeads, read_heads
-from .._table import to_text
+from .._tables.text import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
 from ._figure import Drawing

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .. import datasets, laws
 from .._core import __version__
 from .._runtime import show_config
-from .._table import counted, to_text
+from .._tables.text import counted, to_text
 from ..datasets import HeadActivations
 from ._export import export
 from ._figure import Drawing, has_matplotlib

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .. import audit
 from .._io import InputError, read_text
-from .._table import to_text
+from .._tables.text import to_text
 from ..laws import Law
 from ._figure import Drawing
 from ._interrupt import finished

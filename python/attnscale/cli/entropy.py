@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._io import InputError, StoredHeads, read_heads
-from .._table import counted, to_text
+from .._tables.text import counted, to_text
 from ..laws import Law
 from ._figure import Drawing
 from ._interrupt import finished

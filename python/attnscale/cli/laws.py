@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from .. import laws
 from .._io import InputError
-from .._table import to_text
+from .._tables.text import to_text
 from ..laws._base import description
 from ..laws._registry import class_of
 from ._compare_laws import compare

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._io import InputError, read_heads
-from .._table import to_text
+from .._tables.text import to_text
 from ._figure import Drawing
 from ._memory import refuse_beyond_memory
 from ._options import OPTIONS, add_option, add_outputs

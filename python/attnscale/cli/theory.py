@@ -11,7 +11,7 @@ import numpy as np
 from .. import theory
 from .._call.scale import check_one_scale_a_row
 from .._io import InputError
-from .._table import to_text
+from .._tables.text import to_text
 from ._figure import Drawing
 from ._options import add_option, add_outputs
 from ._output import bad_input, emit

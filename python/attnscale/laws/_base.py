@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from .._table import Text, to_html
+from .._tables.text import Text, to_html
 from ._meaning import Meaning, NMeans, meaning_of
 from ._parameters import OneOrPerHead, one_or_per_head
 

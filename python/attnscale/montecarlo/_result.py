@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._provenance import Provenance
-from .._tabled import Sheet, Tabled, Unit, Variable, nats_per
+from .._tables.tabled import Sheet, Tabled, Unit, Variable, nats_per
 from ._exact import Grid, exact
 from ._tally import Tally
 

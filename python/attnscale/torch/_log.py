@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._tabled import Sheet, Tabled, Variable
+from .._tables.tabled import Sheet, Tabled, Variable
 from ..attention import attention_entropy
 
 if TYPE_CHECKING:

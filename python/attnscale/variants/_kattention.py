@@ -10,9 +10,9 @@ import numpy as np
 
 from .._call.arrays import Inputs
 from .._call.call import Call
+from .._call.names import has_names, without_names
 from .._call.weights import available, read_normalizer
 from .._checks import fit_to
-from .._names import has_names, without_names
 from .._results import AttentionStatistics, statistic_names
 from ._arrays import common_type, floats, matrix, vectors, wide_type, widened
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._checks import shown
+from .._checks import shown
 
 __all__ = ["Axes", "NamedAxes", "has_names", "is_pattern", "read_names", "roles", "without_names"]
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._call.call import Call
-from ._call.scale import check_one_scale_a_row
-from .attention import attention_entropy
-from .laws import Law, names
-from .laws._registry import with_length
-from .solve import ScaleSolution, solve_scale
+from .._call.call import Call
+from .._call.scale import check_one_scale_a_row
+from ..attention import attention_entropy
+from ..laws import Law, names
+from ..laws._registry import with_length
+from ..solve import ScaleSolution, solve_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ._call.arrays import Inputs
+    from .._call.arrays import Inputs
 
     Array = NDArray[np.float64]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import as_array, shown
-from ._names import Axes, has_names, read_names, roles
-from ._results import AttentionStatistics, ScaleSolution
+from .._checks import as_array, shown
+from .._results import AttentionStatistics, ScaleSolution
+from .names import Axes, has_names, read_names, roles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .laws import Law
+    from ..laws import Law
 
 __all__ = ["describe"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ._checks import choose
+from .._checks import choose
 
 if TYPE_CHECKING:
     import xarray
@@ -64,7 +64,7 @@ class Tabled:
         """The result as text, as it prints itself; entropies in "nats" or "bits"."""
         sheet = self._sheet(nats_per(unit), unit)
         rows, notes = _cut(sheet)
-        from ._table import Text, to_text  # only here: it brings csv, html and json
+        from .text import Text, to_text  # only here: it brings csv, html and json
 
         parts = [sheet.title, *([to_text(sheet.header, rows, indent="  ")] if rows else []), *notes]
         return Text("\n".join(parts))
@@ -75,7 +75,7 @@ class Tabled:
     def _repr_html_(self) -> str:
         sheet = self._sheet(1.0, "nats")
         rows, notes = _cut(sheet)
-        from ._table import to_html
+        from .text import to_html
 
         return to_html(sheet.title, sheet.header, rows, [note.strip() for note in notes])
 

@@ -144,9 +144,7 @@ def attention(
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
     try:
-        if dims is not None:
-            raise NamedAxes("dims")
-        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
     except NamedAxes:
         return with_names(attention, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
@@ -224,9 +222,7 @@ normalizer, qk_norm, layout, dims, out, num_threads
     found = read_normalizer(normalizer)
     names = available(statistic_names(statistics), found, leave_out=statistics is _USUAL)
     try:
-        if dims is not None:
-            raise NamedAxes("dims")
-        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
     except NamedAxes:
         return with_names(attention_statistics, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
@@ -288,9 +284,7 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)
     try:
-        if dims is not None:
-            raise NamedAxes("dims")
-        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
     except NamedAxes:
         return with_names(attention_entropy, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)

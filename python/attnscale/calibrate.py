@@ -268,9 +268,7 @@ def calibrate(
     from ._calibrate.fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
 
     try:
-        if dims is not None:
-            raise NamedAxes("dims")
-        call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+        call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
     except NamedAxes:
         return with_names(calibrate, locals())  # type: ignore[no-any-return]
     inputs, head_dim = call.inputs, call.head_dim

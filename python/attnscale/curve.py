@@ -140,9 +140,7 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     array([5.55, 5.04, 3.73])
     """
     try:
-        if dims is not None:
-            raise NamedAxes("dims")
-        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
     except NamedAxes:
         return with_names(entropy_curve, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
 from ._call.call import Call
-from ._call.form import PRODUCTS
 from ._call.named import with_names
 from ._call.names import NamedAxes
 from ._call.weights import read_normalizer
@@ -19,6 +17,7 @@ from ._checks import positive_int
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from . import _core
     from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
     from .normalizers import Normalizer
 
@@ -98,9 +97,7 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, num_thr
             [0.333, 0.333, 0.333]]])
     """
     try:
-        if dims is not None:
-            raise NamedAxes("dims")
-        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads)
+        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
     except NamedAxes:
         return with_names(attention_weights, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
@@ -155,10 +152,7 @@ def _tile_core(call: Call, a: int, b: int) -> _core.Call:
     n_queries = call.row_shape[-1]
     begin = np.full(n_queries, a) if call.intervals.begin is None else np.maximum(call.intervals.begin, a)
     end = np.full(n_queries, b) if call.intervals.end is None else np.minimum(call.intervals.end, b)
-    form = None if call.form is PRODUCTS else call.form
-    wide = call.inputs.dtype == np.float64
-    query, key, *_ = call.inputs
-    return _core.Call(query, key, call.mask, np.minimum(begin, end), end, form, wide, call.threads)
+    return call.core_of(np.minimum(begin, end), end)
 
 
 def _shares(lse: NDArray[np.float64], sink: Any) -> NDArray[np.float64]:

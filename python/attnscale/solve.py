@@ -122,9 +122,7 @@ num_threads
     _refuse_softcap(softcap)
     require_softmax(normalizer, "solve_scale", _INSTEAD)
     try:
-        if dims is not None:
-            raise NamedAxes("dims")
-        call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+        call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
     except NamedAxes:
         return with_names(solve_scale, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)

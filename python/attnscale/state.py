@@ -130,9 +130,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
             f"scale={law.name!r} depends on distances in the whole sequence, and a state knows only its part"
         )
     try:
-        if dims is not None:
-            raise NamedAxes("dims")
-        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
     except NamedAxes:
         return with_names(attention_state, locals())  # type: ignore[no-any-return]
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)

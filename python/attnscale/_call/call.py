@@ -17,6 +17,7 @@ from .scale import read_scale
 from .weights import normalize_rows
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from ..normalizers import Normalizer
@@ -41,7 +42,10 @@ class Call(CallData):
         qk_norm: Any = None,
         layout: Any = "bhsd",
         num_threads: Any = None,
+        dims: Any = None,
     ) -> None:
+        if dims is not None:
+            raise NamedAxes("dims")
         self.layout = layout if layout is LAYOUTS[0] else _read_layout(layout)
         inputs = read_inputs(query, key, value, enable_gqa, layout)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
@@ -79,15 +83,18 @@ class Call(CallData):
         distance_bias: Any = None,
     ) -> None:
         """What makes a score of a dot product."""
-        self.form, left, core_form = PRODUCTS, scale, None
+        self.form, left = PRODUCTS, scale
         if not (scale is None and softcap is None and distance_scale is None and distance_bias is None):
             self.form, left = _read_form(self, scale, softcap, distance_scale, distance_bias)
-            core_form = None if self.form is PRODUCTS else self.form
-        query, key, _, dtype, _ = self.inputs
         begin, end, _, _ = self.intervals
-        wide = dtype == FLOAT64
-        self.core = _core.Call(query, key, self.mask, begin, end, core_form, wide, self.threads)
+        self.core = self.core_of(begin, end)
         self.scale = read_scale(left, self)
+
+    def core_of(self, begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None) -> _core.Call:
+        """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""
+        query, key, _, dtype, _ = self.inputs
+        form = None if self.form is PRODUCTS else self.form
+        return _core.Call(query, key, self.mask, begin, end, form, dtype == FLOAT64, self.threads)
 
     def attend(
         self, normalizer: Normalizer | None, statistics: tuple[str, ...], out: Any = None

@@ -303,6 +303,32 @@ def test_denormal_and_huge_values() -> None:
     check(q * np.float32(1e-30), k * np.float32(1e30), v)
 
 
+def rising(room: float, steps: Any, n_queries: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores that rise by these powers of 2, 300 keys each, and values whose sum is `room` in the type."""
+    k = np.repeat(np.cumsum(steps) * np.log(2), 300)[:, None].astype(dtype)
+    v = np.random.default_rng(63).uniform(0.5, 1, (len(k), 3))
+    v *= float(finfo(np.dtype(dtype)).max) * room / v.sum(0).max()
+    return np.ones((n_queries, 1), dtype), k, v.astype(dtype)
+
+
+NORMALIZERS = ["softmax", "softmax_1", "sigmoid", "relu", "squared_relu", "softpick", "entmax15", "sparsemax"]
+
+
+@pytest.mark.parametrize("n_queries", [3, 70])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("normalizer", [*NORMALIZERS, at.normalizers.Sink(300.0), at.normalizers.TopK(400)])
+def test_values_with_room_for_partial_sums(normalizer: Any, dtype: str, n_queries: int) -> None:
+    """Output is finite where 2^9 sum |v| is in the type; beyond that no other finite number comes."""
+    for steps in ([0, 8, 8], [0, 7.9, 7.9, 200], [-30, 10, 3]):
+        q, k, v = rising(2.0**-9, steps, n_queries, dtype)
+        kept = at.attention(q, k, v, scale=1.0, normalizer=normalizer)
+        assert np.isfinite(kept).all()
+        q, k, large = rising(2.0**-1, steps, n_queries, dtype)
+        output = at.attention(q, k, large, scale=1.0, normalizer=normalizer)
+        same = np.isclose(output / 2.0**8, kept, rtol=1e-5, atol=float(np.abs(kept).max()) * 1e-6)
+        assert (same | ~np.isfinite(output)).all()
+
+
 @pytest.mark.parametrize("data", ["ones", "positive", "alternating", "one large"])
 @pytest.mark.parametrize("n", [2**12, 2**16])
 def test_sums_are_blocked(data: str, n: int) -> None:

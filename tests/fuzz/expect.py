@@ -50,8 +50,8 @@ def output(
     bad = np.broadcast_to(broken[..., None], found.shape)
     if not finite.all():
         bad = bad | (seen.astype(np.float64) @ (~finite).astype(np.float64) > 0)
-    # Sums are of weights relative to a reference that may lag behind the top by some powers of 2.
-    return found, limit, bad, n * absolute + limit > form.largest * 2.0**-14
+    # A partial sum may overflow where the output does not (docs/explanation/numerics.md).
+    return found, limit, bad, 2.0**9 * (seen.astype(np.float64) @ size) + limit > form.largest
 
 
 # How far the reference of a streaming softmax may be below the largest score (docs/explanation/numerics.md).

@@ -329,6 +329,25 @@ def test_values_with_room_for_partial_sums(normalizer: Any, dtype: str, n_querie
         assert (same | ~np.isfinite(output)).all()
 
 
+@pytest.mark.parametrize("n_queries", [3, 70])
+@pytest.mark.parametrize("normalizer", ["softmax", "softmax_1", "softpick"])
+@pytest.mark.parametrize(("dtype", "least"), [("float32", -118.5), ("float64", -1014.5)])
+def test_weights_are_kept_down_to(least: float, dtype: str, normalizer: str, n_queries: int) -> None:
+    """2^-118.5 of the largest (float64: 2^-1014.5), also where the largest one comes later."""
+    for first in (0.0, 7.9):
+        for weight in np.arange(least - 12, least + 3, 0.25):
+            scores = np.repeat([0.0, first, first - weight], [100, 200, 600])
+            k = (scores * np.log(2))[:, None].astype(dtype)
+            v = np.zeros((900, 1), dtype)
+            v[299] = 2.0**50  # a large one, so that the product is no subnormal number
+            output = at.attention(np.ones((n_queries, 1), dtype), k, v, scale=1.0, normalizer=normalizer)
+            share = np.exp(np.float64(k[299, 0]) - np.float64(k[899, 0])) / 600
+            wanted = share * (1 - 2.0**-first if normalizer == "softpick" else 1) * 2.0**50
+            right = np.isclose(output, wanted, rtol=1e-4 if dtype == "float32" else 1e-11, atol=0)
+            lost = (weight < least + 0.01) & (output >= 0) & (output < 1.01 * wanted)  # or a part of it
+            assert (right | lost).all(), (first, weight)
+
+
 @pytest.mark.parametrize("data", ["ones", "positive", "alternating", "one large"])
 @pytest.mark.parametrize("n", [2**12, 2**16])
 def test_sums_are_blocked(data: str, n: int) -> None:

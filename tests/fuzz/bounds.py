@@ -106,9 +106,9 @@ def _exponentials(row: SimpleNamespace, kept: Array, form: SimpleNamespace) -> N
         most, least = _share(high, low), _share(low, high)
         error[wild] = np.maximum(most - w64[wild], w64[wild] - least)
         row.lse_error[wild] = np.where(log[wild] + d[wild] > -50, d[wild], 0).max(-1)
-    # Weights below the normal numbers are 0: at most that, or their own size, is lost of them. In the
-    # oracle's type: a value of 1e307 shows in it what float64 does not.
-    lost = np.minimum(4 * form.tiny, np.exp(np.minimum(t - np.log(full) + d, 0)))
+    # At most form.lost, or their own size, is lost of weights. In the oracle's type: a value of 1e307 shows
+    # in it what float64 does not.
+    lost = np.minimum(form.lost, np.exp(np.minimum(t - np.log(full) + d, 0)))
     row.w, row.error, row.p_log = w, error + np.where(kept, lost, 0), log
 
 
@@ -217,11 +217,8 @@ def _relu(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
         f = f * f
     f64 = f.astype(np.float64)
     reference = _reference_of_relu(f64 + error, power, form)
-    error = (
-        error
-        + 8 * form.u * f64
-        + np.where(row.seen & (row.s > -row.d), 4 * form.least * np.maximum(reference, 1), 0)
-    )
+    small = 4 * form.least * np.maximum(reference, 1) + np.minimum(form.lost * reference, f64)
+    error = error + 8 * form.u * f64 + np.where(row.seen & (row.s > -row.d), small, 0)
     row.may_break = f64.max(-1, initial=0) * f.shape[-1] > form.largest / 64  # the sum leaves the type
     row.most, row.least = (row.seen & (row.s > -row.d)).sum(-1), (row.seen & (f64 > 2 * error)).sum(-1)
     if rule.divide == "sum":
@@ -267,7 +264,8 @@ def _softpick(row: SimpleNamespace, eps: float, form: SimpleNamespace) -> None:
     d = row.d + form.u * (10 + away)
     size = np.where(row.seen, np.exp(np.minimum(row.s - top + d, 0.0)), 0).astype(np.float64)
     lift = np.minimum(d, 50)
-    error = size * np.expm1(lift) + 16 * form.u * np.abs(f).astype(np.float64) + 4 * form.tiny * row.seen
+    small = 4 * form.tiny * row.seen + np.minimum(form.lost, size)
+    error = size * np.expm1(lift) + 16 * form.u * np.abs(f).astype(np.float64) + small
     # exp(s) - 1 is taken relative to exp(top): the top's own error moves all terms alike, but for the 1s.
     wanted = np.maximum(f, 0)
     total = np.abs(f).sum(-1, keepdims=True) + eps * np.exp(-top)

@@ -20,7 +20,11 @@ MASKS = ("is_causal", "causal", "attn_mask", "window", "key_lengths", "document_
 
 
 def arithmetic(*arrays: Array | None) -> SimpleNamespace:
-    """What a call of these inputs computes in: unit roundoff, range, and the oracle's wider type."""
+    """What a call of these inputs computes in: unit roundoff, range, and the oracle's wider type.
+
+    lost: weights of earlier keys that are 0 beside the row's largest. Their sums hold up to 2^8 times it, and
+    a new reference makes them smaller by a factor that is 0 from 2^-126.5 (2^-1022.5) down.
+    """
     double = any(x is not None and x.dtype.itemsize == 8 for x in arrays)
     info = np.finfo(np.float64 if double else np.float32)
     return SimpleNamespace(
@@ -29,6 +33,7 @@ def arithmetic(*arrays: Array | None) -> SimpleNamespace:
         largest=float(info.max),
         least=float(info.smallest_subnormal),
         tiny=float(info.tiny),
+        lost=2.0 ** (-1014.5 if double else -118.5),
         wide=np.longdouble if double else np.float64,
         double=double,
     )

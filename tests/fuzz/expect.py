@@ -132,8 +132,9 @@ def bounds_of(
         most = w[..., :n].max(-1, initial=0)
         # exp(top - lse) of a top score that is rounded, which the weights under lse are not.
         top = scores.s.max(-1, initial=-np.inf)
-        rounded = 4 * form.eps * np.abs(np.where(np.isfinite(top), top, 0)).astype(np.float64)
-        limit = error[..., :n].max(-1, initial=0) + (8 * form.eps + rounded) * most.astype(np.float64)
+        # In the oracle's type: in float64 it may be inf beside a weight of 0.
+        rounded = 4 * form.eps * np.abs(np.where(np.isfinite(top), top, 0))
+        limit = error[..., :n].max(-1, initial=0) + (8 * form.eps + rounded) * most
         found["max_weight"] = most, limit
     if "sink_weight" in names:
         own = np.zeros(w.shape[:-1]) if row.sink is None else w[..., row.sink]

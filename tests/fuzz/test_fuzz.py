@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from attnscale import reference
 
-from tests.fuzz import build, check_attend, draw, oracle, run
+from tests.fuzz import build, check_attend, draw, expect, oracle, run
 from tests.fuzz.bounds import weigh
 from tests.fuzz.mutants import MUTANTS, Mutant
 from tests.fuzz.worker import run_case
@@ -110,6 +110,16 @@ def test_an_overflowing_product_may_break_a_row_of_scale_zero() -> None:
     with np.errstate(all="ignore"):
         scores = oracle.scored(q, k, {"scale": 0.0}, oracle.arithmetic(q, k), 4.0)
     assert scores.may_break.all()
+
+
+def test_bounds_are_numbers_where_scores_leave_float64() -> None:
+    q, k = np.full((1, 1), 1e200), np.full((2, 1), -1e120)
+    form = oracle.arithmetic(q, k)
+    with np.errstate(all="ignore"):
+        scores = oracle.scored(q, k, {}, form, 4.0)
+        row = weigh(scores, at.normalizers.get("relu"), form)
+        numbers = expect.bounds_of(row, scores, form, ("max_weight", "concentration"))
+    assert all(np.asarray(limit == 0).all() for _, limit in numbers.values())
 
 
 # What a process does before its fifth call, the rest of sitecustomize.py.

@@ -92,7 +92,7 @@ void read_projection(detail::linear_form& form, const py::object& projection, do
 detail::linear_form read_form(int map, int norm, double scale, std::int64_t head_dim,
                               std::int64_t value_dim) {
   require(map >= 0 && map <= static_cast<int>(detail::feature_map::projected) && norm >= 0 &&
-              norm <= static_cast<int>(detail::linear_norm::channels),
+              norm <= static_cast<int>(detail::linear_norm::none),
           "map and norm must be one of those that there are");
   detail::linear_form form{};
   form.map = static_cast<detail::feature_map>(map);
@@ -107,12 +107,25 @@ detail::linear_form read_form(int map, int norm, double scale, std::int64_t head
   return form;
 }
 
+/// Log-decays (..., n_keys), rows contiguous.
+numpy_array read_decay(const py::object& decay, detail::linear_norm norm, std::int64_t n_keys) {
+  if (decay.is_none()) return {};
+  const auto array = py::reinterpret_borrow<py::array>(decay);
+  require(norm == detail::linear_norm::none && array.ndim() >= 1 && is_aligned(array) &&
+              array.shape(array.ndim() - 1) == n_keys &&
+              (n_keys < 2 || array.size() == 0 ||
+               array.strides(array.ndim() - 1) == array.itemsize()) &&
+              element_type_of(array.dtype()) == element_type::float64,
+          "decay goes with norm none, as float64 of shape (..., n_keys) with contiguous rows");
+  return {decay, 1};
+}
+
 /// query and out, key and value, or all four; sums go with a call that lacks one of the pairs.
 void linear(const py::object& query, const py::object& key, const py::object& value,
             const py::object& out, const py::object& sums, int map, int norm, double scale,
             const py::object& offset, const py::object& projection, double norm_factor,
             double shift, const py::object& query_turn, const py::object& key_turn,
-            std::int64_t n_summed, int num_threads) {
+            const py::object& decay, std::int64_t n_summed, int num_threads) {
   const bool reads = !query.is_none(), adds = !key.is_none();
   require((reads || adds) && reads == !out.is_none() && adds == !value.is_none() &&
               (reads && adds) == sums.is_none(),
@@ -139,15 +152,18 @@ void linear(const py::object& query, const py::object& key, const py::object& va
   require(p.form.map != detail::feature_map::turned ||
               ((p.query_turn || !reads) && (p.key_turn || !adds)),
           "turns go with turned");
+  const numpy_array faded = read_decay(decay, p.form.norm, p.n_keys);
   p.n_summed = n_summed;
   if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
   p.query = q.layout(), p.key = k.layout(), p.value = v.layout(), p.output = o.layout();
   const extents shape = leading_shape({reads ? &o : &state.products});
-  for (const numpy_array* each : {&q, &k, &v, &state.reference, &state.total, &state.products})
+  for (const numpy_array* each :
+       {&q, &k, &v, &faded, &state.reference, &state.total, &state.products})
     if (*each) require_leading(*each, shape);
   for_each_index(shape, [&](const extents& index) {
     const auto at = [&](const numpy_array& array) { return array.at(index, shape); };
     p.heads.push_back({at(q), at(k), at(v), const_cast<void*>(at(o)),
+                       static_cast<const double*>(at(faded)),
                        sums.is_none() ? detail::linear_sums{} : state.at(index, shape)});
   });
   run_released(num_threads, [&](const execution& how) { detail::run(p, how); });
@@ -161,7 +177,8 @@ void register_linear(py::module_& module) {
              py::arg("scale") = 1.0, py::arg("offset") = py::none(),
              py::arg("projection") = py::none(), py::arg("norm_factor") = 0.0,
              py::arg("shift") = 0.0, py::arg("query_turn") = py::none(),
-             py::arg("key_turn") = py::none(), py::arg("n_summed") = 0, py::arg("num_threads") = 0);
+             py::arg("key_turn") = py::none(), py::arg("decay") = py::none(),
+             py::arg("n_summed") = 0, py::arg("num_threads") = 0);
 }
 
 }  // namespace attnscale::bindings

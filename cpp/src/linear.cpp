@@ -136,6 +136,14 @@ class linear_walk {
     b.key = {row_at(head.key, p_.key, row), p_.key};
     b.value = {row_at(head.value, p_.value, row), p_.value};
     if (p_.key_turn) b.key_turn = p_.key_turn + 2 * row;
+    if (head.decay) b.decay = head.decay + row;
+  }
+
+  /// What keys [begin, end) leave of the sums before them.
+  static double fade(const linear_head& head, std::int64_t begin, std::int64_t end) {
+    double sum = 0;
+    for (std::int64_t i = begin; head.decay && i < end; ++i) sum += head.decay[i];
+    return std::exp(sum);
   }
 
   /// Adds keys [begin, end) to `own`.
@@ -172,7 +180,7 @@ class linear_walk {
       b.own = own.view();
       b.count = sums.count;
       kernels_.linear(b);
-      sums.add(own.view(), end - begin);
+      sums.add(own.view(), end - begin, fade(head, first_ + begin, first_ + end));
     }
   }
 
@@ -200,7 +208,7 @@ class linear_walk {
       sum += 0 * all.total[i];
     range.overflow = range.overflow || sum != 0;
     if (watched_ && is_unsafe(range, wide_)) return;
-    key_sums::merge(head.sums, all, form_.features, form_.value_dim);
+    key_sums::merge(head.sums, all, form_.features, form_.value_dim, fade(head, 0, p_.n_keys));
   }
 
   // ---- a group by one thread -------------------------------------------------------------------
@@ -213,7 +221,7 @@ class linear_walk {
       const auto [begin, end] = chunk(i, first_);
       own.clear();
       sum_keys(any, begin, end, own, range, stop);
-      sums.add(own.view(), end - begin);
+      sums.add(own.view(), end - begin, fade(any, begin, end));
     }
     for (std::size_t i = 0; i < g.count; ++i) {
       g.ranges[i] = range;
@@ -253,7 +261,10 @@ class linear_walk {
       sum_keys(any, begin, end, own[static_cast<std::size_t>(i)], seen, stop);
       note(range, seen);
     });
-    for (key_sums& each : own) sums.add(each.view(), each.count);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const auto [begin, end] = chunk(static_cast<std::int64_t>(i), first_);
+      sums.add(own[i].view(), own[i].count, fade(any, begin, end));
+    }
     own.clear();
     for (std::size_t i = 0; i < g.count; ++i) {
       g.ranges[i] = range;
@@ -306,7 +317,8 @@ class linear_walk {
           if (stop.requested()) return;
           std::this_thread::yield();
         }
-        before.add(own[i].view(), own[i].count);
+        const auto [begin, end] = chunk(static_cast<std::int64_t>(i), pairs_);
+        before.add(own[i].view(), own[i].count, fade(head, first_ + begin, first_ + end));
       }
       step(head, bounds[p], bounds[p + 1], before, seen, stop);
       note(range, seen);
@@ -365,7 +377,8 @@ void run(const linear_problem& p, const execution& how) {
   for (const linear_head& head : p.heads) heads.push_back(&head);
   const bool wide = holds_double(p) || !p.heads.front().key;
   linear_form form = p.form;
-  const bool has_wider = !wide || form.map == feature_map::elu;
+  // Nothing is divided by a sum that may vanish: without a norm, the type of the arrays does.
+  const bool has_wider = form.norm != linear_norm::none && (!wide || form.map == feature_map::elu);
   heads = linear_walk(p, form, wide, has_wider).run(std::move(heads), how);
   if (heads.empty()) return;
   if (form.map == feature_map::elu) form.map = feature_map::log_elu;

@@ -26,9 +26,10 @@ enum class feature_map : int {
 
 /// What phi(q)^T S is divided by.
 enum class linear_norm : int {
-  weights,  ///< phi(q) . z, where that is not 0
-  count,    ///< the number of keys
-  channels  ///< exponentials: z of every feature, and the sum of phi(q)
+  weights,   ///< phi(q) . z, where that is not 0
+  count,     ///< the number of keys
+  channels,  ///< exponentials: z of every feature, and the sum of phi(q)
+  none       ///< 1
 };
 
 /// Sums over some keys, in double.
@@ -67,6 +68,7 @@ struct linear_block {
   void* out;
   matrix_layout out_layout;
   const double *query_turn, *key_turn;  ///< cos and sin of every row's angle, of `turned`
+  const double* decay;                  ///< log-decay of every row, at most 0; null: none
   linear_sums base, own;
   int64_t rows, count;  ///< count: of the keys before this block, or all without keys
   linear_range* range;  ///< null: of no interest

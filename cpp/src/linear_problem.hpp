@@ -17,6 +17,7 @@ struct linear_head {
   const void* key;
   const void* value;
   void* output;
+  const double* decay;  ///< of every row, before it is added; null: none, else norm is `none`
   linear_sums sums;  ///< without keys: what queries read; without queries: what keys are added to
 };
 

@@ -33,19 +33,21 @@ class key_sums {
   /// What queries read: nothing before the first key.
   linear_sums base() { return count ? view() : linear_sums{}; }
 
-  void add(const linear_sums& more, std::int64_t keys) {
-    merge(view(), more, features_, columns_);
+  /// After what was there has been multiplied by `fade`.
+  void add(const linear_sums& more, std::int64_t keys, double fade = 1) {
+    merge(view(), more, features_, columns_, fade);
     count += keys;
   }
 
   /// Over the keys of both, in the order of the keys.
   static void merge(const linear_sums& into, const linear_sums& more, std::int64_t features,
-                    std::int64_t columns) {
+                    std::int64_t columns, double fade = 1) {
     for (std::int64_t f = 0; f < features; ++f) {
       const double one = into.reference[f], two = more.reference[f];
       const double top = one > two || std::isnan(one) ? one : two;
       const double at = std::isinf(top) && top < 0 ? 0 : top;
-      const double a = one == top ? 1 : std::exp(one - at), b = two == top ? 1 : std::exp(two - at);
+      const double a = fade * (one == top ? 1 : std::exp(one - at));
+      const double b = two == top ? 1 : std::exp(two - at);
       into.reference[f] = top;
       into.total[f] = into.total[f] * a + more.total[f] * b;
       double* const to = into.products + f * columns;

@@ -31,7 +31,7 @@ template <class T>
 struct linear_case {
   std::size_t n_queries, n_keys, dim, value_dim;
   xt::xarray<T> query, key, value, out;
-  std::vector<double> query_turn, key_turn, projection;
+  std::vector<double> query_turn, key_turn, projection, decay;
   linear_problem problem{};
 
   linear_case(std::size_t rows, std::size_t keys, std::size_t d, std::size_t dv,
@@ -84,7 +84,8 @@ struct linear_case {
     };
     problem.query = problem.key = layout(dim);
     problem.value = problem.output = layout(value_dim);
-    problem.heads = {{query.data(), key.data(), value.data(), out.data(), {}}};
+    const double* const decays = decay.empty() ? nullptr : decay.data();
+    problem.heads = {{query.data(), key.data(), value.data(), out.data(), decays, {}}};
     attnscale::detail::run(problem, execution{threads});
   }
 
@@ -137,14 +138,17 @@ struct linear_case {
       double total = 0, count = 0;
       for (std::size_t j = 0; j < n_keys; ++j) {
         if (!sees(i, j)) continue;
-        const double weight = product(i, j);
+        double left = 0;
+        for (std::size_t m = j + 1; m <= i && !decay.empty(); ++m) left += decay[m];
+        const double weight = std::exp(left) * product(i, j);
         total += weight, ++count;
         for (std::size_t c = 0; c < value_dim; ++c) {
           sums[c] += weight * double(value(j, c));
           sizes[c] += std::abs(weight * double(value(j, c)));
         }
       }
-      const double by = problem.form.norm == linear_norm::count ? count : total;
+      const linear_norm norm = problem.form.norm;
+      const double by = norm == linear_norm::count ? count : norm == linear_norm::none ? 1 : total;
       for (std::size_t c = 0; c < value_dim; ++c)
         CHECK(std::abs(double(out(i, c)) - (by > 0 ? sums[c] / by : 0)) <=
               tolerance * (by > 0 ? sizes[c] / by : 0));
@@ -191,6 +195,25 @@ TEST_CASE("linear: divided by the number of keys") {
       one.run();
       one.check();
     }
+  });
+}
+
+TEST_CASE("linear: sums that fade") {
+  for_both_types([](auto zero) {
+    using T = decltype(zero);
+    for (const std::size_t rows : {1, 63, 64, 65, 1500})
+      for (const double size : {0.0, 0.1, 10.0, 1000.0}) {
+        CAPTURE(rows);
+        CAPTURE(size);
+        linear_case<T> one(rows, rows, 5, 9, feature_map::given);
+        one.problem.form.norm = linear_norm::none;
+        for (std::size_t i = 0; i < rows; ++i) one.decay.push_back(-size * double(i % 7) / 7);
+        one.see(0);
+        for (const int threads : {1, 3}) {
+          one.run(threads);
+          one.check();
+        }
+      }
   });
 }
 

@@ -75,6 +75,7 @@ def linear(
     shift: float = 0.0,
     query_turn: NDArray[np.float64] | None = None,
     key_turn: NDArray[np.float64] | None = None,
+    decay: NDArray[np.float64] | None = None,
     n_summed: int = 0,
     num_threads: int = 0,
 ) -> None: ...

@@ -98,6 +98,7 @@ def _truth(case: Case, q: Array, k: Array, v: Array, decay: Array, form: Any) ->
     )
     broken = ((~np.isfinite(wq)).any(-1)[..., :, None] | (~np.isfinite(wk)).any(-1)[..., None, :]) & seen
     bad = broken.any(-1)[..., None] | ((seen.astype(np.float64) @ (~np.isfinite(wv)).astype(np.float64)) > 0)
+    bad &= q.shape[-1] > 0  # without features no value counts, as in the other families
     grown = largest[0] * largest[1] * largest[2] * n * max(1, q.shape[-1])
     may = (
         (grown > form.largest / 64)

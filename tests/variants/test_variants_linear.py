@@ -296,6 +296,16 @@ def test_a_bad_value_of_ssd_reaches_the_rows_that_see_it(dtype, bad):
     np.testing.assert_array_equal(np.delete(found[0], 2, axis=1), np.delete(clean[0], 2, axis=1))
 
 
+def test_a_state_of_ssd_keeps_its_shape():
+    k, v = np.ones((2, 3, 4)), np.ones((2, 3, 5))
+    state = av.SsdState().update(k, v, -1.0)
+    with pytest.raises(ValueError, match=r"of the first update, .* = \(2, 4, 5\), got \(4, 5\)"):
+        state.update(k[0], v[0], -1.0)
+    with pytest.raises(ValueError, match="query must have the keys' head_dim, 4, got 3"):
+        state.read(np.ones((2, 1, 3)))
+    np.testing.assert_array_equal(state.read(k[:1]), state.read(k))  # a query that all heads share
+
+
 def test_ssd_shares_key_heads_and_forgets():
     rng = np.random.default_rng(1)
     q, k, v = rng.standard_normal((4, 90, 6)), *rng.standard_normal((2, 2, 90, 6))
@@ -372,7 +382,11 @@ def test_the_binding_refuses_what_it_could_not_read():
         ({"query": None}, "query goes with out"),
         ({"sums": sums}, "query goes with out"),
         ({"map": 7}, "one of those"),
-        ({"norm": 3}, "one of those"),
+        ({"norm": 4}, "one of those"),
+        ({"decay": np.zeros(4)}, "decay goes with norm none"),
+        ({"decay": np.zeros(3), "norm": 3}, "of shape"),
+        ({"decay": np.zeros(8)[::2], "norm": 3}, "contiguous rows"),
+        ({"decay": np.zeros((2, 4)), "norm": 3}, "leading axes must fit"),
         ({"norm": 2}, "goes with exponentials"),
         ({"map": 3}, "turns go with turned"),
         ({"map": 3, "query_turn": np.ones((4, 2)), "key_turn": np.ones((3, 2))}, "turns must be"),

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from attnscale import reference
 from attnscale import variants as av
 from cases import random_inputs
 from test_variants_linear import DIRECTIONS, FAMILIES, MASKS
@@ -100,6 +101,21 @@ def test_states_are_the_same_on_any_number_of_threads(shape):
         finally:
             at.set_num_threads(before)
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_ssd_has_the_same_bits_on_any_number_of_threads(dtype):
+    q, k, v = random_inputs(
+        3, heads=2, kv_heads=1, n_queries=5200, n_keys=5200, head_dim=8, value_dim=5, dtype=dtype
+    )
+    decay = -np.random.default_rng(0).exponential(0.01, (2, 5200))
+    decay[:, ::500] *= 1e5
+    one, *others = (av.ssd(q, k, v, decay, enable_gqa=True, num_threads=t) for t in (1, 2, 3, 8))
+    for other in others:
+        np.testing.assert_array_equal(other, one)
+    exact = reference.ssd(*(x.astype(np.float64) for x in (q, k, v)), decay)
+    eps = {"float64": 1e-11, "float32": 1e-6, "float16": 1e-3}[dtype]
+    np.testing.assert_allclose(one, exact, rtol=eps, atol=eps * abs(exact).max())
 
 
 FORK = """

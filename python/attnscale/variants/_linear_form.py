@@ -25,7 +25,7 @@ __all__ = ["LinearForm", "attend", "check_features", "empty_sums", "read_sums", 
 
 # attnscale::detail::feature_map and linear_norm of cpp/src/linear.hpp.
 MAPS = ("given", "elu", "relu", "turned", "exponential", "log_elu", "projected")
-NORMS = ("weights", "count", "channels")
+NORMS = ("weights", "count", "channels", "none")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +91,17 @@ def check_features(name: str, found: Any, rows: tuple[int, ...]) -> NDArray[Any]
 
 
 def attend(
-    form: LinearForm, inputs: Inputs, output: NDArray[Any], offset: int | None, num_threads: Any
+    form: LinearForm,
+    inputs: Inputs,
+    output: NDArray[Any],
+    offset: int | None,
+    num_threads: Any,
+    decay: NDArray[np.float64] | None = None,
 ) -> None:
-    """Write the output of every query: over all keys, or (with an offset) over the keys 0 ... i + offset."""
+    """Write the output of every query: over all keys, or (with an offset) over the keys 0 ... i + offset.
+
+    `decay`: logarithms (..., n_keys) of what is left of the sums when a key is added.
+    """
     assert inputs.value is not None
     dtype = wide_type(inputs.dtype)
     _core.linear(
@@ -104,6 +112,7 @@ def attend(
         offset=offset,
         query_turn=form.turn(offset or 0, inputs.query.shape[-2]),
         key_turn=form.turn(0, inputs.key.shape[-2]),
+        decay=decay,
         num_threads=read_num_threads(num_threads),
         **form.options(),
     )
@@ -115,7 +124,13 @@ def empty_sums(leading: tuple[int, ...], features: int, value_dim: int) -> KeySu
     return np.full(lead, -np.inf), np.zeros(lead), np.zeros((*leading, features, value_dim))
 
 
-def sum_keys(form: LinearForm, inputs: Inputs, sums: KeySums | None, first: int) -> KeySums:
+def sum_keys(
+    form: LinearForm,
+    inputs: Inputs,
+    sums: KeySums | None,
+    first: int,
+    decay: NDArray[np.float64] | None = None,
+) -> KeySums:
     """`sums` and those of keys, the first of which has the position `first`."""
     assert inputs.value is not None
     key = form.rows(inputs.key, wide_type(inputs.dtype))
@@ -126,7 +141,7 @@ def sum_keys(form: LinearForm, inputs: Inputs, sums: KeySums | None, first: int)
         # Copies: an interrupted call leaves the state as it was.
         taken = reference.copy(), total.copy(), products.copy()
     turn = form.turn(first, key.shape[-2])
-    _core.linear(None, key, inputs.value, None, taken, key_turn=turn, **form.options())
+    _core.linear(None, key, inputs.value, None, taken, key_turn=turn, decay=decay, **form.options())
     return taken
 
 

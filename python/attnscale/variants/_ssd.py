@@ -9,17 +9,18 @@ import numpy as np
 
 from .._call.arrays import read_plain_inputs, swap_heads
 from .._checks import as_array, fit_to
-from ._arrays import wide_type
 from ._heads import read_call, read_layout
+from ._linear_form import LinearForm, attend, read_sums, sum_keys
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from .._call.types import Layout
+    from ._linear_form import KeySums
 
 __all__ = ["SsdState", "ssd"]
 
-_ROWS = 64  # of a block: its matrix of decays is rows x rows
+_FORM = LinearForm("given", "none")
 
 
 def ssd(
@@ -30,6 +31,7 @@ def ssd(
     *,
     enable_gqa: bool = False,
     layout: Layout = "bhsd",
+    num_threads: int | None = None,
 ) -> NDArray[Any]:
     """y_i = sum over j <= i of exp(a_(j+1) + ... + a_i) (q_i . k_j) v_j, in O(n head_dim value_dim).
 
@@ -44,7 +46,7 @@ def ssd(
     log_decay : array_like
         a <= 0, finite, that broadcasts to (..., heads, n): the state is multiplied by exp(a_i) before key
         i is added. 0 is linear attention without its normaliser.
-    enable_gqa, layout
+    enable_gqa, layout, num_threads
         As for :func:`attnscale.attention`; the layout does not concern log_decay.
 
     Returns
@@ -78,41 +80,12 @@ def ssd(
         raise ValueError(
             f"query and key must have the same number of rows, got {n} and {inputs.key.shape[-2]}"
         )
-    assert inputs.value is not None
-    q, k, v = _group(inputs.query, inputs.key, inputs.value, enable_gqa)
-    if q.ndim > inputs.query.ndim:  # (..., kv_heads, group, n, dim)
-        output = _split_heads(output, q.shape[-4])
-    decay = _read_decay(log_decay, (*inputs.leading, n)).reshape(output.shape[:-1])
-    _scan((q, k, v), output, decay, wide_type(inputs.dtype))
+    attend(_FORM, inputs, output, 0, num_threads, read_decay(log_decay, (*inputs.leading, n)))
     return result
 
 
-def _group(
-    query: NDArray[Any], key: NDArray[Any], value: NDArray[Any], enable_gqa: bool
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """With shared key heads: (..., kv_heads, group, n, dim), so that each is summed once."""
-    if not enable_gqa or query.ndim < 3 or key.ndim < 3 or value.ndim < 3:
-        return query, key, value
-    heads = query.shape[-3]
-    if key.shape[-3] != value.shape[-3]:
-        key, value = (np.repeat(x, heads // x.shape[-3], axis=-3) for x in (key, value))
-    kv_heads = key.shape[-3]
-    if kv_heads == heads:
-        return query, key, value
-    return _split_heads(query, kv_heads), key[..., None, :, :], value[..., None, :, :]
-
-
-def _split_heads(array: NDArray[Any], kv_heads: int) -> NDArray[Any]:
-    """A view: splitting one axis never copies."""
-    *lead, heads, n, dim = array.shape
-    strides = array.strides
-    size = heads // kv_heads
-    return np.lib.stride_tricks.as_strided(
-        array, (*lead, kv_heads, size, n, dim), (*strides[:-3], strides[-3] * size, *strides[-3:])
-    )
-
-
-def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """`log_decay`, whose leading axes broadcast to `shape`, with all of its rows."""
     array = as_array("log_decay", log_decay)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"log_decay must be numbers, got {array.dtype}")
@@ -120,47 +93,9 @@ def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     if fitted.size and not (np.isfinite(fitted).all() and fitted.max() <= 0):
         seen = fitted.max() if np.isfinite(fitted).all() else "NaN or infinity"
         raise ValueError(f"log_decay must be finite and at most 0, got {seen}")
-    return np.broadcast_to(fitted, shape)
-
-
-def _scan(
-    heads: tuple[NDArray[Any], ...], output: NDArray[Any], decay: NDArray[np.float64], dtype: np.dtype[Any]
-) -> None:
-    """Matrix within blocks, recurrence between them."""
-    state: NDArray[np.float64] | None = None
-    n = output.shape[-2]
-    with np.errstate(all="ignore"):
-        for start in range(0, n, _ROWS):
-            rows = np.s_[..., start : min(start + _ROWS, n), :]
-            q, k, v = (x[rows].astype(dtype, copy=False) for x in heads)
-            past = np.cumsum(decay[rows[:2]], axis=-1)
-            between = np.tril(np.exp(np.minimum(past[..., :, None] - past[..., None, :], 0)))
-            out = _earlier(np.tril((q @ k.swapaxes(-1, -2)) * between.astype(dtype)), v)
-            if state is not None:
-                out += (q * np.exp(past)[..., None].astype(dtype)) @ state.astype(dtype)
-            state = _carry(state, past, k, v)
-            output[rows] = out
-
-
-def _earlier(weights: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
-    """weights @ value, of a lower triangle: 0 * NaN of a later key is no part of a row's sum."""
-    good = np.isfinite(value)
-    out: NDArray[Any] = weights @ (value if good.all() else np.where(good, value, 0))
-    for j in np.flatnonzero(~good.all(axis=-1).all(axis=tuple(range(good.ndim - 2)))):
-        bad = np.where(good[..., [j], :], 0, weights[..., j:, [j]] * value[..., [j], :])
-        out[..., j:, :] += bad
-    return out
-
-
-def _carry(
-    state: NDArray[np.float64] | None, past: NDArray[np.float64], key: NDArray[Any], value: NDArray[Any]
-) -> NDArray[np.float64]:
-    left = np.exp(past[..., -1:] - past)[..., None].astype(key.dtype)
-    added = ((key * left).swapaxes(-1, -2) @ value).astype(np.float64)
-    carried: NDArray[np.float64] = added
-    if state is not None:
-        carried = state * np.exp(past[..., -1])[..., None, None] + added
-    return carried
+    if fitted.shape[-1:] != shape[-1:]:
+        fitted = np.broadcast_to(fitted, (*fitted.shape[:-1], shape[-1]))
+    return np.ascontiguousarray(fitted)
 
 
 class SsdState:
@@ -180,7 +115,7 @@ class SsdState:
 
     def __init__(self, *, layout: Layout = "bhsd") -> None:
         self._layout = read_layout(layout)
-        self._state: NDArray[np.float64] | None = None
+        self._sums: KeySums | None = None
 
     def update(self, key: ArrayLike, value: ArrayLike, log_decay: ArrayLike) -> Self:
         """Decay the state and add keys, one after the other; returns the state itself.
@@ -199,12 +134,16 @@ class SsdState:
         """
         inputs = read_plain_inputs(key, key, value, False, self._layout)
         assert inputs.value is not None
-        decay = _read_decay(log_decay, (*inputs.leading, inputs.key.shape[-2]))
-        dtype = wide_type(inputs.dtype)
-        past = np.cumsum(decay, axis=-1)
-        if inputs.key.shape[-2]:
-            with np.errstate(all="ignore"):  # infinities and NaN are answered when they are read
-                self._state = _carry(self._state, past, inputs.key.astype(dtype), inputs.value.astype(dtype))
+        n = inputs.key.shape[-2]
+        shape = (*inputs.leading, inputs.key.shape[-1], inputs.value.shape[-1])
+        if self._sums is not None and self._sums[-1].shape != shape:
+            raise ValueError(
+                "key and value must have the heads and dimensions of the first update, (..., heads, "
+                f"head_dim, value_dim) = {self._sums[-1].shape}, got {shape}"
+            )
+        decay = read_decay(log_decay, (*inputs.leading, n))
+        if n:
+            self._sums = sum_keys(_FORM, inputs, self._sums, 0, decay)
         return self
 
     def read(self, query: ArrayLike) -> NDArray[Any]:
@@ -219,16 +158,15 @@ class SsdState:
         ValueError
             If no key was taken in yet.
         """
-        if self._state is None:
+        if self._sums is None:
             raise ValueError(
                 "the state holds no keys yet; update(key, value, log_decay) comes before read(query)"
             )
         inputs = read_plain_inputs(query, query, None, False, self._layout)
-        dtype = wide_type(inputs.dtype)
-        if inputs.query.shape[-1] != self._state.shape[-2]:
-            raise ValueError(
-                f"query must have the keys' head_dim, {self._state.shape[-2]}, got {inputs.query.shape[-1]}"
-            )
-        with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
-            output = (inputs.query.astype(dtype) @ self._state.astype(dtype)).astype(inputs.dtype, copy=False)
+        *leading, head_dim, value_dim = self._sums[-1].shape
+        if inputs.query.shape[-1] != head_dim:
+            raise ValueError(f"query must have the keys' head_dim, {head_dim}, got {inputs.query.shape[-1]}")
+        lead = np.broadcast_shapes(inputs.query.shape[:-2], tuple(leading))
+        output = np.empty((*lead, inputs.query.shape[-2], value_dim), inputs.dtype)
+        read_sums(_FORM, inputs.query, self._sums, 1, output)
         return swap_heads(output) if self._layout == "bshd" else output

@@ -8,7 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/linear/decay-inl.hpp"
 #include "kernels/linear/features-inl.hpp"
+#include "kernels/linear/references-inl.hpp"
 #include "kernels/linear/rows-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/product-inl.hpp"
@@ -23,16 +25,12 @@ template <class T>
 class linear_run {
  public:
   linear_run(const linear_block& b, arena& a)
-      : b_(b), form_(*b.form), ws_(*b.form, a), logs_(form_.map >= feature_map::exponential) {
-    for (int64_t f = 0; f < ws_.columns; ++f) {
-      ws_.total[f] = ws_.running[f] = ws_.query_shift[f] = ws_.key_shift[f] = T(0);
-      ws_.factor[f] = T(1);
-    }
-    for (int64_t f = 0; f < form_.features; ++f) {
-      ws_.base_factor[f] = ws_.own_factor[f] = 1;
-      if (logs_ && adds()) set_reference(f, b_.own.reference[f]);
-    }
-  }
+      : b_(b),
+        form_(*b.form),
+        ws_(*b.form, a),
+        logs_(form_.map >= feature_map::exponential),
+        references_(form_, ws_, b.base, b.own, b.key.data && logs_),
+        fades_(b.decay, ws_.fades) {}
 
   void run() {
     for (int64_t row = 0; row < b_.rows && !b_.stop->requested(); row += linear_rows) {
@@ -44,7 +42,8 @@ class linear_run {
       if (reads()) query_ = map(b_.query, b_.query_turn, row, rows, ws_.query_in, ws_.query_rows);
       if (b_.range) see(rows);
       for (int64_t from = 0, to; from < rows; from = to) {
-        to = adds() && logs_ ? end_of_strip(from, rows) : rows;
+        to = rows;
+        if (adds() && logs_ && references_.end_of_strip(key_, from, rows, to)) stale_ = true;
         strip(row + from, from, to - from);
       }
     }
@@ -91,68 +90,6 @@ class linear_run {
     fold(b_.range->value, smallest<T>(value_, rows, ws_.lanes, false));
   }
 
-  // ---- references of exponentials --------------------------------------------------------------
-
-  void set_reference(int64_t f, double reference) {
-    b_.own.reference[f] = reference;
-    const T at = static_cast<T>(reference), limit = at + T(attnscale::detail::linear_rise);
-    const bool none = at == -limits<T>::infinity;
-    ws_.key_shift[f] = none ? T(0) : -at;
-    // Nothing exceeds NaN; -inf is exceeded by all but itself.
-    ws_.limit[f] = none ? limits<T>::lowest : limit == limit ? limit : limits<T>::infinity;
-  }
-
-  bool exceeds(const T* key) const {
-    constexpr int w = width<T>;
-    int64_t f = 0;
-    for (; f + w <= form_.features; f += w)
-      if (not_below(load(key + f), load(ws_.limit + f))) return true;
-    for (; f < form_.features; ++f)
-      if (!(key[f] < ws_.limit[f])) return true;
-    return false;
-  }
-
-  /// References that a key exceeds rise to it, and the sums so far fall.
-  void rise(const T* key) {
-    for (int64_t f = 0; f < form_.features; ++f) {
-      const double before = b_.own.reference[f], after = static_cast<double>(key[f]);
-      if (key[f] < ws_.limit[f] || before != before || after <= before) continue;
-      const double factor = __builtin_exp(before - after);
-      b_.own.total[f] *= factor;
-      double* const row = b_.own.products + f * form_.value_dim;
-      for (int64_t c = 0; c < form_.value_dim; ++c) row[c] *= factor;
-      set_reference(f, after);
-      stale_ = true;
-    }
-  }
-
-  /// Rows from `from` on whose keys share one reference: where a later key exceeds it, earlier
-  /// queries would lose digits to it (or all, to a NaN).
-  int64_t end_of_strip(int64_t from, int64_t rows) {
-    if (exceeds(key_.data + from * key_.stride)) rise(key_.data + from * key_.stride);
-    int64_t to = from + 1;
-    while (to < rows && !exceeds(key_.data + to * key_.stride)) ++to;
-    return to;
-  }
-
-  /// The larger of both references of a feature, and what brings both sums there.
-  void join_references() {
-    bool none = true;
-    for (int64_t f = 0; f < form_.features; ++f) {
-      const double low = -limits<double>::infinity;
-      const double base = b_.base.products ? b_.base.reference[f] : low;
-      const double own = adds() ? b_.own.reference[f] : low;
-      const double top = base > own || base != base ? base : own, at = top == low ? 0 : top;
-      ws_.base_factor[f] = base == top ? 1 : __builtin_exp(base - at);
-      ws_.own_factor[f] = own == top ? 1 : __builtin_exp(own - at);
-      ws_.factor[f] = static_cast<T>(ws_.own_factor[f]);
-      ws_.query_shift[f] = form_.norm == linear_norm::channels ? T(0) : static_cast<T>(top);
-      none = none && top == low;
-    }
-    // A feature without weight takes no part, unless none has any.
-    for (int64_t f = 0; none && f < form_.features; ++f) ws_.query_shift[f] = T(0);
-  }
-
   // ---- one strip -------------------------------------------------------------------------------
 
   void strip(int64_t row, int64_t from, int64_t rows) {
@@ -166,18 +103,25 @@ class linear_run {
         key = {ws_.key, ws_.columns};
       }
     }
+    if (b_.decay) fades_.read(row, rows);
     if (reads()) {
       if (stale_) narrow();
       row_view<T> query = below(query_, from);
       if (logs_) query = exponentials(query, rows);
-      if (form_.norm != linear_norm::count) sum_weights(query, key, rows);
+      if (has_weights()) sum_weights(query, key, rows);
       const auto all = [&](int64_t) { return form_.features; };
       product<T, false, false>(query, {ws_.products, ws_.lanes}, ws_.lanes, rows, all,
                                {ws_.out, ws_.lanes});
+      if (b_.decay) fades_.of_rows(ws_.out, ws_.lanes, rows);
       if (adds()) within(query, key, value, rows);
       write_out(row, rows);
     }
     if (adds()) carry(key, value, rows);
+  }
+
+  /// Whether a row is divided by a sum of weights.
+  bool has_weights() const {
+    return form_.norm == linear_norm::weights || form_.norm == linear_norm::channels;
   }
 
   row_view<T> exponentials(row_view<T> logs, int64_t rows) {
@@ -188,10 +132,11 @@ class linear_run {
   /// What queries read, in the type of the products.
   void narrow() {
     stale_ = false;
-    if (logs_) join_references();
+    if (logs_) references_.join();
+    const double fade = b_.decay ? fades_.since_begin() : 1;
     const bool divided = form_.norm == linear_norm::channels && !adds();
     for (int64_t f = 0; f < form_.features; ++f) {
-      double base = ws_.base_factor[f];
+      double base = ws_.base_factor[f] * fade;
       const double own = ws_.own_factor[f];
       double total = (b_.base.products ? b_.base.total[f] * base : 0.0) +
                      (adds() ? b_.own.total[f] * own : 0.0);
@@ -278,6 +223,7 @@ class linear_run {
       for (int64_t r = i; r < i + strip; ++r)
         for (int64_t j = r + 1; j < end; ++j) ws_.weights[r * linear_rows + j] = T(0);
     }
+    if (b_.decay) fades_.of_pairs(ws_.weights, linear_rows, rows);
     const bool finite = all_finite<T>(value, rows, ws_.lanes);
     const auto seen = [&](int64_t end) { return end; };
     product<T, false, true>({ws_.weights, linear_rows}, finite ? value : cleaned(value, rows),
@@ -329,6 +275,7 @@ class linear_run {
   }
 
   T divisor(int64_t row, int64_t r) const {
+    if (form_.norm == linear_norm::none) return T(1);
     if (form_.norm == linear_norm::count)
       return static_cast<T>(b_.count + (adds() ? row + r + 1 : 0));
     return ws_.sums[r];
@@ -359,11 +306,14 @@ class linear_run {
   /// Adds the keys and values of a strip to the sums.
   void carry(row_view<T> key, row_view<T> value, int64_t rows) {
     const auto all = [&](int64_t) { return rows; };
+    if (b_.decay) key = fades_.to_end(key, rows, form_.features, ws_.key, ws_.columns);
     product<T, true, false>(key, value, ws_.lanes, form_.features, all, {ws_.added, ws_.lanes});
+    const double fade = b_.decay ? fades_.end() : 1;
     for (int64_t f = 0; f < form_.features; ++f)
-      for (int64_t c = 0; c < form_.value_dim; ++c)
-        b_.own.products[f * form_.value_dim + c] +=
-            static_cast<double>(ws_.added[f * ws_.lanes + c]);
+      for (int64_t c = 0; c < form_.value_dim; ++c) {
+        double& sum = b_.own.products[f * form_.value_dim + c];
+        sum = sum * fade + static_cast<double>(ws_.added[f * ws_.lanes + c]);
+      }
     for (int64_t f = 0; f < form_.features; ++f) ws_.running[f] = T(0);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t f = 0; f < form_.features; ++f) ws_.running[f] += key.data[r * key.stride + f];
@@ -376,6 +326,8 @@ class linear_run {
   const linear_form& form_;
   linear_workspace<T> ws_;
   const bool logs_;
+  feature_references<T> references_;
+  row_fades<T> fades_;
   bool stale_ = true;  // the sums have changed since queries read them last
   row_view<T> query_{nullptr, 0}, key_{nullptr, 0}, value_{nullptr, 0};  // of a block
 };

@@ -22,6 +22,13 @@ using attnscale::detail::linear_form;
 /// Rows of a block: the fewest that fill the products' registers at every level.
 constexpr int linear_rows = 64;
 
+/// Of the rows of a strip: sums of log-decays, and exponentials of what is left of them.
+template <class T>
+struct fade_arrays {
+  double* past;
+  T *since, *until, *pairs;
+};
+
 /// out(i, lane) (+)= sum over k < depth(i) of a(i, k) * b(k, lane) for the first `lanes` lanes.
 /// depth(i) is asked for the end of a register block's rows.
 template <class T, bool Transposed, bool Add, class Depth>
@@ -94,6 +101,7 @@ struct linear_workspace {
   T *query_in, *key_in, *query_rows, *key_rows, *query, *key;
   T *value, *clean, *out, *sums, *keys, *weights, *copy;
   double *base_factor, *own_factor;
+  fade_arrays<T> fades;
 
   linear_workspace(const linear_form& f, arena& a)
       : lanes(whole_vectors<T>(f.value_dim)), columns(whole_vectors<T>(f.features)) {
@@ -111,6 +119,8 @@ struct linear_workspace {
     weights = a.take<T>(linear_rows * linear_rows);
     copy = a.take<T>(width<T> * f.features);
     for (double** each : {&base_factor, &own_factor}) *each = a.take<double>(f.features);
+    fades = {a.take<double>(linear_rows), a.take<T>(linear_rows), a.take<T>(linear_rows),
+             a.take<T>(linear_rows)};
   }
 };
 

@@ -189,6 +189,27 @@ def test_layers_of_a_plan_by_their_number() -> None:
     assert repr(plan.explain()) == plan.explain()
 
 
+def test_a_layer_of_a_plan_is_one_short_line() -> None:
+    soft = at.audit.resolve({**GEMMA, "query_pre_attn_scalar": 144})
+    assert repr(soft[1]) == (
+        "LayerPlan(layer 1, full_attention: scale 0.08333333, rotary on all of 128 channels, soft-cap 50)"
+    )
+    sizes = {"hidden_size": 1024, "num_attention_heads": 16, "head_dim": 64, "num_hidden_layers": 4}
+    sinks = at.audit.resolve({"model_type": "gpt_oss", **sizes, "sliding_window": 128})
+    assert repr(sinks[0]) == (
+        "LayerPlan(layer 0, sliding_attention: scale 0.125 (standard) x yarn(factor=32) on rotated, "
+        "rotary on all of 64 channels, sink)"
+    )
+    mixed = at.audit.resolve({"model_type": "qwen3_next", **sizes})
+    assert repr(mixed[0]) == (
+        "LayerPlan(layer 0, linear_attention: this layer has no softmax over keys, so no score multiplier)"
+    )
+    assert repr(mixed[3]) == (
+        "LayerPlan(layer 3, full_attention: scale 0.125 (standard), rotary on 16 of 64 channels, "
+        "q and k normed before rotation)"
+    )
+
+
 def test_laws_explain_themselves() -> None:
     text = at.laws.explain("log_n")
     assert isinstance(text, str)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..laws import Law
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Channels", "LayerPlan", "PlanError", "Term"]
+__all__ = ["Channels", "LayerPlan", "PlanError", "Term", "spelling"]
 
 Channels = Literal["rotated", "unrotated"]
 
@@ -57,6 +57,19 @@ class Term:
     def acts_on(self, channels: Channels) -> bool:
         """Whether it multiplies these channels."""
         return self.channels in ("all", channels)
+
+
+def spelling(term: Term) -> str:
+    """The law as the command line writes it, without what is said elsewhere."""
+    given = term.law.to_dict()["parameters"]
+    hidden = {"channels", *(["slope"] if given.get("slope") == 0.1 else [])}
+    parameters = {name: value for name, value in given.items() if value is not None and name not in hidden}
+    listed = ", ".join(f"{name}={_short(value)}" for name, value in parameters.items())
+    return f"{term.law.name}({listed})" if listed else term.law.name
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,24 @@ class LayerPlan:
     qk_norm: Literal["none", "before rotation", "after rotation"] = "none"
     notes: tuple[str, ...] = ()
     refusal: str | None = None
+
+    def __repr__(self) -> str:
+        """One line: the factors by their spelling; where they come from is in the plan's explain()."""
+        start = f"LayerPlan(layer {self.index}, {self.kind}"
+        if self.refusal is not None:
+            return f"{start}: {self.refusal})"
+        base, law = spelling(self.base), self.base.law
+        if not self.base.depends_on_n:
+            number = f"{np.ravel(law.scale(1, self.head_dim))[0]:.7g}"
+            base = number if law.name == "constant" else f"{number} ({base})"
+        turned = {0: "none", self.head_dim: "all"}.get(self.rotated, str(self.rotated))
+        on = ("" if term.channels == "all" else f" on {term.channels}" for term in self.terms)
+        factors = [base, *(f"{spelling(term)}{where}" for term, where in zip(self.terms, on, strict=True))]
+        parts = [f"scale {' x '.join(factors)}", f"rotary on {turned} of {self.head_dim} channels"]
+        parts += [] if self.softcap is None else [f"soft-cap {self.softcap:g}"]
+        parts += ["sink"] if self.sink else []
+        parts += [] if self.qk_norm == "none" else [f"q and k normed {self.qk_norm}"]
+        return f"{start}: {', '.join(parts)})"
 
     @property
     def channel_kinds(self) -> tuple[Channels, ...]:

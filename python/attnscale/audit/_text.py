@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._tables.text import to_text
-from ._layer import LayerPlan, Term
+from ._layer import LayerPlan, Term, spelling
 
 __all__ = ["explain", "groups", "layer_columns", "layer_dict", "layer_table", "ranges"]
 
@@ -117,19 +117,6 @@ def _totals(layer: LayerPlan) -> list[tuple[str, ...]]:
     if len(set(values.values())) == 1:
         values = {"all channels": next(iter(values.values()))}
     return [("", f"= {value:.7g}", where, kind, "", "", "") for kind, value in values.items()]
-
-
-def spelling(term: Term) -> str:
-    """The law as the command line writes it, without what is said elsewhere."""
-    given = term.law.to_dict()["parameters"]
-    hidden = {"channels", *(["slope"] if given.get("slope") == 0.1 else [])}
-    parameters = {name: value for name, value in given.items() if value is not None and name not in hidden}
-    listed = ", ".join(f"{name}={_short(value)}" for name, value in parameters.items())
-    return f"{term.law.name}({listed})" if listed else term.law.name
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _on(layer: LayerPlan, term: Term) -> str:

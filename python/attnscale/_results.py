@@ -15,7 +15,14 @@ from ._tables.tabled import Sheet, Tabled, Variable, row_dims, summary
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NAMES", "AttentionStatistics", "ScaleSolution", "describe_arrays", "statistic_names"]
+__all__ = [
+    "NAMES",
+    "AttentionStatistics",
+    "ScaleSolution",
+    "describe_arrays",
+    "labelled_as",
+    "statistic_names",
+]
 
 
 def describe_arrays(result: Any) -> str:
@@ -207,6 +214,15 @@ class ScaleSolution(Tabled):
     def _sheet(self, nats: float, unit: str) -> Sheet:
         title = f"ScaleSolution per {self.per}: {np.shape(self.scale)}"
         return Sheet(title, *summary(self._variables(), nats, unit))
+
+
+def labelled_as(template: Any, values: NDArray[Any], name: str, units: str = "") -> NDArray[Any]:
+    """The values with the labels of a result of the same axes; as they are where it has none."""
+    if not hasattr(template, "coords"):
+        return values
+    found: Any = template.copy(data=values).rename(name)
+    found.attrs = {"units": units} if units else {}
+    return found  # type: ignore[no-any-return]  # a DataArray stands where an array is promised
 
 
 def coordinates_of(arrays: Iterable[Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from ._call.call import Call
 from ._call.named import with_names
 from ._call.names import NamedAxes
 from ._checks import positive_int, shown
+from ._results import coordinates_of, labelled_as
 from ._tables.tabled import Sheet, Tabled, Variable, row_dims
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ _RESOLUTION = 1e-6  # nats: an entropy in float32 this near to that of equal wei
 class Calibration(Tabled):
     """What beta each head needs at each length, and how well laws give it.
 
-    Beta is the scale times sqrt(head_dim); 1 is ordinary attention.
+    Beta is the scale times sqrt(head_dim); 1 is ordinary attention. Of queries and keys whose axes have
+    names, arrays are labelled, by "law" and by "n" too.
 
     Attributes
     ----------
@@ -77,7 +80,8 @@ class Calibration(Tabled):
     @property
     def beta_error(self) -> NDArray[np.float64]:
         """Root mean square over the lengths of law_beta - beta, shape (n_laws, ..., heads)."""
-        return _root_mean_square(self.law_beta - self.beta)
+        bare = _bare(self)
+        return labelled_as(self.amplitude, _root_mean_square(bare.law_beta - bare.beta), "beta_error")
 
     @property
     def entropy_error(self) -> NDArray[np.float64]:
@@ -85,7 +89,9 @@ class Calibration(Tabled):
 
         Lengths at which no beta gives the target do not count.
         """
-        return _root_mean_square(self.law_entropy - self.target[..., None] + 0 * self.beta)
+        bare = _bare(self)
+        misses = bare.law_entropy - bare.target[..., None] + 0 * bare.beta
+        return labelled_as(self.amplitude, _root_mean_square(misses), "entropy_error", "nat")
 
     @property
     def determined(self) -> NDArray[np.bool_]:
@@ -93,13 +99,16 @@ class Calibration(Tabled):
 
         With one length every law fits: each has a constant of the head.
         """
-        return np.asarray(np.isfinite(self.beta).sum(-1) > 1)
+        several = np.isfinite(np.asarray(self.beta)).sum(-1) > 1
+        return labelled_as(self.target, np.asarray(several), "determined")
 
     @property
     def best(self) -> NDArray[np.int64]:
         """Index into ``laws`` of the least entropy_error of each head; -1 where it is not determined."""
-        errors = np.where(np.isnan(self.entropy_error), np.inf, self.entropy_error)
-        return np.where(self.determined & np.isfinite(errors.min(0)), errors.argmin(0), -1)
+        bare = _bare(self)
+        errors = np.where(np.isnan(bare.entropy_error), np.inf, bare.entropy_error)
+        found = np.where(bare.determined & np.isfinite(errors.min(0)), errors.argmin(0), -1)
+        return labelled_as(self.target, found, "best")
 
     @property
     def ranking(self) -> dict[str, float]:
@@ -131,7 +140,8 @@ class Calibration(Tabled):
             If no head is determined.
         """
         first = self.laws[self.first]
-        known = np.where(self.determined, self.amplitude[self.first], np.nan)
+        bare = _bare(self)
+        known = np.where(bare.determined, bare.amplitude[self.first], np.nan)
         if not known.ndim:
             return float(known) * first
         columns = (column[~np.isnan(column)] for column in known.reshape(-1, known.shape[-1]).T)
@@ -149,8 +159,9 @@ class Calibration(Tabled):
     @property
     def median_error(self) -> float:
         """Root mean square of median_entropy - target over the determined heads and the lengths, in nats."""
-        misses = self.median_entropy - self.target[..., None] + 0 * self.beta
-        each = _root_mean_square(misses)[self.determined]
+        bare = _bare(self)
+        misses = bare.median_entropy - bare.target[..., None] + 0 * bare.beta
+        each = _root_mean_square(misses)[bare.determined]
         return float(np.sqrt((each**2).mean())) if each.size else float("nan")
 
     @property
@@ -158,10 +169,10 @@ class Calibration(Tabled):
         """What the numbers say, in words that hold for these heads and lengths only."""
         from ._calibrate.words import describe
 
-        return describe(self)
+        return describe(_bare(self))
 
     def _variables(self) -> dict[str, Variable]:
-        heads = row_dims(self.target.ndim, ("head",))
+        heads = getattr(self.target, "dims", row_dims(self.target.ndim, ("head",)))
         by_length, by_law = (*heads, "n"), ("law", *heads)
         return {
             "target": Variable(heads, self.target, "nat"),
@@ -177,20 +188,22 @@ class Calibration(Tabled):
         }
 
     def _coordinates(self) -> dict[str, Any]:
-        return {"law": [law.name for law in self.laws], "n": self.lengths}
+        return {**coordinates_of([self.target]), "law": [law.name for law in self.laws], "n": self.lengths}
 
     def _attributes(self) -> dict[str, Any]:
         return {"n0": self.n0}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
+        bare, target = _bare(self), self.target
+        axes = [target[name].values for name in target.dims] if hasattr(target, "dims") else None
         rows = [
             (
-                ", ".join(map(str, head)) or "0",
-                f"{self.target[head] / nats:.3f}",
-                *(f"{beta:.3f}" if np.isfinite(beta) else "-" for beta in self.beta[head]),
+                ", ".join(map(str, head if axes is None else map(operator.getitem, axes, head))) or "0",
+                f"{bare.target[head] / nats:.3f}",
+                *(f"{beta:.3f}" if np.isfinite(beta) else "-" for beta in bare.beta[head]),
                 "-" if best < 0 else self.laws[best].name,
             )
-            for head, best in np.ndenumerate(self.best)
+            for head, best in np.ndenumerate(bare.best)
         ]
         header = ("head", f"target ({unit})", *(f"beta at {n}" for n in self.lengths), "best law")
         title = f"Calibration: beta that keeps the entropy of n = {self.n0} ({self.target.size} heads)"
@@ -305,14 +318,23 @@ def calibrate(
     return replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
 
 
+def _bare(found: Calibration) -> Calibration:
+    """The same without labels, for arithmetic on axes by their place."""
+    named = {name: each for name, each in vars(found).items() if hasattr(each, "coords")}
+    plain: dict[str, Any] = {name: np.asarray(each) for name, each in named.items()}
+    return replace(found, **plain) if plain else found
+
+
 def median_law(found: Calibration) -> Law:
     """The first law of the ranking times the median amplitude of the determined heads, to four digits."""
+    found = _bare(found)
     constants = np.asarray(found.amplitude[found.first])[found.determined]
     return float(f"{np.median(constants):.4g}") * found.laws[found.first]
 
 
 def ranked(found: Calibration) -> list[tuple[list[int], float]]:
     """Laws that are equal up to the amplitude, as indices, and their error; the least error first."""
+    found = _bare(found)
     determined = found.determined.ravel()
     if not determined.any():
         return []

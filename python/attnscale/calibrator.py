@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._checks import shown
+from ._named import with_names
+from ._names import NamedAxes
 from .calibrate import Calibration, calibrate
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from ._call.arrays import Inputs
     from ._call.types import Layout
     from .laws import Law
 
@@ -112,6 +115,7 @@ class LawCalibrator:
         given = self.get_params()
         if given["n0"] is None:
             del given["n0"]
+        inputs = _inputs(query, key, self.enable_gqa, self.num_threads, self.layout)
         found: Calibration = calibrate(query, key, **given)
         ranking = found.ranking
         if not ranking or not np.isfinite(found.beta).any():
@@ -119,9 +123,11 @@ class LawCalibrator:
         name = next(iter(ranking)).split(" = ")[0]
         first = [law.name for law in found.laws].index(name)
         self.calibration_ = found
-        self.law_, self.amplitude_ = found.laws[first], found.amplitude[first]
-        self.target_, self.n0_, self.lengths_ = found.target, found.n0, found.lengths
-        self.head_dim_ = int(np.shape(query)[-1])
+        self.law_, self.n0_, self.lengths_ = found.laws[first], found.n0, found.lengths
+        # In the order of all calls, which score can meet with arrays that have other names or none.
+        self.amplitude_ = np.asarray(found.amplitude[first]).reshape(inputs.leading)
+        self.target_ = np.asarray(found.target).reshape(inputs.leading)
+        self.head_dim_ = int(inputs.query.shape[-1])
         return self
 
     def predict(self, lengths: ArrayLike) -> NDArray[np.float64]:
@@ -152,10 +158,9 @@ class LawCalibrator:
             In nats; 0 is best. Heads without an amplitude do not count.
         """
         from ._calibrate.fit import cut
-        from ._call.call import Call
 
         self._check_fitted()
-        inputs = Call(query, key, None, self.enable_gqa, None, self.layout, self.num_threads).inputs
+        inputs = _inputs(query, key, self.enable_gqa, self.num_threads, self.layout)
         if inputs.leading != self.target_.shape:
             raise ValueError(
                 f"query must have the heads of the fit, {self.target_.shape}, got {inputs.leading}"
@@ -181,3 +186,13 @@ class LawCalibrator:
     def _check_fitted(self) -> None:
         if not hasattr(self, "calibration_"):
             raise ValueError("LawCalibrator is not fitted: call fit(query, key) first")
+
+
+def _inputs(query: Any, key: Any, enable_gqa: Any, num_threads: Any, layout: Any = "bhsd") -> Inputs:
+    """Query and key as all calls have them, (..., heads, n, dim); names say which axis is which."""
+    from ._call.call import Call
+
+    try:
+        return Call(query, key, None, enable_gqa, None, layout, num_threads).inputs
+    except NamedAxes:
+        return with_names(_inputs, locals())  # type: ignore[no-any-return]

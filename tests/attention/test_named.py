@@ -100,7 +100,64 @@ def test_weights_curves_solutions_and_states() -> None:
         merged.output,
         at.merge_states([at.attention_state(Q, K, V), at.attention_state(Q, K, V, scale=0.1)]).output,
     )
-    np.testing.assert_array_equal(at.calibrate(k, k, 3, [3, 7]).beta, at.calibrate(K, K, 3, [3, 7]).beta)
+
+
+def test_a_calibration_is_labelled_by_heads_lengths_and_laws() -> None:
+    _, k, _ = arrays((2, 3, 1, 0))
+    plain = at.calibrate(K, K, 3, [3, 7], laws=["standard", "log_n"])
+    found = at.calibrate(k, k, 3, [3, 7], laws=["standard", "log_n"])
+    axes = {"target": "", "equal_scores": "", "determined": "", "best": "", "beta": "n"}
+    axes |= {"standard_entropy": "n", "median_entropy": "n"}
+    axes |= {"amplitude": "law", "beta_error": "law", "entropy_error": "law"}
+    axes |= {"law_beta": "law n", "law_entropy": "law n"}
+    for name, own in axes.items():
+        seen = getattr(found, name)
+        law, n = (("law",) if "law" in own else ()), (("n",) if "n" in own.split() else ())
+        assert seen.dims == (*law, "batch", "head", *n)
+        assert seen.name == name
+        np.testing.assert_array_equal(seen.values, getattr(plain, name))
+        assert ("units" in seen.attrs) == (name == "target" or "entropy" in name)
+    assert found.beta.sel(head=5, n=7).dims == ("batch",)
+    assert found.entropy_error.sel(law="log_n").shape == (2, 3)
+    assert "key" not in found.beta.coords
+    assert found.fitted_law == plain.fitted_law
+    assert found.median_law == plain.median_law
+    assert found.median_error == plain.median_error
+    assert found.ranking == plain.ranking
+    assert found.recommendation == plain.recommendation
+    assert found.to_xarray().sel(head=8, law="log_n", n=3).sizes == {"batch": 2}
+    assert set(found.to_pandas()["head"]) == {3, 5, 8}
+    rows = [line.split("  ")[1] for line in str(found).splitlines()[2:8]]
+    assert rows == ["0, 3", "0, 5", "0, 8", "1, 3", "1, 5", "1, 8"]  # the labels, not the places
+
+
+def test_a_calibration_whose_sequence_has_the_name_of_its_lengths() -> None:
+    labels = {"head": [3, 5, 8], "n": np.arange(7) * 10, "word": ("n", list("abcdefg"))}
+    k = xarray.DataArray(K, dims=("batch", "head", "n", "d"), coords=labels)
+    found = at.calibrate(k, k, 3, [3, 7])
+    assert found.beta["n"].values.tolist() == [3, 7]
+    assert set(found.beta.coords) == {"head", "n"}
+    one = at.calibrate(k.isel(head=0), k.isel(head=0), 3, [3, 7])  # no heads: no axis of one in the result
+    assert one.beta.dims == ("batch", "n")
+    np.testing.assert_array_equal(one.beta, at.calibrate(K[:, :1], K[:, :1], 3, [3, 7]).beta[:, 0])
+    plain = at.calibrate(K[:, 0], K[:, 0], 3, [3, 7], layout="b n d")
+    assert type(plain.beta) is np.ndarray
+    np.testing.assert_array_equal(plain.beta, one.beta)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 3, 1, 0)])
+def test_the_calibrator_takes_names_and_patterns(order: tuple[int, ...]) -> None:
+    _, k, _ = arrays(order)
+    options: dict[str, Any] = {"n0": 2, "lengths": [2, 3], "laws": ["standard", "log_n"]}
+    truth = at.LawCalibrator(**options).fit(K, K)
+    named = at.LawCalibrator(**options).fit(k, k)
+    layout = " ".join("bhnd"[i] for i in order)
+    plain = at.LawCalibrator(**options, layout=layout).fit(k.values, k.values)
+    for model, keys in ((named, k), (plain, k.values)):
+        assert model.head_dim_ == 4
+        np.testing.assert_array_equal(model.predict([5, 6]), truth.predict([5, 6]))
+        assert model.score(keys, keys, [6, 7]) == truth.score(K, K, [6, 7])
+    assert named.calibration_.beta.dims == ("batch", "head", "n")
 
 
 def test_one_name_for_queries_and_keys() -> None:

@@ -29,6 +29,21 @@ _OPTION_AXES = {
     "key_lengths": (),
     "document_ids": ("keys",),
 }
+#: Of the arrays of a calibration: the axes before (..., heads), and those behind.
+_CALIBRATION_AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "target": ((), ()),
+    "beta": ((), ("n",)),
+    "standard_entropy": ((), ("n",)),
+    "amplitude": (("law",), ()),
+    "law_beta": (("law",), ("n",)),
+    "law_entropy": (("law",), ("n",)),
+    "median_entropy": ((), ("n",)),
+    "equal_scores": ((), ()),
+}
+_ENTROPIES = {
+    *("entropy", "lowest", "highest"),
+    *("target", "standard_entropy", "law_entropy", "median_entropy"),
+}
 _TARGET_AXES = {"row": ("heads", "queries"), "head": ("heads",), "all": ()}
 
 
@@ -196,6 +211,8 @@ class _Labels:
                 changes[name] = self.rows(getattr(result, name), name)
             order = (*self.names.leading, self.names.queries, self.names.arrays["value"].channels)
             changes["output"] = self._wrap(self._without_head(result.output, 2), order, "output")
+        elif hasattr(result, "law_beta"):
+            changes = self._calibration(result)
         return replace(result, **changes) if changes else result
 
     def output(self, values: NDArray[Any]) -> Any:
@@ -218,18 +235,36 @@ class _Labels:
         plain = self._without_head(values, len(axes) + len(last))
         return self._wrap(plain, (*self.names.leading, *axes, *last), name, labels)
 
+    def _calibration(self, result: Any) -> dict[str, Any]:
+        """(laws, ..., heads, lengths) as far as an array of a Calibration has them."""
+        labels = {"law": [law.name for law in result.laws], "n": result.lengths}
+        changes = {}
+        for name, (first, last) in _CALIBRATION_AXES.items():
+            dims = (*first, *self.names.leading, *last)
+            plain = self._without_head(getattr(result, name), len(last))
+            own = {axis: labels[axis] for axis in (*first, *last)}
+            changes[name] = self._wrap(plain, dims, name, own, self.names.leading)
+        return changes
+
     def _without_head(self, values: NDArray[Any], behind: int) -> NDArray[Any]:
         return values.squeeze(axis=values.ndim - behind - 1) if self.names.inserted else values
 
     def _wrap(
-        self, values: Any, dims: tuple[str, ...], name: str, labels: Mapping[str, Any] | None = None
+        self,
+        values: Any,
+        dims: tuple[str, ...],
+        name: str,
+        labels: Mapping[str, Any] | None = None,
+        among: tuple[str, ...] | None = None,
     ) -> Any:
+        """`labels` of new axes; the inputs' are those of all axes, or of the axes `among`."""
         if not self.named:
             return values
         import xarray
 
-        here = {n: each for n, each in self.coordinates.items() if set(each.dims) <= set(dims)}
-        attrs = {"units": "nat"} if name in ("entropy", "lowest", "highest") else {}
+        inputs = set(dims if among is None else among)
+        here = {n: each for n, each in self.coordinates.items() if set(each.dims) <= inputs}
+        attrs = {"units": "nat"} if name in _ENTROPIES else {}
         return xarray.DataArray(values, {**here, **(labels or {})}, dims, name, attrs)
 
 

@@ -72,7 +72,7 @@ def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = Non
     if not hasattr(found, "law_beta"):
         raise TypeError(f"found must be a Calibration, as attnscale.calibrate returns, got {shown(found)}")
     n = found.lengths.astype(np.float64)
-    heads = found.beta.reshape(-1, n.size)
+    heads = np.asarray(found.beta).reshape(-1, n.size)
     fitted = _best(found, positive_int("laws", laws))
     with style():
         ax = new_axes(ax)
@@ -101,9 +101,9 @@ def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = Non
 
 def _best(found: _Calibration, count: int) -> dict[str, NDArray[np.float64]]:
     """The first groups of the ranking, and the median over the heads of their fits."""
-    names = [law.name for law in found.laws]
+    names, betas = [law.name for law in found.laws], np.asarray(found.law_beta)
     return {
-        group: _median(found.law_beta[names.index(_first(group))].reshape(-1, found.lengths.size))
+        group: _median(betas[names.index(_first(group))].reshape(-1, found.lengths.size))
         for group in list(found.ranking)[:count]
     }
 

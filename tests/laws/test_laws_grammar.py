@@ -44,9 +44,17 @@ def of_comparison(law: Any) -> Any:
     return np.asarray(at.plot.law_comparison([law], [16, 64, 256]).get_lines()[0].get_ydata())
 
 
+def of_one_law_compared(law: Any) -> Any:
+    return np.asarray(at.plot.law_comparison(law, [16, 64, 256]).get_lines()[0].get_ydata())
+
+
 def of_phases(law: Any) -> Any:
+    return of_one_law_among_phases([law])
+
+
+def of_one_law_among_phases(law: Any) -> Any:
     n, beta = [16, 64], [0.5, 1, 4]
-    axes = at.plot.phase_diagram(n, beta, np.ones((2, 3)), laws=[law])
+    axes = at.plot.phase_diagram(n, beta, np.ones((2, 3)), laws=law)
     return np.asarray(axes.get_lines()[1].get_ydata())
 
 
@@ -63,7 +71,10 @@ PYTHON: dict[str, Callable[[Any], Any]] = {
     "saturation": of_saturation,
     "calibrate": of_calibrate,
     "law_comparison": of_comparison,
+    "law_comparison of one": of_one_law_compared,
     "phase_diagram": of_phases,
+    "phase_diagram of one": of_one_law_among_phases,
+    "calibrate for one": lambda law: at.calibrate(Q, K, 8, laws=law).law_entropy,
 }
 
 

@@ -259,6 +259,15 @@ def test_laws_multiply_the_models_own_scale() -> None:
     assert not np.allclose(log["entropy under log"], log.entropy, atol=1e-3)
 
 
+@pytest.mark.parametrize("law", ["log_n", 0.25, at.laws.LogN(base=8)])
+def test_one_law_and_one_statistic_need_no_list(law: Any) -> None:
+    model, _ = oracle.build("llama")
+    with at.torch.record(model, statistics="entropy", laws=law) as log:
+        model(input_ids=IDS)
+    assert log.statistics == ("entropy",)
+    assert [*log.laws.values()] == [at.laws.get(law)]
+
+
 def test_the_map_of_heads() -> None:
     pytest.importorskip("matplotlib")
     model, _ = oracle.build("llama")

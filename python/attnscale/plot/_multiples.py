@@ -31,7 +31,7 @@ BETA = r"$\beta$, multiple of $1/\sqrt{d}$"
 
 
 def law_comparison(
-    laws: str | Law | Sequence[str | Law],
+    laws: str | float | Law | Sequence[str | float | Law],
     lengths: ArrayLike,
     *,
     head_dim: int = 64,
@@ -43,7 +43,7 @@ def law_comparison(
 
     Parameters
     ----------
-    laws : str or Law, or sequence of them
+    laws : str, float or Law, or sequence of them
         Beta is that of the last of n causal queries, at every n that its shape asks for: steps are
         where they are.
     lengths : array_like

@@ -37,7 +37,7 @@ def phase_diagram(
     *,
     model: str = "gaussian",
     head_dim: int = 64,
-    laws: str | Law | Sequence[str | Law] = (),
+    laws: str | float | Law | Sequence[str | float | Law] = (),
     ax: Axes | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Axes:
@@ -54,7 +54,7 @@ def phase_diagram(
     model : {"gaussian", "sphere"}
     head_dim : int, default 64
         Of the sphere model and of the laws.
-    laws : str or Law, or sequence of them
+    laws : str, float or Law, or sequence of them
         Their beta is drawn over the map: that of the last of n causal queries.
     ax : matplotlib Axes, optional
         A new figure's by default.

@@ -20,8 +20,8 @@ __all__ = ["record"]
 def record(
     model: Any,
     *,
-    statistics: Iterable[str] = ("entropy", "lse", "max_score"),
-    laws: Iterable[str | float | Law] | Mapping[str, str | float | Law] = (),
+    statistics: str | Iterable[str] = ("entropy", "lse", "max_score"),
+    laws: str | float | Law | Iterable[str | float | Law] | Mapping[str, str | float | Law] = (),
 ) -> Iterator[AttentionLog]:
     """Record statistics of a model's attention for the time of a ``with`` block.
 
@@ -29,9 +29,9 @@ def record(
     ----------
     model : transformers.PreTrainedModel
         On the CPU. Inside the block its attention runs through this package, afterwards as before.
-    statistics : sequence of str, default ("entropy", "lse", "max_score")
+    statistics : str or sequence of str, default ("entropy", "lse", "max_score")
         Fields of :class:`attnscale.AttentionStatistics`.
-    laws : sequence of str, float or Law, or mapping of str to them, optional
+    laws : str, float or Law, sequence of them, or mapping of str to them, optional
         Laws whose entropy is measured as well, on the same queries and keys: each multiplies the
         model's own scale. The output of the model stays its own.
 
@@ -62,10 +62,10 @@ def record(
     >>> log.mean_entropy().shape, log.mean_entropy("log_n").shape  # (layers, heads)
     ((3, 2), (3, 2))
     """
-    spelled = laws if isinstance(laws, Mapping) else {_name(law): law for law in laws}
+    listed = (laws,) if isinstance(laws, (str, float, int, Law)) else laws
+    spelled = listed if isinstance(listed, Mapping) else {_name(law): law for law in listed}
     named = {name: law_registry.get(law) for name, law in spelled.items()}
-    wanted = tuple(statistics)
-    statistic_names(wanted)
+    wanted = statistic_names(statistics)
     log = AttentionLog(wanted, named)
     if not hasattr(model, "set_attn_implementation"):
         kind = type(model).__name__

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._checks import shown
-from ._named import with_names
-from ._names import NamedAxes
+from ._call.named import with_names
+from ._call.names import NamedAxes
 from .calibrate import Calibration, calibrate
 
 if TYPE_CHECKING:

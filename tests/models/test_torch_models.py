@@ -276,6 +276,9 @@ def test_the_map_of_heads() -> None:
     ax = log.plot()
     assert ax.get_ylabel() == "layer"
     assert ax.get_images()[0].get_clim() == (0, np.log(IDS.shape[1]))  # no contrast where all heads are alike
+    bits = log.plot(unit="bits")
+    assert bits.get_images()[0].get_clim() == pytest.approx((0, np.log2(IDS.shape[1])))
+    assert bits.figure.axes[1].get_ylabel() == "mean entropy (bits)"
 
 
 def test_everything_is_put_back_after_an_error() -> None:

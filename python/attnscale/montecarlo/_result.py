@@ -186,13 +186,15 @@ class ExperimentResult(Tabled):
         """
         return exact(self.experiment, Grid(self.axes, self.parameters, self._betas))
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None, *, unit: Unit = "nats") -> Axes:
         """Draw the main quantity, with error bars and the exact curve where there is one.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
             A new figure's by default.
+        unit : {"nats", "bits"}
+            Of the axis, if the quantity is an entropy.
 
         Returns
         -------
@@ -200,7 +202,7 @@ class ExperimentResult(Tabled):
         """
         from .. import plot
 
-        return plot.experiment(self, ax=ax)
+        return plot.experiment(self, ax=ax, unit=unit)
 
     def _variables(self) -> dict[str, Variable]:
         dims, found = tuple(self.axes), {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._tabled import Unit, nats_per
 from ._exact import exact_curve
 from ._looks import looks
 from ._names import Named
@@ -28,6 +29,7 @@ __all__ = [
     "quantity_label",
     "read_curves",
     "unchanging",
+    "unit_of",
     "x_values",
 ]
 
@@ -40,7 +42,7 @@ AXIS_LABELS = {
     "cosine": "cosine of the needle",
 }
 _QUANTITIES = {
-    "entropy": "mean entropy (nats)",
+    "entropy": "mean entropy",
     "saturated": "rows with a weight above 0.99",
     "jacobian_trace": r"trace of the Jacobian, $1 - \sum p^2$",
     "jacobian_norm": r"norm of the Jacobian, $\|J\|_F$",
@@ -75,9 +77,10 @@ class Curve:
 
 
 class _Arrays(NamedTuple):
-    """One quantity on its axes; exact is None where it is not known."""
+    """One quantity on its axes, an entropy in nats; exact is None where it is not known."""
 
     name: str
+    is_entropy: bool
     axes: dict[str, list[Any]]
     value: _Array
     error: _Array
@@ -89,13 +92,26 @@ def is_result(given: Any) -> bool:
     return hasattr(given, "data_vars") or hasattr(given, "estimates")
 
 
-def quantity_label(name: str) -> str:
+def quantity_label(name: str, unit: str = "") -> str:
     """What an axis that shows this quantity is called."""
-    return _QUANTITIES.get(name, name.replace("_", " "))
+    text = _QUANTITIES.get(name, name.replace("_", " "))
+    return f"{text} ({unit})" if unit else text
+
+
+def unit_of(result: Any, quantity: str | None, unit: Unit) -> str:
+    """`unit`, checked, if the quantity is an entropy; else nothing."""
+    nats_per(unit)
+    return unit if _arrays(result, quantity).is_entropy else ""
 
 
 def read_curves(
-    result: Any, x: str, quantity: str | None = None, labels: Mapping[str, str] | None = None
+    result: Any,
+    x: str,
+    quantity: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    *,
+    unit: Unit = "nats",
+    default: str = "",
 ) -> tuple[str, list[Curve]]:
     """Name of the quantity, and its curves against the axis `x`.
 
@@ -110,8 +126,13 @@ def read_curves(
         The main one by default.
     labels : mapping, optional
         What to print for the values of the other axes.
+    unit : {"nats", "bits"}
+        Of an entropy.
+    default : {"nat", ""}
+        The unit of a variable that does not say it.
     """
-    arrays = _arrays(result, quantity)
+    arrays = _arrays(result, quantity, default)
+    nats = nats_per(unit) if arrays.is_entropy else 1.0
     axes = arrays.axes
     if x not in axes:
         seen = ", ".join(axes) or "none"
@@ -129,10 +150,12 @@ def read_curves(
         if dense is not None:
             rest = tuple(at.get(axis, 0) for axis in axes if axis != x)
             known = dense[0], np.moveaxis(dense[1], 0, -1)[rest]
+        known = known and (known[0], known[1] / nats)
         law = next(
             (str(others[axis][i]) for axis, i in at.items() if axis in ("law", "scale")), ", ".join(words)
         )
-        curves.append(Curve(", ".join(words), law, along, arrays.value[index], arrays.error[index], known))
+        value, error = arrays.value[index] / nats, arrays.error[index] / nats
+        curves.append(Curve(", ".join(words), law, along, value, error, known))
     return arrays.name, curves
 
 
@@ -238,12 +261,12 @@ def _word(axis: str, label: Any, labels: Mapping[str, str] | None) -> str:
     return rf"${short} = {label:g}$" if len(short) == 1 else f"{short} {label:g}"
 
 
-def _arrays(result: Any, quantity: str | None) -> _Arrays:
+def _arrays(result: Any, quantity: str | None, default: str = "") -> _Arrays:
     if hasattr(result, "estimates"):
         name = quantity or result.quantity
         estimate, axes = result[name], {axis: list(labels) for axis, labels in result.axes.items()}
         value, error = np.asarray(estimate.value), np.asarray(estimate.standard_error)
-        return _Arrays(name, axes, value, error, result.exact().get(name))
+        return _Arrays(name, estimate.unit == "nat", axes, value, error, result.exact().get(name))
     main = str(result["value"].attrs.get("long_name", "value")) if "value" in result else None
     name = quantity or main or next(iter(result.data_vars))
     prefix = "" if name == main else f"{name}_"
@@ -251,10 +274,13 @@ def _arrays(result: Any, quantity: str | None) -> _Arrays:
     axes = {str(dim): variable[dim].values.tolist() for dim in variable.dims}
     error = result.get(f"{prefix}standard_error")
     known = result["exact"] if name == main and "exact" in result else None
+    kind = variable.attrs.get("units", default)
+    size = nats_per("bits") if kind == "bit" else 1  # of to_xarray(unit="bits")
     return _Arrays(
         name,
+        kind in ("nat", "bit"),
         axes,
-        variable.values,
-        np.full(variable.shape, np.nan) if error is None else error.values,
-        None if known is None else known.values,
+        variable.values * size,
+        np.full(variable.shape, np.nan) if error is None else error.values * size,
+        None if known is None else known.values * size,
     )

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves, unchanging, x_values
+from .._tabled import Unit, nats_per
+from ._curves import (
+    AXIS_LABELS,
+    draw_curves,
+    points_key,
+    quantity_label,
+    read_curves,
+    unchanging,
+    unit_of,
+    x_values,
+)
 from ._exact import parameters_of
 from ._inputs import result as given
 from ._length import entropy_vs_length
@@ -38,6 +48,7 @@ def experiment(
     quantity: str | None = None,
     ax: Axes | None = None,
     labels: Mapping[str, str] | None = None,
+    unit: Unit = "nats",
 ) -> Axes:
     """The result of any experiment, in the way that suits it.
 
@@ -51,6 +62,8 @@ def experiment(
         A new figure's by default.
     labels : mapping, optional
         What to print for the names of laws and the like.
+    unit : {"nats", "bits"}
+        Of the axis, if the quantity is an entropy.
 
     Returns
     -------
@@ -59,7 +72,7 @@ def experiment(
     Raises
     ------
     ValueError
-        The result has no axis of numbers.
+        The result has no axis of numbers; another unit.
 
     Examples
     --------
@@ -69,6 +82,7 @@ def experiment(
     'largest cosine'
     """
     given("result", result)
+    nats_per(unit)
     name, _ = parameters_of(result)
     own: dict[str, Any] = {"entropy_vs_length": entropy_vs_length, "softmax_saturation": saturation}
     own |= {"needle_dilution": needle, "jl_distortion": jl_distortion}
@@ -80,9 +94,10 @@ def experiment(
             f"a figure needs a parameter that was given as a sequence of numbers, got axes: {seen}"
         )
     if name in own and x == _NAMED_FOR.get(name, ("n",))[0] and quantity in (None, _main(result)):
-        drawn: Axes = own[name](result, ax=ax, labels=labels)
+        in_unit = {"unit": unit} if name in ("entropy_vs_length", "needle_dilution") else {}
+        drawn: Axes = own[name](result, ax=ax, labels=labels, **in_unit)
         return drawn
-    return _curves(result, x, quantity, ax, labels)
+    return _curves(result, x, quantity, ax, labels, unit=unit)
 
 
 def saturation(
@@ -121,6 +136,7 @@ def needle(
     quantity: str | None = None,
     ax: Axes | None = None,
     labels: Mapping[str, str] | None = None,
+    unit: Unit = "nats",
 ) -> Axes:
     """Weight of one key against the number of keys.
 
@@ -128,7 +144,7 @@ def needle(
     ----------
     result : ExperimentResult or Dataset
         Of :func:`attnscale.montecarlo.needle_dilution` with several n.
-    quantity, ax, labels
+    quantity, ax, labels, unit
         As for :func:`experiment`.
 
     Returns
@@ -142,7 +158,7 @@ def needle(
     >>> at.plot.needle(result).get_ylabel()
     'weight of the needle'
     """
-    return _curves(result, "n", quantity, ax, labels, low=0.0, high=1.0)
+    return _curves(result, "n", quantity, ax, labels, low=0.0, high=1.0, unit=unit)
 
 
 def jl_distortion(
@@ -213,10 +229,11 @@ def _curves(
     high: float | None = None,
     log: bool = False,
     more: Named | None = None,
+    unit: Unit = "nats",
 ) -> Axes:
     """Curves against `x`; y from at most `low` and to at least `high`, or logarithmic; `more` is dashed."""
     own = ax is None
-    name, curves = read_curves(given("result", result), x, quantity, labels)
+    name, curves = read_curves(given("result", result), x, quantity, labels, unit=unit)
     with style():
         ax = new_axes(ax)
         lines, key = draw_curves(ax, curves), points_key(curves)
@@ -231,7 +248,7 @@ def _curves(
         bottom, top = ax.get_ylim()
         ax.set_ylim(bottom if low is None else min(low, bottom), top if high is None else max(high, top))
         ax.set_xlabel(AXIS_LABELS.get(x, x))
-        ax.set_ylabel(quantity_label(name))
+        ax.set_ylabel(quantity_label(name, unit_of(result, quantity, unit)))
         name_lines(ax, lines, grow=own)
         key_below(ax, key)
     subtitle(ax, describe(result, unchanging(result, x, quantity)))

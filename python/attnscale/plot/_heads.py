@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import boolean, positive_int
+from .._tabled import Unit, nats_per
+from ._curves import quantity_label
 from ._inputs import named_numbers, numbers, text_list
 from ._looks import looks
 from ._names import key_below
@@ -32,6 +34,7 @@ def entropy_by_head(
     is_causal: bool = False,
     labels: Mapping[str, str] | None = None,
     sort: bool = False,
+    unit: Unit = "nats",
 ) -> Axes:
     """Mean entropy of each head, one row a head and one mark for every entry of ``entropy``.
 
@@ -43,23 +46,25 @@ def entropy_by_head(
         Names of the heads; their numbers by default.
     ax : matplotlib Axes, optional
     n_keys : int, optional
-        Marks ln n_keys, the entropy of equal weights.
+        Marks ln n_keys (log2 in bits), the entropy of equal weights.
     is_causal : bool, default False
         Query i of n_keys sees the keys 0 ... i: marks the mean of ln 1 ... ln n_keys instead.
     labels : mapping, optional
         Names to print for the keys of ``entropy``.
     sort : bool, default False
         Order the heads by the first entry.
+    unit : {"nats", "bits"}
+        Of the axis; what is given is in nats.
 
     Returns
     -------
     matplotlib Axes
-        With a second scale on top: effective keys, exp(entropy).
+        With a second scale on top: effective keys, exp(entropy), or 2^entropy in bits.
 
     Raises
     ------
     TypeError, ValueError
-        ``entropy`` is no mapping, or its entries or ``names`` differ in length.
+        ``entropy`` is no mapping, or its entries or ``names`` differ in length; another unit.
 
     Examples
     --------
@@ -67,7 +72,9 @@ def entropy_by_head(
     >>> ax.get_xlabel()
     'mean entropy (nats)'
     """
-    series = named_numbers("entropy", entropy, "nats of each head")
+    nats = nats_per(unit)
+    found = named_numbers("entropy", entropy, "nats of each head")
+    series = {law: values / nats for law, values in found.items()}
     n_heads = next(iter(series.values())).size
     for law, values in series.items():
         if values.shape != (n_heads,) or not n_heads:
@@ -85,10 +92,10 @@ def entropy_by_head(
         ax.grid(visible=False, axis="y")
         ax.grid(visible=True, axis="x")
         ax.set_xlim(left=min(0.0, float(stacked.min())))
-        ax.set_xlabel("mean entropy (nats)")
+        ax.set_xlabel(quantity_label("entropy", unit))
         if n_keys is not None:
-            _mark_uniform(ax, positive_int("n_keys", n_keys), boolean("is_causal", is_causal))
-        _effective_keys_scale(ax)
+            _mark_uniform(ax, positive_int("n_keys", n_keys), boolean("is_causal", is_causal), unit)
+        _effective_keys_scale(ax, unit)
         if len(series) > 1:
             handles, texts = ax.get_legend_handles_labels()
             key_below(ax, list(zip(handles, texts, strict=True)), columns=3)
@@ -98,11 +105,12 @@ def entropy_by_head(
 def head_map(
     values: ArrayLike,
     *,
-    label: str = "mean entropy (nats)",
+    label: str | None = None,
     low: float | None = None,
     high: float | None = None,
     n_keys: int | None = None,
     ax: Axes | None = None,
+    unit: Unit = "nats",
 ) -> Axes:
     """One number for each head of each layer, as a map of colours.
 
@@ -110,8 +118,8 @@ def head_map(
     ----------
     values : array_like, shape (n_layers, n_heads)
         NaN leaves a field white: a head that was not measured.
-    label : str
-        What the colour bar shows.
+    label : str, optional
+        What the colour bar shows; the mean entropy in its unit by default.
     low, high : float, optional
         Ends of the colours. By default from 0, or from the least value if that is negative, to
         ln ``n_keys``, or to the largest value.
@@ -119,6 +127,9 @@ def head_map(
         Keys that a query sees: entropies reach up to its logarithm.
     ax : matplotlib Axes, optional
         A new figure's by default.
+    unit : {"nats", "bits"}
+        Of the colour bar; ``values``, ``low`` and ``high`` are in nats. For values with a ``label`` of
+        their own leave it out.
 
     Returns
     -------
@@ -127,7 +138,7 @@ def head_map(
     Raises
     ------
     TypeError, ValueError
-        ``values`` are no numbers, or have not two axes.
+        ``values`` are no numbers, or have not two axes; another unit.
 
     Examples
     --------
@@ -144,18 +155,27 @@ def head_map(
     most = high
     if most is None:
         most = float(np.log(positive_int("n_keys", n_keys))) if n_keys else known.max(initial=least)
+    nats = nats_per(unit)
     with style():
         side = min(0.26, 3.8 / n_heads, 4.5 / n_layers)  # inches
         ax = new_axes(ax, height=max(0.8 + side * n_layers, 2.3), width=max(1.5 + side * n_heads, 2.4))
         ax.grid(visible=False)
-        image = ax.imshow(grid, cmap="cividis", vmin=least, vmax=most, aspect="equal", interpolation="none")
+        image = ax.imshow(
+            grid / nats,
+            cmap="cividis",
+            vmin=least / nats,
+            vmax=most / nats,
+            aspect="equal",
+            interpolation="none",
+        )
         ax.set_xticks(range(0, n_heads, max(1, n_heads // 8)))
         ax.set_yticks(range(0, n_layers, max(1, n_layers // 8)))
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         ax.set_xlabel("head")
         ax.set_ylabel("layer")
-        bar = ax.figure.colorbar(image, ax=ax, label=label)
+        text = quantity_label("entropy", unit) if label is None else label
+        bar = ax.figure.colorbar(image, ax=ax, label=text)
         bar.formatter.set_useOffset(False)  # type: ignore[attr-defined]
     return ax
 
@@ -178,11 +198,13 @@ def _draw_marks(
         )
 
 
-def _mark_uniform(ax: Axes, n_keys: int, is_causal: bool) -> None:
+def _mark_uniform(ax: Axes, n_keys: int, is_causal: bool, unit: Unit) -> None:
     """Entropy of equal weights: of a row, or the mean over causal rows."""
-    text, limit = rf"$\ln {n_keys}$ ", float(np.log(n_keys))
+    logarithm = r"\log_2" if unit == "bits" else r"\ln"
+    text, limit = rf"${logarithm} {n_keys}$ ", float(np.log(n_keys))
     if is_causal:
         text, limit = "uniform ", float(np.log(np.arange(1, n_keys + 1)).mean())
+    limit /= nats_per(unit)
     ax.axvline(limit, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
     ax.set_xlim(right=max(1.04 * limit, ax.get_xlim()[1]))
     ax.text(
@@ -199,9 +221,11 @@ def _mark_uniform(ax: Axes, n_keys: int, is_causal: bool) -> None:
     )
 
 
-def _effective_keys_scale(ax: Axes) -> None:
-    top = ax.secondary_xaxis("top", functions=(np.exp, lambda keys: np.log(np.maximum(keys, 1e-12))))
-    highest = float(np.exp(ax.get_xlim()[1]))
+def _effective_keys_scale(ax: Axes, unit: Unit) -> None:
+    nats = nats_per(unit)
+    both = (lambda entropy: np.exp(entropy * nats), lambda keys: np.log(np.maximum(keys, 1e-12)) / nats)
+    top = ax.secondary_xaxis("top", functions=both)
+    highest = float(np.exp(ax.get_xlim()[1] * nats))
     ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000) if tick <= highest]
     top.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    top.set_xlabel(r"effective keys, $e^H$")
+    top.set_xlabel(f"effective keys, ${'2' if unit == 'bits' else 'e'}^H$")

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import boolean, shown
-from ._curves import AXIS_LABELS, draw_curves, is_result, points_key, read_curves
+from .._tabled import Unit, nats_per
+from ._curves import AXIS_LABELS, draw_curves, is_result, points_key, quantity_label, read_curves
 from ._inputs import increasing, named_numbers, numbers
 from ._looks import looks
 from ._names import Named, key_below, name_lines, subtitle
@@ -25,7 +26,7 @@ __all__ = ["entropy_vs_length"]
 
 _Array = NDArray[np.float64]
 
-#: n, nats of equal weights, and what the line is called.
+#: n, entropy of equal weights, and what the line is called.
 _Uniform = tuple[_Array, _Array, str]
 
 
@@ -38,6 +39,7 @@ def entropy_vs_length(
     is_causal: bool = False,
     exact: bool = False,
     labels: Mapping[str, str] | None = None,
+    unit: Unit = "nats",
 ) -> Axes:
     """Mean entropy against the number of keys, one line for every law.
 
@@ -61,6 +63,8 @@ def entropy_vs_length(
         shape asks for.
     labels : mapping, optional
         Names to print for the keys of ``entropy``.
+    unit : {"nats", "bits"}
+        Of the axis; what is given is in nats.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def entropy_vs_length(
     ------
     TypeError, ValueError
         ``entropy`` is something else; lengths are missing, too many, or not as many as values; a
-        result has no axis n.
+        result has no axis n; another unit.
 
     Examples
     --------
@@ -79,17 +83,19 @@ def entropy_vs_length(
     'mean entropy (nats)'
     """
     boolean("is_causal", is_causal)
+    nats = nats_per(unit)
     if is_result(entropy):
         if lengths is not None:
             raise TypeError("lengths go with a mapping: a result has its own")
-        curves = read_curves(entropy, "n", labels=labels)[1]
+        curves = read_curves(entropy, "n", labels=labels, unit=unit, default="nat")[1]
         n = curves[0].x
     else:
-        values = named_numbers("entropy", entropy, "nats at each length, or a result of attnscale.montecarlo")
+        found = named_numbers("entropy", entropy, "nats at each length, or a result of attnscale.montecarlo")
+        values = {name: each / nats for name, each in found.items()}
         if lengths is None:
             raise TypeError("a mapping needs lengths")
         curves, n = [], increasing("lengths", lengths, least=1)
-    reference = _uniform(uniform, n, is_causal=is_causal)
+    reference = _uniform(uniform, n, is_causal=is_causal, unit=unit)
     own = ax is None
     with style():
         ax = new_axes(ax)
@@ -102,7 +108,7 @@ def entropy_vs_length(
         length_ticks(ax, n)
         ax.set_ylim(bottom=0)
         ax.set_xlabel("tokens, $n$ (query $i$ sees $i + 1$ keys)" if is_causal else AXIS_LABELS["n"])
-        ax.set_ylabel("mean entropy (nats)")
+        ax.set_ylabel(quantity_label("entropy", unit))
         name_lines(ax, lines, grow=own)
         shaded = not curves and any(each.ndim == 2 for each in values.values())
         key_below(ax, points_key(curves) if curves else _shade_key() if shaded else [])
@@ -111,30 +117,32 @@ def entropy_vs_length(
     return ax
 
 
-def _uniform(given: bool | ArrayLike, n: _Array, *, is_causal: bool) -> _Uniform | None:
+def _uniform(given: bool | ArrayLike, n: _Array, *, is_causal: bool, unit: Unit) -> _Uniform | None:
+    size = nats_per(unit)
     if isinstance(given, (bool, np.bool_)):
         if not given:
             return None
         every = np.unique(np.geomspace(n[0], n[-1], 129))
         if not is_causal:
-            return every, np.log(every), r"uniform, $\ln n$"
+            logarithm = r"\log_2" if unit == "bits" else r"\ln"
+            return every, np.log(every) / size, rf"uniform, ${logarithm} n$"
         from scipy.special import gammaln
 
-        return every, gammaln(every + 1) / every, "uniform, causal"
+        return every, gammaln(every + 1) / every / size, "uniform, causal"
     nats = numbers("uniform", given, ndim=1)
     if nats.size != n.size:
         raise ValueError(
             f"uniform must have one value for each of the {n.size} lengths, got {shown(nats.tolist())}"
         )
-    return n, nats, "equal weights"
+    return n, nats / size, "equal weights"
 
 
 def _draw_uniform(ax: Axes, reference: _Uniform | None) -> list[Named]:
     if reference is None:
         return []
-    n, nats, name = reference
-    ax.plot(n, nats, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2, label=name)
-    return [Named(n, nats, name, GREY)]
+    n, limit, name = reference
+    ax.plot(n, limit, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2, label=name)
+    return [Named(n, limit, name, GREY)]
 
 
 def _draw_laws(

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .._checks import shown
-from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves
+from .._tabled import Unit
+from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves, unit_of
 from ._exact import parameters_of
 from ._names import key_below, name_lines, subtitle
 from ._style import new_axes, style
@@ -29,6 +30,7 @@ def sweep(
     x: str | None = None,
     ax: Axes | None = None,
     labels: Mapping[str, str] | None = None,
+    unit: Unit = "nats",
 ) -> Axes:
     """One number of each case against one parameter, a curve for every combination of the others.
 
@@ -46,6 +48,8 @@ def sweep(
         A new figure's by default.
     labels : mapping, optional
         What to print for the values of the other parameters.
+    unit : {"nats", "bits"}
+        Of the axis, if the variable is an entropy: its attribute ``units`` is "nat" or "bit".
 
     Returns
     -------
@@ -54,7 +58,7 @@ def sweep(
     Raises
     ------
     TypeError, ValueError
-        ``table`` is no Dataset; there is no such variable or parameter.
+        ``table`` is no Dataset; there is no such variable, parameter or unit.
 
     Examples
     --------
@@ -68,7 +72,8 @@ def sweep(
         raise TypeError(f"table must be a Dataset of xarray, as attnscale.sweep returns, got {shown(table)}")
     chosen = _quantity(table, quantity)
     x = _parameter(table, x)
-    name, curves = read_curves(table, x, None if chosen == "value" else chosen, labels)
+    wanted = None if chosen == "value" else chosen
+    name, curves = read_curves(table, x, wanted, labels, unit=unit)
     along, own = curves[0].x, ax is None
     with style():
         ax = new_axes(ax)
@@ -78,9 +83,8 @@ def sweep(
         # Of an experiment n are keys, and points are random; of another function they are what they are.
         experiment = bool(parameters_of(table)[0])
         ax.set_xlabel(AXIS_LABELS.get(x, x) if experiment else x.replace("_", " "))
-        unit = " (nats)" if table[chosen].attrs.get("units") == "nat" else ""
-        text = quantity_label(_function(table) if name == "value" else name) or name
-        ax.set_ylabel(text if text.endswith(unit) else text + unit)
+        text = (_function(table) if name == "value" else "") or name
+        ax.set_ylabel(quantity_label(text, unit_of(table, wanted, unit)))
         name_lines(ax, lines, grow=own)
         key_below(ax, points_key(curves) if experiment else points_key(curves, "with one standard error"))
     subtitle(ax, _about(table))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._tables.tabled import Sheet, Tabled, Variable
+from .._tables.tabled import Sheet, Tabled, Unit, Variable
 from ..attention import attention_entropy
 
 if TYPE_CHECKING:
@@ -159,11 +159,14 @@ class AttentionLog(Tabled):
         title = f"AttentionLog: {len(self)} pass{'es' * (len(self) > 1)}; means over the last one"
         return Sheet(title, ("layer", "batch x heads x queries", *units), rows)
 
-    def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call."""
+    def plot(self, *, ax: Axes | None = None, unit: Unit = "nats") -> Axes:
+        """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call.
+
+        It is in "nats" or "bits".
+        """
         from .. import plot
 
-        return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, ax=ax)
+        return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, ax=ax, unit=unit)
 
     def _last(self) -> dict[int, dict[str, NDArray[Any]]]:
         if not self.passes:

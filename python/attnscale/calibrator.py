@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import shown
 from ._call.named import with_names
 from ._call.names import NamedAxes
+from ._checks import shown
 from .calibrate import Calibration, calibrate
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tabled import Unit, nats_per
+from .._tables.tabled import Unit, nats_per
 from ._exact import exact_curve
 from ._looks import looks
 from ._names import Named

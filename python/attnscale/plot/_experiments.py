@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._tabled import Unit, nats_per
+from .._tables.tabled import Unit, nats_per
 from ._curves import (
     AXIS_LABELS,
     draw_curves,

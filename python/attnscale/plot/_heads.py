@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import boolean, positive_int
-from .._tabled import Unit, nats_per
+from .._tables.tabled import Unit, nats_per
 from ._curves import quantity_label
 from ._inputs import named_numbers, numbers, text_list
 from ._looks import looks

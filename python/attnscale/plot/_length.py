@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import boolean, shown
-from .._tabled import Unit, nats_per
+from .._tables.tabled import Unit, nats_per
 from ._curves import AXIS_LABELS, draw_curves, is_result, points_key, quantity_label, read_curves
 from ._inputs import increasing, named_numbers, numbers
 from ._looks import looks

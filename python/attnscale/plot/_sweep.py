@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .._checks import shown
-from .._tabled import Unit
+from .._tables.tabled import Unit
 from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves, unit_of
 from ._exact import parameters_of
 from ._names import key_below, name_lines, subtitle

@@ -8,7 +8,7 @@ from typing import Any
 
 from ._checks import choose, shown
 
-__all__ = ["check_parameters", "choose_name", "read_call"]
+__all__ = ["check_parameters", "choose_name", "read_call", "spell"]
 
 
 def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
@@ -75,3 +75,15 @@ def check_parameters(
     for missing in required:
         if missing not in given:
             raise TypeError(f"{what} needs {missing}: {how.format(missing)}")
+
+
+def spell(name: str, parameters: dict[str, Any]) -> str:
+    """NAME, or NAME(parameter=value, ...) with whole numbers as integers."""
+    listed = ", ".join(f"{each}={_short(value)!r}" for each, value in parameters.items())
+    return f"{name}({listed})" if listed else name
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return [_short(each) for each in value] if isinstance(value, tuple) else value

@@ -56,3 +56,13 @@ class ASEntmax(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         delta, beta, gamma = (head_parameter(self, name) for name in ("delta", "beta", "gamma"))
         return delta + beta * np.log(n) ** gamma
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        delta, beta, gamma = (head_parameter(self, name) for name in ("delta", "beta", "gamma"))
+        shape, log = np.ones_like(delta + beta + gamma), np.log(n)
+        power = log**gamma
+        return {
+            "delta": shape * np.ones_like(n),
+            "beta": shape * power,
+            "gamma": shape * beta * power * np.log(log),  # n is at least 2
+        }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from .._spelling import spell
 from .._tables.text import Text, to_html
 from ._meaning import Meaning, NMeans, meaning_of
 from ._parameters import OneOrPerHead, one_or_per_head
@@ -19,7 +20,7 @@ from ._parameters import OneOrPerHead, one_or_per_head
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Channels", "Law", "Scaled", "description", "head_parameter", "spell"]
+__all__ = ["Channels", "Law", "Scaled", "description", "head_parameter"]
 
 Channels = Literal["all", "rotated", "latent"]
 
@@ -123,6 +124,36 @@ class Law(ABC):
     ) -> float | NDArray[np.float64]:
         """The whole multiplier of q . k; arguments and shapes as for :meth:`multiplier`."""
         return _plain(self._scale(self._checked_n(n, head_dim, position), head_dim))
+
+    def derivatives(
+        self, n: ArrayLike, head_dim: int, *, position: ArrayLike | None = None
+    ) -> dict[str, float | NDArray[np.float64]]:
+        """Derivatives of :meth:`scale` by the law's parameters: what a model needs to learn them.
+
+        Parameters
+        ----------
+        n, head_dim, position
+            As for :meth:`multiplier`.
+
+        Returns
+        -------
+        dict of str to float or ndarray
+            By the name of the parameter, each of the shape of ``scale(n, head_dim)``; with one parameter a
+            head, of the scale of that head by its own. Empty: the law has none that it can be learned by.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.laws.SSMax(s=0.5).derivatives(1024, 64)  # (s ln n + b) / 8
+        {'s': 0.8664339756999316, 'b': 0.125}
+        """
+        counts = self._checked_n(n, head_dim, position)
+        of_beta = self._derivatives(counts, head_dim)
+        return {name: _plain(each / math.sqrt(head_dim)) for name, each in of_beta.items()}
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        """Of beta, by the name of a parameter."""
+        return {}
 
     def n_of_position(self, position: ArrayLike) -> NDArray[np.float64]:
         """n of a causal query at this 0-based position that sees every key up to its own.
@@ -317,6 +348,14 @@ class Scaled(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return head_parameter(self, "amplitude") * self.law._beta(n, head_dim)
 
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        amplitude = head_parameter(self, "amplitude")
+        inner = self.law._derivatives(n, head_dim)
+        shape = np.ones_like(amplitude)
+        return {"amplitude": shape * self.law._beta(n, head_dim)} | {
+            name: amplitude * each for name, each in inner.items()
+        }
+
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return head_parameter(self, "amplitude") * self.law._scale(n, head_dim)
 
@@ -335,18 +374,6 @@ def description(law: Law | type[Law]) -> list[str]:
         ("note", law.remark),
     ]
     return [f"  {title:7}  {text}" for title, text in lines if text]
-
-
-def spell(name: str, parameters: dict[str, Any]) -> str:
-    """NAME, or NAME(parameter=value, ...) with whole numbers as integers."""
-    listed = ", ".join(f"{each}={_short(value)!r}" for each, value in parameters.items())
-    return f"{name}({listed})" if listed else name
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return [_short(each) for each in value] if isinstance(value, tuple) else value
 
 
 def head_parameter(law: Law, name: str) -> Any:

@@ -98,6 +98,9 @@ class Constant(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return np.full_like(n, self.value * math.sqrt(head_dim))
 
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"value": np.full_like(n, math.sqrt(head_dim))}
+
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return np.full_like(n, self.value)
 
@@ -131,3 +134,6 @@ class PerHead(Law):
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return head_parameter(self, "values") * np.ones_like(n)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"values": np.ones_like(head_parameter(self, "values")) * np.ones_like(n)}

@@ -60,3 +60,8 @@ class InfoScale(Law):
         # -expm1(-x) is 1 - exp(-x) without the loss of digits at large head_dim.
         trained = -math.expm1(-2 / head_dim * math.log(self.train_length))
         return np.sqrt(-np.expm1(-2 / head_dim * np.log(n)) / trained)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        # Of 1 - L^(-2/d) by L, over itself: 2 / (d L (L^(2/d) - 1)).
+        relative = 1 / (head_dim * self.train_length * math.expm1(2 / head_dim * math.log(self.train_length)))
+        return {"train_length": -self._beta(n, head_dim) * relative}

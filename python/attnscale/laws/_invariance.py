@@ -66,6 +66,11 @@ class Annealed(Law):
         squared = 1 + 2 * (np.log(n) - math.log(self.n0))
         return np.maximum(np.sqrt(np.maximum(squared, 0.0)), self.least)
 
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        beta = self._beta(n, head_dim)
+        moves = beta > self.least
+        return {"n0": np.where(moves, -1 / (self.n0 * np.where(moves, beta, 1)), 0.0)}
+
 
 @built_in
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ._registry import built_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Kappa", "LogN", "LogNFromTraining", "NaturalLogN"]
+__all__ = ["Kappa", "LogN", "LogNFromTraining", "NaturalLogN", "by_length"]
 
 
 @built_in
@@ -58,6 +58,9 @@ class LogN(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return np.log(np.maximum(n, self.floor)) / math.log(self.base)
 
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"base": -self._beta(n, head_dim) / (self.base * math.log(self.base))}
+
 
 @built_in
 @dataclass(frozen=True)
@@ -88,6 +91,9 @@ class LogNFromTraining(Law):
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return np.maximum(1.0, np.log(n) / math.log(self.train_length))
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"train_length": by_length(self._beta(n, head_dim), self.train_length)}
 
 
 @built_in
@@ -144,3 +150,11 @@ class Kappa(Law):
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self.kappa * np.log(n) / math.sqrt(head_dim)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"kappa": np.log(n) / math.sqrt(head_dim)}
+
+
+def by_length(beta: Any, length: float) -> Any:
+    """Derivative of beta = max(1, ln n / ln length) by the length."""
+    return np.where(beta > 1, -beta / (length * math.log(length)), 0.0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ._base import Law
+from ._log_n import by_length
 from ._meaning import NMeans
 from ._parameters import greater_than
 from ._registry import built_in
@@ -55,6 +56,9 @@ class QwenLogN(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return np.where(n > self.train_length, np.log(n) / math.log(self.train_length), 1.0)
 
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"train_length": by_length(self._beta(n, head_dim), self.train_length)}
+
 
 @built_in
 @dataclass(frozen=True)
@@ -87,3 +91,6 @@ class GrokTemperature(Law):
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return np.where(n > self.length, np.log2(np.maximum(n, 1)) / math.log2(self.length), 1.0)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"length": by_length(self._beta(n, head_dim), self.length)}

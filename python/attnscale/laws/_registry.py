@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from .._checks import choose, shown
-from .._spelling import check_parameters, choose_name, read_call
-from ._base import Law, spell
+from .._spelling import check_parameters, choose_name, read_call, spell
+from ._base import Law
 from ._meaning import MEANINGS_OF_N, NMeans
 
 if TYPE_CHECKING:

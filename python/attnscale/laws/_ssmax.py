@@ -57,3 +57,7 @@ class SSMax(Law):
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return head_parameter(self, "s") * np.log(np.maximum(n, self.floor)) + head_parameter(self, "b")
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        shape = np.ones_like(head_parameter(self, "s") + head_parameter(self, "b"))
+        return {"s": shape * np.log(np.maximum(n, self.floor)), "b": shape * np.ones_like(n)}

@@ -57,6 +57,9 @@ class Llama4Temperature(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return 1 + self.a * np.log1p(np.floor(n / self.floor))
 
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"a": np.log1p(np.floor(n / self.floor))}
+
 
 @built_in
 @dataclass(frozen=True)
@@ -98,6 +101,9 @@ class MinistralTemperature(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return 1 + self.beta * np.log1p(np.floor(n / self.length))
 
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"beta": np.log1p(np.floor(n / self.length))}
+
 
 @built_in
 @dataclass(frozen=True)
@@ -133,6 +139,11 @@ class BeamTemperature(Law):
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return np.exp(self.exponent * np.log1p(n / self.length))
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        temperature, log = self._beta(n, head_dim), np.log1p(n / self.length)
+        of_length = -temperature * self.exponent * n / (self.length * (n + self.length))
+        return {"exponent": temperature * log, "length": of_length}
 
 
 @built_in
@@ -175,3 +186,7 @@ class InklingTemperature(Law):
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         temperature = 1 + self.alpha * np.log(np.maximum(1.0, n / self.floor))
         return temperature / math.sqrt(head_dim) if self.over_head_dim else temperature
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        log = np.log(np.maximum(1.0, n / self.floor))
+        return {"alpha": log / math.sqrt(head_dim) if self.over_head_dim else log}

@@ -194,6 +194,8 @@ class Calibration(Tabled):
         return {"n0": self.n0}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
+        from ._calibrate.words import describe
+
         bare, target = _bare(self), self.target
         axes = [target[name].values for name in target.dims] if hasattr(target, "dims") else None
         rows = [
@@ -207,7 +209,7 @@ class Calibration(Tabled):
         ]
         header = ("head", f"target ({unit})", *(f"beta at {n}" for n in self.lengths), "best law")
         title = f"Calibration: beta that keeps the entropy of n = {self.n0} ({self.target.size} heads)"
-        return Sheet(title, header, rows, tuple(textwrap.wrap(self.recommendation, 100)))
+        return Sheet(title, header, rows, tuple(textwrap.wrap(describe(bare, unit), 100)))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Measured beta of every head against n, and the best laws; see attnscale.plot."""

@@ -296,7 +296,8 @@ def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["calibrate", "--demo", "--n", "64", "512", "--laws", "standard", "annealed"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert (
-        " ".join(lines[0].split()) == "head entropy at 64 beta at 64 beta at 512 best law constant misses by"
+        " ".join(lines[0].split())
+        == "head entropy (nats) at 64 beta at 64 beta at 512 best law constant misses by"
     )
     data = at.datasets.minilm_qk()
     found = at.calibrate(data.query, data.key, 64, [64, 512], laws=["standard", "annealed"])

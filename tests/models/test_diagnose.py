@@ -151,6 +151,17 @@ def test_causal_rows_are_held_against_what_they_see(window: int | None) -> None:
     assert all(row[2] == row[3] for row in rows)
 
 
+def test_the_table_in_bits() -> None:
+    lengths = [8, 32]
+    found = measure(causal_model(), list(range(40)), lengths, {"log_n": at.laws.get("log_n")})
+    nats, bits = _table(lengths, found), _table(lengths, found, "bits")
+    assert "Mean entropy (bits) of the heads; keys: 2^entropy." in bits
+    for before, after in zip(nats.splitlines()[4:], bits.splitlines()[4:], strict=True):
+        a, b = before.split(), after.split()
+        assert (a[:2], a[4]) == (b[:2], b[4])  # effective keys are the same
+        np.testing.assert_allclose([*map(float, b[2:4])], np.log2(np.exp([*map(float, a[2:4])])), atol=2e-3)
+
+
 def test_the_figure_of_a_causal_model_has_their_line() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     found = measure(causal_model(), list(range(40)), [8, 32], {"standard": at.laws.get("standard")})

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from .._tables.tabled import nats_per
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -43,11 +45,10 @@ class _Calibration(Protocol):
     def median_error(self) -> float: ...
 
 
-def describe(found: _Calibration) -> str:
+def describe(found: _Calibration, unit: str = "nats") -> str:
     """Which law and with what constants, the errors, which head prefers what, how beta moves."""
-    return " ".join(
-        [*_equal_scores(found), *(_verdict(found) if found.determined.any() else _nothing(found))]
-    )
+    told = _verdict(found, nats_per(unit), unit[:-1]) if found.determined.any() else _nothing(found)
+    return " ".join([*_equal_scores(found), *told])
 
 
 def _nothing(found: _Calibration) -> list[str]:
@@ -61,19 +62,21 @@ def _nothing(found: _Calibration) -> list[str]:
     ]
 
 
-def _verdict(found: _Calibration) -> list[str]:
+def _verdict(found: _Calibration, nats: float, unit: str) -> list[str]:
+    """Errors are divided by `nats`, and called `unit`."""
     determined = found.determined.ravel()
     group, least = next(iter(found.ranking.items()))
-    first = found.laws[found.first]
+    first, first_four = found.laws[found.first], list(found.ranking.items())[:4]
+    misses, of_median = f"{least / nats:.3f} {unit}", f"{found.median_error / nats:.3f} {unit}"
     constants = found.amplitude[found.first].ravel()[determined]
     low, middle, high = np.quantile(constants, [0.25, 0.5, 0.75])
     return [
         f"To keep the entropy of n = {found.n0} over {_span(found)}, use a constant of each head times "
-        f"{group}: it misses by {least:.3f} nat (root mean square over {determined.sum()} heads and the "
+        f"{group}: it misses by {misses} (root mean square over {determined.sum()} heads and the "
         "lengths). "
         f"The constants of {first.spelling} are {low:.3f} to {high:.3f} for the middle half of the heads. "
-        f"With the median, {middle:.3f}, for all of them it misses by {found.median_error:.3f} nat.",
-        f"In order: {', '.join(f'{name} {error:.3f}' for name, error in list(found.ranking.items())[:4])}.",
+        f"With the median, {middle:.3f}, for all of them it misses by {of_median}.",
+        f"In order: {', '.join(f'{name} {error / nats:.3f}' for name, error in first_four)}.",
         f"Best head by head: {_preferences(found)}.",
         *_beta_of_the_median(found),
     ]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .. import datasets, laws
 from .._checks import shown
 from .._io import InputError
+from .._tables.tabled import nats_per
 from .._tables.text import to_text
 from ..attention import attention_entropy
 from ..laws._registry import with_length
@@ -40,6 +41,7 @@ class Comparison(NamedTuple):
 def compare(options: argparse.Namespace) -> None:
     """Print the table; write the files asked for."""
     lengths = sorted(set(options.n))
+    options.unit = options.unit or "nats"
     _read_numbers(options)
     chosen = _laws(options, lengths[-1])
     with bad_input():  # a scale that is not finite
@@ -140,6 +142,7 @@ def _text(options: argparse.Namespace, compared: Mapping[str, Comparison], lengt
     short = [
         n for n in lengths if np.isfinite([each.heads[lengths.index(n)] for each in compared.values()]).any()
     ]
+    nats = nats_per(options.unit)
     header = ["law", "n means", *(f"m({n})" for n in lengths), *(f"H({n})" for n in lengths)]
     header += [f"heads({n})" for n in short]
     table = [
@@ -147,14 +150,15 @@ def _text(options: argparse.Namespace, compared: Mapping[str, Comparison], lengt
             name,
             each.law.n_means,
             *(_cell(value, 4) for value in each.multiplier),
-            *(_cell(value, 3) for value in each.sphere),
-            *(_cell(each.heads[lengths.index(n)], 3) for n in short),
+            *(_cell(value / nats, 3) for value in each.sphere),
+            *(_cell(each.heads[lengths.index(n)] / nats, 3) for n in short),
         ]
         for name, each in compared.items()
     ]
     lines = [
         f"m(n): multiple of 1/sqrt(d) for the last of n causal queries, d = {options.head_dim}.",
-        f"H(n): expected entropy (nats) of n keys uniform on a sphere; equal weights: {_uniform(lengths)}.",
+        f"H(n): expected entropy ({options.unit}) of n keys uniform on a sphere; "
+        f"equal weights: {', '.join(f'{np.log(n) / nats:.3f}' for n in lengths)}.",
     ]
     if short:
         lines.append(
@@ -166,10 +170,6 @@ def _text(options: argparse.Namespace, compared: Mapping[str, Comparison], lengt
     if not options.laws:
         lines.append("Laws of rotated channels act on all; their factor is the longest n over that length.")
     return "\n".join([*lines, "", to_text(header, table)])
-
-
-def _uniform(lengths: Sequence[int]) -> str:
-    return ", ".join(f"{np.log(n):.3f}" for n in lengths)
 
 
 def _cell(value: float, digits: int) -> str:

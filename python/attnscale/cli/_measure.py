@@ -12,6 +12,9 @@ from ..attention import attention_entropy
 from ..laws import Law
 from ._output import bad_input
 
+#: How a table's effective keys come from its entropies.
+KEYS = {"nats": "exp(entropy)", "bits": "2^entropy"}
+
 
 def mean_entropy(
     query: NDArray[np.floating],

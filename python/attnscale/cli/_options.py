@@ -13,7 +13,17 @@ from .._checks import shown
 from .._io import InputError
 from ._spelling import LAW_HELP
 
-__all__ = ["OPTIONS", "Option", "Parser", "add_option", "add_outputs", "in_option_words", "real", "whole"]
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "Parser",
+    "add_option",
+    "add_outputs",
+    "add_unit",
+    "in_option_words",
+    "real",
+    "whole",
+]
 
 #: Sizes and positions are int64 in the core.
 _MOST = 2**63 - 1
@@ -119,6 +129,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--list", "print the sets and their cases, and leave", kind=None),
     Option("--quick", "fewer rounds, and no case that takes long", kind=None),
     Option("--repeat", "rounds", "R", whole(1)),
+    Option("--unit", "of entropies in the table and the figure", choices=("nats", "bits")),
     Option("--json", "print JSON", kind=None),
     Option("--csv", "write the rows as CSV, to standard output for '-'", "FILE", written_or_printed),
     Option("--plot", "save a figure: .png, .pdf, .svg", "FILE", written),
@@ -182,6 +193,11 @@ def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str =
         add_option(parser, "--csv")
     if plot:
         add_option(parser, "--plot")
+
+
+def add_unit(parser: Any) -> None:
+    """``--unit``, for the table and the figure of entropies; what programs read is always in nats."""
+    add_option(parser, "--unit", default="nats")
 
 
 def in_option_words(message: str, options: argparse.Namespace) -> str:

@@ -25,8 +25,13 @@ class OutputError(Exception):
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse files that cannot be written, before anything is computed. A file that exists is replaced."""
     csv, plot, store = (getattr(options, name, None) for name in ("csv", "plot", "store"))
-    if getattr(options, "json", False) and csv == "-":
+    as_json = getattr(options, "json", False)
+    if as_json and csv == "-":
         raise InputError("--json and --csv - both print to standard output: give one, or --csv a file")
+    if getattr(options, "unit", None) == "bits" and (as_json or csv == "-") and plot is None:
+        printed = "--json" if as_json else "--csv -"
+        said = "is of the table and the figure"
+        raise InputError(f"--unit bits {said}: {printed} is in nats; leave it out")
     files: dict[str, Path] = {} if csv in (None, "-") else {"--csv": Path(csv)}
     if plot is not None:
         options.plot = files["--plot"] = checked_format(plot)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._tables.tabled import nats_per
 from .._tables.text import to_text
 
 if TYPE_CHECKING:
     import xarray
+
+    from .._tables.tabled import Unit
 
 __all__ = ["flat_rows", "nested_rows", "table_text"]
 
@@ -37,16 +40,19 @@ def flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def table_text(table: xarray.Dataset, axes: list[str]) -> str:
-    """Columns for the parameters and for each result; of an array, its extents."""
+def table_text(table: xarray.Dataset, axes: list[str], unit: Unit = "nats") -> str:
+    """Columns for the parameters and for each result, entropies in their unit; of an array, its extents."""
+    nats, units = nats_per(unit), {str(name): each.attrs.get("units") for name, each in table.items()}
+    size = {name: nats if kind == "nat" else 1 for name, kind in units.items()}
+    header = [f"{name} ({unit})" if kind == "nat" else name for name, kind in units.items()]
     rows = [
         [
             *(f"{value:g}" if isinstance(value, float) else str(value) for value in place.values()),
-            *(_cell(array) for array in results.values()),
+            *(_cell(array / size[name] if size[name] != 1 else array) for name, array in results.items()),
         ]
         for place, results in _cases(table, axes)
     ]
-    text = to_text([*axes, *map(str, table.data_vars)], rows)
+    text = to_text([*axes, *header], rows)
     if all(variable.ndim == len(axes) for variable in table.data_vars.values()):
         return text
     return f"{text}\n\nArrays are shown by their extents; --json and --csv have the numbers."

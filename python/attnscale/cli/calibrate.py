@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .._calibrate.words import describe
 from .._io import InputError, StoredHeads, read_heads
+from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
 from ._figure import Drawing
-from ._options import add_option, add_outputs
+from ._options import add_option, add_outputs, add_unit
 from ._output import bad_input, emit
 
 _DESCRIPTION = """\
@@ -42,6 +43,7 @@ def add(commands: Any) -> None:
     add_option(parser, "--laws")
     add_option(parser, "--causal")
     add_option(parser, "--layout", default="bhsd")
+    add_unit(parser)
     add_outputs(parser)
     parser.set_defaults(run=run)
 
@@ -58,7 +60,13 @@ def run(options: argparse.Namespace) -> None:
             enable_gqa=gqa,
         )
     report = _report(found, heads)
-    emit(options, _text(found, heads), _rows(found, heads), report, Drawing(lambda ax: _draw(found, ax)))
+    emit(
+        options,
+        _text(found, heads, options.unit),
+        _rows(found, heads),
+        report,
+        Drawing(lambda ax: _draw(found, ax)),
+    )
 
 
 def _draw(found: Calibration, ax: Any) -> None:
@@ -101,10 +109,11 @@ def _best(found: Calibration, head: int) -> str:
     return "undetermined" if index < 0 else found.laws[index].name
 
 
-def _text(found: Calibration, heads: StoredHeads) -> str:
+def _text(found: Calibration, heads: StoredHeads, unit: Unit) -> str:
+    nats = nats_per(unit)
     header = [
         "head",
-        f"entropy at {found.n0}",
+        f"entropy ({unit}) at {found.n0}",
         *(f"beta at {n}" for n in found.lengths),
         "best law",
         "constant",
@@ -113,18 +122,22 @@ def _text(found: Calibration, heads: StoredHeads) -> str:
     rows = [
         [
             name,
-            f"{found.target[i]:.3f}",
+            f"{found.target[i] / nats:.3f}",
             *(_cell(beta) for beta in found.beta[i]),
             _best(found, i),
-            *(_cell(array[found.best[i], i]) if found.best[i] >= 0 else "-" for array in _of_laws(found)),
+            *_of_best(found, i, nats),
         ]
         for i, name in enumerate(heads.names)
     ]
-    return "\n\n".join([to_text(header, rows), textwrap.fill(found.recommendation, 98), *_to_paste(found)])
+    return "\n\n".join([to_text(header, rows), textwrap.fill(describe(found, unit), 98), *_to_paste(found)])
 
 
-def _of_laws(found: Calibration) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return found.amplitude, found.entropy_error
+def _of_best(found: Calibration, head: int, nats: float) -> tuple[str, str]:
+    """The amplitude of the head's best law, and by how much it misses."""
+    best = found.best[head]
+    if best < 0:
+        return "-", "-"
+    return _cell(found.amplitude[best, head]), _cell(found.entropy_error[best, head] / nats)
 
 
 def _cell(value: float) -> str:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from .. import datasets, laws
 from .._core import __version__
 from .._runtime import show_config
+from .._tables.tabled import Unit, nats_per
 from .._tables.text import counted, to_text
 from ..datasets import HeadActivations
 from ._export import export
 from ._figure import Drawing, has_matplotlib
 from ._measure import growth_per_doubling, mean_entropy
-from ._options import add_option, add_outputs
+from ._options import add_option, add_outputs, add_unit
 from ._output import check_outputs, emit
 from ._pace import Pace, entropy_pace
 
@@ -38,6 +39,7 @@ def add(commands: Any) -> None:
         "demo", help="entropy of real attention heads under four scale laws, with a figure"
     )
     add_option(parser, "--export")
+    add_unit(parser)
     add_outputs(parser)
     parser.set_defaults(run=run)
 
@@ -57,32 +59,38 @@ def run(options: argparse.Namespace) -> None:
     pace = entropy_pace(data.query.astype(np.float32), data.key.astype(np.float32))
     figure = None if options.plot is None else str(options.plot)
     report = _report(data, by_head, mean, growth, pace, figure)
-    drawing = Drawing(lambda parts: _draw(parts, data, by_head), (8.6, 4.0), panels=None)
-    emit(options, _text(data, mean, growth, pace, figure), _rows(mean), report, drawing)
+    drawing = Drawing(lambda parts: _draw(parts, data, by_head, options.unit), (8.6, 4.0), panels=None)
+    emit(options, _text(options, data, mean, growth, pace), _rows(mean), report, drawing)
 
 
 def _text(
-    data: HeadActivations, mean: dict[str, Any], growth: dict[str, float], pace: Pace, figure: str | None
+    options: argparse.Namespace,
+    data: HeadActivations,
+    mean: dict[str, Any],
+    growth: dict[str, float],
+    pace: Pace,
 ) -> str:
-    config = show_config()
+    config, unit, nats = show_config(), options.unit, nats_per(options.unit)
     n_heads, n_tokens, _ = data.query.shape
     rows = [
-        [str(n), *(f"{values[index]:.2f}" for values in mean.values())] for index, n in enumerate(LENGTHS)
+        [str(n), *(f"{values[index] / nats:.2f}" for values in mean.values())]
+        for index, n in enumerate(LENGTHS)
     ]
     peak = f"{pace.share_of_peak:.0%} of this machine's peak, q . k alone counted"
     missing = "No figure: matplotlib is not installed (pip install matplotlib)."
     return "\n".join(
         [
             f"attnscale {__version__}, {config['simd_level']}, {counted(config['num_threads'], 'thread')}",
-            f"Entropy of {n_heads} attention heads of all-MiniLM-L6-v2 (nats), {n_tokens} tokens of English",
+            f"Entropy of {n_heads} attention heads of all-MiniLM-L6-v2 ({unit}), "
+            f"{n_tokens} tokens of English",
             "",
             to_text(["n", "uniform", *COLUMNS.values()], rows, indent="  "),
             "",
-            *_explain(growth),
+            *_explain({law: value / nats for law, value in growth.items()}, unit[:-1]),
             "",
             f"{n_tokens} tokens x {n_heads} heads took {1e3 * pace.seconds:.1f} ms ({peak}).",
             "Next: attnscale laws, attnscale entropy FILE, attnscale --help",
-            *([] if figure else [missing]),
+            *([] if options.plot is not None else [missing]),
         ]
     )
 
@@ -92,7 +100,7 @@ def _law(name: str) -> laws.Law:
     return laws.EntropyInvariant(n0=LENGTHS[0]) if name == "entropy_invariant" else laws.get(name)
 
 
-def _explain(growth: dict[str, float]) -> list[str]:
+def _explain(growth: dict[str, float], unit: str) -> list[str]:
     """What the numbers say, in words that hold for these numbers only."""
     uniform, standard, log_n, natural, invariant = (growth[name] for name in ("uniform", *COLUMNS))
     verdict = (
@@ -101,7 +109,7 @@ def _explain(growth: dict[str, float]) -> list[str]:
     span = f"From n = {LENGTHS[0]} to {LENGTHS[-1]}, for each doubling of n, entropy changes by"
     return [
         "Each entry is the mean over the heads and the first n queries, each of which sees the first n keys.",
-        f"{span} {uniform:+.2f} nat under equal weights,",
+        f"{span} {uniform:+.2f} {unit} under equal weights,",
         f"{standard:+.2f} under 1/sqrt(d), {log_n:+.2f} under log_512 n and {natural:+.2f} under ln n.",
         f"log_512 n {verdict}. Up to n = 512 it is at most 1,",
         "so it flattens short rows instead of sharpening long ones, and equals 1/sqrt(d) at 512.",
@@ -111,7 +119,7 @@ def _explain(growth: dict[str, float]) -> list[str]:
     ]
 
 
-def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.float64]]) -> None:
+def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.float64]], unit: Unit) -> None:
     """Both panels, on subfigures that put their titles at one height."""
     from .. import plot  # needs matplotlib
 
@@ -119,9 +127,9 @@ def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.floa
     standard = by_head["standard"]
     ends = {f"n = {LENGTHS[0]}": standard[0], f"n = {LENGTHS[-1]}": standard[-1]}
     left, right = figure.subfigures(1, 2, width_ratios=(1.05, 1))
-    plot.entropy_vs_length(by_head, LENGTHS, ax=left.subplots())
+    plot.entropy_vs_length(by_head, LENGTHS, ax=left.subplots(), unit=unit)
     left.suptitle(f"Mean of {len(names)} heads of all-MiniLM-L6-v2 (shade: middle half)", fontsize=9.5)
-    plot.entropy_by_head(ends, names, ax=right.subplots(), n_keys=LENGTHS[-1])
+    plot.entropy_by_head(ends, names, ax=right.subplots(), n_keys=LENGTHS[-1], unit=unit)
     right.suptitle(r"Each head (L: layer, H: head) under $1/\sqrt{d}$", fontsize=9.5)
 
 

@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 
 from .. import audit
 from .._io import InputError, read_text
+from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
 from ..laws import Law
 from ._figure import Drawing
 from ._interrupt import finished
-from ._options import add_option, add_outputs
+from ._measure import KEYS
+from ._options import add_option, add_outputs, add_unit
 from ._output import emit
 from ._spelling import read_law
 
 _LENGTHS = (64, 128, 256, 512)
 _DESCRIPTION = """\
 Runs a model of transformers on the first N tokens of a text, for each N of --n, and prints the
-mean entropy of its attention in nats, layer by layer: as the model has it, and as it would be with its
+mean entropy of its attention, layer by layer: as the model has it, and as it would be with its
 scale multiplied by each of --laws, on the same queries and keys. The plan of the audit comes first.
 A layer's attention sink counts as one more outcome. "equal" is the entropy of equal weights on the keys
 that each query of the layer sees: the mean of their logarithm.
@@ -53,6 +55,7 @@ def add(commands: Any) -> None:
     usual = " ".join(map(str, _LENGTHS))
     add_option(parser, "--n", help=f"the first N tokens of the text (default: {usual}, as far as it goes)")
     add_option(parser, "--laws", default=["standard"])
+    add_unit(parser)
     add_outputs(parser, json="print JSON, with every head")
     parser.set_defaults(run=run)
 
@@ -66,9 +69,9 @@ def run(options: argparse.Namespace) -> None:
     asked = _read_lengths(options, len(tokens), positions)
     measured = finished(options, asked, lambda n: measure(model, tokens, [n], laws))
     lengths, found = list(measured), _joined(list(measured.values()))
-    text = f"{plan.explain()}\n\n{_table(lengths, found)}"
+    text = f"{plan.explain()}\n\n{_table(lengths, found, options.unit)}"
     report = _report(options, plan, lengths, found)
-    drawing = Drawing(lambda ax: _draw(found, lengths, ax))
+    drawing = Drawing(lambda ax: _draw(found, lengths, ax, options.unit))
     emit(options, text, _flat_rows(report["rows"]), report, drawing)
 
 
@@ -138,19 +141,19 @@ def _plan(model: Any) -> audit.ScalePlan:
         return audit.resolve(model.config)
 
 
-def _table(lengths: list[int], found: Measured) -> str:
+def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:
     """One row for each length and layer, then the mean of the layers."""
-    rows = []
+    rows, nats = [], nats_per(unit)
     for index, n in enumerate(lengths):
         for layer in [*range(found.equal.shape[1]), None]:
             where = index if layer is None else (index, layer)
             means = [values[where].mean() for values in found.entropy.values()]
-            cells = [cell for mean in means for cell in (f"{mean:.3f}", f"{np.exp(mean):.1f}")]
+            cells = [cell for mean in means for cell in (f"{mean / nats:.3f}", f"{np.exp(mean):.1f}")]
             name = "mean" if layer is None else str(layer)
-            rows.append([str(n), name, f"{found.equal[where].mean():.3f}", *cells])
+            rows.append([str(n), name, f"{found.equal[where].mean() / nats:.3f}", *cells])
     header = ["n", "layer", "equal", *(title for law in found.entropy for title in (law, "keys"))]
     note = (
-        "Mean entropy (nats) of the heads; keys: exp of it. A law multiplies the model's own scale.\n"
+        f"Mean entropy ({unit}) of the heads; keys: {KEYS[unit]}. A law multiplies the model's own scale.\n"
         "equal: of equal weights on the keys that each query sees."
     )
     if found.sinks:
@@ -197,9 +200,9 @@ def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _draw(found: Measured, lengths: list[int], ax: Any) -> None:
+def _draw(found: Measured, lengths: list[int], ax: Any, unit: Unit = "nats") -> None:
     from .. import plot
 
     heads = {law: values.reshape(len(lengths), -1) for law, values in found.entropy.items()}
-    plot.entropy_vs_length(heads, lengths, ax=ax, uniform=found.equal.mean(axis=1))
+    plot.entropy_vs_length(heads, lengths, ax=ax, uniform=found.equal.mean(axis=1), unit=unit)
     ax.set_xlabel("tokens, $n$")

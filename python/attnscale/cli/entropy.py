@@ -11,19 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._io import InputError, StoredHeads, read_heads
+from .._tables.tabled import nats_per
 from .._tables.text import counted, to_text
 from ..laws import Law
 from ._figure import Drawing
 from ._interrupt import finished
-from ._measure import mean_entropy, mean_uniform_entropy
-from ._options import add_option, add_outputs
+from ._measure import KEYS, mean_entropy, mean_uniform_entropy
+from ._options import add_option, add_outputs, add_unit
 from ._output import emit
 from ._spelling import read_law
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 
 _DESCRIPTION = """\
-Mean entropy of each head in nats, and exp(mean entropy) = effective keys, under scale laws.
+Mean entropy of each head, and its effective keys, exp(mean entropy in nats), under scale laws.
 FILE is a .npz or .safetensors with arrays named query and key (or q/k, queries/keys,
 query_states/key_states) of shape (..., heads, n, head_dim), or two .npy files, queries first.
 """
@@ -43,6 +44,7 @@ def add(commands: Any) -> None:
     add_option(parser, "--causal")
     add_option(parser, "--n", help="the first N queries and keys, for each N (default: all)")
     add_option(parser, "--layout", default="bhsd")
+    add_unit(parser)
     add_outputs(parser)
     parser.set_defaults(run=run)
 
@@ -143,6 +145,7 @@ def _text(
     entropy: dict[str, NDArray[np.float64]],
 ) -> str:
     several = lengths is not None and len(lengths) > 1
+    nats = nats_per(options.unit)
     header = [*(["n"] if several else []), "head"]
     for law in entropy:
         header += [law, "keys"]
@@ -150,14 +153,15 @@ def _text(
     for index, (_, n_keys) in enumerate(_sizes(heads, lengths)):
         start = [str(n_keys)] if several else []
         for head, name in enumerate(heads.names):
-            table.append([*start, name, *_cells([values[index, head] for values in entropy.values()])])
+            table.append([*start, name, *_cells([values[index, head] for values in entropy.values()], nats)])
         if len(heads.names) > 1:
-            table.append([*start, "mean", *_cells([values[index].mean() for values in entropy.values()])])
+            means = [values[index].mean() for values in entropy.values()]
+            table.append([*start, "mean", *_cells(means, nats)])
     return f"{_title(options, heads, lengths)}\n\n{to_text(header, table)}"
 
 
-def _cells(entropies: list[np.float64]) -> list[str]:
-    return [cell for mean in entropies for cell in (f"{mean:.3f}", f"{np.exp(mean):.1f}")]
+def _cells(entropies: list[np.float64], nats: float) -> list[str]:
+    return [cell for mean in entropies for cell in (f"{mean / nats:.3f}", f"{np.exp(mean):.1f}")]
 
 
 def _title(options: argparse.Namespace, heads: StoredHeads, lengths: list[int] | None) -> str:
@@ -166,11 +170,12 @@ def _title(options: argparse.Namespace, heads: StoredHeads, lengths: list[int] |
     seen = counted(queries, "token")
     if queries != keys:
         seen = f"{counted(queries, 'query', 'queries')}, {counted(keys, 'key')}"
-    limits = [f"{mean_uniform_entropy(*size, is_causal=options.causal):.3f}" for size in sizes]
+    nats = nats_per(options.unit)
+    limits = [f"{mean_uniform_entropy(*size, is_causal=options.causal) / nats:.3f}" for size in sizes]
     causal = ", causal" if options.causal else ""
     return (
-        f"Mean entropy (nats) of {counted(len(heads.names), 'head')}, {seen}{causal}; "
-        f"keys: exp(entropy). Equal weights: {', '.join(limits)}"
+        f"Mean entropy ({options.unit}) of {counted(len(heads.names), 'head')}, {seen}{causal}; "
+        f"keys: {KEYS[options.unit]}. Equal weights: {', '.join(limits)}"
     )
 
 
@@ -187,12 +192,13 @@ def _drawing(
         from ..plot._names import subtitle
 
         if lengths is not None and several:
-            plot.entropy_vs_length(entropy, lengths, ax=axes, is_causal=options.causal)
+            plot.entropy_vs_length(entropy, lengths, ax=axes, is_causal=options.causal, unit=options.unit)
         else:
             one_size = {law: values[0] for law, values in entropy.items()}
             n_queries, n_keys = _sizes(heads, lengths)[0]
             limit = None if options.causal and n_queries != n_keys else n_keys
-            plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit, is_causal=options.causal)
+            form = {"is_causal": options.causal, "unit": options.unit}
+            plot.entropy_by_head(one_size, heads.names, ax=axes, n_keys=limit, **form)
         subtitle(axes, " and ".join(path.name for path in _files(options)))
 
     return Drawing(draw, (4.6, 3.2 if several else 1.3 + 0.17 * len(heads.names)))

@@ -33,6 +33,7 @@ def add(commands: Any) -> None:
         "--train-length",
         help="with --n: of the laws that have one and do not give it (default: 512)",
     )
+    add_option(listing, "--unit", help="with --n: of entropies in the table (default: nats)")
     add_outputs(listing)
     listing.set_defaults(run=run_laws)
     explain = commands.add_parser("explain", help="formula, meaning of n, source and users of a law")
@@ -46,7 +47,7 @@ def run_laws(options: argparse.Namespace) -> None:
     if options.n is not None:
         compare(options)
         return
-    for option in ("laws", "plot", "head_dim", "train_length"):
+    for option in ("laws", "plot", "head_dim", "train_length", "unit"):
         if getattr(options, option) is not None:
             flag = option.replace("_", "-")
             raise InputError(f"--{flag} compares laws at some numbers of keys and needs --n N ...")

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._io import InputError, read_heads
+from .._tables.tabled import nats_per
 from .._tables.text import to_text
 from ._figure import Drawing
 from ._memory import refuse_beyond_memory
-from ._options import OPTIONS, add_option, add_outputs
+from ._options import OPTIONS, add_option, add_outputs, add_unit
 from ._output import bad_input, emit
 from ._spelling import read_law
 
 if TYPE_CHECKING:
+    from .._tables.tabled import Unit
     from ..montecarlo import ExperimentResult
 
 _DESCRIPTION = """\
@@ -157,6 +159,8 @@ def _add_common(parser: argparse.ArgumentParser, experiment: _Experiment) -> Non
     add_option(parser, "--max-samples", help=f"{OPTIONS['--max-samples'].meaning} (default: {_MAX_SAMPLES})")
     add_option(parser, "--seed")
     add_option(parser, "--threads")
+    if {"entropy", "lse"} & set(experiment.quantities):
+        add_unit(parser)
     add_outputs(parser, json="print JSON, every quantity included")
 
 
@@ -172,8 +176,8 @@ def run(options: argparse.Namespace) -> None:
         result = getattr(montecarlo, options.experiment)(**arguments)
     options.interrupted = result.interrupted
     rows = _rows(result)
-    text = f"{_title(options, result)}\n\n{_table(result, rows, options.quantity or [result.quantity])}"
-    drawing = Drawing(lambda ax: _draw(result, options.quantity, ax))
+    text = f"{_title(options, result)}\n\n{_table(options, result, rows)}"
+    drawing = Drawing(lambda ax: _draw(options, result, ax))
     emit(options, text, rows, _report(result, rows), drawing)
     for remark in [] if result.interrupted else _remarks(options, result):
         print(f"attnscale: {remark}", file=sys.stderr)
@@ -275,16 +279,24 @@ def _title(options: argparse.Namespace, result: ExperimentResult) -> str:
     return f"{result.experiment}: {', '.join([*words, seed])}"
 
 
-def _table(result: ExperimentResult, rows: list[dict[str, Any]], quantities: list[str]) -> str:
+def _unit(options: argparse.Namespace) -> Unit:
+    """Of entropies; experiments without one have no such option."""
+    return getattr(options, "unit", "nats")
+
+
+def _table(options: argparse.Namespace, result: ExperimentResult, rows: list[dict[str, Any]]) -> str:
+    quantities = options.quantity or [result.quantity]
     exact = {name for name in quantities if f"{name}_exact" in rows[0]}
+    entropies = {name for name in quantities if result[name].unit == "nat"}
+    nats = {name: nats_per(_unit(options)) if name in entropies else 1.0 for name in quantities}
     header = list(result.axes)
     for name in quantities:
-        unit = result[name].unit
+        unit = _unit(options)[:-1] if name in entropies else result[name].unit
         header += [f"{name} ({unit})" if unit else name, "error", *(["exact"] if name in exact else [])]
     cells = [
         [
             *(str(row[name]) for name in result.axes),
-            *(cell for name in quantities for cell in _cells(row, name, known=name in exact)),
+            *(cell for name in quantities for cell in _cells(row, name, nats[name], known=name in exact)),
             str(row["samples"]),
         ]
         for row in rows
@@ -292,17 +304,18 @@ def _table(result: ExperimentResult, rows: list[dict[str, Any]], quantities: lis
     return to_text([*header, "samples"], cells)
 
 
-def _cells(row: dict[str, Any], name: str, *, known: bool) -> list[str]:
-    """Value, standard error and perhaps the exact value, with two digits of the error."""
-    value, error = row[name], row[f"{name}_standard_error"]
+def _cells(row: dict[str, Any], name: str, nats: float, *, known: bool) -> list[str]:
+    """Value, standard error and perhaps the exact value over `nats`, with two digits of the error."""
+    value, error = row[name] / nats, row[f"{name}_standard_error"] / nats
     decimals = 4
     if np.isfinite(error) and error > 0:
         decimals = min(max(1 - int(np.floor(np.log10(error))), 0), 12)
     cells = [f"{value:.{decimals}f}", f"{error:.{decimals}f}"]
-    return [*cells, f"{row[f'{name}_exact']:.{decimals}f}"] if known else cells
+    return [*cells, f"{row[f'{name}_exact'] / nats:.{decimals}f}"] if known else cells
 
 
-def _draw(result: ExperimentResult, quantity: list[str] | None, ax: Any) -> None:
+def _draw(options: argparse.Namespace, result: ExperimentResult, ax: Any) -> None:
     from .. import plot
 
-    plot.experiment(result, quantity=quantity[0] if quantity else None, ax=ax)
+    quantity = options.quantity[0] if options.quantity else None
+    plot.experiment(result, quantity=quantity, ax=ax, unit=_unit(options))

@@ -11,7 +11,7 @@ from .. import plot
 from ..sweep import SweepError, SweepInterrupted, sweep
 from ..sweep._plan import IN_PARTIAL
 from ._figure import Drawing
-from ._options import add_option, add_outputs
+from ._options import add_option, add_outputs, add_unit
 from ._output import bad_input, check_folder, emit
 from ._sweep_file import SweepFile, read_sweep_file, resolve
 from ._sweep_table import flat_rows, nested_rows, table_text
@@ -46,6 +46,7 @@ def add(commands: Any) -> None:
     parser.add_argument("file", type=Path, metavar="FILE")
     add_option(parser, "--store")
     add_option(parser, "--n-jobs")
+    add_unit(parser)
     add_outputs(parser)
     parser.set_defaults(run=run)
 
@@ -82,5 +83,5 @@ def _show(options: argparse.Namespace, wanted: SweepFile, table: xarray.Dataset)
     axes = list(wanted.grid)
     rows = flat_rows(table, axes) if options.csv is not None else []
     report = {**table.attrs, "rows": nested_rows(table, axes)} if options.json else None
-    drawing = Drawing(lambda ax: plot.sweep(table, ax=ax))
-    emit(options, table_text(table, axes), rows, report, drawing)
+    drawing = Drawing(lambda ax: plot.sweep(table, ax=ax, unit=options.unit))
+    emit(options, table_text(table, axes, options.unit), rows, report, drawing)

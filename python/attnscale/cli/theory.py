@@ -11,14 +11,15 @@ import numpy as np
 from .. import theory
 from .._call.scale import check_one_scale_a_row
 from .._io import InputError
+from .._tables.tabled import nats_per
 from .._tables.text import to_text
 from ._figure import Drawing
-from ._options import add_option, add_outputs
+from ._options import add_option, add_outputs, add_unit
 from ._output import bad_input, emit
 from ._spelling import read_law
 
 _DESCRIPTION = """\
-Expected entropy (nats), log-sum-exp and sum of squared weights of a row of n independent keys,
+Expected entropy, log-sum-exp and sum of squared weights of a row of n independent keys,
 at multiples beta of the standard scale or under scale laws; the multiple that keeps the entropy of
 n0 keys, and the one at which Gaussian scores freeze. Exact at every n, not a limit.
 """
@@ -47,6 +48,7 @@ def add(commands: Any) -> None:
     add_option(parser, "--head-dim", default=64)
     add_option(parser, "--model", choices=("sphere", "gaussian"), default="sphere")
     add_option(parser, "--n0", default=512)
+    add_unit(parser)
     add_outputs(parser)
     parser.set_defaults(run=run)
 
@@ -56,7 +58,11 @@ def run(options: argparse.Namespace) -> None:
     with bad_input():
         rows = _rows(options)
     settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
-    table = to_text(list(_COLUMNS.values()), [[_cell(row[name]) for name in _COLUMNS] for row in rows])
+    size = {"entropy": nats_per(options.unit), "lse": nats_per(options.unit)}
+    cells = [
+        [_cell(row[name] / size[name] if name in size else row[name]) for name in _COLUMNS] for row in rows
+    ]
+    table = to_text(list(_COLUMNS.values()), cells)
     report = {**settings, "unit": "nat", "rows": rows}
     emit(options, f"{table}\n\n{_legend(options)}", rows, report, Drawing(lambda ax: _draw(options, ax)))
 
@@ -74,7 +80,7 @@ def _draw(options: argparse.Namespace, ax: Any) -> None:
 
     lengths, values = dense(entropies, min(options.n), max(options.n))
     curves = dict(zip(_betas(options, lengths), values.T, strict=True))
-    plot.entropy_vs_length(curves, lengths, ax=ax, exact=True)
+    plot.entropy_vs_length(curves, lengths, ax=ax, exact=True, unit=options.unit)
     subtitle(ax, f"Expected entropy of {_where(options)}, exact")
 
 
@@ -118,7 +124,8 @@ def _cell(value: Any) -> str:
 
 def _legend(options: argparse.Namespace) -> str:
     return (
-        f"Model: {_where(options)}. invariant beta keeps the entropy of n0 = {options.n0:g} keys at beta 1;\n"
+        f"Model: {_where(options)}. E[H] and E[lse] are in {options.unit}.\n"
+        f"invariant beta keeps the entropy of n0 = {options.n0:g} keys at beta 1;\n"
         "'-': n keys cannot have it. critical beta = sqrt(2 ln n) is where Gaussian scores freeze."
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale import plot
 from attnscale.cli import main
 from attnscale.cli.diagnose import _draw, _table, measure
 
@@ -166,7 +167,8 @@ def test_the_figure_of_a_causal_model_has_their_line() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     found = measure(causal_model(), list(range(40)), [8, 32], {"standard": at.laws.get("standard")})
     axes = pyplot.figure().gca()
-    _draw(found, [8, 32], axes)
+    _draw(found, [8, 32], axes, about="a model")
+    assert axes.get_title() == "a model"
     limit, own = axes.get_lines()
     np.testing.assert_allclose(limit.get_ydata(), own.get_ydata(), atol=1e-6)
     assert "equal weights" in {text.get_text() for text in axes.texts}
@@ -197,3 +199,32 @@ def test_a_directory_without_a_model(tmp_path: Path, text: str, capsys: pytest.C
     assert main(["diagnose", str(tmp_path), "--text", text]) == 2
     assert "error: MODEL" in capsys.readouterr().err
     assert main(["diagnose", str(tmp_path), "--text", str(tmp_path / "absent.txt")]) == 2
+
+
+def test_the_figure_says_what_was_measured_and_what_a_law_multiplies(
+    minilm: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("matplotlib")
+    found: list[Any] = []
+    own = plot.entropy_vs_length
+
+    def keep(*given: Any, **options: Any) -> None:
+        found.append(own(*given, **options))
+
+    monkeypatch.setattr(plot, "entropy_vs_length", keep)
+    arguments = ["diagnose", minilm, "--text", text, "--n", "16", "--laws", "standard", "log_n"]
+    assert main([*arguments, "--unit", "bits", "--plot", str(tmp_path / "a.png")]) == 0
+    (axes,) = found
+    assert axes.get_title(loc="left") == "model, first $n$ tokens of text.txt"
+    names = {each.get_text() for each in axes.texts}
+    assert names == {
+        "equal weights",
+        "as the model has it",
+        "times log_n",
+    }  # not 1/sqrt(d): it may have another
+    assert axes.get_ylabel() == "mean entropy (bits)"
+    assert "Mean entropy (bits) of the heads" in capsys.readouterr().out

@@ -190,3 +190,23 @@ def test_equal_laws_are_one_line(ax):
     plot.multiplier_vs_length({"a": [1.0, 2.0], "b": [1.0, 3.0], "c": [1.0, 2.0]}, [64, 128], ax=ax)
     assert len(ax.lines) == 2
     assert {text.get_text() for text in ax.texts} == {"a =\nc", "b"}
+
+
+def test_one_length_shows_the_reference_and_the_spread_too():
+    """Lines and shades of one point are invisible, and a key spoke of them."""
+    for uniform in (True, [6.0]):
+        ax = plot.entropy_vs_length({"standard": np.array([[2.0, 3.0, 4.0]])}, [512], uniform=uniform)
+        reference, mean = ax.lines
+        assert reference.get_marker() == "_"
+        assert reference.get_markersize() > 5
+        assert mean.get_marker() == "o"
+        (bar,) = (each for each in ax.collections if hasattr(each, "get_segments"))
+        np.testing.assert_allclose(bar.get_segments(), [[[512, 2.5], [512, 3.5]]])
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+            "bar: middle half of the heads; point: mean"
+        ]
+    several = plot.entropy_vs_length({"standard": np.ones((2, 3))}, [256, 512])
+    assert several.lines[0].get_marker() == "None"
+    assert [text.get_text() for text in several.get_legend().get_texts()] == [
+        "shade: middle half of the heads; line: mean"
+    ]

@@ -71,7 +71,9 @@ def run(options: argparse.Namespace) -> None:
     lengths, found = list(measured), _joined(list(measured.values()))
     text = f"{plan.explain()}\n\n{_table(lengths, found, options.unit)}"
     report = _report(options, plan, lengths, found)
-    drawing = Drawing(lambda ax: _draw(found, lengths, ax, options.unit))
+    names = [name.replace("$", r"\$") for name in (Path(options.model).name, options.text.name)]
+    about = f"{names[0]}, first $n$ tokens of {names[1]}"
+    drawing = Drawing(lambda ax: _draw(found, lengths, ax, options.unit, _labels(laws), about))
     emit(options, text, _flat_rows(report["rows"]), report, drawing)
 
 
@@ -200,9 +202,24 @@ def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _draw(found: Measured, lengths: list[int], ax: Any, unit: Unit = "nats") -> None:
+def _labels(laws: dict[str, Law]) -> dict[str, str]:
+    """What the figure calls them: a law multiplies the model's own scale, whatever that is."""
+    own = read_law("standard")
+    return {name: "as the model has it" if law == own else f"times {name}" for name, law in laws.items()}
+
+
+def _draw(
+    found: Measured,
+    lengths: list[int],
+    ax: Any,
+    unit: Unit = "nats",
+    labels: dict[str, str] | None = None,
+    about: str = "",
+) -> None:
     from .. import plot
+    from ..plot._names import subtitle
 
     heads = {law: values.reshape(len(lengths), -1) for law, values in found.entropy.items()}
-    plot.entropy_vs_length(heads, lengths, ax=ax, uniform=found.equal.mean(axis=1), unit=unit)
+    plot.entropy_vs_length(heads, lengths, ax=ax, uniform=found.equal.mean(axis=1), labels=labels, unit=unit)
     ax.set_xlabel("tokens, $n$")
+    subtitle(ax, about)

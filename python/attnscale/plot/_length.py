@@ -111,7 +111,7 @@ def entropy_vs_length(
         ax.set_ylabel(quantity_label("entropy", unit))
         name_lines(ax, lines, grow=own)
         shaded = not curves and any(each.ndim == 2 for each in values.values())
-        key_below(ax, points_key(curves) if curves else _shade_key() if shaded else [])
+        key_below(ax, points_key(curves) if curves else _shade_key(n.size) if shaded else [])
     if curves:
         subtitle(ax, describe(entropy))
     return ax
@@ -122,7 +122,7 @@ def _uniform(given: bool | ArrayLike, n: _Array, *, is_causal: bool, unit: Unit)
     if isinstance(given, (bool, np.bool_)):
         if not given:
             return None
-        every = np.unique(np.geomspace(n[0], n[-1], 129))
+        every = np.geomspace(n[0], n[-1], 129) if n.size > 1 else n
         if not is_causal:
             logarithm = r"\log_2" if unit == "bits" else r"\ln"
             return every, np.log(every) / size, rf"uniform, ${logarithm} n$"
@@ -141,7 +141,8 @@ def _draw_uniform(ax: Axes, reference: _Uniform | None) -> list[Named]:
     if reference is None:
         return []
     n, limit, name = reference
-    ax.plot(n, limit, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2, label=name)
+    marker: dict[str, Any] = {"marker": "_", "markersize": 14} if n.size == 1 else {}  # a line of one point
+    ax.plot(n, limit, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2, label=name, **marker)
     return [Named(n, limit, name, GREY)]
 
 
@@ -158,7 +159,10 @@ def _draw_laws(
         if values.ndim == 2:
             mean = values.mean(axis=1)
             low, high = np.quantile(values, [0.25, 0.75], axis=1)
-            ax.fill_between(n, low, high, color=look.colour, alpha=0.10, linewidth=0)
+            if n.size == 1:
+                ax.vlines(n, low, high, color=look.colour, alpha=0.4, linewidth=5)
+            else:
+                ax.fill_between(n, low, high, color=look.colour, alpha=0.10, linewidth=0)
         name = law_label(law, labels)
         marker = "o" if marks else None
         ax.plot(n, mean, color=look.colour, linestyle=look.dashes, marker=marker, label=name)
@@ -166,7 +170,9 @@ def _draw_laws(
     return found
 
 
-def _shade_key() -> list[tuple[Any, str]]:
+def _shade_key(n_lengths: int) -> list[tuple[Any, str]]:
     from matplotlib.patches import Patch
 
-    return [(Patch(facecolor=GREY, alpha=0.25, linewidth=0), "shade: middle half of the heads; line: mean")]
+    shade, mean = ("shade", "line") if n_lengths > 1 else ("bar", "point")
+    text = f"{shade}: middle half of the heads; {mean}: mean"
+    return [(Patch(facecolor=GREY, alpha=0.25, linewidth=0), text)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Docstrings and messages live in Python; _core.pyi lists the signatures.
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -162,6 +163,67 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
   return arrays;
 }
 
+namespace {
+
+/// Rows by the names of their statistics.
+void point_at_rows(const py::dict& rows, row_outputs& places) {
+  for (const auto& [name, array] : rows)
+    if (const auto text = name.cast<std::string>(); text != "output")
+      places[statistic_named(text)] =
+          const_cast<void*>(py::reinterpret_borrow<py::array>(array).data());
+}
+
+py::object named_or_none(const py::dict& arrays, const char* name) {
+  return arrays.contains(name) ? py::object(arrays[name]) : py::none();
+}
+
+}  // namespace
+
+py::tuple call::gradients(const py::object& value_array, const py::object& grad_output_array,
+                          const py::tuple& into, const py::dict& saved, const py::dict& cotangents,
+                          const py::object& scale_object, const py::object& weights) const {
+  const numpy_array value(value_array, 2), grad_output(grad_output_array, 2);
+  const numpy_array output(named_or_none(saved, "output"), 2);
+  const numpy_array d_query(into[0], 2), d_key(into[1], 2), d_value(into[2], 2);
+  const number_or_rows scale(scale_object);
+  const weights_rule rule(weights);
+  const extents shape = leading_shape({&query_, &key_, &value});
+  gradient_problem problem;
+  describe(problem);
+  rule.describe(problem);
+  problem.value = value.layout();
+  problem.value_dim = value ? value.extent(1) : 0;
+  problem.output = output.layout();
+  problem.grad_output = grad_output.layout();
+  problem.d_query = d_query.layout();
+  problem.d_key = d_key.layout();
+  problem.d_value = d_value.layout();
+  problem.scale_row = scale.row();
+  point_at_rows(saved, problem.statistics);
+  point_at_rows(cotangents, problem.cotangents);
+  py::array d_scale = new_array<double>(shape, {problem.n_queries});
+  problem.d_scale = static_cast<double*>(d_scale.mutable_data());
+  std::fill_n(problem.d_scale, d_scale.size(), 0.0);
+  py::object d_sink = py::none();
+  problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
+  for_each_index(shape, [&](const extents& index) {
+    attention_head& head = problem.heads.emplace_back(this->head(index, shape));
+    head.value = value.at(index, shape);
+    head.output = const_cast<void*>(output.at(index, shape));
+    head.scale = scale.at(index, shape);
+    head.numbers = rule.at(index, shape);
+    problem.gradients.push_back(
+        {grad_output.at(index, shape), const_cast<void*>(d_query.at(index, shape)),
+         const_cast<void*>(d_key.at(index, shape)), const_cast<void*>(d_value.at(index, shape))});
+  });
+  if (!problem.heads.empty() && problem.heads[0].numbers.sink) {
+    d_sink = new_array<double>(shape, {problem.n_queries});
+    problem.d_sink = static_cast<double*>(py::array(d_sink).mutable_data());
+  }
+  run_released(num_threads_, [&](const execution& how) { run(problem, how); });
+  return py::make_tuple(d_scale, d_sink);
+}
+
 py::tuple call::curve(const py::array_t<double>& scales) const {
   const extents shape = leading_shape({&query_, &key_});
   curve_problem problem;
@@ -233,6 +295,7 @@ void register_call(py::module_& module) {
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
                     const py::object&, const py::object&, bool, int>())
       .def("attend", &call::attend)
+      .def("gradients", &call::gradients)
       .def("curve", &call::curve)
       .def("solve", &call::solve)
       .def("count", &call::count);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
 
 namespace attnscale::detail {
 
@@ -12,6 +13,7 @@ class aligned_buffer {
   explicit aligned_buffer(std::size_t bytes)
       : data_(bytes ? ::operator new(bytes, alignment) : nullptr) {}
   ~aligned_buffer() { ::operator delete(data_, alignment); }
+  aligned_buffer(aligned_buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
   aligned_buffer(const aligned_buffer&) = delete;
   aligned_buffer& operator=(const aligned_buffer&) = delete;
   void* data() const { return data_; }

@@ -80,6 +80,10 @@ void leave_cpu([[maybe_unused]] int cpu) {
 #endif
 }
 
+// Counts the forks between this process and the one that loaded the library: threads of an
+// earlier count do not exist here.
+std::atomic<unsigned> forks{0};
+
 // The signal of the task that this thread is in: a nested loop stops with the one around it.
 thread_local const stop_signal* enclosing = nullptr;
 
@@ -96,14 +100,24 @@ class job {
     work({ask_helper, this});
   }
 
+  /// Other threads take part, who are not there in the child of a fork.
+  void share() { shared_ = true; }
+
   /// Only on the calling thread: runs the user's check when it is due.
   void poll() noexcept {
+    if (shared_ && forks.load() != forks_) lose_helpers();
     if (outer_ != nullptr && outer_->requested()) interrupt();
     if (how_.interrupted == nullptr || stop_.load(std::memory_order_relaxed)) return;
     const auto now = clock::now();
     if (now < next_poll_) return;
     next_poll_ = now + poll_interval;
     if (how_.interrupted(how_.context)) interrupt();
+  }
+
+  /// In the child of a fork inside the loop: tasks of others are half done, and stay so.
+  void lose_helpers() noexcept {
+    fail(std::make_exception_ptr(std::runtime_error(
+        "the process forked inside a parallel loop: its child cannot finish it")));
   }
 
   void fail(std::exception_ptr error) noexcept {
@@ -146,16 +160,14 @@ class job {
   const execution& how_;
   const stop_signal* outer_;
   const int cpu_ = current_cpu();  // of the caller
+  const unsigned forks_ = forks.load();
+  bool shared_ = false;
   std::atomic<std::int64_t> next_{0};
   std::atomic<bool> stop_{false};
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
   clock::time_point next_poll_;
 };
-
-// Counts the forks between this process and the one that loaded the library: threads of an
-// earlier count do not exist here.
-std::atomic<unsigned> forks{0};
 
 /// Threads that sleep until a job is offered. One job at a time; never destroyed, because its
 /// threads may still sleep in it when the process ends.
@@ -164,6 +176,7 @@ class pool {
   void run(job& work, int helpers) {
     const unsigned forks_before = forks.load();
     start_threads(helpers);
+    work.share();
     offer(work, helpers);
     work.work_as_caller();
     withdraw(work, forks_before);
@@ -249,8 +262,7 @@ void pool::withdraw(job& work, unsigned forks_before) {
     }
     work.poll();
   }
-  work.fail(std::make_exception_ptr(
-      std::runtime_error("the process forked inside a parallel loop: its child cannot finish it")));
+  work.lose_helpers();
 }
 
 void pool::serve() noexcept {

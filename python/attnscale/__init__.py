@@ -21,6 +21,7 @@ from .attention import attention, attention_entropy, attention_statistics
 from .calibrate import Calibration, calibrate
 from .calibrator import LawCalibrator
 from .curve import EntropyCurve, entropy_curve
+from .gradients import AttentionGradients, attention_gradients
 from .matrix import attention_weights
 from .perplexity import PerplexitySolution, solve_perplexity
 from .solve import ScaleSolution, solve_scale
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from . import torch as torch
 
 __all__ = [
+    "AttentionGradients",
     "AttentionState",
     "AttentionStatistics",
     "Calibration",
@@ -44,6 +46,7 @@ __all__ = [
     "__version__",
     "attention",
     "attention_entropy",
+    "attention_gradients",
     "attention_state",
     "attention_statistics",
     "attention_weights",

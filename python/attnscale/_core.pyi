@@ -43,6 +43,17 @@ class Call:
         weights: Rule | None,
         /,
     ) -> tuple[NDArray[Any], ...]: ...
+    def gradients(
+        self,
+        value: NDArray[Any] | None,
+        grad_output: NDArray[Any] | None,
+        into: tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None],
+        saved: dict[str, NDArray[Any]],
+        cotangents: dict[str, NDArray[Any]],
+        scale: float | NDArray[np.float64],
+        weights: Rule | None,
+        /,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]: ...
     def curve(
         self, scales: NDArray[np.float64], /
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...

@@ -15,6 +15,7 @@ from attnscale import laws, reference
 from cases import random_inputs
 
 NAMES = [
+    "AttentionGradients",
     "AttentionState",
     "AttentionStatistics",
     "Calibration",
@@ -27,6 +28,7 @@ NAMES = [
     "__version__",
     "attention",
     "attention_entropy",
+    "attention_gradients",
     "attention_state",
     "attention_statistics",
     "attention_weights",
@@ -61,6 +63,10 @@ SIGNATURES = {
     "attention_statistics": "query, key, value=None, *, statistics=('lse', 'entropy'), "
     f"scale=None, {MASKS}, {TABLES}, {REST}, out=None, num_threads=None",
     "attention_entropy": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
+    "attention_gradients": "query, key, value, grad_output=None, *, grad_lse=None, grad_entropy=None, "
+    "grad_max_score=None, grad_mean_score=None, grad_score_variance=None, grad_concentration=None, "
+    f"grad_max_weight=None, forward=None, scale=None, {MASKS}, {TABLES}, "
+    f"{REST.replace(', dims=None', '')}, num_threads=None",
     "attention_weights": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, max_bytes=4294967296, "
     "num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
@@ -75,6 +81,7 @@ SIGNATURES = {
 }
 
 FIELDS = {
+    "AttentionGradients": "query key value scale sink",
     "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
     "argmax max_weight sink_weight support",
     "AttentionState": "output lse mean_score layout",

@@ -80,6 +80,28 @@ struct attention_problem : score_problem {
   row_outputs statistics;
 };
 
+/// One head of a backward pass: where its rows start. Heads that share an array add up in it.
+struct gradient_head {
+  const void* grad_output = nullptr;  ///< null: the output does not count
+  void* query = nullptr;
+  void* key = nullptr;
+  void* value = nullptr;  ///< null if grad_output is
+};
+
+/// Gradients of sum(grad_output * output) + sum(cotangent * statistic). attention_head::output and
+/// attention_problem::statistics are those of the forward pass, which are read; those that are
+/// null are computed where they are needed.
+struct gradient_problem : attention_problem {
+  std::vector<gradient_head> gradients;  ///< one a head
+  matrix_layout grad_output;             ///< of any type
+  /// Of the compute type, neighbouring columns, zero before: the gradients are added.
+  matrix_layout d_query, d_key, d_value;
+  row_outputs cotangents;  ///< of lse, entropy, ... as statistics; null = 0; they are read
+  /// Contiguous (heads, n_queries); null = not asked for.
+  double* d_scale = nullptr;  ///< of the scale of each row
+  double* d_sink = nullptr;   ///< of row_numbers::sink of each row
+};
+
 /// Row statistics at many scales from one pass over q . k. attention_head::scale is not read.
 struct curve_problem : score_problem {
   std::vector<double> scales;
@@ -124,6 +146,7 @@ struct interrupted : std::runtime_error {
 /// arrays. Results are bit-identical for any number of threads. Throws std::bad_alloc and
 /// attnscale::interrupted.
 void run(const attention_problem& problem, const execution& how = {});
+void run(const gradient_problem& problem, const execution& how = {});
 void run(const curve_problem& problem, const execution& how = {});
 void run(const solve_problem& problem, const execution& how = {});
 

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "kernels/gradient/gradient-inl.hpp"
 #include "kernels/level.hpp"
 #include "kernels/linear/linear-inl.hpp"
 #include "kernels/machine/peak-inl.hpp"
@@ -33,6 +34,11 @@ inline bool has_threshold(const attend_block& block) {
   return block.rule == normalizer::entmax || block.rule == normalizer::top_k;
 }
 
+/// Few queries: the channels go into the lanes, which rounds products differently.
+inline bool is_decode(const attend_block& block) {
+  return block.rows <= decode_rows && !(block.wanted & attnscale::detail::wanted_panels);
+}
+
 template <class T>
 size_t attend_scratch(const attend_block& block) {
   arena a{nullptr};
@@ -40,7 +46,7 @@ size_t attend_scratch(const attend_block& block) {
     list_workspace<T> unused(block, a);
     return a.used;
   }
-  if (block.rows <= decode_rows) {
+  if (is_decode(block)) {
     decode_workspace<T> unused(block, a);
     return a.used;
   }
@@ -51,7 +57,7 @@ size_t attend_scratch(const attend_block& block) {
 template <class T>
 void attend(const attend_block& block) noexcept {
   if (has_threshold(block)) return list_rows<T>(block).run();
-  if (block.rows <= decode_rows) return decode_run<T>(block).run();
+  if (is_decode(block)) return decode_run<T>(block).run();
   attend_run<T>(block).run();
 }
 
@@ -70,7 +76,9 @@ constexpr attnscale::detail::typed_kernels make_typed() {
           fma_peak<T>,
           fill<T>,
           linear_scratch<T>,
-          linear<T>};
+          linear<T>,
+          gradient_scratch<T>,
+          gradient<T>};
 }
 
 constexpr attnscale::detail::level_kernels make_level(const char* name) {

@@ -16,6 +16,7 @@ struct stop_signal;
 struct attend_block;
 struct curve_block;
 struct fill_block;
+struct gradient_block;
 struct linear_block;
 struct linear_form;
 struct solve_block;
@@ -42,6 +43,8 @@ struct typed_kernels {
   void (*fill)(const fill_block& block) noexcept;
   size_t (*linear_scratch)(const linear_form& form);
   void (*linear)(const linear_block& block) noexcept;
+  size_t (*gradient_scratch)(const gradient_block& block);
+  void (*gradient)(const gradient_block& block) noexcept;
 };
 
 struct level_kernels {

@@ -23,9 +23,21 @@ __all__ = ["CallData"]
 class CallData:
     """What readers of options may ask of a call. Arrays of rows broadcast to (..., heads, n_queries)."""
 
-    __slots__ = ("core", "form", "head_dim", "inputs", "intervals", "layout", "mask", "scale", "threads")
+    __slots__ = (
+        "core",
+        "form",
+        "given",
+        "head_dim",
+        "inputs",
+        "intervals",
+        "layout",
+        "mask",
+        "scale",
+        "threads",
+    )
 
-    inputs: Inputs
+    given: Inputs  # as the caller gave them
+    inputs: Inputs  # after qk_norm
     layout: str
     threads: int  # 0: the core's default
     head_dim: int  # at least 1

@@ -17,6 +17,7 @@ from ._attention import (
     entropy_curve,
     merge_states,
     n_of_law,
+    score_parts,
     scores,
     visible,
 )
@@ -28,6 +29,7 @@ from ._efficient import (
     local_global_attention,
     relay_attention,
 )
+from ._gradients import attention_gradients, score_gradient
 from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_scores
 from ._laws import law_multiplier
@@ -50,6 +52,7 @@ __all__ = [
     "apply_rotary",
     "attention",
     "attention_entropy",
+    "attention_gradients",
     "attention_jacobian_norms",
     "attention_state",
     "attention_statistics",
@@ -82,6 +85,8 @@ __all__ = [
     "relay_attention",
     "rotary_score",
     "row_measures",
+    "score_gradient",
+    "score_parts",
     "scores",
     "solve_perplexity",
     "solve_scale",

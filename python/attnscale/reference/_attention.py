@@ -23,6 +23,7 @@ __all__ = [
     "entropy_curve",
     "merge_states",
     "n_of_law",
+    "score_parts",
     "scores",
     "visible",
 ]
@@ -157,7 +158,14 @@ def of_distance(table: Any, t: Array) -> Array:
     return np.take_along_axis(rows, np.broadcast_to(np.abs(t), (*lead, *t.shape[-2:])), -1)
 
 
-def scores(
+def scores(query: Array, key: Array, *, softcap: float | None = None, **options: Any) -> tuple[Array, Any]:
+    """(score, visible) of every pair: scale, soft-cap, bias, mask, in this order."""
+    parts = score_parts(query, key, softcap=softcap, **options)
+    scaled = parts.product * parts.factor * parts.scale
+    return _scores(scaled, parts.seen, softcap, options, parts.bias), parts.seen
+
+
+def score_parts(
     query: Array,
     key: Array,
     *,
@@ -169,25 +177,25 @@ def scores(
     distance_bias: Any = None,
     qk_norm: str | None = None,
     **masks: Any,
-) -> tuple[Array, NDArray[np.bool_]]:
-    """(score, visible) of every pair: scale, soft-cap, bias, mask, in this order."""
+) -> SimpleNamespace:
+    """What a score is made of: product, factor (of the pair), scale (of the row), bias, and who is seen."""
     if qk_norm is not None:
         query, key = (with_length(rows, qk_norm) for rows in (query, key))
     product = dot_products(query, key, enable_gqa=enable_gqa, layout=layout)
     seen = visible(product.shape, **masks)
     t = distances(product.shape, **masks)
-    product = product * (1 if distance_scale is None else of_distance(distance_scale, t))
+    factor: Any = 1 if distance_scale is None else of_distance(distance_scale, t)
     bias = 0 if distance_bias is None else of_distance(distance_bias, t)
     head_dim, first = query.shape[-1], None
     if isinstance(scale, (str, laws.Law)):
         law = laws.get(scale)
         if law.meaning.is_distance:
             bias = bias + getattr(law, "bias", np.zeros_like)(np.abs(t))
-            return _scores(product * law.scale(np.abs(t), head_dim), seen, softcap, masks, bias), seen
-        if law.meaning.measures_the_row:
-            first = _scores(product / np.sqrt(max(head_dim, 1)), seen, softcap, masks, bias)
+            factor, scale = factor * law.scale(np.abs(t), head_dim), 1.0
+        elif law.meaning.measures_the_row:
+            first = _scores(product * factor / np.sqrt(max(head_dim, 1)), seen, softcap, masks, bias)
     scale = _row_scale(scale, head_dim, seen, masks, first)
-    return _scores(product * scale, seen, softcap, masks, bias), seen
+    return SimpleNamespace(product=product, factor=factor, scale=scale, bias=bias, seen=seen)
 
 
 def _scores(

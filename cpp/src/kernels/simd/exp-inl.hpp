@@ -90,4 +90,13 @@ ATTNSCALE_INLINE vec<T> tanh(vec<T> y) {
   return xsimd::select(y < broadcast(T(0)), -magnitude, magnitude);
 }
 
+/// 1 - tanh(y)^2 = 4 e / (1 + e)^2, e = e^(-2|y|), without cancellation; NaN stays.
+template <class T>
+ATTNSCALE_INLINE vec<T> tanh_slope(vec<T> y) {
+  const T minus_two_log2e = T(-2.8853900817779268147);
+  const vec<T> e = exp2(clamp_exponent(xsimd::abs(y) * broadcast(minus_two_log2e)));
+  const vec<T> one_more = e + broadcast(T(1));
+  return broadcast(T(4)) * e / (one_more * one_more);
+}
+
 }  // namespace

@@ -72,9 +72,10 @@ struct row_report {
 
 /// Bits of attend_block::wanted; weight and first of the sums are there in any case.
 enum wanted_sums : uint8_t {
-  wanted_moments = 1,    ///< second and squares; without a softmax: first, squares and support
-  wanted_argmax = 2,     ///< row_sums::argmax
-  wanted_top_weight = 4  ///< row_sums::top_weight
+  wanted_moments = 1,     ///< second and squares; without a softmax: first, squares and support
+  wanted_argmax = 2,      ///< row_sums::argmax
+  wanted_top_weight = 4,  ///< row_sums::top_weight
+  wanted_panels = 8       ///< sums of the scores that panels of queries have, also of few queries
 };
 
 struct attend_block : score_block {

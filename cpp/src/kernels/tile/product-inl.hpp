@@ -57,20 +57,16 @@ struct squared_difference {
   }
 };
 
-/// acc[m][n] = sum over k < depth of a(m, k) * b[k][n]; a(m, k) is a[m * stride + k], or
+/// acc[m][n] += sum over k < depth of a(m, k) * b[k][n]; a(m, k) is a[m * stride + k], or
 /// a[k * stride + m] if Transposed. Rows of b are `lanes` apart (N vectors, or more where only
 /// some vectors of a panel take part).
 template <class T, int M, int N, bool Transposed, class Term = plain_product>
-ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, ptrdiff_t lanes,
-                               int64_t depth, vec<T> (&acc)[M][N]) {
+ATTNSCALE_INLINE void multiply_more(const T* a, ptrdiff_t stride, const T* b, ptrdiff_t lanes,
+                                    int64_t depth, vec<T> (&acc)[M][N]) {
   constexpr int w = width<T>;
   const T* row[M];
 #pragma GCC unroll 12
-  for (int m = 0; m < M; ++m) {
-    row[m] = Transposed ? a + m : a + m * stride;
-#pragma GCC unroll 12
-    for (int n = 0; n < N; ++n) acc[m][n] = broadcast(T(0));
-  }
+  for (int m = 0; m < M; ++m) row[m] = Transposed ? a + m : a + m * stride;
   for (int64_t k = 0; k < depth; ++k, b += lanes) {
     vec<T> bk[N];
 #pragma GCC unroll 12
@@ -82,6 +78,22 @@ ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, ptrdiff
       for (int n = 0; n < N; ++n) acc[m][n] = Term::add(x, bk[n], acc[m][n]);
     }
   }
+}
+
+template <class T, int M, int N>
+ATTNSCALE_INLINE void set_to_zero(vec<T> (&acc)[M][N]) {
+#pragma GCC unroll 12
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 12
+    for (int n = 0; n < N; ++n) acc[m][n] = broadcast(T(0));
+}
+
+/// The same from zero: acc[m][n] = sum over k < depth of a(m, k) * b[k][n].
+template <class T, int M, int N, bool Transposed, class Term = plain_product>
+ATTNSCALE_INLINE void multiply(const T* a, ptrdiff_t stride, const T* b, ptrdiff_t lanes,
+                               int64_t depth, vec<T> (&acc)[M][N]) {
+  set_to_zero<T>(acc);
+  multiply_more<T, M, N, Transposed, Term>(a, stride, b, lanes, depth, acc);
 }
 
 /// Calls block(count_t<M>, i) for register blocks of M rows that cover `rows` rows. With one

@@ -40,6 +40,12 @@ struct score_rule {
     if (capped) x = tanh(x) * cap;
     return xsimd::select(bias == masked, masked, x + bias);
   }
+
+  /// Derivative of the score by the scaled product; 0 where the key is hidden.
+  ATTNSCALE_INLINE vec<T> slope(vec<T> raw, vec<T> bias) const {
+    const vec<T> at = capped ? tanh_slope(raw * scale) : broadcast(T(1));
+    return xsimd::select(bias == broadcast(masked_score<T>), broadcast(T(0)), at);
+  }
 };
 
 }  // namespace

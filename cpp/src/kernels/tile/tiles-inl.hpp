@@ -108,6 +108,21 @@ inline vector_keys<N> keys_in_tile(const score_block& b, const key_tile& tile, i
   return all;
 }
 
+/// Which keys of a tile a panel sees, with its bias and strips if it is biased. False if the panel
+/// sees none of them.
+template <class T, int N>
+inline bool look_at_tile(const score_block& b, const tile_workspace<T>& ws, const key_tile& tile,
+                         int lane, tile_products<T, N>& out) {
+  out.biased = tile.masked || changes_scores(b.form);
+  out.seen = keys_in_tile<T, N>(b, tile, lane);
+  if (!out.biased) return true;
+  if (out.seen.nothing() ||
+      !fill_bias<T, N>(b, lane, tile.key, tile.keys, out.seen, ws.rows, ws.bias))
+    return false;
+  out.n_strips = cut_strips<N>(out.seen, out.strips);
+  return true;
+}
+
 /// Raw products of a strip's keys with its vectors.
 template <class T>
 inline void multiply_strip(const strip& s, row_view<T> key, const T* query, ptrdiff_t lanes,
@@ -129,17 +144,12 @@ inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, con
                           row_view<T> key, int lane, const T* query, T* raw,
                           tile_products<T, N>& out, F&& meanwhile = {}) {
   constexpr int lanes = N * width<T>;
-  out.biased = tile.masked || changes_scores(b.form);
-  out.seen = keys_in_tile<T, N>(b, tile, lane);
+  if (!look_at_tile<T, N>(b, ws, tile, lane, out)) return false;
   if (!out.biased) {
     dot_products<T, N>(key, tile.keys, query, lanes, b.head_dim, raw, out.most, out.least,
                        meanwhile);
     return true;
   }
-  if (out.seen.nothing() ||
-      !fill_bias<T, N>(b, lane, tile.key, tile.keys, out.seen, ws.rows, ws.bias))
-    return false;
-  out.n_strips = cut_strips<N>(out.seen, out.strips);
   for (int i = 0; i < out.n_strips; ++i)
     multiply_strip(out.strips[i], key, query, lanes, b.head_dim, raw);
   if (has_distance_tables(b))

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attnscale/problem.hpp"
+#include "kernels/gradient/block.hpp"
+#include "scratch.hpp"
+
+namespace attnscale::detail {
+
+/// What a backward pass needs of its forward pass: what the caller has kept of it, and the rest
+/// computed once more.
+class forward_pass {
+ public:
+  forward_pass(const gradient_problem& problem, const execution& how);
+
+  /// The problem with nothing missing.
+  const gradient_problem& problem() const { return p_; }
+
+  /// A statistic of a row, 0 where nothing needs it.
+  double at(statistic which, std::int64_t row) const { return read(p_.statistics[which], row); }
+  double cotangent(statistic which, std::int64_t row) const {
+    return read(p_.cotangents[which], row);
+  }
+  /// Its key with the largest score, -1 where nothing needs it.
+  std::int64_t top(std::int64_t row) const {
+    const void* tops = p_.statistics[statistic::argmax];
+    return tops ? static_cast<const std::int64_t*>(tops)[row] : -1;
+  }
+
+  gradient_terms terms() const;
+
+ private:
+  bool needs(statistic which) const;
+  bool needs_output() const;
+  void add_statistics(attention_problem& rest);
+  void add_output(attention_problem& rest);
+  double read(const void* rows, std::int64_t row) const;
+
+  gradient_problem p_;
+  std::vector<aligned_buffer> kept_;
+};
+
+}  // namespace attnscale::detail

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// run(gradient_problem): completes the forward pass, cuts the problem into tasks (head, block of
+// queries) and lets them add to the rows that they share in one order (turns.hpp), so that results
+// are the same for any number of threads.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "attnscale/problem.hpp"
+#include "attnscale/threads.hpp"
+#include "blocks.hpp"
+#include "forward_pass.hpp"
+#include "kernels/gradient/block.hpp"
+#include "kernels/level.hpp"
+#include "numbers.hpp"
+#include "scratch.hpp"
+#include "statistics.hpp"
+#include "thread_pool.hpp"
+#include "turns.hpp"
+
+namespace attnscale {
+namespace {
+
+using namespace detail;
+
+/// A rounded lse of this size and more (in base 2) no longer fixes the weights of its row, whose
+/// sums are then taken again.
+double largest_lse(element_type compute) {
+  return compute == element_type::float64 ? 0x1p30 : 0x1p10;
+}
+
+class gradient_run {
+ public:
+  gradient_run(const gradient_problem& problem, const execution& how)
+      : forward_(problem, how),
+        p_(forward_.problem()),
+        kernels_(p_.compute == element_type::float64 ? active_kernels().float64
+                                                     : active_kernels().float32),
+        blocks_((p_.n_queries + kernels_.block_rows - 1) / kernels_.block_rows),
+        turns_(p_, blocks_) {}
+
+  void operator()(const execution& how) {
+    const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
+    const std::vector<turn> order = turns_.in_order(threads);
+    parallel_for(static_cast<std::int64_t>(order.size()), how,
+                 [&](std::int64_t task, const stop_signal& stop) {
+                   const turn& mine = order[static_cast<std::size_t>(task)];
+                   differentiate(mine, turns_.head(mine), stop);
+                 });
+  }
+
+ private:
+  void differentiate(const turn& mine, std::int64_t head, const stop_signal& stop) {
+    // The last queries first: they see the most keys of a causal mask.
+    const std::int64_t block = blocks_ - 1 - mine.index % blocks_;
+    const query_block rows(p_, head, block * kernels_.block_rows, kernels_.block_rows);
+    gradient_rows given;
+    describe(rows, given, stop);
+    if (stop.requested()) return;
+    gradient_block b{};
+    fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
+    point(b, rows);
+    double d_scale[max_block_rows] = {}, product[max_block_rows] = {};
+    b.given = &given;
+    b.terms = terms_;
+    b.at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight];
+    b.d_scale = d_scale;
+    b.product = product;
+    waiting_turn waiting{turns_, mine, stop};
+    b.turns = waiting.hooks();
+    b.shares_query = turns_.shares_query(head);
+    b.scratch = thread_scratch(kernels_.gradient_scratch(b));
+    kernels_.gradient(b);
+    const std::int64_t at = head * p_.n_queries + rows.first;
+    if (p_.d_scale) std::copy(d_scale, d_scale + rows.count, p_.d_scale + at);
+    if (p_.d_sink) write_sinks(rows, given, product);
+  }
+
+  /// The block's arrays.
+  void point(gradient_block& b, const query_block& rows) const {
+    const attention_head& head = p_.heads[rows.head];
+    const gradient_head& to = p_.gradients[rows.head];
+    b.value = {head.value, p_.value};
+    b.value_dim = to.grad_output ? p_.value_dim : 0;
+    if (to.grad_output) {
+      b.grad_output = {element_at(to.grad_output, p_.grad_output, rows.first), p_.grad_output};
+      b.output = {element_at(head.output, p_.output, rows.first), p_.output};
+    }
+    b.scale = head.scale + rows.first * p_.scale_row;
+    b.scale_row = p_.scale_row;
+    b.d_query = element_at(to.query, p_.d_query, rows.first);
+    b.d_key = to.key;
+    b.d_value = to.value;
+    b.d_query_row = p_.d_query.row;
+    b.d_key_row = p_.d_key.row;
+    b.d_value_row = p_.d_value.row;
+  }
+
+  /// What the kernel has to know of each row: its lse and the terms of its statistics.
+  void describe(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
+    bool again = false;
+    for (int r = 0; r < rows.count; ++r) {
+      const std::int64_t at = rows.head * p_.n_queries + rows.first + r;
+      const double lse = forward_.at(statistic::lse, at) * log2e;
+      set_reference(given, r, std::isinf(lse) ? 0 : lse);
+      describe_terms(at, given, r, std::isinf(lse));
+      again = again || (std::isfinite(lse) && std::abs(lse) >= largest_lse(p_.compute));
+    }
+    if (again) sum_again(rows, given, stop);
+  }
+
+  void set_reference(gradient_rows& given, int r, double lse) const {
+    given.reference[r] =
+        p_.compute == element_type::float64 ? lse : static_cast<double>(static_cast<float>(lse));
+    given.remainder[r] = lse - given.reference[r];
+  }
+
+  /// With H the entropy, v the variance, C the concentration, a the top key and s - mean = ln p +
+  /// H: of lse 1, of the entropy -(ln p + H), of the mean 1 + ln p + H, of the variance (ln p +
+  /// H)^2 - v + 2 (ln p + H), of the concentration 2 (p - C), of the top weight [a] - p_a.
+  void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
+    using enum statistic;
+    const auto of = [&](statistic which) { return empty ? 0 : forward_.cotangent(which, at); };
+    const auto value = [&](statistic which) { return empty ? 0 : forward_.at(which, at); };
+    const double h = value(entropy), of_h = of(entropy), of_mean = of(mean_score);
+    const double of_variance = of(score_variance), of_weight = of(max_weight) * value(max_weight);
+    const double of_squares = 2 * of(concentration);
+    given.constant[r] = of(lse) - of_h * h + of_mean * (1 + h) +
+                        of_variance * (h * h + 2 * h - value(score_variance)) -
+                        of_squares * value(concentration) - of_weight;
+    given.linear[r] = ln2 * (of_mean - of_h + of_variance * (2 * h + 2));
+    given.square[r] = ln2 * ln2 * of_variance;
+    given.weight[r] = of_squares;
+    given.at_top[r] = of(max_score) + of_weight;
+    given.top[r] = forward_.top(at);
+  }
+
+  /// Reference and sum of the weights as the forward pass has them, before they become an lse.
+  void sum_again(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
+    const attention_head& head = p_.heads[rows.head];
+    row_sums sums;
+    attend_block b{};
+    fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
+    b.scale = head.scale + rows.first * p_.scale_row;
+    b.scale_row = p_.scale_row;
+    b.sums = &sums;
+    b.wanted = wanted_panels;
+    b.scratch = thread_scratch(kernels_.attend_scratch(b));
+    kernels_.attend(b);
+    if (stop.requested()) return;
+    for (int r = 0; r < rows.count; ++r) {
+      if (!(sums.weight[r] > 0)) continue;
+      if (const double* sink = sink_of(rows, r)) add_sink(sums, r, *sink);
+      given.reference[r] = sums.reference[r];
+      given.remainder[r] = std::log2(sums.weight[r]);
+    }
+  }
+
+  const double* sink_of(const query_block& rows, int r) const {
+    const double* sink = p_.heads[rows.head].numbers.sink;
+    return sink ? sink + (rows.first + r) * p_.number_row : nullptr;
+  }
+
+  void write_sinks(const query_block& rows, const gradient_rows& given,
+                   const double* product) const {
+    for (int r = 0; r < rows.count; ++r) {
+      const double u = *sink_of(rows, r) * log2e - given.reference[r] - given.remainder[r];
+      const double p = std::exp2(u);
+      const double x = given.constant[r] - product[r] + given.linear[r] * u +
+                       given.square[r] * u * u + given.weight[r] * p;
+      p_.d_sink[rows.head * p_.n_queries + rows.first + r] = p == 0 ? 0 : p * x;
+    }
+  }
+
+  forward_pass forward_;
+  const gradient_problem& p_;
+  const typed_kernels& kernels_;
+  std::int64_t blocks_;
+  block_order turns_;
+  gradient_terms terms_ = forward_.terms();
+};
+
+}  // namespace
+
+void run(const gradient_problem& problem, const execution& how) {
+  if (problem.heads.empty() || problem.n_queries == 0) return;
+  gradient_run(problem, how)(how);
+}
+
+}  // namespace attnscale

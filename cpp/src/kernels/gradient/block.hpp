@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What one call of the gradient kernel works on: a block of queries of one head against all keys.
+// Gradients of keys and values are shared with other blocks, which add to them in turn.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/tile/block.hpp"
+
+namespace attnscale::detail {
+
+/// Asks for a block's turn at the rows that blocks share: each row is added to in one order.
+struct block_turns {
+  /// Until all blocks before have passed the keys below key_end; false: leave, nothing counts.
+  bool (*wait)(void* state, int64_t key_end) noexcept;
+  /// This block adds nothing more to the keys below key_end.
+  void (*pass)(void* state, int64_t key_end) noexcept;
+  void* state;
+};
+
+/// Rows of a softmax: the weight of score t (in base 2) is p = 2^u, u = t - reference - remainder.
+/// The gradient of a score is
+///   p (grad_output . value - grad_output . output + constant + linear u + square u^2 + weight p),
+/// and `at_top` more at the key `top`.
+struct gradient_rows {
+  double reference[max_block_rows], remainder[max_block_rows];
+  double constant[max_block_rows], linear[max_block_rows];
+  double square[max_block_rows], weight[max_block_rows];
+  double at_top[max_block_rows];
+  int64_t top[max_block_rows];  ///< -1: none
+};
+
+/// Which terms a gradient has besides the constant; each row of the list includes those above.
+enum class gradient_terms : uint8_t { constant, linear, all };
+
+struct gradient_block : score_block {
+  matrix value, output, grad_output;  ///< without grad_output: null, and no gradient of the value
+  int64_t value_dim;
+  const double* scale;
+  ptrdiff_t scale_row;
+  const gradient_rows* given;
+  gradient_terms terms;
+  bool at_top;  ///< some row has it
+  /// Of the compute type, with neighbouring columns: row 0 of d_query is the block's first query,
+  /// row 0 of d_key and d_value is key 0, to which rows are added.
+  void *d_query, *d_key, *d_value;
+  ptrdiff_t d_query_row, d_key_row, d_value_row;
+  bool shares_query;  ///< d_query is added to, in turn
+  double* d_scale;    ///< of each row
+  double* product;    ///< grad_output . output of each row
+  block_turns turns;
+};
+
+}  // namespace attnscale::detail

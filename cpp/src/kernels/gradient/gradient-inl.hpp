@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The backward loop: for each tile of keys and each panel of queries: scores and weights again,
+// the gradients of the scores, and from them those of queries, keys and values. The block keeps
+// the sums of its queries; rows of keys and values are added to in turn (see block_turns).
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/gradient/block.hpp"
+#include "kernels/gradient/products-inl.hpp"
+#include "kernels/gradient/rows-inl.hpp"
+#include "kernels/gradient/weights-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/output-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::detail::gradient_block;
+
+template <class T>
+struct gradient_workspace {
+  tile_workspace<T> tile;
+  dense_rows<T> query, grad_output;  ///< queries times their scale
+  T *grad_panel, *output_panel, *value_copy, *key_clean;
+  T *weights, *gradients, *slopes = nullptr;  ///< [key][lane], one panel after the other
+  T *d_query, *total = nullptr, *compensation = nullptr;
+  gradient_lanes<T> row;
+  T* nat_scale;
+
+  gradient_workspace(const gradient_block& b, arena& a)
+      : tile(b, b.value_dim, a), query(b.head_dim, a), grad_output(b.value_dim, a) {
+    constexpr int64_t lanes = block_rows<T>, panel = max_tile_keys * panel_vectors * width<T>;
+    grad_panel = a.take<T>(b.value_dim * lanes);
+    output_panel = a.take<T>(b.value_dim * panel_vectors * width<T>);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
+    key_clean = a.take<T>(max_tile_keys * b.head_dim);
+    weights = a.take<T>(max_tile_keys * lanes);
+    gradients = a.take<T>(max_tile_keys * lanes);
+    if (changes_scores(b.form) || b.tables.factor.data) slopes = a.take<T>(panel);
+    d_query = a.take<T>(b.head_dim * lanes);
+    if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
+      total = a.take<T>(b.head_dim * lanes);
+      compensation = a.take<T>(b.head_dim * lanes);
+    }
+    T* numbers = a.take<T>(8 * lanes);
+    row = {numbers,
+           numbers + lanes,
+           numbers + 2 * lanes,
+           numbers + 3 * lanes,
+           numbers + 4 * lanes,
+           numbers + 5 * lanes,
+           numbers + 6 * lanes};
+    nat_scale = numbers + 7 * lanes;
+  }
+};
+
+template <class T>
+class gradient_run {
+ public:
+  explicit gradient_run(const gradient_block& block)
+      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_), walk_(block) {}
+
+  void run() {
+    prepare();
+    b_.turns.pass(b_.turns.state, walk_.visible.first());
+    walk_.for_tiles([&](const key_tile& at) { at.masked || biased_ ? masked_tile(at) : tile(at); });
+    if (!walk_.stopped && !lost_) finish();
+  }
+
+ private:
+  static constexpr int w = width<T>;
+
+  // ---- before the tiles ----
+
+  void prepare() {
+    read_numbers();
+    ws_.query.fill(b_.query, b_.rows, b_.head_dim, ws_.nat_scale);
+    if (has_value()) ws_.grad_output.fill(b_.grad_output, b_.rows, b_.value_dim, nullptr);
+    for_panels<T>(b_.rows, [&](auto count, int lane) { pack<decltype(count)::value>(lane); });
+  }
+
+  void read_numbers() {
+    const auto& given = *b_.given;
+    for (int r = 0; r < block_rows<T>; ++r) {
+      const bool there = r < b_.rows;
+      const double scale = there ? b_.scale[r * b_.scale_row] : 0.0;
+      ws_.nat_scale[r] = static_cast<T>(scale);
+      ws_.row.scale[r] = static_cast<T>(scale * log2e);
+      // Lanes beyond the block have weights of exactly 0.
+      ws_.row.reference[r] = there ? static_cast<T>(given.reference[r]) : T(0x1p60);
+      const auto of = [&](const double* x) { return there ? static_cast<T>(x[r]) : T(0); };
+      ws_.row.remainder[r] = of(given.remainder);
+      ws_.row.constant[r] = of(given.constant);
+      ws_.row.linear[r] = of(given.linear);
+      ws_.row.square[r] = of(given.square);
+      ws_.row.weight[r] = of(given.weight);
+    }
+  }
+
+  template <int N>
+  void pack(int lane) {
+    pack_queries<T, N>(b_, lane, ws_.tile.rows, ws_.tile.query + lane * b_.head_dim);
+    const output_panel<T> out = sums<N>(lane);
+    clear(out.recent, out.elements);
+    if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
+    if (has_value())
+      for (int n = 0; n < N; ++n) pack_output<N>(lane, n);
+  }
+
+  /// One vector of grad_output, and its products with the output, which every score of its row has
+  /// in its gradient.
+  template <int N>
+  void pack_output(int lane, int n) {
+    const int row = lane + n * w;
+    T* const panel = ws_.grad_panel + lane * b_.value_dim + n * w;
+    const int left = b_.rows - row;
+    pack_lanes(b_.grad_output, row, left, b_.value_dim, ws_.tile.rows, panel, N * w);
+    pack_lanes(b_.output, row, left, b_.value_dim, ws_.tile.rows, ws_.output_panel + n * w, N * w);
+    double product[w];
+    dot_lanes(panel, ws_.output_panel + n * w, N * w, b_.value_dim, product);
+    for (int r = 0; r < w && r < left; ++r) {
+      b_.product[row + r] = product[r];
+      ws_.row.constant[row + r] = static_cast<T>(b_.given->constant[row + r] - product[r]);
+    }
+  }
+
+  bool has_value() const { return b_.grad_output.data != nullptr; }
+
+  template <int N>
+  output_panel<T> sums(int lane) {
+    const int64_t at = lane * b_.head_dim;
+    return {ws_.d_query + at, ws_.total ? ws_.total + at : nullptr,
+            ws_.total ? ws_.compensation + at : nullptr, b_.head_dim * N * w};
+  }
+
+  // ---- tiles ----
+
+  T* weights(int lane) const { return ws_.weights + lane * max_tile_keys; }
+  T* gradients(int lane) const { return ws_.gradients + lane * max_tile_keys; }
+
+  row_view<T> values(const key_tile& at) const {
+    if (!has_value()) return {nullptr, 0};
+    return view_rows(b_.value, at.key, at.keys, b_.value_dim, ws_.value_copy);
+  }
+
+  /// A tile whose keys all rows see.
+  void tile(const key_tile& at) {
+    const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
+    query_part<T> of_values[block_rows<T>], of_keys[block_rows<T>];
+    int parts = 0;
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
+      constexpr int N = decltype(count)::value, lanes = N * w;
+      plain_products<T, N>(k, at.keys, ws_.tile.query + lane * b_.head_dim, lanes, b_.head_dim,
+                           weights(lane));
+      multiply_values<N>(lane, 0, at.keys, v, 0, N);
+      with_terms([&](auto terms) {
+        differentiate<T, N, decltype(terms)::value>(ws_.row.at(lane), at.keys, weights(lane),
+                                                    gradients(lane));
+      });
+      if (b_.at_top) add_at_top<N>(lane, at, gradients(lane));
+      of_values[parts] = {weights(lane), lanes,
+                          ws_.grad_output.rows + lane * ws_.grad_output.stride, lanes};
+      of_keys[parts++] = {gradients(lane), lanes, ws_.query.rows + lane * ws_.query.stride, lanes};
+    });
+    if (!take_turn(at)) return;
+    add_to_values(of_values, parts, at.key, at.keys, ws_.grad_output.stride);
+    add_to_keys(of_keys, parts, at.key, at.keys, ws_.query.stride);
+    b_.turns.pass(b_.turns.state, at.key + at.keys);
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
+      constexpr int N = decltype(count)::value;
+      add_weighted_values<T, N>(k, at.keys, gradients(lane), N * w, b_.head_dim,
+                                sums<N>(lane).recent);
+    });
+    carry_on();
+  }
+
+  /// A tile with a bias: panel by panel, strip by strip.
+  void masked_tile(const key_tile& at) {
+    const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
+      if (!lost_) masked_panel<decltype(count)::value>(lane, at, k, v);
+    });
+    if (!lost_) b_.turns.pass(b_.turns.state, at.key + at.keys);
+    carry_on();
+  }
+
+  template <int N>
+  void masked_panel(int lane, const key_tile& at, row_view<T> k, row_view<T> v) {
+    tile_products<T, N> t;
+    T* const p = weights(lane);
+    T* const ds = gradients(lane);
+    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, ws_.tile.query + lane * b_.head_dim, p, t))
+      return;
+    for (int i = 0; i < t.n_strips; ++i)
+      multiply_values<N>(lane, t.strips[i].begin, t.strips[i].end, v, t.strips[i].first,
+                         t.strips[i].last);
+    with_terms([&](auto terms) {
+      differentiate_biased<T, N, decltype(terms)::value>(ws_.row.at(lane), t.seen, b_.form,
+                                                         ws_.tile.bias, p, ds, ws_.slopes);
+    });
+    if (b_.at_top) add_at_top<N>(lane, at, ds);
+    if (ws_.slopes) through_form<N>(lane, at, t.seen, ds);
+    if (!take_turn(at)) return;
+    add_strips<N>(lane, at, t);
+    k = isolate_nonfinite<T, N>(k, at.keys, b_.head_dim, t.seen, ws_.tile.bias, ds,
+                                sums<N>(lane).recent, ws_.key_clean);
+    for (int i = 0; i < t.n_strips; ++i) add_to_queries(t.strips[i], k, ds, N * w, lane);
+  }
+
+  /// Gradients of weights: grad_output . value for keys [begin, end) and some vectors of a panel.
+  template <int N>
+  void multiply_values(int lane, int begin, int end, row_view<T> v, int first, int last) {
+    T* const out = gradients(lane) + begin * N * w + first * w;
+    if (!has_value()) {
+      for (int i = 0; i < (end - begin) * N * w; i += w) store(out + i, broadcast(T(0)));
+      return;
+    }
+    const T* const panel = ws_.grad_panel + lane * b_.value_dim + first * w;
+    with_vectors(last - first, [&](auto count) {
+      plain_products<T, decltype(count)::value>({v.data + begin * v.stride, v.stride}, end - begin,
+                                                panel, N * w, b_.value_dim, out);
+    });
+  }
+
+  /// From gradients of scores to those of scaled products.
+  template <int N>
+  void through_form(int lane, const key_tile& at, const vector_keys<N>& seen, T* ds) {
+    multiply_seen<T, N>(seen, ws_.slopes, ds);
+    if (!b_.tables.factor.data) return;
+    fill_distance_panel<T, N>(b_.tables.factor, b_.rows, lane, at.key, at.keys, ws_.tile.rows,
+                              ws_.tile.table);
+    multiply_seen<T, N>(seen, ws_.tile.table, ds);
+  }
+
+  template <int N>
+  void add_strips(int lane, const key_tile& at, const tile_products<T, N>& t) {
+    constexpr int lanes = N * w;
+    for (int i = 0; i < t.n_strips; ++i) {
+      const strip& s = t.strips[i];
+      const int first = lane + s.first * w, queries = (s.last - s.first) * w;
+      const int from = s.begin * lanes + s.first * w;
+      const query_part<T> p{weights(lane) + from, lanes,
+                            ws_.grad_output.safe() + first * ws_.grad_output.stride, queries};
+      const query_part<T> ds{gradients(lane) + from, lanes,
+                             ws_.query.safe() + first * ws_.query.stride, queries};
+      add_to_values(&p, 1, at.key + s.begin, s.end - s.begin, ws_.grad_output.stride);
+      add_to_keys(&ds, 1, at.key + s.begin, s.end - s.begin, ws_.query.stride);
+    }
+    if (has_value())
+      add_nonfinite_rows<T, N>(ws_.grad_output, lane, b_.rows, b_.value_dim, t.seen, ws_.tile.bias,
+                               weights(lane), rows_of(b_.d_value, b_.d_value_row, at.key),
+                               b_.d_value_row);
+    add_nonfinite_rows<T, N>(ws_.query, lane, b_.rows, b_.head_dim, t.seen, ws_.tile.bias,
+                             gradients(lane), rows_of(b_.d_key, b_.d_key_row, at.key),
+                             b_.d_key_row);
+  }
+
+  static T* rows_of(void* data, ptrdiff_t row, int64_t first) {
+    return static_cast<T*>(data) + first * row;
+  }
+
+  void add_to_values(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride) {
+    if (has_value())
+      add_over_queries<T>(parts, n, keys, b_.value_dim, stride,
+                          rows_of(b_.d_value, b_.d_value_row, key), b_.d_value_row);
+  }
+
+  void add_to_keys(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride) {
+    add_over_queries<T>(parts, n, keys, b_.head_dim, stride, rows_of(b_.d_key, b_.d_key_row, key),
+                        b_.d_key_row);
+  }
+
+  void add_to_queries(const strip& s, row_view<T> k, const T* ds, ptrdiff_t lanes, int lane) {
+    T* const out = ws_.d_query + lane * b_.head_dim + s.first * w;
+    with_vectors(s.last - s.first, [&](auto count) {
+      add_weighted_values<T, decltype(count)::value>(
+          {k.data + s.begin * k.stride, k.stride}, s.end - s.begin,
+          ds + s.begin * lanes + s.first * w, lanes, b_.head_dim, out);
+    });
+  }
+
+  template <int N>
+  void add_at_top(int lane, const key_tile& at, T* ds) {
+    for (int r = 0; r < N * w && lane + r < b_.rows; ++r) {
+      const int64_t j = b_.given->top[lane + r] - at.key;
+      if (j >= 0 && j < at.keys) ds[j * N * w + r] += static_cast<T>(b_.given->at_top[lane + r]);
+    }
+  }
+
+  template <gradient_terms Terms>
+  struct terms_t {
+    static constexpr gradient_terms value = Terms;
+  };
+
+  template <class F>
+  void with_terms(F&& f) {
+    if (b_.terms == gradient_terms::constant) return f(terms_t<gradient_terms::constant>{});
+    if (b_.terms == gradient_terms::linear) return f(terms_t<gradient_terms::linear>{});
+    f(terms_t<gradient_terms::all>{});
+  }
+
+  bool take_turn(const key_tile& at) {
+    if (b_.turns.wait(b_.turns.state, at.key + at.keys)) return true;
+    lost_ = true;
+    walk_.end();
+    return false;
+  }
+
+  void carry_on() {
+    if (ws_.total && ++tiles_ % tiles_per_carry == 0)
+      for_panels<T>(b_.rows,
+                    [&](auto count, int lane) { carry(sums<decltype(count)::value>(lane)); });
+  }
+
+  // ---- after the tiles ----
+
+  void finish() {
+    if (b_.shares_query && !b_.turns.wait(b_.turns.state, INT64_MAX)) return;
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
+      constexpr int N = decltype(count)::value;
+      gather(sums<N>(lane));
+      for (int n = 0; n < N; ++n) write_queries<N>(lane, n);
+    });
+    b_.turns.pass(b_.turns.state, INT64_MAX);
+  }
+
+  template <int N>
+  void write_queries(int lane, int n) {
+    const int row = lane + n * w, rows = b_.rows - row < w ? b_.rows - row : w;
+    if (rows <= 0) return;
+    const T* const panel = ws_.d_query + lane * b_.head_dim + n * w;
+    const T* const query = ws_.tile.query + lane * b_.head_dim + n * w;
+    double product[w];
+    dot_lanes(query, panel, N * w, b_.head_dim, product);
+    for (int r = 0; r < rows; ++r) b_.d_scale[row + r] = product[r];
+    T* const out = rows_of(b_.d_query, b_.d_query_row, row);
+    const vec<T> scale = load(ws_.nat_scale + row);
+    if (!b_.shares_query)
+      return lanes_to_rows(panel, N * w, b_.head_dim, scale, rows, out, b_.d_query_row);
+    lanes_to_rows(panel, N * w, b_.head_dim, scale, rows, ws_.tile.rows, b_.head_dim);
+    for (int r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < b_.head_dim; ++c)
+        out[r * b_.d_query_row + c] += ws_.tile.rows[r * b_.head_dim + c];
+  }
+
+  const gradient_block& b_;
+  arena arena_;
+  gradient_workspace<T> ws_;
+  tile_walk walk_;
+  const bool biased_ = changes_scores(b_.form);
+  int64_t tiles_ = 0;
+  bool lost_ = false;  ///< its turn never came: the call ends
+};
+
+template <class T>
+size_t gradient_scratch(const gradient_block& block) {
+  arena a{nullptr};
+  gradient_workspace<T> unused(block, a);
+  return a.used;
+}
+
+template <class T>
+void gradient(const gradient_block& block) noexcept {
+  gradient_run<T>(block).run();
+}
+
+}  // namespace

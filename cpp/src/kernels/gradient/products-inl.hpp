@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The products of the gradients of keys and values: sums over queries with the channels in the
+// lanes, rows[j][c] += sum_q weight[j][q] * query[q][c]. The weights are the rows that are
+// broadcast, as keys and values are in the products of tile/product-inl.hpp.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/product-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+
+namespace {
+
+/// Some queries of a block: weight (j, q) at weights[j * lanes + q], and their rows.
+template <class T>
+struct query_part {
+  const T* weights;
+  ptrdiff_t lanes;
+  const T* rows;
+  int queries;
+};
+
+/// dot_products without extremes.
+template <class T, int N>
+inline void plain_products(row_view<T> row, int rows, const T* panel, ptrdiff_t lanes,
+                           int64_t columns, T* out) {
+  for_row_blocks<N>(rows, [&](auto count, int64_t j) {
+    constexpr int M = decltype(count)::value;
+    vec<T> acc[M][N];
+    multiply<T, M, N, false>(row.data + j * row.stride, row.stride, panel, lanes, columns, acc);
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 12
+      for (int n = 0; n < N; ++n) store(out + (j + m) * lanes + n * width<T>, acc[m][n]);
+  });
+}
+
+/// out[0 ... columns) += sum.
+template <class T>
+ATTNSCALE_INLINE void add_columns(T* out, int64_t columns, vec<T> sum) {
+  if (columns >= width<T>) return store(out, load(out) + sum);
+  T rest[width<T>];
+  store(rest, sum);
+  for (int64_t c = 0; c < columns; ++c) out[c] += rest[c];
+}
+
+/// out(j, c) += sum over the queries of all parts, for N vectors of channels. Rows of queries are
+/// `stride` apart, and padded to whole vectors.
+template <class T, int N>
+inline void add_query_sums(const query_part<T>* parts, int n_parts, int keys, int64_t channel,
+                           int64_t columns, ptrdiff_t stride, T* out, ptrdiff_t out_stride) {
+  for_row_blocks<N>(keys, [&](auto count, int64_t j) {
+    constexpr int M = decltype(count)::value;
+    vec<T> acc[M][N];
+    set_to_zero<T>(acc);
+    for (int i = 0; i < n_parts; ++i)
+      multiply_more<T, M, N, false>(parts[i].weights + j * parts[i].lanes, parts[i].lanes,
+                                    parts[i].rows + channel, stride, parts[i].queries, acc);
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 12
+      for (int n = 0; n < N; ++n)
+        add_columns<T>(out + (j + m) * out_stride + channel + n * width<T>,
+                       columns - channel - n * width<T>, acc[m][n]);
+  });
+}
+
+/// The same for all channels.
+template <class T>
+inline void add_over_queries(const query_part<T>* parts, int n_parts, int keys, int64_t columns,
+                             ptrdiff_t stride, T* out, ptrdiff_t out_stride) {
+  constexpr int w = width<T>;
+  for (int64_t c = 0; c < columns; c += panel_vectors * w) {
+    const int64_t vectors = (columns - c + w - 1) / w;
+    with_vectors(static_cast<int>(vectors < panel_vectors ? vectors : panel_vectors),
+                 [&](auto count) {
+                   add_query_sums<T, decltype(count)::value>(parts, n_parts, keys, c, columns,
+                                                             stride, out, out_stride);
+                 });
+  }
+}
+
+}  // namespace

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The queries of a block and their output gradients as the products want them: as panels with the
+// queries in the lanes, and as dense rows with the channels in the lanes.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/output-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+
+namespace {
+
+/// Rows of a block, padded with zeros to whole vectors both ways. `clean` is the same without the
+/// rows that hold NaN or an infinity, for tiles that some rows do not see: 0 * NaN is no 0.
+template <class T>
+struct dense_rows {
+  T *rows, *clean;
+  ptrdiff_t stride;
+  bool finite;
+
+  dense_rows(int64_t columns, arena& a)
+      : stride(static_cast<ptrdiff_t>((columns + width<T> - 1) / width<T> * width<T>)),
+        finite(true) {
+    rows = a.take<T>(block_rows<T> * stride);
+    clean = a.take<T>(block_rows<T> * stride);
+  }
+
+  /// Row r of m times its factor (null: as it is).
+  void fill(const matrix& m, int count, int64_t columns, const T* factor) {
+    finite = true;
+    for (int r = 0; r < block_rows<T>; ++r) {
+      T* const row = rows + r * stride;
+      if (r < count) read_row(m, r, columns, row);
+      for (int64_t c = r < count ? columns : 0; c < stride; ++c) row[c] = T(0);
+      if (factor && r < count)
+        for (int64_t c = 0; c < columns; ++c) row[c] *= factor[r];
+      finite = finite && !has_nonfinite(row, stride);
+    }
+    if (finite) return;
+    for (int r = 0; r < block_rows<T>; ++r) {
+      const bool bad = has_nonfinite(rows + r * stride, stride);
+      for (ptrdiff_t c = 0; c < stride; ++c)
+        clean[r * stride + c] = bad ? T(0) : rows[r * stride + c];
+    }
+  }
+
+  /// What products with hidden pairs may read.
+  const T* safe() const { return finite ? rows : clean; }
+};
+
+/// out[lane] = sum_c a[c][lane] * b[c][lane] for one vector of lanes, in double.
+template <class T>
+inline void dot_lanes(const T* a, const T* b, ptrdiff_t lanes, int64_t columns, double* out) {
+  for (int r = 0; r < width<T>; ++r) out[r] = 0;
+  for (int64_t c = 0; c < columns; ++c)
+    add_to_double(out, load(a + c * lanes) * load(b + c * lanes));
+}
+
+/// Adds weight (j, lane) * row to out(j, .) for the rows of a panel that dense_rows::clean leaves
+/// out, at the keys that they see.
+template <class T, int N>
+inline void add_nonfinite_rows(const dense_rows<T>& in, int lane, int rows, int64_t columns,
+                               const vector_keys<N>& seen, const T* bias, const T* weights, T* out,
+                               ptrdiff_t out_stride) {
+  constexpr int w = width<T>, lanes = N * w;
+  if (in.finite) return;
+  for (int r = 0; r < lanes && lane + r < rows; ++r) {
+    const T* row = in.rows + (lane + r) * in.stride;
+    if (!has_nonfinite(row, in.stride)) continue;
+    for (int j = seen.begin[r / w]; j < seen.end[r / w]; ++j) {
+      if (bias[j * lanes + r] == masked_score<T>) continue;
+      for (int64_t c = 0; c < columns; ++c)
+        out[j * out_stride + c] += weights[j * lanes + r] * row[c];
+    }
+  }
+}
+
+}  // namespace

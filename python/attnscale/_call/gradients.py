@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backward pass of a call: what it is given, and where its gradients go."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .._checks import as_array, fit_to, shown
+from .arrays import FLOAT64, is_float_type, swap_heads
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .._results import AttentionStatistics
+    from ..normalizers import Normalizer
+    from .call import Call
+
+__all__ = ["COTANGENTS", "RawGradients", "differentiate", "fold", "read_cotangents", "through_norm"]
+
+#: Statistics whose gradients reach query and key.
+COTANGENTS = (
+    "lse",
+    "entropy",
+    "max_score",
+    "mean_score",
+    "score_variance",
+    "concentration",
+    "max_weight",
+)
+_INTEGERS = ("argmax",)
+
+
+class RawGradients(NamedTuple):
+    """In the type of the arithmetic, (..., heads, n, dim) as the arrays of the call."""
+
+    query: NDArray[Any]
+    key: NDArray[Any]
+    value: NDArray[Any] | None
+    scale: NDArray[np.float64]  # of each row
+    sink: NDArray[np.float64] | None  # of each row
+
+
+def read_cotangents(call: Call, given: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """Those that are not None, one number a row in the type of the arithmetic."""
+    found = {}
+    for name, rows in given.items():
+        if rows is None:
+            continue
+        array = as_array(f"grad_{name}", rows)
+        if array.dtype.kind not in "iuf" and not is_float_type(array.dtype):
+            raise TypeError(f"grad_{name} must be numbers, got {shown(rows)}")
+        fitted = fit_to(f"grad_{name}", array, call.row_shape, "(..., heads, n_queries)")
+        found[name] = _rows(fitted, call)
+    return found
+
+
+def differentiate(
+    call: Call,
+    normalizer: Normalizer | None,
+    grad_output: Any,
+    cotangents: dict[str, NDArray[Any]],
+    forward: AttentionStatistics | None,
+) -> RawGradients:
+    """All gradients of a call; what `forward` has is not computed again."""
+    inputs = call.inputs
+    grad = None if grad_output is None else _read_grad_output(call, grad_output)
+    saved = {} if forward is None else _read_forward(call, forward, grad is not None)
+    rule = None if normalizer is None else normalizer._rule(call)
+    value = None if grad is None else inputs.value
+    into = _zeros(inputs.query, call), _zeros(inputs.key, call), _zeros(value, call)
+    scale, sink = call.core.gradients(value, grad, into, saved, cotangents, call.scale, rule)
+    return RawGradients(*into, scale, sink)
+
+
+def fold(rows: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The sum over the axes along which `shape` is repeated."""
+    lead = rows.ndim - len(shape)
+    axes = tuple(lead + at for at, n in enumerate(shape) if n == 1 and rows.shape[lead + at] != 1)
+    return np.asarray(rows.sum((*range(lead), *axes)).reshape(shape))
+
+
+def through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:
+    """From the gradient of normalised rows to that of the rows; 0 for rows of zeros."""
+    length = 1.0 if qk_norm == "l2" else math.sqrt(rows.shape[-1])
+    wide = rows.astype(np.float64)
+    # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
+    largest = np.abs(wide).max(axis=-1, keepdims=True, initial=0)
+    with np.errstate(invalid="ignore"):
+        wide /= np.where(largest == 0, 1, largest)
+        norm = np.sqrt((wide * wide).sum(-1, keepdims=True))
+        wide /= np.where(norm == 0, 1, norm)
+        along = (wide * gradient).sum(-1, keepdims=True)
+        factor = np.where(norm == 0, 0, length / np.where(norm == 0, 1, norm * largest))
+        return np.asarray((gradient - wide * along) * factor)
+
+
+def _arithmetic(call: Call) -> np.dtype[Any]:
+    return FLOAT64 if call.inputs.dtype == FLOAT64 else np.dtype(np.float32)
+
+
+def _rows(array: NDArray[Any], call: Call) -> NDArray[Any]:
+    return np.ascontiguousarray(np.broadcast_to(array, call.row_shape), _arithmetic(call))
+
+
+def _zeros(array: NDArray[Any] | None, call: Call) -> Any:
+    """Of the shape of an array, in the order of the layout."""
+    if array is None:
+        return None
+    swapped = call.layout == "bshd"
+    shape = swap_heads(array).shape if swapped else array.shape
+    zeros = np.zeros(shape, _arithmetic(call))
+    return swap_heads(zeros) if swapped else zeros
+
+
+def _output_shape(call: Call) -> tuple[int, ...]:
+    """In the caller's layout."""
+    assert call.inputs.value is not None
+    shape = (*call.row_shape, call.inputs.value.shape[-1])
+    if call.layout == "bshd" and len(shape) > 2:
+        return (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    return shape
+
+
+def _read_output(name: str, value: Any, call: Call) -> NDArray[Any]:
+    array = as_array(name, value)
+    if not is_float_type(array.dtype):
+        raise TypeError(f"{name} must be float64, float32, float16 or bfloat16, got {array.dtype}")
+    if array.shape != _output_shape(call):
+        raise ValueError(
+            f"{name} must have the shape of the output, {_output_shape(call)}, got {array.shape}"
+        )
+    return swap_heads(array) if call.layout == "bshd" else array
+
+
+def _read_grad_output(call: Call, grad_output: Any) -> NDArray[Any]:
+    if call.inputs.value is None:
+        raise ValueError("grad_output needs a value, got value=None")
+    return _read_output("grad_output", grad_output, call)
+
+
+def _read_forward(call: Call, forward: AttentionStatistics, with_output: bool) -> dict[str, NDArray[Any]]:
+    """The fields of a forward pass that a backward pass can use."""
+    saved = {}
+    for name in (*COTANGENTS, *_INTEGERS):
+        if name == "max_score" or (rows := getattr(forward, name, None)) is None:
+            continue
+        array = np.asarray(rows)
+        if array.shape != call.row_shape:
+            raise ValueError(
+                f"forward must be of the same call, with rows {call.row_shape}, got {name} {array.shape}"
+            )
+        saved[name] = np.ascontiguousarray(array, np.int64) if name in _INTEGERS else _rows(array, call)
+    if with_output and forward.output is not None:
+        saved["output"] = _read_output("forward.output", forward.output, call)
+    return saved

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backward pass of attention and of the statistics of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._call.call import Call
+from ._call.distance import law_of_distance
+from ._call.gradients import RawGradients, differentiate, fold, read_cotangents, through_norm
+from ._call.names import NamedAxes
+from ._call.weights import read_normalizer
+from ._checks import shown
+from ._results import AttentionStatistics, describe_arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from ._call.types import Causal, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
+    from .normalizers import Normalizer
+
+__all__ = ["AttentionGradients", "attention_gradients"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionGradients:
+    """Gradients of a number with respect to what went into attention, each of the shape of its array.
+
+    Attributes
+    ----------
+    query, key : ndarray
+        Of the type of their arrays; summed over the heads and batch entries that share them.
+    value : ndarray or None
+        None without grad_output.
+    scale : ndarray or None
+        Of the shape of a number or array given as ``scale``. For a law: of the scale that it gives,
+        which broadcasts to (..., heads, n_queries). None for ``scale=None`` and laws of the distance.
+    sink : ndarray or None
+        Of the logits of :class:`attnscale.normalizers.Sink`; of ln n for ``SoftmaxN``.
+    """
+
+    query: NDArray[Any]
+    key: NDArray[Any]
+    value: NDArray[Any] | None = None
+    scale: NDArray[Any] | None = None
+    sink: NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)
+
+
+def attention_gradients(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike | None,
+    grad_output: ArrayLike | None = None,
+    *,
+    grad_lse: ArrayLike | None = None,
+    grad_entropy: ArrayLike | None = None,
+    grad_max_score: ArrayLike | None = None,
+    grad_mean_score: ArrayLike | None = None,
+    grad_score_variance: ArrayLike | None = None,
+    grad_concentration: ArrayLike | None = None,
+    grad_max_weight: ArrayLike | None = None,
+    forward: AttentionStatistics | None = None,
+    scale: Scale = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: ArrayLike | None = None,
+    window: Window | None = None,
+    key_lengths: KeyLengths | None = None,
+    document_ids: ArrayLike | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str | Normalizer = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> AttentionGradients:
+    """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + sum(grad_entropy * entropy) + ...
+
+    Parameters
+    ----------
+    query, key, value : array_like
+        As for :func:`attention`; value may be None if grad_output is.
+    grad_output : array_like, optional
+        Gradient of a loss by the output, of its shape. None: the output does not count.
+    grad_lse, grad_entropy, grad_max_score, grad_mean_score, grad_score_variance, grad_concentration, \
+grad_max_weight : array_like, optional
+        Gradients of the loss by statistics of the rows; broadcast to (..., heads, n_queries). Those of
+        max_score and max_weight go to the first key with the largest score.
+    forward : AttentionStatistics, optional
+        The output and statistics of the same call, as :func:`attention_statistics` returned them: what it
+        has of them is not computed again. Always of use are output (with grad_output) and lse; entropy
+        with the gradient of entropy, mean_score or score_variance; score_variance, concentration and
+        max_weight with their own; argmax with those of max_score and max_weight.
+    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
+distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+        As for :func:`attention`. The normalizer is the softmax, SoftmaxN or Sink. Axes without names.
+
+    Returns
+    -------
+    AttentionGradients
+        The same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attention`; if the normalizer has no gradient here, or no gradient is given.
+
+    Notes
+    -----
+    With p the weights, s the scores, H the entropy and m the mean score of a row, the gradient of s_j is
+    p_j (g . v_j - g . output + g_lse - g_H (ln p_j + H) + g_m (1 + s_j - m) + ...). Scores are computed
+    again from query and key, weights from lse: memory does not grow with n_queries * n_keys. A query that
+    sees no key gets and gives 0; a hidden key gets 0 exactly.
+
+    Examples
+    --------
+    >>> import numpy as np, attnscale as at
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 2, 50, 16))
+    >>> rows = at.attention_statistics(q, k, v, is_causal=True)
+    >>> g = at.attention_gradients(q, k, v, 2 * rows.output, grad_entropy=-0.1, forward=rows, is_causal=True)
+    >>> g
+    AttentionGradients(query=<float64 (2, 50, 16)>, key=<float64 (2, 50, 16)>, value=<float64 (2, 50, 16)>)
+    """
+    found = read_normalizer(normalizer)
+    _refuse_without_gradient(found)
+    try:
+        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
+    except NamedAxes:
+        raise ValueError(
+            "attention_gradients takes arrays without names in layout 'bhsd' or 'bshd', got "
+            f"query {shown(query)} and layout={layout!r}; pass the .values of labelled arrays"
+        ) from None
+    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
+    call.score(scale, softcap, distance_scale, distance_bias)
+    cotangents = read_cotangents(
+        call,
+        {
+            "lse": grad_lse,
+            "entropy": grad_entropy,
+            "max_score": grad_max_score,
+            "mean_score": grad_mean_score,
+            "score_variance": grad_score_variance,
+            "concentration": grad_concentration,
+            "max_weight": grad_max_weight,
+        },
+    )
+    if grad_output is None and not cotangents:
+        raise ValueError("grad_output or the gradient of a statistic must be given, got none of them")
+    if forward is not None and not isinstance(forward, AttentionStatistics):
+        raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
+    raw = differentiate(call, found, grad_output, cotangents, forward)
+    return _as_given(call, raw, found, scale, qk_norm)
+
+
+def _refuse_without_gradient(found: Normalizer | None) -> None:
+    from .normalizers import Sink, SoftmaxN
+
+    if found is not None and not isinstance(found, (Sink, SoftmaxN)):
+        raise ValueError(
+            f"normalizer must be 'softmax', SoftmaxN or Sink for attention_gradients, got {shown(found)}, "
+            "which has no gradient here"
+        )
+
+
+def _as_given(
+    call: Call, raw: RawGradients, found: Normalizer | None, scale: Any, qk_norm: str | None
+) -> AttentionGradients:
+    """In the types, shapes and layout of the caller's arrays."""
+    query, key, value, _, _ = call.given
+    d_query, d_key = raw.query, raw.key
+    if qk_norm is not None:
+        d_query, d_key = through_norm(query, d_query, qk_norm), through_norm(key, d_key, qk_norm)
+    d_value = None if raw.value is None or value is None else _typed(call, raw.value, value)
+    return AttentionGradients(
+        query=_typed(call, d_query, query),
+        key=_typed(call, d_key, key),
+        value=d_value,
+        scale=_of_scale(call, raw.scale, scale),
+        sink=None if raw.sink is None else _of_sink(raw.sink, found),
+    )
+
+
+def _typed(call: Call, gradient: NDArray[Any], array: NDArray[Any]) -> NDArray[Any]:
+    own = gradient.astype(array.dtype, copy=False)
+    return own.swapaxes(-3, -2) if call.layout == "bshd" and own.ndim > 2 else own
+
+
+def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any] | None:
+    if scale is None or law_of_distance(scale) is not None:
+        return None
+    gradient = fold(rows, np.shape(call.scale))
+    dtype = getattr(scale, "dtype", None)
+    return gradient.astype(dtype) if isinstance(dtype, np.dtype) and dtype.kind == "f" else gradient
+
+
+def _of_sink(rows: NDArray[np.float64], found: Any) -> NDArray[np.float64]:
+    """Logits are one a head or one for all."""
+    logits = np.shape(getattr(found, "logits", 0.0))
+    heads = rows.sum(-1)
+    return fold(heads, logits) if logits else np.asarray(heads.sum())

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gradients of attention with every matrix written out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._attention import _heads_first, _repeat_heads, attention_statistics, score_parts, scores
+from ._normalizers import with_length
+
+__all__ = ["attention_gradients", "score_gradient"]
+
+Array = NDArray[Any]
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def attention_gradients(
+    query: Array,
+    key: Array,
+    value: Array | None = None,
+    grad_output: Array | None = None,
+    *,
+    normalizer: Any = "softmax",
+    **options: Any,
+) -> SimpleNamespace:
+    """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + ..., by the name of what they are of.
+
+    scale is one number a row; attn_mask (..., heads, n_queries, n_keys) is of the scores.
+    """
+    given = {name: options.pop(name) for name in list(options) if name.startswith("grad_")}
+    layout, norm = options.get("layout", "bhsd"), options.get("qk_norm")
+    rows = attention_statistics(query, key, value, normalizer=normalizer, **options)
+    s, seen = scores(query, key, **options)
+    lengthened = (query, key) if norm is None else (with_length(query, norm), with_length(key, norm))
+    q, k = (_heads_first(x, layout) for x in lengthened)
+    dp, d_value = np.zeros_like(s), None
+    if grad_output is not None and value is not None:
+        g, v = _heads_first(grad_output, layout), _heads_first(value, layout)
+        dp = _pairs(g, _shared(v, q, options))
+        d_value = _fold(_over_queries(rows.p, seen, g), v, layout)
+    ds = score_gradient(rows, s, seen, dp, given)
+    parts = score_parts(query, key, **options)
+    x = ds * np.where(seen, _slope(parts, options.get("softcap")) * parts.factor, 0)
+    d_query = _fold(_over_keys(x * parts.scale, seen, _shared(k, q, options)), q, layout)
+    d_key = _fold(_over_queries(x * parts.scale, seen, q), k, layout)
+    if norm is not None:
+        d_query, d_key = _through_norm(query, d_query, norm), _through_norm(key, d_key, norm)
+    d_scale = np.where(seen, x * parts.product, 0).sum(-1)
+    return SimpleNamespace(query=d_query, key=d_key, value=d_value, scale=d_scale, attn_mask=ds)
+
+
+def score_gradient(rows: SimpleNamespace, s: Array, seen: Array, dp: Array, given: dict[str, Any]) -> Array:
+    """Gradient of each score of a softmax, from those of its weights and of its statistics."""
+    p, w = rows.p, {name.removeprefix("grad_"): g[..., None] for name, g in given.items() if g is not None}
+    h, mean, variance, top = (
+        x[..., None] for x in (rows.entropy, rows.mean_score, rows.score_variance, rows.max_weight)
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log_p = np.where(p > 0, np.log(p), 0)
+        centred = np.where(seen, s, 0) - mean
+        row = dp - (p * np.where(seen, dp, 0)).sum(-1, keepdims=True)
+        row = row + w.get("lse", 0) - w.get("entropy", 0) * (log_p + h)
+        row = row + w.get("mean_score", 0) * (1 + centred)
+        row = row + w.get("score_variance", 0) * (centred**2 - variance + 2 * centred)
+        row = row + w.get("concentration", 0) * 2 * (p - rows.concentration[..., None])
+        at = np.arange(s.shape[-1]) == rows.argmax[..., None]
+        row = row - w.get("max_weight", 0) * top
+        ds = p * row + at * (w.get("max_score", 0) + w.get("max_weight", 0) * top)
+    return np.where(seen, ds, 0)
+
+
+def _slope(parts: SimpleNamespace, softcap: float | None) -> Any:
+    """Derivative of a score by scale * factor * product."""
+    if softcap is None:
+        return 1.0
+    return 1 / np.cosh(parts.product * parts.factor * parts.scale / softcap) ** 2
+
+
+def _pairs(query: Array, key: Array) -> Array:
+    return np.asarray(np.einsum("...ic,...jc->...ij", query, key))
+
+
+def _shared(array: Array, query: Array, options: dict[str, Any]) -> Array:
+    return _repeat_heads(array, query, options.get("enable_gqa", False))
+
+
+def _over_keys(pairs: Array, seen: Array, key: Array) -> Array:
+    """sum over the keys that each query sees."""
+    return np.asarray(np.where(seen[..., None], pairs[..., None] * key[..., None, :, :], 0).sum(-2))
+
+
+def _over_queries(pairs: Array, seen: Array, query: Array) -> Array:
+    """sum over the queries that see each key."""
+    return np.asarray(np.where(seen[..., None], pairs[..., None] * query[..., None, :], 0).sum(-3))
+
+
+def _fold(gradient: Array, array: Array, layout: str) -> Array:
+    """Summed over the axes along which the array was repeated, in its own layout."""
+    lead = gradient.ndim - array.ndim
+    gradient = gradient.sum(tuple(range(lead)))
+    for axis in range(array.ndim - 2):
+        n, m = array.shape[axis], gradient.shape[axis]
+        if n != m:
+            split = (*gradient.shape[:axis], n, m // max(n, 1), *gradient.shape[axis + 1 :])
+            gradient = gradient.reshape(split).sum(axis + 1)
+    return _heads_first(gradient, layout)
+
+
+def _through_norm(rows: Array, gradient: Array, qk_norm: str) -> Array:
+    """From the gradient of with_length(rows) to that of the rows; 0 for rows of zeros."""
+    norm = np.linalg.norm(rows.astype(np.float64), axis=-1, keepdims=True)
+    unit, length = with_length(rows, "l2"), 1.0 if qk_norm == "l2" else np.sqrt(rows.shape[-1])
+    along = (unit * gradient).sum(-1, keepdims=True)
+    return np.where(norm == 0, 0, (gradient - unit * along) * (length / np.where(norm == 0, 1, norm)))

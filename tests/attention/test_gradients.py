@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backward pass against its twin: every option, every statistic, every type."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import reference
+from cases import EDGES, FLOAT_TYPES, machine_epsilon, mask_cases, random_inputs
+
+pytestmark = pytest.mark.levels
+
+STATISTICS = (
+    "lse",
+    "entropy",
+    "max_score",
+    "mean_score",
+    "score_variance",
+    "concentration",
+    "max_weight",
+)
+MASKS = tuple(mask_cases(1, 1, 1, 1))
+ARRAYS = ("query", "key", "value", "scale")
+
+
+def cotangents(q: Any, k: Any, v: Any, statistics: tuple[str, ...], **options: Any) -> dict[str, Any]:
+    """grad_output of the inputs' type, and the gradients of some statistics."""
+    rng = np.random.default_rng(99)
+    rows = at.attention_statistics(q, k, v, statistics="n_visible", **options)
+    assert rows.output is not None
+    given = {f"grad_{name}": rng.standard_normal(rows.n_visible.shape) for name in statistics}
+    return {"grad_output": rng.standard_normal(rows.output.shape).astype(rows.output.dtype), **given}
+
+
+def terms(q: Any, k: Any, v: Any, given: dict[str, Any], **options: Any) -> SimpleNamespace:
+    """The sums of absolute terms of each gradient: the twin on absolute values, term by term."""
+    options = {name: x for name, x in options.items() if name != "normalizer"}
+    layout, softcap = options.get("layout", "bhsd"), options.get("softcap")
+    wide = SimpleNamespace(
+        **{name: reference._attention._heads_first(x, layout) for name, x in (("q", q), ("k", k), ("v", v))}
+    )
+    rows = reference.attention_statistics(q, k, v, **options)
+    parts = reference.score_parts(q, k, **options)
+    shared = {"enable_gqa": options.get("enable_gqa", False)}
+    size = np.abs(reference._gradients._shared(wide.v, wide.q, shared))
+    grad = np.abs(reference._attention._heads_first(given["grad_output"], layout))
+    dp = np.einsum("...ic,...jc->...ij", grad, size)
+    each = rows.p * (dp + (rows.p * dp).sum(-1, keepdims=True))
+    for name in STATISTICS:
+        if f"grad_{name}" in given:
+            each = (
+                each + np.abs(_statistic_terms(name, rows, parts)) * np.abs(given[f"grad_{name}"])[..., None]
+            )
+    each = np.where(parts.seen, each, 0)
+    scaled = each * np.abs(parts.factor * parts.scale) * _slope(parts, softcap)
+    fold = reference._gradients._fold
+    q_size, k_size = np.abs(wide.q), np.abs(reference._gradients._shared(wide.k, wide.q, shared))
+    return SimpleNamespace(
+        query=fold(scaled @ k_size, wide.q, layout),
+        key=fold(scaled.swapaxes(-1, -2) @ q_size, wide.k, layout),
+        value=fold(rows.p.swapaxes(-1, -2) @ grad, wide.v, layout),
+        scale=np.einsum("...ij,...ic,...jc->...i", each * np.abs(parts.factor), q_size, k_size),
+        # Rounding a score by eps * size changes each weight, and the gradient, by that much.
+        size=np.abs(parts.scale * parts.factor) * (q_size @ k_size.swapaxes(-1, -2)),
+    )
+
+
+def _slope(parts: Any, softcap: float | None) -> Any:
+    return reference._gradients._slope(parts, softcap)
+
+
+def _statistic_terms(name: str, rows: Any, parts: Any) -> Any:
+    """|d statistic / d score|, without cancellation among its parts."""
+    p, h = rows.p, rows.entropy[..., None]
+    log_p = np.abs(np.where(p > 0, np.log(np.where(p > 0, p, 1)), 0))
+    centred = log_p + h
+    return {
+        "lse": p,
+        "entropy": p * centred,
+        "max_score": np.ones_like(p),
+        "mean_score": p * (1 + centred),
+        "score_variance": p * (centred**2 + rows.score_variance[..., None] + 2 * centred),
+        "concentration": 2 * p * (p + rows.concentration[..., None]),
+        "max_weight": p + rows.max_weight[..., None] * (p == rows.max_weight[..., None]),
+    }[name]
+
+
+def check(q: Any, k: Any, v: Any, statistics: tuple[str, ...] = (), **options: Any) -> at.AttentionGradients:
+    """Against the twin, within the promise of docs/explanation/numerics.md."""
+    given = cotangents(q, k, v, statistics, **options)
+    found = at.attention_gradients(q, k, v, **given, **options)
+    truth = reference.attention_gradients(q, k, v, **given, **options)
+    size = terms(q, k, v, given, **options)
+    eps = machine_epsilon(q, k, v)
+    of_scores = 4 * eps * float(np.max(size.size, initial=0))
+    for name in ARRAYS:
+        mine, wanted = getattr(found, name), getattr(truth, name)
+        if mine is None:
+            continue
+        if name == "scale":
+            wanted, bound = (_fold_rows(x, mine.shape) for x in (wanted, size.scale))
+        else:
+            bound = getattr(size, name)
+            own = {"query": q, "key": k, "value": v}[name]
+            assert mine.shape == own.shape
+            assert mine.dtype == own.dtype
+        storage = _storage_eps(mine.dtype) * np.abs(wanted)
+        error = np.abs(mine.astype(np.float64) - wanted)
+        assert (error <= (8 * eps + of_scores) * bound + storage + 1e-300).all(), (
+            name,
+            float(np.max(error - (8 * eps + of_scores) * bound, initial=0)),
+        )
+    return found
+
+
+def _storage_eps(dtype: Any) -> float:
+    return {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23}.get(np.dtype(dtype).name, 0.0)
+
+
+def _fold_rows(rows: Any, shape: tuple[int, ...]) -> Any:
+    from attnscale._call.gradients import fold
+
+    return fold(rows, shape)
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (17, 33), (65, 130), (200, 129)])
+def test_masks(name: str, size: tuple[int, int]) -> None:
+    n_queries, n_keys = size
+    q, k, v = random_inputs(1, batch=(2,), heads=2, n_queries=n_queries, n_keys=n_keys, value_dim=9)
+    check(q, k, v, ("lse", "entropy"), **mask_cases(2, 2, n_queries, n_keys)[name])
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_in_float64(name: str) -> None:
+    q, k, v = random_inputs(2, batch=(2,), n_queries=70, n_keys=90, dtype="float64")
+    options = mask_cases(2, 2, 70, 90)[name]
+    given = cotangents(q, k, v, STATISTICS, **options)
+    found = at.attention_gradients(q, k, v, **given, **options)
+    truth = reference.attention_gradients(q, k, v, **given, **options)
+    for array in ("query", "key", "value"):
+        wanted = getattr(truth, array)
+        np.testing.assert_allclose(getattr(found, array), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_statistics_alone(statistic: str, dtype: str) -> None:
+    q, k, v = random_inputs(3, n_queries=40, n_keys=70, dtype=dtype, spread=2)
+    check(q, k, v, (statistic,), is_causal=True)
+    without = at.attention_gradients(q, k, None, **{f"grad_{statistic}": 1.0}, softcap=2.0)
+    twin = reference.attention_gradients(q, k, None, **{f"grad_{statistic}": np.ones((2, 40))}, softcap=2.0)
+    assert without.value is None
+    for name in ("query", "key"):
+        wanted = getattr(twin, name)
+        atol = (1e-12 if dtype == "float64" else 2e-5) * np.abs(wanted).max()
+        np.testing.assert_allclose(getattr(without, name), wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("n", EDGES)
+def test_edges(n: int) -> None:
+    for shape in ({"n_queries": n}, {"n_keys": n}, {"head_dim": n}, {"value_dim": n}):
+        inputs = random_inputs(4, heads=1, **{"n_queries": 20, "n_keys": 37, "head_dim": 8, **shape})
+        check(*inputs, ("entropy",))
+        check(*inputs, is_causal=True)
+
+
+@pytest.mark.parametrize("name", FLOAT_TYPES)
+def test_types(name: str) -> None:
+    q, k, v = random_inputs(5, n_queries=70, n_keys=100, dtype=name)
+    check(q, k, v, ("lse",), is_causal=True)
+
+
+def test_mixed_types() -> None:
+    q, k, v = random_inputs(6)
+    found = check(q, k.astype(np.float64), v.astype(np.float16))
+    assert (found.query.dtype, found.key.dtype) == (np.float32, np.float64)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 6])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_shared_keys(kv_heads: int, layout: str) -> None:
+    q, k, v = random_inputs(7, batch=(2,), heads=6, kv_heads=kv_heads, n_queries=90, n_keys=130, value_dim=7)
+    if layout == "bshd":
+        q, k, v = (x.swapaxes(-3, -2) for x in (q, k, v))
+    check(q, k, v, ("entropy",), enable_gqa=True, is_causal=True, layout=layout)
+
+
+def test_what_broadcasts_is_summed() -> None:
+    q, k, v = random_inputs(8, batch=(3,), heads=2, n_queries=70, n_keys=90)
+    for parts in ((q[:1], k, v), (q, k[:1, :1], v), (q, k, v[0, 0]), (q[0], k[:, :1], v[:1])):
+        check(*parts, ("lse",))
+
+
+def test_strides() -> None:
+    q, k, v = random_inputs(9, n_queries=70, n_keys=90)
+    check(q[:, ::-1], k[..., ::-1], np.asfortranarray(v), is_causal=True)
+    check(q[:, ::2, ::2], k[:, ::-3, ::2], v[:, ::-3])
+    check(q, np.broadcast_to(k[:, :1], k.shape), np.broadcast_to(v[..., :1], v.shape))
+
+
+@pytest.mark.parametrize("shape", [(), (2, 1), (2, 70), (70,), (1, 1)])
+@pytest.mark.parametrize("options", [{}, {"softcap": 1.3}, {"is_causal": True}], ids=str)
+def test_scale(shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    q, k, v = random_inputs(10, n_queries=70, n_keys=90, dtype="float64")
+    scale = np.random.default_rng(0).uniform(-0.4, 0.6, shape)
+    found = check(q, k, v, ("entropy",), scale=scale, **options)
+    assert found.scale is not None
+    assert found.scale.shape == shape
+
+
+def test_scale_of_zero() -> None:
+    found = check(*random_inputs(11), scale=0.0)
+    assert found.scale is not None
+    assert found.scale != 0
+    np.testing.assert_array_equal(found.query, 0)
+
+
+@pytest.mark.parametrize("scale", ["log_n", "ssmax", "critical_scale"])
+def test_laws(scale: str) -> None:
+    check(*random_inputs(12, n_queries=40), ("lse",), scale=scale, is_causal=True)
+
+
+def test_distances() -> None:
+    table = np.linspace(0.5, 1.5, 200)
+    inputs = random_inputs(13, n_queries=90, n_keys=100)
+    check(*inputs, ("entropy",), distance_scale=table, distance_bias=-table, causal="bottom_right")
+    check(*inputs, distance_scale=lambda t: 1 + 0.1 * np.cos(t), softcap=1.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("qk_norm", ["l2", "rms"])
+def test_qk_norm(qk_norm: str, dtype: str) -> None:
+    q, k, v = random_inputs(14, n_queries=30, n_keys=40, dtype=dtype)
+    q[0, 3], k[1, 5] = 0, 0
+    given = cotangents(q, k, v, ("lse",), qk_norm=qk_norm, scale=2.0)
+    found = at.attention_gradients(q, k, v, **given, qk_norm=qk_norm, scale=2.0)
+    truth = reference.attention_gradients(q, k, v, **given, qk_norm=qk_norm, scale=2.0)
+    for name in ("query", "key", "value"):
+        wanted = getattr(truth, name)
+        atol = (1e-12 if dtype == "float64" else 4e-6) * np.abs(wanted).max()
+        np.testing.assert_allclose(getattr(found, name), wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("logits", [0.3, [0.5, -1.0]])
+def test_sinks(logits: Any) -> None:
+    q, k, v = random_inputs(15, n_queries=40, n_keys=30, dtype="float64")
+    given = cotangents(q, k, v, ("lse", "entropy", "concentration"), is_causal=True)
+
+    def loss(values: Any) -> float:
+        sink = at.normalizers.Sink(values)
+        rows = reference.attention_statistics(q, k, v, normalizer=sink, is_causal=True)
+        parts = [(given["grad_output"] * rows.output).sum()]
+        parts += [(given[f"grad_{s}"] * getattr(rows, s)).sum() for s in ("lse", "entropy", "concentration")]
+        return float(sum(parts))
+
+    sink = at.normalizers.Sink(logits)
+    found = at.attention_gradients(q, k, v, **given, normalizer=sink, is_causal=True)
+    truth = reference.attention_gradients(q, k, v, **given, normalizer=sink, is_causal=True)
+    for name in ("query", "key", "value"):
+        wanted = getattr(truth, name)
+        np.testing.assert_allclose(getattr(found, name), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+    at_logits = np.asarray(logits, np.float64)
+    assert found.sink is not None
+    assert found.sink.shape == at_logits.shape
+    for i in np.ndindex(at_logits.shape):
+        step = np.zeros(at_logits.shape)
+        step[i] = 1e-5
+        slope = (loss((at_logits + step).tolist()) - loss((at_logits - step).tolist())) / 2e-5
+        np.testing.assert_allclose(found.sink[i], slope, rtol=1e-7, atol=1e-7)
+
+
+def test_what_the_forward_pass_has_is_used() -> None:
+    q, k, v = random_inputs(16, n_queries=70, n_keys=90)
+    given = cotangents(q, k, v, STATISTICS, is_causal=True)
+    rows = at.attention_statistics(q, k, v, statistics=(*STATISTICS, "argmax"), is_causal=True)
+    plain = at.attention_gradients(q, k, v, **given, is_causal=True)
+    saved = at.attention_gradients(q, k, v, **given, forward=rows, is_causal=True)
+    for name in ("query", "key", "value"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(saved, name))
+    # And not computed again: a wrong output shows.
+    assert rows.output is not None
+    wrong = at.AttentionStatistics(rows.output + 1, lse=rows.lse)
+    other = at.attention_gradients(q, k, v, **given, forward=wrong, is_causal=True)
+    assert not np.array_equal(other.query, plain.query)
+
+
+def test_bad_arguments() -> None:
+    q, k, v = random_inputs(17)
+    rows = at.attention_statistics(q, k, v)
+    with pytest.raises(ValueError, match="grad_output or the gradient of a statistic must be given"):
+        at.attention_gradients(q, k, v)
+    with pytest.raises(ValueError, match="grad_output needs a value"):
+        at.attention_gradients(q, k, None, rows.output)
+    with pytest.raises(ValueError, match=r"grad_output must have the shape of the output, \(2, 17, 16\)"):
+        at.attention_gradients(q, k, v, rows.output[:1])
+    with pytest.raises(TypeError, match="grad_output must be float64"):
+        at.attention_gradients(q, k, v, np.ones(rows.output.shape, int))
+    with pytest.raises(ValueError, match=r"grad_lse must broadcast to \(..., heads, n_queries\)"):
+        at.attention_gradients(q, k, v, grad_lse=np.ones(3))
+    with pytest.raises(ValueError, match="forward must be of the same call"):
+        at.attention_gradients(q[:, :3], k, v, rows.output[:, :3], forward=rows)
+    with pytest.raises(TypeError, match="forward must be an AttentionStatistics, got 3"):
+        at.attention_gradients(q, k, v, rows.output, forward=3)

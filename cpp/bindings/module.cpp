@@ -11,6 +11,7 @@ void register_runtime(py::module_& m);
 void register_call(py::module_& m);
 void register_bench(py::module_& m);
 void register_linear(py::module_& m);
+void register_linear_gradient(py::module_& m);
 void register_montecarlo(py::module_& m);
 
 }  // namespace attnscale::bindings
@@ -22,5 +23,6 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   attnscale::bindings::register_call(m);
   attnscale::bindings::register_bench(m);
   attnscale::bindings::register_linear(m);
+  attnscale::bindings::register_linear_gradient(m);
   attnscale::bindings::register_montecarlo(m);
 }

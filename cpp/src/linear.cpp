@@ -31,17 +31,6 @@ constexpr std::int64_t least_task = std::int64_t{1} << 15;
 /// Time to sum a chunk's keys, over the time to answer its queries as well.
 constexpr double share_of_sums = 1.0 / 3;
 
-std::ptrdiff_t item_size(element_type type) {
-  return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
-}
-
-template <class Pointer>
-Pointer row_at(Pointer data, const matrix_layout& layout, std::int64_t row) {
-  using byte =
-      std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const char, char>;
-  return data ? static_cast<byte*>(data) + row * layout.row * item_size(layout.type) : nullptr;
-}
-
 /// All heads in one compute type.
 class linear_walk {
  public:
@@ -185,12 +174,7 @@ class linear_walk {
   }
 
   void write_zeros(const linear_head& head, std::int64_t begin, std::int64_t end) const {
-    for (std::int64_t row = begin; row < end; ++row) {
-      auto* const to = static_cast<char*>(row_at(head.output, p_.output, row));
-      const std::ptrdiff_t size = item_size(p_.output.type);
-      for (std::int64_t c = 0; c < form_.value_dim; ++c)
-        std::fill_n(to + c * p_.output.column * size, size, char{0});
-    }
+    zero_rows(head.output, p_.output, begin, end, form_.value_dim);
   }
 
   /// The sums that a state holds.

@@ -51,12 +51,14 @@ struct linear_form {
   const void* projection;       ///< W of the compute type, head_dim rows of contiguous features
   ptrdiff_t projection_stride;  ///< of its rows, in elements; whole vectors at every level
   double norm_factor, shift;    ///< of `projected`
+  const void* back;             ///< of gradients: W^T, as the projection
+  ptrdiff_t back_stride;
 };
 
 /// What decides whether a product of these rows may vanish or overflow in the compute type.
 struct linear_range {
-  double query, key, value;  ///< the smallest features and elements that are not 0
-  bool overflow;             ///< a sum is not finite
+  double query, key, value, grad;  ///< the smallest features and elements that are not 0
+  bool overflow;                   ///< a sum is not finite
 };
 
 /// Rows of one head. Without keys, queries read `base`; without queries, keys are added to `own`;

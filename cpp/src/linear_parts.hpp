@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "linear.hpp"
@@ -35,13 +36,14 @@ inline std::pair<std::int64_t, std::int64_t> chunk(std::int64_t index, std::int6
 
 inline linear_range unseen() {
   constexpr double none = std::numeric_limits<double>::infinity();
-  return {none, none, none, false};
+  return {none, none, none, none, false};
 }
 
 inline void fold(linear_range& into, const linear_range& more) {
   into.query = std::min(into.query, more.query);
   into.key = std::min(into.key, more.key);
   into.value = std::min(into.value, more.value);
+  into.grad = std::min(into.grad, more.grad);
   into.overflow = into.overflow || more.overflow;
 }
 
@@ -50,12 +52,34 @@ inline void fold(linear_range& into, const linear_range& more) {
 inline bool is_unsafe(const linear_range& seen, bool wide) {
   const double least =
       wide ? std::numeric_limits<double>::min() : double{std::numeric_limits<float>::min()};
-  const double product =
-      std::min(seen.query, 1.0) * std::min(seen.key, 1.0) * std::min(seen.value, 1.0);
+  const double product = std::min(seen.query, 1.0) * std::min(seen.key, 1.0) *
+                         std::min(seen.value, 1.0) * std::min(seen.grad, 1.0);
   return seen.overflow || product < least;
 }
 
-/// The projection in the compute type, rows padded to whole vectors of any level.
+inline std::ptrdiff_t item_size(element_type type) {
+  return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
+}
+
+template <class Pointer>
+Pointer row_at(Pointer data, const matrix_layout& layout, std::int64_t row) {
+  using byte =
+      std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const char, char>;
+  return data ? static_cast<byte*>(data) + row * layout.row * item_size(layout.type) : nullptr;
+}
+
+/// Rows [begin, end) become 0.
+inline void zero_rows(void* data, const matrix_layout& layout, std::int64_t begin, std::int64_t end,
+                      std::int64_t columns) {
+  const std::ptrdiff_t size = item_size(layout.type);
+  for (std::int64_t row = begin; row < end; ++row) {
+    auto* const to = static_cast<char*>(row_at(data, layout, row));
+    for (std::int64_t c = 0; c < columns; ++c)
+      std::fill_n(to + c * layout.column * size, size, char{0});
+  }
+}
+
+/// The projection in the compute type, rows padded to whole vectors of any level, and transposed.
 class padded_projection {
  public:
   padded_projection(linear_form& form, bool wide) : memory_(size(form, wide)) {
@@ -67,22 +91,29 @@ class padded_projection {
   }
 
  private:
-  static std::ptrdiff_t stride(const linear_form& form) { return (form.features + 15) / 16 * 16; }
+  static std::ptrdiff_t whole(std::int64_t n) { return (n + 15) / 16 * 16; }
   static std::size_t size(const linear_form& form, bool wide) {
     if (form.map != feature_map::projected) return 0;
-    return static_cast<std::size_t>(form.head_dim * stride(form)) * (wide ? 8 : 4);
+    const std::int64_t there = form.head_dim * whole(form.features);
+    const std::int64_t back = form.features * whole(form.head_dim);
+    return static_cast<std::size_t>(there + back) * (wide ? 8 : 4);
   }
 
   template <class T>
   void fill(linear_form& form) {
-    const auto* from = static_cast<const double*>(form.projection);
-    auto* to = static_cast<T*>(memory_.data());
-    form.projection = to;
-    form.projection_stride = stride(form);
-    for (std::int64_t row = 0; row < form.head_dim;
-         ++row, to += stride(form), from += form.features)
-      for (std::int64_t f = 0; f < stride(form); ++f)
-        to[f] = f < form.features ? static_cast<T>(from[f]) : T(0);
+    const auto* const from = static_cast<const double*>(form.projection);
+    const std::ptrdiff_t stride = whole(form.features), back_stride = whole(form.head_dim);
+    auto* const there = static_cast<T*>(memory_.data());
+    auto* const back = there + form.head_dim * stride;
+    std::fill_n(there, form.head_dim * stride + form.features * back_stride, T(0));
+    for (std::int64_t row = 0; row < form.head_dim; ++row)
+      for (std::int64_t f = 0; f < form.features; ++f)
+        there[row * stride + f] = back[f * back_stride + row] =
+            static_cast<T>(from[row * form.features + f]);
+    form.projection = there;
+    form.projection_stride = stride;
+    form.back = back;
+    form.back_stride = back_stride;
   }
 
   aligned_buffer memory_;

@@ -211,7 +211,7 @@ TEST_CASE("linear: sums that fade") {
         one.see(0);
         for (const int threads : {1, 3}) {
           one.run(threads);
-          one.check();
+          one.check(64 * (1 + size) * bounds<T>::eps);  // sums of log-decays are rounded
         }
       }
   });

@@ -64,8 +64,9 @@ else:
             1,
             2**32,
         ),
+        ("at.variants.gradients('linear_attention', q, k, k, x, num_threads={threads})", 2**20, 2**20),
     ],
-    ids=["attention", "decoding", "sparsemax", "entropy", "curve", "solve", "count", "linear"],
+    ids=["attention", "decoding", "sparsemax", "entropy", "curve", "solve", "count", "linear", "gradients"],
 )
 def test_sigint_ends_a_call_before_it_is_finished(
     call: str, n_queries: int, n_keys: int, threads: int

@@ -7,7 +7,9 @@
 
 #include "kernels/gradient/gradient-inl.hpp"
 #include "kernels/level.hpp"
+#include "kernels/linear/key_gradients-inl.hpp"
 #include "kernels/linear/linear-inl.hpp"
+#include "kernels/linear/query_gradients-inl.hpp"
 #include "kernels/machine/peak-inl.hpp"
 #include "kernels/random/distances-inl.hpp"
 #include "kernels/random/dot_products-inl.hpp"
@@ -78,7 +80,10 @@ constexpr attnscale::detail::typed_kernels make_typed() {
           linear_scratch<T>,
           linear<T>,
           gradient_scratch<T>,
-          gradient<T>};
+          gradient<T>,
+          linear_gradient_scratch<T>,
+          linear_query_gradients<T>,
+          linear_key_gradients<T>};
 }
 
 constexpr attnscale::detail::level_kernels make_level(const char* name) {

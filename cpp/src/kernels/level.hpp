@@ -19,6 +19,7 @@ struct fill_block;
 struct gradient_block;
 struct linear_block;
 struct linear_form;
+struct linear_gradient_block;
 struct solve_block;
 struct simulated_row_block;
 struct sample_block;
@@ -45,6 +46,9 @@ struct typed_kernels {
   void (*linear)(const linear_block& block) noexcept;
   size_t (*gradient_scratch)(const gradient_block& block);
   void (*gradient)(const gradient_block& block) noexcept;
+  size_t (*linear_gradient_scratch)(const linear_form& form);
+  void (*linear_query_gradients)(const linear_gradient_block& block) noexcept;
+  void (*linear_key_gradients)(const linear_gradient_block& block) noexcept;
 };
 
 struct level_kernels {

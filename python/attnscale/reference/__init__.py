@@ -34,6 +34,7 @@ from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_scores
 from ._laws import law_multiplier
 from ._linear import cosformer_attention, linear_attention, performer_attention, ssd
+from ._linear_gradients import gradients
 from ._montecarlo import (
     projection_ratios,
     random_cosines,
@@ -67,6 +68,7 @@ __all__ = [
     "expected_max_cosine",
     "expected_statistics",
     "global_maps",
+    "gradients",
     "kattention",
     "kattention_heads",
     "kattention_scores",

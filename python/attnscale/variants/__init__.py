@@ -20,6 +20,7 @@ from ._efficient import (
     efficient_attention_weights,
     global_maps,
 )
+from ._gradients import VariantGradients, gradients
 from ._hybrid import hybrid
 from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_statistics
@@ -43,6 +44,7 @@ __all__ = [
     "RelayState",
     "SsdState",
     "State",
+    "VariantGradients",
     "apply_rotary",
     "attention_jacobian_norms",
     "cosformer_attention",
@@ -50,6 +52,7 @@ __all__ = [
     "efficient_attention",
     "efficient_attention_weights",
     "global_maps",
+    "gradients",
     "hybrid",
     "kattention",
     "kattention_heads",

@@ -15,6 +15,7 @@ from ._state import State
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from .._call.arrays import Inputs
     from .._call.types import Causal, Layout
     from ._linear_form import KeySums
 
@@ -27,6 +28,13 @@ def _check_length(form: LinearForm, length: int) -> None:
         raise ValueError(
             f"max_length must be at least the number of positions, {length}, got {form.max_length}"
         )
+
+
+def cosformer_form(inputs: Inputs, max_length: Any) -> LinearForm:
+    """The form that turns the positions of these inputs."""
+    form = LinearForm("turned", max_length=positive_int("max_length", max_length))
+    _check_length(form, max(inputs.query.shape[-2], inputs.key.shape[-2]))
+    return form
 
 
 def cosformer_attention(
@@ -79,8 +87,7 @@ def cosformer_attention(
     (2, 100, 8)
     """
     inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
-    form = LinearForm("turned", max_length=positive_int("max_length", max_length))
-    _check_length(form, max(inputs.query.shape[-2], inputs.key.shape[-2]))
+    form = cosformer_form(inputs, max_length)
     attend(form, inputs, output, offset_of(inputs, is_causal, causal), num_threads)
     return result
 

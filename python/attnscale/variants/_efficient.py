@@ -32,7 +32,8 @@ __all__ = [
 _NORMALIZATIONS = ("softmax", "scaling")
 
 
-def _form(normalization: Any, scale: Any) -> LinearForm:
+def efficient_form(normalization: Any = "softmax", scale: Any = 1.0) -> LinearForm:
+    """The form that these options ask for."""
     choose("normalization", normalization, _NORMALIZATIONS)
     factor = number("scale", scale)
     if normalization == "softmax":
@@ -107,7 +108,7 @@ def efficient_attention(
     """
     inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
     offset = offset_of(inputs, is_causal, causal)
-    attend(_form(normalization, scale), inputs, output, offset, num_threads)
+    attend(efficient_form(normalization, scale), inputs, output, offset, num_threads)
     return result
 
 
@@ -138,7 +139,7 @@ class EfficientState(State):
         enable_gqa: bool = False,
         layout: Layout = "bhsd",
     ) -> None:
-        super().__init__(_form(normalization, scale), enable_gqa=enable_gqa, layout=layout)
+        super().__init__(efficient_form(normalization, scale), enable_gqa=enable_gqa, layout=layout)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

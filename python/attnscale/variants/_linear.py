@@ -83,15 +83,16 @@ def linear_attention(
     offset = offset_of(inputs, is_causal, causal)
     form = LinearForm("given")
     if isinstance(feature_map, tuple):
-        phi_q, phi_k = _given(feature_map, query, key)
+        phi_q, phi_k = given_features(feature_map, query, key)
         inputs, result, output = read_call(phi_q, phi_k, value, enable_gqa=enable_gqa, layout=layout)
     else:
-        form = _read_map(feature_map)
+        form = read_map(feature_map)
     attend(form, inputs, output, offset, num_threads)
     return result
 
 
-def _read_map(feature_map: Any) -> LinearForm:
+def read_map(feature_map: Any) -> LinearForm:
+    """The form of a feature map that is no pair."""
     if callable(feature_map):
         return LinearForm("given", function=feature_map)
     if not isinstance(feature_map, str):
@@ -101,7 +102,7 @@ def _read_map(feature_map: Any) -> LinearForm:
     return LinearForm(choose("feature_map", feature_map, _MAPS))
 
 
-def _given(pair: tuple[Any, ...], query: Any, key: Any) -> list[NDArray[Any]]:
+def given_features(pair: tuple[Any, ...], query: Any, key: Any) -> list[NDArray[Any]]:
     """The features of a pair, checked, in place of query and key."""
     if len(pair) != 2:
         raise ValueError(f"feature_map must hold two arrays, of query and key, got {len(pair)}")
@@ -137,7 +138,7 @@ class LinearState(State):
         enable_gqa: bool = False,
         layout: Layout = "bhsd",
     ) -> None:
-        form = _read_map(feature_map)
+        form = read_map(feature_map)
         if form.map == "elu":  # no key to come makes it vanish
             form = LinearForm("log_elu")
         super().__init__(form, enable_gqa=enable_gqa, layout=layout)

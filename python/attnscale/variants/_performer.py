@@ -112,7 +112,7 @@ def positive_features(
     rows = reals("x", x)
     if rows.ndim < 1:
         raise ValueError(f"x must have at least 1 axis (..., head_dim), got shape {rows.shape}")
-    form = _read_form(rows.shape[-1], None, projection, scale, None)
+    form = performer_form(rows.shape[-1], None, projection, scale, None)
     assert form.projection is not None
     with np.errstate(all="ignore"):  # what overflows or is no number shows in the features
         norms = form.norm_factor * np.square(rows).sum(-1, keepdims=True)
@@ -120,7 +120,7 @@ def positive_features(
     return found
 
 
-def _read_form(head_dim: int, features: Any, projection: Any, scale: Any, rng: Any) -> LinearForm:
+def performer_form(head_dim: int, features: Any, projection: Any, scale: Any, rng: Any) -> LinearForm:
     """ln phi(x) = W x' - |x'|^2 / 2 - ln(features) / 2 with x' = sqrt(scale) x."""
     multiplier = 1 / math.sqrt(max(head_dim, 1)) if scale is None else number("scale", scale)
     if multiplier <= 0:
@@ -212,7 +212,7 @@ def performer_attention(
     True
     """
     inputs, result, output = read_call(query, key, value, enable_gqa=enable_gqa, layout=layout)
-    form = _read_form(inputs.query.shape[-1], features, projection, scale, rng)
+    form = performer_form(inputs.query.shape[-1], features, projection, scale, rng)
     attend(form, inputs, output, offset_of(inputs, is_causal, causal), num_threads)
     return result
 
@@ -247,5 +247,5 @@ class PerformerState(State):
         layout: Layout = "bhsd",
     ) -> None:
         columns = np.shape(projection)[-1] if np.ndim(projection) else 0
-        form = _read_form(columns, None, projection, scale, None)
+        form = performer_form(columns, None, projection, scale, None)
         super().__init__(form, enable_gqa=enable_gqa, layout=layout)

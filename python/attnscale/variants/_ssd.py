@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SsdState", "ssd"]
 
-_FORM = LinearForm("given", "none")
+SSD_FORM = LinearForm("given", "none")
 
 
 def ssd(
@@ -80,7 +80,7 @@ def ssd(
         raise ValueError(
             f"query and key must have the same number of rows, got {n} and {inputs.key.shape[-2]}"
         )
-    attend(_FORM, inputs, output, 0, num_threads, read_decay(log_decay, (*inputs.leading, n)))
+    attend(SSD_FORM, inputs, output, 0, num_threads, read_decay(log_decay, (*inputs.leading, n)))
     return result
 
 
@@ -143,7 +143,7 @@ class SsdState:
             )
         decay = read_decay(log_decay, (*inputs.leading, n))
         if n:
-            self._sums = sum_keys(_FORM, inputs, self._sums, 0, decay)
+            self._sums = sum_keys(SSD_FORM, inputs, self._sums, 0, decay)
         return self
 
     def read(self, query: ArrayLike) -> NDArray[Any]:
@@ -168,5 +168,5 @@ class SsdState:
             raise ValueError(f"query must have the keys' head_dim, {head_dim}, got {inputs.query.shape[-1]}")
         lead = np.broadcast_shapes(inputs.query.shape[:-2], tuple(leading))
         output = np.empty((*lead, inputs.query.shape[-2], value_dim), inputs.dtype)
-        read_sums(_FORM, inputs.query, self._sums, 1, output)
+        read_sums(SSD_FORM, inputs.query, self._sums, 1, output)
         return swap_heads(output) if self._layout == "bshd" else output

@@ -42,6 +42,15 @@ class row_fades {
       }
   }
 
+  /// From each row of the strip to its end.
+  void of_rows_to_end(T* matrix, ptrdiff_t stride, int64_t rows) const {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < stride; c += width<T>) {
+        T* const at = matrix + r * stride + c;
+        store(at, load(at) * broadcast(a_.until[r]));
+      }
+  }
+
   /// From each row j <= i of the strip to row i.
   void of_pairs(T* weights, ptrdiff_t stride, int64_t rows) const {
     for (int64_t i = 0; i < rows; ++i) {
@@ -53,16 +62,25 @@ class row_fades {
     }
   }
 
-  /// Rows, each faded to the end of the strip.
+  /// Rows, each faded to the end of the strip, or from before its beginning.
   row_view<T> to_end(row_view<T> in, int64_t rows, int64_t columns, T* out,
                      ptrdiff_t stride) const {
-    for (int64_t r = 0; r < rows; ++r)
-      map_row<T>(in.data + r * in.stride, columns, T(0), out + r * stride,
-                 [by = broadcast(a_.until[r])](vec<T> x, int64_t) { return x * by; });
-    return {out, stride};
+    return times(a_.until, in, rows, columns, out, stride);
+  }
+  row_view<T> from_begin(row_view<T> in, int64_t rows, int64_t columns, T* out,
+                         ptrdiff_t stride) const {
+    return times(a_.since, in, rows, columns, out, stride);
   }
 
  private:
+  static row_view<T> times(const T* fades, row_view<T> in, int64_t rows, int64_t columns, T* out,
+                           ptrdiff_t stride) {
+    for (int64_t r = 0; r < rows; ++r)
+      map_row<T>(in.data + r * in.stride, columns, T(0), out + r * stride,
+                 [by = broadcast(fades[r])](vec<T> x, int64_t) { return x * by; });
+    return {out, stride};
+  }
+
   /// e^(from - sign * past_j), at most 1, of `count` rows and what fills a vector.
   void exponentials(double from, double sign, T* out, int64_t count = linear_rows) const {
     constexpr int w = width<double>;

@@ -12,6 +12,7 @@
 #include "kernels/linear/features-inl.hpp"
 #include "kernels/linear/references-inl.hpp"
 #include "kernels/linear/rows-inl.hpp"
+#include "kernels/linear/triangle-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
@@ -52,10 +53,6 @@ class linear_run {
  private:
   bool reads() const { return b_.query.data != nullptr; }
   bool adds() const { return b_.key.data != nullptr; }
-
-  static row_view<T> below(row_view<T> view, int64_t row) {
-    return {view.data + row * view.stride, view.stride};
-  }
 
   /// Features of rows, or their logarithms: in place where the caller has them.
   row_view<T> map(const matrix& m, const double* turn, int64_t row, int64_t rows, T* in, T* out) {
@@ -210,68 +207,16 @@ class linear_run {
 
   /// out += lower triangle of (query key^T) value.
   void within(row_view<T> query, row_view<T> key, row_view<T> value, int64_t rows) {
-    pack_keys(key, rows);
-    for (int64_t i = 0; i < rows; i += width<T>) {
-      // A strip of rows needs the keys up to its last one.
-      const int64_t strip = rows - i < width<T> ? rows - i : width<T>;
-      const int64_t lanes = i + width<T>;
-      const auto all = [&](int64_t) { return form_.features; };
-      product<T, false, false>(below(query, i), {ws_.keys, linear_rows}, lanes, strip, all,
-                               {ws_.weights + i * linear_rows, linear_rows});
-      // A register block of the next product may reach 11 rows into the next strip.
-      const int64_t end = lanes + 12 < linear_rows ? lanes + 12 : linear_rows;
-      for (int64_t r = i; r < i + strip; ++r)
-        for (int64_t j = r + 1; j < end; ++j) ws_.weights[r * linear_rows + j] = T(0);
-    }
-    if (b_.decay) fades_.of_pairs(ws_.weights, linear_rows, rows);
-    const bool finite = all_finite<T>(value, rows, ws_.lanes);
-    const auto seen = [&](int64_t end) { return end; };
-    product<T, false, true>({ws_.weights, linear_rows}, finite ? value : cleaned(value, rows),
-                            ws_.lanes, rows, seen, {ws_.out, ws_.lanes});
-    if (!finite) add_nonfinite(value, rows);
-  }
-
-  static bool is_finite(T x) { return x - x == T(0); }
-
-  /// The same with 0 for what is not finite: 0 * NaN would reach the rows before.
-  row_view<T> cleaned(row_view<T> value, int64_t rows) {
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < ws_.lanes; ++c) {
-        const T x = value.data[r * value.stride + c];
-        ws_.clean[r * ws_.lanes + c] = is_finite(x) ? x : T(0);
-      }
-    return {ws_.clean, ws_.lanes};
-  }
-
-  void add_nonfinite(row_view<T> value, int64_t rows) {
-    for (int64_t j = 0; j < rows; ++j)
-      for (int64_t c = 0; c < form_.value_dim; ++c) {
-        const T x = value.data[j * value.stride + c];
-        for (int64_t i = j; !is_finite(x) && i < rows; ++i)
-          ws_.out[i * ws_.lanes + c] += ws_.weights[i * linear_rows + j] * x;
-      }
-  }
-
-  /// Keys into lanes: keys[f][j]; those past the last one are 0.
-  void pack_keys(row_view<T> key, int64_t rows) {
-    constexpr int w = width<T>;
-    const int64_t features = form_.features;
-    for (int64_t j = 0; j < rows; j += w) {
-      if (rows - j >= w) {
-        rows_to_lanes(below(key, j), features, ws_.keys + j, linear_rows);
-        continue;
-      }
-      for (int64_t r = 0; r < w; ++r)
-        for (int64_t f = 0; f < features; ++f)
-          ws_.copy[r * features + f] = j + r < rows ? key.data[(j + r) * key.stride + f] : T(0);
-      rows_to_lanes(row_view<T>{ws_.copy, features}, features, ws_.keys + j, linear_rows);
-    }
+    pack_rows(key, rows, form_.features, ws_.copy, ws_.keys);
     // Relative to the references that queries read.
-    for (int64_t f = 0; logs_ && f < features; ++f)
-      for (int64_t j = 0; ws_.factor[f] != T(1) && j < rows; j += w) {
+    for (int64_t f = 0; logs_ && f < form_.features; ++f)
+      for (int64_t j = 0; ws_.factor[f] != T(1) && j < rows; j += width<T>) {
         T* const at = ws_.keys + f * linear_rows + j;
         store(at, load(at) * broadcast(ws_.factor[f]));
       }
+    lower_products(query, ws_.keys, form_.features, rows, ws_.weights);
+    if (b_.decay) fades_.of_pairs(ws_.weights, linear_rows, rows);
+    add_lower(ws_.weights, value, ws_.lanes, rows, ws_.clean, ws_.out);
   }
 
   T divisor(int64_t row, int64_t r) const {
@@ -305,20 +250,10 @@ class linear_run {
 
   /// Adds the keys and values of a strip to the sums.
   void carry(row_view<T> key, row_view<T> value, int64_t rows) {
-    const auto all = [&](int64_t) { return rows; };
     if (b_.decay) key = fades_.to_end(key, rows, form_.features, ws_.key, ws_.columns);
-    product<T, true, false>(key, value, ws_.lanes, form_.features, all, {ws_.added, ws_.lanes});
-    const double fade = b_.decay ? fades_.end() : 1;
-    for (int64_t f = 0; f < form_.features; ++f)
-      for (int64_t c = 0; c < form_.value_dim; ++c) {
-        double& sum = b_.own.products[f * form_.value_dim + c];
-        sum = sum * fade + static_cast<double>(ws_.added[f * ws_.lanes + c]);
-      }
-    for (int64_t f = 0; f < form_.features; ++f) ws_.running[f] = T(0);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t f = 0; f < form_.features; ++f) ws_.running[f] += key.data[r * key.stride + f];
-    for (int64_t f = 0; f < form_.features; ++f)
-      b_.own.total[f] += static_cast<double>(ws_.running[f]);
+    add_to_sums(key, value, rows, form_.features, form_.value_dim, ws_.lanes,
+                b_.decay ? fades_.end() : 1, ws_.added, b_.own.products);
+    add_rows(key, rows, form_.features, ws_.running, b_.own.total);
     stale_ = true;
   }
 

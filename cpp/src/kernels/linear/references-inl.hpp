@@ -24,7 +24,7 @@ class feature_references {
                      const linear_sums& own, bool rising)
       : form_(form), ws_(ws), base_(base), own_(own), rising_(rising) {
     for (int64_t f = 0; f < ws_.columns; ++f) {
-      ws_.total[f] = ws_.running[f] = ws_.query_shift[f] = ws_.key_shift[f] = T(0);
+      ws_.total[f] = ws_.running[f] = ws_.query_shift[f] = ws_.key_shift[f] = ws_.joint[f] = T(0);
       ws_.factor[f] = T(1);
     }
     for (int64_t f = 0; f < form_.features; ++f) {
@@ -54,6 +54,7 @@ class feature_references {
       ws_.base_factor[f] = base == top ? 1 : __builtin_exp(base - at);
       ws_.own_factor[f] = own == top ? 1 : __builtin_exp(own - at);
       ws_.factor[f] = static_cast<T>(ws_.own_factor[f]);
+      ws_.joint[f] = static_cast<T>(top);
       ws_.query_shift[f] = form_.norm == linear_norm::channels ? T(0) : static_cast<T>(top);
       none = none && top == low;
     }

@@ -97,7 +97,7 @@ template <class T>
 struct linear_workspace {
   int64_t lanes;    ///< of a row of values, whole vectors
   int64_t columns;  ///< of a row of features, whole vectors
-  T *products, *added, *total, *running, *factor, *query_shift, *key_shift, *limit;
+  T *products, *added, *total, *running, *factor, *query_shift, *key_shift, *limit, *joint;
   T *query_in, *key_in, *query_rows, *key_rows, *query, *key;
   T *value, *clean, *out, *sums, *keys, *weights, *copy;
   double *base_factor, *own_factor;
@@ -107,7 +107,7 @@ struct linear_workspace {
       : lanes(whole_vectors<T>(f.value_dim)), columns(whole_vectors<T>(f.features)) {
     products = a.take<T>(f.features * lanes);
     added = a.take<T>(f.features * lanes);
-    for (T** each : {&total, &running, &factor, &query_shift, &key_shift, &limit})
+    for (T** each : {&total, &running, &factor, &query_shift, &key_shift, &limit, &joint})
       *each = a.take<T>(columns);
     for (T** each : {&query_in, &key_in}) *each = a.take<T>(linear_rows * f.head_dim);
     // A row of `turned` may reach beyond its features.

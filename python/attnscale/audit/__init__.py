@@ -8,8 +8,9 @@
 0.0078125
 """
 
-from ._compare import Difference, compare
+from ._compare import compare
 from ._config import TRANSFORMERS, ConfigError
+from ._difference import Difference, Differences
 from ._frameworks import FRAMEWORKS, Defect, as_framework
 from ._layer import LayerPlan, PlanError, Term
 from ._plan import ScalePlan
@@ -22,6 +23,7 @@ __all__ = [
     "ConfigError",
     "Defect",
     "Difference",
+    "Differences",
     "LayerPlan",
     "PlanError",
     "ScalePlan",

@@ -13,6 +13,8 @@ from .._checks import shown
 from .._tables.tabled import Sheet, Tabled, Variable
 from .._tables.text import Text
 from ..normalizers import Sink
+from ._compare_layers import compare_layers
+from ._difference import Differences
 from ._layer import Channels, LayerPlan, PlanError
 from ._text import explain, layer_columns, layer_dict, layer_table
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["ScalePlan"]
+
+_LONGEST = 1 << 24  # positions that are compared
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,6 +211,23 @@ class ScalePlan(Tabled):
             f"  warning: {text}" for text in self.warnings
         ]
         return Sheet(self._title(), *layer_table(self.layers), tuple(notes))
+
+    def differences(self, other: ScalePlan, *, up_to: int | None = None) -> Differences:
+        """What differs in another plan, as that of another revision; :func:`attnscale.audit.compare`.
+
+        Parameters
+        ----------
+        other : ScalePlan
+        up_to : int, optional
+            Positions below this one are compared.
+
+        Returns
+        -------
+        Differences
+            Empty if the plans agree.
+        """
+        longest = max(self.max_positions or 0, other.max_positions or 0, 1 << 17)
+        return compare_layers(self.layers, other.layers, up_to or min(_LONGEST, longest))
 
     def with_layers(self, layers: tuple[LayerPlan, ...]) -> ScalePlan:
         """The same plan with other layers."""

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What differs between two plans, as a result: its table, its data frame, where it comes from."""
+
+from __future__ import annotations
+
+import attnscale as at
+import numpy as np
+import pytest
+from audit_configs import DEEPSEEK, GEMMA2, LLAMA, MINISTRAL, PHI4_MINI, QWEN25, resolve, yarn
+
+
+def test_equal_plans_have_no_differences() -> None:
+    plan = resolve(GEMMA2)
+    differences = plan.differences(resolve(dict(GEMMA2)))
+    assert differences == ()
+    assert not differences
+    assert repr(differences) == "no difference"
+    assert isinstance(differences, at.audit.Differences)
+
+
+def test_a_revision_of_a_config() -> None:
+    """Gemma 2 9B was published with 224 in query_pre_attn_scalar and corrected to 256."""
+    first, second = (resolve({**GEMMA2, "query_pre_attn_scalar": scalar}) for scalar in (224, 256))
+    differences = first.differences(second)
+    assert differences == at.audit.compare(first, second)
+    (only,) = differences
+    assert (only.what, only.first_position, only.layers) == ("rotated", 0, tuple(range(46)))
+    assert only.ratio == pytest.approx((256 / 224) ** 0.5, rel=1e-12)
+    assert only.keys_here == ("query_pre_attn_scalar = 224",)
+    assert only.keys_there == ("query_pre_attn_scalar = 256",)
+    text = differences.table()
+    assert text.startswith("1 difference\n")
+    assert "from query_pre_attn_scalar = 224 here, query_pre_attn_scalar = 256 there" in text
+
+
+def test_the_config_of_training_against_that_of_serving() -> None:
+    """YaRN is put into the config to serve longer texts than the model was trained on."""
+    trained = resolve({**QWEN25, "rope_scaling": None})
+    (only,) = trained.differences(resolve(QWEN25))
+    assert only.ratio == pytest.approx(yarn(4) ** -2, rel=1e-12)
+    assert only.keys_here == ()
+    assert "rope_scaling" in only.keys_there[0]
+    assert only.source.startswith("from no key here, ")
+
+
+def test_each_thing_that_is_not_a_multiplier() -> None:
+    plan = resolve(GEMMA2)
+    layer = plan[3]
+    for change, what, here, there in (
+        ({"softcap": None, "softcap_key": ""}, "softcap", 50.0, None),
+        ({"sink": True}, "sink", False, True),
+        ({"qk_norm": "after rotation"}, "norm", "none", "after rotation"),
+        ({"kind": "chunked_attention"}, "kind", layer.kind, "chunked_attention"),
+        ({"rotated": 0}, "channels", "128 of 128 rotated", "0 of 128 rotated"),
+        ({"refusal": "a weight"}, "refusal", "has a multiplier", "a weight"),
+    ):
+        changed = type(layer)(**{**vars(layer), **change})
+        other = plan.with_layers((*plan.layers[:3], changed, *plan.layers[4:]))
+        (only,) = plan.differences(other)
+        assert (only.layers, only.what, only.here, only.there) == ((3,), what, here, there)
+        assert only.ratio is None
+        assert only.first_position is None
+        assert str(only).startswith(f"layers 3, {what}: ")
+
+
+def test_how_many_channels_are_rotated() -> None:
+    """Both have channels of both kinds, and the same multipliers on them: only their number differs."""
+    ropes = ({"rope_type": "default", "partial_rotary_factor": share} for share in (0.5, 0.25))
+    half, quarter = (resolve({**LLAMA, "model_type": "glm", "rope_parameters": rope}) for rope in ropes)
+    (only,) = half.differences(quarter)
+    assert (only.what, only.here, only.there) == ("channels", "64 of 128 rotated", "32 of 128 rotated")
+
+
+def test_kinds_of_layers_do_not_split_those_that_are_alike() -> None:
+    """Sliding and full layers of Gemma 2 differ from another scale in the same way: one line."""
+    kinds = {layer.kind for layer in resolve(GEMMA2)}
+    assert kinds == {"sliding_attention", "full_attention"}
+    assert len(resolve(GEMMA2).differences(resolve({**GEMMA2, "query_pre_attn_scalar": 128}))) == 1
+
+
+def test_as_a_data_frame_and_in_a_notebook() -> None:
+    pandas = pytest.importorskip("pandas")
+    differences = resolve(PHI4_MINI).differences(resolve(MINISTRAL))
+    frame = differences.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame["what"]) == [each.what for each in differences]
+    assert list(frame["here"]) == [each.here for each in differences]
+    assert "<table>" in differences._repr_html_()
+    assert len(resolve(LLAMA).differences(resolve(LLAMA)).to_pandas()) == 0
+
+
+def test_up_to_is_handed_on() -> None:
+    tempered = {"rope_type": "default", "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 500}
+    plain = resolve({**MINISTRAL, "rope_parameters": {"rope_type": "default"}})
+    other = resolve({**MINISTRAL, "rope_parameters": tempered})
+    assert plain.differences(other)[0].first_position == 500
+    assert plain.differences(other, up_to=500) == ()
+
+
+def test_layers_by_number() -> None:
+    plan = resolve(DEEPSEEK)
+    assert plan[0] == plan.layer(0)
+    assert plan[-1] == plan.layer(60)
+    assert [layer.index for layer in plan] == list(range(61))
+    assert plan[np.int64(2)].index == 2
+    with pytest.raises(IndexError, match="layer must be between 0 and 60, got 61"):
+        plan[61]

@@ -143,7 +143,7 @@ def test_warnings_are_part_of_the_output(write: Any, capsys: pytest.CaptureFixtu
         ({**MINISTRAL, "rope_scaling": {"type": "yarn", "factor": 0}}, [], "rope_scaling.factor must be"),
         (MINISTRAL, ["--layer", "34"], "layer must be between 0 and 33, got 34"),
         (MINISTRAL, ["--at", "-1"], "--at must be at least 0, got -1"),
-        (MINISTRAL, ["--against-framework", "ollama"], "framework must be one of"),
+        (MINISTRAL, ["--against-framework", "nobody"], "framework must be one of"),
         (MINISTRAL, ["--against-framework", "vllm", "--at", "-5"], "--at must be at least 0, got -5"),
         (MINISTRAL, ["--part", "encoder"], "part must be a part of the config"),
         (

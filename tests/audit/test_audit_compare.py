@@ -195,7 +195,7 @@ def test_frameworks_that_agree_or_are_not_on_record() -> None:
     assert at.audit.as_framework(resolve(DEEPSEEK), "vllm")[1] == ()
     assert at.audit.as_framework(resolve(DEEPSEEK), "megatron-lm")[1] == ()  # both weights are 1
     for name, message in (
-        ("ollama", "framework must be one of 'vllm'"),
+        ("nobody", "framework must be one of 'vllm'"),
         ("vllm-0.26", "on record up to version 0.25"),
         ("sglang-0.5", "on record without a version"),
     ):

@@ -10,25 +10,31 @@
 
 from ._compare import compare
 from ._config import TRANSFORMERS, ConfigError
+from ._defect import Defect, Framework
 from ._difference import Difference, Differences
-from ._frameworks import FRAMEWORKS, Defect, as_framework
+from ._frameworks import as_framework
 from ._layer import LayerPlan, PlanError, Term
 from ._plan import ScalePlan
+from ._records import FRAMEWORKS
 from ._resolve import AuditWarning, resolve
+from ._schema import SCHEMA, json_schema
 
 __all__ = [
     "FRAMEWORKS",
+    "SCHEMA",
     "TRANSFORMERS",
     "AuditWarning",
     "ConfigError",
     "Defect",
     "Difference",
     "Differences",
+    "Framework",
     "LayerPlan",
     "PlanError",
     "ScalePlan",
     "Term",
     "as_framework",
     "compare",
+    "json_schema",
     "resolve",
 ]

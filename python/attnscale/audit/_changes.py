@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What frameworks do to the layers of a plan: factors left out, changed, or put in place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..laws import Constant, Law, MLAYaRN, Standard, YaRN
+from ._defect import Change
+from ._layer import LayerPlan, Term
+from ._plan import ScalePlan
+
+__all__ = [
+    "in_order",
+    "mla_yarn_by_mscale",
+    "of_types",
+    "plain_yarn",
+    "standard_base",
+    "with_base",
+    "with_yarn_factor",
+    "without",
+    "without_keys",
+    "without_sink",
+    "without_softcap",
+]
+
+
+def by_term(change: Callable[[LayerPlan, Term], Term | None]) -> Change:
+    """Each factor on top of the base as it is computed; None leaves it out."""
+
+    def changed(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
+        terms = (change(layer, term) for term in layer.terms)
+        return replace(layer, terms=tuple(term for term in terms if term is not None))
+
+    return changed
+
+
+def of_types(change: Change, *types: str, layers: int | None = None) -> Change:
+    """Only in models of these types, and of this many layers."""
+
+    def changed(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
+        concerned = plan.model_type in types and layers in (None, len(plan))
+        return change(plan, layer) if concerned else layer
+
+    return changed
+
+
+def in_order(*changes: Change) -> Change:
+    """One after the other."""
+
+    def changed(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
+        for change in changes:
+            layer = change(plan, layer)
+        return layer
+
+    return changed
+
+
+def without(law: type[Law]) -> Change:
+    """Factors by this law are left out."""
+    return by_term(lambda layer, term: None if isinstance(term.law, law) else term)
+
+
+def plain_yarn(*ignored: str) -> Change:
+    """YaRN's rule without some of its keys; latent attention has a code path of its own."""
+
+    def change(layer: LayerPlan, term: Term) -> Term | None:
+        if not isinstance(term.law, YaRN) or _is_latent(layer):
+            return term
+        given: dict[str, Any] = dict.fromkeys(ignored)
+        return replace(term, law=replace(term.law, **given))
+
+    return by_term(change)
+
+
+def _is_latent(layer: LayerPlan) -> bool:
+    return any(isinstance(each.law, MLAYaRN) for each in layer.terms)
+
+
+@by_term
+def mla_yarn_by_mscale(layer: LayerPlan, term: Term) -> Term:
+    """The weight of the positions' own factor where that of all channels belongs."""
+    weights = [each.law.mscale for each in layer.terms if isinstance(each.law, YaRN)]
+    if not isinstance(term.law, MLAYaRN) or not weights or not weights[0]:
+        return term
+    return replace(term, law=replace(term.law, mscale_all_dim=weights[0]))
+
+
+def with_yarn_factor(changed: Callable[[float, float], float]) -> Change:
+    """A given attention_factor of YaRN as changed(attention_factor, factor)."""
+
+    def change(layer: LayerPlan, term: Term) -> Term:
+        law = term.law
+        if not isinstance(law, YaRN) or law.attention_factor is None:
+            return term
+        return replace(term, law=replace(law, attention_factor=changed(law.attention_factor, law.factor)))
+
+    return by_term(change)
+
+
+def without_keys(law: type[Law], start: str) -> Change:
+    """Factors by this law are left out where they come from a key that begins so."""
+    return by_term(
+        lambda layer, term: None if isinstance(term.law, law) and term.key.startswith(start) else term
+    )
+
+
+def without_softcap(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
+    """The scores are not capped."""
+    return replace(layer, softcap=None, softcap_key="")
+
+
+def without_sink(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
+    """The softmax has no extra logit."""
+    return replace(layer, sink=False)
+
+
+def with_base(value: Callable[[LayerPlan], float]) -> Change:
+    """Another number for the scale before the other factors."""
+
+    def changed(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
+        if layer.refusal is not None:
+            return layer
+        return replace(layer, base=replace(layer.base, law=Constant(value(layer))))
+
+    return changed
+
+
+def standard_base(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
+    """1 / sqrt(head_dim), whatever the config says."""
+    return layer if layer.refusal is not None else replace(layer, base=replace(layer.base, law=Standard()))

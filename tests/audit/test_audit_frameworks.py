@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What frameworks are on record to compute otherwise: each report with a config that shows it."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from typing import Any
+
+import attnscale as at
+import pytest
+from audit_configs import DEEPSEEK, GEMMA2, LLAMA, YARN, yarn
+from audit_configs import resolve as strictly
+
+RECORDS = [(name, defect) for name, framework in at.audit.FRAMEWORKS.items() for defect in framework.defects]
+NAMED = [pytest.param(name, defect, id=f"{name}: {defect.what}") for name, defect in RECORDS]
+
+
+def resolve(config: Any) -> at.audit.ScalePlan:
+    """One of them is of a model type that transformers does not have."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", at.audit.AuditWarning)
+        return at.audit.resolve(config)
+
+
+def shown(name: str, part: str) -> tuple[at.audit.ScalePlan, at.audit.ScalePlan]:
+    """A framework's record whose words have this part: its config as the model and as the framework."""
+    (defect,) = (each for each in at.audit.FRAMEWORKS[name].defects if part in each.what)
+    plan = resolve(defect.config)
+    return plan, at.audit.as_framework(plan, name)[0]
+
+
+@pytest.mark.parametrize(("name", "defect"), NAMED)
+def test_the_config_shows_the_defect_and_no_other(name: str, defect: at.audit.Defect) -> None:
+    plan = resolve(defect.config)
+    theirs, found = at.audit.as_framework(plan, name)
+    assert found == (defect,)
+    assert plan.differences(theirs)
+    assert all(warning.startswith("model_type") for warning in plan.warnings)
+
+
+@pytest.mark.parametrize(("name", "defect"), NAMED)
+def test_each_has_a_thread_and_says_what_is_known_of_versions(name: str, defect: at.audit.Defect) -> None:
+    links = [defect.reference, *([defect.mended] if defect.mended else [])]
+    for link in links:
+        assert re.fullmatch(
+            r"https://github\.com/[\w.-]+/[\w.-]+/((pull|issues)/\d+|commit/[0-9a-f]{40})", link
+        )
+    assert re.fullmatch(r"versions not known|(seen in|before) version \d+(\.\d+)*", defect.versions)
+    assert set(defect.to_dict()) == {"what", "reference", "versions", "mended"}
+    assert str(defect).startswith(f"{defect.what} ({defect.reference}; {defect.versions}")
+    assert ("; mended" in str(defect)) == bool(defect.mended)
+
+
+def test_no_report_is_recorded_twice() -> None:
+    assert len({(name, each.reference, each.what) for name, each in RECORDS}) == len(RECORDS)
+
+
+#: (framework, words of it, channels, theirs over the model's); squared where a thread's is of cos and sin
+STATED = [
+    ("vllm", "mscale", "rotated", 1.2772588722239782**2),
+    ("vllm", "attention_factor", "rotated", 1.4158883083359672**2),
+    ("sglang", "mscale", "rotated", yarn(16) ** 2),
+    ("sglang", "Laguna", "rotated", yarn(64) ** 2),
+    ("tensorrt-llm", "Laguna", "rotated", (1 + 0.1 * yarn(64) * math.log(64)) ** 2 / yarn(64) ** 2),
+    ("tensorrt-model-connect", "GPT-OSS", "rotated", 1 / yarn(32) ** 2),
+    ("vllm-tpu", "latent", "unrotated", 1 / yarn(40) ** 2),
+    ("mobius", "latent", "unrotated", 1 / yarn(40, 0.707) ** 2),
+    ("executorch", "LongRoPE", "rotated", 1 / (1 + math.log(32) / math.log(4096))),
+    ("llama.cpp", "Gemma 2 9B", "rotated", math.sqrt(256 / 224)),
+    ("ferrox", "Gemma", "rotated", math.sqrt(168 / 128)),
+    ("tt-metal", "Gemma", "rotated", math.sqrt(168 / 128)),
+    ("mlx-swift", "Gemma", "rotated", math.sqrt(144 / 128)),
+    ("ollama", "GLM", "unrotated", math.sqrt(256 / 576)),
+    ("mlc-llm", "BERT", "unrotated", 8.0),
+    ("vllm", "scale_attn_weights", "unrotated", 1 / math.sqrt(128)),
+    ("transformers-before-38290", "OPT", "unrotated", 1 / 8),
+    ("llama.cpp", "PLaMo", "unrotated", math.sqrt(128)),
+]
+
+
+@pytest.mark.parametrize(("name", "part", "channels", "factor"), STATED)
+def test_the_factor_is_that_of_the_thread(name: str, part: str, channels: Any, factor: float) -> None:
+    plan, theirs = shown(name, part)
+    here, there = (each.multiplier(layer=0, position=0, channels=channels) for each in (plan, theirs))
+    assert there / here == pytest.approx(factor, rel=1e-12)
+
+
+def test_figures_that_threads_give_in_words() -> None:
+    """Per cent and times, as rounded there."""
+    assert 100 * (yarn(16) - 1) == pytest.approx(27.7, abs=0.1)  # sglang 22711, vllm 48621
+    assert (1 + 0.1 * yarn(64) * math.log(64)) / yarn(64) == pytest.approx(1.122, abs=5e-4)  # TensorRT-LLM
+    assert (1 + 0.1 * yarn(32) * math.log(32)) / yarn(32) == pytest.approx(1.089, abs=5e-4)  # 16379
+    assert yarn(40, 0.707) ** 2 == pytest.approx(1.59, abs=5e-3)  # mobius 548
+    assert yarn(40) ** 2 == pytest.approx(1.87, abs=5e-3)
+    plan, theirs = shown("executorch", "LongRoPE")
+    here, there = (each.multiplier(layer=0, position=0, channels="rotated") for each in (plan, theirs))
+    assert here / there == pytest.approx(1.42, abs=5e-3)
+
+
+def test_what_grows_with_the_position_differs_from_there_on() -> None:
+    for name, part, first in (
+        ("vllm", "llama_4_scaling_beta", 16384),
+        ("vllm", "logn", 8192),
+        ("tensorrt-llm", "logn", 8192),
+        ("llama.cpp", "Grok", 1025),
+    ):
+        plan, theirs = shown(name, part)
+        assert {each.first_position for each in plan.differences(theirs)} == {first}
+
+
+def test_scales_by_the_layer() -> None:
+    for name in ("transformer-lens", "deepspeed-inference", "mlc-llm", "transformers-before-44397"):
+        plan, theirs = shown(name, "scale_attn_by_inverse_layer_idx")
+        ratios = [
+            theirs.multiplier(layer=layer, position=0) / plan.multiplier(layer=layer, position=0)
+            for layer in range(len(plan))
+        ]
+        assert ratios == pytest.approx(list(range(1, 13)), rel=1e-12)
+
+
+def test_soft_caps_and_sinks() -> None:
+    for name in ("vllm-metal", "sglang", "onnxruntime-genai", "mlx-swift"):
+        plan, theirs = shown(name, "soft-cap")
+        assert (plan.softcap(0), theirs.softcap(0)) == (50.0, None)
+    plan, theirs = shown("vllm-transformers", "sinks")
+    assert (plan.sink(0), theirs.sink(0)) == (True, False)
+
+
+def test_versions() -> None:
+    plan = strictly(GEMMA2)
+    for name, count in (
+        ("onnxruntime-genai", 1),
+        ("onnxruntime-genai-0.4.9", 1),
+        ("onnxruntime-genai-0.5", 0),
+        ("onnxruntime-genai-0.5.0", 0),
+        ("onnxruntime-genai-0.6", 0),
+    ):
+        assert len(at.audit.as_framework(plan, name)[1]) == count, name
+
+
+def test_models_that_the_report_is_not_about() -> None:
+    for name, config in (
+        ("sglang", {**LLAMA, "rope_scaling": {**YARN, "attention_factor": 1.0}}),
+        ("tensorrt-llm", {**LLAMA, "rope_scaling": {**YARN, "attention_factor": 1.0}}),
+        ("llama.cpp", GEMMA2),
+        ("mlc-llm", LLAMA),
+        ("maxtext", LLAMA),
+        ("transformers-before-47435", DEEPSEEK),
+        ("vllm-tpu", {**DEEPSEEK, "rope_scaling": None}),
+    ):
+        plan = strictly(config)
+        assert at.audit.as_framework(plan, name) == (plan, ()), name
+
+
+def test_layers_without_an_answer_stay_without_one() -> None:
+    plan = resolve({"model_type": "mamba", "num_hidden_layers": 2})
+    for name in at.audit.FRAMEWORKS:
+        assert at.audit.as_framework(plan, name) == (plan, ())

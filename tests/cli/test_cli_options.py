@@ -211,6 +211,6 @@ def test_the_help_lists_choices_and_statuses() -> None:
     ):
         assert choice in str(options_of(f"mc {name}")[flag].help)
     text = build_parser().format_help()
-    for status in ("0    done", "1    ", "2    ", "130  "):
+    for status in ("0    done", "1    ", "2    ", "3    ", "130  "):
         assert f"\n  {status}" in text
     assert "sparsity (sparsity)" not in text

@@ -12,7 +12,7 @@ from .._core import __version__
 from .._io import InputError
 from . import audit, bench, calibrate, demo, diagnose, entropy, info, laws, mc, sweep, theory
 from ._options import Parser, in_option_words
-from ._output import OutputError, check_outputs
+from ._output import FoundError, OutputError, check_outputs
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
 COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, audit, diagnose, info, bench)
@@ -22,6 +22,7 @@ exit status:
   0    done
   1    something could not be written: a file, or standard output, whose reader went away
   2    bad input, in one line on standard error; --debug shows where it comes from
+  3    audit --strict found what it looks for
   130  interrupted by Ctrl-C, with what was finished
 """
 
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         Exit status: 0, or with one line on standard error 1 (something could not be written), 2 (bad
-        input) or 130 (Ctrl-C). A reader of standard output that went away is 1 without a line.
+        input), 3 (audit --strict found what it looks for) or 130 (Ctrl-C). A reader of standard output
+        that went away is 1 without a line.
 
     Examples
     --------
@@ -101,6 +103,8 @@ def _ending(error: BaseException) -> tuple[int, str]:
         return _INTERRUPTED, f"interrupted: {error}" if str(error) else "interrupted"
     if isinstance(error, OutputError):
         return 1, str(error)
+    if isinstance(error, FoundError):
+        return 3, str(error)
     if isinstance(error, MemoryError):
         what = str(error) if str(error) != "std::bad_alloc" else ""
         return 2, f"not enough memory{what and f': {what}'}"

@@ -117,6 +117,9 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),
     Option("--against", "what differs in another config", "CONFIG", Path),
     Option("--against-framework", "what a framework is on record to compute instead"),
+    Option(
+        "--strict", "exit status 3 where there are warnings, or differences that were asked for", kind=None
+    ),
     Option("--quantity", "columns of the table", several=True),
     Option("--samples", "samples for each row of the table", "N", whole(1)),
     Option("--target-error", "instead: until the standard error is E", "E", real),

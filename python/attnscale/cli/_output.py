@@ -15,11 +15,15 @@ from .._io import InputError
 from .._tables.text import to_csv, to_json
 from ._figure import Drawing, checked_format
 
-__all__ = ["OutputError", "bad_input", "check_outputs", "emit"]
+__all__ = ["FoundError", "OutputError", "bad_input", "check_outputs", "emit"]
 
 
 class OutputError(Exception):
     """Something could not be written, after all that could be was."""
+
+
+class FoundError(Exception):
+    """What --strict looks for was found, and all of it was printed."""
 
 
 def check_outputs(options: argparse.Namespace) -> None:

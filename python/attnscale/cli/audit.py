@@ -4,22 +4,26 @@
 from __future__ import annotations
 
 import argparse
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .. import audit
-from .._tables.text import to_text
+from .._io import InputError
+from .._tables.text import counted, to_text
+from ..audit._frameworks import framework_named
 from ..audit._text import groups, ranges
+from ._audit_models import STATUSES, Model, is_one, look_at, report, resolve_quietly, show
 from ._options import OPTIONS, add_option, add_outputs
-from ._output import bad_input, emit
+from ._output import FoundError, bad_input, emit
 
 _DESCRIPTION = """\
 What multiplies q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
 channels they act on, soft-cap, sinks, and the key of the config that each comes from.
-CONFIG is a config.json or the directory that holds it.
+CONFIG is a config.json or the directory that holds it. Of several, and of a directory with models below it,
+it prints a table with one line a model; what cannot be read is a line of it too, and then exit status 2.
 """
 
 #: As text, as JSON, and as rows of CSV.
@@ -33,33 +37,89 @@ def add(commands: Any) -> None:
         help="the scale of attention in each layer, from a model's config.json",
         description=_DESCRIPTION,
     )
-    parser.add_argument("config", type=Path, metavar="CONFIG")
+    parser.add_argument("config", type=Path, nargs="+", metavar="CONFIG")
     for flag in ("--part", "--layer", "--at"):
         add_option(parser, flag)
     other = parser.add_mutually_exclusive_group()
     add_option(other, "--against")
     about = f"{OPTIONS['--against-framework'].meaning}: {', '.join(audit.FRAMEWORKS)}"
     add_option(other, "--against-framework", help=about)
+    add_option(parser, "--strict")
     add_outputs(parser, plot=False)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Resolve and print."""
-    plan = _resolve(options.config, options)
+    """Resolve and print; what --strict looks for is an error after that."""
+    if is_one(options.config):
+        _one(options)
+    else:
+        _several(options)
+
+
+def _one(options: argparse.Namespace) -> None:
+    """The plan of a model, its multipliers, or what differs from it."""
+    plan = _resolve(options.config[0], options)
+    found = counted(len(plan.warnings), "warning") if plan.warnings else ""
     with bad_input():  # a layer or position that the plan does not have, or has no answer for
         if options.against is not None:
-            text, report, rows = _differences(options, plan, _resolve(options.against, options), ())
+            other = _resolve(options.against, options)
+            text, content, rows = _differences(options, plan, other, ())
         elif options.against_framework is not None:
-            text, report, rows = _differences(
-                options, plan, *audit.as_framework(plan, options.against_framework)
-            )
+            other, defects = audit.as_framework(plan, options.against_framework)
+            text, content, rows = _differences(options, plan, other, defects)
         elif options.at is not None:
-            text, report, rows = _positions(options, plan)
+            text, content, rows = _positions(options, plan)
         else:
             plan = _chosen(options, plan)
-            text, report, rows = plan.explain(), plan.to_dict(), _terms(plan)
-    emit(options, text, rows, report)
+            text, content, rows = plan.explain(), {"report": "plan", **plan.to_dict()}, _terms(plan)
+    emit(options, text, rows, {"schema": audit.SCHEMA, **content})
+    if content["report"] == "differences" and content["differences"]:
+        found = counted(len(content["differences"]), "difference")
+    if options.strict and found:
+        raise FoundError(f"{found} (--strict)")
+
+
+def _several(options: argparse.Namespace) -> None:
+    """A table of models."""
+    for flag, value in (("--layer", options.layer), ("--at", options.at), ("--against", options.against)):
+        if value is not None:
+            raise InputError(
+                f"{flag} is a question about one config: give one file, or one folder that holds it"
+            )
+    with bad_input():
+        if options.against_framework is not None:
+            framework_named(options.against_framework)
+        models = look_at(options)
+    reports = [report(model) for model in models]
+    counts = {status: sum(model.status == status for model in models) for status in STATUSES}
+    text = show(models, options.against_framework)
+    content = {"schema": audit.SCHEMA, "report": "models", "models": reports, "counts": counts}
+    emit(options, text, _lines(reports), content)
+    if counts["refused"]:
+        raise InputError(f"{counts['refused']} of {counted(len(models), 'config')} cannot be audited")
+    if options.strict and (found := _found(models)):
+        raise FoundError(f"{found} of {counted(len(models), 'config')} with warnings or defects (--strict)")
+
+
+def _found(models: Sequence[Model]) -> int:
+    """How many have something that --strict looks for."""
+    return sum(bool(model.known) or model.status == "warned" for model in models)
+
+
+def _lines(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a model, as CSV has them: lists are texts, and warnings are counted."""
+    names = ("config", "status", "reason", "model_type", "layers", "without_answer", "sinks")
+    lists = ("multipliers", "laws", "softcaps")
+    return [
+        {
+            **{name: each.get(name) for name in names},
+            **{name: "; ".join(map(str, each.get(name, ()))) for name in lists},
+            "warnings": len(each.get("warnings", ())),
+            "on_record": len(each.get("on_record", ())),
+        }
+        for each in reports
+    ]
 
 
 def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
@@ -82,10 +142,7 @@ def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
 
 
 def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
-    """The plan, whose warnings are printed with it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", audit.AuditWarning)
-        return audit.resolve(path, part=options.part)
+    return resolve_quietly(path, options.part)
 
 
 def _only(options: argparse.Namespace, plan: audit.ScalePlan) -> list[int]:
@@ -125,7 +182,8 @@ def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> _Shown:
         for row in rows
         for layer in row["layers"]
     ]
-    return "\n".join(lines), {"rows": rows, "warnings": list(plan.warnings)}, flat
+    content = {"report": "positions", "rows": rows, "warnings": list(plan.warnings)}
+    return "\n".join(lines), content, flat
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -147,18 +205,30 @@ def _differences(
     chosen = set(_only(options, plan))
     found = [each for each in audit.compare(plan, other) if not each.layers or chosen & set(each.layers)]
     rows = [{**vars(each), "at": _at(plan, other, each, options)} for each in found]
-    known = [{"what": each.what, "reference": each.reference} for each in defects]
     lines: list[str] = []
     for each, row in zip(found, rows, strict=True):
         lines.append(str(each))
+        lines += [f"  {each.source}"] if each.source else []
         for i, (here, there) in row["at"].items():
             lines.append(f"  at i = {i}: {here:.7g} here, {there:.7g} there ({here / there:.4f} times)")
-    lines += [f"known: {defect.what} ({defect.reference})" for defect in defects]
+    lines += [f"known: {defect}" for defect in defects]
     if not found:
         name = options.against_framework
         lines.append("no difference" + (f": no report about {name} concerns this model" if name else ""))
-    flat = [{**vars(each), "layers": ranges(list(each.layers))} for each in found]
-    return "\n".join(lines), {"differences": rows, "known": known}, flat
+    lines += [f"warning: {text}" for text in plan.warnings]
+    content = {
+        "report": "differences",
+        "differences": rows,
+        "known": [defect.to_dict() for defect in defects],
+        "warnings": list(plan.warnings),
+    }
+    return "\n".join(lines), content, [_flat(each) for each in found]
+
+
+def _flat(each: audit.Difference) -> dict[str, Any]:
+    """The difference as a row of CSV."""
+    keys = {name: "; ".join(getattr(each, name)) for name in ("keys_here", "keys_there")}
+    return {**vars(each), "layers": ranges(list(each.layers)), **keys}
 
 
 def _at(

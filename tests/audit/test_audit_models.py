@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale audit DIR``: one line a model, and an exit status for a CI."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attnscale.cli import main
+from attnscale.cli._audit_models import resolve_quietly
+from audit_configs import DEEPSEEK, GEMMA2, GPT_OSS, LLAMA, MINISTRAL, PHI4_MINI
+
+Run = Callable[..., tuple[int, str, str]]
+NOVEL = {**LLAMA, "model_type": "novel"}
+BROKEN = {**LLAMA, "rope_scaling": {"type": "yarn", "factor": 0}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Write configs into the working directory: a mapping is JSON, a text is itself."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(**configs: Any) -> None:
+        for name, config in configs.items():
+            file = tmp_path / name.replace("__", "/") / "config.json"
+            file.parent.mkdir(parents=True)
+            file.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
+
+    return write
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Status, standard output and standard error of ``attnscale audit``."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = main(["audit", *arguments])
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+def cells(out: str) -> dict[str, list[str]]:
+    """Rows of the table by the config's name; columns are two spaces apart."""
+    lines = [[cell for cell in line.split("  ") if cell] for line in out.splitlines()]
+    return {line[0]: [cell.strip() for cell in line[1:]] for line in lines if len(line) > 1}
+
+
+def test_one_line_a_model(folder: Any, run: Run) -> None:
+    folder(models__gemma=GEMMA2, models__a__b=GPT_OSS, models__phi=PHI4_MINI, models__deepseek=DEEPSEEK)
+    status, out, err = run("models")
+    assert (status, err) == (0, "")
+    rows = cells(out)
+    assert rows["gemma/config.json"] == ["gemma2", "46", "0.08333333", "-", "50", "-", "-"]
+    assert rows["a/b/config.json"] == ["gpt_oss", "24", "0.2266576", "yarn", "-", "yes", "-"]
+    assert rows["phi/config.json"][2:4] == ["0.08838835, 0.1252168", "longrope"]
+    assert rows["deepseek/config.json"][3] == "yarn, mla_yarn"
+    assert list(rows) == ["config", *(f"{x}/config.json" for x in ("a/b", "deepseek", "gemma", "phi"))]
+    assert out.endswith("\n4 configs: 4 without a warning\n")
+
+
+def test_many_multipliers_are_the_least_and_the_largest(folder: Any, run: Run) -> None:
+    gpt2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12}
+    folder(m__gpt2={**gpt2, "scale_attn_by_inverse_layer_idx": True})
+    assert cells(run("m")[1])["gpt2/config.json"][2] == "0.01041667 ... 0.125"
+
+
+def test_warnings_are_counted_and_strict_about_them(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__novel=NOVEL)
+    status, out, err = run("m")
+    assert (status, err) == (0, "")
+    assert cells(out)["novel/config.json"][-1] == "1"
+    assert "warning: novel/config.json: model_type 'novel' is not known" in out
+    assert "2 configs: 1 without a warning, 1 with warnings" in out
+    assert run("m", "--strict") == (
+        3,
+        out,
+        "attnscale: error: 1 of 2 configs with warnings or defects (--strict)\n",
+    )
+    assert run("m/gemma", "--strict")[0] == 0
+
+
+def test_what_cannot_be_read_is_a_line_and_status_2(folder: Any, run: Run) -> None:
+    folder(m__broken=BROKEN, m__gemma=GEMMA2, m__text="{", m__list="[]", m__empty="")
+    for options in ([], ["--strict"]):
+        status, out, err = run("m", *options)
+        assert (status, err) == (2, "attnscale: error: 4 of 5 configs cannot be audited\n")
+    rows = cells(out)
+    assert rows["broken/config.json"] == ["refused", *["-"] * 6]
+    assert rows["gemma/config.json"][0] == "gemma2"
+    refused = [line for line in out.splitlines() if line.startswith("refused: ")]
+    assert len(refused) == 4
+    assert (
+        "refused: broken/config.json: rope_scaling.factor must be a finite number greater than 0, got 0"
+        in refused
+    )
+    assert "refused: list/config.json: must hold one JSON object, got list" in refused
+
+
+def test_a_mistake_of_the_package_is_a_line_too(
+    folder: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(m__a=LLAMA, m__b=GEMMA2)
+
+    def fails(path: Path, part: str | None) -> Any:
+        if path.parent.name == "a":
+            raise ZeroDivisionError("division\nby zero")
+        return resolve_quietly(path, part)
+
+    monkeypatch.setattr("attnscale.cli._audit_models.resolve_quietly", fails)
+    status, out, _ = run("m")
+    assert status == 2
+    assert "refused: a/config.json: ZeroDivisionError: division by zero\n" in out
+    assert cells(out)["b/config.json"][0] == "gemma2"
+
+
+def test_files_of_other_programs_are_skipped(folder: Any, run: Run) -> None:
+    """As the pooling of sentence-transformers, or an editor's; named by the caller, they are refused."""
+    folder(m__gemma=GEMMA2, m__pool__1_Pooling={"word_embedding_dimension": 384}, m__tool={"theme": "dark"})
+    status, out, err = run("m", "--strict")
+    assert (status, err) == (0, "")
+    assert cells(out)["tool/config.json"] == ["skipped", *["-"] * 6]
+    assert "3 configs: 1 without a warning, 2 skipped" in out
+    assert run("m/gemma/config.json", "m/tool/config.json")[0] == 2
+
+
+def test_folders_that_begin_with_a_dot_are_not_searched(folder: Any, run: Run) -> None:
+    folder(**{"m__gemma": GEMMA2, "m__.git__x": "{", "m__.cache__x": BROKEN})
+    assert "\n1 config: 1 without a warning" in run("m")[1]
+
+
+def test_links_to_files_are_followed_and_circles_of_folders_are_not(
+    folder: Any, run: Run, tmp_path: Path
+) -> None:
+    """A model's folder in a cache holds links to blobs."""
+    folder(blobs__x=GEMMA2)
+    (tmp_path / "hub" / "snapshot").mkdir(parents=True)
+    (tmp_path / "hub" / "snapshot" / "config.json").symlink_to(tmp_path / "blobs" / "x" / "config.json")
+    (tmp_path / "hub" / "circle").symlink_to(tmp_path / "hub")
+    status, out, _ = run("hub")
+    assert status == 0
+    assert "\n1 config: " in out
+
+
+def test_several_files_and_folders(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__llama=LLAMA, other=MINISTRAL)
+    status, out, _ = run("m", "other/config.json", "m/llama/config.json")
+    assert status == 0
+    assert list(cells(out)) == ["config", "m/gemma/config.json", "m/llama/config.json", "other/config.json"]
+
+
+def test_a_folder_with_a_config_of_its_own_is_one_model(folder: Any, run: Run) -> None:
+    folder(m=GEMMA2, m__text_encoder=LLAMA)
+    assert run("m")[1].startswith("gemma2, 46 layers\n")
+    assert "gemma2, 46 layers" not in run("m", "m/text_encoder")[1]
+
+
+def test_questions_about_one_config(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__llama=LLAMA, empty__x__y={})
+    for flag, value in (("--layer", "0"), ("--at", "0"), ("--against", "m/llama")):
+        status, out, err = run("m", flag, value)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"attnscale: error: {flag} is a question about one config")
+    (Path("empty") / "x" / "y" / "config.json").unlink()
+    assert "empty: there is no config.json here or in a folder below" in run("empty")[2]
+    assert "framework must be one of" in run("m", "--against-framework", "nobody")[2]
+
+
+def test_a_framework_and_all_models(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__llama=LLAMA, m__broken=BROKEN)
+    status, out, _ = run("m", "--against-framework", "vllm-metal")
+    assert status == 2
+    rows = cells(out)
+    assert (rows["gemma/config.json"][-1], rows["llama/config.json"][-1]) == ("1", "-")
+    assert "known: gemma/config.json: the soft-cap of attention is left out (https://github.com/" in out
+    assert run("m/gemma", "m/llama", "--against-framework", "vllm-metal", "--strict")[0] == 3
+    assert run("m/gemma", "m/llama", "--against-framework", "mlx-lm", "--strict")[0] == 0
+
+
+def test_a_part_of_each(folder: Any, run: Run) -> None:
+    folder(m__a={"model_type": "t5gemma", "encoder": LLAMA, "decoder": LLAMA}, m__b=LLAMA)
+    status, out, _ = run("m", "--part", "encoder")
+    assert status == 2
+    assert cells(out)["a/config.json"][0] == "llama"
+    assert "refused: b/config.json: part must be a part of the config" in out
+
+
+def test_strict_about_one_config(folder: Any, run: Run) -> None:
+    folder(gemma=GEMMA2, novel=NOVEL, other={**GEMMA2, "query_pre_attn_scalar": 128})
+    assert run("gemma", "--strict")[0] == 0
+    status, out, err = run("novel", "--strict")
+    assert (status, err) == (3, "attnscale: error: 1 warning (--strict)\n")
+    assert out.startswith("novel, 4 layers")
+    status, out, err = run("gemma", "--against", "other", "--strict")
+    assert (status, err) == (3, "attnscale: error: 1 difference (--strict)\n")
+    assert "from query_pre_attn_scalar = 144 here, query_pre_attn_scalar = 128 there" in out
+    assert run("gemma", "--against", "gemma", "--strict")[0] == 0
+    assert run("gemma", "--against", "other")[0] == 0
+    assert run("novel", "--against", "novel", "--strict")[0] == 3
+
+
+def test_as_json_and_csv(folder: Any, run: Run) -> None:
+    folder(m__broken=BROKEN, m__gemma=GEMMA2, m__novel=NOVEL, m__tool={})
+    report = json.loads(run("m", "--json")[1])
+    assert (report["schema"], report["report"]) == ("attnscale.audit/1", "models")
+    assert report["counts"] == {"ok": 1, "warned": 1, "refused": 1, "skipped": 1}
+    broken, gemma, novel, tool = report["models"]
+    assert broken["status"] == "refused"
+    assert broken["reason"].startswith("rope_scaling.factor must be")
+    assert gemma["multipliers"] == [1 / 12]
+    assert gemma["softcaps"] == [50.0]
+    assert len(novel["warnings"]) == 1
+    assert tool == {"config": "tool/config.json", "status": "skipped", "reason": "not the config of a model"}
+    status, out, _ = run("m", "--csv", "-")
+    assert status == 2
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["status"] for row in rows] == ["refused", "ok", "warned", "skipped"]
+    assert (rows[1]["softcaps"], rows[1]["warnings"], rows[2]["warnings"]) == ("50.0", "0", "1")

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ``attnscale audit --json`` prints is what its JSON Schema says, with no field beside it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import jsonschema
+import pytest
+from attnscale.cli import main
+from audit_configs import GEMMA2, GPT_OSS, LLAMA, MINISTRAL, PHI4_MINI
+
+SHOWN = [defect.config for each in at.audit.FRAMEWORKS.values() for defect in each.defects]
+MAMBA = {"model_type": "mamba", "num_hidden_layers": 2}
+NOVEL = {**LLAMA, "model_type": "novel"}
+
+
+def closed(schema: Any) -> Any:
+    """The schema without room for fields that it does not name, so that a new one is not forgotten."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(value) for key, value in schema.items()}
+    return {**found, "additionalProperties": False} if "properties" in schema else found
+
+
+CHECK = jsonschema.Draft202012Validator(closed(at.audit.json_schema()))
+
+
+@pytest.fixture
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """What the command prints about configs that lie in a.json, b.json, ..., or in folders of these names."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str, **configs: Any) -> Any:
+        for name, config in configs.items():
+            place = tmp_path / "models" / name
+            place.mkdir(parents=True, exist_ok=True)
+            for file in (tmp_path / f"{name}.json", place / "config.json"):
+                file.write_text(json.dumps(config), encoding="utf-8")
+        main(["audit", *arguments, "--json"])
+        content = json.loads(capsys.readouterr().out)
+        CHECK.validate(content)
+        assert content["schema"] == at.audit.SCHEMA
+        return content
+
+    return call
+
+
+def test_the_schema_is_one() -> None:
+    schema = at.audit.json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$id"] == at.audit.SCHEMA == "attnscale.audit/1"
+    defined = set(schema["$defs"])
+    used = {word for word in json.dumps(schema).replace('"', " ").split() if word.startswith("#/$defs/")}
+    assert {word.removeprefix("#/$defs/") for word in used} == defined
+
+
+@pytest.mark.parametrize("number", range(len(SHOWN)))
+def test_plans(report: Any, number: int) -> None:
+    content = report("a.json", a=SHOWN[number])
+    assert content["report"] == "plan"
+    assert content["layers"]
+
+
+@pytest.mark.parametrize("config", [MAMBA, NOVEL, GPT_OSS, PHI4_MINI])
+def test_plans_with_refusals_warnings_sinks_and_other_channels(report: Any, config: Any) -> None:
+    content = report("a.json", a=config)
+    assert content["model_type"] == config["model_type"]
+    assert bool(content["warnings"]) == (config is NOVEL)
+
+
+@pytest.mark.parametrize("config", [MAMBA, NOVEL, GPT_OSS, PHI4_MINI])
+def test_positions(report: Any, config: Any) -> None:
+    content = report("a.json", "--at", "0", "100000", a=config)
+    assert content["report"] == "positions"
+    assert {row["position"] for row in content["rows"]} == {0, 100000}
+
+
+def test_differences(report: Any) -> None:
+    content = report("a.json", "--against", "b.json", "--at", "0", "7", a=GEMMA2, b=PHI4_MINI)
+    assert content["report"] == "differences"
+    assert {"layers", "kind", "rotated", "softcap"} <= {each["what"] for each in content["differences"]}
+    (at_positions,) = {json.dumps(each["at"]) for each in content["differences"] if each["what"] == "rotated"}
+    assert set(json.loads(at_positions)) == {"0", "7"}
+    assert report("a.json", "--against", "a.json")["differences"] == []
+    assert report("c.json", "--against", "a.json", c=MAMBA)["differences"]
+
+
+@pytest.mark.parametrize("name", at.audit.FRAMEWORKS)
+def test_frameworks(report: Any, name: str) -> None:
+    for defect in at.audit.FRAMEWORKS[name].defects:
+        content = report("a.json", "--against-framework", name, a=defect.config)
+        assert [each["what"] for each in content["known"]] == [defect.what]
+
+
+def test_tables(report: Any) -> None:
+    broken = {**LLAMA, "rope_scaling": {"type": "yarn", "factor": 0}}
+    configs = {"a": GEMMA2, "b": MAMBA, "c": NOVEL, "d": broken, "e": {"theme": "dark"}, "f": MINISTRAL}
+    content = report("models", **configs)
+    assert [each["status"] for each in content["models"]] == [
+        *("ok", "ok", "warned", "refused", "skipped", "ok")
+    ]
+    assert content["models"][1]["without_answer"] == 2
+    content = report("models", "--against-framework", "vllm-metal")
+    assert [len(each.get("on_record", ())) for each in content["models"]] == [1, 0, 0, 0, 0, 0]
+
+
+def test_a_report_that_is_not_as_the_schema_says_is_found() -> None:
+    """The check can fail: every field of a report is one that it asks for."""
+    plan = {"schema": at.audit.SCHEMA, "report": "plan", **at.audit.resolve(GEMMA2).to_dict()}
+    CHECK.validate(plan)
+    for name in plan:
+        assert not CHECK.is_valid({key: value for key, value in plan.items() if key != name})
+    for change in ({"schema": "attnscale.audit/2"}, {"more": 1}, {"layers": [{}]}, {"known": "yes"}):
+        assert not CHECK.is_valid({**plan, **change})
+    layer = copy.deepcopy(plan)
+    del layer["layers"][0]["base"]["key"]
+    assert not CHECK.is_valid(layer)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import attnscale as at
@@ -158,3 +159,18 @@ def test_layers_without_an_answer_stay_without_one() -> None:
     plan = resolve({"model_type": "mamba", "num_hidden_layers": 2})
     for name in at.audit.FRAMEWORKS:
         assert at.audit.as_framework(plan, name) == (plan, ())
+
+
+def test_the_page_has_every_record_and_no_other() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "audit-frameworks.md"
+    found = re.findall(
+        r"^\| `(.+?)` \| (.+) \| (.+) \| (.+) \| (.*) \| (.*) \|$", page.read_text("utf-8"), re.M
+    )
+    assert [(name, what, kind) for name, what, kind, *_ in found] == [
+        (name, each.what, each.config["model_type"]) for name, each in RECORDS
+    ]
+    for (*_, thread, versions, mended), (_, each) in zip(found, RECORDS, strict=True):
+        assert thread.endswith(f"]({each.reference})")
+        assert (versions or "versions not known") == each.versions
+        where = "there" if each.mended == each.reference else f"]({each.mended})"
+        assert mended.endswith(where) if each.mended else not mended

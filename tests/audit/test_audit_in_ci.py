@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The hook and the workflow that the documentation gives to others run, with the status that it promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from audit_configs import GEMMA2, LLAMA, PHI4_MINI
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "how-to" / "audit-in-ci.md"
+WORKFLOW = ROOT / "docs" / "how-to" / "audit-workflow.yml"
+NOVEL = {**LLAMA, "model_type": "novel"}
+BROKEN = {**LLAMA, "rope_scaling": {"type": "yarn", "factor": 0}}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A repository of models."""
+    for name, config in (("gemma2", GEMMA2), ("phi4", PHI4_MINI), ("trained", LLAMA), ("served", LLAMA)):
+        write(tmp_path, name, config)
+    return tmp_path
+
+
+def write(place: Path, name: str, config: Any) -> str:
+    file = place / "models" / name / "config.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return str(file.relative_to(place))
+
+
+def bash(place: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """As GitHub runs a step with `shell: bash`, with this environment's attnscale."""
+    bin_ = Path(sys.executable).parent
+    given = {**os.environ, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}", **variables}
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(
+        command, cwd=place, env=given, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def hooks() -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = yaml.safe_load(
+        (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+    )
+    return content
+
+
+def test_the_hook_takes_configs_and_nothing_else() -> None:
+    (hook,) = hooks()
+    assert {"id", "name", "entry", "language", "files"} <= set(hook)
+    for name, taken in (
+        ("config.json", True),
+        ("models/a/config.json", True),
+        ("models/a/tokenizer_config.json", False),
+        ("config.json.bak", False),
+    ):
+        assert bool(re.search(hook["files"], name)) == taken, name
+
+
+@pytest.mark.parametrize(
+    ("config", "status", "said"), [(GEMMA2, 0, ""), (NOVEL, 3, "warning"), (BROKEN, 2, "cannot be audited")]
+)
+def test_the_entry_of_the_hook_runs(place: Path, config: Any, status: int, said: str) -> None:
+    (hook,) = hooks()
+    files = [write(place, "gemma2", GEMMA2), write(place, "changed", config)]
+    done = bash(place, shlex.join([*shlex.split(hook["entry"]), *files]))
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr
+    assert "models/changed/config.json" in done.stdout
+
+
+def test_the_page_gives_the_hook_that_there_is() -> None:
+    (hook,) = hooks()
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    remote, local = (yaml.safe_load(block)["repos"][0]["hooks"][0] for block in blocks)
+    assert remote["id"] == local["id"] == hook["id"]
+    assert (local["entry"], local["require_serial"]) == (hook["entry"], hook["require_serial"])
+
+
+def steps() -> dict[str, str]:
+    """What the steps of the workflow run, by their names."""
+    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    assert workflow["defaults"]["run"]["shell"] == "bash"
+    assert workflow[True]["pull_request"]["paths"] == ["**/config.json"]  # YAML 1.1 reads `on` so
+    return {step["name"]: step["run"] for step in workflow["jobs"]["audit"]["steps"] if "run" in step}
+
+
+def test_the_workflow_passes_and_fails(place: Path) -> None:
+    every, programs = steps()["Every config"], steps()["For programs"]
+    summary = {"GITHUB_STEP_SUMMARY": str(place / "summary")}
+    done = bash(place, every, **summary)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (place / "summary").read_text(encoding="utf-8") == done.stdout
+    assert bash(place, programs).returncode == 0
+    assert json.loads((place / "audit.json").read_text(encoding="utf-8"))["counts"]["ok"] == 4
+    write(place, "novel", NOVEL)
+    assert bash(place, every, **summary).returncode == 3
+    write(place, "broken", BROKEN)
+    assert bash(place, every, **summary).returncode == 2
+    assert bash(place, programs).returncode == 2
+    assert json.loads((place / "audit.json").read_text(encoding="utf-8"))["counts"]["refused"] == 1
+
+
+def test_the_workflow_compares_training_and_serving(place: Path) -> None:
+    script = steps()["The config of training is the one that is served"]
+    assert bash(place, script).returncode == 0
+    write(place, "served", {**LLAMA, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}})
+    done = bash(place, script)
+    assert done.returncode == 3
+    assert "differs from i = 0 on" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_workflow_says_what_a_change_does(place: Path) -> None:
+    script = steps()["What the change does to each config"]
+    git = "git -c user.name=a -c user.email=a@b -c init.defaultBranch=main"
+    made = (
+        f"{git} init -q && git add -A && {git} commit -qm 1 && git update-ref refs/remotes/origin/main HEAD"
+    )
+    assert bash(place, made).returncode == 0
+    write(place, "gemma2", {**GEMMA2, "query_pre_attn_scalar": 256})
+    assert bash(place, f"{git} commit -qam 2").returncode == 0
+    (place / "tmp").mkdir()
+    done = bash(place, script, GITHUB_BASE_REF="main", RUNNER_TEMP=str(place / "tmp"))
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, third = done.stdout.splitlines()
+    assert first == "models/gemma2/config.json:"
+    assert "0.08333333 here, 0.0625 there (1.3333 times)" in second
+    assert third.strip() == "from query_pre_attn_scalar = 144 here, query_pre_attn_scalar = 256 there"
+
+
+def test_the_table_of_the_page(tmp_path: Path) -> None:
+    for name, config in (("gemma2", GEMMA2), ("novel", NOVEL), ("old", BROKEN), ("phi4", PHI4_MINI)):
+        write(tmp_path, name, config)
+    done = bash(tmp_path, "attnscale audit models")
+    shown = re.search(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert shown is not None
+    assert shown[1] == done.stdout

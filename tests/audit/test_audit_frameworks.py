@@ -11,7 +11,7 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from audit_configs import DEEPSEEK, GEMMA2, LLAMA, YARN, yarn
+from audit_configs import DEEPSEEK, GEMMA2, LLAMA, PHI4_MINI, YARN, yarn
 from audit_configs import resolve as strictly
 
 RECORDS = [(name, defect) for name, framework in at.audit.FRAMEWORKS.items() for defect in framework.defects]
@@ -48,7 +48,10 @@ def test_each_has_a_thread_and_says_what_is_known_of_versions(name: str, defect:
         assert re.fullmatch(
             r"https://github\.com/[\w.-]+/[\w.-]+/((pull|issues)/\d+|commit/[0-9a-f]{40})", link
         )
-    assert re.fullmatch(r"versions not known|(seen in|before) version \d+(\.\d+)*", defect.versions)
+    assert re.fullmatch(
+        r"versions not known|(seen in|before) version \d+(\.\d+)*|from version \d+(\.\d+)* on",
+        defect.versions,
+    )
     assert set(defect.to_dict()) == {"what", "reference", "versions", "mended"}
     assert str(defect).startswith(f"{defect.what} ({defect.reference}; {defect.versions}")
     assert ("; mended" in str(defect)) == bool(defect.mended)
@@ -70,6 +73,7 @@ STATED = [
     ("mobius", "latent", "unrotated", 1 / yarn(40, 0.707) ** 2),
     ("executorch", "LongRoPE", "rotated", 1 / (1 + math.log(32) / math.log(4096))),
     ("llama.cpp", "Gemma 2 9B", "rotated", math.sqrt(256 / 224)),
+    ("llama.cpp", "LongRoPE", "rotated", 1 / (1 + math.log(32) / math.log(4096))),
     ("ferrox", "Gemma", "rotated", math.sqrt(168 / 128)),
     ("tt-metal", "Gemma", "rotated", math.sqrt(168 / 128)),
     ("mlx-swift", "Gemma", "rotated", math.sqrt(144 / 128)),
@@ -122,7 +126,7 @@ def test_scales_by_the_layer() -> None:
 
 
 def test_soft_caps_and_sinks() -> None:
-    for name in ("vllm-metal", "sglang", "onnxruntime-genai", "mlx-swift"):
+    for name in ("vllm-metal", "sglang", "flashinfer", "onnxruntime-genai", "mlx-swift"):
         plan, theirs = shown(name, "soft-cap")
         assert (plan.softcap(0), theirs.softcap(0)) == (50.0, None)
     plan, theirs = shown("vllm-transformers", "sinks")
@@ -137,8 +141,19 @@ def test_versions() -> None:
         ("onnxruntime-genai-0.5", 0),
         ("onnxruntime-genai-0.5.0", 0),
         ("onnxruntime-genai-0.6", 0),
+        ("flashinfer", 1),
+        ("flashinfer-0.1.6", 0),
+        ("flashinfer-0.2", 1),
+        ("flashinfer-v0.2.3", 1),
     ):
         assert len(at.audit.as_framework(plan, name)[1]) == count, name
+
+
+def test_a_version_behind_the_last_that_a_report_is_about() -> None:
+    plan = resolve(at.audit.FRAMEWORKS["llama.cpp"].defects[2].config)
+    assert len(at.audit.as_framework(plan, "llama.cpp-b9728")[1]) == 1
+    with pytest.raises(ValueError, match=r"framework 'llama\.cpp' is on record up to version 9728, got"):
+        at.audit.as_framework(plan, "llama.cpp-b9729")
 
 
 def test_models_that_the_report_is_not_about() -> None:
@@ -146,6 +161,7 @@ def test_models_that_the_report_is_not_about() -> None:
         ("sglang", {**LLAMA, "rope_scaling": {**YARN, "attention_factor": 1.0}}),
         ("tensorrt-llm", {**LLAMA, "rope_scaling": {**YARN, "attention_factor": 1.0}}),
         ("llama.cpp", GEMMA2),
+        ("llama.cpp", PHI4_MINI),
         ("mlc-llm", LLAMA),
         ("maxtext", LLAMA),
         ("transformers-before-47435", DEEPSEEK),

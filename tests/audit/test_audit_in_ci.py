@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from audit_configs import GEMMA2, LLAMA, PHI4_MINI
+from audit_configs import GEMMA2, LLAMA, MINISTRAL, PHI4_MINI
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how-to" / "audit-in-ci.md"
@@ -147,3 +147,11 @@ def test_the_table_of_the_page(tmp_path: Path) -> None:
     shown = re.search(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert shown is not None
     assert shown[1] == done.stdout
+
+
+def test_what_the_page_of_one_checkpoint_shows(tmp_path: Path) -> None:
+    file = write(tmp_path, "ministral", MINISTRAL)
+    page = (PAGE.parent / "audit-a-checkpoint.md").read_text(encoding="utf-8")
+    plan, framework = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    assert plan in bash(tmp_path, f"attnscale audit {file}").stdout
+    assert framework == bash(tmp_path, f"attnscale audit {file} --against-framework vllm").stdout

@@ -113,8 +113,9 @@ def test_a_mistake_of_the_package_is_a_line_too(
         return resolve_quietly(path, part)
 
     monkeypatch.setattr("attnscale.cli._audit_models.resolve_quietly", fails)
-    status, out, _ = run("m")
-    assert status == 2
+    status, out, err = run("m")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "Traceback" in run("m", "--debug")[2]
     assert "refused: a/config.json: ZeroDivisionError: division by zero\n" in out
     assert cells(out)["b/config.json"][0] == "gemma2"
 

@@ -32,6 +32,8 @@ class Defect:
         (plan, layer) to the layer as the framework computes it.
     seen : str
         A version in which the report saw it, or empty.
+    since : str
+        The first version that has it, where the report says so, or empty.
     before : str
         The version that has it no more, where the report says so, or empty.
     mended : str
@@ -43,6 +45,7 @@ class Defect:
     config: Mapping[str, Any] = field(repr=False, hash=False)
     change: Change = field(repr=False)
     seen: str = ""
+    since: str = ""
     before: str = ""
     mended: str = ""
 
@@ -58,11 +61,15 @@ class Defect:
         """
         if self.before:
             return f"before version {self.before}"
+        if self.since:
+            return f"from version {self.since} on"
         return f"seen in version {self.seen}" if self.seen else "versions not known"
 
     def concerns(self, version: tuple[int, ...]) -> bool:
         """Whether a version may have it, as far as the report says; an empty one is any."""
-        return not version or not self.before or version < version_of(self.before)
+        since, before = version_of(self.since), version_of(self.before)
+        early = version[: len(since)] < since[: len(version)]
+        return not version or not (early or (before and version >= before))
 
     def to_dict(self) -> dict[str, str]:
         """What is to be said of it, in types that JSON has."""
@@ -98,7 +105,7 @@ class Framework:
     @property
     def has_versions(self) -> bool:
         """Whether a report says anything about versions."""
-        return any(each.seen or each.before for each in self.defects)
+        return any(each.seen or each.since or each.before for each in self.defects)
 
 
 def version_of(text: str) -> tuple[int, ...]:

@@ -52,11 +52,12 @@ class Difference:
 
     @property
     def source(self) -> str:
-        """The keys, in words; empty where both plans name the same ones, as a framework's does."""
-        if self.keys_here == self.keys_there:
+        """The keys that only one of the plans names, in words; empty if both name the same ones."""
+        if set(self.keys_here) == set(self.keys_there):
             return ""
-        here, there = ("; ".join(keys) or "no key" for keys in (self.keys_here, self.keys_there))
-        return f"from {here} here, {there} there"
+        here = [key for key in self.keys_here if key not in self.keys_there]
+        there = [key for key in self.keys_there if key not in self.keys_here]
+        return f"from {'; '.join(here) or 'no key'} here, {'; '.join(there) or 'no key'} there"
 
     def __str__(self) -> str:
         where = f"layers {ranges(list(self.layers))}, " if self.layers else ""

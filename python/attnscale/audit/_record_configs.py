@@ -81,6 +81,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": 4096,
         "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48},
     },
+    "longrope, new spelling": {
+        **_model("phi3", 3072, 24, 32, partial_rotary_factor=0.75, max_position_embeddings=131072),
+        "original_max_position_embeddings": 4096,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 4096,
+            "short_factor": [1.0] * 48,
+            "long_factor": [2.0] * 48,
+        },
+    },
     "glm": _model(
         *("glm4_moe_lite", 2048, 20, 47),
         q_lora_rank=768,

@@ -101,6 +101,12 @@ _LLAMA_CPP = (
         mended="ggml-org/llama.cpp/pull/14892",
     ),
     _defect(
+        "the factor of LongRoPE, of Phi-3 and 4, is lost where it stands in rope_parameters",
+        *("ggml-org/llama.cpp/issues/24820", "longrope, new spelling"),
+        of_types(without_keys(LongRoPE, "rope_parameters"), "phi3"),
+        seen="9728",
+    ),
+    _defect(
         "the temperature of Grok 2 is read and not applied",
         *("ggml-org/llama.cpp/pull/17239", "grok", without(GrokTemperature)),
     ),
@@ -128,7 +134,12 @@ FRAMEWORKS: dict[str, Framework] = {
         )
     ),
     "vllm-metal": Framework(
-        (_defect(_SOFTCAP, "vllm-project/vllm-metal/issues/665", "gemma2 2b", without_softcap),)
+        (
+            _defect(
+                *(_SOFTCAP, "vllm-project/vllm-metal/issues/665", "gemma2 2b", without_softcap),
+                mended="vllm-project/vllm-metal/pull/666",
+            ),
+        )
     ),
     "vllm-tpu": Framework(
         (
@@ -140,6 +151,15 @@ FRAMEWORKS: dict[str, Framework] = {
         )
     ),
     "sglang": Framework(_SGLANG),
+    "flashinfer": Framework(
+        (
+            _defect(
+                "the soft-cap that is given to forward() is ignored",
+                *("flashinfer-ai/flashinfer/issues/1193", "gemma2 2b", without_softcap),
+                since="0.2.0",
+            ),
+        )
+    ),
     "mlx-lm": Framework(
         (
             _defect(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -101,6 +102,8 @@ def look_at(options: argparse.Namespace) -> list[Model]:
         try:
             plan = resolve_quietly(file, options.part)
         except Exception as error:  # whatever it is, it is said in the config's line
+            if getattr(options, "debug", False):
+                traceback.print_exc()
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
             reason = " ".join(f"{kind}{error}".replace(f"{file}", "").split()).removeprefix(": ")
             skipped = searched and not _names_a_model(file)

@@ -208,7 +208,9 @@ def _differences(
     lines: list[str] = []
     for each, row in zip(found, rows, strict=True):
         lines.append(str(each))
-        lines += [f"  {each.source}"] if each.source else []
+        lines += (
+            [f"  {each.source}"] if each.source and not defects else []
+        )  # a framework reads the same keys
         for i, (here, there) in row["at"].items():
             lines.append(f"  at i = {i}: {here:.7g} here, {there:.7g} there ({here / there:.4f} times)")
     lines += [f"known: {defect}" for defect in defects]

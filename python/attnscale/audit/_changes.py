@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,6 @@ __all__ = [
     "with_base",
     "with_yarn_factor",
     "without",
-    "without_keys",
     "without_sink",
     "without_softcap",
 ]
@@ -58,9 +58,14 @@ def in_order(*changes: Change) -> Change:
     return changed
 
 
-def without(law: type[Law]) -> Change:
-    """Factors by this law are left out."""
-    return by_term(lambda layer, term: None if isinstance(term.law, law) else term)
+def without(law: type[Law], key: str = "") -> Change:
+    """Factors by this law are left out; where a key is named, those that come from it."""
+
+    def change(layer: LayerPlan, term: Term) -> Term | None:
+        named = not key or key in re.split(r"[.: ]", term.key)
+        return None if isinstance(term.law, law) and named else term
+
+    return by_term(change)
 
 
 def plain_yarn(*ignored: str) -> Change:
@@ -98,13 +103,6 @@ def with_yarn_factor(changed: Callable[[float, float], float]) -> Change:
         return replace(term, law=replace(law, attention_factor=changed(law.attention_factor, law.factor)))
 
     return by_term(change)
-
-
-def without_keys(law: type[Law], start: str) -> Change:
-    """Factors by this law are left out where they come from a key that begins so."""
-    return by_term(
-        lambda layer, term: None if isinstance(term.law, law) and term.key.startswith(start) else term
-    )
 
 
 def without_softcap(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:

@@ -15,7 +15,6 @@ from ._changes import (
     with_base,
     with_yarn_factor,
     without,
-    without_keys,
     without_sink,
     without_softcap,
 )
@@ -103,7 +102,7 @@ _LLAMA_CPP = (
     _defect(
         "the factor of LongRoPE, of Phi-3 and 4, is lost where it stands in rope_parameters",
         *("ggml-org/llama.cpp/issues/24820", "longrope, new spelling"),
-        of_types(without_keys(LongRoPE, "rope_parameters"), "phi3"),
+        of_types(without(LongRoPE, key="rope_parameters"), "phi3"),
         seen="9728",
     ),
     _defect(
@@ -114,7 +113,7 @@ _LLAMA_CPP = (
 
 _MLC = (
     _defect(
-        "the scale of BERT is 1 where attention falls back from FlashInfer",
+        "the scale of BERT is 1 on the fallback path of attention (Metal, CPU, not fp16)",
         *("mlc-ai/mlc-llm/pull/3426", "bert", of_types(with_base(lambda layer: 1.0), "bert")),
         mended="mlc-ai/mlc-llm/pull/3426",
     ),
@@ -192,7 +191,7 @@ FRAMEWORKS: dict[str, Framework] = {
             _defect(
                 "YaRN of GPT-OSS is left out where it stands in rope_scaling",
                 *("NVIDIA/TensorRT-Model-Connect/pull/400", "gpt-oss"),
-                of_types(without_keys(YaRN, "rope_scaling"), "gpt_oss"),
+                of_types(without(YaRN, key="rope_scaling"), "gpt_oss"),
                 mended="NVIDIA/TensorRT-Model-Connect/pull/400",
             ),
         )

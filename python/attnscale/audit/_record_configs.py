@@ -74,7 +74,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "laguna": _model(
         *("laguna", 2048, 16, 4),
         head_dim=128,
-        rope_parameters=_yarn(64.0, 4096, attention_factor=1.4158883083359672),
+        layer_types=["full_attention", "sliding_attention"] * 2,
+        rope_parameters={
+            "full_attention": _yarn(64.0, 4096, attention_factor=1.4158883083359672),
+            "sliding_attention": {"rope_type": "default"},
+        },
     ),
     "longrope": {
         **_model("phi3", 3072, 24, 32, partial_rotary_factor=0.75, max_position_embeddings=131072),

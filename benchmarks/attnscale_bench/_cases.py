@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _attention_cases as attention
+from . import _gradient_cases as gradient
 from . import _normalizer_cases as normalizers
 from . import _process_cases as process
 from . import _random_cases as random
@@ -30,6 +31,7 @@ class Case(NamedTuple):
 
 _torch = at_least(1.2)
 _torch_short = at_least(1.3)
+_torch_back = at_least(1.15)
 
 CASES: dict[str, Case] = {
     "forward_64": Case(
@@ -54,6 +56,18 @@ CASES: dict[str, Case] = {
     "short": Case(partial(attention.forward, n=128, head_dim=64, heads=64, share=at_least(0.65))),
     "causal_4096": Case(partial(attention.causal, n=4096, target=at_least(1.85))),
     "causal_512": Case(partial(attention.causal, n=512, target=at_least(1.6))),
+    "backward_64": Case(
+        partial(gradient.backward, n=3072, head_dim=64, share=at_least(0.76), against_torch=_torch_back)
+    ),
+    "backward_128": Case(partial(gradient.backward, n=3072, head_dim=128, share=at_least(0.78))),
+    "backward_32": Case(partial(gradient.backward, n=3072, head_dim=32, share=at_least(0.66))),
+    "backward_one_head": Case(partial(gradient.backward, n=3072, head_dim=64, heads=1, share=at_least(0.7))),
+    "backward_causal_4096": Case(partial(gradient.causal, n=4096, target=at_least(1.8))),
+    "backward_causal_512": Case(partial(gradient.causal, n=512, target=at_least(1.5))),
+    "backward_on_top": Case(gradient.on_top),
+    "step_3072": Case(partial(gradient.step, n=3072, target=at_least(1.25))),
+    "step_512": Case(partial(gradient.step, n=512, target=at_least(1.25))),
+    "entropy_in_a_loss": Case(gradient.entropy_by_hand, slow=True),
     "avx2": Case(process.avx2_level),
     "float64": Case(partial(attention.forward, n=3072, head_dim=64, dtype=np.float64, share=at_least(0.75))),
     "on_top": Case(attention.on_top),

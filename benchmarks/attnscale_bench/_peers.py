@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -60,6 +60,39 @@ class Torch:
             return weights @ v, lse - (weights * scores).sum(-1)
 
         return self._without_gradients(call)
+
+    def attention_backward(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
+        """The backward pass of scaled_dot_product_attention alone, over one kept forward pass."""
+        inputs, call = self._fused(query, key, value)
+        output, wanted = call(), self.module.from_numpy(grad)[None]
+        gradients = self.module.autograd.grad
+        return lambda: gradients(output, inputs, wanted, retain_graph=True)
+
+    def attention_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
+        """The same with its forward pass."""
+        inputs, call = self._fused(query, key, value)
+        wanted, gradients = self.module.from_numpy(grad)[None], self.module.autograd.grad
+        return lambda: gradients(call(), inputs, wanted)
+
+    def output_and_entropy_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
+        """Gradients of output and entropy by autograd, from the formulas in full."""
+        q, k, v = (self.module.from_numpy(array).requires_grad_() for array in (query, key, value))
+        wanted = self.module.from_numpy(grad)
+
+        def call() -> object:
+            scores = q @ k.mT * q.shape[-1] ** -0.5
+            lse = scores.logsumexp(-1)
+            weights = (scores - lse[..., None]).exp()
+            entropy = lse - (weights * scores).sum(-1)
+            return self.module.autograd.grad(((weights @ v) * wanted).sum() + entropy.sum(), (q, k, v))
+
+        return call
+
+    def _fused(self, *arrays: Array) -> tuple[list[Any], Callable[[], Any]]:
+        """Tensors that need gradients, and PyTorch's fused attention of them."""
+        fused = self.module.nn.functional.scaled_dot_product_attention
+        tensors = [self.module.from_numpy(array)[None].requires_grad_() for array in arrays]
+        return tensors, lambda: fused(*tensors)
 
     def article_attention(self, query: Array, key: Array, value: Array, *, efficient: bool) -> Action:
         """Dot-product or efficient attention as article 003 writes them, with an axis of heads."""

@@ -28,6 +28,21 @@ SETS: dict[str, CaseSet] = {
         "How much of the work that a causal mask or a window saves is saved in time?",
         ("causal_4096", "causal_512", "window"),
     ),
+    "gradients": CaseSet(
+        "How fast is the backward pass, and a training step, beside PyTorch's?",
+        (
+            "backward_64",
+            "backward_128",
+            "backward_32",
+            "backward_one_head",
+            "backward_causal_4096",
+            "backward_causal_512",
+            "backward_on_top",
+            "step_3072",
+            "step_512",
+            "entropy_in_a_loss",
+        ),
+    ),
     "statistics": CaseSet(
         "What do entropy and the other statistics cost, and what would they cost by hand?",
         ("on_top", "entropy_alone", "by_hand"),

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "attnscale/problem.hpp"
+#include "kernels/gradient/block.hpp"
 #include "kernels/tile/block.hpp"
 
 namespace attnscale::detail {
@@ -35,11 +36,11 @@ inline key_interval visible_keys(const score_problem& p, const attention_head& h
   return {begin, std::max(begin, end)};
 }
 
-/// Up to max_block_rows consecutive queries of one head.
+/// Up to max_gradient_rows consecutive queries of one head.
 struct query_block {
   std::int64_t head, first;
   int count;
-  std::int64_t begin[max_block_rows], end[max_block_rows];
+  std::int64_t begin[max_gradient_rows], end[max_gradient_rows];
 
   query_block(const score_problem& p, std::int64_t head_index, std::int64_t first_row,
               std::int64_t block_rows)

@@ -39,7 +39,7 @@ class gradient_run {
         p_(forward_.problem()),
         kernels_(p_.compute == element_type::float64 ? active_kernels().float64
                                                      : active_kernels().float32),
-        blocks_((p_.n_queries + kernels_.block_rows - 1) / kernels_.block_rows),
+        blocks_((p_.n_queries + kernels_.gradient_rows - 1) / kernels_.gradient_rows),
         turns_(p_, blocks_) {}
 
   void operator()(const execution& how) {
@@ -56,14 +56,14 @@ class gradient_run {
   void differentiate(const turn& mine, std::int64_t head, const stop_signal& stop) {
     // The last queries first: they see the most keys of a causal mask.
     const std::int64_t block = blocks_ - 1 - mine.index % blocks_;
-    const query_block rows(p_, head, block * kernels_.block_rows, kernels_.block_rows);
+    const query_block rows(p_, head, block * kernels_.gradient_rows, kernels_.gradient_rows);
     gradient_rows given;
     describe(rows, given, stop);
     if (stop.requested()) return;
     gradient_block b{};
     fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
     point(b, rows);
-    double d_scale[max_block_rows] = {}, product[max_block_rows] = {};
+    double d_scale[max_gradient_rows] = {}, product[max_gradient_rows] = {};
     b.given = &given;
     b.terms = terms_;
     b.at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight];
@@ -140,11 +140,18 @@ class gradient_run {
 
   /// Reference and sum of the weights as the forward pass has them, before they become an lse.
   void sum_again(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
-    const attention_head& head = p_.heads[rows.head];
+    for (int r = 0; r < rows.count && !stop.requested(); r += kernels_.block_rows) {
+      const auto most = static_cast<std::int64_t>(std::min(rows.count - r, kernels_.block_rows));
+      sum_rows_again({p_, rows.head, rows.first + r, most}, r, given, stop);
+    }
+  }
+
+  void sum_rows_again(const query_block& rows, int at, gradient_rows& given,
+                      const stop_signal& stop) const {
     row_sums sums;
     attend_block b{};
     fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
-    b.scale = head.scale + rows.first * p_.scale_row;
+    b.scale = p_.heads[rows.head].scale + rows.first * p_.scale_row;
     b.scale_row = p_.scale_row;
     b.sums = &sums;
     b.wanted = wanted_panels;
@@ -154,8 +161,8 @@ class gradient_run {
     for (int r = 0; r < rows.count; ++r) {
       if (!(sums.weight[r] > 0)) continue;
       if (const double* sink = sink_of(rows, r)) add_sink(sums, r, *sink);
-      given.reference[r] = sums.reference[r];
-      given.remainder[r] = std::log2(sums.weight[r]);
+      given.reference[at + r] = sums.reference[r];
+      given.remainder[at + r] = std::log2(sums.weight[r]);
     }
   }
 

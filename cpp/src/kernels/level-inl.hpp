@@ -79,6 +79,7 @@ constexpr attnscale::detail::typed_kernels make_typed() {
           fill<T>,
           linear_scratch<T>,
           linear<T>,
+          gradient_block_rows<T>,
           gradient_scratch<T>,
           gradient<T>,
           linear_gradient_scratch<T>,

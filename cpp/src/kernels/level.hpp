@@ -44,6 +44,7 @@ struct typed_kernels {
   void (*fill)(const fill_block& block) noexcept;
   size_t (*linear_scratch)(const linear_form& form);
   void (*linear)(const linear_block& block) noexcept;
+  int gradient_rows;  ///< queries that one call of gradient takes at most
   size_t (*gradient_scratch)(const gradient_block& block);
   void (*gradient)(const gradient_block& block) noexcept;
   size_t (*linear_gradient_scratch)(const linear_form& form);

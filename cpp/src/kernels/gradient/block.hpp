@@ -11,6 +11,9 @@
 
 namespace attnscale::detail {
 
+/// Queries of a block, at every level.
+inline constexpr int max_gradient_rows = 2 * max_block_rows;
+
 /// Asks for a block's turn at the rows that blocks share: each row is added to in one order.
 struct block_turns {
   /// Until all blocks before have passed the keys below key_end; false: leave, nothing counts.
@@ -25,11 +28,11 @@ struct block_turns {
 ///   p (grad_output . value - grad_output . output + constant + linear u + square u^2 + weight p),
 /// and `at_top` more at the key `top`.
 struct gradient_rows {
-  double reference[max_block_rows], remainder[max_block_rows];
-  double constant[max_block_rows], linear[max_block_rows];
-  double square[max_block_rows], weight[max_block_rows];
-  double at_top[max_block_rows];
-  int64_t top[max_block_rows];  ///< -1: none
+  double reference[max_gradient_rows], remainder[max_gradient_rows];
+  double constant[max_gradient_rows], linear[max_gradient_rows];
+  double square[max_gradient_rows], weight[max_gradient_rows];
+  double at_top[max_gradient_rows];
+  int64_t top[max_gradient_rows];  ///< -1: none
 };
 
 /// Which terms a gradient has besides the constant; each row of the list includes those above.

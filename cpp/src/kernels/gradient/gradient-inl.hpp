@@ -34,7 +34,8 @@ struct gradient_workspace {
 
   gradient_workspace(const gradient_block& b, arena& a)
       : tile(b, b.value_dim, a), query(b.head_dim, a), grad_output(b.value_dim, a) {
-    constexpr int64_t lanes = block_rows<T>, panel = max_tile_keys * panel_vectors * width<T>;
+    constexpr int64_t lanes = gradient_block_rows<T>,
+                      panel = max_tile_keys * panel_vectors * width<T>;
     grad_panel = a.take<T>(b.value_dim * lanes);
     output_panel = a.take<T>(b.value_dim * panel_vectors * width<T>);
     value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
@@ -86,7 +87,7 @@ class gradient_run {
 
   void read_numbers() {
     const auto& given = *b_.given;
-    for (int r = 0; r < block_rows<T>; ++r) {
+    for (int r = 0; r < gradient_block_rows<T>; ++r) {
       const bool there = r < b_.rows;
       const double scale = there ? b_.scale[r * b_.scale_row] : 0.0;
       ws_.nat_scale[r] = static_cast<T>(scale);
@@ -148,16 +149,25 @@ class gradient_run {
     return view_rows(b_.value, at.key, at.keys, b_.value_dim, ws_.value_copy);
   }
 
+  prefetcher prefetch(const matrix& m, int64_t columns, const key_tile& at) const {
+    return {m.data, m.layout, at.key, at.keys, columns};
+  }
+  prefetcher prefetch_gradient(const void* data, ptrdiff_t row, int64_t columns,
+                               const key_tile& at) const {
+    return {data, {native<T>, row, 1}, at.key, at.keys, columns};
+  }
+
   /// A tile whose keys all rows see.
   void tile(const key_tile& at) {
     const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
-    query_part<T> of_values[block_rows<T>], of_keys[block_rows<T>];
+    query_part<T> of_values[gradient_block_rows<T>], of_keys[gradient_block_rows<T>];
     int parts = 0;
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value, lanes = N * w;
       plain_products<T, N>(k, at.keys, ws_.tile.query + lane * b_.head_dim, lanes, b_.head_dim,
-                           weights(lane));
-      multiply_values<N>(lane, 0, at.keys, v, 0, N);
+                           weights(lane), prefetch(b_.value, b_.value_dim, at));
+      multiply_values<N>(lane, 0, at.keys, v, 0, N,
+                         prefetch_gradient(b_.d_value, b_.d_value_row, b_.value_dim, at));
       with_terms([&](auto terms) {
         differentiate<T, N, decltype(terms)::value>(ws_.row.at(lane), at.keys, weights(lane),
                                                     gradients(lane));
@@ -168,8 +178,10 @@ class gradient_run {
       of_keys[parts++] = {gradients(lane), lanes, ws_.query.rows + lane * ws_.query.stride, lanes};
     });
     if (!take_turn(at)) return;
-    add_to_values(of_values, parts, at.key, at.keys, ws_.grad_output.stride);
-    add_to_keys(of_keys, parts, at.key, at.keys, ws_.query.stride);
+    add_to_values(of_values, parts, at.key, at.keys, ws_.grad_output.stride,
+                  prefetch_gradient(b_.d_key, b_.d_key_row, b_.head_dim, at));
+    add_to_keys(of_keys, parts, at.key, at.keys, ws_.query.stride,
+                prefetch(b_.key, b_.head_dim, {at.key + at.keys, at.keys, false}));
     b_.turns.pass(b_.turns.state, at.key + at.keys);
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
@@ -214,7 +226,8 @@ class gradient_run {
 
   /// Gradients of weights: grad_output . value for keys [begin, end) and some vectors of a panel.
   template <int N>
-  void multiply_values(int lane, int begin, int end, row_view<T> v, int first, int last) {
+  void multiply_values(int lane, int begin, int end, row_view<T> v, int first, int last,
+                       prefetcher ahead = {}) {
     T* const out = gradients(lane) + begin * N * w + first * w;
     if (!has_value()) {
       for (int i = 0; i < (end - begin) * N * w; i += w) store(out + i, broadcast(T(0)));
@@ -223,7 +236,7 @@ class gradient_run {
     const T* const panel = ws_.grad_panel + lane * b_.value_dim + first * w;
     with_vectors(last - first, [&](auto count) {
       plain_products<T, decltype(count)::value>({v.data + begin * v.stride, v.stride}, end - begin,
-                                                panel, N * w, b_.value_dim, out);
+                                                panel, N * w, b_.value_dim, out, ahead);
     });
   }
 
@@ -264,15 +277,17 @@ class gradient_run {
     return static_cast<T*>(data) + first * row;
   }
 
-  void add_to_values(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride) {
+  void add_to_values(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride,
+                     prefetcher ahead = {}) {
     if (has_value())
       add_over_queries<T>(parts, n, keys, b_.value_dim, stride,
-                          rows_of(b_.d_value, b_.d_value_row, key), b_.d_value_row);
+                          rows_of(b_.d_value, b_.d_value_row, key), b_.d_value_row, ahead);
   }
 
-  void add_to_keys(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride) {
+  void add_to_keys(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride,
+                   prefetcher ahead = {}) {
     add_over_queries<T>(parts, n, keys, b_.head_dim, stride, rows_of(b_.d_key, b_.d_key_row, key),
-                        b_.d_key_row);
+                        b_.d_key_row, ahead);
   }
 
   void add_to_queries(const strip& s, row_view<T> k, const T* ds, ptrdiff_t lanes, int lane) {

@@ -23,12 +23,13 @@ struct query_part {
   int queries;
 };
 
-/// dot_products without extremes.
+/// dot_products without extremes; `ahead` asks for a row of what comes next with each row.
 template <class T, int N>
 inline void plain_products(row_view<T> row, int rows, const T* panel, ptrdiff_t lanes,
-                           int64_t columns, T* out) {
+                           int64_t columns, T* out, prefetcher ahead = {}) {
   for_row_blocks<N>(rows, [&](auto count, int64_t j) {
     constexpr int M = decltype(count)::value;
+    for (int m = 0; m < M; ++m) ahead.next();
     vec<T> acc[M][N];
     multiply<T, M, N, false>(row.data + j * row.stride, row.stride, panel, lanes, columns, acc);
 #pragma GCC unroll 12
@@ -51,9 +52,11 @@ ATTNSCALE_INLINE void add_columns(T* out, int64_t columns, vec<T> sum) {
 /// `stride` apart, and padded to whole vectors.
 template <class T, int N>
 inline void add_query_sums(const query_part<T>* parts, int n_parts, int keys, int64_t channel,
-                           int64_t columns, ptrdiff_t stride, T* out, ptrdiff_t out_stride) {
+                           int64_t columns, ptrdiff_t stride, T* out, ptrdiff_t out_stride,
+                           prefetcher& ahead) {
   for_row_blocks<N>(keys, [&](auto count, int64_t j) {
     constexpr int M = decltype(count)::value;
+    for (int m = 0; m < M; ++m) ahead.next();
     vec<T> acc[M][N];
     set_to_zero<T>(acc);
     for (int i = 0; i < n_parts; ++i)
@@ -71,14 +74,15 @@ inline void add_query_sums(const query_part<T>* parts, int n_parts, int keys, in
 /// The same for all channels.
 template <class T>
 inline void add_over_queries(const query_part<T>* parts, int n_parts, int keys, int64_t columns,
-                             ptrdiff_t stride, T* out, ptrdiff_t out_stride) {
+                             ptrdiff_t stride, T* out, ptrdiff_t out_stride,
+                             prefetcher ahead = {}) {
   constexpr int w = width<T>;
   for (int64_t c = 0; c < columns; c += panel_vectors * w) {
     const int64_t vectors = (columns - c + w - 1) / w;
     with_vectors(static_cast<int>(vectors < panel_vectors ? vectors : panel_vectors),
                  [&](auto count) {
                    add_query_sums<T, decltype(count)::value>(parts, n_parts, keys, c, columns,
-                                                             stride, out, out_stride);
+                                                             stride, out, out_stride, ahead);
                  });
   }
 }

@@ -14,6 +14,11 @@
 
 namespace {
 
+/// Queries of a full block. Each of its tiles is a pass over rows of keys and values and their
+/// gradients: with twice the queries of the forward pass, half as many.
+template <class T>
+constexpr int gradient_block_rows = 2 * block_rows<T>;
+
 /// Rows of a block, padded with zeros to whole vectors both ways. `clean` is the same without the
 /// rows that hold NaN or an infinity, for tiles that some rows do not see: 0 * NaN is no 0.
 template <class T>
@@ -25,14 +30,14 @@ struct dense_rows {
   dense_rows(int64_t columns, arena& a)
       : stride(static_cast<ptrdiff_t>((columns + width<T> - 1) / width<T> * width<T>)),
         finite(true) {
-    rows = a.take<T>(block_rows<T> * stride);
-    clean = a.take<T>(block_rows<T> * stride);
+    rows = a.take<T>(gradient_block_rows<T> * stride);
+    clean = a.take<T>(gradient_block_rows<T> * stride);
   }
 
   /// Row r of m times its factor (null: as it is).
   void fill(const matrix& m, int count, int64_t columns, const T* factor) {
     finite = true;
-    for (int r = 0; r < block_rows<T>; ++r) {
+    for (int r = 0; r < gradient_block_rows<T>; ++r) {
       T* const row = rows + r * stride;
       if (r < count) read_row(m, r, columns, row);
       for (int64_t c = r < count ? columns : 0; c < stride; ++c) row[c] = T(0);
@@ -41,7 +46,7 @@ struct dense_rows {
       finite = finite && !has_nonfinite(row, stride);
     }
     if (finite) return;
-    for (int r = 0; r < block_rows<T>; ++r) {
+    for (int r = 0; r < gradient_block_rows<T>; ++r) {
       const bool bad = has_nonfinite(rows + r * stride, stride);
       for (ptrdiff_t c = 0; c < stride; ++c)
         clean[r * stride + c] = bad ? T(0) : rows[r * stride + c];

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The backward pass against the oracle's weights: formulas written out in double.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "attnscale/attention_gradients.hpp"
+#include "compare.hpp"
+
+using attnscale::attention_gradients;
+using attnscale::attention_options;
+using attnscale::statistic;
+using attnscale::statistic_gradients;
+using namespace testing;
+
+namespace {
+
+/// sum over rows of a (i, j) b (i, c).
+oracle::matrix product_of_columns(const oracle::matrix& a, const oracle::matrix& b) {
+  return oracle::product(xt::transpose(a), b);
+}
+
+double worst(const auto& seen, const oracle::matrix& wanted) {
+  double most = 0, size = 1e-300;
+  auto it = wanted.begin();
+  for (const double x : seen) {
+    most = std::max(most, std::abs(x - *it));
+    size = std::max(size, std::abs(*it++));
+  }
+  return most / size;
+}
+
+/// grad_output, and gradients 0.7 of lse and -0.3 of the entropy, with one scale.
+template <class T>
+void check_gradients(const inputs<T>& in, const attention_options& options,
+                     const oracle::setting& s, double tolerance) {
+  CAPTURE(in.query.shape(0));
+  CAPTURE(in.key.shape(0));
+  const xt::xarray<T> grad = normal<T>({in.query.shape(0), in.value.shape(1)}, 9);
+  const auto found =
+      attention_gradients(in.query, in.key, in.value, grad, options, {.lse = 0.7, .entropy = -0.3});
+  const auto e = oracle::attention(in.query, in.key, in.value, s);
+  const oracle::matrix q = in.query, k = in.key, v = in.value, g = grad;
+  const oracle::matrix dp = oracle::product_transposed(g, v);
+  const oracle::column d = xt::sum(g * e.output, {1});
+  const oracle::matrix log_p = xt::log(xt::where(e.weights > 0, e.weights, 1.0));
+  const oracle::matrix ds =
+      e.weights * (dp - oracle::as_column(d) + 0.7 + 0.3 * (log_p + oracle::as_column(e.entropy)));
+  const oracle::matrix scaled = ds * oracle::as_column(s.scale);
+  CHECK(worst(found.query, oracle::product(scaled, k)) < tolerance);
+  CHECK(worst(found.key, product_of_columns(scaled, q)) < tolerance);
+  CHECK(worst(found.value, product_of_columns(e.weights, g)) < tolerance);
+  const oracle::column of_scale = xt::sum(ds * e.raw, {1});
+  const oracle::column size = xt::sum(xt::abs(ds) * xt::abs(e.raw), {1});
+  for (std::size_t i = 0; i < of_scale.size(); ++i)
+    CHECK(std::abs(found.scale(i) - of_scale(i)) <= 20 * tolerance * (size(i) + 1e-300));
+}
+
+}  // namespace
+
+TEST_CASE("gradients: sizes around lanes, blocks and tiles") {
+  for (const std::size_t n_queries : {1, 7, 64, 65, 128, 129, 200})
+    for (const std::size_t n_keys : {1, 16, 191, 250}) {
+      const inputs<double> wide(n_queries, n_keys, 24, 9);
+      check_gradients(wide, {}, wide.setting(), 1e-13);
+      const inputs<float> narrow(n_queries, n_keys, 24, 9);
+      check_gradients(narrow, {}, narrow.setting(), 4e-6);
+    }
+}
+
+TEST_CASE("gradients: masks") {
+  const inputs<double> in(150, 220, 16, 20);
+  oracle::setting s = in.setting();
+  for (std::size_t i = 0; i < 150; ++i)
+    for (std::size_t j = 0; j < 220; ++j) s.visible(i, j) = j <= i;
+  check_gradients(in, {.is_causal = true}, s, 1e-13);
+  const xt::xarray<bool> hidden_rows = xt::view(s.visible, xt::all(), xt::all());
+  check_gradients(in, {.attn_mask = hidden_rows}, s, 1e-13);
+  for (std::size_t j = 0; j < 220; ++j) s.visible(3, j) = false;
+  const xt::xarray<bool> mask = s.visible;
+  check_gradients(in, {.attn_mask = mask}, s, 1e-13);
+}
+
+TEST_CASE("gradients: the same bits for any number of threads, and with a forward pass") {
+  const auto q = normal<float>({6, 300, 16}, 1), k = normal<float>({2, 400, 16}, 2),
+             v = normal<float>({2, 400, 8}, 3), g = normal<float>({6, 300, 8}, 4);
+  const statistic_gradients of{.entropy = 1.0, .max_weight = 0.5};
+  attention_options options{.is_causal = true, .enable_gqa = true, .num_threads = 1};
+  const auto one = attention_gradients(q, k, v, g, options, of);
+  for (const int threads : {2, 3, 8}) {
+    options.num_threads = threads;
+    const auto more = attention_gradients(q, k, v, g, options, of);
+    CHECK(identical(one.query, more.query));
+    CHECK(identical(one.key, more.key));
+    CHECK(identical(one.value, more.value));
+    CHECK(identical(one.scale, more.scale));
+  }
+  const auto rows = attnscale::attention_statistics(q, k, v, options, attnscale::all_statistics);
+  const auto saved = attention_gradients(q, k, v, g, options, of, &rows);
+  CHECK(identical(one.query, saved.query));
+  CHECK(identical(one.key, saved.key));
+}
+
+TEST_CASE("gradients: a sink's is that of its lse") {
+  const inputs<double> in(40, 50, 8, 8);
+  const xt::xarray<double> none = xt::zeros<double>({std::size_t{40}, std::size_t{8}});
+  const auto found =
+      attention_gradients(in.query, in.key, in.value, none,
+                          {.normalizer = attnscale::normalizers::sink(0.5)}, {.lse = 1.0});
+  const auto rows = attnscale::attention_statistics(
+      in.query, in.key, {.normalizer = attnscale::normalizers::sink(0.5)},
+      {statistic::sink_weight});
+  REQUIRE(found.sink.has_value());
+  for (std::size_t i = 0; i < 40; ++i)
+    CHECK(std::abs((*found.sink)(i) - (*rows.sink_weight)(i)) < 1e-13);
+}
+
+TEST_CASE("gradients: interrupts and refusals") {
+  const auto q = normal<float>({2, 2000, 64}, 1), g = normal<float>({2, 2000, 64}, 4);
+  attention_options options;
+  options.interrupted = [] { return true; };
+  CHECK_THROWS_AS(attention_gradients(q, q, q, g, options), attnscale::interrupted);
+  const auto wrong = normal<float>({2, 1999, 64}, 4);
+  CHECK_THROWS_WITH(
+      attention_gradients(q, q, q, wrong),
+      "grad_output must have the shape of the output, (2, 2000, 64), got (2, 1999, 64)");
+  CHECK_THROWS_AS(
+      attention_gradients(q, q, q, g, {.normalizer = attnscale::normalizers::sparsemax()}),
+      std::invalid_argument);
+}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import sys
@@ -61,7 +62,7 @@ def number(name: str, value: Any) -> float:
         converted = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, got {shown(value)}") from None
-    if not np.isfinite(converted):
+    if not math.isfinite(converted):
         raise ValueError(f"{name} must be finite, got {converted}")
     return converted
 

@@ -174,12 +174,12 @@ def test_types(dtype: str) -> None:
 
 
 def test_memory_of_the_inputs_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnscale.torch import _forward
+    from attnscale.torch import _forward, _ops
 
     seen: list[Any] = []
-    plain = _forward.attention_statistics
+    plain = _ops.attention_statistics
     monkeypatch.setattr(
-        _forward,
+        _ops,
         "attention_statistics",
         lambda q, k, v, **options: seen.append((q, k, v)) or plain(q, k, v, **options),
     )

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from .._checks import shown
 from .._results import NAMES
+from .._spelling import spell
 
 if TYPE_CHECKING:
     from .._call.data import CallData
@@ -39,6 +41,20 @@ class Normalizer:
 
     name: ClassVar[str]
     statistics: ClassVar[tuple[str, ...]] = NAMES
+
+    @property
+    def spelling(self) -> str:
+        """The text that :func:`attnscale.normalizers.get` reads as this normalizer.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.normalizers.TopK(8).spelling
+        'top_k(k=8)'
+        """
+        usual = {each.name: each.default for each in fields(cast(Any, self))}
+        given = {name: getattr(self, name) for name in usual}
+        return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
 
     def _rule(self, call: CallData) -> Rule:
         """What the core takes for this call; refuses what does not fit them."""

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Models of transformers through this package's attention. Needs torch and transformers.
+"""Attention on tensors of PyTorch, with gradients, and models of transformers through it. Needs torch.
 
 >>> import attnscale as at, torch
+>>> q, k, v = torch.ones(3, 2, 20, 8).requires_grad_()  # each (heads, n, head_dim)
+>>> at.torch.attention(q, k, v, is_causal=True).shape
+torch.Size([2, 20, 8])
+
+What reads models of transformers needs that package, too:
+
 >>> from transformers import BertConfig, BertModel
 >>> sizes = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=3, vocab_size=50)
 >>> model = BertModel(BertConfig(**sizes)).eval()
@@ -11,16 +17,54 @@
 (3, 1, 2, 20)
 """
 
+from typing import TYPE_CHECKING, Any
+
 try:
     import torch as _torch  # noqa: F401
-    import transformers as _transformers  # noqa: F401
 except ImportError as error:
-    raise ImportError(
-        f"attnscale.torch needs torch and transformers ({error}): pip install torch transformers"
-    ) from error
+    raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
-from ._forward import NAME, register
-from ._log import AttentionLog
-from ._record import record
+from . import nn
+from ._functional import AttentionStatistics, attention, attention_statistics
+from ._learned import Entmax, Scaled, Sink
 
-__all__ = ["NAME", "AttentionLog", "record", "register"]
+if TYPE_CHECKING:
+    from ._forward import NAME, register
+    from ._log import AttentionLog
+    from ._record import record
+
+__all__ = [
+    "NAME",
+    "AttentionLog",
+    "AttentionStatistics",
+    "Entmax",
+    "Scaled",
+    "Sink",
+    "attention",
+    "attention_statistics",
+    "nn",
+    "record",
+    "register",
+]
+
+#: Where the names are that need transformers.
+_OF_MODELS = {"NAME": "_forward", "register": "_forward", "AttentionLog": "_log", "record": "_record"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_MODELS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(f".{_OF_MODELS[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise
+        raise ImportError(
+            f"attnscale.torch.{name} needs transformers ({error}): pip install transformers"
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,23 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from .._checks import bfloat16_tensor
-from ..attention import attention_statistics
-from ..normalizers import Normalizer, Sink
-from ..normalizers._base import Rule
+from ._arguments import sink_of_array
+from ._functional import attention_statistics
+from ._learned import Sink
 from ._log import AttentionLog
 from ._mask import PatternMask, make_mask
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from .._call.data import CallData
+from ._tensors import array, check_on_cpu
 
 __all__ = ["NAME", "log_to", "register"]
 
@@ -50,7 +44,8 @@ def register() -> str:
     Notes
     -----
     Causal and bidirectional masks, sliding windows and padding cost O(n) memory; other masks are
-    arrays of one byte for each query and key. On the CPU, without dropout and without gradients.
+    arrays of one byte for each query and key. On the CPU, without dropout. Models can be trained: the
+    gradient is that of :func:`attnscale.torch.attention`.
 
     Examples
     --------
@@ -119,42 +114,38 @@ def attend(
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = _masks(query, key, attention_mask, bool(causal), kwargs.get("sliding_window"))
     if position_bias is not None:
-        options["attn_mask"] = _with_bias(position_bias, options.get("attn_mask"), query, key)
+        options["attn_mask"] = _with_bias(position_bias, options.get("attn_mask"), key)
     options["scale"] = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     options["softcap"] = softcap
     options["enable_gqa"] = query.shape[1] != key.shape[1]
     sink = _sink(module, s_aux if s_aux is not None else sinks)
     if sink is not None:
         options["normalizer"] = sink
-    output = torch.empty(query.shape[0], query.shape[2], query.shape[1], value.shape[-1], dtype=query.dtype)
     rows = attention_statistics(
-        *(array(x) for x in (query, key, value)),
+        *(x.transpose(1, 2) for x in (query, key, value)),
         statistics=_logs[-1].statistics if _logs else (),
-        out=array(output).swapaxes(1, 2),
+        layout="bshd",
         **options,
     )
     for log in _logs:
-        log.add(module, rows, array(query), array(key), options)
-    return output, None
+        log.add(module, rows, array(query), array(key), {name: _plain(x) for name, x in options.items()})
+    return rows.output, None
 
 
-def array(tensor: torch.Tensor) -> Any:
-    """The tensor's memory as an array; bfloat16 through ml_dtypes."""
-    tensor = tensor.detach()
-    if tensor.dtype != torch.bfloat16:
-        return tensor.numpy()
-    return bfloat16_tensor("the model", tensor)
+def _plain(option: Any) -> Any:
+    """An option of the functions on tensors as one of those on arrays."""
+    if isinstance(option, Sink):
+        return sink_of_array(array(option.logits))
+    return array(option) if isinstance(option, torch.Tensor) else option
 
 
 def _check(module: Any, tensors: tuple[torch.Tensor, ...], dropout: float, kwargs: dict[str, Any]) -> None:
-    if any(x.device.type != "cpu" for x in tensors):
-        raise ValueError(f"attnscale runs on the CPU, got tensors on {tensors[0].device}; model.to('cpu')")
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        raise RuntimeError(
-            "attnscale has no gradient yet: run the model under torch.no_grad() or torch.inference_mode()"
-        )
+    check_on_cpu(*tensors)
     if dropout:
-        raise ValueError(f"attnscale has no dropout, got dropout={dropout}; model.eval() switches it off")
+        raise ValueError(
+            f"attnscale has no dropout of weights, got dropout={dropout}: model.eval() switches it off, for "
+            "training the config does (attention_dropout=0, attention_probs_dropout_prob=0, attn_pdrop=0)"
+        )
     for name, given in kwargs.items():
         if name not in _IRRELEVANT and given is not None and given is not False:
             raise NotImplementedError(
@@ -174,10 +165,10 @@ def _masks(
         if pattern.window is not None:
             options["window"] = pattern.window
         if pattern.padding is not None:
-            options["attn_mask"] = array(pattern.padding)[:, None, None]
+            options["attn_mask"] = pattern.padding[:, None, None]
         return options
     if mask is not None:
-        return {"attn_mask": array(mask)[..., : key.shape[2]]}
+        return {"attn_mask": mask[..., : key.shape[2]]}
     if window is not None and key.shape[2] > window and (not causal or query.shape[2] == 1):
         raise NotImplementedError("a sliding window without a mask is only known for causal queries")
     if not causal or query.shape[2] == 1:
@@ -186,33 +177,19 @@ def _masks(
     return {"is_causal": True, **({} if window is None else {"window": (window - 1, 0)})}
 
 
-def _with_bias(bias: torch.Tensor, mask: Any, query: torch.Tensor, key: torch.Tensor) -> Any:
+def _with_bias(bias: torch.Tensor, mask: Any, key: torch.Tensor) -> torch.Tensor:
     """The bias where the mask lets a key be seen."""
-    values = array(bias)[..., : key.shape[2]]
+    values = bias[..., : key.shape[2]]
     if mask is None:
         return values
-    if mask.dtype == bool:
-        return np.where(mask, values, np.asarray(-np.inf, values.dtype))
-    return values + mask
+    return values.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else values + mask
 
 
-def _sink(module: Any, given: torch.Tensor | None) -> Normalizer | None:
+def _sink(module: Any, given: torch.Tensor | None) -> Sink | None:
     """The layer's sink: one logit a head, (heads,), or one a row, (batch, heads, n_queries, 1)."""
     sink = getattr(module, "sinks", None) if given is None else given
     if not isinstance(sink, torch.Tensor):
         return None
     # A logit of -inf switches the sink off: the lowest finite number has no weight either.
-    logits = sink.detach().double().clamp(min=torch.finfo(torch.float32).min).numpy()
-    return Sink(logits) if logits.ndim == 1 else RowSink(logits[..., 0])
-
-
-class RowSink(Normalizer):
-    """A :class:`Sink` whose logits, (batch, heads, n_queries), differ from query to query."""
-
-    name = "sink"
-
-    def __init__(self, logits: NDArray[np.float64]) -> None:
-        self.logits = logits
-
-    def _rule(self, call: CallData) -> Rule:
-        return Rule("softmax", sink=np.broadcast_to(self.logits, call.row_shape))
+    logits = sink.double().clamp(min=torch.finfo(torch.float32).min)
+    return Sink(logits if logits.ndim == 1 else logits[..., 0])

@@ -35,7 +35,7 @@ class Pattern:
     padding: Any
 
 
-class PatternMask(torch.Tensor):  # type: ignore[misc]
+class PatternMask(torch.Tensor):
     """A mask that is a :class:`Pattern` as long as a model only passes it on.
 
     A model that computes with its mask gets the full boolean mask instead: whatever comes out of an

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A call of attention in the types of an operator's schema, and as options of the functions on arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from .. import laws, normalizers
+from .._call.call import Call
+from .._call.scale import read_scale
+from ..normalizers import Normalizer
+from ..normalizers._base import Rule
+from ._tensors import array, check_on_cpu
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .._call.data import CallData
+
+__all__ = ["FORM_SCHEMA", "LEARNABLE", "TENSOR_SCHEMA", "Arguments", "Form", "sink_of_array"]
+
+#: Tensors that may require grad; they come first.
+LEARNABLE = (
+    *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias", "sink", "alpha"),
+)
+TENSOR_SCHEMA = (
+    "Tensor query, Tensor key, Tensor? value, Tensor? scale, Tensor? attn_mask, Tensor? distance_scale, "
+    "Tensor? distance_bias, Tensor? sink, Tensor? alpha, Tensor? key_lengths, Tensor? document_ids"
+)
+FORM_SCHEMA = (
+    "float? multiplier, str law, bool is_causal, str causal, int? left, int? right, bool windowed, "
+    "bool enable_gqa, float? softcap, str normalizer, str qk_norm, str layout, int? num_threads"
+)
+
+
+class Form(NamedTuple):
+    """What of a call is no tensor; "" is None."""
+
+    multiplier: float | None = None  # scale= a number
+    law: str = ""  # scale= a law; a tensor `scale` multiplies it
+    is_causal: bool = False
+    causal: str = ""
+    left: int | None = None
+    right: int | None = None
+    windowed: bool = False
+    enable_gqa: bool = False
+    softcap: float | None = None
+    normalizer: str = "softmax"
+    qk_norm: str = ""
+    layout: str = "bhsd"
+    num_threads: int | None = None
+
+
+class Arguments(NamedTuple):
+    """The tensors of a call, then its form, as the schema has them."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor | None
+    scale: torch.Tensor | None
+    attn_mask: torch.Tensor | None
+    distance_scale: torch.Tensor | None
+    distance_bias: torch.Tensor | None
+    sink: torch.Tensor | None
+    alpha: torch.Tensor | None
+    key_lengths: torch.Tensor | None
+    document_ids: torch.Tensor | None
+    form: Form
+
+    @staticmethod
+    def of(arguments: tuple[Any, ...]) -> Arguments:
+        """From the arguments of an operator, of which there may be more."""
+        n, m = len(Arguments._fields) - 1, len(Form._fields)
+        return Arguments._make((*arguments[:n], Form._make(arguments[n : n + m])))
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor | None, ...]:
+        """All of them."""
+        return self[:-1]
+
+    def arrays(self) -> tuple[Any, Any, Any]:
+        """Query, key and value."""
+        check_on_cpu(*self.tensors)
+        query, key, value = (None if each is None else array(each) for each in self[:3])
+        return query, key, value
+
+    def options(self) -> dict[str, Any]:
+        """Of the functions on arrays."""
+        return self._without_scale() | {"scale": self._scale()}
+
+    def law_rows(self) -> Any:
+        """The law's scale of each row, broadcasting to (..., heads, n_queries)."""
+        query, key, _ = self.arrays()
+        options = self._without_scale()
+        del options["normalizer"]
+        threads, layout = options.pop("num_threads"), options.pop("layout")
+        call = Call(query, key, None, options.pop("enable_gqa"), options.pop("qk_norm"), layout, threads)
+        form = {name: options.pop(name) for name in ("softcap", "distance_scale", "distance_bias")}
+        call.see(**options)
+        call.score(None, **form)
+        return read_scale(laws.get(self.form.law), call)
+
+    def _scale(self) -> Any:
+        if self.scale is None:
+            return self.form.law or self.form.multiplier
+        if not self.form.law:
+            return array(self.scale)
+        factor = array(self.scale.double())
+        return (factor[..., None] if factor.ndim else factor) * self.law_rows()
+
+    def _without_scale(self) -> dict[str, Any]:
+        form, causal = self.form, self.form.causal
+        arrays = ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
+        found = {name: None if (x := getattr(self, name)) is None else array(x) for name in arrays}
+        return found | {
+            "is_causal": form.is_causal,
+            "causal": int(causal) if causal.lstrip("-").isdigit() else causal or None,
+            "window": (form.left, form.right) if form.windowed else None,
+            "enable_gqa": form.enable_gqa,
+            "softcap": form.softcap,
+            "normalizer": self._normalizer(),
+            "qk_norm": form.qk_norm or None,
+            "layout": form.layout,
+            "num_threads": form.num_threads,
+        }
+
+    def _normalizer(self) -> Any:
+        if self.sink is not None:
+            return sink_of_array(array(self.sink.double()))
+        if self.alpha is not None:
+            return normalizers.Entmax(float(self.alpha))
+        return self.form.normalizer
+
+
+def sink_of_array(logits: NDArray[np.float64]) -> Normalizer:
+    """A sink with one logit a head, (heads,), or one a row, (batch, heads, n_queries)."""
+    return normalizers.Sink(logits) if logits.ndim < 2 else _RowSink(logits)
+
+
+class _RowSink(Normalizer):
+    name = "sink"
+
+    def __init__(self, logits: NDArray[np.float64]) -> None:
+        self.logits = logits
+
+    def _rule(self, call: CallData) -> Rule:
+        return Rule("softmax", sink=np.broadcast_to(self.logits, call.row_shape))

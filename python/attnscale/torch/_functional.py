@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention on tensors, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._results import NAMES
+from ..laws import Law
+from ..normalizers import Normalizer
+from ._arguments import Form
+from ._learned import Entmax, Scaled, Sink
+from ._ops import Attend, attend, in_transform
+
+if TYPE_CHECKING:
+    from .._call.types import QKNorm
+
+__all__ = ["AttentionStatistics", "attention", "attention_statistics"]
+
+
+class AttentionStatistics(NamedTuple):
+    """Tensors of :func:`attention_statistics`; None is what was not asked for.
+
+    Shapes and meanings are those of :class:`attnscale.AttentionStatistics`.
+    """
+
+    output: Tensor | None = None
+    lse: Tensor | None = None
+    entropy: Tensor | None = None
+    max_score: Tensor | None = None
+    mean_score: Tensor | None = None
+    score_variance: Tensor | None = None
+    concentration: Tensor | None = None
+    n_visible: Tensor | None = None
+    argmax: Tensor | None = None
+    max_weight: Tensor | None = None
+    sink_weight: Tensor | None = None
+    support: Tensor | None = None
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float | Tensor | str | Law | Scaled | None = None,
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    attn_mask: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    key_lengths: int | Tensor | None = None,
+    document_ids: Tensor | None = None,
+    distance_scale: Tensor | None = None,
+    distance_bias: Tensor | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str | Normalizer | Sink | Entmax = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> Tensor:
+    """:func:`attnscale.attention` on tensors, differentiable in all of them.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        On the CPU, shapes and types as for :func:`attnscale.attention`. Read in place. Under
+        ``torch.autocast("cpu")`` they are taken in its type.
+    scale, attn_mask, distance_scale, distance_bias : Tensor, optional
+        May require grad; so may the factor of a :class:`Scaled` law, the logits of a :class:`Sink` and the
+        alpha of an :class:`Entmax`.
+    is_causal, causal, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, qk_norm, layout, \
+num_threads
+        As for :func:`attnscale.attention`.
+
+    Returns
+    -------
+    Tensor, shape (..., heads, n_queries, value_dim)
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`; ValueError also for tensors of other devices.
+    RuntimeError
+        In a second derivative, which there is not.
+
+    Notes
+    -----
+    An operator of PyTorch, ``torch.ops.attnscale.attend``: ``torch.compile`` takes it without a graph break,
+    ``torch.func.grad`` works. The backward pass recomputes the weights from the saved log-sum-exp, no
+    array of n_queries * n_keys is made, and gradients are bit for bit the same for any number of threads.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k, v = torch.randn(3, 2, 8, 100, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    >>> at.torch.attention(q, k, v, is_causal=True).square().sum().backward()
+    """
+    form = _form(
+        scale, is_causal, causal, window, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+    )
+    tables = (attn_mask, distance_scale, distance_bias)
+    return _run(query, key, value, scale, tables, normalizer, (key_lengths, document_ids), form, ())[0]
+
+
+def attention_statistics(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None = None,
+    *,
+    statistics: Sequence[str] = ("lse", "entropy"),
+    scale: float | Tensor | str | Law | Scaled | None = None,
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    attn_mask: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    key_lengths: int | Tensor | None = None,
+    document_ids: Tensor | None = None,
+    distance_scale: Tensor | None = None,
+    distance_bias: Tensor | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str | Normalizer | Sink | Entmax = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> AttentionStatistics:
+    """:func:`attnscale.attention_statistics` on tensors: output and statistics, all in one pass.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        As for :func:`attention`; without a value there is no output.
+    statistics : sequence of str, default ("lse", "entropy")
+        Fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax and support have a
+        gradient.
+    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
+enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+        As for :func:`attention`.
+
+    Returns
+    -------
+    AttentionStatistics
+        A named tuple of tensors; None for what was not asked for.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError, RuntimeError
+        As :func:`attention`.
+
+    Examples
+    --------
+    Entropy in the loss: a row that attends evenly, ln 4, learns to be less even.
+
+    >>> import attnscale as at, torch
+    >>> q, k = torch.ones(1, 1, 4), torch.eye(4)[None].requires_grad_()  # (heads, n, dim)
+    >>> rows = at.torch.attention_statistics(q, k)
+    >>> rows.entropy
+    tensor([[1.3863]], grad_fn=<...>)
+    >>> rows.entropy.sum().backward()
+    >>> k.grad.abs().max()  # the even row is the maximum of the entropy
+    tensor(0.)
+    """
+    form = _form(
+        scale, is_causal, causal, window, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+    )
+    tables = (attn_mask, distance_scale, distance_bias)
+    asked = (statistics,) if isinstance(statistics, str) else tuple(statistics)
+    output, *rows = _run(
+        query, key, value, scale, tables, normalizer, (key_lengths, document_ids), form, asked
+    )
+    found = [row if name in asked else None for name, row in zip(NAMES, rows, strict=True)]
+    return AttentionStatistics(None if value is None else output, *found)
+
+
+def _form(
+    scale: Any,
+    is_causal: bool,
+    causal: str | int | None,
+    window: Any,
+    enable_gqa: bool,
+    softcap: float | None,
+    normalizer: Any,
+    qk_norm: str | None,
+    layout: str,
+    num_threads: int | None,
+) -> Form:
+    """The options that are no tensors, as the operator's schema has them."""
+    number = scale if isinstance(scale, (int, float)) else None
+    given = scale.law if isinstance(scale, Scaled) else scale
+    law = given.spelling if isinstance(given, Law) else given if isinstance(given, str) else ""
+    left, right = (None, None) if window is None else window
+    name = normalizer.spelling if isinstance(normalizer, Normalizer) else normalizer
+    return Form(
+        number,
+        law,
+        is_causal,
+        "" if causal is None else str(causal),
+        left,
+        right,
+        window is not None,
+        enable_gqa,
+        softcap,
+        name if isinstance(name, str) else "",
+        qk_norm or "",
+        layout,
+        num_threads,
+    )
+
+
+def _run(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    scale: Any,
+    tables: tuple[Any, ...],
+    normalizer: Any,
+    counts: tuple[Any, ...],
+    form: Form,
+    asked: tuple[str, ...],
+) -> tuple[Tensor, ...]:
+    """Output and all statistics; what was not asked for is empty."""
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        query, key = query.to(dtype), key.to(dtype)
+        value = None if value is None else value.to(dtype)
+    sink = normalizer.logits if isinstance(normalizer, Sink) else None
+    alpha = normalizer.alpha if isinstance(normalizer, Entmax) else None
+    factor = scale.factor if isinstance(scale, Scaled) else scale if isinstance(scale, Tensor) else None
+    numbers = [None if each is None else torch.as_tensor(each) for each in counts]
+    arguments = (query, key, value, factor, *tables, sink, alpha, *numbers, *form)
+    # The backward pass starts from the log-sum-exp, which costs nothing.
+    has_lse = sink is not None or form.normalizer.startswith(("softmax", "sink"))
+    kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked
+    if in_transform():
+        found: tuple[Tensor, ...] = Attend.apply(*arguments, kept)
+        return found
+    return attend(*arguments, kept)

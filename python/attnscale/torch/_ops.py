@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention and its backward pass as operators of PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._results import NAMES
+from ..attention import attention_statistics
+from ..gradients import attention_gradients
+from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
+from ._tensors import array, tensor
+
+__all__ = ["Attend", "attend", "in_transform"]
+
+_N_TENSORS = len(Arguments._fields) - 1
+_N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; those of an operator go on
+_COUNTS = ("n_visible", "argmax", "support")
+_DIFFERENTIABLE = tuple(name for name in NAMES if name not in _COUNTS)
+
+
+def _outputs(count: int) -> str:
+    return f"({', '.join(['Tensor'] * count)})"
+
+
+# ---- forward ------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op(
+    "attnscale::attend",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, str[] statistics) -> {_outputs(1 + len(NAMES))}",
+)
+def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
+    """Output, then the statistics in the order of NAMES; empty tensors stand for what was not asked for."""
+    call, asked = Arguments.of(arguments), arguments[-1]
+    rows = attention_statistics(*call.arrays(), statistics=asked, **call.options())
+    output = call.query.new_empty(0) if rows.output is None else tensor(rows.output)
+    return output, *(
+        tensor(np.asarray(getattr(rows, name))) if name in asked else call.query.new_empty(0)
+        for name in NAMES
+    )
+
+
+@attend.register_fake
+def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
+    call, asked = Arguments.of(arguments), arguments[-1]
+    rows, dtype = _rows(call)
+    new = call.query.new_empty
+    output = new(0)
+    if call.value is not None:
+        shape = (*rows, call.value.shape[-1])
+        output = new(_heads_first(shape, call.form.layout), dtype=dtype)
+    floats = torch.float64 if dtype == torch.float64 else torch.float32
+    return output, *(
+        new(rows, dtype=torch.int64 if name in _COUNTS else floats) if name in asked else new(0)
+        for name in NAMES
+    )
+
+
+def _rows(call: Arguments) -> tuple[tuple[Any, ...], torch.dtype]:
+    """Shape (..., heads, n_queries), and the common type of query, key and value."""
+    given = [each for each in call[:3] if each is not None]
+    query, *others = (_heads_first(tuple(each.shape), call.form.layout) for each in given)
+    batch = torch.broadcast_shapes(query[:-3], *(shape[:-3] for shape in others))
+    heads = (
+        query[-3:-2]
+        if call.form.enable_gqa
+        else torch.broadcast_shapes(query[-3:-2], *(shape[-3:-2] for shape in others))
+    )
+    types = {each.dtype for each in given}
+    mixed = torch.float64 if torch.float64 in types else torch.float32
+    return (*batch, *heads, query[-2]), types.pop() if len(types) == 1 else mixed
+
+
+def _heads_first(shape: tuple[Any, ...], layout: str) -> tuple[Any, ...]:
+    """(..., n, heads, dim) as (..., heads, n, dim) and back, where the layout is such."""
+    if layout == "bshd" and len(shape) > 2:
+        return (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    return shape
+
+
+# ---- backward -----------------------------------------------------------------------------------
+
+
+@torch.library.custom_op(
+    "attnscale::attend_backward",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, Tensor? output, Tensor? lse, Tensor? grad_output, "
+    + ", ".join(f"Tensor? grad_{name}" for name in _DIFFERENTIABLE)
+    + f", bool[] wanted) -> {_outputs(len(LEARNABLE))}",
+)
+def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
+    """Gradients of LEARNABLE; empty tensors stand for what is not wanted."""
+    call = Arguments.of(arguments)
+    output, lse, *grads = (None if x is None else array(x) for x in arguments[_N_ARGUMENTS:-1])
+    names = ("grad_output", *(f"grad_{name}" for name in _DIFFERENTIABLE))
+    found = attention_gradients(
+        *call.arrays(), **dict(zip(names, grads, strict=True)), output=output, lse=lse, **call.options()
+    )
+    wanted = zip(LEARNABLE, call.tensors, arguments[-1], strict=False)
+    return tuple(
+        _gradient(found, name, given, call) if want else call.query.new_empty(0)
+        for name, given, want in wanted
+    )
+
+
+def _gradient(found: Any, name: str, given: Any, call: Arguments) -> torch.Tensor:
+    """The gradient of a tensor, in its type."""
+    values = getattr(found, name)
+    if values is None:  # a value whose output is not in the loss
+        return torch.zeros_like(given)
+    if name == "scale" and call.form.law:  # of the factor of a law
+        values = _summed(values * call.law_rows(), tuple(given.shape))
+    return tensor(np.ascontiguousarray(values)).to(given.dtype).reshape(given.shape)
+
+
+def _summed(rows: Any, shape: tuple[int, ...]) -> Any:
+    """(..., heads, n_queries) summed to (heads,) or ()."""
+    per_head = rows.sum(axis=-1) if shape else rows
+    return per_head.reshape(-1, *shape).sum(axis=0)
+
+
+@attend_backward.register_fake
+def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(
+        torch.empty(given.shape, dtype=given.dtype) if want else arguments[0].new_empty(0)
+        for given, want in zip(arguments, arguments[-1], strict=False)
+    )
+
+
+def _refuse(*_: Any) -> None:
+    raise RuntimeError(
+        "attention of attnscale has first derivatives only, and was to be differentiated twice "
+        "(create_graph=True and a second backward, or torch.func.grad of a gradient)"
+    )
+
+
+attend_backward.register_autograd(_refuse)
+
+
+# ---- autograd -----------------------------------------------------------------------------------
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    """Keep what the backward pass reads."""
+    ctx.form, ctx.asked = inputs[_N_TENSORS:_N_ARGUMENTS], inputs[-1]
+    lse = output[1] if "lse" in inputs[-1] else None
+    ctx.save_for_backward(*inputs[:_N_TENSORS], None if inputs[2] is None else output[0], lse)
+    ctx.mark_non_differentiable(*(x for name, x in zip(NAMES, output[1:], strict=True) if name in _COUNTS))
+    ctx.set_materialize_grads(False)
+
+
+def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+    """Gradients of all arguments of ``attend``."""
+    saved = ctx.saved_tensors
+    wanted = list(ctx.needs_input_grad[: len(LEARNABLE)])
+    grad_output = None if saved[2] is None else grads[0]
+    # A compiled graph hands in zeros for the empty tensors, too.
+    rows = [grads[1 + NAMES.index(name)] if name in ctx.asked else None for name in _DIFFERENTIABLE]
+    given = (*saved[:_N_TENSORS], *ctx.form, *saved[_N_TENSORS:], grad_output, *rows, wanted)
+    found = _AttendBackward.apply(*given) if in_transform() else attend_backward(*given)
+    tensors = [grad if want else None for grad, want in zip(found, wanted, strict=True)]
+    return (*tensors, *(None for _ in range(_N_ARGUMENTS + 1 - len(LEARNABLE))))
+
+
+attend.register_autograd(_pull_back, setup_context=_save)
+
+
+# torch.func's transforms take Functions with a setup_context, and not the formulas of custom operators.
+in_transform = torch._C._are_functorch_transforms_active
+
+
+class Attend(torch.autograd.Function):
+    """``attend`` for ``torch.func``."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[torch.Tensor, ...]:
+        """The operator."""
+        return attend(*arguments)
+
+    setup_context = staticmethod(_save)
+    backward = staticmethod(_pull_back)
+
+
+class _AttendBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[torch.Tensor, ...]:
+        return attend_backward(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    backward = staticmethod(_refuse)

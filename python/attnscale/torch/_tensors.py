@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors as arrays and back, without a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._checks import bfloat16_tensor
+
+__all__ = ["array", "check_on_cpu", "tensor"]
+
+
+def array(tensor: torch.Tensor) -> Any:
+    """The tensor's memory as an array; bfloat16 through ml_dtypes."""
+    tensor = tensor.detach()
+    if tensor.dtype != torch.bfloat16:
+        return tensor.numpy()
+    return bfloat16_tensor("the tensor", tensor)
+
+
+def tensor(array: Any) -> torch.Tensor:
+    """The array's memory as a tensor; the inverse of :func:`array`."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def check_on_cpu(*tensors: torch.Tensor | None) -> None:
+    """Refuse tensors of other devices."""
+    for each in tensors:
+        if each is not None and each.device.type != "cpu":
+            raise ValueError(
+                f"attnscale runs on the CPU, got tensors on {each.device}; use .cpu() or model.to('cpu')"
+            )

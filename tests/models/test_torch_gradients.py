@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""at.torch.attention and attention_statistics: their gradients against attention written out in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed() -> None:
+    torch.manual_seed(0)
+
+
+def draw(*shape: int, dtype: Any = torch.float64) -> Any:
+    return torch.randn(*shape, dtype=dtype).requires_grad_()
+
+
+def written_out(
+    q: Any,
+    k: Any,
+    v: Any,
+    scale: Any = None,
+    mask: Any = None,
+    softcap: float | None = None,
+    sink: Any = None,
+) -> dict[str, Any]:
+    """Output and statistics of softmax attention with all weights there; `mask` is added."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    s = q @ k.mT * scale
+    s = s if softcap is None else softcap * torch.tanh(s / softcap)
+    s = s if mask is None else s + mask
+    wide = s if sink is None else torch.cat((s, sink[:, None, None].expand(*s.shape[:-1], 1)), -1)
+    p = wide.softmax(-1)
+    finite = wide.masked_fill(wide.isneginf(), 0)
+    mean = (p * finite).sum(-1)
+    lse = wide.logsumexp(-1)
+    return {
+        "output": p[..., : k.shape[-2]] @ v,
+        "lse": lse,
+        "entropy": lse - mean,
+        "max_score": s.max(-1).values,
+        "mean_score": mean,
+        "score_variance": (p * (finite - mean[..., None]) ** 2).sum(-1),
+        "concentration": (p**2).sum(-1),
+    }
+
+
+def check(found: Any, expected: dict[str, Any], learned: list[Any]) -> None:
+    """A loss of all of both has the same gradients."""
+    weights = {name: torch.randn_like(x) for name, x in expected.items()}
+    loss = sum((weights[name] * getattr(found, name)).sum() for name in expected)
+    want = sum((weights[name] * x).sum() for name, x in expected.items())
+    for got, exact in zip(
+        torch.autograd.grad(loss, learned), torch.autograd.grad(want, learned), strict=True
+    ):
+        torch.testing.assert_close(got, exact, rtol=1e-10, atol=1e-11)
+
+
+STATISTICS = ("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration")
+
+
+def test_all_statistics_and_the_output() -> None:
+    q, k, v = (draw(2, 3, n, 8) for n in (9, 13, 13))
+    check(at.torch.attention_statistics(q, k, v, statistics=STATISTICS), written_out(q, k, v), [q, k, v])
+
+
+def test_causal_float_mask_softcap_and_scales() -> None:
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    scale, bias = draw(3, 1), draw(1, 9, 9)
+    causal = torch.zeros(9, 9, dtype=torch.float64).masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)
+    options = {"scale": scale, "softcap": 2.0, "attn_mask": bias, "is_causal": True}
+    found = at.torch.attention_statistics(q, k, v, statistics=("lse", "entropy"), **options)
+    want = written_out(q, k, v, scale[..., None], bias + causal, 2.0)
+    check(found, {name: want[name] for name in ("output", "lse", "entropy")}, [q, k, v, scale, bias])
+
+
+def test_a_sink() -> None:
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    logits = draw(3)
+    rows = at.torch.attention_statistics(
+        q, k, v, statistics=("lse", "entropy"), normalizer=at.torch.Sink(logits)
+    )
+    want = written_out(q, k, v, sink=logits)
+    check(rows, {name: want[name] for name in ("output", "lse", "entropy")}, [q, k, v, logits])
+
+
+def test_a_law_with_a_learned_factor() -> None:
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    factor = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    law = at.laws.get("ssmax(s=1)")
+    scale = factor[:, None, None] * float(law.scale(9, 8))
+    output = at.torch.attention(q, k, v, scale=at.torch.Scaled(law, factor))
+    rows = at.torch.AttentionStatistics(output=output)
+    check(rows, {"output": written_out(q, k, v, scale)["output"]}, [q, k, v, factor])
+
+
+def test_grouped_queries_and_the_other_layout() -> None:
+    q, k, v = draw(2, 9, 4, 8), draw(2, 13, 2, 8), draw(2, 13, 2, 5)
+    found = at.torch.attention(q, k, v, enable_gqa=True, layout="bshd")
+    heads = [x.transpose(1, 2) for x in (q, k, v)]
+    wide = [heads[0], *(x.repeat_interleave(2, dim=1) for x in heads[1:])]
+    want = written_out(*wide)["output"].transpose(1, 2)
+    assert found.is_contiguous()
+    check(at.torch.AttentionStatistics(output=found), {"output": want}, [q, k, v])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_other_types_come_back_as_they_were(dtype: Any) -> None:
+    q, k, v = (draw(2, 9, 8, dtype=dtype) for _ in range(3))
+    at.torch.attention(q, k, v).sum().backward()
+    assert q.grad.dtype == k.grad.dtype == v.grad.dtype == dtype
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    written_out(*wide)["output"].sum().backward()
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}[dtype]
+    for got, want in zip((q, k, v), wide, strict=True):
+        torch.testing.assert_close(got.grad.double(), want.grad, rtol=tolerance, atol=tolerance)
+
+
+def test_gradcheck() -> None:
+    q, k, v = draw(2, 3, 4), draw(2, 5, 4), draw(2, 5, 3)
+
+    def call(q: Any, k: Any, v: Any) -> tuple[Any, ...]:
+        rows = at.torch.attention_statistics(q, k, v, causal="bottom_right")
+        return rows.output, rows.lse, rows.entropy
+
+    assert torch.autograd.gradcheck(call, (q, k, v))
+
+
+def arguments_of_the_operator(**form: Any) -> tuple[Any, ...]:
+    from attnscale.torch._arguments import Form
+
+    q, k, v = draw(2, 3, 5, 4), draw(2, 3, 7, 4), draw(2, 3, 7, 6)
+    return (q, k, v, draw(3, 1), draw(5, 7), *[None] * 6, *Form(**form), ["lse", "entropy", "n_visible"])
+
+
+@pytest.mark.parametrize("form", [{}, {"is_causal": True, "softcap": 3.0}, {"left": 2, "windowed": True}])
+def test_opcheck(form: dict[str, Any]) -> None:
+    from attnscale.torch._ops import attend
+
+    found = torch.library.opcheck(attend, arguments_of_the_operator(**form))
+    assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((5, 4), (7, 4), (7, 6)),
+        ((3, 5, 4), (3, 7, 4), (1, 7, 6)),
+        ((2, 1, 3, 5, 4), (1, 6, 3, 7, 4), (3, 7, 6)),
+    ],
+)
+def test_shapes_without_data_are_those_with_data(shapes: Any, layout: str) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    real = [torch.randn(*shape) for shape in shapes]
+    if layout == "bshd":
+        real = [x if x.ndim < 3 else x.transpose(-3, -2).contiguous() for x in real]
+    statistics = ("lse", "n_visible", "support")
+    want = at.torch.attention_statistics(*real, statistics=statistics, layout=layout)
+    with FakeTensorMode() as mode:
+        fake = [mode.from_tensor(x) for x in real]
+        found = at.torch.attention_statistics(*fake, statistics=statistics, layout=layout)
+    for each, exact in zip(found, want, strict=True):
+        assert (each is None) == (exact is None)
+        if exact is not None:
+            assert (each.shape, each.dtype, each.stride()) == (exact.shape, exact.dtype, exact.stride())
+
+
+def test_compiled_without_a_graph_break() -> None:
+    law, normalizer = at.laws.LogN(base=64), at.normalizers.SoftmaxN(2.0)
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        rows = at.torch.attention_statistics(q, k, v, scale=law, normalizer=normalizer, window=(3, None))
+        return rows.output.sin().sum() + rows.entropy.square().sum()
+
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    want = torch.autograd.grad(loss(q, k, v), (q, k, v))
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(q, k, v), (q, k, v))
+    for got, exact in zip(found, want, strict=True):
+        torch.testing.assert_close(got, exact)
+
+
+def test_functional_gradients() -> None:
+    q, k, v = (draw(3, 9, 8).detach() for _ in range(3))
+    found = torch.func.grad(lambda x: at.torch.attention(x, k, v).square().sum())(q)
+    x = q.clone().requires_grad_()
+    at.torch.attention(x, k, v).square().sum().backward()
+    assert torch.equal(found, x.grad)
+
+
+def test_second_derivatives_are_refused() -> None:
+    q, k, v = (draw(3, 9, 8) for _ in range(3))
+    (first,) = torch.autograd.grad(at.torch.attention(q, k, v).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        first.sum().backward()
+    once = torch.func.grad(lambda x: at.torch.attention(x, k.detach(), v.detach()).square().sum())
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        torch.func.grad(lambda x: once(x).sum())(q.detach())
+
+
+def test_autocast_picks_the_type() -> None:
+    q, k, v = (draw(3, 9, 8, dtype=torch.float32) for _ in range(3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = at.torch.attention(q, k, v)
+    assert output.dtype == torch.bfloat16
+    output.sum().backward()
+    assert q.grad.dtype == torch.float32
+
+
+def test_no_graph_is_kept_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = (draw(3, 9, 8) for _ in range(3))
+    with torch.no_grad():
+        output = at.torch.attention(q, k, v)
+    assert output.grad_fn is None
+    assert not at.torch.attention(*(x.detach() for x in (q, k, v))).requires_grad
+
+
+def test_counts_have_no_gradient() -> None:
+    q, k, v = (draw(3, 9, 8) for _ in range(3))
+    rows = at.torch.attention_statistics(q, k, v, statistics=("lse", "n_visible", "argmax", "support"))
+    assert rows.lse.requires_grad
+    assert not any(x.requires_grad for x in (rows.n_visible, rows.argmax, rows.support))
+
+
+def test_rows_without_keys_give_and_get_nothing() -> None:
+    q, k, v = (draw(2, 5, 8) for _ in range(3))
+    rows = at.torch.attention_statistics(q, k, v, key_lengths=0)
+    (rows.output.sum() + rows.entropy.sum()).backward()
+    assert all(bool((x.grad == 0).all()) for x in (q, k, v))
+
+
+def test_tensors_of_other_devices_are_refused() -> None:
+    q = torch.randn(3, 9, 8, device="meta")
+    with pytest.raises((ValueError, NotImplementedError, RuntimeError)):
+        at.torch.attention(q, q, q).sum().item()
+
+
+def test_the_values_are_those_of_the_functions_on_arrays() -> None:
+    q, k, v = (np.random.default_rng(i).standard_normal((2, 3, 9, 8), np.float32) for i in range(3))
+    tensors = [torch.from_numpy(x) for x in (q, k, v)]
+    for normalizer in ("softmax", "sparsemax", "entmax(alpha=1.3)", "sigmoid", at.normalizers.TopK(4)):
+        found = at.torch.attention(*tensors, normalizer=normalizer, scale="log_n", key_lengths=7)
+        want = at.attention(q, k, v, normalizer=normalizer, scale="log_n", key_lengths=7)
+        assert np.array_equal(found.numpy(), want)

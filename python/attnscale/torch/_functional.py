@@ -136,8 +136,8 @@ def attention_statistics(
     query, key, value : Tensor
         As for :func:`attention`; without a value there is no output.
     statistics : sequence of str, default ("lse", "entropy")
-        Fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax and support have a
-        gradient.
+        Fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support and sink_weight
+        have a gradient.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
 enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         As for :func:`attention`.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._results import NAMES
+from .._results import NAMES, AttentionStatistics
 from ..attention import attention_statistics
 from ..gradients import attention_gradients
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
@@ -19,7 +19,10 @@ __all__ = ["Attend", "attend", "in_transform"]
 _N_TENSORS = len(Arguments._fields) - 1
 _N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; those of an operator go on
 _COUNTS = ("n_visible", "argmax", "support")
-_DIFFERENTIABLE = tuple(name for name in NAMES if name not in _COUNTS)
+_DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*_COUNTS, "sink_weight"))
+_GRADIENTS = tuple(f"grad_{name}" for name in _DIFFERENTIABLE)
+# What the backward pass would compute again if it were not kept.
+_KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 
 
 def _outputs(count: int) -> str:
@@ -91,17 +94,22 @@ def _heads_first(shape: tuple[Any, ...], layout: str) -> tuple[Any, ...]:
     "attnscale::attend_backward",
     mutates_args=(),
     device_types="cpu",
-    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, Tensor? output, Tensor? lse, Tensor? grad_output, "
-    + ", ".join(f"Tensor? grad_{name}" for name in _DIFFERENTIABLE)
+    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, Tensor? output, "
+    + ", ".join(f"Tensor? {name}" for name in (*_KEPT, "grad_output", *_GRADIENTS))
     + f", bool[] wanted) -> {_outputs(len(LEARNABLE))}",
 )
 def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """Gradients of LEARNABLE; empty tensors stand for what is not wanted."""
     call = Arguments.of(arguments)
-    output, lse, *grads = (None if x is None else array(x) for x in arguments[_N_ARGUMENTS:-1])
-    names = ("grad_output", *(f"grad_{name}" for name in _DIFFERENTIABLE))
+    given = [None if x is None else array(x) for x in arguments[_N_ARGUMENTS:-1]]
+    n = 1 + len(_KEPT)
+    kept = {name: x for name, x in zip(_KEPT, given[1:n], strict=True) if x is not None}
     found = attention_gradients(
-        *call.arrays(), **dict(zip(names, grads, strict=True)), output=output, lse=lse, **call.options()
+        *call.arrays(),
+        given[n],
+        **dict(zip(_GRADIENTS, given[n + 1 :], strict=True)),
+        forward=AttentionStatistics(given[0], **kept),
+        **call.options(),
     )
     wanted = zip(LEARNABLE, call.tensors, arguments[-1], strict=False)
     return tuple(
@@ -150,9 +158,10 @@ attend_backward.register_autograd(_refuse)
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
     """Keep what the backward pass reads."""
     ctx.form, ctx.asked = inputs[_N_TENSORS:_N_ARGUMENTS], inputs[-1]
-    lse = output[1] if "lse" in inputs[-1] else None
-    ctx.save_for_backward(*inputs[:_N_TENSORS], None if inputs[2] is None else output[0], lse)
-    ctx.mark_non_differentiable(*(x for name, x in zip(NAMES, output[1:], strict=True) if name in _COUNTS))
+    rows = dict(zip(NAMES, output[1:], strict=True))
+    kept = (rows[name] if name in ctx.asked else None for name in _KEPT)
+    ctx.save_for_backward(*inputs[:_N_TENSORS], None if inputs[2] is None else output[0], *kept)
+    ctx.mark_non_differentiable(*(x for name, x in rows.items() if name not in _DIFFERENTIABLE))
     ctx.set_materialize_grads(False)
 
 

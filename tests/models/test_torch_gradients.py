@@ -252,3 +252,31 @@ def test_the_values_are_those_of_the_functions_on_arrays() -> None:
         found = at.torch.attention(*tensors, normalizer=normalizer, scale="log_n", key_lengths=7)
         want = at.attention(q, k, v, normalizer=normalizer, scale="log_n", key_lengths=7)
         assert np.array_equal(found.numpy(), want)
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama", "gpt_oss", "t5"])
+def test_models_are_trained_as_with_their_own_attention(kind: str) -> None:
+    """Grouped queries, sinks that learn, a position bias that learns: five steps of the same losses."""
+    pytest.importorskip("transformers")
+    import audit_oracle as oracle
+
+    losses = []
+    for attention in ("eager", at.torch.register()):
+        torch.manual_seed(0)
+        model, _ = oracle.build(kind)
+        model.set_attn_implementation(attention)
+        for parameter in model.parameters():
+            parameter.requires_grad_()
+        inputs = torch.arange(60)[None] * 7 % 60 + 3
+        more = {"decoder_input_ids": inputs[:, :40]} if kind == "t5" else {}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses.append([])
+        with torch.enable_grad():
+            for _ in range(5):
+                loss = (model(input_ids=inputs, **more).last_hidden_state - 0.1).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses[-1].append(float(loss.detach()))
+    assert losses[0][-1] < 0.99 * losses[0][0]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from .._results import AttentionStatistics
 from ._arguments import sink_of_array
 from ._functional import attention_statistics
 from ._learned import Sink
@@ -127,8 +128,12 @@ def attend(
         layout="bshd",
         **options,
     )
-    for log in _logs:
-        log.add(module, rows, array(query), array(key), {name: _plain(x) for name, x in options.items()})
+    if _logs:
+        found = {name: array(x) for name, x in rows._asdict().items() if x is not None}
+        measured = AttentionStatistics(**found)
+        plain = {name: _plain(x) for name, x in options.items()}
+        for log in _logs:
+            log.add(module, measured, array(query), array(key), plain)
     return rows.output, None
 
 

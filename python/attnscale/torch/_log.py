@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from .._results import AttentionStatistics
     from ..laws import Law
-    from ._functional import AttentionStatistics
 
 __all__ = ["AttentionLog"]
 
@@ -54,7 +54,7 @@ class AttentionLog(Tabled):
         self, module: Any, rows: AttentionStatistics, query: Any, key: Any, options: Mapping[str, Any]
     ) -> None:
         """One call of one layer."""
-        found = {name: getattr(rows, name).detach().numpy() for name in self.statistics}
+        found = {name: getattr(rows, name) for name in self.statistics}
         self._most_keys = max(self._most_keys, int(key.shape[-2]))
         for name, law in self.laws.items():
             found[f"entropy under {name}"] = _under_law(law, query, key, options)

@@ -103,11 +103,20 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
     call = Arguments.of(arguments)
     given = [None if x is None else array(x) for x in arguments[_N_ARGUMENTS:-1]]
     n = 1 + len(_KEPT)
+    if all(each is None for each in given[n:]):  # nothing that comes back has a gradient
+        return tuple(
+            torch.zeros_like(x) if want else call.query.new_empty(0)
+            for x, want in zip(call.tensors, arguments[-1], strict=False)
+        )
     kept = {name: x for name, x in zip(_KEPT, given[1:n], strict=True) if x is not None}
+    rows: dict[str, Any] = dict(zip(_GRADIENTS, given[n + 1 :], strict=True))
+    query, key, value = call.arrays()
     found = attention_gradients(
-        *call.arrays(),
+        query,
+        key,
+        value,
         given[n],
-        **dict(zip(_GRADIENTS, given[n + 1 :], strict=True)),
+        **rows,
         forward=AttentionStatistics(given[0], **kept),
         **call.options(),
     )
@@ -120,9 +129,11 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
 
 def _gradient(found: Any, name: str, given: Any, call: Arguments) -> torch.Tensor:
     """The gradient of a tensor, in its type."""
-    values = getattr(found, name)
-    if values is None:  # a value whose output is not in the loss
+    values = getattr(found, name, None)
+    if values is None and name == "value":  # its output is not in the loss
         return torch.zeros_like(given)
+    if values is None:
+        raise ValueError(f"{name} has no gradient in this call, and requires one; use {name}.detach()")
     if name == "scale" and call.form.law:  # of the factor of a law
         values = _summed(values * call.law_rows(), tuple(given.shape))
     return tensor(np.ascontiguousarray(values)).to(given.dtype).reshape(given.shape)

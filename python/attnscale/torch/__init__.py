@@ -27,6 +27,13 @@ except ImportError as error:
 from . import nn
 from ._functional import AttentionStatistics, attention, attention_statistics
 from ._learned import Entmax, Scaled, Sink
+from ._variants import (
+    cosformer_attention,
+    efficient_attention,
+    linear_attention,
+    performer_attention,
+    ssd,
+)
 
 if TYPE_CHECKING:
     from ._forward import NAME, register
@@ -42,9 +49,14 @@ __all__ = [
     "Sink",
     "attention",
     "attention_statistics",
+    "cosformer_attention",
+    "efficient_attention",
+    "linear_attention",
     "nn",
+    "performer_attention",
     "record",
     "register",
+    "ssd",
 ]
 
 #: Where the names are that need transformers.

@@ -14,7 +14,7 @@ from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Form
 from ._learned import Entmax, Scaled, Sink
-from ._ops import Attend, attend, in_transform
+from ._ops import run
 
 if TYPE_CHECKING:
     from .._call.types import QKNorm
@@ -236,7 +236,4 @@ def _run(
     # The backward pass starts from the log-sum-exp, which costs nothing.
     has_lse = sink is not None or form.normalizer.startswith(("softmax", "sink"))
     kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked
-    if in_transform():
-        found: tuple[Tensor, ...] = Attend.apply(*arguments, kept)
-        return found
-    return attend(*arguments, kept)
+    return run(*arguments, kept)

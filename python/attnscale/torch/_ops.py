@@ -12,9 +12,10 @@ from .._results import NAMES, AttentionStatistics
 from ..attention import attention_statistics
 from ..gradients import attention_gradients
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
+from ._autograd import apply, refuse_second_derivative
 from ._tensors import array, tensor
 
-__all__ = ["Attend", "attend", "in_transform"]
+__all__ = ["run"]
 
 _N_TENSORS = len(Arguments._fields) - 1
 _N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; those of an operator go on
@@ -153,14 +154,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     )
 
 
-def _refuse(*_: Any) -> None:
-    raise RuntimeError(
-        "attention of attnscale has first derivatives only, and was to be differentiated twice "
-        "(create_graph=True and a second backward, or torch.func.grad of a gradient)"
-    )
-
-
-attend_backward.register_autograd(_refuse)
+attend_backward.register_autograd(refuse_second_derivative)
 
 
 # ---- autograd -----------------------------------------------------------------------------------
@@ -184,7 +178,7 @@ def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     # A compiled graph hands in zeros for the empty tensors, too.
     rows = [grads[1 + NAMES.index(name)] if name in ctx.asked else None for name in _DIFFERENTIABLE]
     given = (*saved[:_N_TENSORS], *ctx.form, *saved[_N_TENSORS:], grad_output, *rows, wanted)
-    found = _AttendBackward.apply(*given) if in_transform() else attend_backward(*given)
+    found = apply(attend_backward, given)
     tensors = [grad if want else None for grad, want in zip(found, wanted, strict=True)]
     return (*tensors, *(None for _ in range(_N_ARGUMENTS + 1 - len(LEARNABLE))))
 
@@ -192,29 +186,7 @@ def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
 attend.register_autograd(_pull_back, setup_context=_save)
 
 
-# torch.func's transforms take Functions with a setup_context, and not the formulas of custom operators.
-in_transform = torch._C._are_functorch_transforms_active
-
-
-class Attend(torch.autograd.Function):
-    """``attend`` for ``torch.func``."""
-
-    @staticmethod
-    def forward(*arguments: Any) -> tuple[torch.Tensor, ...]:
-        """The operator."""
-        return attend(*arguments)
-
-    setup_context = staticmethod(_save)
-    backward = staticmethod(_pull_back)
-
-
-class _AttendBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(*arguments: Any) -> tuple[torch.Tensor, ...]:
-        return attend_backward(*arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    backward = staticmethod(_refuse)
+def run(*arguments: Any) -> tuple[torch.Tensor, ...]:
+    """``attend``, wherever it is called."""
+    found: tuple[torch.Tensor, ...] = apply(attend, arguments, _save, _pull_back)
+    return found

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Families of linear time on tensors, with gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import variants
+from ._autograd import apply, refuse_second_derivative
+from ._tensors import array, check_on_cpu, tensor
+
+__all__ = [
+    "cosformer_attention",
+    "efficient_attention",
+    "linear_attention",
+    "performer_attention",
+    "ssd",
+]
+
+_SCHEMA = (
+    "str variant, Tensor query, Tensor key, Tensor value, Tensor? log_decay, Tensor? projection, "
+    "str feature_map, float? scale, int? max_length, bool is_causal, str causal, bool enable_gqa, "
+    "str layout, int? num_threads"
+)
+_N_ARGUMENTS = _SCHEMA.count(",") + 1
+_LEARNABLE = slice(1, 5)  # query, key, value, log_decay
+
+
+def efficient_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    normalization: str = "softmax",
+    scale: float = 1.0,
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    enable_gqa: bool = False,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> Tensor:
+    """:func:`attnscale.variants.efficient_attention` on tensors, with gradients.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        On the CPU; may require grad.
+    normalization, scale, is_causal, causal, enable_gqa, layout, num_threads
+        As for the function on arrays.
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k, v = torch.ones(3, 2, 50, 8).requires_grad_()
+    >>> at.torch.efficient_attention(q, k, v, is_causal=True).shape
+    torch.Size([2, 50, 8])
+    """
+    own = (None, None, normalization, float(scale), None)
+    shared = (is_causal, causal, enable_gqa, layout, num_threads)
+    return _run("efficient_attention", query, key, value, own, shared)
+
+
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    feature_map: str | tuple[Tensor, Tensor] = "elu",
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    enable_gqa: bool = False,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> Tensor:
+    """:func:`attnscale.variants.linear_attention` on tensors, with gradients.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        On the CPU; may require grad.
+    feature_map : {"elu", "relu"} or pair of Tensors, default "elu"
+        A pair: the features of query and key, at least 0, which get the gradients.
+    is_causal, causal, enable_gqa, layout, num_threads
+        As for the function on arrays.
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k, v = torch.ones(3, 2, 50, 8).requires_grad_()
+    >>> features = (q.exp(), k.exp())  # a feature map of one's own
+    >>> at.torch.linear_attention(q, k, v, feature_map=features).shape
+    torch.Size([2, 50, 8])
+    """
+    name = feature_map
+    if isinstance(feature_map, tuple):
+        (query, key), name = feature_map, "given"
+    own = (None, None, name, None, None)
+    shared = (is_causal, causal, enable_gqa, layout, num_threads)
+    return _run("linear_attention", query, key, value, own, shared)
+
+
+def cosformer_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    max_length: int,
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    enable_gqa: bool = False,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> Tensor:
+    """:func:`attnscale.variants.cosformer_attention` on tensors, with gradients.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        On the CPU; may require grad.
+    max_length, is_causal, causal, enable_gqa, layout, num_threads
+        As for the function on arrays.
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k, v = torch.ones(3, 2, 50, 8).requires_grad_()
+    >>> at.torch.cosformer_attention(q, k, v, max_length=64).shape
+    torch.Size([2, 50, 8])
+    """
+    own = (None, None, "", None, max_length)
+    shared = (is_causal, causal, enable_gqa, layout, num_threads)
+    return _run("cosformer_attention", query, key, value, own, shared)
+
+
+def performer_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    projection: Tensor,
+    scale: float | None = None,
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    enable_gqa: bool = False,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> Tensor:
+    """:func:`attnscale.variants.performer_attention` on tensors, with gradients.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        On the CPU; may require grad.
+    projection : Tensor, shape (features, head_dim)
+        The directions, as :func:`attnscale.variants.performer_projection` draws them. Without gradient.
+    scale, is_causal, causal, enable_gqa, layout, num_threads
+        As for the function on arrays.
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k, v = torch.ones(3, 2, 50, 8).requires_grad_()
+    >>> directions = torch.from_numpy(at.variants.performer_projection(32, 8, rng=0))
+    >>> at.torch.performer_attention(q, k, v, projection=directions).shape
+    torch.Size([2, 50, 8])
+    """
+    if projection.requires_grad:
+        raise ValueError("projection has no gradient in performer_attention; use projection.detach()")
+    own = (None, projection, "", None if scale is None else float(scale), None)
+    shared = (is_causal, causal, enable_gqa, layout, num_threads)
+    return _run("performer_attention", query, key, value, own, shared)
+
+
+def ssd(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor,
+    *,
+    enable_gqa: bool = False,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> Tensor:
+    """:func:`attnscale.variants.ssd` (state-space duality) on tensors, with gradients.
+
+    Parameters
+    ----------
+    query, key, value, log_decay : Tensor
+        On the CPU; may require grad.
+    enable_gqa, layout, num_threads
+        As for the function on arrays.
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k, v = torch.ones(3, 2, 50, 8).requires_grad_()
+    >>> decay = torch.full((2, 50), -0.1, requires_grad=True)
+    >>> at.torch.ssd(q, k, v, decay).sum().backward()
+    >>> decay.grad.shape
+    torch.Size([2, 50])
+    """
+    own = (log_decay, None, "", None, None)
+    return _run("ssd", query, key, value, own, (False, None, enable_gqa, layout, num_threads))
+
+
+def _run(
+    name: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    own: tuple[Any, ...],
+    shared: tuple[Any, ...],
+) -> Tensor:
+    is_causal, causal, *rest = shared
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    aligned = "" if causal is None else str(causal)
+    given = (name, query, key, value, *own, is_causal, aligned, *rest)
+    found: Tensor = apply(attend_variant, given, _save, _pull_back)
+    return found
+
+
+# ---- operators ----------------------------------------------------------------------------------
+
+
+def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """Of the function on arrays: what was given."""
+    name, query, key, _, log_decay, projection, kind, scale, max_length, *shared = arguments[:_N_ARGUMENTS]
+    check_on_cpu(*(x for x in arguments if isinstance(x, Tensor)))
+    is_causal, causal, enable_gqa, layout, num_threads = shared
+    options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
+    if name != "ssd":
+        offset = int(causal) if causal.lstrip("-").isdigit() else causal or None
+        options |= {"is_causal": is_causal, "causal": offset}
+    if kind:
+        own = "normalization" if name == "efficient_attention" else "feature_map"
+        options[own] = (array(query), array(key)) if kind == "given" else kind
+    more = {"log_decay": log_decay, "projection": projection, "scale": scale, "max_length": max_length}
+    return options | {
+        name: array(x) if isinstance(x, Tensor) else x for name, x in more.items() if x is not None
+    }
+
+
+@torch.library.custom_op(
+    "attnscale::attend_variant", mutates_args=(), device_types="cpu", schema=f"({_SCHEMA}) -> Tensor"
+)
+def attend_variant(*arguments: Any) -> Tensor:
+    """The output of a function of attnscale.variants."""
+    rows = (array(x) for x in arguments[1:4])
+    return tensor(getattr(variants, arguments[0])(*rows, **_options(arguments)))
+
+
+@attend_variant.register_fake
+def _(*arguments: Any) -> Tensor:
+    query, key, value = arguments[1:4]
+    swapped = arguments[_N_ARGUMENTS - 2] == "bshd" and query.ndim > 2
+    shapes = [_swapped(x.shape) if swapped else tuple(x.shape) for x in (query, key, value)]
+    batch = torch.broadcast_shapes(*(shape[:-3] for shape in shapes))
+    heads = (shape[-3:-2] for shape in shapes[: 1 if arguments[_N_ARGUMENTS - 3] else 3])
+    shape = (*batch, *torch.broadcast_shapes(*heads), shapes[0][-2], shapes[2][-1])
+    types = {x.dtype for x in (query, key, value)}
+    mixed = torch.float64 if torch.float64 in types else torch.float32
+    dtype = types.pop() if len(types) == 1 else mixed
+    return query.new_empty(_swapped(shape) if swapped else shape, dtype=dtype)
+
+
+def _swapped(shape: Any) -> tuple[Any, ...]:
+    return (*shape[:-3], shape[-2], shape[-3], shape[-1])
+
+
+@torch.library.custom_op(
+    "attnscale::attend_variant_backward",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({_SCHEMA}, Tensor grad_output) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def attend_variant_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    """Gradients of query, key, value and log_decay; empty for a log_decay that is none."""
+    rows = [array(x) for x in (*arguments[1:4], arguments[-1])]
+    found = variants.gradients(arguments[0], *rows, **_options(arguments))
+    query, key = (found.query, found.key) if found.feature_map is None else found.feature_map
+    return tuple(
+        arguments[1].new_empty(0) if x is None else tensor(np.ascontiguousarray(x)).to(given.dtype)
+        for x, given in zip((query, key, found.value, found.log_decay), arguments[_LEARNABLE], strict=True)
+    )
+
+
+@attend_variant_backward.register_fake
+def _(*arguments: Any) -> tuple[Tensor, ...]:
+    return tuple(
+        arguments[1].new_empty(0) if x is None else torch.empty(x.shape, dtype=x.dtype)
+        for x in arguments[_LEARNABLE]
+    )
+
+
+attend_variant_backward.register_autograd(refuse_second_derivative)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:6])
+    ctx.name, ctx.rest = inputs[0], inputs[6:]
+
+
+def _pull_back(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    given = (ctx.name, *ctx.saved_tensors, *ctx.rest, grad)
+    found = apply(attend_variant_backward, given)
+    wanted = ctx.needs_input_grad[_LEARNABLE]
+    own = (x if want else None for x, want in zip(found, wanted, strict=True))
+    return (None, *own, *(None for _ in range(_N_ARGUMENTS - 5)))
+
+
+attend_variant.register_autograd(_pull_back, setup_context=_save)

@@ -1,0 +1,562 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# <!-- SPDX-License-Identifier: BSD-3-Clause -->
+# # Gradients, with the entropy in the loss
+#
+# The other notebooks look at attention that is there. This one trains it. `attnscale.torch` has the backward
+# pass of attention, and with it that of every statistic of a row: lse, entropy, mean score, their variance,
+# the concentration $\sum p^2$. So the entropy can stand in a loss. Four questions:
+#
+# - what is the gradient of an entropy, and what does a step on it do to a row?
+# - the gradient that vanishes without $1/\sqrt d$ (claim **T2**, so far for rows by themselves): what of it
+#   is seen in backward passes, at queries, keys and values?
+# - what does an entropy term change in a small model that is trained with it and without it?
+# - how much memory does all this take?
+#
+# It needs PyTorch. Logarithms are natural, entropies in nats.
+#
+# **摘要.** 前面各篇只观察注意力, 本文训练它. `attnscale.torch` 提供注意力及每行统计量 (lse, 熵, 平均分数等)
+# 的反向传播, 因而熵可以写进损失函数. 熵对分数的梯度是 $-p_j(\ln p_j + H)$: 权重大于 $1/e^H$ 的键与小于它的键
+# 方向相反, 总和为零, 在均匀与 one-hot 的行上为零. 不缩放时 (T2), 反向传播中典型的查询几乎得不到梯度,
+# 平均梯度却没有消失, 而是集中在少数几行, 三分之一以上的值向量完全没有梯度. 在一个小模型上,
+# 同一个熵项在求平均的任务上大有帮助, 在检索任务上则没有; 惩罚熵使权重更尖锐, 却没有使它更正确.
+#
+# | English | 中文 | here |
+# |---|---|---|
+# | backward pass | 反向传播 | from the gradient at the output to those at $q$, $k$, $v$ |
+# | regulariser | 正则项 | a term of the loss that is not the task |
+# | effective keys | 有效键数 | $e^H$, where $H$ is the entropy of a row |
+# | fixed point | 不动点 | a row on which the gradient is 0 |
+# | finite difference | 有限差分 | $(f(s + h) - f(s - h))/2h$ |
+# | seed | 随机种子 | one draw of data and of initial weights |
+
+# %%
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import attnscale as at
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from torch.nn import functional
+
+BLUE, RED, GREEN, ORANGE, _, PURPLE = at.plot.COLOURS[:6]
+GREY = "#6E6E6E"
+print(f"attnscale {at.__version__}")
+
+
+def softmax(scores):
+    """Weights of a row."""
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+# %% [markdown]
+# ## The gradient of a row
+#
+# Let $s_j$ be the scores of a row, $p_j = e^{s_j - \mathrm{lse}}$ its weights, $m = \sum_j p_j s_j$ the mean
+# score and $H = \mathrm{lse} - m$ the entropy. Everything follows from two derivatives,
+#
+# $$\frac{\partial\, \mathrm{lse}}{\partial s_j} = p_j, \qquad
+#   \frac{\partial p_i}{\partial s_j} = p_i (\delta_{ij} - p_j).$$
+#
+# The second gives $\partial m/\partial s_j = p_j + \sum_i s_i\, p_i (\delta_{ij} - p_j) = p_j (1 + s_j - m)$,
+# and the difference of the first and this is, with $s_j = \ln p_j + \mathrm{lse}$,
+#
+# $$\boxed{\frac{\partial H}{\partial s_j} = -p_j\, (s_j - m) = -p_j\, (\ln p_j + H).}$$
+#
+# The others go the same way:
+#
+# | statistic of a row | derivative by $s_j$ | sum over $j$ |
+# |---|---|---|
+# | lse | $p_j$ | 1 |
+# | mean score $m$ | $p_j (1 + s_j - m)$ | 1 |
+# | entropy $H$ | $-p_j (\ln p_j + H)$ | 0 |
+# | score variance $v$ | $p_j ((s_j - m)^2 + 2 (s_j - m) - v)$ | 0 |
+# | concentration $c = \sum p^2$ | $2 p_j (p_j - c)$ | 0 |
+# | largest score | 1 at the largest | 1 |
+#
+# The sum is what adding a constant to all scores does: it adds 1 to the first kind and nothing to the others.
+#
+# Each formula is checked twice: against finite differences, and against `at.attention_gradients`, the
+# backward pass of the kernel. With a query of one channel that is 1, and the scores as keys, the gradient at
+# the keys is the gradient at the scores.
+
+# %%
+STATISTICS = ("lse", "mean_score", "entropy", "score_variance", "concentration", "max_score")
+
+
+def row(scores):
+    """A query and keys that have these scores."""
+    return np.ones((1, 1, 1)), np.asarray(scores, float)[None, :, None]
+
+
+def of_kernel(scores, name):
+    """d name / d scores, by the backward pass."""
+    return at.attention_gradients(*row(scores), None, **{f"grad_{name}": 1.0}, scale=1.0).key[0, :, 0]
+
+
+def by_formula(s, name):
+    """d name / d scores, by the table."""
+    p = softmax(s)
+    m = p @ s
+    entropy, variance, concentration = -p @ np.log(p), p @ (s - m) ** 2, p @ p
+    return {
+        "lse": p,
+        "mean_score": p * (1 + s - m),
+        "entropy": -p * (np.log(p) + entropy),
+        "score_variance": p * ((s - m) ** 2 + 2 * (s - m) - variance),
+        "concentration": 2 * p * (p - concentration),
+        "max_score": (s == s.max()).astype(float),
+    }[name]
+
+
+def by_differences(s, name, h=1e-5):
+    """d name / d scores, by finite differences."""
+
+    def value(scores):
+        return getattr(at.attention_statistics(*row(scores), statistics=[name], scale=1.0), name).item()
+
+    return np.array([(value(s + step) - value(s - step)) / (2 * h) for step in h * np.eye(s.size)])
+
+
+scores = at.montecarlo.normal(12, std=1.5, rng=1)
+for name, total in zip(STATISTICS, (1, 1, 0, 0, 0, 1), strict=True):
+    formula = by_formula(scores, name)
+    np.testing.assert_allclose(by_differences(scores, name), formula, atol=1e-9)
+    np.testing.assert_allclose(of_kernel(scores, name), formula, atol=1e-14)
+    np.testing.assert_allclose(formula.sum(), total, atol=1e-14)
+    error = abs(by_differences(scores, name) - of_kernel(scores, name)).max()
+    print(f"{name:15} differences and kernel differ by {error:.0e} at most, sum {formula.sum():.3f}")
+
+# %% [markdown]
+# ## What a step on the entropy does
+#
+# Read the boxed formula with $N = e^H$ effective keys: $\ln p_j + H = \ln(p_j N)$. Every key is compared with
+# $1/N$. A step *down* in entropy, $s_j$ plus $p_j \ln(p_j N)$, raises the keys with a weight above $1/N$ and
+# lowers the others; a step *up* does the opposite. The factor $p_j$ in front says who is moved: hardly the
+# tail, where $p \ln p$ is small.
+#
+# **Fixed points.** The gradient is 0 where every $p_j$ is 0 or $1/N$: the rows that are even on the keys they
+# use. With finite scores that is the even row alone, the maximum, $H = \ln n$. One-hot rows and rows that
+# share evenly between some keys are at infinity, or behind a mask: a row near them passes hardly any
+# gradient. So an entropy term has no force on a row that has collapsed. It can keep rows from collapsing,
+# and cannot bring them back.
+
+# %%
+n = 12
+np.testing.assert_allclose(of_kernel(np.zeros(n), "entropy"), 0, atol=1e-15)  # even
+one_hot = np.where(np.arange(n) == 3, 40.0, 0.0)
+assert abs(of_kernel(one_hot, "entropy")).max() < 1e-14
+some = np.arange(n) < 5
+hidden = at.attention_gradients(*row(np.zeros(n)), None, grad_entropy=1.0, scale=1.0, attn_mask=some[None])
+np.testing.assert_allclose(hidden.key, 0, atol=1e-15)  # even on five keys, the others masked
+
+p, effective = softmax(scores), np.exp(-softmax(scores) @ np.log(softmax(scores)))
+gradient = of_kernel(scores, "entropy")
+assert ((gradient < 0) == (p > 1 / effective)).all()
+print(f"{effective:.2f} effective keys; weights above 1/N: {(p > 1 / effective).sum()} of {n}")
+
+
+def flow(scores, sign, steps=4000, size=0.05):
+    """The row under many small steps on H, up (1) or down (-1): scores after each."""
+    path = [scores]
+    for _ in range(steps):
+        p = softmax(path[-1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.where(p > 0, np.log(p), 0)
+        path.append(path[-1] - sign * size * p * (logs - p @ logs))
+    return np.array(path)
+
+
+up, down = flow(scores, 1), flow(scores, -1)
+for path, sign in ((up, 1), (down, -1)):
+    weights = softmax(path)
+    entropy = -(weights * np.log(weights)).sum(-1)
+    assert (sign * np.diff(entropy) > -1e-12).all()  # every step changes H the way it should
+    np.testing.assert_allclose(path.sum(-1), scores.sum(), atol=1e-10)  # gradients sum to 0
+    assert (path.argsort(-1) == scores.argsort()).all()  # keys never change places
+    print(f"H = {entropy[0]:.3f} -> {entropy[-1]:.3f}, largest weight {weights[-1].max():.3f}")
+
+# %%
+order = np.argsort(-p)
+colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, n))
+with at.plot.style():
+    figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.1))
+    place = np.arange(n)
+    axes[0].bar(place, p[order], color=BLUE, width=0.6, label="weight")
+    axes[0].bar(place + 0.3, gradient[order], color=RED, width=0.3, label=r"$\partial H/\partial s_j$")
+    axes[0].axhline(1 / effective, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
+    axes[0].text(n - 0.5, 1 / effective + 0.01, "$1/N$", color=GREY, fontsize=9, ha="right")
+    axes[0].axhline(0, color="black", linewidth=0.6)
+    axes[0].set(xlabel="key, by weight", title="One row and its gradient")
+    axes[0].set_xticks(place, place + 1)
+    axes[0].legend()
+    for ax, path, title in zip(axes[1:], (up, down), ("Steps up in $H$", "Steps down in $H$"), strict=True):
+        for j, colour in zip(order, colours, strict=True):
+            ax.plot(0.05 * np.arange(1, len(path)), softmax(path)[1:, j], color=colour, linewidth=1.3)
+        ax.set(xscale="log", xlabel="steps times their size", title=title)
+    axes[1].set_ylabel("weights")
+    plt.show()
+
+# %% [markdown]
+# The direction down need not be kind to the second best key: both may be above $1/N$ for a while, and then
+# only the best is. How strong the force is depends on where the row is. For scores $a x$ it is 0 at $a = 0$,
+# largest in between, and 0 again for large $a$.
+#
+# ## The gradient at the scale (T4)
+#
+# With $s = a x$ the chain rule gives
+#
+# $$\frac{\mathrm dH}{\mathrm da} = \sum_j x_j \frac{\partial H}{\partial s_j} = -\sum_j x_j\, p_j (s_j - m)
+#   = -a\, \mathrm{Var}_p(x),$$
+#
+# the identity of notebooks 1 and 2, now as what a learned scale receives. An entropy term can so be met by
+# the scale alone, without a change of what the keys say. The backward pass gives this number for a scale
+# that is one number, one a head, or one a row.
+
+# %%
+x = at.montecarlo.normal(64, rng=2)
+a = np.geomspace(0.01, 1000, 101)
+force, at_scale = [], []
+for each in a:
+    found = at.attention_gradients(*row(x), None, grad_entropy=1.0, scale=float(each))
+    force.append(np.linalg.norm(found.key / each))  # at the scores
+    at_scale.append(found.scale.item())
+force, at_scale = np.array(force), np.array(at_scale)
+p = softmax(a[:, None] * x)
+variance = (p * (x - (p @ x)[:, None]) ** 2).sum(-1)
+np.testing.assert_allclose(at_scale, -a * variance, rtol=1e-9, atol=1e-15)
+
+h = 1e-5
+both = at.attention_entropy(
+    *(np.repeat(part, 2, axis=0) for part in row(x)), scale=np.array([[2 + h], [2 - h]])
+)
+np.testing.assert_allclose((both[0] - both[1]).item() / (2 * h), np.interp(2, a, at_scale), rtol=2e-3)
+top = force.argmax()
+entropy = -(p[top] * np.log(p[top])).sum()
+print(f"largest force at a = {a[top]:.1f}, where the row has {np.exp(entropy):.1f} effective keys")
+assert force[0] < 0.05 * force[top]
+assert force[-1] < 0.05 * force[top]
+
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(4.8, 3.0))
+    ax.plot(a, force, color=BLUE, label=r"$|\partial H/\partial s|$")
+    ax.plot(a, -a * at_scale, color=RED, label=r"$-a\,\mathrm{d}H/\mathrm{d}a = \mathrm{Var}_p(s)$")
+    ax.set(xscale="log", xlabel="scale $a$", title="64 normal keys: the force on a row")
+    ax.legend()
+    plt.show()
+
+# %% [markdown]
+# ## Which gradient vanishes in a backward pass (T2)
+#
+# [Notebook 2](02_why_scaled.ipynb) drew rows one by one, with a gradient at the weights of standard normal
+# numbers, and found: without a scale the gradient of a typical query vanishes, the mean one tends to
+# $\rho \sqrt{2/\pi} = 1.870$ (64 keys), and few rows carry it. Now the same in backward passes: 64 queries
+# and 64 keys and values of $d$ normal channels, a normal gradient $g$ at the output, divided by $\sqrt d$ so
+# that the gradient at a weight, $g \cdot v_j$, has variance 1 at every $d$. We look at all three gradients.
+# That of a key adds up what 64 queries send it, that of a value is $\sum_i p_{ij}\, g_i$.
+
+# %%
+dims, n, heads = [16, 64, 256, 1024], 64, 60
+LAWS = ("standard", "unscaled")
+
+
+def backward(d, law):
+    """Norms of the gradients at each query, key and value: (3, heads, n)."""
+    rng = np.random.default_rng([d, 11])
+    tensors = [torch.from_numpy(at.montecarlo.normal((heads, n, d), rng=rng)) for _ in range(4)]
+    q, k, v = (tensor.requires_grad_() for tensor in tensors[:3])
+    at.torch.attention(q, k, v, scale=law).backward(tensors[3] / np.sqrt(d))
+    return np.array([tensor.grad.norm(dim=-1).numpy() for tensor in (q, k, v)])
+
+
+norms = np.array([[backward(d, law) for law in LAWS] for d in dims])  # (dims, laws, 3, heads, n)
+flat = norms.reshape(*norms.shape[:3], -1)
+mean, middle = flat.mean(-1), np.median(flat, axis=-1)
+error = norms.mean(-1).std(-1, ddof=1) / np.sqrt(heads)  # rows of one head share their keys
+squares = np.sort(flat**2, axis=-1)
+top_share = squares[..., -flat.shape[-1] // 20 :].sum(-1) / squares.sum(-1)
+starved = (flat < 0.01 * mean[..., None]).mean(-1)
+for j, law in enumerate(LAWS):
+    for part, name in enumerate(("query", "key", "value")):
+        print(f"{law}, at the {name}; share of the square in the top 5 %; starved: below 1 % of the mean")
+        for i, d in enumerate(dims):
+            m, e, med, share, few = (x[i, j, part] for x in (mean, error, middle, top_share, starved))
+            print(f"  d = {d:4d}: mean {m:.3f} +- {e:.3f}, median {med:.4f}, {share:4.0%}, starved {few:.0%}")
+
+# %% [markdown]
+# What vanishes is the typical gradient; what does not is the sum:
+
+# %%
+np.testing.assert_allclose(mean[:, 0, 0], 0.176, atol=0.015)  # scaled, at the query: notebook 2's number
+assert abs(mean[-1, 1, 0] - 1.870) < 5 * error[-1, 1, 0]  # unscaled: its limit
+assert (np.diff(middle[1:, 1, 0]) < 0).all()
+assert middle[-1, 1, 0] < 0.01 * mean[-1, 1, 0]
+assert top_share[-1, 1, 0] > 0.6 > 0.25 > top_share[1:, 0, 0].max()
+# Keys gather from 64 queries, and starve less than queries do.
+assert middle[-1, 1, 1] > 10 * middle[-1, 1, 0]
+assert starved[-1, 1, 0] > 0.45
+assert 0.25 < starved[-1, 1, 1] < 0.4
+# A value that no query chose has no gradient: of one-hot rows (1 - 1/64)^64 = 37 % of the values.
+assert 0.2 < starved[-1, 1, 2] < (1 - 1 / 64) ** 64 < 0.37
+assert starved[:, 0].max() < 0.01
+
+# %%
+with at.plot.style():
+    figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.1), sharey=True)
+    for part, (ax, name) in enumerate(zip(axes, ("queries", "keys", "values"), strict=True)):
+        for j, (law, colour, mark) in enumerate(zip(LAWS, (BLUE, PURPLE), "oD", strict=True)):
+            ax.errorbar(
+                dims, mean[:, j, part], error[:, j, part], color=colour, marker=mark, label=f"{law}, mean"
+            )
+            line = {"linestyle": (0, (4, 2)), "markerfacecolor": "white", "label": f"{law}, median"}
+            ax.plot(dims, middle[:, j, part], color=colour, marker=mark, **line)
+        ax.set(
+            xscale="log", yscale="log", ylim=(1e-4, 20), xlabel="head dimension, $d$", title=f"At the {name}"
+        )
+        ax.set_xticks(dims, dims)
+        ax.minorticks_off()
+    axes[0].set_ylabel("norm of a gradient")
+    axes[0].legend(loc="lower left")
+    plt.show()
+
+# %% [markdown]
+# The backward pass shows what the rows by themselves did. Scaled attention gives every query, key and value
+# the same gradient at every $d$. Unscaled, at $d = 1024$, the mean at the queries is ten times the scaled
+# one, and half of the queries get less than a hundredth of it. To this notebook 2 adds nothing for keys and
+# values. A key is seen by 64 queries, one of which is in the balance more often than not: keys vanish
+# later. Values do not vanish at all on the mean, since rows of weights sum to 1; but a value that no query
+# chose learns nothing, and that is more than a third of them. So "the gradient vanishes" means: it becomes a
+# lottery. These are random vectors; they say nothing about how training would go on.
+#
+# ## A small model, with an entropy term
+#
+# Now a model that learns: one layer of `at.torch.nn.MultiheadAttention`, two heads of 16. A token is a code
+# of 16 numbers and a noisy or clean label of 8, and one query reads 16 tokens. Two tasks:
+#
+# - *retrieve*: the query is the code of one of the tokens, a little disturbed; the answer is that token's
+#   label. One key is right.
+# - *average*: all tokens carry the same label under much noise, and the query means nothing. All keys are
+#   right.
+#
+# The training sets are small, 512 and 128 sequences: there is something to overfit. The loss is cross-entropy
+# plus $\lambda \bar H$, with $\bar H$ the mean entropy of the rows. A positive $\lambda$ penalises entropy, a
+# negative one rewards it. Six seeds, tested on new data at the length of training and at longer ones.
+
+# %%
+CODE, LABELS, WIDTH = 16, 8, 32
+torch.set_num_threads(1)
+
+
+def retrieve(batch, n, generator):
+    """Query, tokens, answer."""
+    code = functional.normalize(torch.randn(batch, n, CODE, generator=generator), dim=-1)
+    label = torch.randint(LABELS, (batch, n), generator=generator)
+    every, chosen = torch.arange(batch), torch.randint(n, (batch,), generator=generator)
+    query = code[every, chosen] + 0.1 * torch.randn(batch, CODE, generator=generator)
+    return query, torch.cat((code, functional.one_hot(label, LABELS)), -1), label[every, chosen]
+
+
+def average(batch, n, generator):
+    """Query, tokens, answer."""
+    label = torch.randint(LABELS, (batch,), generator=generator)
+    query, code = (torch.randn(batch, *rows, CODE, generator=generator) for rows in ((), (n,)))
+    noise = 2 * torch.randn(batch, n, LABELS, generator=generator)
+    return query, torch.cat((code, functional.one_hot(label, LABELS)[:, None] + noise), -1), label
+
+
+class Reader(torch.nn.Module):
+    """One query reads tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Linear(CODE + LABELS, WIDTH)
+        self.attend = at.torch.nn.MultiheadAttention(WIDTH, 2, batch_first=True, statistics=["entropy"])
+        self.answer = torch.nn.Linear(WIDTH, LABELS)
+
+    def forward(self, query, tokens):
+        """Logits of the label; self.attend.rows has the entropies."""
+        query, tokens = self.embed(functional.pad(query, (0, LABELS)))[:, None], self.embed(tokens)
+        return self.answer(self.attend(query, tokens, tokens, need_weights=False)[0][:, 0])
+
+
+def trained(task, size, weight, seed, steps=200, batch=32, n=16):
+    """A model after training, and the effective keys of each step."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    data = task(size, n, generator)
+    model, keys = Reader(), []
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        pick = torch.randint(size, (batch,), generator=generator)
+        query, tokens, label = (part[pick] for part in data)
+        loss = functional.cross_entropy(model(query, tokens), label)
+        entropy = model.attend.rows.entropy
+        optimiser.zero_grad()
+        (loss + weight * entropy.mean()).backward()
+        optimiser.step()
+        keys.append(entropy.detach().exp().mean().item())
+    return model, keys
+
+
+@torch.no_grad()
+def measured(model, task, n):
+    """Accuracy, loss and effective keys on new data."""
+    query, tokens, label = task(500, n, torch.Generator().manual_seed(1000 + n))
+    logits = model(query, tokens)
+    loss = functional.cross_entropy(logits, label)
+    return (logits.argmax(-1) == label).float().mean(), loss, model.attend.rows.entropy.exp().mean()
+
+
+# %%
+TASKS = {"retrieve": (retrieve, 512), "average": (average, 128)}
+WEIGHTS, SEEDS, LENGTHS = [0.1, 0.0, -0.1, -0.5], range(6), [16, 64, 256]
+results, traces = {}, {}
+for name, (task, size) in TASKS.items():
+    runs = [[trained(task, size, weight, seed) for seed in SEEDS] for weight in WEIGHTS]
+    traces[name] = np.array([[keys for _, keys in row] for row in runs])  # (weights, seeds, steps)
+    found = [[[measured(model, task, n) for n in LENGTHS] for model, _ in row] for row in runs]
+    results[name] = np.array(found)  # (weights, seeds, lengths, accuracy or loss or keys)
+    print(f"{name}: mean and standard deviation over {len(SEEDS)} seeds, trained at n = 16")
+    for weight, table in zip(WEIGHTS, results[name], strict=True):
+        middle, spread = table.mean(0), table.std(0, ddof=1)
+        cells = [f"{middle[i, 0]:.3f} +- {spread[i, 0]:.3f}" for i in range(len(LENGTHS))]
+        inside = f"loss {middle[0, 1]:5.2f}, {middle[0, 2]:4.1f} keys of 16"
+        print(f"  lambda {weight:4.1f}: accuracy at n = 16, 64, 256: {', '.join(cells)}; {inside}")
+
+# %% [markdown]
+# Judged by the difference to $\lambda = 0$, seed by seed:
+
+# %%
+changes = {}
+for name, table in results.items():
+    accuracy = table[..., 0]
+    change = accuracy - accuracy[1]
+    changes[name] = SimpleNamespace(mean=change.mean(1), error=change.std(1, ddof=1) / np.sqrt(len(SEEDS)))
+    for i in (0, 2, 3):
+        parts = zip(LENGTHS, changes[name].mean[i], changes[name].error[i], strict=True)
+        print(
+            f"{name:8} lambda {WEIGHTS[i]:4.1f}:", *(f"n = {n}: {m:+.3f} +- {e:.3f}  " for n, m, e in parts)
+        )
+
+keys = {name: table[:, :, 0, 2].mean(1) for name, table in results.items()}
+for name in TASKS:  # the term does what it says, in every task: the more reward, the more keys
+    assert (np.diff(keys[name]) > 0).all()
+gain = changes["average"]
+assert (gain.mean[3] > 0.08).all()
+assert (gain.mean[3] > 4 * gain.error[3]).all()
+assert (gain.mean[0] < -4 * gain.error[0]).all()
+same = changes["retrieve"]
+assert (same.mean[0] < 0.03).all()  # a penalty does not help
+assert abs(same.mean[2, 0]) < 0.08  # nor does a small reward harm
+assert same.mean[3, 2] < 0
+
+# %%
+with at.plot.style():
+    figure, axes = plt.subplots(2, 2, figsize=(8.4, 5.6))
+    for column, name in zip(axes.T, TASKS, strict=True):
+        for i, (weight, colour) in enumerate(zip(WEIGHTS, (RED, GREY, GREEN, BLUE), strict=True)):
+            trace = traces[name][i]
+            column[0].plot(trace.T, color=colour, linewidth=0.4, alpha=0.5)
+            column[0].plot(trace.mean(0), color=colour, label=rf"$\lambda = {weight:g}$")
+            accuracy = results[name][i, :, :, 0]
+            spread = accuracy.std(0, ddof=1)
+            column[1].errorbar(LENGTHS, accuracy.mean(0), spread, color=colour, marker="o", capsize=2.5)
+        column[0].set(ylim=(0, 16.5), xlabel="step", title=f"{name}: effective keys of 16")
+        column[1].set(xscale="log", ylim=(0, 1), xlabel="$n$ of the test", title=f"{name}: accuracy")
+        column[1].set_xticks(LENGTHS, LENGTHS)
+        column[1].minorticks_off()
+    axes[0, 0].legend(ncols=2)
+    plt.show()
+
+# %% [markdown]
+# ## Memory
+#
+# The backward pass computes the weights again from the saved lse, tile by tile. At 8192 queries and keys a
+# matrix of weights in float32 would be 268 MB, and PyTorch's formula keeps more than one. A process by
+# itself shows the largest memory it ever had, before and after:
+
+# %%
+PROGRAM = """
+import resource, sys
+import numpy as np, attnscale as at
+n, d = 8192, 64
+q, k, v, g = np.random.default_rng(0).standard_normal((4, 1, n, d), dtype=np.float32)
+unit = 1e6 if sys.platform == "darwin" else 1e3
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+rows = at.attention_statistics(q, k, v, statistics=("lse", "entropy"))
+at.attention_gradients(q, k, v, g, grad_entropy=1.0, forward=rows)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit - before)
+"""
+if sys.platform != "win32":
+    more = float(subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True).stdout)
+    matrix = 4 * 8192**2 / 1e6
+    print(f"a matrix of weights: {matrix:.0f} MB; all that was used beyond q, k, v and g: {more:.0f} MB")
+    assert more < matrix / 4
+
+# %% [markdown]
+# ## Play with it
+#
+# A row of 12 keys under an entropy term. Where `ipywidgets` is installed, as by the extra `notebooks`, the
+# scale of its scores and the number of steps are on sliders; steps below 0 go down in entropy.
+
+
+# %%
+def draw(scale=1.0, steps=40):
+    """Weights before and after."""
+    before = scale * scores / 1.5
+    after = flow(before, np.sign(steps), steps=abs(steps), size=0.5)[-1]
+    with at.plot.style():
+        _, ax = plt.subplots(figsize=(4.6, 2.8))
+        place = np.arange(len(before))
+        for shift, row_scores, colour, label in ((-0.2, before, GREY, "before"), (0.2, after, BLUE, "after")):
+            p = np.sort(softmax(row_scores))[::-1]
+            entropy = -(p[p > 0] * np.log(p[p > 0])).sum()
+            ax.bar(place + shift, p, 0.4, color=colour, label=f"{label}, $N$ = {np.exp(entropy):.1f}")
+        ax.set(xlabel="key, by weight", ylabel="weight", ylim=(0, 1))
+        ax.legend()
+        plt.show()
+
+
+try:
+    import ipywidgets
+except ImportError:
+    draw()  # with ipywidgets there are sliders
+else:
+    ipywidgets.interact(
+        draw,
+        scale=ipywidgets.FloatSlider(1.0, min=0.0, max=8.0, step=0.25, description="scale"),
+        steps=ipywidgets.IntSlider(40, min=-400, max=400, description="steps"),
+    )
+
+# %% [markdown]
+# ## What was shown
+#
+# - The gradient of a row's entropy is $-p_j \ln(p_j N)$: keys above $1/N$ and keys below it are moved apart
+#   or together. It is 0 on even and on one-hot rows, so a term holds rows where they are uneven and not yet
+#   lost.
+# - A learned scale receives $-a\, \mathrm{Var}_p(x)$.
+# - In backward passes without a scale the mean gradient stays, and becomes a lottery (T2).
+# - In a small model the term moved the entropy as it should. It helped where even rows are right and data
+#   were few, and did not help where one key is right.
+# - Nothing of the size of the weights is ever there.
+#
+# ## Exercises
+#
+# 1. Replace $\lambda \bar H$ by a floor, $\mathrm{relu}(\ln 8 - H)$. Does retrieval suffer less from it than
+#    from $\lambda = -0.5$?
+# 2. What is the gradient of $H/\ln n$ with $n$ the keys that a causal row sees? Train *average* with it.

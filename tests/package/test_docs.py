@@ -68,7 +68,7 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
 
 MODULES = (
     *("audit", "datasets", "laws", "montecarlo", "normalizers", "plot", "reference", "theory", "torch"),
-    *("variants", "variants.score_functions"),
+    *("torch.nn", "variants", "variants.score_functions"),
 )
 
 
@@ -107,7 +107,11 @@ def test_every_public_module_is_looked_through():
     submodules = at._SUBMODULES
     root = ROOT / "python" / "attnscale"
     public = [(path, name) for path in submodules for name in names_of(path)]
-    nested = {f"{path}.{name}" for path, name in public if (root / path / f"{name}.py").exists()}
+    nested = {
+        f"{path}.{name}"
+        for path, name in public
+        if (root / path / f"{name}.py").exists() or (root / path / name).is_dir()
+    }
     nested -= {f"{path}.{name}" for path, name in public if callable(getattr(getattr(at, path), name))}
     assert set(MODULES) == submodules | nested
 

@@ -213,9 +213,10 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The direction down need not be kind to the second best key: both may be above $1/N$ for a while, and then
-# only the best is. How strong the force is depends on where the row is. For scores $a x$ it is 0 at $a = 0$,
-# largest in between, and 0 again for large $a$.
+# Up, the tail comes last: a key with little weight is lifted little, and the row is even everywhere else by
+# then. Down, the second best key loses although its weight was above $1/N$: $N$ falls, and $1/N$ overtakes
+# it. How strong the force is depends on where the row is. For scores $a x$ it is 0 at $a = 0$,
+# large in between, and 0 again for large $a$.
 #
 # ## The gradient at the scale (T4)
 #
@@ -239,7 +240,7 @@ for each in a:
 force, at_scale = np.array(force), np.array(at_scale)
 p = softmax(a[:, None] * x)
 variance = (p * (x - (p @ x)[:, None]) ** 2).sum(-1)
-np.testing.assert_allclose(at_scale, -a * variance, rtol=1e-9, atol=1e-15)
+np.testing.assert_allclose(at_scale, -a * variance, rtol=1e-9, atol=1e-11)
 
 h = 1e-5
 both = at.attention_entropy(
@@ -298,21 +299,20 @@ for j, law in enumerate(LAWS):
             m, e, med, share, few = (x[i, j, part] for x in (mean, error, middle, top_share, starved))
             print(f"  d = {d:4d}: mean {m:.3f} +- {e:.3f}, median {med:.4f}, {share:4.0%}, starved {few:.0%}")
 
-# %% [markdown]
-# What vanishes is the typical gradient; what does not is the sum:
-
-# %%
-np.testing.assert_allclose(mean[:, 0, 0], 0.176, atol=0.015)  # scaled, at the query: notebook 2's number
+np.testing.assert_allclose(mean[:, 0, 0], 0.176, atol=0.01)  # scaled, at the query: notebook 2's number
 assert abs(mean[-1, 1, 0] - 1.870) < 5 * error[-1, 1, 0]  # unscaled: its limit
 assert (np.diff(middle[1:, 1, 0]) < 0).all()
-assert middle[-1, 1, 0] < 0.01 * mean[-1, 1, 0]
-assert top_share[-1, 1, 0] > 0.6 > 0.25 > top_share[1:, 0, 0].max()
+np.testing.assert_allclose(middle[-1, 1, 0] / mean[-1, 1, 0], 0.003, atol=0.001)
+np.testing.assert_allclose(mean[-1, 1, 0] / mean[-1, 0, 0], 9.4, atol=1)
+np.testing.assert_allclose(top_share[-1, 1, 0], 0.79, atol=0.04)
+assert top_share[1:, 0, 0].max() < 0.25
 # Keys gather from 64 queries, and starve less than queries do.
 assert middle[-1, 1, 1] > 10 * middle[-1, 1, 0]
 assert starved[-1, 1, 0] > 0.45
 assert 0.25 < starved[-1, 1, 1] < 0.4
 # A value that no query chose has no gradient: of one-hot rows (1 - 1/64)^64 = 37 % of the values.
-assert 0.2 < starved[-1, 1, 2] < (1 - 1 / 64) ** 64 < 0.37
+np.testing.assert_allclose(starved[-1, 1, 2], 0.25, atol=0.03)
+np.testing.assert_allclose((1 - 1 / 64) ** 64, 0.365, atol=5e-4)
 assert starved[:, 0].max() < 0.01
 
 # %%
@@ -326,7 +326,7 @@ with at.plot.style():
             line = {"linestyle": (0, (4, 2)), "markerfacecolor": "white", "label": f"{law}, median"}
             ax.plot(dims, middle[:, j, part], color=colour, marker=mark, **line)
         ax.set(
-            xscale="log", yscale="log", ylim=(1e-4, 20), xlabel="head dimension, $d$", title=f"At the {name}"
+            xscale="log", yscale="log", ylim=(1e-3, 10), xlabel="head dimension, $d$", title=f"At the {name}"
         )
         ax.set_xticks(dims, dims)
         ax.minorticks_off()
@@ -336,12 +336,13 @@ with at.plot.style():
 
 # %% [markdown]
 # The backward pass shows what the rows by themselves did. Scaled attention gives every query, key and value
-# the same gradient at every $d$. Unscaled, at $d = 1024$, the mean at the queries is ten times the scaled
-# one, and half of the queries get less than a hundredth of it. To this notebook 2 adds nothing for keys and
-# values. A key is seen by 64 queries, one of which is in the balance more often than not: keys vanish
-# later. Values do not vanish at all on the mean, since rows of weights sum to 1; but a value that no query
-# chose learns nothing, and that is more than a third of them. So "the gradient vanishes" means: it becomes a
-# lottery. These are random vectors; they say nothing about how training would go on.
+# the same gradient at every $d$. Unscaled, at $d = 1024$, the mean at the queries is nine times the scaled
+# one, 5 % of them carry 79 % of its square, and the median is 0.3 % of the mean. Keys and values are new. A
+# key gathers from 64 queries, and the more there are, the likelier is one that is in the balance: its
+# gradient vanishes too, but later in $d$. At the values nothing vanishes on the mean, since the weights of a
+# row sum to 1. But a value that no query chose learns nothing: a quarter of them at $d = 1024$, 37 % in the
+# limit. So "the gradient vanishes" means that it becomes a lottery. These are random vectors; they say
+# nothing about how training would go on.
 #
 # ## A small model, with an entropy term
 #
@@ -355,7 +356,7 @@ with at.plot.style():
 #
 # The training sets are small, 512 and 128 sequences: there is something to overfit. The loss is cross-entropy
 # plus $\lambda \bar H$, with $\bar H$ the mean entropy of the rows. A positive $\lambda$ penalises entropy, a
-# negative one rewards it. Six seeds, tested on new data at the length of training and at longer ones.
+# negative one rewards it. Five seeds, tested on new data at the length of training and at longer ones.
 
 # %%
 CODE, LABELS, WIDTH = 16, 8, 32
@@ -377,6 +378,15 @@ def average(batch, n, generator):
     query, code = (torch.randn(batch, *rows, CODE, generator=generator) for rows in ((), (n,)))
     noise = 2 * torch.randn(batch, n, LABELS, generator=generator)
     return query, torch.cat((code, functional.one_hot(label, LABELS)[:, None] + noise), -1), label
+
+
+def best(task, n, count=2000):
+    """Accuracy of a reader that knows how the data were made: one code is nearest, all labels are added."""
+    query, tokens, label = task(count, n, torch.Generator().manual_seed(n))
+    codes, labels = tokens[..., :CODE], tokens[..., CODE:]
+    nearest = (codes @ query[..., None]).argmax(1, keepdim=True)  # codes have length 1
+    chosen = labels.gather(1, nearest.expand(-1, -1, LABELS))[:, 0] if task is retrieve else labels.sum(1)
+    return (chosen.argmax(-1) == label).float().mean().item()
 
 
 class Reader(torch.nn.Module):
@@ -424,7 +434,7 @@ def measured(model, task, n):
 
 # %%
 TASKS = {"retrieve": (retrieve, 512), "average": (average, 128)}
-WEIGHTS, SEEDS, LENGTHS = [0.1, 0.0, -0.1, -0.5], range(6), [16, 64, 256]
+WEIGHTS, SEEDS, LENGTHS = [0.1, 0.0, -0.1, -0.5], range(5), [16, 64, 256]
 results, traces = {}, {}
 for name, (task, size) in TASKS.items():
     runs = [[trained(task, size, weight, seed) for seed in SEEDS] for weight in WEIGHTS]
@@ -432,6 +442,8 @@ for name, (task, size) in TASKS.items():
     found = [[[measured(model, task, n) for n in LENGTHS] for model, _ in row] for row in runs]
     results[name] = np.array(found)  # (weights, seeds, lengths, accuracy or loss or keys)
     print(f"{name}: mean and standard deviation over {len(SEEDS)} seeds, trained at n = 16")
+    ceiling = ", ".join(f"{best(task, n):.3f}" for n in LENGTHS)
+    print(f"  a reader that knows the task: {ceiling}")
     for weight, table in zip(WEIGHTS, results[name], strict=True):
         middle, spread = table.mean(0), table.std(0, ddof=1)
         cells = [f"{middle[i, 0]:.3f} +- {spread[i, 0]:.3f}" for i in range(len(LENGTHS))]
@@ -454,16 +466,21 @@ for name, table in results.items():
         )
 
 keys = {name: table[:, :, 0, 2].mean(1) for name, table in results.items()}
-for name in TASKS:  # the term does what it says, in every task: the more reward, the more keys
+for name in TASKS:  # the term moves the entropy the way it should
     assert (np.diff(keys[name]) > 0).all()
-gain = changes["average"]
-assert (gain.mean[3] > 0.08).all()
+gain, same = changes["average"], changes["retrieve"]
+assert (gain.mean[3] > 0.12).all()
+assert (gain.mean[2:] > 2 * gain.error[2:]).all()
 assert (gain.mean[3] > 4 * gain.error[3]).all()
-assert (gain.mean[0] < -4 * gain.error[0]).all()
-same = changes["retrieve"]
-assert (same.mean[0] < 0.03).all()  # a penalty does not help
-assert abs(same.mean[2, 0]) < 0.08  # nor does a small reward harm
-assert same.mean[3, 2] < 0
+assert (gain.mean[0] < -3 * gain.error[0]).all()
+assert (same.mean < 0.06).all()  # no weight of the term helps, at any length
+assert abs(same.mean[2:, 0]).max() < 0.06  # at the length of training rewards do no harm either
+
+penalised = results["retrieve"][0, :, 0]  # (seeds, accuracy or loss or keys) at n = 16
+collapsed = penalised[:, 2] < 1.5
+print(f"penalised, retrieve: accuracy by seed {penalised[:, 0].round(2)}, keys {penalised[:, 2].round(1)}")
+assert collapsed.sum() == 1
+assert penalised[collapsed, 0].item() < 0.25
 
 # %%
 with at.plot.style():
@@ -476,6 +493,8 @@ with at.plot.style():
             accuracy = results[name][i, :, :, 0]
             spread = accuracy.std(0, ddof=1)
             column[1].errorbar(LENGTHS, accuracy.mean(0), spread, color=colour, marker="o", capsize=2.5)
+        ceiling = [best(TASKS[name][0], n) for n in LENGTHS]
+        column[1].plot(LENGTHS, ceiling, color="black", linestyle=(0, (1, 2)), linewidth=1.2)
         column[0].set(ylim=(0, 16.5), xlabel="step", title=f"{name}: effective keys of 16")
         column[1].set(xscale="log", ylim=(0, 1), xlabel="$n$ of the test", title=f"{name}: accuracy")
         column[1].set_xticks(LENGTHS, LENGTHS)
@@ -484,29 +503,51 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
+# Thin lines are seeds, bars standard deviations over seeds, dots the reader that knows the task. What the
+# term changed:
+#
+# - *Average.* Without it the rows settle at half of the keys, and the model overfits. The reward of 0.5 keeps
+#   the rows even: accuracy rises from 0.33 to 0.52 at the length of training, and doubles at 16 times that
+#   length, where an even row has more to add up. The penalty does the opposite.
+# - *Retrieve.* No weight of the term helps, at any length. A penalty of 0.1 halves the effective keys, and the
+#   sharper rows are not on the right key more often. A reward of 0.5 doubles them and costs nothing at the
+#   length of training. On longer texts all are as bad.
+# - *One seed of the penalty* falls to a single key within 60 steps, before queries and keys mean anything,
+#   stays there, and answers by chance. That is the fixed point from above: near one-hot there is no force
+#   back, from the term or from the task.
+#
+# That is one small model on two made tasks. It shows that the term works and that its sign belongs to the
+# task; it does not show that a large model gains from one.
+#
 # ## Memory
 #
 # The backward pass computes the weights again from the saved lse, tile by tile. At 8192 queries and keys a
-# matrix of weights in float32 would be 268 MB, and PyTorch's formula keeps more than one. A process by
-# itself shows the largest memory it ever had, before and after:
+# matrix of weights in float32 has 268 MB, and a formula that is written out keeps more than one. How much
+# does the largest memory of a process grow: by a forward and a backward pass here, and by one such matrix?
 
 # %%
 PROGRAM = """
 import resource, sys
 import numpy as np, attnscale as at
-n, d = 8192, 64
-q, k, v, g = np.random.default_rng(0).standard_normal((4, 1, n, d), dtype=np.float32)
-unit = 1e6 if sys.platform == "darwin" else 1e3
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-rows = at.attention_statistics(q, k, v, statistics=("lse", "entropy"))
-at.attention_gradients(q, k, v, g, grad_entropy=1.0, forward=rows)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit - before)
+q, k, v, g = np.random.default_rng(0).standard_normal((4, 1, 8192, 64), dtype=np.float32)
+most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+before = most()
+if sys.argv[1] == "ours":
+    rows = at.attention_statistics(q, k, v, statistics=("lse", "entropy"))
+    at.attention_gradients(q, k, v, g, grad_entropy=1.0, forward=rows)
+else:
+    q @ k.swapaxes(-1, -2)
+print(most() - before)
 """
 if sys.platform != "win32":
-    more = float(subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True).stdout)
-    matrix = 4 * 8192**2 / 1e6
-    print(f"a matrix of weights: {matrix:.0f} MB; all that was used beyond q, k, v and g: {more:.0f} MB")
-    assert more < matrix / 4
+    command = [sys.executable, "-c", PROGRAM]
+    ours, matrix = (
+        float(subprocess.run([*command, each], capture_output=True, check=True).stdout)
+        for each in ("ours", "matrix")
+    )
+    print(f"forward and backward: {ours:.0f} MB; one matrix of scores: {matrix:.0f} MB")
+    assert matrix > 4 * 8192**2 / 1e6 - 20 > 240
+    assert ours < 40
 
 # %% [markdown]
 # ## Play with it

@@ -30,8 +30,8 @@
 # **摘要.** 前面各篇只观察注意力, 本文训练它. `attnscale.torch` 提供注意力及每行统计量 (lse, 熵, 平均分数等)
 # 的反向传播, 因而熵可以写进损失函数. 熵对分数的梯度是 $-p_j(\ln p_j + H)$: 权重大于 $1/e^H$ 的键与小于它的键
 # 方向相反, 总和为零, 在均匀与 one-hot 的行上为零. 不缩放时 (T2), 反向传播中典型的查询几乎得不到梯度,
-# 平均梯度却没有消失, 而是集中在少数几行, 三分之一以上的值向量完全没有梯度. 在一个小模型上,
-# 同一个熵项在求平均的任务上大有帮助, 在检索任务上则没有; 惩罚熵使权重更尖锐, 却没有使它更正确.
+# 平均梯度却没有消失, 而是集中在少数几行; 四分之一的值向量几乎没有梯度. 在一个小模型上,
+# 奖励熵在求平均的任务上大有帮助, 在检索任务上则没有; 惩罚熵使权重更尖锐, 却没有使它更正确.
 #
 # | English | 中文 | here |
 # |---|---|---|
@@ -510,11 +510,11 @@ with at.plot.style():
 #   the rows even: accuracy rises from 0.33 to 0.52 at the length of training, and doubles at 16 times that
 #   length, where an even row has more to add up. The penalty does the opposite.
 # - *Retrieve.* No weight of the term helps, at any length. A penalty of 0.1 halves the effective keys, and
-#   the sharper rows are not on the right key more often. A reward of 0.5 doubles them and costs nothing at the
-#   length of training. On longer texts all are as bad.
-# - *One seed in six of the penalty* falls to a single key within 60 steps, before queries and keys mean much,
-#   stays there, and answers by chance. That is the fixed point from above: near one-hot there is hardly a force
-#   back, from the term or from the task.
+#   the sharper rows are not on the right key more often. A reward of 0.5 doubles them and costs nothing at
+#   the length of training. On longer texts all are as bad.
+# - *One seed in six of the penalty* falls to a single key within 60 steps, before queries and keys mean
+#   much, stays there, and answers by chance. That is the fixed point from above: near one-hot there is
+#   hardly a force back, from the term or from the task.
 #
 # That is one small model on two made tasks. It shows that the term works and that its sign belongs to the
 # task; it does not show that a large model gains from one.
@@ -588,10 +588,11 @@ else:
 # ## What was shown
 #
 # - The gradient of a row's entropy is $-p_j \ln(p_j N)$: keys above $1/N$ and keys below it are moved apart
-#   or together. It is 0 on even and on one-hot rows, so a term holds rows where they are uneven and not yet
-#   lost.
+#   or together. It is 0 on even and on one-hot rows: a term acts on the rows in between, and not on those
+#   that have collapsed.
 # - A learned scale receives $-a\, \mathrm{Var}_p(x)$.
-# - In backward passes without a scale the mean gradient stays, and becomes a lottery (T2).
+# - In backward passes without a scale the mean gradient stays, and becomes a lottery: first for queries, then
+#   for keys, and for values too (T2).
 # - In a small model the term moved the entropy as it should. It helped where even rows are right and data
 #   were few, and did not help where one key is right.
 # - Nothing of the size of the weights is ever there.

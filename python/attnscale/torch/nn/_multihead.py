@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ... import laws, normalizers
+from ..._checks import shown
 from ..._results import statistic_names
 from ...matrix import attention_weights
 from .._functional import AttentionStatistics, attention_statistics
@@ -96,10 +97,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             dtype=dtype,
         )
         if learnable_scale not in (None, "head"):
-            raise ValueError(f"learnable_scale must be 'head' or None, got {learnable_scale!r}")
+            raise ValueError(f"learnable_scale must be 'head' or None, got {shown(learnable_scale)}")
         if rotary_base is not None and (rotary_base <= 1 or self.head_dim % 2):
             raise ValueError(
-                f"rotary_base must be above 1 and head_dim even, got {rotary_base!r} and {self.head_dim}"
+                f"rotary_base must be above 1 and head_dim even, got {shown(rotary_base)} and {self.head_dim}"
             )
         self.law = laws.get("standard" if law is None else law)
         self.normalizer = normalizers.get(normalizer)

@@ -30,12 +30,13 @@ class call {
   py::tuple attend(const py::object& value, const py::object& output, const py::tuple& statistics,
                    const py::object& scale, const py::object& weights) const;
 
-  /// Adds gradients to `into`, (query, key, value or None), arrays of the type of the arithmetic
-  /// with neighbouring columns, which broadcast as the arrays themselves. saved and cotangents are
-  /// dicts of statistics (and saved of "output"): rows (..., heads, n_queries), contiguous, of the
-  /// type of the arithmetic; what saved lacks is computed. Returns the gradients of the scale of
-  /// each row and of the sink of each row (None without one).
-  py::tuple gradients(const py::object& value, const py::object& grad_output, const py::tuple& into,
+  /// Adds gradients to `into`, a dict of arrays of the type of the arithmetic, which
+  /// broadcast as the arrays that they are of: "query", "key" and "value" with neighbouring
+  /// columns, "mask", and "factor" and "offset" with the strides of tables of the distance. saved
+  /// and cotangents are dicts of statistics (and saved of "output"): rows (..., heads, n_queries),
+  /// contiguous, of the type of the arithmetic; what saved lacks is computed. Returns the gradients
+  /// of the scale of each row and of the sink of each row (None without one).
+  py::tuple gradients(const py::object& value, const py::object& grad_output, const py::dict& into,
                       const py::dict& saved, const py::dict& cotangents, const py::object& scale,
                       const py::object& weights) const;
 

@@ -180,11 +180,14 @@ py::object named_or_none(const py::dict& arrays, const char* name) {
 }  // namespace
 
 py::tuple call::gradients(const py::object& value_array, const py::object& grad_output_array,
-                          const py::tuple& into, const py::dict& saved, const py::dict& cotangents,
+                          const py::dict& into, const py::dict& saved, const py::dict& cotangents,
                           const py::object& scale_object, const py::object& weights) const {
   const numpy_array value(value_array, 2), grad_output(grad_output_array, 2);
   const numpy_array output(named_or_none(saved, "output"), 2);
-  const numpy_array d_query(into[0], 2), d_key(into[1], 2), d_value(into[2], 2);
+  const auto place = [&](const char* name) { return numpy_array(named_or_none(into, name), 2); };
+  const numpy_array d_query = place("query"), d_key = place("key"), d_value = place("value");
+  const numpy_array d_mask = place("mask");
+  const score_tables<numpy_array> d_tables{place("factor"), place("offset")};
   const number_or_rows scale(scale_object);
   const weights_rule rule(weights);
   const extents shape = leading_shape({&query_, &key_, &value});
@@ -198,6 +201,7 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
   problem.d_query = d_query.layout();
   problem.d_key = d_key.layout();
   problem.d_value = d_value.layout();
+  problem.d_mask = d_mask.layout();
   problem.scale_row = scale.row();
   point_at_rows(saved, problem.statistics);
   point_at_rows(cotangents, problem.cotangents);
@@ -212,9 +216,15 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
     head.output = const_cast<void*>(output.at(index, shape));
     head.scale = scale.at(index, shape);
     head.numbers = rule.at(index, shape);
-    problem.gradients.push_back(
-        {grad_output.at(index, shape), const_cast<void*>(d_query.at(index, shape)),
-         const_cast<void*>(d_key.at(index, shape)), const_cast<void*>(d_value.at(index, shape))});
+    const auto at = [&](const numpy_array& array) {
+      return const_cast<void*>(array.at(index, shape));
+    };
+    problem.gradients.push_back({grad_output.at(index, shape),
+                                 at(d_query),
+                                 at(d_key),
+                                 at(d_value),
+                                 at(d_mask),
+                                 {at(d_tables.factor), at(d_tables.offset)}});
   });
   if (!problem.heads.empty() && problem.heads[0].numbers.sink) {
     d_sink = new_array<double>(shape, {problem.n_queries});

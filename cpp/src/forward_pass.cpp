@@ -28,7 +28,7 @@ bool forward_pass::needs(statistic which) const {
   const row_outputs& of = p_.cotangents;
   switch (which) {
     case lse:
-      return true;
+      return p_.rule == normalizer::softmax;
     case entropy:
       return of[entropy] || of[mean_score] || of[score_variance];
     case argmax:

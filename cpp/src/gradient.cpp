@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// run(gradient_problem): completes the forward pass, cuts the problem into tasks (head, block of
-// queries) and lets them add to the rows that they share in one order (turns.hpp), so that results
-// are the same for any number of threads.
+// run(gradient_problem): completes the forward pass, cuts the problem into
+// tasks (head, block of queries) and lets them add to the rows that they share
+// in one order (turns.hpp), so that results are the same for any number of
+// threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -26,8 +27,8 @@ namespace {
 
 using namespace detail;
 
-/// A rounded lse of this size and more (in base 2) no longer fixes the weights of its row, whose
-/// sums are then taken again.
+/// A rounded lse of this size and more (in base 2) no longer fixes the weights
+/// of its row, whose sums are then taken again.
 double largest_lse(element_type compute) {
   return compute == element_type::float64 ? 0x1p30 : 0x1p10;
 }
@@ -65,7 +66,9 @@ class gradient_run {
     point(b, rows);
     double d_scale[max_gradient_rows] = {}, product[max_gradient_rows] = {};
     b.given = &given;
+    b.rule = p_.rule;
     b.terms = terms_;
+    b.centred = is_centred(rows.head);
     b.at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight];
     b.d_scale = d_scale;
     b.product = product;
@@ -94,14 +97,32 @@ class gradient_run {
     b.d_query = element_at(to.query, p_.d_query, rows.first);
     b.d_key = to.key;
     b.d_value = to.value;
+    const auto table = [&](void* data) {
+      return data ? element_at(data, toeplitz(), rows.first) : nullptr;
+    };
+    b.d_mask = to.mask ? element_at(to.mask, p_.d_mask, rows.first) : nullptr;
+    b.d_mask_row = p_.d_mask.row;
+    b.d_mask_column = p_.d_mask.column;
+    b.d_factor = table(to.tables.factor);
+    b.d_offset = table(to.tables.offset);
     b.d_query_row = p_.d_query.row;
     b.d_key_row = p_.d_key.row;
     b.d_value_row = p_.d_value.row;
   }
 
-  /// What the kernel has to know of each row: its lse and the terms of its statistics.
+  matrix_layout toeplitz() const { return {p_.compute, -1, 1}; }
+
+  /// Whether the weights of a row are divided by their sum.
+  bool is_centred(std::int64_t head) const {
+    const bool of_sum = p_.rule == normalizer::softmax || p_.rule == normalizer::softpick;
+    const bool relu = p_.rule == normalizer::relu || p_.rule == normalizer::squared_relu;
+    return of_sum || (relu && !p_.heads[head].numbers.factor);
+  }
+
+  /// What the kernel has to know of each row: its lse and the terms of its
+  /// statistics.
   void describe(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
-    bool again = false;
+    bool again = p_.rule != normalizer::softmax;
     for (int r = 0; r < rows.count; ++r) {
       const std::int64_t at = rows.head * p_.n_queries + rows.first + r;
       const double lse = forward_.at(statistic::lse, at) * log2e;
@@ -118,9 +139,10 @@ class gradient_run {
     given.remainder[r] = lse - given.reference[r];
   }
 
-  /// With H the entropy, v the variance, C the concentration, a the top key and s - mean = ln p +
-  /// H: of lse 1, of the entropy -(ln p + H), of the mean 1 + ln p + H, of the variance (ln p +
-  /// H)^2 - v + 2 (ln p + H), of the concentration 2 (p - C), of the top weight [a] - p_a.
+  /// With H the entropy, v the variance, C the concentration, a the top key and
+  /// s - mean = ln p + H: of lse 1, of the entropy -(ln p + H), of the mean 1 +
+  /// ln p + H, of the variance (ln p + H)^2 - v + 2 (ln p + H), of the
+  /// concentration 2 (p - C), of the top weight [a] - p_a.
   void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
     using enum statistic;
     const auto of = [&](statistic which) { return empty ? 0 : forward_.cotangent(which, at); };
@@ -138,7 +160,8 @@ class gradient_run {
     given.top[r] = forward_.top(at);
   }
 
-  /// Reference and sum of the weights as the forward pass has them, before they become an lse.
+  /// Reference and sum of the weights as the forward pass has them, before they
+  /// become an lse.
   void sum_again(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
     for (int r = 0; r < rows.count && !stop.requested(); r += kernels_.block_rows) {
       const auto most = static_cast<std::int64_t>(std::min(rows.count - r, kernels_.block_rows));
@@ -155,15 +178,47 @@ class gradient_run {
     b.scale_row = p_.scale_row;
     b.sums = &sums;
     b.wanted = wanted_panels;
+    b.rule = p_.rule;
+    b.numbers = p_.numbers;
+    const row_numbers<const double*>& numbers = p_.heads[rows.head].numbers;
+    const auto of_row = [&](const double* x) {
+      return x ? x + rows.first * p_.number_row : nullptr;
+    };
+    b.row_number = {nullptr, of_row(numbers.bias), of_row(numbers.factor)};
+    b.number_row = p_.number_row;
     b.scratch = thread_scratch(kernels_.attend_scratch(b));
     kernels_.attend(b);
     if (stop.requested()) return;
-    for (int r = 0; r < rows.count; ++r) {
-      if (!(sums.weight[r] > 0)) continue;
-      if (const double* sink = sink_of(rows, r)) add_sink(sums, r, *sink);
-      given.reference[at + r] = sums.reference[r];
-      given.remainder[at + r] = std::log2(sums.weight[r]);
+    for (int r = 0; r < rows.count; ++r)
+      p_.rule == normalizer::softmax ? describe_softmax(rows, r, sums, at + r, given)
+                                     : describe_pointwise(b, r, at + r, given);
+  }
+
+  void describe_softmax(const query_block& rows, int r, row_sums& sums, int at,
+                        gradient_rows& given) const {
+    if (!(sums.weight[r] > 0)) return;
+    if (const double* sink = sink_of(rows, r)) add_sink(sums, r, *sink);
+    given.reference[at] = sums.reference[r];
+    given.remainder[at] = std::log2(sums.weight[r]);
+  }
+
+  /// Weights of single scores; a row whose sum is NaN is NaN.
+  void describe_pointwise(const attend_block& b, int r, int at, gradient_rows& given) const {
+    const double sum = b.sums->weight[r], unit = std::exp2(b.sums->reference[r]);
+    const auto number = [&](const double* x) { return x[r * b.number_row]; };
+    double total = sum;  // of weights over the unit
+    given.reference[at] = given.remainder[at] = 0;
+    if (p_.rule == normalizer::softpick) {
+      given.reference[at] = b.sums->reference[r];
+      total += p_.numbers.eps / unit;
     }
+    if (p_.rule == normalizer::sigmoid) {
+      given.reference[at] = b.row_number.bias ? -number(b.row_number.bias) * log2e : 0;
+      total = 1;
+    }
+    if (p_.rule == normalizer::relu || p_.rule == normalizer::squared_relu)
+      total = b.row_number.factor ? 1 / number(b.row_number.factor) : sum * unit;
+    given.factor[at] = (total == 0 ? 0 : 1 / total) + (sum - sum);
   }
 
   const double* sink_of(const query_block& rows, int r) const {

@@ -30,11 +30,11 @@ class joined_heads {
 };
 
 /// Joins the heads whose gradients of one kind are the same array.
-template <class Member>
-void join_equal(const gradient_problem& problem, Member member, joined_heads& joined) {
+template <class Find>
+void join_equal(const gradient_problem& problem, joined_heads& joined, Find find) {
   std::unordered_map<const void*, std::size_t> seen;
   for (std::size_t h = 0; h < problem.gradients.size(); ++h) {
-    const void* array = problem.gradients[h].*member;
+    const void* array = find(problem.gradients[h]);
     if (!array) continue;
     const auto [found, is_new] = seen.emplace(array, h);
     if (!is_new) joined.join(found->second, h);
@@ -56,9 +56,12 @@ block_order::block_order(const gradient_problem& problem, std::int64_t blocks)
     : blocks_(blocks), shares_query_(problem.heads.size()) {
   const std::size_t heads = problem.heads.size();
   joined_heads joined(heads);
-  join_equal(problem, &gradient_head::key, joined);
-  join_equal(problem, &gradient_head::value, joined);
-  join_equal(problem, &gradient_head::query, joined);
+  join_equal(problem, joined, [](const gradient_head& to) { return to.key; });
+  join_equal(problem, joined, [](const gradient_head& to) { return to.value; });
+  join_equal(problem, joined, [](const gradient_head& to) { return to.query; });
+  join_equal(problem, joined, [](const gradient_head& to) { return to.mask; });
+  join_equal(problem, joined, [](const gradient_head& to) { return to.tables.factor; });
+  join_equal(problem, joined, [](const gradient_head& to) { return to.tables.offset; });
   std::vector<std::vector<std::int64_t>> members(heads);
   std::unordered_map<const void*, int> queries;
   for (std::size_t h = 0; h < heads; ++h) {

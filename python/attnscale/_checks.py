@@ -28,6 +28,7 @@ __all__ = [
     "positive_int",
     "read_on_infeasible",
     "shown",
+    "sum_over_repeats",
     "thread_count",
     "warn",
 ]
@@ -152,6 +153,13 @@ def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) ->
     if not fits:
         raise ValueError(f"{name} must broadcast to {axes} = {shape}, got shape {original}")
     return array
+
+
+def sum_over_repeats(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The sum over the axes along which an array of `shape` was repeated: the way back from a broadcast."""
+    lead = values.ndim - len(shape)
+    axes = tuple(lead + at for at, n in enumerate(shape) if n == 1 and values.shape[lead + at] != 1)
+    return np.asarray(values.sum((*range(lead), *axes)).reshape(shape))
 
 
 def read_on_infeasible(on_infeasible: Any) -> str:

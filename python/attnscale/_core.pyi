@@ -47,7 +47,7 @@ class Call:
         self,
         value: NDArray[Any] | None,
         grad_output: NDArray[Any] | None,
-        into: tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None],
+        into: dict[str, NDArray[Any] | None],
         saved: dict[str, NDArray[Any]],
         cotangents: dict[str, NDArray[Any]],
         scale: float | NDArray[np.float64],

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._call.call import Call
-from ._call.distance import law_of_distance
-from ._call.gradients import RawGradients, differentiate, fold, read_cotangents, through_norm
+from ._call.distance import law_of_distance, table_gradient
+from ._call.gradients import RawGradients, differentiate, read_cotangents, through_norm
 from ._call.names import NamedAxes
 from ._call.weights import read_normalizer
-from ._checks import shown
+from ._checks import shown, sum_over_repeats
 from ._results import AttentionStatistics, describe_arrays
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from .normalizers import Normalizer
 
 __all__ = ["AttentionGradients", "attention_gradients"]
+
+_USUAL = ("query", "key", "value", "scale", "sink")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,16 +43,26 @@ class AttentionGradients:
         which broadcasts to (..., heads, n_queries). None for ``scale=None`` and laws of the distance.
     sink : ndarray or None
         Of the logits of :class:`attnscale.normalizers.Sink`; of ln n for ``SoftmaxN``.
+    attn_mask : ndarray or None
+        Of a float mask, summed over the axes along which it was broadcast; 0 where it hides the key.
+    distance_scale, distance_bias : ndarray or None
+        Of the tables; of a function, the gradient of the numbers that it returned.
     """
 
-    query: NDArray[Any]
-    key: NDArray[Any]
+    query: NDArray[Any] | None = None
+    key: NDArray[Any] | None = None
     value: NDArray[Any] | None = None
     scale: NDArray[Any] | None = None
     sink: NDArray[Any] | None = None
+    attn_mask: NDArray[Any] | None = None
+    distance_scale: NDArray[Any] | None = None
+    distance_bias: NDArray[Any] | None = None
 
     def __repr__(self) -> str:
         return describe_arrays(self)
+
+
+_FIELDS = tuple(field.name for field in fields(AttentionGradients))
 
 
 def attention_gradients(
@@ -66,6 +79,7 @@ def attention_gradients(
     grad_concentration: ArrayLike | None = None,
     grad_max_weight: ArrayLike | None = None,
     forward: AttentionStatistics | None = None,
+    wanted: Iterable[str] = _USUAL,
     scale: Scale = None,
     is_causal: bool = False,
     causal: Causal | None = None,
@@ -99,9 +113,14 @@ grad_max_weight : array_like, optional
         has of them is not computed again. Always of use are output (with grad_output) and lse; entropy
         with the gradient of entropy, mean_score or score_variance; score_variance, concentration and
         max_weight with their own; argmax with those of max_score and max_weight.
+    wanted : sequence of str, default ("query", "key", "value", "scale", "sink")
+        Fields of :class:`AttentionGradients`; "attn_mask", "distance_scale" and "distance_bias" are computed
+        if they are asked for.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
 distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
-        As for :func:`attention`. The normalizer is the softmax, SoftmaxN or Sink. Axes without names.
+        As for :func:`attention`. Of Sparsemax, Entmax and TopK there is no gradient here; of Sigmoid, ReLU,
+        SquaredReLU and Softpick that of the output alone. The scale of a law that measures the row counts
+        as a constant. Axes without names.
 
     Returns
     -------
@@ -130,8 +149,7 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> g
     AttentionGradients(query=<float64 (2, 50, 16)>, key=<float64 (2, 50, 16)>, value=<float64 (2, 50, 16)>)
     """
-    found = read_normalizer(normalizer)
-    _refuse_without_gradient(found)
+    found, wanted = read_normalizer(normalizer), _read_wanted(wanted)
     try:
         call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
     except NamedAxes:
@@ -157,36 +175,59 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         raise ValueError("grad_output or the gradient of a statistic must be given, got none of them")
     if forward is not None and not isinstance(forward, AttentionStatistics):
         raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
-    raw = differentiate(call, found, grad_output, cotangents, forward)
-    return _as_given(call, raw, found, scale, qk_norm)
+    _refuse_without_gradient(found, cotangents)
+    raw = differentiate(call, found, grad_output, cotangents, forward, wanted)
+    gradients = _as_given(call, raw, found, scale, qk_norm)
+    law = law_of_distance(scale)
+    gradients |= {
+        name: None if (of := getattr(raw, name)) is None else table_gradient(name, table, of, law, call)
+        for name, table in (("distance_scale", distance_scale), ("distance_bias", distance_bias))
+        if table is not None
+    }
+    return AttentionGradients(**{name: x if name in wanted else None for name, x in gradients.items()})
 
 
-def _refuse_without_gradient(found: Normalizer | None) -> None:
-    from .normalizers import Sink, SoftmaxN
+def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for name in names:
+        if name not in _FIELDS:
+            raise ValueError(f"wanted must be among {', '.join(_FIELDS)}; got {shown(name)}")
+    return names
 
-    if found is not None and not isinstance(found, (Sink, SoftmaxN)):
+
+def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any]) -> None:
+    from .normalizers import ReLU, Sigmoid, Sink, SoftmaxN, Softpick
+
+    if found is None or isinstance(found, (Sink, SoftmaxN)):
+        return
+    if not isinstance(found, (ReLU, Sigmoid, Softpick)):
+        raise ValueError(f"attention_gradients has no gradient for rows of {found!r}")
+    if cotangents:
         raise ValueError(
-            f"normalizer must be 'softmax', SoftmaxN or Sink for attention_gradients, got {shown(found)}, "
-            "which has no gradient here"
+            f"rows of {found!r} have the gradient of the output alone here, got grad_{next(iter(cotangents))}"
         )
 
 
 def _as_given(
     call: Call, raw: RawGradients, found: Normalizer | None, scale: Any, qk_norm: str | None
-) -> AttentionGradients:
+) -> dict[str, NDArray[Any] | None]:
     """In the types, shapes and layout of the caller's arrays."""
     query, key, value, _, _ = call.given
     d_query, d_key = raw.query, raw.key
     if qk_norm is not None:
         d_query, d_key = through_norm(query, d_query, qk_norm), through_norm(key, d_key, qk_norm)
     d_value = None if raw.value is None or value is None else _typed(call, raw.value, value)
-    return AttentionGradients(
-        query=_typed(call, d_query, query),
-        key=_typed(call, d_key, key),
-        value=d_value,
-        scale=_of_scale(call, raw.scale, scale),
-        sink=None if raw.sink is None else _of_sink(raw.sink, found),
-    )
+    mask = None
+    if raw.attn_mask is not None and call.mask is not None:
+        mask = raw.attn_mask.astype(call.mask.dtype)
+    return {
+        "query": _typed(call, d_query, query),
+        "key": _typed(call, d_key, key),
+        "value": d_value,
+        "scale": _of_scale(call, raw.scale, scale),
+        "sink": None if raw.sink is None else _of_sink(raw.sink, found),
+        "attn_mask": mask,
+    }
 
 
 def _typed(call: Call, gradient: NDArray[Any], array: NDArray[Any]) -> NDArray[Any]:
@@ -197,7 +238,7 @@ def _typed(call: Call, gradient: NDArray[Any], array: NDArray[Any]) -> NDArray[A
 def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any] | None:
     if scale is None or law_of_distance(scale) is not None:
         return None
-    gradient = fold(rows, np.shape(call.scale))
+    gradient = sum_over_repeats(rows, np.shape(call.scale))
     dtype = getattr(scale, "dtype", None)
     return gradient.astype(dtype) if isinstance(dtype, np.dtype) and dtype.kind == "f" else gradient
 
@@ -206,4 +247,4 @@ def _of_sink(rows: NDArray[np.float64], found: Any) -> NDArray[np.float64]:
     """Logits are one a head or one for all."""
     logits = np.shape(getattr(found, "logits", 0.0))
     heads = rows.sum(-1)
-    return fold(heads, logits) if logits else np.asarray(heads.sum())
+    return sum_over_repeats(heads, logits) if logits else np.asarray(heads.sum())

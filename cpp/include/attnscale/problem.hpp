@@ -86,16 +86,22 @@ struct gradient_head {
   void* query = nullptr;
   void* key = nullptr;
   void* value = nullptr;  ///< null if grad_output is
+  /// Null where not asked for: of an additive mask, and of tables of the distance alone.
+  void* mask = nullptr;
+  score_tables<void*> tables{};
 };
 
-/// Gradients of sum(grad_output * output) + sum(cotangent * statistic). attention_head::output and
-/// attention_problem::statistics are those of the forward pass, which are read; those that are
+/// Gradients of sum(grad_output * output) + sum(cotangent * statistic) of a softmax; of the output
+/// alone for other normalizers whose weights are functions of single scores. attention_head::output
+/// and attention_problem::statistics are those of the forward pass, which are read; those that are
 /// null are computed where they are needed.
 struct gradient_problem : attention_problem {
   std::vector<gradient_head> gradients;  ///< one a head
   matrix_layout grad_output;             ///< of any type
   /// Of the compute type, neighbouring columns, zero before: the gradients are added.
   matrix_layout d_query, d_key, d_value;
+  /// Of the compute type and zero before, too.
+  matrix_layout d_mask;
   row_outputs cotangents;  ///< of lse, entropy, ... as statistics; null = 0; they are read
   /// Contiguous (heads, n_queries); null = not asked for.
   double* d_scale = nullptr;  ///< of the scale of each row

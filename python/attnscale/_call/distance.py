@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array
+from .._checks import as_array, sum_over_repeats
 from .arrays import Inputs
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..laws import Law
     from .data import CallData
 
-__all__ = ["law_of_distance", "read_tables", "refuse_row_measures"]
+__all__ = ["law_of_distance", "matrix_of", "read_tables", "refuse_row_measures", "table_gradient"]
 
 
 def law_of_distance(scale: Any) -> Law | None:
@@ -63,7 +63,27 @@ def read_tables(
         factor = of_law if factor is None else factor * of_law
         if hasattr(law, "bias"):
             offset = law.bias(steps) if offset is None else offset + law.bias(steps)
-    return _matrix(factor, inputs), _matrix(offset, inputs)
+    return matrix_of(factor, inputs), matrix_of(offset, inputs)
+
+
+def table_gradient(
+    name: str, table: Any, gradient: NDArray[Any], law: Law | None, call: CallData
+) -> NDArray[np.float64]:
+    """From the gradient at each distance, (..., n_distances), to that of a table, or of what a function
+    returned."""
+    distances = _distances(call)
+    gradient = gradient.astype(np.float64)
+    if law is not None and name == "distance_scale":
+        gradient *= np.asarray(law.scale(np.abs(distances), call.head_dim)) * math.sqrt(call.head_dim)
+    if callable(table):
+        return sum_over_repeats(gradient, np.shape(table(distances)))
+    shape = np.shape(as_array(name, table))
+    steps = np.broadcast_to(np.minimum(np.abs(distances), max(shape[-1] - 1, 0)), gradient.shape)
+    found = np.zeros((*gradient.shape[:-1], shape[-1]))
+    for lead in np.ndindex(gradient.shape[:-1]):
+        if shape[-1]:
+            found[lead] = np.bincount(steps[lead], gradient[lead], shape[-1])
+    return sum_over_repeats(found, shape)
 
 
 def _distances(call: CallData) -> NDArray[np.int64]:
@@ -142,7 +162,7 @@ def _check_leading(name: str, values: NDArray[Any], inputs: Inputs) -> None:
         )
 
 
-def _matrix(values: NDArray[Any] | None, inputs: Inputs) -> NDArray[Any] | None:
+def matrix_of(values: NDArray[Any] | None, inputs: Inputs) -> NDArray[Any] | None:
     """values[..., n_queries - 1 - i + j] at (i, j), without a copy of the matrix."""
     n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     if values is None or n_queries == 0 or n_keys == 0:

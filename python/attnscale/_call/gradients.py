@@ -10,6 +10,7 @@ import numpy as np
 
 from .._checks import as_array, fit_to, shown
 from .arrays import FLOAT64, is_float_type, swap_heads
+from .distance import matrix_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ..normalizers import Normalizer
     from .call import Call
 
-__all__ = ["COTANGENTS", "RawGradients", "differentiate", "fold", "read_cotangents", "through_norm"]
+__all__ = ["COTANGENTS", "RawGradients", "differentiate", "read_cotangents", "through_norm"]
 
 #: Statistics whose gradients reach query and key.
 COTANGENTS = (
@@ -41,6 +42,9 @@ class RawGradients(NamedTuple):
     value: NDArray[Any] | None
     scale: NDArray[np.float64]  # of each row
     sink: NDArray[np.float64] | None  # of each row
+    attn_mask: NDArray[Any] | None
+    distance_scale: NDArray[Any] | None  # of each distance, as call.form
+    distance_bias: NDArray[Any] | None
 
 
 def read_cotangents(call: Call, given: dict[str, Any]) -> dict[str, NDArray[Any]]:
@@ -63,23 +67,24 @@ def differentiate(
     grad_output: Any,
     cotangents: dict[str, NDArray[Any]],
     forward: AttentionStatistics | None,
+    wanted: tuple[str, ...],
 ) -> RawGradients:
-    """All gradients of a call; what `forward` has is not computed again."""
-    inputs = call.inputs
+    """Gradients of a call; what `forward` has is not computed again."""
+    inputs, form = call.inputs, call.form
     grad = None if grad_output is None else _read_grad_output(call, grad_output)
     saved = {} if forward is None else _read_forward(call, forward, grad is not None)
     rule = None if normalizer is None else normalizer._rule(call)
     value = None if grad is None else inputs.value
-    into = _zeros(inputs.query, call), _zeros(inputs.key, call), _zeros(value, call)
+    query, key, d_value = (_zeros(x, call) for x in (inputs.query, inputs.key, value))
+    mask = None
+    if "attn_mask" in wanted and call.mask is not None and call.mask.dtype != np.bool_:
+        mask = np.zeros(call.mask.shape, _arithmetic(call))
+    factor = _zeros_of_distances(form.factor, "distance_scale" in wanted, call)
+    offset = _zeros_of_distances(form.offset, "distance_bias" in wanted, call)
+    into = {"query": query, "key": key, "value": d_value, "mask": mask}
+    into |= {"factor": matrix_of(factor, inputs), "offset": matrix_of(offset, inputs)}
     scale, sink = call.core.gradients(value, grad, into, saved, cotangents, call.scale, rule)
-    return RawGradients(*into, scale, sink)
-
-
-def fold(rows: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The sum over the axes along which `shape` is repeated."""
-    lead = rows.ndim - len(shape)
-    axes = tuple(lead + at for at, n in enumerate(shape) if n == 1 and rows.shape[lead + at] != 1)
-    return np.asarray(rows.sum((*range(lead), *axes)).reshape(shape))
+    return RawGradients(query, key, d_value, scale, sink, mask, factor, offset)
 
 
 def through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:
@@ -113,6 +118,13 @@ def _zeros(array: NDArray[Any] | None, call: Call) -> Any:
     shape = swap_heads(array).shape if swapped else array.shape
     zeros = np.zeros(shape, _arithmetic(call))
     return swap_heads(zeros) if swapped else zeros
+
+
+def _zeros_of_distances(table: NDArray[Any] | None, wanted: bool, call: Call) -> NDArray[Any] | None:
+    """One number for each distance that a table of the form has; None if it has none, or nobody asks."""
+    if table is None or not wanted:
+        return None
+    return np.zeros((*table.shape[:-2], table.shape[-2] + table.shape[-1] - 1), _arithmetic(call))
 
 
 def _output_shape(call: Call) -> tuple[int, ...]:

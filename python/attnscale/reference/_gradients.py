@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import normalizers
 from ._attention import _heads_first, _repeat_heads, attention_statistics, score_parts, scores
 from ._normalizers import with_length
 
-__all__ = ["attention_gradients", "score_gradient"]
+__all__ = ["attention_gradients", "pull_back", "score_gradient"]
 
 Array = NDArray[Any]
 
@@ -42,7 +43,7 @@ def attention_gradients(
         g, v = _heads_first(grad_output, layout), _heads_first(value, layout)
         dp = _pairs(g, _shared(v, q, options))
         d_value = _fold(_over_queries(rows.p, seen, g), v, layout)
-    ds = score_gradient(rows, s, seen, dp, given)
+    ds = score_gradient(rows, s, seen, dp, given, normalizer)
     parts = score_parts(query, key, **options)
     x = ds * np.where(seen, _slope(parts, options.get("softcap")) * parts.factor, 0)
     d_query = _fold(_over_keys(x * parts.scale, seen, _shared(k, q, options)), q, layout)
@@ -53,8 +54,15 @@ def attention_gradients(
     return SimpleNamespace(query=d_query, key=d_key, value=d_value, scale=d_scale, attn_mask=ds)
 
 
-def score_gradient(rows: SimpleNamespace, s: Array, seen: Array, dp: Array, given: dict[str, Any]) -> Array:
-    """Gradient of each score of a softmax, from those of its weights and of its statistics."""
+def score_gradient(
+    rows: SimpleNamespace,
+    s: Array,
+    seen: Array,
+    dp: Array,
+    given: dict[str, Any],
+    normalizer: Any = "softmax",
+) -> Array:
+    """Gradient of each score, from those of its weights and, of a softmax, of its statistics."""
     p, w = rows.p, {name.removeprefix("grad_"): g[..., None] for name, g in given.items() if g is not None}
     h, mean, variance, top = (
         x[..., None] for x in (rows.entropy, rows.mean_score, rows.score_variance, rows.max_weight)
@@ -62,15 +70,38 @@ def score_gradient(rows: SimpleNamespace, s: Array, seen: Array, dp: Array, give
     with np.errstate(invalid="ignore", divide="ignore"):
         log_p = np.where(p > 0, np.log(p), 0)
         centred = np.where(seen, s, 0) - mean
-        row = dp - (p * np.where(seen, dp, 0)).sum(-1, keepdims=True)
-        row = row + w.get("lse", 0) - w.get("entropy", 0) * (log_p + h)
+        row = w.get("lse", 0) - w.get("entropy", 0) * (log_p + h)
         row = row + w.get("mean_score", 0) * (1 + centred)
         row = row + w.get("score_variance", 0) * (centred**2 - variance + 2 * centred)
         row = row + w.get("concentration", 0) * 2 * (p - rows.concentration[..., None])
         at = np.arange(s.shape[-1]) == rows.argmax[..., None]
         row = row - w.get("max_weight", 0) * top
-        ds = p * row + at * (w.get("max_score", 0) + w.get("max_weight", 0) * top)
+        of_weights = pull_back(normalizer, s, seen, p, np.where(seen, dp, 0))
+        ds = of_weights + p * row + at * (w.get("max_score", 0) + w.get("max_weight", 0) * top)
     return np.where(seen, ds, 0)
+
+
+def pull_back(normalizer: Any, s: Array, seen: Array, p: Array, g: Array) -> Array:
+    """Gradient of each score, from that of each weight."""
+    rule, mean = normalizers.get(normalizer), (p * g).sum(-1, keepdims=True)
+    if isinstance(rule, normalizers.Sigmoid):
+        return np.asarray(p * (1 - p) * g)
+    if isinstance(rule, normalizers.ReLU):
+        above = np.where(seen, np.maximum(s, 0), 0)
+        squared = isinstance(rule, normalizers.SquaredReLU)
+        total = (above * above if squared else above).sum(-1, keepdims=True)
+        slope = (2 * above if squared else above > 0) + 0 * p
+        n, mean = (seen.sum(-1, keepdims=True), 0) if rule.divide == "n" else (total, mean)
+        return np.asarray(slope * (g - mean) / np.where(n == 0, 1, n))
+    if isinstance(rule, normalizers.Softpick):
+        e = np.where(seen, np.exp(s), 0)
+        total = np.where(seen, np.abs(np.expm1(s)), 0).sum(-1, keepdims=True) + rule.eps
+        return np.asarray(0 * p + e * ((s > 0) * g - np.sign(s) * mean) / np.where(total == 0, 1, total))
+    if isinstance(rule, (normalizers.Entmax, normalizers.Sparsemax)):
+        alpha = rule.alpha if isinstance(rule, normalizers.Entmax) else 2.0
+        u = np.where(p > 0, p ** (2 - alpha), 0 * p)
+        return np.asarray(u * (g - (u * g).sum(-1, keepdims=True) / u.sum(-1, keepdims=True)))
+    return np.asarray(p * (g - mean))
 
 
 def _slope(parts: SimpleNamespace, softcap: float | None) -> Any:

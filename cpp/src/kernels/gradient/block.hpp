@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What one call of the gradient kernel works on: a block of queries of one head against all keys.
-// Gradients of keys and values are shared with other blocks, which add to them in turn.
+// What one call of the gradient kernel works on: a block of queries of one head
+// against all keys. Gradients of keys and values are shared with other blocks,
+// which add to them in turn.
 #pragma once
 
 #include <stddef.h>
@@ -14,45 +15,60 @@ namespace attnscale::detail {
 /// Queries of a block, at every level.
 inline constexpr int max_gradient_rows = 2 * max_block_rows;
 
-/// Asks for a block's turn at the rows that blocks share: each row is added to in one order.
+/// Asks for a block's turn at the rows that blocks share: each row is added to
+/// in one order.
 struct block_turns {
-  /// Until all blocks before have passed the keys below key_end; false: leave, nothing counts.
+  /// Until all blocks before have passed the keys below key_end; false: leave,
+  /// nothing counts.
   bool (*wait)(void* state, int64_t key_end) noexcept;
   /// This block adds nothing more to the keys below key_end.
   void (*pass)(void* state, int64_t key_end) noexcept;
   void* state;
 };
 
-/// Rows of a softmax: the weight of score t (in base 2) is p = 2^u, u = t - reference - remainder.
-/// The gradient of a score is
-///   p (grad_output . value - grad_output . output + constant + linear u + square u^2 + weight p),
+/// Rows of a softmax: the weight of score t (in base 2) is p = 2^u, u = t -
+/// reference - remainder. Other normalizers have a reference, a factor of the
+/// weights and a constant. The gradient of a score of a softmax is
+///   p (grad_output . value - grad_output . output + constant + linear u +
+///   square u^2 + weight p),
 /// and `at_top` more at the key `top`.
 struct gradient_rows {
   double reference[max_gradient_rows], remainder[max_gradient_rows];
   double constant[max_gradient_rows], linear[max_gradient_rows];
   double square[max_gradient_rows], weight[max_gradient_rows];
+  double factor[max_gradient_rows];
   double at_top[max_gradient_rows];
   int64_t top[max_gradient_rows];  ///< -1: none
 };
 
-/// Which terms a gradient has besides the constant; each row of the list includes those above.
+/// Which terms a gradient has besides the constant; each row of the list
+/// includes those above.
 enum class gradient_terms : uint8_t { constant, linear, all };
 
 struct gradient_block : score_block {
-  matrix value, output, grad_output;  ///< without grad_output: null, and no gradient of the value
+  matrix value, output,
+      grad_output;  ///< without grad_output: null, and no gradient of the value
   int64_t value_dim;
   const double* scale;
   ptrdiff_t scale_row;
   const gradient_rows* given;
+  normalizer rule;
   gradient_terms terms;
-  bool at_top;  ///< some row has it
-  /// Of the compute type, with neighbouring columns: row 0 of d_query is the block's first query,
-  /// row 0 of d_key and d_value is key 0, to which rows are added.
+  bool centred;  ///< grad_output . output is part of the constant
+  bool at_top;   ///< some row has it
+  /// Of the compute type, with neighbouring columns: row 0 of d_query is the
+  /// block's first query, row 0 of d_key and d_value is key 0, to which rows
+  /// are added.
   void *d_query, *d_key, *d_value;
   ptrdiff_t d_query_row, d_key_row, d_value_row;
   bool shares_query;  ///< d_query is added to, in turn
-  double* d_scale;    ///< of each row
-  double* product;    ///< grad_output . output of each row
+  /// Of the compute type: of an additive mask, row 0 that of the block's first
+  /// query; of tables of the distance, the entry of the block's first query and
+  /// key 0, with strides -1 and 1. Null: none.
+  void *d_mask, *d_factor, *d_offset;
+  ptrdiff_t d_mask_row, d_mask_column;
+  double* d_scale;  ///< of each row
+  double* product;  ///< grad_output . output of each row
   block_turns turns;
 };
 

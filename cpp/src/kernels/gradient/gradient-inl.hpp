@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The backward loop: for each tile of keys and each panel of queries: scores and weights again,
-// the gradients of the scores, and from them those of queries, keys and values. The block keeps
-// the sums of its queries; rows of keys and values are added to in turn (see block_turns).
+// The backward loop: for each tile of keys and each panel of queries: scores
+// and weights again, the gradients of the scores, and from them those of
+// queries, keys and values. The block keeps the sums of its queries; rows of
+// keys and values are added to in turn (see block_turns).
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/gradient/block.hpp"
+#include "kernels/gradient/pairs-inl.hpp"
 #include "kernels/gradient/products-inl.hpp"
 #include "kernels/gradient/rows-inl.hpp"
 #include "kernels/gradient/weights-inl.hpp"
+#include "kernels/gradient/workspace-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/output-inl.hpp"
 #include "kernels/tile/tiles-inl.hpp"
@@ -19,46 +22,6 @@
 #include "numbers.hpp"
 
 namespace {
-
-using attnscale::detail::gradient_block;
-
-template <class T>
-struct gradient_workspace {
-  tile_workspace<T> tile;
-  dense_rows<T> query, grad_output;  ///< queries times their scale
-  T *grad_panel, *output_panel, *value_copy, *key_clean;
-  T *weights, *gradients, *slopes = nullptr;  ///< [key][lane], one panel after the other
-  T *d_query, *total = nullptr, *compensation = nullptr;
-  gradient_lanes<T> row;
-  T* nat_scale;
-
-  gradient_workspace(const gradient_block& b, arena& a)
-      : tile(b, b.value_dim, a), query(b.head_dim, a), grad_output(b.value_dim, a) {
-    constexpr int64_t lanes = gradient_block_rows<T>,
-                      panel = max_tile_keys * panel_vectors * width<T>;
-    grad_panel = a.take<T>(b.value_dim * lanes);
-    output_panel = a.take<T>(b.value_dim * panel_vectors * width<T>);
-    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
-    key_clean = a.take<T>(max_tile_keys * b.head_dim);
-    weights = a.take<T>(max_tile_keys * lanes);
-    gradients = a.take<T>(max_tile_keys * lanes);
-    if (changes_scores(b.form) || b.tables.factor.data) slopes = a.take<T>(panel);
-    d_query = a.take<T>(b.head_dim * lanes);
-    if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
-      total = a.take<T>(b.head_dim * lanes);
-      compensation = a.take<T>(b.head_dim * lanes);
-    }
-    T* numbers = a.take<T>(8 * lanes);
-    row = {numbers,
-           numbers + lanes,
-           numbers + 2 * lanes,
-           numbers + 3 * lanes,
-           numbers + 4 * lanes,
-           numbers + 5 * lanes,
-           numbers + 6 * lanes};
-    nat_scale = numbers + 7 * lanes;
-  }
-};
 
 template <class T>
 class gradient_run {
@@ -79,28 +42,12 @@ class gradient_run {
   // ---- before the tiles ----
 
   void prepare() {
-    read_numbers();
+    ws_.read_rows(b_);
     ws_.query.fill(b_.query, b_.rows, b_.head_dim, ws_.nat_scale);
+    if (b_.d_factor) ws_.factor.start(b_.key_end, b_.rows);
+    if (b_.d_offset) ws_.offset.start(b_.key_end, b_.rows);
     if (has_value()) ws_.grad_output.fill(b_.grad_output, b_.rows, b_.value_dim, nullptr);
     for_panels<T>(b_.rows, [&](auto count, int lane) { pack<decltype(count)::value>(lane); });
-  }
-
-  void read_numbers() {
-    const auto& given = *b_.given;
-    for (int r = 0; r < gradient_block_rows<T>; ++r) {
-      const bool there = r < b_.rows;
-      const double scale = there ? b_.scale[r * b_.scale_row] : 0.0;
-      ws_.nat_scale[r] = static_cast<T>(scale);
-      ws_.row.scale[r] = static_cast<T>(scale * log2e);
-      // Lanes beyond the block have weights of exactly 0.
-      ws_.row.reference[r] = there ? static_cast<T>(given.reference[r]) : T(0x1p60);
-      const auto of = [&](const double* x) { return there ? static_cast<T>(x[r]) : T(0); };
-      ws_.row.remainder[r] = of(given.remainder);
-      ws_.row.constant[r] = of(given.constant);
-      ws_.row.linear[r] = of(given.linear);
-      ws_.row.square[r] = of(given.square);
-      ws_.row.weight[r] = of(given.weight);
-    }
   }
 
   template <int N>
@@ -113,8 +60,8 @@ class gradient_run {
       for (int n = 0; n < N; ++n) pack_output<N>(lane, n);
   }
 
-  /// One vector of grad_output, and its products with the output, which every score of its row has
-  /// in its gradient.
+  /// One vector of grad_output, and its products with the output, which every
+  /// score of its row has in its gradient.
   template <int N>
   void pack_output(int lane, int n) {
     const int row = lane + n * w;
@@ -126,7 +73,8 @@ class gradient_run {
     dot_lanes(panel, ws_.output_panel + n * w, N * w, b_.value_dim, product);
     for (int r = 0; r < w && r < left; ++r) {
       b_.product[row + r] = product[r];
-      ws_.row.constant[row + r] = static_cast<T>(b_.given->constant[row + r] - product[r]);
+      if (b_.centred)
+        ws_.row.constant[row + r] = static_cast<T>(b_.given->constant[row + r] - product[r]);
     }
   }
 
@@ -168,9 +116,9 @@ class gradient_run {
                            weights(lane), prefetch(b_.value, b_.value_dim, at));
       multiply_values<N>(lane, 0, at.keys, v, 0, N,
                          prefetch_gradient(b_.d_value, b_.d_value_row, b_.value_dim, at));
-      with_terms([&](auto terms) {
-        differentiate<T, N, decltype(terms)::value>(ws_.row.at(lane), at.keys, weights(lane),
-                                                    gradients(lane));
+      with_gradient(b_.rule, b_.terms, [&](auto rule) {
+        differentiate<T, N, decltype(rule)>(ws_.row.at(lane), at.keys, weights(lane),
+                                            gradients(lane));
       });
       if (b_.at_top) add_at_top<N>(lane, at, gradients(lane));
       of_values[parts] = {weights(lane), lanes,
@@ -206,25 +154,28 @@ class gradient_run {
     tile_products<T, N> t;
     T* const p = weights(lane);
     T* const ds = gradients(lane);
-    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, ws_.tile.query + lane * b_.head_dim, p, t))
-      return;
+    if (!look_at_tile<T, N>(b_, ws_.tile, at, lane, t)) return;
+    multiply_keys<N>(lane, at, k, t);
     for (int i = 0; i < t.n_strips; ++i)
       multiply_values<N>(lane, t.strips[i].begin, t.strips[i].end, v, t.strips[i].first,
                          t.strips[i].last);
-    with_terms([&](auto terms) {
-      differentiate_biased<T, N, decltype(terms)::value>(ws_.row.at(lane), t.seen, b_.form,
-                                                         ws_.tile.bias, p, ds, ws_.slopes);
+    with_gradient(b_.rule, b_.terms, [&](auto rule) {
+      differentiate_biased<T, N, decltype(rule)>(ws_.row.at(lane), t.seen, b_.form, ws_.tile.bias,
+                                                 p, ds, ws_.slopes);
     });
     if (b_.at_top) add_at_top<N>(lane, at, ds);
-    if (ws_.slopes) through_form<N>(lane, at, t.seen, ds);
+    if (b_.d_offset) add_by_distance<N>(lane, at, t.seen, ds, ws_.offset);
     if (!take_turn(at)) return;
+    if (b_.d_mask) add_to_mask<N>(lane, at, t.seen, ds);
+    if (ws_.slopes) through_form<N>(lane, at, t.seen, ds);
     add_strips<N>(lane, at, t);
     k = isolate_nonfinite<T, N>(k, at.keys, b_.head_dim, t.seen, ws_.tile.bias, ds,
                                 sums<N>(lane).recent, ws_.key_clean);
     for (int i = 0; i < t.n_strips; ++i) add_to_queries(t.strips[i], k, ds, N * w, lane);
   }
 
-  /// Gradients of weights: grad_output . value for keys [begin, end) and some vectors of a panel.
+  /// Gradients of weights: grad_output . value for keys [begin, end) and some
+  /// vectors of a panel.
   template <int N>
   void multiply_values(int lane, int begin, int end, row_view<T> v, int first, int last,
                        prefetcher ahead = {}) {
@@ -245,9 +196,66 @@ class gradient_run {
   void through_form(int lane, const key_tile& at, const vector_keys<N>& seen, T* ds) {
     multiply_seen<T, N>(seen, ws_.slopes, ds);
     if (!b_.tables.factor.data) return;
+    if (b_.d_factor) add_to_factor<N>(lane, at, seen, ds);
     fill_distance_panel<T, N>(b_.tables.factor, b_.rows, lane, at.key, at.keys, ws_.tile.rows,
                               ws_.tile.table);
     multiply_seen<T, N>(seen, ws_.tile.table, ds);
+  }
+
+  /// Raw products of a biased tile, with its tables.
+  template <int N>
+  void multiply_keys(int lane, const key_tile& at, row_view<T> k, const tile_products<T, N>& t) {
+    constexpr int lanes = N * w;
+    T* const raw = weights(lane);
+    for (int i = 0; i < t.n_strips; ++i)
+      multiply_strip(t.strips[i], k, ws_.tile.query + lane * b_.head_dim, lanes, b_.head_dim, raw);
+    if (ws_.plain)
+      for (int i = 0; i < at.keys * lanes; i += w) store(ws_.plain + i, load(raw + i));
+    if (has_distance_tables(b_))
+      apply_distance_tables<T, N>(b_, lane, at.key, at.keys, ws_.tile.rows, ws_.tile.table, raw,
+                                  ws_.tile.bias);
+  }
+
+  /// Gradients of scores, or of what scales with them, by the distance of query
+  /// and key.
+  template <int N>
+  void add_by_distance(int lane, const key_tile& at, const vector_keys<N>& seen, const T* x,
+                       const distance_sums<T>& sums) {
+    for_rows_of_panel<T, N>(x, seen, lane, b_.rows, ws_.tile.rows,
+                            [&](int row, int key, int keys, const T* values) {
+                              add_row(values, keys, sums.at(row, at.key + key), 1);
+                            });
+  }
+
+  template <int N>
+  void add_to_mask(int lane, const key_tile& at, const vector_keys<N>& seen, const T* ds) {
+    for_rows_of_panel<T, N>(
+        ds, seen, lane, b_.rows, ws_.tile.rows, [&](int row, int key, int keys, const T* values) {
+          if (shares_mask()) return add_row(values, keys, ws_.mask_sums + row, 0);
+          T* const out = rows_of(b_.d_mask, b_.d_mask_row, row);
+          add_row(values, keys, out + (at.key + key) * b_.d_mask_column, b_.d_mask_column);
+        });
+  }
+
+  /// Whether all keys have the same entry of the mask: tiles then meet in it.
+  bool shares_mask() const { return b_.d_mask && b_.d_mask_column == 0; }
+
+  /// Of a factor: the gradient of the scaled product times scale and product;
+  /// ws_.plain is spent.
+  template <int N>
+  void add_to_factor(int lane, const key_tile& at, const vector_keys<N>& seen, const T* ds) {
+    const vec<T> zero = broadcast(T(0));
+    for (int n = 0; n < N; ++n) {
+      const vec<T> scale = load(ws_.nat_scale + lane + n * w);
+      for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+        T* const x = ws_.plain + (j * N + n) * w;
+        const vec<T> d = load(ds + (j * N + n) * w);
+        const vec_mask<T> hidden =
+            load(ws_.tile.bias + (j * N + n) * w) == broadcast(masked_score<T>);
+        store(x, xsimd::select(hidden, zero, d * scale * load(x)));
+      }
+    }
+    add_by_distance<N>(lane, at, seen, ws_.plain, ws_.factor);
   }
 
   template <int N>
@@ -307,18 +315,6 @@ class gradient_run {
     }
   }
 
-  template <gradient_terms Terms>
-  struct terms_t {
-    static constexpr gradient_terms value = Terms;
-  };
-
-  template <class F>
-  void with_terms(F&& f) {
-    if (b_.terms == gradient_terms::constant) return f(terms_t<gradient_terms::constant>{});
-    if (b_.terms == gradient_terms::linear) return f(terms_t<gradient_terms::linear>{});
-    f(terms_t<gradient_terms::all>{});
-  }
-
   bool take_turn(const key_tile& at) {
     if (b_.turns.wait(b_.turns.state, at.key + at.keys)) return true;
     lost_ = true;
@@ -335,7 +331,12 @@ class gradient_run {
   // ---- after the tiles ----
 
   void finish() {
-    if (b_.shares_query && !b_.turns.wait(b_.turns.state, INT64_MAX)) return;
+    const bool shares = b_.shares_query || b_.d_factor || b_.d_offset || shares_mask();
+    if (shares && !b_.turns.wait(b_.turns.state, INT64_MAX)) return;
+    for (int r = 0; shares_mask() && r < b_.rows; ++r)
+      *rows_of(b_.d_mask, b_.d_mask_row, r) += ws_.mask_sums[r];
+    if (b_.d_factor) ws_.factor.add_to(static_cast<T*>(b_.d_factor));
+    if (b_.d_offset) ws_.offset.add_to(static_cast<T*>(b_.d_offset));
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
       gather(sums<N>(lane));

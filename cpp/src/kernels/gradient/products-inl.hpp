@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The products of the gradients of keys and values: sums over queries with the channels in the
-// lanes, rows[j][c] += sum_q weight[j][q] * query[q][c]. The weights are the rows that are
-// broadcast, as keys and values are in the products of tile/product-inl.hpp.
+// The products of the gradients of keys and values: sums over queries with the
+// channels in the lanes, rows[j][c] += sum_q weight[j][q] * query[q][c]. The
+// weights are the rows that are broadcast, as keys and values are in the
+// products of tile/product-inl.hpp.
 #pragma once
 
 #include <stddef.h>
@@ -14,7 +15,8 @@
 
 namespace {
 
-/// Some queries of a block: weight (j, q) at weights[j * lanes + q], and their rows.
+/// Some queries of a block: weight (j, q) at weights[j * lanes + q], and their
+/// rows.
 template <class T>
 struct query_part {
   const T* weights;
@@ -23,7 +25,8 @@ struct query_part {
   int queries;
 };
 
-/// dot_products without extremes; `ahead` asks for a row of what comes next with each row.
+/// dot_products without extremes; `ahead` asks for a row of what comes next
+/// with each row.
 template <class T, int N>
 inline void plain_products(row_view<T> row, int rows, const T* panel, ptrdiff_t lanes,
                            int64_t columns, T* out, prefetcher ahead = {}) {
@@ -48,8 +51,8 @@ ATTNSCALE_INLINE void add_columns(T* out, int64_t columns, vec<T> sum) {
   for (int64_t c = 0; c < columns; ++c) out[c] += rest[c];
 }
 
-/// out(j, c) += sum over the queries of all parts, for N vectors of channels. Rows of queries are
-/// `stride` apart, and padded to whole vectors.
+/// out(j, c) += sum over the queries of all parts, for N vectors of channels.
+/// Rows of queries are `stride` apart, and padded to whole vectors.
 template <class T, int N>
 inline void add_query_sums(const query_part<T>* parts, int n_parts, int keys, int64_t channel,
                            int64_t columns, ptrdiff_t stride, T* out, ptrdiff_t out_stride,

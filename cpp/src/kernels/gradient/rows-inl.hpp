@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The queries of a block and their output gradients as the products want them: as panels with the
-// queries in the lanes, and as dense rows with the channels in the lanes.
+// The queries of a block and their output gradients as the products want them:
+// as panels with the queries in the lanes, and as dense rows with the channels
+// in the lanes.
 #pragma once
 
 #include <stddef.h>
@@ -14,13 +15,15 @@
 
 namespace {
 
-/// Queries of a full block. Each of its tiles is a pass over rows of keys and values and their
-/// gradients: with twice the queries of the forward pass, half as many.
+/// Queries of a full block. Each of its tiles is a pass over rows of keys and
+/// values and their gradients: with twice the queries of the forward pass, half
+/// as many.
 template <class T>
 constexpr int gradient_block_rows = 2 * block_rows<T>;
 
-/// Rows of a block, padded with zeros to whole vectors both ways. `clean` is the same without the
-/// rows that hold NaN or an infinity, for tiles that some rows do not see: 0 * NaN is no 0.
+/// Rows of a block, padded with zeros to whole vectors both ways. `clean` is
+/// the same without the rows that hold NaN or an infinity, for tiles that some
+/// rows do not see: 0 * NaN is no 0.
 template <class T>
 struct dense_rows {
   T *rows, *clean;
@@ -57,7 +60,8 @@ struct dense_rows {
   const T* safe() const { return finite ? rows : clean; }
 };
 
-/// out[lane] = sum_c a[c][lane] * b[c][lane] for one vector of lanes, in double.
+/// out[lane] = sum_c a[c][lane] * b[c][lane] for one vector of lanes, in
+/// double.
 template <class T>
 inline void dot_lanes(const T* a, const T* b, ptrdiff_t lanes, int64_t columns, double* out) {
   for (int r = 0; r < width<T>; ++r) out[r] = 0;
@@ -65,8 +69,8 @@ inline void dot_lanes(const T* a, const T* b, ptrdiff_t lanes, int64_t columns, 
     add_to_double(out, load(a + c * lanes) * load(b + c * lanes));
 }
 
-/// Adds weight (j, lane) * row to out(j, .) for the rows of a panel that dense_rows::clean leaves
-/// out, at the keys that they see.
+/// Adds weight (j, lane) * row to out(j, .) for the rows of a panel that
+/// dense_rows::clean leaves out, at the keys that they see.
 template <class T, int N>
 inline void add_nonfinite_rows(const dense_rows<T>& in, int lane, int rows, int64_t columns,
                                const vector_keys<N>& seen, const T* bias, const T* weights, T* out,

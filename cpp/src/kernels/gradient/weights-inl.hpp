@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// From raw products and grad_output . value to weights and the gradients of the scores, for one
-// panel of one tile.
+// From raw products and grad_output . value to weights and the gradients of the
+// scores, for one panel of one tile. Each normalizer is one struct, picked by
+// with_gradient(): from a score in base 2, and u, the score less the reference
+// of the row, it makes the weight, and of the weight's gradient that of the
+// score.
 #pragma once
 
 #include <stddef.h>
@@ -13,59 +16,128 @@
 #include "kernels/softmax/online-inl.hpp"
 #include "kernels/tile/mask-inl.hpp"
 #include "kernels/tile/score-inl.hpp"
+#include "numbers.hpp"
 
 namespace {
 
+using attnscale::normalizer;
 using attnscale::detail::gradient_terms;
+using attnscale::detail::ln2;
 
 /// Numbers of a block's rows, a lane each: see gradient_rows.
 template <class T>
 struct gradient_lanes {
   T* scale;  ///< times log2(e)
-  T *reference, *remainder, *constant, *linear, *square, *weight;
+  T *reference, *remainder, *constant, *linear, *square, *weight, *factor;
 
   gradient_lanes at(int lane) const {
     return {scale + lane,  reference + lane, remainder + lane, constant + lane,
-            linear + lane, square + lane,    weight + lane};
+            linear + lane, square + lane,    weight + lane,    factor + lane};
   }
 };
 
-/// The same of one vector, and what it makes of a score.
-template <class T, gradient_terms Terms>
+/// Weights 2^u, and all terms of gradient_rows.
+template <gradient_terms Terms>
 struct softmax_gradient {
-  vec<T> reference, remainder, constant, linear, square, weight;
+  template <class T>
+  struct of_rows {
+    vec<T> reference, remainder, constant, linear, square, weight;
 
-  ATTNSCALE_INLINE explicit softmax_gradient(const gradient_lanes<T>& row)
-      : reference(load(row.reference)),
-        remainder(load(row.remainder)),
-        constant(load(row.constant)),
-        linear(load(row.linear)),
-        square(load(row.square)),
-        weight(load(row.weight)) {}
+    ATTNSCALE_INLINE explicit of_rows(const gradient_lanes<T>& row)
+        : reference(load(row.reference)),
+          remainder(load(row.remainder)),
+          constant(load(row.constant)),
+          linear(load(row.linear)),
+          square(load(row.square)),
+          weight(load(row.weight)) {}
 
-  /// ln of the weight in base 2, from score - reference.
-  ATTNSCALE_INLINE vec<T> exponent(vec<T> above) const { return clamp_exponent(above - remainder); }
-
-  /// The weight of u, and the gradient of its score from that of the weight.
-  ATTNSCALE_INLINE vec<T> operator()(vec<T> u, vec<T>& gradient) const {
-    const vec<T> p = exp2(u);
-    vec<T> x = gradient + constant;
-    if constexpr (Terms == gradient_terms::linear) x = fma(linear, u, x);
-    if constexpr (Terms == gradient_terms::all) {
-      x = fma(fma(square, u, linear), u, x);
-      x = fma(weight, p, x);
+    /// In two steps: what a large reference lost is in the remainder.
+    ATTNSCALE_INLINE vec<T> operator()(vec<T> above, vec<T>, vec<T>& gradient) const {
+      const vec<T> u = clamp_exponent(above - remainder), p = exp2(u);
+      vec<T> x = gradient + constant;
+      if constexpr (Terms == gradient_terms::linear) x = fma(linear, u, x);
+      if constexpr (Terms == gradient_terms::all) {
+        x = fma(fma(square, u, linear), u, x);
+        x = fma(weight, p, x);
+      }
+      gradient = p * x;
+      return p;
     }
-    gradient = p * x;
-    return p;
-  }
+  };
 };
 
-/// Of a tile whose keys all rows see: products <- weights, gradients <- those of the scores.
-template <class T, int N, gradient_terms Terms>
+/// Weights factor / (1 + 2^-u).
+struct sigmoid_gradient {
+  template <class T>
+  struct of_rows {
+    vec<T> reference, factor;
+
+    ATTNSCALE_INLINE explicit of_rows(const gradient_lanes<T>& row)
+        : reference(load(row.reference)), factor(load(row.factor)) {}
+
+    /// With e = 2^-|u|: 1 / (1 + e) or e / (1 + e), and their product.
+    ATTNSCALE_INLINE vec<T> operator()(vec<T> u, vec<T>, vec<T>& gradient) const {
+      const vec<T> one = broadcast(T(1)), e = exp2(clamp_exponent(-xsimd::abs(u)));
+      const vec<T> large = factor / (one + e), small = e * large;
+      gradient = gradient * small / (one + e);
+      return xsimd::select(u < broadcast(T(0)), small, large);
+    }
+  };
+};
+
+/// Weights factor * max(score, 0)^Power.
+template <int Power>
+struct relu_gradient {
+  template <class T>
+  struct of_rows {
+    vec<T> reference, constant, factor;
+
+    ATTNSCALE_INLINE explicit of_rows(const gradient_lanes<T>& row)
+        : reference(load(row.reference)), constant(load(row.constant)), factor(load(row.factor)) {}
+
+    ATTNSCALE_INLINE vec<T> operator()(vec<T>, vec<T> score, vec<T>& gradient) const {
+      const vec<T> zero = broadcast(T(0)), s = score * broadcast(T(ln2));
+      const vec<T> x = (gradient + constant) * factor;
+      // NaN is not below 0: it stays.
+      const vec_mask<T> below = score <= zero;
+      gradient = xsimd::select(below, factor * zero, Power == 2 ? (s + s) * x : x);
+      return xsimd::select(below, factor * zero, Power == 2 ? s * s * factor : s * factor);
+    }
+  };
+};
+
+/// Weights factor * max(2^u - 2^-reference, 0), u a score less the reference.
+struct softpick_gradient {
+  template <class T>
+  struct of_rows {
+    vec<T> reference, constant, factor, unit;
+
+    ATTNSCALE_INLINE explicit of_rows(const gradient_lanes<T>& row)
+        : reference(load(row.reference)),
+          constant(load(row.constant)),
+          factor(load(row.factor)),
+          unit(exp2(clamp_exponent(-reference))) {}
+
+    ATTNSCALE_INLINE vec<T> operator()(vec<T> u, vec<T> score, vec<T>& gradient) const {
+      const vec<T> zero = broadcast(T(0));
+      const exp2_parts<T> e = split_exp2(clamp_exponent(u));
+      const vec<T> power = fma(e.q, e.f, broadcast(T(1))) * e.power;
+      const vec<T> above = fma(e.power, e.q * e.f, e.power - unit);
+      const vec_mask<T> is_above = score > zero;
+      const vec<T> x = xsimd::select(is_above, gradient + constant, -constant);
+      gradient = power * factor * x;
+      return xsimd::select(is_above, max_or(zero, above), zero) * factor;
+    }
+  };
+};
+
+/// Of a tile whose keys all rows see: products <- weights, gradients <- those
+/// of the scores.
+template <class T, int N, class Rule>
 inline void differentiate(const gradient_lanes<T>& row, int keys, T* products, T* gradients) {
   constexpr int w = width<T>;
   for (int n = 0; n < N; ++n) {
-    const softmax_gradient<T, Terms> rule(row.at(n * w));
+    const typename Rule::template of_rows<T> rule(row.at(n * w));
     vec<T> scale = load(row.scale + n * w);
     if (any_large(rule.reference))
       scale =
@@ -74,23 +146,23 @@ inline void differentiate(const gradient_lanes<T>& row, int keys, T* products, T
     for (int j = 0; j < keys; ++j) {
       const int at = (j * N + n) * w;
       vec<T> gradient = load(gradients + at);
-      const vec<T> u = rule.exponent(fma(load(products + at), scale, -rule.reference));
-      store(products + at, rule(u, gradient));
+      const vec<T> x = load(products + at);
+      store(products + at, rule(fma(x, scale, -rule.reference), x * scale, gradient));
       store(gradients + at, gradient);
     }
   }
 }
 
-/// Of a biased tile; hidden keys get 0. slopes: derivatives of the scores by scaled products, null
-/// if they are 1.
-template <class T, int N, gradient_terms Terms>
+/// Of a biased tile; hidden keys get 0. slopes: derivatives of the scores by
+/// scaled products, null if they are 1.
+template <class T, int N, class Rule>
 inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys<N>& seen,
                                  const score_form& form, const T* bias, T* products, T* gradients,
                                  T* slopes) {
   constexpr int w = width<T>;
   const vec<T> masked = broadcast(masked_score<T>), zero = broadcast(T(0));
   for (int n = 0; n < N; ++n) {
-    const softmax_gradient<T, Terms> rule(row.at(n * w));
+    const typename Rule::template of_rows<T> rule(row.at(n * w));
     const score_rule<T> score(load(row.scale + n * w), form);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * N + n) * w;
@@ -98,7 +170,7 @@ inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys
       const vec_mask<T> hidden = b == masked;
       if (slopes) store(slopes + at, score.slope(raw, b));
       vec<T> gradient = load(gradients + at);
-      const vec<T> p = rule(rule.exponent(score(raw, b) - rule.reference), gradient);
+      const vec<T> s = score(raw, b), p = rule(s - rule.reference, s, gradient);
       store(products + at, xsimd::select(hidden, zero, p));
       store(gradients + at, xsimd::select(hidden, zero, gradient));
     }
@@ -114,6 +186,29 @@ inline void multiply_seen(const vector_keys<N>& seen, const T* factor, T* x) {
       const int at = (j * N + n) * w;
       store(x + at, load(x + at) * load(factor + at));
     }
+}
+
+/// f(the struct of a normalizer): of those that have a gradient.
+template <class F>
+ATTNSCALE_INLINE void with_gradient(normalizer rule, gradient_terms terms, F&& f) {
+  switch (rule) {
+    case normalizer::softmax:
+      if (terms == gradient_terms::constant) return f(softmax_gradient<gradient_terms::constant>{});
+      if (terms == gradient_terms::linear) return f(softmax_gradient<gradient_terms::linear>{});
+      return f(softmax_gradient<gradient_terms::all>{});
+    case normalizer::sigmoid:
+      return f(sigmoid_gradient{});
+    case normalizer::relu:
+      return f(relu_gradient<1>{});
+    case normalizer::squared_relu:
+      return f(relu_gradient<2>{});
+    case normalizer::softpick:
+      return f(softpick_gradient{});
+    case normalizer::entmax:
+    case normalizer::top_k:
+      break;
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/gradient/block.hpp"
+#include "kernels/gradient/pairs-inl.hpp"
+#include "kernels/gradient/rows-inl.hpp"
+#include "kernels/gradient/weights-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/output-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::detail::gradient_block;
+
+/// Where a block of the backward pass works.
+template <class T>
+struct gradient_workspace {
+  tile_workspace<T> tile;
+  dense_rows<T> query, grad_output;  ///< queries times their scale
+  T *grad_panel, *output_panel, *value_copy, *key_clean;
+  T *weights, *gradients;                 ///< [key][lane], one panel after the other
+  T *slopes = nullptr, *plain = nullptr;  ///< of one panel
+  distance_sums<T> factor, offset;
+  T *d_query, *total = nullptr, *compensation = nullptr;
+  gradient_lanes<T> row;
+  T* nat_scale;
+  T* mask_sums;  ///< of each row, for a mask that all keys share
+
+  gradient_workspace(const gradient_block& b, arena& a)
+      : tile(b, b.value_dim, a), query(b.head_dim, a), grad_output(b.value_dim, a) {
+    constexpr int64_t lanes = gradient_block_rows<T>,
+                      panel = max_tile_keys * panel_vectors * width<T>;
+    grad_panel = a.take<T>(b.value_dim * lanes);
+    output_panel = a.take<T>(b.value_dim * panel_vectors * width<T>);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
+    key_clean = a.take<T>(max_tile_keys * b.head_dim);
+    weights = a.take<T>(max_tile_keys * lanes);
+    gradients = a.take<T>(max_tile_keys * lanes);
+    if (changes_scores(b.form) || b.tables.factor.data) slopes = a.take<T>(panel);
+    if (b.d_factor) plain = a.take<T>(panel), factor.take(b.key_end, lanes, a);
+    if (b.d_offset) offset.take(b.key_end, lanes, a);
+    d_query = a.take<T>(b.head_dim * lanes);
+    if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
+      total = a.take<T>(b.head_dim * lanes);
+      compensation = a.take<T>(b.head_dim * lanes);
+    }
+    T* numbers = a.take<T>(10 * lanes);
+    row = {numbers,
+           numbers + lanes,
+           numbers + 2 * lanes,
+           numbers + 3 * lanes,
+           numbers + 4 * lanes,
+           numbers + 5 * lanes,
+           numbers + 6 * lanes,
+           numbers + 7 * lanes};
+    nat_scale = numbers + 8 * lanes;
+    mask_sums = numbers + 9 * lanes;
+  }
+
+  /// The numbers of the block's rows.
+  void read_rows(const gradient_block& b) {
+    const auto& given = *b.given;
+    for (int r = 0; r < gradient_block_rows<T>; ++r) {
+      const bool there = r < b.rows;
+      const double scale = there ? b.scale[r * b.scale_row] : 0.0;
+      nat_scale[r] = static_cast<T>(scale);
+      row.scale[r] = static_cast<T>(scale * log2e);
+      // Lanes beyond the block have weights of exactly 0.
+      row.reference[r] = there ? static_cast<T>(given.reference[r]) : T(0x1p60);
+      const auto of = [&](const double* x) { return there ? static_cast<T>(x[r]) : T(0); };
+      row.remainder[r] = of(given.remainder);
+      row.constant[r] = of(given.constant);
+      row.linear[r] = of(given.linear);
+      row.square[r] = of(given.square);
+      row.weight[r] = of(given.weight);
+      row.factor[r] = of(given.factor);
+      mask_sums[r] = T(0);
+    }
+  }
+};
+
+}  // namespace

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gradients of masks and tables of the distance, and of rows of other normalizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import normalizers as N
+from attnscale import reference
+from attnscale._checks import sum_over_repeats
+from cases import random_inputs
+
+pytestmark = pytest.mark.levels
+
+ROWS = [
+    N.Sigmoid(),
+    N.Sigmoid(0.3),
+    N.ReLU(),
+    N.ReLU("sum"),
+    N.SquaredReLU(),
+    N.SquaredReLU("sum"),
+    N.Softpick(),
+    N.Softpick(0.5),
+]
+
+
+def near(mine: Any, wanted: Any, dtype: str, size: float = 1e-300) -> None:
+    """To the largest entry, or to `size` where entries are sums that cancel."""
+    assert mine is not None
+    assert mine.shape == np.shape(wanted)
+    atol = (1e-12 if dtype == "float64" else 5e-6) * np.abs(wanted).max(initial=size)
+    np.testing.assert_allclose(mine, wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (2, 3, 70, 200),
+        (3, 70, 200),
+        (1, 1, 70, 200),
+        (70, 200),
+        (200,),
+        (2, 1, 1, 200),
+        (70, 1),
+        (3, 1, 1),
+        (),
+    ],
+)
+def test_float_masks(shape: tuple[int, ...], dtype: str) -> None:
+    """Summed over what the mask was broadcast along; 0 where it hides the key."""
+    q, k, v = random_inputs(1, batch=(2,), heads=3, n_queries=70, n_keys=200, head_dim=8, dtype=dtype)
+    rng = np.random.default_rng(2)
+    mask = rng.standard_normal(shape)
+    if mask.ndim:
+        mask[rng.random(shape) < 0.2] = -np.inf
+    g, g_h = rng.standard_normal(q.shape).astype(dtype), rng.standard_normal((2, 3, 70))
+    options = {"attn_mask": mask, "is_causal": True, "softcap": 2.0}
+    truth = reference.attention_gradients(q, k, v, g, grad_lse=g_h, **options)
+    wanted = sum_over_repeats(truth.attn_mask, shape)
+    runs = [
+        at.attention_gradients(
+            q, k, v, g, grad_lse=g_h, wanted=("attn_mask", "query"), num_threads=threads, **options
+        )
+        for threads in (1, 2, 5)
+    ]
+    near(runs[0].attn_mask, wanted, dtype)
+    near(runs[0].query, truth.query, dtype)
+    assert runs[0].key is None
+    for run in runs[1:]:
+        assert run.attn_mask.tobytes() == runs[0].attn_mask.tobytes()
+    if mask.ndim:
+        np.testing.assert_array_equal(runs[0].attn_mask[np.isneginf(mask)], 0)
+
+
+def test_masks_of_other_types_keep_them() -> None:
+    q, k, v = random_inputs(3)
+    for dtype in (np.float16, np.float64):
+        mask = np.random.default_rng(0).standard_normal((17, 33)).astype(dtype)
+        found = at.attention_gradients(q, k, v, np.ones_like(q), wanted="attn_mask", attn_mask=mask)
+        assert found.attn_mask is not None
+        assert found.attn_mask.dtype == dtype
+    boolean = at.attention_gradients(q, k, v, np.ones_like(q), wanted="attn_mask", attn_mask=mask > 0)
+    assert boolean.attn_mask is None
+
+
+def table_loss(inputs: Any, g: Any, **options: Any) -> float:
+    return float((g * reference.attention(*inputs, **options)).sum())
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 1), (1,)])
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": "bottom_right", "softcap": 1.5}, {"key_lengths": [20, 30]}], ids=str
+)
+def test_tables_of_the_distance(lead: tuple[int, ...], options: dict[str, Any]) -> None:
+    inputs = random_inputs(4, batch=(2,), heads=2, n_queries=20, n_keys=31, head_dim=5, dtype="float64")
+    rng = np.random.default_rng(5)
+    g = rng.standard_normal(inputs[0].shape)
+    tables = {name: rng.uniform(0.5, 1.5, (*lead, 40)) for name in ("distance_scale", "distance_bias")}
+    found = at.attention_gradients(*inputs, g, wanted=tuple(tables), **tables, **options)
+    for name, table in tables.items():
+        mine = getattr(found, name)
+        assert mine.shape == table.shape
+        for _ in range(12):
+            i = tuple(rng.integers(0, n) for n in table.shape)
+            step = np.zeros(table.shape)
+            step[i] = 1e-5
+            ahead, behind = (
+                table_loss(inputs, g, **{**tables, name: table + sign * step}, **options) for sign in (1, -1)
+            )
+            np.testing.assert_allclose(mine[i], (ahead - behind) / 2e-5, rtol=1e-6, atol=1e-8)
+
+
+def test_functions_and_laws_of_the_distance() -> None:
+    """The gradient is that of the numbers that the function returned, the law's among them."""
+    inputs = random_inputs(6, heads=2, n_queries=9, n_keys=12, head_dim=5, dtype="float64")
+    g = np.random.default_rng(0).standard_normal(inputs[0].shape)
+    numbers = np.random.default_rng(1).uniform(0.5, 1.5, 20)
+
+    def values(t: Any) -> Any:
+        return numbers[: len(t)]
+
+    found = at.attention_gradients(
+        *inputs, g, wanted="distance_scale", distance_scale=values, scale="scale_invariant"
+    )
+    assert found.distance_scale is not None
+    assert found.scale is None
+    for i in (0, 7, 19):
+        moved = []
+        for sign in (1, -1):
+            numbers[i] += sign * 1e-5
+            output = at.attention(*inputs, distance_scale=values, scale="scale_invariant")
+            moved.append((g * output).sum())
+            numbers[i] -= sign * 1e-5
+        np.testing.assert_allclose(
+            found.distance_scale[i], (moved[0] - moved[1]) / 2e-5, rtol=1e-6, atol=1e-8
+        )
+
+
+def test_tables_have_the_same_bits_for_any_number_of_threads() -> None:
+    q, k, v = random_inputs(7, heads=3, n_queries=300, n_keys=400, head_dim=8)
+    table, g = np.linspace(0, 1, 400), np.ones_like(q)
+    runs = [
+        at.attention_gradients(
+            q, k, v, g, wanted=("distance_bias", "key"), distance_bias=table, num_threads=threads
+        )
+        for threads in (1, 2, 7)
+    ]
+    for run in runs[1:]:
+        assert run.distance_bias.tobytes() == runs[0].distance_bias.tobytes()
+        assert run.key.tobytes() == runs[0].key.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rule", ROWS, ids=repr)
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": "bottom_right", "softcap": 2.0}, {"window": (30, 3), "scale": -0.4}], ids=str
+)
+def test_other_normalizers(rule: N.Normalizer, options: dict[str, Any], dtype: str) -> None:
+    q, k, v = random_inputs(8, heads=3, n_queries=150, n_keys=260, head_dim=8, value_dim=6, dtype=dtype)
+    g = np.random.default_rng(1).standard_normal((3, 150, 6)).astype(dtype)
+    options = {"normalizer": rule, "scale": np.float64(0.5), **options}
+    found = at.attention_gradients(q, k, v, g, **options)
+    truth = reference.attention_gradients(q, k, v, g, **options)
+    for name in ("query", "key", "value"):
+        near(getattr(found, name), getattr(truth, name), dtype)
+    near(found.scale, truth.scale.sum(), dtype, np.abs(truth.query * q).sum())
+    rows = at.attention_statistics(q, k, v, statistics=(), **options)
+    saved = at.attention_gradients(q, k, v, g, forward=rows, num_threads=3, **options)
+    np.testing.assert_array_equal(saved.key, found.key)
+
+
+@pytest.mark.parametrize("rule", ROWS, ids=repr)
+@pytest.mark.parametrize("array", ["query", "key"])
+def test_nan_in_rows_of_other_normalizers(rule: N.Normalizer, array: str) -> None:
+    q, k, v = random_inputs(9, heads=2, n_queries=80, n_keys=100, head_dim=9, value_dim=5)
+    arrays = {"query": q, "key": k, "value": v, "grad_output": np.ones((2, 80, 5), np.float32)}
+    arrays[array][1, 33, 2] = np.nan
+    found = at.attention_gradients(**arrays, normalizer=rule, is_causal=True)
+    truth = reference.attention_gradients(**arrays, normalizer=rule, is_causal=True)
+    for each in ("query", "key", "value"):
+        np.testing.assert_array_equal(
+            np.isnan(getattr(found, each)), np.isnan(getattr(truth, each)), err_msg=each
+        )
+
+
+def test_what_has_no_gradient_says_so() -> None:
+    q, k, v = random_inputs(10)
+    g = np.ones_like(q)
+    with pytest.raises(ValueError, match=r"no gradient for rows of TopK\(k=2\)"):
+        at.attention_gradients(q, k, v, g, normalizer="top_k(k=2)")
+    with pytest.raises(ValueError, match=r"rows of ReLU\(.*\) have the gradient of the output alone"):
+        at.attention_gradients(q, k, v, g, normalizer="relu", grad_max_score=1.0)
+    with pytest.raises(ValueError, match=r"wanted must be among query, key, value, .* got 'mask'"):
+        at.attention_gradients(q, k, v, g, wanted=("mask",))

@@ -99,6 +99,7 @@ CASES: dict[str, Case] = {
     "linear_causal": Case(variant.linear_causal, slow=True),
     "one_head": Case(variant.one_head, slow=True),
     "kattention": Case(variant.kattention),
+    "family_gradients": Case(variant.gradients, slow=True),
     "two_threads": Case(random.two_threads),
     "memory": Case(process.additional_memory, slow=True),
     "overhead": Case(attention.call_overhead),

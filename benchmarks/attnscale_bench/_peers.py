@@ -122,6 +122,43 @@ class Torch:
 
         return self._without_gradients(call)
 
+    def efficient_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
+        """Efficient attention in one line, and its gradients."""
+        softmax = self.module.softmax
+        return self._step(lambda q, k, v: softmax(q, -1) @ (softmax(k, -2).mT @ v), query, key, value, grad)
+
+    def linear_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
+        """Linear attention as it is usually written, and its gradients."""
+        elu = self.module.nn.functional.elu
+
+        def output(q: Any, k: Any, v: Any) -> Any:
+            q, k = elu(q) + 1, elu(k) + 1
+            return q @ (k.mT @ v) / (q @ k.sum(-2)[..., None])
+
+        return self._step(output, query, key, value, grad)
+
+    def causal_linear_step(
+        self, query: Array, key: Array, value: Array, grad: Array, block: int = 64
+    ) -> Action:
+        """The same, causal, in blocks: sums of all blocks before, and a masked product within."""
+        elu, torch = self.module.nn.functional.elu, self.module
+
+        def output(q: Any, k: Any, v: Any) -> Any:
+            q, k = elu(q) + 1, elu(k) + 1
+            blocks = [x.unflatten(-2, (-1, block)) for x in (q, k, v)]
+            sums = (blocks[1].mT @ blocks[2]).cumsum(-3)
+            before = torch.cat([torch.zeros_like(sums[:, :1]), sums[:, :-1]], 1)
+            within = (blocks[0] @ blocks[1].mT).tril() @ blocks[2]
+            return (blocks[0] @ before + within).flatten(-3, -2) / (q * k.cumsum(-2)).sum(-1, keepdim=True)
+
+        return self._step(output, query, key, value, grad)
+
+    def _step(self, output: Callable[..., Any], *arrays: Array) -> Action:
+        """An output, and gradients of its product with the last array."""
+        *tensors, grad = (self.module.from_numpy(array) for array in arrays)
+        inputs = [tensor.requires_grad_() for tensor in tensors]
+        return lambda: self.module.autograd.grad(output(*inputs), inputs, grad)
+
     def _without_gradients(self, action: Action) -> Action:
         def call() -> object:
             with self.module.inference_mode():

@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from attnscale import attention
 from attnscale.variants import efficient_attention, kattention_heads, linear_attention
+from attnscale.variants import gradients as family_gradients
+from numpy.typing import NDArray
 
 from ._rows import Row, Unit, at_least, skipped
 from ._session import OURS, Measured, Session, random_heads
 from ._timing import Action, Estimate
 
-__all__ = ["efficient", "kattention", "linear_causal", "one_head"]
+__all__ = ["efficient", "gradients", "kattention", "linear_causal", "one_head"]
+
+Array = NDArray[Any]
 
 _N, _HEADS, _DIM = 65536, 8, 64
 _FLOPS = 4.0 * _HEADS * _N * _DIM**2
@@ -79,6 +85,35 @@ def one_head(session: Session, name: str) -> list[Row]:
             measured = session.measure(candidates)
             rows.append(measured.row(f"{name}_{kind}", what, Unit.RATIO, lambda m: m.speedup("one")))
     return rows
+
+
+def gradients(session: Session, name: str) -> list[Row]:
+    """A training step of a family, output and gradients, against the usual PyTorch code."""
+    n, target = 4096, at_least(1.5)
+    q, k, v = random_heads(_HEADS, n, _DIM)
+    arrays = (q, k, v, v[..., ::-1].copy())
+    rows = []
+    for family, call, causal in (
+        ("efficient", efficient_attention, False),
+        ("linear", linear_attention, False),
+        ("causal_linear", linear_attention, True),
+    ):
+        what = f"{family.replace('_', ' ')} step faster than torch, {_HEADS} x {n} x {_DIM}"
+        if session.torch is None:
+            rows.append(skipped(f"{name}_{family}", what, Unit.RATIO, "torch is not installed", target))
+            continue
+        options = {"is_causal": causal, "num_threads": session.threads}
+        candidates: dict[str, Action] = {
+            OURS: partial(_step, call, arrays, options),
+            "torch": getattr(session.torch, f"{family}_step")(*arrays),
+        }
+        measured = session.measure(candidates)
+        rows.append(measured.row(f"{name}_{family}", what, Unit.RATIO, lambda m: m.speedup("torch"), target))
+    return rows
+
+
+def _step(call: Callable[..., object], arrays: tuple[Array, ...], options: dict[str, Any]) -> object:
+    return call(*arrays[:3], **options), family_gradients(call, *arrays, **options)
 
 
 def kattention(session: Session, name: str) -> list[Row]:

@@ -43,6 +43,11 @@ def wide(*arrays):
     return [np.asarray(x, np.float64) for x in arrays]
 
 
+def twin(*arguments, **options):
+    """By name."""
+    return vars(reference.gradients(*arguments, **options))
+
+
 def gradient_of(shape, dtype="float64", seed=9):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype_of(dtype))
 
@@ -62,7 +67,7 @@ def test_equal_those_of_the_matrix_of_weights(name, mask, size):
     g = gradient_of((*q.shape[:-1], 5))
     variant, options, _ = FAMILIES[name]
     found = av.gradients(variant, q, k, v, g, **options, **mask)
-    close(found, reference.gradients(variant, q, k, v, g, **options, **mask), 1e-12)
+    close(found, twin(variant, q, k, v, g, **options, **mask), 1e-12)
     assert found.log_decay is None
     assert found.feature_map is None
 
@@ -75,7 +80,7 @@ def test_float32(name, mask, dims):
     g = gradient_of((*q.shape[:-1], dims[1]), "float32")
     variant, options, _ = FAMILIES[name]
     found = av.gradients(variant, q, k, v, g, **options, **mask)
-    close(found, reference.gradients(variant, *wide(q, k, v, g), **options, **mask), 2e-6)
+    close(found, twin(variant, *wide(q, k, v, g), **options, **mask), 2e-6)
     assert all(getattr(found, each).dtype == np.float32 for each in NAMES)
 
 
@@ -99,7 +104,7 @@ def test_float32_is_as_exact_as_its_terms(name, mask, dims):
     variant, options, _ = FAMILIES[name]
     found = av.gradients(variant, q, k, v, g, **options, **mask)
     rows = wide(q, k, v, g)
-    expected = reference.gradients(variant, *rows, **options, **mask)
+    expected = twin(variant, *rows, **options, **mask)
     phi = [np.where(x > 0, x + (name == "elu"), np.exp(x) * (name == "elu")) for x in rows[:2]]
     shift = -10 if "causal" in mask else 0
     distance = np.arange(150)[:, None] + shift - np.arange(140)
@@ -138,7 +143,7 @@ def test_types_come_back(name, dtype):
     variant, options, _ = FAMILIES[name]
     found = av.gradients(variant, q, k, v, g, **options, is_causal=True)
     assert found.query.dtype == found.key.dtype == found.value.dtype == dtype_of(dtype)
-    expected = reference.gradients(variant, *wide(q, k, v, g), **options, is_causal=True)
+    expected = twin(variant, *wide(q, k, v, g), **options, is_causal=True)
     close(found, expected, {"float16": 1e-3, "bfloat16": 1e-2}[dtype])
     mixed = av.gradients(variant, q, k.astype(np.float32), v, g, **options)
     assert [mixed.query.dtype, mixed.key.dtype] == [dtype_of(dtype), np.float32]
@@ -181,7 +186,7 @@ def test_large_logarithms(name, mask, spread):
     q, k, g = spread * q, spread * k, gradient_of(v.shape)
     variant, options, _ = FAMILIES[name]
     found = av.gradients(variant, q, k, v, g, **options, **mask)
-    close(found, reference.gradients(variant, q, k, v, g, **options, **mask), 1e-9)
+    close(found, twin(variant, q, k, v, g, **options, **mask), 1e-9)
     narrow = av.gradients(variant, *(x.astype(np.float32) for x in (q, k, v, g)), **options, **mask)
     assert all(np.isfinite(getattr(narrow, each)).all() for each in NAMES)
 
@@ -195,7 +200,7 @@ def test_products_that_leave_float32(name, mask, sizes):
     g = gradient_of(q.shape, "float32")
     variant, options, _ = FAMILIES[name]
     found = av.gradients(variant, q, k, v, g, **options, **mask)
-    close(found, reference.gradients(variant, *wide(q, k, v, g), **options, **mask), 4e-6)
+    close(found, twin(variant, *wide(q, k, v, g), **options, **mask), 4e-6)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -269,7 +274,7 @@ def test_features_as_arrays():
     q, k, v = random_inputs(10, n_queries=20, n_keys=20, head_dim=8, dtype="float64")
     pair, g = (np.exp(q[..., :3]), np.exp(k[..., :3])), gradient_of(v.shape)
     found = av.gradients("linear_attention", q, k, v, g, feature_map=pair, is_causal=True)
-    expected = reference.gradients("linear_attention", q, k, v, g, feature_map=pair, is_causal=True)
+    expected = twin("linear_attention", q, k, v, g, feature_map=pair, is_causal=True)
     assert found.query is None
     assert found.key is None
     for got, want in zip((*found.feature_map, found.value), expected.values(), strict=True):

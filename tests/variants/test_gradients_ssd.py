@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from attnscale import reference
 from attnscale import variants as av
+from test_gradients import twin
 
 pytestmark = pytest.mark.levels
 
@@ -25,7 +25,7 @@ def inputs(n, heads=2, dims=(6, 5), dtype=np.float64, decay=0.3):
 def test_equal_those_of_the_matrix_of_decays(n, decay):
     q, k, v, g, a = inputs(n, decay=decay)
     found = av.gradients("ssd", q, k, v, g, log_decay=a)
-    expected = reference.gradients("ssd", q, k, v, g, log_decay=a)
+    expected = twin("ssd", q, k, v, g, log_decay=a)
     for name in NAMES:
         limit = 1e-12 * max(abs(expected[name]).max(), 1e-3)
         np.testing.assert_allclose(getattr(found, name), expected[name], rtol=0, atol=limit, err_msg=name)
@@ -35,8 +35,8 @@ def test_float32_is_as_exact_as_its_terms():
     q, k, v, g, a = inputs(300, dims=(20, 33), dtype=np.float32, decay=0.1)
     found = av.gradients("ssd", q, k, v, g, log_decay=a)
     wide = [x.astype(np.float64) for x in (q, k, v, g)]
-    expected = reference.gradients("ssd", *wide, log_decay=a)
-    sizes = reference.gradients("ssd", *(abs(x) for x in wide), log_decay=a)
+    expected = twin("ssd", *wide, log_decay=a)
+    sizes = twin("ssd", *(abs(x) for x in wide), log_decay=a)
     for name in NAMES:
         error = abs(getattr(found, name) - expected[name])
         assert (error <= 8 * 2.0**-23 * sizes[name]).all(), name
@@ -69,7 +69,7 @@ def test_shared_heads_and_decays():
     k, v = (x[:2] for x in inputs(90, heads=4)[1:3])
     k_of_all, v_of_all = np.repeat(k, 2, 0), np.repeat(v, 2, 0)
     found = av.gradients("ssd", q, k, v, g, log_decay=a, enable_gqa=True)
-    expected = reference.gradients("ssd", q, k_of_all, v_of_all, g, log_decay=a)
+    expected = twin("ssd", q, k_of_all, v_of_all, g, log_decay=a)
     np.testing.assert_allclose(found.query, expected["query"], atol=1e-11)
     np.testing.assert_allclose(found.key, expected["key"].reshape(2, 2, 90, 6).sum(1), atol=1e-11)
     np.testing.assert_allclose(found.value, expected["value"].reshape(2, 2, 90, 5).sum(1), atol=1e-11)
@@ -77,7 +77,7 @@ def test_shared_heads_and_decays():
     for shape, axes in (((90,), 0), ((4, 1), 1), ((), (0, 1)), ((1, 1, 90), 0)):
         one = np.full(shape, -0.2)
         found = av.gradients("ssd", q, k_of_all, v_of_all, g, log_decay=one)
-        full = reference.gradients("ssd", q, k_of_all, v_of_all, g, log_decay=np.broadcast_to(-0.2, (4, 90)))
+        full = twin("ssd", q, k_of_all, v_of_all, g, log_decay=np.broadcast_to(-0.2, (4, 90)))
         want = full["log_decay"].sum(axes).reshape(shape)
         np.testing.assert_allclose(found.log_decay, want, rtol=1e-11, atol=1e-10)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from attnscale import reference
 from attnscale import variants as av
 from cases import random_inputs
-from test_gradients import FAMILIES, MASKS, NAMES
+from test_gradients import FAMILIES, MASKS, NAMES, twin
 
 pytestmark = [pytest.mark.levels, pytest.mark.alone]
 
@@ -55,7 +54,7 @@ def test_chunks_are_joined(name, mask):
     k[:, ::400] += 60
     variant, options, _ = FAMILIES[name]
     found = av.gradients(variant, q, k, v, g, **options, **mask)
-    expected = reference.gradients(variant, q, k, v, g, **options, **mask)
+    expected = twin(variant, q, k, v, g, **options, **mask)
     largest = max(abs(expected[each]).max() for each in NAMES)
     for each in NAMES:
         np.testing.assert_allclose(getattr(found, each), expected[each], rtol=0, atol=1e-11 * largest)
@@ -66,7 +65,7 @@ def test_chunks_of_ssd_are_joined_on_any_number_of_threads():
     a = -np.random.default_rng(3).exponential(0.01, (1, 1100))
     a[:, ::300] = -3.0
     one, *others = (av.gradients("ssd", q, k, v, g, log_decay=a, num_threads=t) for t in (1, 2, 3, 8))
-    expected = reference.gradients("ssd", q, k, v, g, log_decay=a)
+    expected = twin("ssd", q, k, v, g, log_decay=a)
     for each in (*NAMES, "log_decay"):
         for other in others:
             np.testing.assert_array_equal(getattr(other, each), getattr(one, each))

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradients of families of linear time, with the features of every pair of rows written out."""
+"""Gradients of variants, with the features of every pair of rows written out."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._attention import visible
+from ._attention import attention, visible
+from ._gradients import attention_gradients
 
 __all__ = ["gradients"]
 
@@ -16,21 +18,22 @@ Array = NDArray[Any]
 
 
 def gradients(
-    variant: str, query: Array, key: Array, value: Array, grad_output: Array, **options: Any
-) -> dict[str, Array]:
-    """Gradients of sum(grad_output * output) by query, key, value, and log_decay."""
+    variant: str, query: Any, key: Any, value: Array, grad_output: Array, **options: Any
+) -> SimpleNamespace:
+    """Gradients of sum(grad_output * output), by the name of what they are of."""
     rest = (query, key, value, grad_output)
     if variant == "efficient_attention" and options.pop("normalization", "softmax") == "scaling":
-        return _scaling(*rest, **options)
+        return SimpleNamespace(**_scaling(*rest, **options))
     families: dict[str, Any] = {
         "efficient_attention": _efficient,
         "linear_attention": _linear,
         "cosformer_attention": _cosformer,
         "performer_attention": _performer,
         "ssd": _ssd,
+        "relay_attention": _relay,
+        "differential_attention": _differential,
     }
-    found: dict[str, Array] = families[variant](*rest, **options)
-    return found
+    return SimpleNamespace(**families[variant](*rest, **options))
 
 
 def _swap(x: Array) -> Array:
@@ -151,4 +154,24 @@ def _ssd(query: Array, key: Array, value: Array, grad: Array, *, log_decay: Arra
         "key": _swap(by_products) @ query,
         "value": _swap(weights) @ grad,
         "log_decay": np.stack(passing, -1),
+    }
+
+
+def _relay(x: Array, centres: Array, value: Array | None, grad: Array) -> dict[str, Any]:
+    given = x if value is None else value
+    by = attention_gradients(centres, x, given, grad, scale=1.0)
+    by_x = by.key + by.value if value is None else by.key
+    return {"query": by_x, "key": by.query, "value": None if value is None else by.value}
+
+
+def _differential(
+    query: Any, key: Any, value: Array, grad: Array, *, lam: Array, **options: Any
+) -> dict[str, Any]:
+    one = attention_gradients(query[0], key[0], value, grad, **options)
+    two = attention_gradients(query[1], key[1], value, -lam[..., None] * grad, **options)
+    return {
+        "query": (one.query, two.query),
+        "key": (one.key, two.key),
+        "value": one.value + two.value,
+        "lam": -(grad * attention(query[1], key[1], value, **options)).sum(-1),
     }

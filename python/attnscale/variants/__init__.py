@@ -11,6 +11,7 @@
 """
 
 from . import score_functions
+from ._composed_gradients import VariantGradients
 from ._cosformer import CosformerState, cosformer_attention
 from ._differential import differential_attention
 from ._efficient import (
@@ -20,7 +21,7 @@ from ._efficient import (
     efficient_attention_weights,
     global_maps,
 )
-from ._gradients import VariantGradients, gradients
+from ._gradients import gradients
 from ._hybrid import hybrid
 from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_statistics

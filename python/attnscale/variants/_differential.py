@@ -77,7 +77,7 @@ def differential_attention(
     shapes = [(*x.leading, x.query.shape[-2]) for x in (inputs, second)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"both maps must have the same heads and queries, got {shapes[0]} and {shapes[1]}")
-    share = _read_lam(lam, shapes[0])
+    share = read_lam(lam, shapes[0])
     # 16-bit outputs would be rounded before the difference.
     dtype = np.result_type(*(wide_type(x.dtype) for x in (inputs, second)))
     wide = v.astype(dtype, copy=False)
@@ -90,7 +90,8 @@ def differential_attention(
         return result.astype(narrow, copy=False)
 
 
-def _read_lam(lam: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def read_lam(lam: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """`lam` of every row, with an axis of channels."""
     array = as_array("lam", lam)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"lam must be a number or an array of numbers, got {shown(lam)}")

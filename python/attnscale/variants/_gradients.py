@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradients of the families of linear time, without an n x n matrix and without a state a row."""
+"""Gradients of the variants: of those of linear time without an n x n matrix and without a state a row."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,14 +13,16 @@ from .. import _core
 from .._call.arrays import Inputs, read_plain_inputs, swap_heads
 from .._call.call import read_num_threads
 from .._checks import fit_to, shown
-from .._results import describe_arrays
 from ._arrays import floats, wide_type
+from ._composed_gradients import VariantGradients, differential_gradients, relay_gradients, sum_to
 from ._cosformer import cosformer_attention, cosformer_form
+from ._differential import differential_attention
 from ._efficient import efficient_attention, efficient_form
 from ._heads import offset_of, read_layout
 from ._linear import given_features, linear_attention, read_map
 from ._linear_form import LinearForm
 from ._performer import performer_attention, performer_form
+from ._relay import relay_attention
 from ._ssd import SSD_FORM, read_decay, ssd
 
 if TYPE_CHECKING:
@@ -32,31 +33,6 @@ __all__ = ["VariantGradients", "gradients"]
 _SHARED = ("is_causal", "causal", "enable_gqa", "layout", "num_threads")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class VariantGradients:
-    """Gradients of sum(grad_output * output), each of its input's shape and type.
-
-    Attributes
-    ----------
-    query, key : ndarray
-        None where ``feature_map`` holds gradients of their features: nothing else depends on them.
-    value : ndarray
-    log_decay : ndarray
-        Of :func:`ssd`, otherwise None.
-    feature_map : tuple of two ndarrays
-        Of the features of query and key, where they were given as arrays, otherwise None.
-    """
-
-    query: NDArray[Any] | None
-    key: NDArray[Any] | None
-    value: NDArray[Any]
-    log_decay: NDArray[Any] | None = None
-    feature_map: tuple[NDArray[Any], NDArray[Any]] | None = None
-
-    def __repr__(self) -> str:
-        return describe_arrays(self)
-
-
 def gradients(
     variant: str | Callable[..., Any],
     query: ArrayLike,
@@ -65,14 +41,16 @@ def gradients(
     grad_output: ArrayLike,
     **options: Any,
 ) -> VariantGradients:
-    """Gradients of a family of linear time, in linear time and memory.
+    """Gradients of a variant, in its time and memory.
 
     Parameters
     ----------
-    variant : {"efficient_attention", "linear_attention", "cosformer_attention", "performer_attention", "ssd"}
-        Or the function itself.
+    variant : str or callable
+        ``efficient_attention``, ``linear_attention``, ``cosformer_attention``, ``performer_attention``,
+        ``ssd``, ``relay_attention`` or ``differential_attention``, or its name.
     query, key, value : array_like
-        As for the function.
+        As for the function. Of relay_attention x, centres and value, which may be None; of
+        differential_attention query and key are pairs.
     grad_output : array_like
         The gradient of a loss by the output; broadcasts to the output's shape.
     **options
@@ -91,6 +69,10 @@ def gradients(
         An option that the function does not have, or as the function.
     ValueError
         What has no gradient, or as the function.
+
+    See Also
+    --------
+    attnscale.attention_gradients : of softmax attention.
 
     Notes
     -----
@@ -116,16 +98,28 @@ def gradients(
     >>> bool(np.isclose(change / 2e-6, np.square(found.query).sum()))
     True
     """
-    name, family = _read_variant(variant)
-    own = _own_options(name, family.function, options)
+    name, function = _read_variant(variant)
+    own = _own_options(name, function, options)
+    if function is relay_attention:
+        return relay_gradients(query, key, value, grad_output, **options)
+    if value is None:
+        raise TypeError("value must be an array, got None")
+    if function is differential_attention:
+        return differential_gradients(query, key, value, grad_output, **options)
+    return _of_sums(name, (query, key, value, grad_output), own, options)
+
+
+def _of_sums(
+    name: str, given: tuple[Any, Any, Any, Any], own: dict[str, Any], options: dict[str, Any]
+) -> VariantGradients:
+    """Of a family of linear time; `own`: the options that others do not have."""
+    query, key, value, grad_output = given
     pair = own.get("feature_map") if isinstance(own.get("feature_map"), tuple) else None
     rows = [query, key] if pair is None else given_features(pair, query, key)
     layout = read_layout(options.get("layout", "bhsd"))
-    if value is None:
-        raise TypeError("value must be an array, got None")
     inputs = read_plain_inputs(rows[0], rows[1], value, options.get("enable_gqa", False), layout)
     assert inputs.value is not None
-    form = LinearForm("given") if pair is not None else family.form(inputs, own)
+    form = LinearForm("given") if pair is not None else _FORMS[name](inputs, own)
     decay = None if name != "ssd" else _decay(inputs, own)
     offset = 0 if name == "ssd" else offset_of(inputs, options.get("is_causal", False), options.get("causal"))
     arrays = [_Gradient(x, inputs, layout) for x in (inputs.query, inputs.key, inputs.value)]
@@ -151,13 +145,6 @@ def gradients(
     return VariantGradients(first, second, third, log_decay=log_decay)
 
 
-class _Family(NamedTuple):
-    """A function, and its own options as the core takes them."""
-
-    function: Callable[..., Any]
-    form: Callable[[Inputs, dict[str, Any]], LinearForm]
-
-
 def _of_linear(inputs: Inputs, options: dict[str, Any]) -> LinearForm:
     feature_map = options.get("feature_map", "elu")
     if callable(feature_map):
@@ -177,34 +164,49 @@ def _of_performer(inputs: Inputs, options: dict[str, Any]) -> LinearForm:
     return performer_form(inputs.query.shape[-1], **{"features": None, "scale": None, "rng": None, **options})
 
 
-_FAMILIES = {
-    "efficient_attention": _Family(efficient_attention, lambda inputs, o: efficient_form(**o)),
-    "linear_attention": _Family(linear_attention, _of_linear),
-    "cosformer_attention": _Family(cosformer_attention, lambda inputs, o: cosformer_form(inputs, **o)),
-    "performer_attention": _Family(performer_attention, _of_performer),
-    "ssd": _Family(ssd, lambda inputs, o: SSD_FORM),
+_FUNCTIONS = {
+    function.__name__: function
+    for function in (
+        efficient_attention,
+        linear_attention,
+        cosformer_attention,
+        performer_attention,
+        ssd,
+        relay_attention,
+        differential_attention,
+    )
+}
+#: Inputs and own options as the core takes them.
+_FORMS: dict[str, Callable[[Inputs, dict[str, Any]], LinearForm]] = {
+    "efficient_attention": lambda inputs, options: efficient_form(**options),
+    "linear_attention": _of_linear,
+    "cosformer_attention": lambda inputs, options: cosformer_form(inputs, **options),
+    "performer_attention": _of_performer,
+    "ssd": lambda inputs, options: SSD_FORM,
 }
 
 
-def _read_variant(variant: Any) -> tuple[str, _Family]:
+def _read_variant(variant: Any) -> tuple[str, Callable[..., Any]]:
     name = variant if isinstance(variant, str) else getattr(variant, "__name__", None)
-    family = _FAMILIES.get(name) if isinstance(name, str) else None
-    if family is None or (callable(variant) and variant is not family.function):
+    function = _FUNCTIONS.get(name) if isinstance(name, str) else None
+    if function is None or (callable(variant) and variant is not function):
         raise ValueError(
-            f"variant must be one that has a gradient here, of {', '.join(_FAMILIES)} (or the function), "
+            f"variant must be one that has a gradient here, of {', '.join(_FUNCTIONS)} (or the function), "
             f"got {shown(variant)}"
         )
-    assert isinstance(name, str)
-    return name, family
+    return function.__name__, function
 
 
 def _own_options(name: str, function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options that only this family has."""
-    allowed = list(inspect.signature(function).parameters.values())[3:]
+    allowed = {n: p for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    takes_more = "options" in inspect.signature(function).parameters
+    if function is ssd:
+        allowed["log_decay"] = inspect.signature(function).parameters["log_decay"]
     for option in options:
-        if option not in {parameter.name for parameter in allowed}:
+        if option not in allowed and not takes_more:
             raise TypeError(f"{name} has no option {option!r}")
-    for parameter in allowed:
+    for parameter in allowed.values():
         if parameter.default is parameter.empty and parameter.name not in options:
             raise TypeError(f"{name} needs the option {parameter.name!r}")
     return {option: value for option, value in options.items() if option not in _SHARED}
@@ -249,25 +251,12 @@ class _Gradient:
         if not self._shared:
             return self._result
         with np.errstate(all="ignore"):
-            summed = _sum_to(self.heads, self._shape).astype(self._dtype, copy=False)
+            summed = sum_to(self.heads, self._shape).astype(self._dtype, copy=False)
         return swap_heads(summed) if self._swapped else summed
 
 
 def _of_log_decay(changed: NDArray[np.float64], log_decay: Any) -> NDArray[Any]:
     array = np.asarray(log_decay)
-    shape = array.shape[max(array.ndim - changed.ndim, 0) :]
     with np.errstate(all="ignore"):
-        summed = _sum_to(changed, shape).reshape(array.shape)
+        summed = sum_to(changed, array.shape)
     return summed.astype(array.dtype, copy=False) if array.dtype.kind == "f" else summed
-
-
-def _sum_to(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Sums over the axes that were broadcast, or repeated in groups, from `shape`."""
-    wanted = (1,) * (array.ndim - len(shape)) + shape
-    split = [
-        n
-        for have, want in zip(array.shape, wanted, strict=True)
-        for n in ((want, 1) if have == want else (want, have // want))
-    ]
-    summed: NDArray[Any] = array.reshape(split).sum(axis=tuple(range(1, 2 * array.ndim, 2)))
-    return summed.reshape(shape)

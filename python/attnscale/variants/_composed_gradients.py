@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gradients of what is composed of softmax attention: relay nodes, and the difference of two maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._call.arrays import read_plain_inputs, swap_heads
+from .._checks import fit_to, shown
+from .._results import describe_arrays
+from ..attention import attention_statistics
+from ..gradients import attention_gradients
+from ._arrays import common_type, floats, widened
+from ._differential import read_lam
+from ._heads import read_layout
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["VariantGradients", "differential_gradients", "relay_gradients", "sum_to"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VariantGradients:
+    """Gradients of sum(grad_output * output), each of its input's shape and type; None: no such input.
+
+    Attributes
+    ----------
+    query, key, value : ndarray
+        Of :func:`differential_attention`, query and key are pairs. Where ``feature_map`` holds gradients of
+        features they are None: nothing else depends on them.
+    log_decay : ndarray
+        Of :func:`ssd`.
+    feature_map : tuple of two ndarrays
+        Of the features of query and key, where they were given as arrays.
+    lam : ndarray
+        Of :func:`differential_attention`.
+    """
+
+    query: NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
+    key: NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
+    value: NDArray[Any] | None
+    log_decay: NDArray[Any] | None = None
+    feature_map: tuple[NDArray[Any], NDArray[Any]] | None = None
+    lam: NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        return describe_arrays(self)
+
+
+def relay_gradients(
+    x: Any, centres: Any, value: Any, grad_output: Any, *, num_threads: int | None = None
+) -> VariantGradients:
+    """By x, centres and value, which are query, key and value in the order of relay_attention."""
+    given = x if value is None else value
+    inputs = read_plain_inputs(centres, x, given, False, "bhsd")
+    assert inputs.value is not None
+    shape = (*inputs.leading, inputs.query.shape[-2], inputs.value.shape[-1])
+    grad = np.broadcast_to(
+        fit_to("grad_output", floats("grad_output", grad_output), shape, "the nodes"), shape
+    )
+    found = attention_gradients(centres, x, given, grad, scale=1.0, num_threads=num_threads)
+    by_x = found.key if value is not None else _added(found.key, found.value)
+    return VariantGradients(by_x, found.query, None if value is None else found.value)
+
+
+def differential_gradients(
+    query: Any, key: Any, value: Any, grad_output: Any, *, lam: Any, **options: Any
+) -> VariantGradients:
+    """By both maps' query and key, value and lam."""
+    pairs = [_pair(name, pair) for name, pair in (("query", query), ("key", key))]
+    layout, gqa = read_layout(options.get("layout", "bhsd")), options.get("enable_gqa", False)
+    v = floats("value", value)
+    inputs = read_plain_inputs(pairs[0][0], pairs[1][0], v, gqa, layout)
+    rows = (*inputs.leading, inputs.query.shape[-2])
+    share = read_lam(lam, rows)
+    assert inputs.value is not None
+    grad = _grad(grad_output, (*rows, inputs.value.shape[-1]), layout)
+    grad, wide = widened(grad, v)
+    one = attention_gradients(pairs[0][0], pairs[1][0], wide, grad, **options)
+    second = pairs[0][1], pairs[1][1], wide
+    seen = attention_statistics(*second, statistics=("lse",), **options)
+    assert seen.output is not None
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the gradients
+        by_lam = -(_heads_first(grad, layout).astype(np.float64) * _heads_first(seen.output, layout)).sum(-1)
+        scaled = -(grad * _heads_first(share.astype(grad.dtype), layout))
+        two = attention_gradients(*second, scaled, forward=seen, **options)
+        by_value = _added(one.value, two.value).astype(v.dtype, copy=False)
+        shape = np.shape(lam)
+        return VariantGradients(
+            (one.query, two.query), (one.key, two.key), by_value, lam=sum_to(by_lam, shape)
+        )
+
+
+def _pair(name: str, pair: Any) -> tuple[Any, Any]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError(f"{name} must be a pair of arrays, of both maps, got {shown(pair)}")
+    return pair[0], pair[1]
+
+
+def _heads_first(array: NDArray[Any], layout: str) -> NDArray[Any]:
+    return swap_heads(array) if layout == "bshd" else array
+
+
+def _grad(grad_output: Any, shape: tuple[int, ...], layout: str) -> NDArray[Any]:
+    """In the layout of the output, whose shape is `shape` with heads first."""
+    whole = shape
+    if layout == "bshd" and len(shape) > 2:
+        whole = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    grad = fit_to("grad_output", floats("grad_output", grad_output), whole, "the output")
+    return np.broadcast_to(grad, whole)
+
+
+def _added(one: NDArray[Any] | None, two: NDArray[Any] | None) -> NDArray[Any]:
+    assert one is not None
+    assert two is not None
+    total: NDArray[Any] = np.add(one, two, dtype=common_type(one, two))
+    return total
+
+
+def sum_to(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Sums over the axes that were broadcast, or repeated in groups, from `shape`."""
+    wanted = shape[max(len(shape) - array.ndim, 0) :]
+    wanted = (1,) * (array.ndim - len(wanted)) + wanted
+    split = [
+        n
+        for have, want in zip(array.shape, wanted, strict=True)
+        for n in ((want, 1) if have == want else (want, have // want))
+    ]
+    summed: NDArray[Any] = array.reshape(split).sum(axis=tuple(range(1, 2 * array.ndim, 2)))
+    return summed.reshape(shape)

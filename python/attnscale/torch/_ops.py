@@ -119,6 +119,9 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
         given[n],
         **rows,
         forward=AttentionStatistics(given[0], **kept),
+        wanted=[
+            name for name, want in zip(LEARNABLE, arguments[-1], strict=True) if want and name != "alpha"
+        ],
         **call.options(),
     )
     wanted = zip(LEARNABLE, call.tensors, arguments[-1], strict=False)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from attnscale import variants as av
 from cases import random_inputs
-from test_gradients import FAMILIES, MASKS, NAMES, twin
+from test_variants_gradients import FAMILIES, MASKS, NAMES, twin
 
 pytestmark = [pytest.mark.levels, pytest.mark.alone]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attnscale import variants as av
-from test_gradients import twin
+from test_variants_gradients import twin
 
 pytestmark = pytest.mark.levels
 

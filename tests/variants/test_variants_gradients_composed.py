@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from attnscale import variants as av
 from cases import dtype_of, random_inputs
-from test_gradients import gradient_of, twin
+from test_variants_gradients import gradient_of, twin
 
 pytestmark = pytest.mark.levels
 

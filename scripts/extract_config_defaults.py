@@ -124,7 +124,7 @@ def language_part(config: Any) -> list[str] | None:
     """[key, model type] of the language model inside a composite config."""
     for key in ("text_config", "decoder", "decoder_config", "thinker_config", "llm_config", "generator"):
         part = getattr(config, key, None)
-        if hasattr(part, "to_dict") and getattr(part, "model_type", ""):
+        if hasattr(part, "to_dict") and getattr(part, "model_type", "") not in ("", config.model_type):
             return [key, part.model_type]
     return None
 
@@ -143,14 +143,53 @@ def facts(config: Any) -> dict[str, Any]:
     # What the class computes from other keys is no default: it would hide what the config says.
     for name in computed(type(config), names):
         known.pop(name, None)
+    shares = share_facts(type(config))
+    if shares and isinstance(known.get("rope_parameters"), dict):
+        known["rope_parameters"] = without_share(type(config), known["rope_parameters"])
     renamed = {name: alias for name, alias in names.items() if alias != name}
     accepted = sorted(set(stored) | set(inspect.signature(type(config).__init__).parameters) - {"self"})
     return {
         "defaults": known,
         **({"renamed": renamed} if renamed else {}),
+        **({"share": shares} if shares else {}),
         "source": source_facts(config),
         "keys": [key for key in accepted if SUSPICIOUS.search(key)],
     }
+
+
+#: Keys beside the parameters of the rotary positions that may say which share of the channels they turn.
+SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_dim")
+_SHARE = 0.375
+
+
+def share_facts(cls: type) -> list[Any]:
+    """[keys that give the share of rotated channels, the share without them] of a class; or nothing."""
+    plain = {"rope_type": "default", "rope_theta": 10000.0}
+    usual, read = None, []
+    with contextlib.suppress(Exception):  # classes that ask for more
+        usual = share_in(cls, rope_parameters=dict(plain))
+    for name in SHARES:
+        value = 24 if name == "rotary_dim" else _SHARE
+        size = {"head_dim": 64} if name == "rotary_dim" else {}
+        with contextlib.suppress(Exception):
+            if share_in(cls, rope_parameters=dict(plain), **{name: value}, **size) == _SHARE:
+                read.append(name)
+    return [read, usual] if read or usual is not None else []
+
+
+def share_in(cls: type, **keys: Any) -> Any:
+    """The share that the class writes into its parameters."""
+    found = getattr(cls(**keys), "rope_parameters", None)
+    return found.get("partial_rotary_factor") if isinstance(found, dict) else None
+
+
+def without_share(cls: type, block: dict[str, Any]) -> dict[str, Any]:
+    """The default parameters without a share that keys beside them would replace."""
+    for name in SHARES[:2]:
+        with contextlib.suppress(Exception):
+            if share_in(cls, **{name: _SHARE}) == _SHARE:
+                return {key: value for key, value in block.items() if key != "partial_rotary_factor"}
+    return block
 
 
 def computed(cls: type, names: dict[str, str]) -> set[str]:
@@ -169,25 +208,44 @@ def computed(cls: type, names: dict[str, str]) -> set[str]:
 def source_facts(config: Any) -> str:
     """What the code of the model does, a letter each.
 
-    h: the heads have config.head_dim; p: the share of rotated channels is read; n: a norm of q and k
-    before their rotation, a: one after it.
+    h: the heads have config.head_dim; p: the share of rotated channels is read; y: the types of rotary
+    positions are; n: a norm of q and k before their rotation, a: one after it. And of its config class:
+    l: layer_types lists the kinds of the layers, b: layers_block_type does.
     """
-    module = type(config).__module__.replace("configuration_", "modeling_")
-    try:
-        code = inspect.getsource(import_module(module))
-    except (ImportError, OSError):
-        return ""
+    code = modeling_code(type(config))
     classes = re.findall(r"^class (\w*Attention\w*)\((.*?)(?=^class |^def |^@|\Z)", code, re.M | re.S)
-    attention = "".join(body for name, body in classes if not re.search("Vision|Audio|Linear", name))
+    other = "|".join(word for word in ("Vision", "Audio", "Linear") if word not in type(config).__name__)
+    attention = "".join(body for name, body in classes if not re.search(other, name))
     facts = {
         "h": re.search(r"config\.head_dim|getattr\((?:self\.)?config, \"head_dim\"", attention),
         "p": re.search(r"partial_rotary_factor|rotary_ndims|rotary_dim|rope_dim\b", code),
+        "y": re.search(r"ROPE_INIT_FUNCTIONS", code),
+        "l": takes(type(config), "layer_types"),
+        "b": takes(type(config), "layers_block_type"),
         "n": re.search(rf"{_NORM}(?:(?!{_ROTATION}).)*{_ROTATION}", attention, re.S),
         "a": re.search(rf"{_ROTATION}(?:(?!return ).)*{_NORM}", attention, re.S),
     }
     if not re.search(_ROTATION, attention):
         facts["n"] = re.search(_NORM, attention)
     return "".join(letter for letter, found in facts.items() if found)
+
+
+def takes(cls: type, name: str) -> bool:
+    """Whether a config class has a key of this name, or another name for it."""
+    return name in inspect.signature(cls.__init__).parameters or name in getattr(cls, "attribute_map", {})
+
+
+def modeling_code(cls: type) -> str:
+    """The file with the model of a config class: beside it, or that of another family."""
+    from transformers import MODEL_MAPPING
+
+    module = cls.__module__.replace("configuration_", "modeling_")
+    with contextlib.suppress(ImportError, OSError):
+        return inspect.getsource(import_module(module))
+    if cls not in MODEL_MAPPING:
+        return ""
+    found = MODEL_MAPPING[cls]
+    return inspect.getsource(import_module((found[0] if isinstance(found, tuple) else found).__module__))
 
 
 _NORM = r"= self\.(?:q_norm|q_layernorm|query_layernorm|qk_norm|q_b_norm)\("

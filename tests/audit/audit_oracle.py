@@ -161,12 +161,7 @@ def as_heads(x: Any, head_dim: int) -> Any:
 def build(kind: str, **keys: Any) -> tuple[Any, dict[str, Any]]:
     """A small model of this type with random weights, and the keys of its config.json."""
     cls = config_class(kind)
-    names = getattr(cls, "attribute_map", {})
-    accepted = inspect.signature(cls.__init__).parameters
-    stored = {name: names.get(name, name) for name in SIZES}
-    small = {
-        name: size for name, size in SIZES.items() if stored[name] in accepted and stored[name] not in keys
-    }
+    small = small_keys(kind, keys)
     torch.manual_seed(0)
     config = cls(**copy.deepcopy({**small, **keys}))
     config._attn_implementation = "eager"
@@ -174,6 +169,17 @@ def build(kind: str, **keys: Any) -> tuple[Any, dict[str, Any]]:
     for parameter in filter(lambda each: each.requires_grad, model.parameters()):  # the others are tables
         parameter.data = torch.randn_like(parameter) * 0.3 + (0.5 if parameter.ndim == 1 else 0)
     return model, {"model_type": kind, **small, **keys}
+
+
+def small_keys(kind: str, keys: Any = ()) -> dict[str, Any]:
+    """The sizes that the class of a model type has and that are not given otherwise."""
+    cls = config_class(kind)
+    names = getattr(cls, "attribute_map", {})
+    accepted = inspect.signature(cls.__init__).parameters
+    stored = {name: names.get(name, name) for name in SIZES}
+    return {
+        name: size for name, size in SIZES.items() if stored[name] in accepted and stored[name] not in keys
+    }
 
 
 def config_class(kind: str) -> Any:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import attnscale as at
 import torch
 from audit_oracle import LENGTH
 
@@ -203,3 +205,13 @@ NOT_RUN: dict[str, str] = {
     "xlnet": "q and k are made without a module",
     "yoso": "refused: not a softmax",
 }
+
+
+def has_halves(config: dict[str, Any]) -> bool:
+    """Whether the config describes an encoder and a decoder."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", at.audit.AuditWarning)
+        try:
+            return bool(at.audit.resolve(config, part="encoder"))
+        except at.audit.ConfigError:
+            return False

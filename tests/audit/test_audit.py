@@ -150,7 +150,6 @@ def test_reading_does_not_depend_on_where_the_config_comes_from(tmp_path: Path) 
         {"rope_scaling": {**YARN, "rope_type": "yarn"}},
         {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "original_max_position_embeddings": 32768},
         {"rope_parameters": {**YARN, "rope_theta": 1e6}},
-        {"rope_parameters": {"full_attention": YARN, "sliding_attention": YARN}},
         {"rope_parameters": {"rope_type": "default"}, "rope_scaling": YARN},
         {"rope_parameters": {**YARN, "factor": None}, "max_position_embeddings": 131072},
     ],

@@ -19,7 +19,7 @@ import audit_derivative as derivative  # noqa: E402
 import audit_oracle as oracle  # noqa: E402
 from attnscale.audit._config import known_types  # noqa: E402
 from audit_models import CASES  # noqa: E402
-from audit_types import BY_CALLS, BY_SCALE, INPUTS, KEYS, NOT_RUN  # noqa: E402
+from audit_types import BY_CALLS, BY_SCALE, INPUTS, KEYS, NOT_RUN, has_halves  # noqa: E402
 
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -110,13 +110,6 @@ def channel_multipliers(config: dict[str, Any], place: str) -> np.ndarray:
         count = layer.rotated if channels == "rotated" else layer.head_dim - layer.rotated
         found += [plan.multiplier(layer=layer.index, position=5, channels=channels)] * count
     return np.sort(found)[::-1]
-
-
-def has_halves(config: dict[str, Any]) -> bool:
-    try:
-        return bool(resolve(config, part="encoder"))
-    except at.audit.ConfigError:
-        return False
 
 
 def resolve(config: dict[str, Any], **options: Any) -> Any:

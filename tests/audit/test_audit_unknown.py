@@ -146,8 +146,11 @@ def test_things_that_are_no_config(config: Any) -> None:
             {"model_type": "smollm3", "no_rope_layers": [1]},
             "no_rope_layers must have one entry for each of 4",
         ),
-        ({"layer_types": ["full_attention"]}, "layer_types must have one entry for each of 4 layers, got 1"),
-        ({"layer_types": 3}, "layer_types must be a list of names, got 3"),
+        (
+            {"model_type": "qwen2", "layer_types": ["full_attention"]},
+            "layer_types must have one entry for each of 4 layers, got 1",
+        ),
+        ({"model_type": "qwen2", "layer_types": 3}, "layer_types must be a list of names, got 3"),
         ({"model_type": "phimoe", "rope_scaling": {"type": "longrope"}}, "short_mscale is missing"),
     ],
     ids=lambda each: str(each)[:50],

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._checks import shown
-from .._io import InputError
+from ._source import ConfigError, read_config
 
 __all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
 
@@ -34,8 +34,14 @@ _ENCODER_KEYS = (
 _PARTS = ("text_config", "llm_config", "language_config", "language_model", "decoder")
 
 
-class ConfigError(InputError):
-    """A configuration that has no answer; its text names the key and what was seen."""
+#: How deep a language model may be inside its config: Omni models have a thinker with a text model.
+_MOST_PARTS = 4
+
+#: Greatest number that a rule computes with.
+_LARGEST = float(np.finfo(np.float64).max)
+
+#: Keys that may give the share of channels that rotary positions turn.
+_SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent")
 
 
 @cache
@@ -76,10 +82,18 @@ class Keys:
         self.known = bool(facts)
         self.defaults: dict[str, Any] = facts.get("defaults", {})
         self.accepted = frozenset(facts.get("keys", ()))
-        self.facts: str = facts.get("source", "hp")  # letters: scripts/extract_config_defaults.py
+        self.facts: str = facts.get("source", "hpylb")  # letters: scripts/extract_config_defaults.py
         self.reads_head_dim = "h" in self.facts
         self.rotates_partly = "p" in self.facts
+        self.reads_rope_types = "y" in self.facts or not self.known
+        lists = {"l": "layer_types", "b": "layers_block_type"}
+        self.kind_lists = tuple(name for letter, name in lists.items() if letter in self.facts)
+        shares = facts.get("share", ((), None)) if self.known else (_SHARES, None)
+        self.share_keys: tuple[str, ...] = tuple(shares[0])
+        self.share: float | None = shares[1]
+        self.memo: dict[str, Any] = {}  # what rules make of them, once
         self.used: set[str] = set()
+        self.last = ""  # the key that was read last, for messages
         self._renamed: dict[str, str] = facts.get("renamed", {})
         self._own: set[str] = set()  # names that one half of the model has a key of its own for
 
@@ -94,6 +108,30 @@ class Keys:
                 self._renamed = {**self._renamed, name: own}
                 self._own.add(name)
         return self
+
+    def of_layer(self, number: int) -> Keys:
+        """The keys of one layer: per_layer_config may put others in the place of the common ones."""
+        overrides = self._overrides().get(number)
+        if not overrides:
+            return self
+        keys = copy(self)
+        keys.given = {**self.given, **overrides}
+        keys.memo = {}
+        return keys
+
+    def _overrides(self) -> dict[int, dict[str, Any]]:
+        """per_layer_config by number, which files write as "2" or "02"."""
+        if "overrides" not in self.memo:
+            found = {}
+            for label, block in self.table("per_layer_config").items():
+                if not label.isdecimal() or len(label) > 9:
+                    raise ConfigError(
+                        f"per_layer_config must have numbers of layers for keys, got {shown(label)}"
+                    )
+                found[int(label)] = check_table(f"per_layer_config.{label}", block)
+            self.memo["overrides"] = found
+        overrides: dict[int, dict[str, Any]] = self.memo["overrides"]
+        return overrides
 
     def stored(self, name: str) -> str:
         """The name under which the config has the key: hidden_size is n_embd for GPT-2."""
@@ -110,7 +148,7 @@ class Keys:
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value given, else the default of the model type, else ``default``."""
-        stored = self.stored(name)
+        stored = self.last = self.stored(name)
         self.used.update((name, stored))
         if stored in self.given:
             return self.given[stored]
@@ -128,9 +166,9 @@ class Keys:
         """A finite number; greater than ``above`` if that is given."""
         return check_number(self.stored(name), self.get(name, default), above=above)
 
-    def size(self, name: str, *, default: Any = None, least: int = 1) -> int:
-        """An integer, at least `least`."""
-        return check_size(self.stored(name), self.get(name, default), least)
+    def size(self, name: str, *, default: Any = None, least: int = 1, most: int = 2**31 - 1) -> int:
+        """An integer from `least` to `most`."""
+        return check_size(self.stored(name), self.get(name, default), least, most)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """True or False; null is False."""
@@ -148,22 +186,25 @@ class Keys:
 
 def check_number(name: str, value: Any, *, above: float | None = None) -> float:
     """`value` as a finite float, greater than `above`."""
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(f"{name} must be a number, got {shown(value)}")
-    if not np.isfinite(value) or (above is not None and value <= above):
+    number: Any = value  # numpy's numbers compare, too
+    if abs(number) > _LARGEST or number != number or (above is not None and number <= above):
         rule = "finite" if above is None else f"a finite number greater than {above:g}"
         raise ConfigError(f"{name} must be {rule}, got {shown(value)}")
     return float(value)
 
 
-def check_size(name: str, value: Any, least: int = 1) -> int:
-    """`value` as an int, at least `least`."""
+def check_size(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
+    """`value` as an int from `least` to `most`."""
     if value is None:
         raise ConfigError(f"{name} is missing: the config does not say it, and the model type has no default")
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise ConfigError(f"{name} must be an integer, got {shown(value)}")
     if value < least:
-        raise ConfigError(f"{name} must be at least {least}, got {value}")
+        raise ConfigError(f"{name} must be at least {least}, got {shown(value)}")
+    if value > most:
+        raise ConfigError(f"{name} must be at most {most}, got {shown(value)}")
     return int(value)
 
 
@@ -186,7 +227,7 @@ def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ..
     part : str, optional
         The part of a composite config to look at, as "encoder" or "text_config".
     """
-    given = _read(config)
+    given: Mapping[str, Any] = read_config(config)
     kind = _model_type(given, "")
     if part in ("encoder", "decoder") and part not in given and Keys(given, kind).has_two_halves():
         return Keys(given, kind).of_half(part), ()
@@ -194,7 +235,9 @@ def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ..
         return _chosen_part(given, kind, part)
     remarks: tuple[str, ...] = ()
     name = ""
-    while (inner := _inner(given, kind)) is not None:
+    for _ in range(_MOST_PARTS):
+        if (inner := _inner(given, kind)) is None:
+            break
         key, kind, given, found = inner
         name = f"{name}.{key}" if name else key
         remarks += found
@@ -237,29 +280,3 @@ def _model_type(given: Mapping[str, Any], default: str) -> str:
     if not isinstance(kind, str):
         raise ConfigError(f"model_type must be a string, got {shown(kind)}")
     return kind
-
-
-def _read(config: Any) -> Mapping[str, Any]:
-    if isinstance(config, (str, os.PathLike)):
-        return _read_file(Path(config))
-    if hasattr(config, "to_dict") and not isinstance(config, Mapping):
-        config = config.to_dict()
-    if not isinstance(config, Mapping):
-        kind = type(config).__name__
-        raise TypeError(
-            f"config must be a mapping, a path or a transformers config, got {kind}: {shown(config)}"
-        )
-    return config
-
-
-def _read_file(path: Path) -> Mapping[str, Any]:
-    file = path / "config.json" if path.is_dir() else path
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{file}: there is no such file") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not JSON: {error}") from None
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"{file} must hold one JSON object, got {type(content).__name__}")
-    return content

@@ -38,9 +38,9 @@ FAMILIES: tuple[Family, ...] = (
         *("gemma3_text", "t5gemma2_text", "t5gemma2_decoder"),
         base=base.query_pre_attn_scalar,  # the code has a soft-cap, and does not hand it on
         kinds=kinds.every(6, key="sliding_window_pattern"),
-        legacy_rope="full attention",
+        spelling="over full attention",
     ),
-    family("step3p5", base=base.query_pre_attn_scalar, legacy_rope="full attention"),
+    family("step3p5", base=base.query_pre_attn_scalar, spelling="over full attention"),
     # The scale itself is a number of the config.
     family(
         *("granite", "granite4_vision_text", "granite_docling_text", "granitemoe", "granitemoeshared"),
@@ -82,14 +82,15 @@ FAMILIES: tuple[Family, ...] = (
         "gemma3n_text",
         base=base.unscaled,
         kinds=kinds.full_at(lambda i, count: (i + 1) % 5 == 0),
-        legacy_rope="full attention",
+        spelling="over full attention",
     ),
     family(
         *("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text", "embedding_gemma2_text"),
         head_dim=heads.global_head_dim,
         base=base.unscaled,
         kinds=kinds.ending_full(kinds.every(6)),
-        legacy_rope="not read",
+        listed=kinds.full_at_last,
+        spelling="by kind",
     ),
     # By layer, by flag, by head.
     family(
@@ -132,7 +133,7 @@ FAMILIES: tuple[Family, ...] = (
         "beam",
         nope_extra=(base.beam_temperature,),
         kinds=kinds.ending_full(kinds.every(6)),
-        legacy_rope="not read",
+        spelling="by kind",
     ),
     family(
         "inkling_text",
@@ -180,6 +181,7 @@ FAMILIES: tuple[Family, ...] = (
         rotated=heads.sliding_latent_rotated,
         extra=(base.latent_query, base.latent_key),
         kinds=kinds.full_at(lambda i, count: i < 2 or i % 4 == 1),
+        spelling="each kind",
     ),
     family("kimi_linear", **_NOPE_LATENT, kinds=kinds.kimi),
     family(
@@ -191,12 +193,16 @@ FAMILIES: tuple[Family, ...] = (
     family("afmoe", rotates=heads.sliding_only, kinds=kinds.every(4, key="global_attn_every_n_layers")),
     family(
         "cohere2",
-        head_dim=heads.quotient,
         rotates=heads.sliding_only,
         kinds=kinds.every(4, key="sliding_window_pattern"),
     ),
-    family("cohere2_moe", rotates=heads.sliding_or_forced, kinds=kinds.dense_then_every),
-    family("cohere_compass_text", head_dim=heads.quotient),
+    family(
+        "cohere2_moe",
+        rotates=heads.sliding_or_forced,
+        kinds=kinds.dense_then_every,
+        spelling="parameters alone",
+    ),
+    family("cohere_compass_text", spelling="by kind"),
     family("exaone4", "exaone_moe", rotates=heads.sliding_or_no_window, kinds=kinds.exaone),
     family("kolibri1", rotates=heads.sliding_or_no_window, kinds=kinds.every(5)),
     family(
@@ -207,17 +213,27 @@ FAMILIES: tuple[Family, ...] = (
     ),
     family("smollm3", rotates=heads.by_layer_list),
     family("olmo_hybrid", rotates=heads.rope_parameters_given, kinds=kinds.linear_but_fourth),
-    family("olmo3", kinds=kinds.every(4), legacy_rope="full attention"),
-    family("modernbert", "modernbert-decoder", kinds=kinds.modernbert, legacy_rope="every kind"),
+    family("olmo3", kinds=kinds.every(4), spelling="over full attention"),
+    family("modernbert", "modernbert-decoder", kinds=kinds.modernbert, spelling="over every kind"),
     family("ministral", kinds=kinds.window_or_full),
     family(
         "mimo_v2_flash",
         kinds=kinds.full_at(lambda i, count: i == 0 or (i + 1) % 6 == 0),
         sink=heads.sliding_only,
-        legacy_rope="not read",
+        spelling="by kind",
     ),
-    family("laguna", "mellum", legacy_rope="not read"),
-    family("neomme", kinds=kinds.full_at(lambda i, count: (i + 1) % 6 == 0 or i == count - 1)),
+    family("laguna", "mellum", spelling="by kind"),
+    family(
+        "neomme",
+        kinds=kinds.full_at(lambda i, count: (i + 1) % 6 == 0 or i == count - 1),
+        spelling="by kind with shares",
+    ),
+    family(
+        "molmo2_text",
+        rope_key=heads.scaled_if_listed("rope_scaling_layers"),
+        spelling="listed layers",
+    ),
+    family("ultrabert", spelling="by kind"),
     family("gpt_oss", kinds=kinds.every(2), sink=heads.always),
     family("openai_privacy_filter", sink=heads.always),
     family(
@@ -225,11 +241,12 @@ FAMILIES: tuple[Family, ...] = (
         rope_key=lambda layer: "main" if layer.kind == "sliding_attention" else "compress",
         kinds=kinds.compressed,
         sink=heads.always,
+        spelling="compressed",
     ),
     family(
         "zaya",
         kinds=kinds.uniform("hybrid"),
-        legacy_rope="not read",
+        spelling="by kind",
         notes=("k carries a learned gain for each head: part of raw k",),
     ),
     family("phimoe", own_rope=base.phimoe_mscale),
@@ -268,10 +285,15 @@ FAMILIES: tuple[Family, ...] = (
     # Layers without attention.
     family("jamba", rotates=heads.never, kinds=kinds.period_and_offset),
     family("bamba", kinds=kinds.listed_indices("attn_layer_indices", "linear_attention")),
-    family("nemotron_h", rotates=heads.never, kinds=kinds.hybrid_pattern),
+    family(
+        "nemotron_h",
+        rotates=heads.never,
+        count=kinds.pattern_length,
+        kinds=kinds.hybrid_pattern,
+    ),
     family("lfm2", "lfm2_moe", kinds=kinds.listed_indices("full_attn_idxs", "conv")),
-    family("lfm3", kinds=kinds.lfm3),
-    family("recurrent_gemma", head_dim=heads.quotient, kinds=kinds.block_cycle),
+    family("lfm3", kinds=kinds.lfm3, spelling="by kind"),
+    family("recurrent_gemma", kinds=kinds.block_cycle),
     family("minimax", kinds=kinds.full_at(lambda i, count: (i + 1) % 2 != 0, "linear_attention")),
     family("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text", kinds=_HYBRID_4),
     family(
@@ -338,6 +360,8 @@ UNKNOWN = family(
     rope_extra=(base.mla_yarn_if_latent, base.ministral_temperature),
     softcap="attn_logit_softcapping",
     refusal=base.learned_if_named,
+    spelling="either",
+    count=kinds.pattern_length,
 )
 
 

@@ -43,9 +43,19 @@ class Rope(NamedTuple):
         return f"{self.name}: " + ", ".join([f"type {self.kind}", *seen])
 
 
-#: Where a legacy ``rope_scaling`` goes: to every layer, over the defaults of every kind of layer or of full
-#: attention only, or nowhere (the family reads ``rope_parameters`` alone).
-Legacy = Literal["every layer", "every kind", "full attention", "not read"]
+#: How the config class reads the parameters of rotary positions: _spelling.py.
+Spelling = Literal[
+    "flat",
+    "either",
+    "parameters alone",
+    "by kind",
+    "by kind with shares",
+    "over full attention",
+    "over every kind",
+    "each kind",
+    "compressed",
+    "listed layers",
+]
 
 
 @dataclass(frozen=True)
@@ -80,10 +90,12 @@ class Family:
         Number of layers.
     kinds : callable
         (keys, number of layers) to the kinds of the layers, where the config does not list them.
+    listed : callable
+        What the class makes of the kinds that the config lists.
     rope_key : callable
         The entry of nested rope parameters that a layer takes.
-    legacy_rope : str
-        Where a legacy ``rope_scaling`` goes.
+    spelling : str
+        How the parameters of rotary positions are read.
     refusal : callable
         Why a layer has no answer, or None.
     notes : tuple of str
@@ -104,7 +116,8 @@ class Family:
     qk_norm: Callable[[Layer], QKNorm]
     count: Callable[[Keys], int]
     kinds: Callable[[Keys, int], list[str]]
+    listed: Callable[[list[str]], list[str]]
     rope_key: Callable[[Layer], str]
-    legacy_rope: Legacy
+    spelling: Spelling
     refusal: Callable[[Layer], str | None]
     notes: tuple[str, ...]

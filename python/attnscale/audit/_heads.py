@@ -8,8 +8,9 @@ from itertools import accumulate
 from typing import Any
 
 from .._checks import shown
-from ._config import ConfigError, check_size, check_table
+from ._config import ConfigError, check_size
 from ._family import Layer, QKNorm
+from ._kinds import check_list, first_dense
 
 # ---- channels of q and k -------------------------------------------------------------------------
 
@@ -86,7 +87,10 @@ def half(layer: Layer) -> int:
     for name in ("attention_head_dim", "head_dim"):
         if keys.given.get(name) is not None:
             return keys.size(name)
-    return 2 * keys.size("hidden_size") // keys.size("num_attention_heads")
+    return check_size(
+        "2 * hidden_size // num_attention_heads",
+        2 * keys.size("hidden_size") // keys.size("num_attention_heads"),
+    )
 
 
 def latent(layer: Layer) -> int:
@@ -96,9 +100,6 @@ def latent(layer: Layer) -> int:
 
 def global_head_dim(layer: Layer) -> int:
     """Gemma 4: layers of full attention have wider heads."""
-    override = _per_layer(layer).get("head_dim")
-    if override is not None:
-        return check_size("per_layer_config head_dim", override)
     if layer.kind == "full_attention" and not layer.keys.has("per_layer_config"):
         return layer.keys.size("global_head_dim", default=512)
     return key_or_quotient(layer)
@@ -116,7 +117,7 @@ def sliding_latent(layer: Layer) -> int:
 
 def sliding_latent_rotated(layer: Layer, head_dim: int) -> int:
     """The rotated channels of those."""
-    if layer.kind != "sliding_attention":
+    if layer.kind != "sliding_attention" or layer.keys.has("per_layer_config"):
         return layer.keys.size("qk_rope_head_dim")
     nope = _sliding(layer, "qk_nope_head_dim", 192)
     return _sliding(layer, "qk_rope_head_dim", _sliding(layer, "head_dim", 256) - nope)
@@ -129,15 +130,9 @@ def sliding_key(layer: Layer, name: str, default: int) -> int:
 
 def _sliding(layer: Layer, name: str, default: int) -> int:
     keys = layer.keys
-    if layer.kind != "sliding_attention":
+    if layer.kind != "sliding_attention" or keys.has("per_layer_config"):
         return keys.size(name)
-    override = _per_layer(layer).get(name)
-    return check_size(name, override) if override is not None else keys.size(f"swa_{name}", default=default)
-
-
-def _per_layer(layer: Layer) -> dict[str, Any]:
-    table: dict[Any, Any] = layer.keys.table("per_layer_config")
-    return check_table("per_layer_config", table.get(str(layer.number), table.get(layer.number)))
+    return keys.size(f"swa_{name}", default=default)
 
 
 # ---- how many of them are rotated ----------------------------------------------------------------
@@ -210,6 +205,18 @@ def by_theta_list_or_fourth(layer: Layer) -> bool:
     return (layer.total - 1 - layer.number) % 4 != 0
 
 
+def scaled_if_listed(name: str) -> Callable[[Layer], str]:
+    """The entry "scaled" in the layers of a list (without one, in all), else "unscaled"."""
+
+    def entry(layer: Layer) -> str:
+        listed = layer.keys.get(name)
+        if listed is None:
+            return "scaled"
+        return "scaled" if layer.number in check_list(name, listed) else "unscaled"
+
+    return entry
+
+
 def if_flag(name: str, default: bool = False) -> Any:
     """Where a key of the config is true."""
 
@@ -236,14 +243,8 @@ def unless_alibi(layer: Layer) -> bool:
 def sliding_or_forced(layer: Layer) -> bool:
     """Cohere 2 with experts: the dense layers before the others rotate whatever their window."""
     keys = layer.keys
-    dense = _first_dense(layer)
-    forced = layer.number < dense and keys.get("prefix_dense_sliding_window_pattern", 1) == 1
+    forced = layer.number < first_dense(keys) and keys.get("prefix_dense_sliding_window_pattern", 1) == 1
     return sliding_only(layer) or forced
-
-
-def _first_dense(layer: Layer) -> int:
-    value = layer.keys.get("first_k_dense_replace")
-    return int(value) if value else 0
 
 
 def rope_parameters_given(layer: Layer) -> bool:

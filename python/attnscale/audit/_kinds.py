@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 from .._checks import shown
 from ._config import ConfigError, Keys, check_size
+from ._family import Family
 
 #: Kinds of layers that have no softmax over keys.
 NO_SOFTMAX = frozenset(("linear_attention", "conv", "recurrent", "mamba", "moe", "mlp", "short_conv", "rwkv"))
@@ -23,21 +25,37 @@ _OLDER = {
 Rule = Callable[[Keys, int], list[str]]
 
 
+def check_list(name: str, value: object) -> list[Any]:
+    """`value` as a list of numbers or names."""
+    if not isinstance(value, (list, tuple)) or any(isinstance(each, (dict, list)) for each in value):
+        raise ConfigError(f"{name} must be a list of numbers or names, got {shown(value)}")
+    return list(value)
+
+
+def first_dense(keys: Keys) -> int:
+    """first_k_dense_replace; null is 0."""
+    value = keys.get("first_k_dense_replace")
+    return 0 if value is None else check_size("first_k_dense_replace", value, least=0)
+
+
 def layer_count(keys: Keys) -> int:
     """Number of layers."""
-    pattern = keys.get("hybrid_override_pattern")
-    if isinstance(pattern, str) and pattern:
-        return len(pattern)
-    for name in ("layer_types", "layers_block_type"):
+    for name in keys.kind_lists:
         given = keys.get(name)
         if not keys.has("num_hidden_layers") and isinstance(given, (list, tuple)) and given:
             return len(given)
     return keys.size("num_hidden_layers")
 
 
-def layer_kinds(keys: Keys, count: int, rule: Rule) -> list[str]:
+def pattern_length(keys: Keys) -> int:
+    """Nemotron H: a character a layer."""
+    pattern = keys.get("hybrid_override_pattern")
+    return len(pattern) if isinstance(pattern, str) and pattern else layer_count(keys)
+
+
+def layer_kinds(keys: Keys, count: int, family: Family) -> list[str]:
     """The kinds that the config lists, else those of the family's rule."""
-    for name in ("layer_types", "layers_block_type"):
+    for name in keys.kind_lists:
         given = keys.given.get(name)
         if given is None:
             continue
@@ -46,8 +64,8 @@ def layer_kinds(keys: Keys, count: int, rule: Rule) -> list[str]:
         if len(given) != count:
             raise ConfigError(f"{name} must have one entry for each of {count} layers, got {len(given)}")
         named: list[str] = [str(kind) for kind in given]
-        return [_OLDER.get(kind, kind) for kind in named]
-    return rule(keys, count)
+        return family.listed([_OLDER.get(kind, kind) for kind in named])
+    return family.kinds(keys, count)
 
 
 def two_each(keys: Keys) -> int:
@@ -65,7 +83,8 @@ def default_list(keys: Keys, count: int) -> list[str]:
 
 def zamba(keys: Keys, count: int) -> list[str]:
     """Zamba: three layers, then attention every attn_layer_period layers of the rest."""
-    period, offset = keys.size("attn_layer_period", default=6), keys.get("attn_layer_offset", 4)
+    period = keys.size("attn_layer_period", default=6)
+    offset = keys.size("attn_layer_offset", default=4, least=0)
     rest = ["hybrid" if i % period == offset else "linear_attention" for i in range(count - 3)]
     return ["linear_attention", "linear_attention", "hybrid", *rest][:count]
 
@@ -88,13 +107,14 @@ def every(
     return rule
 
 
+def full_at_last(kinds: list[str]) -> list[str]:
+    """The kinds, with full attention in the last layer whatever they say."""
+    return [*kinds[:-1], "full_attention"]
+
+
 def ending_full(rule: Rule) -> Rule:
-    """The rule, with full attention in the last layer whatever it says."""
-
-    def ended(keys: Keys, count: int) -> list[str]:
-        return [*rule(keys, count)[:-1], "full_attention"]
-
-    return ended
+    """The rule, with full attention in the last layer."""
+    return lambda keys, count: full_at_last(rule(keys, count))
 
 
 def full_at(where: Callable[[int, int], bool], others: str = "sliding_attention") -> Rule:
@@ -104,7 +124,7 @@ def full_at(where: Callable[[int, int], bool], others: str = "sliding_attention"
 
 def period_and_offset(keys: Keys, count: int) -> list[str]:
     """Jamba: attention where layer % attn_layer_period == attn_layer_offset."""
-    period, offset = keys.size("attn_layer_period"), keys.get("attn_layer_offset")
+    period, offset = keys.size("attn_layer_period"), keys.size("attn_layer_offset", least=0)
     return ["full_attention" if i % period == offset else "linear_attention" for i in range(count)]
 
 
@@ -115,7 +135,7 @@ def listed_indices(key: str, other: str) -> Rule:
         given = keys.get(key)
         if given is None:
             return ["full_attention" if other == "conv" else other] * count
-        chosen = set(given) if isinstance(given, Iterable) else set()
+        chosen = check_list(key, given)
         return ["full_attention" if i in chosen else other for i in range(count)]
 
     return rule
@@ -134,14 +154,14 @@ def hybrid_pattern(keys: Keys, count: int) -> list[str]:
 
 def block_cycle(keys: Keys, count: int) -> list[str]:
     """Recurrent Gemma: block_types repeated."""
-    cycle = list(keys.get("block_types") or ("recurrent", "recurrent", "attention"))
+    cycle = check_list("block_types", keys.get("block_types") or ("recurrent", "recurrent", "attention"))
     kinds = {"recurrent": "linear_attention", "attention": "sliding_attention"}
     return [kinds.get(cycle[i % len(cycle)], cycle[i % len(cycle)]) for i in range(count)]
 
 
 def dense_then_every(keys: Keys, count: int) -> list[str]:
     """Cohere 2 with experts: the first dense layers have a pattern of their own."""
-    dense = min(count, int(keys.get("first_k_dense_replace") or 0))
+    dense = min(count, first_dense(keys))
     start = every(1, key="prefix_dense_sliding_window_pattern")(keys, dense)
     return start + every(4, key="sliding_window_pattern")(keys, count - dense)
 
@@ -163,7 +183,8 @@ def local_ids(keys: Keys, count: int) -> list[str]:
     given = keys.get("local_layer_ids")
     if given is None:
         return every(6, last="hybrid", others="hybrid_sliding")(keys, count)
-    return ["hybrid_sliding" if i in set(given) else "hybrid" for i in range(count)]
+    sliding = check_list("local_layer_ids", given)
+    return ["hybrid_sliding" if i in sliding else "hybrid" for i in range(count)]
 
 
 def compressed(keys: Keys, count: int) -> list[str]:
@@ -171,16 +192,25 @@ def compressed(keys: Keys, count: int) -> list[str]:
     ratios = keys.get("compress_ratios")
     names = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
     if ratios is not None:
-        return [names.get(ratio, str(ratio)) for ratio in list(ratios)[:count]]
+        return [_ratio_kind(names, ratio) for ratio in check_list("compress_ratios", ratios)[:count]]
     heavy, sparse = names[128], names[4]
     return ([heavy] * min(count, 2) + [sparse if i % 2 else heavy for i in range(max(count - 2, 0))])[:count]
+
+
+def _ratio_kind(names: dict[int, str], ratio: object) -> str:
+    if not isinstance(ratio, int) or ratio not in names:
+        raise ConfigError(f"compress_ratios must consist of {', '.join(map(str, names))}, got {shown(ratio)}")
+    return names[ratio]
 
 
 def kimi(keys: Keys, count: int) -> list[str]:
     """Kimi Linear: linear_attn_config lists layers counted from 1."""
     lists = keys.table("linear_attn_config")
     if "full_attn_layers" in lists:
-        full = {number - 1 for number in lists["full_attn_layers"]}
+        full = {
+            number - 1
+            for number in check_list("linear_attn_config.full_attn_layers", lists["full_attn_layers"])
+        }
         return ["full_attention" if i in full else "linear_attention" for i in range(count)]
     return ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in range(count)]
 
@@ -205,7 +235,7 @@ def lfm3(keys: Keys, count: int) -> list[str]:
 
 def stages(name: str, usual: tuple[int, ...]) -> Callable[[Keys], int]:
     """A list of the layers of each stage (Swin, CvT)."""
-    return lambda keys: sum(check_size(name, depth) for depth in keys.get(name) or usual)
+    return lambda keys: sum(check_size(name, depth) for depth in check_list(name, keys.get(name) or usual))
 
 
 def added(**usual: int) -> Callable[[Keys], int]:
@@ -215,8 +245,8 @@ def added(**usual: int) -> Callable[[Keys], int]:
 
 def funnel_layers(keys: Keys) -> int:
     """Funnel: blocks of layers that are run again and again, then a decoder."""
-    sizes = keys.get("block_sizes") or [4, 4, 4]
-    repeats = keys.get("block_repeats") or [1] * len(sizes)
+    sizes = check_list("block_sizes", keys.get("block_sizes") or [4, 4, 4])
+    repeats = check_list("block_repeats", keys.get("block_repeats") or [1] * len(sizes))
     blocks = sum(
         check_size("block_sizes", a) * check_size("block_repeats", b)
         for a, b in zip(sizes, repeats, strict=False)

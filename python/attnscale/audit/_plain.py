@@ -20,7 +20,7 @@ def _share_of_channels(layer: Layer, head_dim: int) -> int:
     """partial_rotary_factor, for the families whose code reads it."""
     if not layer.keys.rotates_partly:
         return head_dim
-    turned = int(head_dim * partial_rotary_factor(layer, layer.family))
+    turned = int(head_dim * partial_rotary_factor(layer, layer.family, head_dim))
     return min(head_dim, turned + turned % 2)  # pairs of channels
 
 
@@ -48,8 +48,9 @@ PLAIN = Family(
     qk_norm=heads.norm_by_type,
     count=kinds.layer_count,
     kinds=kinds.uniform("full_attention"),
+    listed=lambda kinds: kinds,
     rope_key=lambda layer: layer.kind,
-    legacy_rope="every layer",
+    spelling="flat",
     refusal=_answers,
     notes=(),
 )

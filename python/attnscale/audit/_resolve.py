@@ -7,14 +7,16 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+from .._checks import shown
 from ._bases import unscaled
-from ._config import Keys, read_keys
+from ._config import ConfigError, Keys, check_size, read_keys
 from ._families import family_of, has_row
 from ._family import Family, Layer
 from ._kinds import NO_SOFTMAX, layer_kinds
 from ._layer import LayerPlan, Term
 from ._plan import ScalePlan
-from ._rope import SCALED, rope_of, rope_terms
+from ._possible import impossible
+from ._rope import SCALED, rope_of, rope_terms, spelling_of
 from ._unknown import not_understood
 
 __all__ = ["AuditWarning", "resolve"]
@@ -23,6 +25,9 @@ __all__ = ["AuditWarning", "resolve"]
 class AuditWarning(UserWarning):
     """Something in a config that could make the plan wrong."""
 
+
+#: More than any model has by far; each takes some 50 microseconds.
+_MOST_LAYERS = 2000
 
 #: Types whose positions are rows of a learned table: there is no position behind its end.
 _LEARNED_POSITIONS = frozenset(
@@ -80,16 +85,30 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
     1.296477
     """
     keys, remarks = read_keys(config, part)
+    try:
+        plan = _planned(keys, remarks)
+    except (
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        AttributeError,
+    ) as error:  # of a rule that expects other values
+        seen = shown(keys.given.get(keys.last, keys.defaults.get(keys.last)))
+        raise ConfigError(f"{keys.last} = {seen} cannot be read: {error}") from error
+    for text in plan.warnings:
+        warnings.warn(text, AuditWarning, stacklevel=2)
+    return plan
+
+
+def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
     family = family_of(keys)
-    count = family.count(keys)
-    kinds = layer_kinds(keys, count, family.kinds)
-    places = [Layer(keys, index, kind, count, family) for index, kind in enumerate(kinds)]
+    count = check_size("number of layers", family.count(keys), most=_MOST_LAYERS)
+    kinds = layer_kinds(keys, count, family)
+    places = [Layer(keys.of_layer(index), index, kind, count, family) for index, kind in enumerate(kinds)]
     layers = tuple(_layer(place, family) for place in places)
     angles = dict.fromkeys(text for place in places if (text := _angles_only(place)) is not None)
     known = keys.known or has_row(keys.kind)
-    found = _warnings(keys, family, known, remarks)
-    for text in found:
-        warnings.warn(text, AuditWarning, stacklevel=2)
+    found = (*_warnings(keys, family, known, remarks), *impossible(layers))
     longest = keys.get("max_position_embeddings")
     return ScalePlan(
         model_type=keys.kind,
@@ -104,14 +123,7 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
 
 def _warnings(keys: Keys, family: Family, known: bool, remarks: tuple[str, ...]) -> tuple[str, ...]:
     found = list(remarks)
-    legacy = keys.table("rope_scaling")
-    if legacy and family.legacy_rope == "not read":
-        found.append(f"rope_scaling = {legacy} is not read for {keys.kind}: only rope_parameters is")
-    elif legacy.get("type") and "rope_type" not in legacy and family.legacy_rope != "every layer":
-        found.append(
-            f"rope_scaling.type = {legacy['type']!r} has no effect for {keys.kind}: "
-            "only the spelling rope_type has"
-        )
+    found += spelling_of(keys, family).unread
     cap = "attn_logit_softcapping"
     if keys.known and not family.softcap and keys.given.get(cap) and cap in keys.accepted:
         found.append(

@@ -12,11 +12,12 @@ from typing import Any
 
 from .._checks import shown
 from ..laws import Law, LongRoPE, YaRN
-from ._config import ConfigError, Keys, check_number, check_table
+from ._config import ConfigError, Keys, check_number
 from ._family import Family, Layer, Rope
 from ._layer import Term
+from ._spelling import Spelled, check_share, share_beside, spelled
 
-__all__ = ["SCALED", "partial_rotary_factor", "rope_of", "rope_terms"]
+__all__ = ["SCALED", "partial_rotary_factor", "rope_of", "rope_terms", "spelling_of"]
 
 _RULES = "transformers modeling_rope_utils.py"
 
@@ -31,54 +32,24 @@ SCALED = ("yarn", *_LONGROPE)
 
 def rope_of(layer: Layer, family: Family) -> Rope | None:
     """The rotary positions of a layer; None if its entry in the config is null."""
-    keys = layer.keys
-    name, given = _source(keys, family)
-    entry = family.rope_key(layer)
-    nested = {key: value for key, value in given.items() if key in _LAYER_LABELS}
-    if nested or (given and all(value is None for value in given.values())):
-        if entry in given and given[entry] is None:
-            return None
-        given = check_table(f"{name}.{entry}", given.get(entry))
-        name = f"{name}.{entry}"
-    elif name == "rope_scaling" and family.legacy_rope != "every layer":
-        given = _over_defaults(layer, family, given)
-    return _rope(keys, family, given, name)
+    name, given = spelling_of(layer.keys, family).of(family.rope_key(layer))
+    return None if given is None else _rope(layer.keys, given, name)
 
 
-def _over_defaults(layer: Layer, family: Family, given: dict[str, Any]) -> dict[str, Any]:
-    """Families with parameters by kind of layer lay a legacy rope_scaling over a rope_type of "default".
-
-    So it only counts where it is spelled rope_type, and not type; and for most of them in the layers of
-    full attention alone.
-    """
-    if family.legacy_rope == "full attention" and layer.kind != "full_attention":
-        return {}
-    return {"rope_type": "default", **given}
+def spelling_of(keys: Keys, family: Family) -> Spelled:
+    """The parameters in their one form, which is made once for a config."""
+    if "spelled" not in keys.memo:
+        keys.memo["spelled"] = spelled(keys, family)
+    found: Spelled = keys.memo["spelled"]
+    return found
 
 
-#: Keys of rope parameters that are nested by kind of layer.
-_LAYER_LABELS = frozenset(
-    (
-        *("full_attention", "sliding_attention", "chunked_attention", "indexed_attention"),
-        *("hybrid", "hybrid_sliding", "main", "compress", "linear_attention"),
-    )
-)
-
-
-def _source(keys: Keys, family: Family) -> tuple[str, dict[str, Any]]:
-    """Which key holds the parameters, and they: a legacy rope_scaling goes first, as in transformers."""
-    legacy = keys.table("rope_scaling")
-    if legacy and family.legacy_rope != "not read":
-        return "rope_scaling", legacy
-    return "rope_parameters", keys.table("rope_parameters")
-
-
-def _rope(keys: Keys, family: Family, given: Mapping[str, Any], name: str) -> Rope:
+def _rope(keys: Keys, given: Mapping[str, Any], name: str) -> Rope:
     kind = given.get("rope_type") or given.get("type") or "default"
     if not isinstance(kind, str) or kind not in (*_UNSCALED, *SCALED):
         known = ", ".join((*_UNSCALED[:6], "longrope", "yarn"))
         raise ConfigError(f"{name}.rope_type must be one of {known}, got {shown(kind)}")
-    if kind == "su" or (kind == "yarn" and "phi3" in family.types):
+    if kind == "su" or (kind == "yarn" and keys.kind in ("phi3", "phi4_multimodal")):
         kind = "longrope"  # as Phi-3's own configuration reads its older files
     rope = Rope(kind, {**given, **_original_length(keys, given)}, name)
     if kind in ("linear", "dynamic", "llama3"):
@@ -96,30 +67,14 @@ def _original_length(keys: Keys, given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: keys.get("max_position_embeddings")}
 
 
-def partial_rotary_factor(layer: Layer, family: Family) -> float:
-    """The share of the channels that is rotated."""
-    keys = layer.keys
+def partial_rotary_factor(layer: Layer, family: Family, head_dim: int) -> float:
+    """The share of the channels that is rotated: among the parameters, beside them, or of the model type."""
     rope = rope_of(layer, family)
     inside = None if rope is None else rope.parameters.get("partial_rotary_factor")
-    for name, value in [
-        ("partial_rotary_factor", inside),
-        *((name, keys.given.get(name)) for name in ("partial_rotary_factor", "rotary_pct")),
-        ("partial_rotary_factor", keys.defaults.get("partial_rotary_factor")),
-        ("partial_rotary_factor", _default_share(layer, family)),
-    ]:
-        if value is not None:
-            share = check_number(name, value)
-            if not 0 <= share <= 1:
-                raise ConfigError(f"{name} must be between 0 and 1, got {shown(value)}")
-            return share
-    return 1.0
-
-
-def _default_share(layer: Layer, family: Family) -> Any:
-    """The share in the rope parameters that the model type has by default, whatever the config's say."""
-    parameters = layer.keys.defaults.get("rope_parameters") or {}
-    nested = parameters.get(family.rope_key(layer))
-    return (nested if isinstance(nested, Mapping) else parameters).get("partial_rotary_factor")
+    if rope is not None and inside is not None:
+        return check_share(f"{rope.name}.partial_rotary_factor", inside)
+    beside = share_beside(layer.keys, head_dim)
+    return 1.0 if beside is None else min(1.0, beside)
 
 
 def rope_terms(layer: Layer, rope: Rope) -> tuple[Term, ...]:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether the multipliers of a plan are numbers that a score can be multiplied with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._config import ConfigError
+from ._layer import LayerPlan
+
+__all__ = ["impossible"]
+
+#: Positions at which a multiplier is looked at: the first ones, and far behind any training length.
+_POSITIONS = np.array([0, 1, 4096, 2**20, 2**31 - 1])
+
+
+def impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
+    """A warning for each set of keys that gives a multiplier that is not finite, or is negative."""
+    found: dict[str, None] = {}
+    seen = set()
+    for layer in layers:
+        alike = (layer.base, layer.terms, layer.head_dim, layer.rotated)
+        if layer.refusal is None and alike not in seen:
+            seen.add(alike)
+            keys = "; ".join(term.key for term in (layer.base, *layer.terms))
+            try:
+                value = _worst(layer)
+            except OverflowError:
+                raise ConfigError(f"{keys}: the multiplier is too large for a number") from None
+            if value is not None:
+                found[f"{keys}: the multiplier is {value:g}, which no score can be multiplied with"] = None
+    return tuple(found)
+
+
+def _worst(layer: LayerPlan) -> float | None:
+    """A multiplier that is not finite or negative, or None."""
+    with np.errstate(all="ignore"):
+        for channels in layer.channel_kinds:
+            values = layer.multipliers(_POSITIONS, channels)
+            wrong = ~np.isfinite(values) | (values < 0)
+            if wrong.any():
+                return float(values[wrong][0])
+    return None

@@ -217,7 +217,8 @@ def source_facts(config: Any) -> str:
     other = "|".join(word for word in ("Vision", "Audio", "Linear") if word not in type(config).__name__)
     attention = "".join(body for name, body in classes if not re.search(other, name))
     facts = {
-        "h": re.search(r"config\.head_dim|getattr\((?:self\.)?config, \"head_dim\"", attention),
+        "h": keeps_head_dim(type(config))
+        and re.search(r"config\.head_dim|getattr\((?:self\.)?config, \"head_dim\"", attention),
         "p": re.search(r"partial_rotary_factor|rotary_ndims|rotary_dim|rope_dim\b", code),
         "y": re.search(r"ROPE_INIT_FUNCTIONS", code),
         "l": takes(type(config), "layer_types"),
@@ -228,6 +229,13 @@ def source_facts(config: Any) -> str:
     if not re.search(_ROTATION, attention):
         facts["n"] = re.search(_NORM, attention)
     return "".join(letter for letter, found in facts.items() if found)
+
+
+def keeps_head_dim(cls: type) -> bool:
+    """Whether a config class leaves a head size that it is given; some put their own in its place."""
+    with contextlib.suppress(Exception):  # a size that the class refuses
+        return bool(getattr(cls(head_dim=24), "head_dim", None) == 24)
+    return True
 
 
 def takes(cls: type, name: str) -> bool:

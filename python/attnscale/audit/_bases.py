@@ -99,6 +99,31 @@ def unless_unscaled(layer: Layer, head_dim: int) -> Term:
     return _term(layer, Unscaled(), layer.keys.origin(name))
 
 
+def over_head_dim_if_set(layer: Layer, head_dim: int) -> Term:
+    """BTLM and Jais: as GPT-2, or 1 / head_dim with muP."""
+    for name in ("mup_scale_qk_dot_by_d", "scale_qk_dot_by_d"):
+        if layer.keys.flag(name) and layer.keys.flag("scale_attn_weights", default=True):
+            return _term(layer, MuP(), layer.keys.origin(name))
+    return unless_unscaled(layer, head_dim)
+
+
+def phi3_small(layer: Layer, head_dim: int) -> Term:
+    """Phi-3-small: mup_attn_multiplier / head_dim with muP, which is its default."""
+    keys = layer.keys
+    if not keys.flag("mup_use_scaling", default=True):
+        return standard(layer, head_dim)
+    factor = keys.number("mup_attn_multiplier", default=1.0)
+    return _term(layer, Constant(factor / head_dim), keys.origin("mup_attn_multiplier", factor))
+
+
+def output_multiplier(layer: Layer, head_dim: int) -> Term:
+    """Grok 1: attn_output_multiplier is the scale, in spite of the name."""
+    name = "attn_output_multiplier"
+    if layer.keys.get(name) is None:
+        return standard(layer, head_dim)
+    return _term(layer, Constant(layer.keys.number(name)), layer.keys.origin(name))
+
+
 def multiplied(name: str) -> Base:
     """1 / sqrt(head_dim) times a key of the config."""
 
@@ -111,6 +136,7 @@ def multiplied(name: str) -> Base:
 
 def softmax_scale(layer: Layer, head_dim: int) -> Term:
     """MPT: attn_config.softmax_scale, or 1 / sqrt(head_dim)."""
+    layer.keys.used.add("attn_config.softmax_scale")
     value = layer.keys.table("attn_config").get("softmax_scale")
     if value is None:
         return standard(layer, head_dim)
@@ -279,13 +305,13 @@ def whatever_is_given(layer: Layer, head_dim: int) -> Term:
     for name, base in (
         ("query_pre_attn_scalar", query_pre_attn_scalar),
         ("attention_multiplier", attention_multiplier),
-        ("scale_attn_weights", unless_unscaled),
+        ("scale_attn_weights", over_head_dim_if_set),
+        ("mup_scale_qk_dot_by_d", over_head_dim_if_set),
+        ("scale_qk_dot_by_d", over_head_dim_if_set),
+        ("mup_attn_multiplier", phi3_small),
     ):
         if keys.get(name) is not None:
             return base(layer, head_dim)
-    for name in ("mup_scale_qk_dot_by_d", "scale_qk_dot_by_d"):
-        if keys.flag(name):
-            return _term(layer, MuP(), keys.origin(name))
     for name in ("softmax_scale", "attention_scale", "attn_scale"):
         if keys.get(name) is not None and not keys.flag("attn_temperature_tuning"):
             return _term(layer, Constant(keys.number(name, above=0)), keys.origin(name))

@@ -17,6 +17,7 @@ from . import _kinds as kinds
 from ._config import Keys
 from ._family import Family
 from ._plain import PLAIN, family, refused
+from ._remote import REMOTE
 
 __all__ = ["FAMILIES", "UNKNOWN", "family_of", "has_row"]
 
@@ -26,7 +27,7 @@ _LATENT: dict[str, Any] = {
     "rotated": heads.latent_rotated,
     "rope_extra": (base.mla_yarn,),
 }
-_GEMMA: dict[str, Any] = {"base": base.query_pre_attn_scalar, "softcap": "attn_logit_softcapping"}
+_GEMMA: dict[str, Any] = {"base": base.query_pre_attn_scalar, "softcap": ("attn_logit_softcapping",)}
 _HYBRID_4 = kinds.every(4, key="full_attention_interval", others="linear_attention")
 _NO_HEADS: dict[str, Any] = {"head_dim": lambda layer: 1, "rotates": heads.never}  # they do not matter
 _NOPE_LATENT = {**_LATENT, "rotates": heads.never, "rope_extra": ()}
@@ -275,7 +276,7 @@ FAMILIES: tuple[Family, ...] = (
         count=kinds.stages("depth", (1, 2, 10)),
     ),
     # More about the weights than a scale.
-    family("videoprism_text_model", "videoprism_vision_model", softcap="attn_logit_softcapping"),
+    family("videoprism_text_model", "videoprism_vision_model", softcap=("attn_logit_softcapping",)),
     family("diffllama", notes=("the weights are the difference of two softmaxes, each with this scale",)),
     family(
         "reformer",
@@ -331,21 +332,6 @@ FAMILIES: tuple[Family, ...] = (
         **_NO_HEADS,
         refusal=refused("each channel of the query has a scale of its own, a weight of the checkpoint"),
     ),
-    # Not in transformers.
-    family(
-        "qwen",
-        rotates=heads.always,
-        extra=(base.logn_attention,),
-        notes=("the rule of its modeling_qwen.py at inference; its table of logarithms ends at 32767",),
-    ),
-    family(
-        "grok-1",
-        "grok",
-        "grok-2",
-        rotates=heads.always,
-        extra=(base.grok_temperature,),
-        softcap="attn_logit_softcapping",
-    ),
 )
 
 #: A model type that is not known: what its keys say.
@@ -358,17 +344,17 @@ UNKNOWN = family(
     extra=(base.layer_index, base.logn_attention, base.grok_temperature),
     nope_extra=(base.llama4_temperature,),
     rope_extra=(base.mla_yarn_if_latent, base.ministral_temperature),
-    softcap="attn_logit_softcapping",
+    softcap=("attn_logit_softcapping", "max_attn_value"),
     refusal=base.learned_if_named,
     spelling="either",
-    count=kinds.pattern_length,
+    count=kinds.whatever_is_counted,
 )
 
 
 @cache
 def _by_type() -> dict[str, Family]:
     table: dict[str, Family] = {}
-    for row in FAMILIES:
+    for row in (*FAMILIES, *(each.family for each in REMOTE)):
         for kind in row.types:
             assert kind not in table, kind
             table[kind] = row

@@ -81,8 +81,8 @@ class Family:
         Further factors whose keys are among the rope parameters.
     own_rope : callable or None
         What the rotary positions bring, where it is not the common rule.
-    softcap : str
-        Key of the soft-cap; empty if the family has none.
+    softcap : tuple of str
+        Keys of the soft-cap, the first that is given; empty if the family has none.
     sink : callable
         Whether the layer has attention sinks.
     qk_norm : callable
@@ -111,7 +111,7 @@ class Family:
     nope_extra: tuple[Callable[[Layer, int], Term | None], ...]
     rope_extra: tuple[Callable[[Layer, Rope], Term | None], ...]
     own_rope: Callable[[Layer, Rope], Term | None] | None
-    softcap: str
+    softcap: tuple[str, ...]
     sink: Callable[[Layer], bool]
     qk_norm: Callable[[Layer], QKNorm]
     count: Callable[[Keys], int]

@@ -49,6 +49,15 @@ def stated(name: str) -> Callable[[Layer], int]:
     return lambda layer: layer.keys.size(name)
 
 
+def stated_or_quotient(name: str) -> Callable[[Layer], int]:
+    """A key of the config, or the quotient by whichever names it has."""
+
+    def head_dim(layer: Layer) -> int:
+        return layer.keys.size(name) if layer.keys.get(name) is not None else whatever_is_given(layer)
+
+    return head_dim
+
+
 def bottleneck(layer: Layer) -> int:
     """MobileBERT: the layers are narrower than the model."""
     keys = layer.keys
@@ -317,7 +326,7 @@ def whatever_is_given(layer: Layer) -> int:
 
 
 _SIZE_SPELLINGS = (
-    ("hidden_size", "n_embd", "d_model", "dim"),
+    ("hidden_size", "n_embd", "d_model", "dim", "embed_dim", "model_dim"),
     ("num_attention_heads", "n_head", "n_heads", "num_heads"),
 )
 

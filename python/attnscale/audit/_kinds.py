@@ -68,6 +68,14 @@ def layer_kinds(keys: Keys, count: int, family: Family) -> list[str]:
     return family.kinds(keys, count)
 
 
+def whatever_is_counted(keys: Keys) -> int:
+    """The number of layers by whichever key there is."""
+    for name in ("num_layers", "n_layer", "n_layers", "depth"):
+        if keys.get("num_hidden_layers") is None and isinstance(keys.get(name), int):
+            return keys.size(name)
+    return pattern_length(keys)
+
+
 def two_each(keys: Keys) -> int:
     """LongCat Flash: two layers of attention in each of num_layers."""
     return 2 * keys.size("num_layers")

@@ -134,8 +134,8 @@ def _warnings(keys: Keys, family: Family, known: bool, remarks: tuple[str, ...])
         found.append(f"{named} is not known: the plan is what its keys say, read as in other models")
     reader = "transformers does not read it for this model type, and " if keys.known else ""
     found += [
-        f"{name} = {keys.given[name]!r} is not understood: {reader}it could change the scale of attention"
-        for name in not_understood(keys)
+        f"{name} = {shown(value)} is not understood: {reader}it could change the scale of attention"
+        for name, value in not_understood(keys).items()
     ]
     return tuple(found)
 
@@ -150,8 +150,8 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
         head_dim=head_dim,
         rotated=0,
         base=family.base(layer, head_dim),
-        softcap=(softcap := _softcap(layer, family)),
-        softcap_key="" if softcap is None else layer.keys.origin(family.softcap),
+        softcap=(cap := _softcap(layer, family))[0],
+        softcap_key=cap[1],
         sink=family.sink(layer),
         qk_norm=family.qk_norm(layer),
         refusal=family.refusal(layer),
@@ -184,10 +184,12 @@ def _some(term: Term | None) -> tuple[Term, ...]:
     return () if term is None else (term,)
 
 
-def _softcap(layer: Layer, family: Family) -> float | None:
-    if not family.softcap or layer.keys.get(family.softcap) is None:
-        return None
-    return layer.keys.number(family.softcap, above=0)
+def _softcap(layer: Layer, family: Family) -> tuple[float | None, str]:
+    """The soft-cap and the key that it comes from."""
+    for name in family.softcap:
+        if layer.keys.get(name) is not None:
+            return layer.keys.number(name, above=0), layer.keys.origin(name)
+    return None, ""
 
 
 def _without_softmax(layer: Layer) -> LayerPlan:

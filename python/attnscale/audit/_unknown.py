@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ._config import Keys
 
@@ -28,23 +29,62 @@ _ELSEWHERE = frozenset(
         *("ssm_out_multiplier", "attention_in_multiplier", "attention_out_multiplier", "residual_scale"),
         *("moe_routed_scaling_factor", "mup_width_scale", "mup_embeddings_scale", "mup_output_alpha"),
         *("initializer_scale", "embed_scale", "scale_attention_softmax_in_fp32", "use_layer_scale"),
+        *("mup_width_multiplier", "mup_embedding_multiplier"),
         *("apply_query_key_layer_scaling", "attention_value_scale", "attn_sub_norm"),
     )
 )
 
 
-def not_understood(keys: Keys) -> list[str]:
-    """Names of the given keys that no rule has read and that could belong to the scale of attention.
+#: What the parameters of rotary positions may hold; the factors among them have rules.
+_ROPE_KEYS = frozenset(
+    (
+        *(
+            "factor",
+            "attention_factor",
+            "mscale",
+            "mscale_all_dim",
+            "short_mscale",
+            "long_mscale",
+            "scaling_type",
+        ),
+        *("llama_4_scaling_beta", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow"),
+    )
+)
 
-    A null, false or empty value changes nothing and is left out.
+_TABLES = re.compile("rope_|attn|attention")
+
+
+def not_understood(keys: Keys) -> dict[str, Any]:
+    """The given keys and values that no rule has read and that could belong to the scale of attention.
+
+    Keys in tables that speak of attention or of rotary positions count, with the name of the table before
+    them. A null, false or empty value changes nothing and is left out.
     """
-    return [
-        name
+    found = {
+        name: value
         for name, value in keys.given.items()
         if SUSPICIOUS.search(name)
         and name not in keys.used
         and name not in _ELSEWHERE
         and name not in keys.accepted
-        and value not in (None, False, "", [], {})
         and not isinstance(value, dict)
-    ]
+    }
+    for name, value in keys.given.items():
+        if isinstance(value, dict) and _TABLES.search(name):
+            found |= _inside(keys, name, value)
+    return {name: value for name, value in found.items() if not _changes_nothing(value)}
+
+
+def _inside(keys: Keys, name: str, table: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for inner, value in table.items():
+        full = f"{name}.{inner}"
+        if isinstance(value, dict):
+            found |= _inside(keys, full, value)
+        elif SUSPICIOUS.search(inner) and inner not in _ROPE_KEYS and full not in keys.used:
+            found[full] = value
+    return found
+
+
+def _changes_nothing(value: Any) -> bool:
+    return value is None or value is False or (isinstance(value, (str, list, tuple)) and not value)

@@ -81,7 +81,8 @@ def collect() -> dict[str, Any]:
         configs = dict(instances())
         models = {kind: facts(config) for kind, config in configs.items() if is_language_model(config)}
         inner = {kind: part for kind, config in configs.items() if (part := language_part(config))}
-    return {"transformers": transformers.__version__, "inside": inner, "models": models}
+        parts = {kind: found for kind, config in configs.items() if (found := all_parts(config))}
+    return {"transformers": transformers.__version__, "inside": inner, "parts": parts, "models": models}
 
 
 @contextlib.contextmanager
@@ -127,6 +128,12 @@ def language_part(config: Any) -> list[str] | None:
         if hasattr(part, "to_dict") and getattr(part, "model_type", "") not in ("", config.model_type):
             return [key, part.model_type]
     return None
+
+
+def all_parts(config: Any) -> dict[str, str]:
+    """Model type of each part of a composite config, where it is another one than its own."""
+    found = {key: getattr(getattr(config, key, None), "model_type", "") for key in type(config).sub_configs}
+    return {key: kind for key, kind in sorted(found.items()) if kind not in ("", config.model_type)}
 
 
 def facts(config: Any) -> dict[str, Any]:
@@ -263,9 +270,9 @@ _ROTATION = r"apply_rotary\w*\("
 def render(content: dict[str, Any]) -> str:
     """JSON with one line a model, so that a change of one model is a change of one line."""
     lines = ["{", f'"transformers": {json.dumps(content["transformers"])},']
-    for title in ("inside", "models"):
+    for title in ("inside", "parts", "models"):
         entries = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(content[title].items())]
-        lines += [f'"{title}": {{', ",\n".join(entries), "}" + ("," if title == "inside" else "")]
+        lines += [f'"{title}": {{', ",\n".join(entries), "}" + ("," if title != "models" else "")]
     return "\n".join([*lines, "}"]) + "\n"
 
 

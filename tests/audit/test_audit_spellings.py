@@ -183,6 +183,17 @@ def test_share_of_channels_beside_the_parameters(kind: str, key: str, share: flo
         assert {layer.rotated for layer in plan.layers if layer.refusal is None} == {12}
 
 
+def test_the_vision_part_has_heads_and_layers_of_its_own() -> None:
+    vision = {"depth": 32, "embed_dim": 1280, "num_heads": 16, "hidden_size": 3584, "mlp_ratio": 4}
+    for named in ({}, {"model_type": "qwen2_vl"}, {"model_type": "qwen2_vl_vision"}):
+        config = {"model_type": "qwen2_vl", **sizes(3584, 28, 28), "vision_config": {**vision, **named}}
+        plan = resolve(config, part="vision_config")
+        assert (len(plan), plan.layers[0].head_dim, plan.model_type) == (32, 80, "qwen2_vl_vision")
+    config = {"model_type": "qwen2_5_vl", "vision_config": {"depth": 2, "hidden_size": 1280, "num_heads": 16}}
+    with pytest.warns(at.audit.AuditWarning, match="'qwen2_5_vl_vision' is not known"):
+        assert at.audit.resolve(config, part="vision_config").layers[0].head_dim == 80
+
+
 def test_layer_types_of_a_class_without_them_are_not_read() -> None:
     plan, _ = plan_of(model_type="llama", layer_types=["linear_attention"] * 3)
     assert [layer.kind for layer in plan.layers] == ["full_attention"] * 4

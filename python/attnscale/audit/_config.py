@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._checks import shown
-from ._source import ConfigError, read_config
+from ._source import ConfigError
 
 __all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
 
@@ -104,6 +104,8 @@ class Keys:
     def of_half(self, half: str) -> Keys:
         """The keys of "encoder" or "decoder", where the config has both beside each other."""
         for name, own in _DECODER_KEYS if half == "decoder" else _ENCODER_KEYS:
+            if self._renamed.get(name) == own:
+                continue  # the common name is another name of this half's
             if self.given.get(own, self.defaults.get(own)) is not None:
                 self._renamed = {**self._renamed, name: own}
                 self._own.add(name)
@@ -217,7 +219,7 @@ def check_table(name: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ...]]:
+def read_keys(given: Mapping[str, Any], part: str | None = None) -> tuple[Keys, tuple[str, ...]]:
     """Keys of the language model that a config describes, and what is to be said about the reading.
 
     Parameters
@@ -227,7 +229,6 @@ def read_keys(config: Any, part: str | None = None) -> tuple[Keys, tuple[str, ..
     part : str, optional
         The part of a composite config to look at, as "encoder" or "text_config".
     """
-    given: Mapping[str, Any] = read_config(config)
     kind = _model_type(given, "")
     if part in ("encoder", "decoder") and part not in given and Keys(given, kind).has_two_halves():
         return Keys(given, kind).of_half(part), ()
@@ -269,10 +270,11 @@ def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, 
     if not isinstance(inner, Mapping):
         found = ", ".join(key for key, value in given.items() if isinstance(value, Mapping)) or "none"
         raise ConfigError(f"part must be a part of the config ({found}), got {shown(part)}")
-    default = f"{kind}_{part}" if f"{kind}_{part}" in known_types() else kind
-    if default not in known_types():
-        default = _defaults()["inside"].get(kind, ["", kind])[1]
-    return Keys(inner, _model_type(inner, default), part), ()
+    usual = _defaults()["parts"].get(kind, {}).get(part)
+    said = _model_type(inner, "")
+    if said == kind:  # older files name the whole model in each part
+        said = ""
+    return Keys(inner, said or usual or f"{kind}_{part}", part), ()
 
 
 def _model_type(given: Mapping[str, Any], default: str) -> str:

@@ -250,6 +250,7 @@ FAMILIES: tuple[Family, ...] = (
         spelling="by kind",
         notes=("k carries a learned gain for each head: part of raw k",),
     ),
+    family("hrm_text", count=kinds.cycles),
     family("phimoe", own_rope=base.phimoe_mscale),
     family("gptj", "codegen", rotated=heads.rotary_dim, rotates=heads.always),
     family("falcon", rotates=heads.unless_alibi),
@@ -274,6 +275,9 @@ FAMILIES: tuple[Family, ...] = (
         rotates=heads.never,
         base=base.whole_width,
         count=kinds.stages("depth", (1, 2, 10)),
+    ),
+    family(
+        "qwen2_vl_vision", head_dim=heads.divided(embed_dim=1280, num_heads=16), count=kinds.added(depth=32)
     ),
     # More about the weights than a scale.
     family("videoprism_text_model", "videoprism_vision_model", softcap=("attn_logit_softcapping",)),

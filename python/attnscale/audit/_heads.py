@@ -49,6 +49,19 @@ def stated(name: str) -> Callable[[Layer], int]:
     return lambda layer: layer.keys.size(name)
 
 
+def divided(**usual: int) -> Callable[[Layer], int]:
+    """A width of the config by a number of heads, under these names and with these defaults."""
+    (width, wide), (heads, many) = usual.items()
+
+    def head_dim(layer: Layer) -> int:
+        keys = layer.keys
+        return check_size(
+            f"{width} // {heads}", keys.size(width, default=wide) // keys.size(heads, default=many)
+        )
+
+    return head_dim
+
+
 def stated_or_quotient(name: str) -> Callable[[Layer], int]:
     """A key of the config, or the quotient by whichever names it has."""
 

@@ -76,6 +76,14 @@ def whatever_is_counted(keys: Keys) -> int:
     return pattern_length(keys)
 
 
+def cycles(keys: Keys) -> int:
+    """HRM: two stacks of layers that are run in turn, again and again; saved configs count the runs."""
+    if keys.get("num_layers_per_stack") is not None:
+        return keys.size("num_hidden_layers")
+    slow, fast = keys.size("H_cycles", default=2), keys.size("L_cycles", default=3)
+    return keys.size("num_hidden_layers") * slow * (fast + 1)
+
+
 def two_each(keys: Keys) -> int:
     """LongCat Flash: two layers of attention in each of num_layers."""
     return 2 * keys.size("num_layers")

@@ -9,7 +9,8 @@ from typing import Any
 
 from .._checks import shown
 from ._bases import unscaled
-from ._config import ConfigError, Keys, check_size, read_keys
+from ._class import asked, reads_otherwise
+from ._config import Keys, check_size, read_keys
 from ._families import family_of, has_row
 from ._family import Family, Layer
 from ._kinds import NO_SOFTMAX, layer_kinds
@@ -17,6 +18,7 @@ from ._layer import LayerPlan, Term
 from ._plan import ScalePlan
 from ._possible import impossible
 from ._rope import SCALED, rope_of, rope_terms, spelling_of
+from ._source import ConfigError, read_config
 from ._unknown import not_understood
 
 __all__ = ["AuditWarning", "resolve"]
@@ -38,7 +40,7 @@ _LEARNED_POSITIONS = frozenset(
 )
 
 
-def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
+def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) -> ScalePlan:
     """What multiplies the score of a query and a key in each layer of a model.
 
     Parameters
@@ -50,6 +52,9 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
     part : str, optional
         The part of a composite config to look at, as "encoder" or "vision_config"; by default its
         language model, or the decoder.
+    ask_class : bool
+        Let the config class of an installed transformers read the config first, and take its reading.
+        Where it is another one than that of the keys, this is a warning.
 
     Returns
     -------
@@ -64,7 +69,8 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
     Raises
     ------
     ValueError
-        If the config is no JSON object, or a key is missing or out of range: the text names it.
+        If the config is no JSON object, or a key is missing or out of range: the text names it. With
+        ``ask_class`` also if there is no transformers, or its class refuses the config.
     TypeError
         If ``config`` is none of the above.
 
@@ -72,6 +78,11 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
     -----
     The reference is the code of transformers (``attnscale.audit.TRANSFORMERS`` says which version),
     at inference. A key that is missing has the default of its model type.
+
+    Of any config, however broken, this holds: an answer or a ValueError comes within 0.2 seconds (2 with
+    ``ask_class``), as a file of more than 16 MiB, 500 000 values, 32 tables inside each other or 2000
+    layers is refused; the argument stays as it is; a multiplier that is not finite or is negative comes
+    with a warning that names its keys; and no code that a repository brings is imported.
 
     Examples
     --------
@@ -84,20 +95,25 @@ def resolve(config: Any, *, part: str | None = None) -> ScalePlan:
     >>> round(plan.multiplier(layer=3, position=0, channels="rotated") * 128**0.5, 6)  # (0.1 ln 4 + 1)^2
     1.296477
     """
-    keys, remarks = read_keys(config, part)
-    try:
-        plan = _planned(keys, remarks)
-    except (
-        TypeError,
-        LookupError,
-        ArithmeticError,
-        AttributeError,
-    ) as error:  # of a rule that expects other values
-        seen = shown(keys.given.get(keys.last, keys.defaults.get(keys.last)))
-        raise ConfigError(f"{keys.last} = {seen} cannot be read: {error}") from error
+    content = read_config(config)
+    plan = _plan_of(content, part)
+    if ask_class:  # after the plan from the keys: no class is given what is beyond its limits
+        own, plan = plan, _plan_of(asked(content), part)
+        if (said := reads_otherwise(own, plan)) is not None:
+            plan = replace(plan, warnings=(*plan.warnings, said))
     for text in plan.warnings:
         warnings.warn(text, AuditWarning, stacklevel=2)
     return plan
+
+
+def _plan_of(content: dict[str, Any], part: str | None) -> ScalePlan:
+    keys, remarks = read_keys(content, part)
+    try:
+        return _planned(keys, remarks)
+    except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
+        # A rule that expects other values of the key than any that was thought of.
+        seen = shown(keys.given.get(keys.last, keys.defaults.get(keys.last)))
+        raise ConfigError(f"{keys.last} = {seen} cannot be read: {error}") from error
 
 
 def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:

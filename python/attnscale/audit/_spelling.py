@@ -180,12 +180,30 @@ def _compressed(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Sp
     """DeepSeek V4: what is not given by entry belongs to the compressed layers, whose YaRN has no factor."""
     name = "rope_scaling" if legacy else "rope_parameters"
     common, entries = _split(name, legacy or given)
-    if isinstance(entries.get("main"), dict) and isinstance(entries.get("compress"), dict):
+    if (
+        isinstance(entries.get("main"), dict)
+        and isinstance(entries.get("compress"), dict)
+        and not _usual(keys)
+    ):
         return Spelled(name, {}, entries, ())
-    compress = {"rope_type": "default", **common}
+    share = {"partial_rotary_factor": _compressed_share(keys)}
+    compress = {"rope_type": "default", **common, **share}
     if compress["rope_type"] == "yarn":
         compress.setdefault("attention_factor", 1.0)
-    return Spelled(name, {}, {"main": _PLAIN, "compress": compress}, ())
+    return Spelled(name, {}, {"main": {**_PLAIN, **share}, "compress": compress}, ())
+
+
+def _usual(keys: Keys) -> bool:
+    """Whether the parameters are those of the model type."""
+    return keys.given.get("rope_parameters") is None
+
+
+def _compressed_share(keys: Keys) -> float:
+    if keys.get("partial_rotary_factor") is not None:
+        return check_share("partial_rotary_factor", keys.get("partial_rotary_factor"))
+    if keys.given.get("qk_rope_head_dim") is not None:
+        return min(1.0, keys.size("qk_rope_head_dim") / keys.size("head_dim"))
+    return 0.125  # of its config class
 
 
 def _listed_layers(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:

@@ -86,6 +86,7 @@ KEYS: dict[str, dict[str, Any]] = {
         **{f"num_{half}_layers": 2 for half in ("encoder", "decoder")},
     },
     "qwen2_5_omni_text": _SECTIONS,
+    "qwen2_vl_text": _SECTIONS,
     "qwen2_5_vl_text": _SECTIONS,
     "sew-d": {"share_att_key": False},
     "speech_to_text": _HALVES,

@@ -95,6 +95,7 @@ class Keys:
         self.used: set[str] = set()
         self.last = ""  # the key that was read last, for messages
         self._renamed: dict[str, str] = facts.get("renamed", {})
+        self._common = {own: name for name, own in self._renamed.items()}
         self._own: set[str] = set()  # names that one half of the model has a key of its own for
 
     def has_two_halves(self) -> bool:
@@ -138,7 +139,15 @@ class Keys:
     def stored(self, name: str) -> str:
         """The name under which the config has the key: hidden_size is n_embd for GPT-2."""
         alias = self._renamed.get(name, name)
-        return alias if alias in self.given or name not in self.given or name in self._own else name
+        if name in self._own:
+            return alias
+        for common in (
+            name,
+            self._common.get(name, name),
+        ):  # a config class takes it last, and so over its own
+            if common in self.given:
+                return common
+        return alias
 
     def has(self, name: str) -> bool:
         """Whether the config itself gives the key, null included."""

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A sample of the scan: changed configs of every family, and of plain types, against the models' code.
+
+``make audit-scan`` runs all of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("torch")
+
+import scan_cache
+import scan_changes
+import scan_compare
+from attnscale.audit._config import known_types
+from attnscale.audit._families import FAMILIES
+from audit_types import NOT_RUN
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+_SEED = 12
+#: Ways to spell rotary positions that every family is looked at with, one of them each.
+_SPELLINGS = (
+    "flat yarn",
+    "legacy type yarn",
+    "legacy rope_type yarn",
+    "nested both yarn",
+    "rope_parameters null",
+)
+
+
+def sample() -> list[tuple[str, str]]:
+    """(model type, change): two of each row of the table, and of 40 plain types."""
+    rng = random.Random(_SEED)
+    runs = known_types() - set(NOT_RUN)
+    rows = [sorted(runs.intersection(row.types)) for row in FAMILIES]
+    kinds = [rng.choice(types) for types in rows if types]
+    plain = sorted(runs - {kind for row in FAMILIES for kind in row.types})
+    kinds += rng.sample(plain, 40)
+    chosen = []
+    for kind in kinds:
+        labels = [label for label, _ in scan_changes.changes(kind)]
+        spellings = [label for label in _SPELLINGS if label in labels]
+        chosen += [(kind, rng.choice(spellings)), (kind, rng.choice(labels))]
+    return sorted(set(chosen))
+
+
+def test_changed_configs_are_read_as_the_code_reads_them() -> None:
+    words: Counter[str] = Counter()
+    wrong = []
+    with scan_cache.quiet():
+        for kind, label in sample():
+            keys = dict(scan_changes.changes(kind))[label]
+            verdict = scan_compare.judge(*scan_cache.measure_one(kind, keys))
+            words[verdict.word] += 1
+            if verdict.word == "wrong":
+                wrong.append((kind, label, verdict.reason))
+    assert not wrong
+    assert words["agrees"] > 0.7 * words.total(), words
+
+
+def test_saved_configs_are_read_as_the_code_reads_them() -> None:
+    """As save_pretrained writes them, with defaults left out and blocks by layer."""
+    compared = 0
+    with scan_cache.quiet():
+        for kind in ("dots3_note_text", "gemma4_text", "neomme", "gpt_oss", "deepseek_v4", "zaya"):
+            for label, keys in scan_changes.saved_forms(kind):
+                verdict = scan_compare.judge(*scan_cache.measure_one(kind, keys))
+                assert verdict.word in ("agrees", "not built"), (kind, label, verdict)
+                compared += verdict.word == "agrees"
+    assert compared >= 16

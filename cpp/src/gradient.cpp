@@ -172,8 +172,10 @@ class gradient_run {
   void sum_rows_again(const query_block& rows, int at, gradient_rows& given,
                       const stop_signal& stop) const {
     row_sums sums;
+    row_report report;
     attend_block b{};
     fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
+    b.report = p_.rule == normalizer::entmax ? &report : nullptr;
     b.scale = p_.heads[rows.head].scale + rows.first * p_.scale_row;
     b.scale_row = p_.scale_row;
     b.sums = &sums;
@@ -189,9 +191,25 @@ class gradient_run {
     b.scratch = thread_scratch(kernels_.attend_scratch(b));
     kernels_.attend(b);
     if (stop.requested()) return;
-    for (int r = 0; r < rows.count; ++r)
-      p_.rule == normalizer::softmax ? describe_softmax(rows, r, sums, at + r, given)
-                                     : describe_pointwise(b, r, at + r, given);
+    for (int r = 0; r < rows.count; ++r) {
+      if (p_.rule == normalizer::softmax)
+        describe_softmax(rows, r, sums, at + r, given);
+      else if (p_.rule == normalizer::entmax)
+        describe_entmax(report.top[r], report.max_weight[r], at + r, given);
+      else
+        describe_pointwise(b, r, at + r, given);
+    }
+  }
+
+  /// The threshold of a row follows from its largest score and that one's weight.
+  void describe_entmax(double top, double weight, int at, gradient_rows& given) const {
+    const double step = p_.numbers.alpha - 1;
+    const double threshold = (top - std::pow(weight, step) / step) * log2e;
+    const bool empty = std::isinf(top);
+    set_reference(given, at, empty ? 0 : threshold);
+    given.linear[at] = step * ln2;
+    given.square[at] = 1 / step;
+    given.factor[at] = empty ? 0 : 1 + (top - top);
   }
 
   void describe_softmax(const query_block& rows, int r, row_sums& sums, int at,

@@ -2,8 +2,11 @@
 //
 // The backward pass against the oracle's weights: formulas written out in double.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <stdexcept>
 #include <string>
 
 #include "attnscale/attention_gradients.hpp"
@@ -130,3 +133,32 @@ TEST_CASE("gradients: interrupts and refusals") {
       attention_gradients(q, q, q, g, {.normalizer = attnscale::normalizers::sparsemax()}),
       std::invalid_argument);
 }
+
+TEST_SUITE_BEGIN("fork");
+
+// Its blocks wait for blocks of threads that the child does not have.
+TEST_CASE("gradients: a child of a fork inside the call does not wait for ever") {
+  const auto q = normal<float>({1, 4000, 64}, 1), g = normal<float>({1, 4000, 64}, 4);
+  pid_t child = -1;
+  attention_options options{.num_threads = 3};
+  options.interrupted = [&] {
+    if (child != -1) return false;
+    child = fork();
+    if (child == 0) alarm(30);
+    return false;
+  };
+  try {
+    attention_gradients(q, q, q, g, options);
+  } catch (const std::runtime_error&) {
+    if (child == 0) _exit(0);
+    throw;
+  }
+  if (child == 0) _exit(1);
+  REQUIRE(child > 0);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_SUITE_END();

@@ -118,8 +118,8 @@ grad_max_weight : array_like, optional
         if they are asked for.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
 distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
-        As for :func:`attention`. Of Sparsemax, Entmax and TopK there is no gradient here; of Sigmoid, ReLU,
-        SquaredReLU and Softpick that of the output alone. The scale of a law that measures the row counts
+        As for :func:`attention`. Of TopK there is no gradient here; of Sigmoid, ReLU, SquaredReLU, Softpick,
+        Sparsemax and Entmax that of the output alone. The scale of a law that measures the row counts
         as a constant. Axes without names.
 
     Returns
@@ -196,11 +196,11 @@ def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:
 
 
 def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any]) -> None:
-    from .normalizers import ReLU, Sigmoid, Sink, SoftmaxN, Softpick
+    from .normalizers import Sink, SoftmaxN, TopK
 
     if found is None or isinstance(found, (Sink, SoftmaxN)):
         return
-    if not isinstance(found, (ReLU, Sigmoid, Softpick)):
+    if isinstance(found, TopK):
         raise ValueError(f"attention_gradients has no gradient for rows of {found!r}")
     if cotangents:
         raise ValueError(

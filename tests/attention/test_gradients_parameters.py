@@ -24,6 +24,9 @@ ROWS = [
     N.SquaredReLU("sum"),
     N.Softpick(),
     N.Softpick(0.5),
+    N.Sparsemax(),
+    N.Entmax(1.5),
+    N.Entmax(1.3),
 ]
 
 
@@ -171,6 +174,25 @@ def test_other_normalizers(rule: N.Normalizer, options: dict[str, Any], dtype: s
     rows = at.attention_statistics(q, k, v, statistics=(), **options)
     saved = at.attention_gradients(q, k, v, g, forward=rows, num_threads=3, **options)
     np.testing.assert_array_equal(saved.key, found.key)
+
+
+@pytest.mark.parametrize("rule", [N.Sparsemax(), N.Entmax(1.5), N.Entmax(2.5)], ids=repr)
+@pytest.mark.parametrize("spread", [0.01, 1.0, 30.0])
+def test_thresholds(rule: N.Normalizer, spread: float) -> None:
+    """Dense and sparse rows, tiles without a weight, a row without keys, equal scores."""
+    q, k, v = random_inputs(11, n_queries=140, n_keys=900, head_dim=8, dtype="float64", spread=spread)
+    k[:, 500:520] = k[:, :1]
+    q[0, 7] = 0
+    seen = np.ones((140, 900), bool)
+    seen[3], seen[:, 44] = False, False
+    g = np.random.default_rng(1).standard_normal(q.shape)
+    for options in ({}, {"attn_mask": seen}, {"is_causal": True}):
+        found = at.attention_gradients(q, k, v, g, normalizer=rule, **options)
+        truth = reference.attention_gradients(q, k, v, g, normalizer=rule, **options)
+        for name in ("query", "key", "value"):
+            wanted = getattr(truth, name)
+            mine = getattr(found, name)
+            np.testing.assert_allclose(mine, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("rule", ROWS, ids=repr)

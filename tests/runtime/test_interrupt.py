@@ -60,13 +60,22 @@ else:
             2**20,
         ),
         (
+            "at.attention_gradients(q[:1], k[:1], k[:1], out[:1], num_threads={threads},"
+            " forward=at.AttentionStatistics(out[:1], lse=np.zeros((1, n_queries))))",
+            2**20,
+            2**20,
+        ),
+        (
             "at.variants.linear_attention(q[:1], k[:1], k[:1], feature_map='relu', num_threads={threads})",
             1,
             2**32,
         ),
         ("at.variants.gradients('linear_attention', q, k, k, x, num_threads={threads})", 2**20, 2**20),
     ],
-    ids=["attention", "decoding", "sparsemax", "entropy", "curve", "solve", "count", "linear", "gradients"],
+    ids=[
+        *("attention", "decoding", "sparsemax", "entropy", "curve", "solve", "count", "gradients", "linear"),
+        "linear gradients",
+    ],
 )
 def test_sigint_ends_a_call_before_it_is_finished(
     call: str, n_queries: int, n_keys: int, threads: int

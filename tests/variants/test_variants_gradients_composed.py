@@ -106,13 +106,6 @@ def test_differential_attention_in_layouts_and_types(dtype):
             "differential_attention needs the option 'lam'",
         ),
         (
-            lambda x: av.gradients(
-                "differential_attention", (x, x), (x, x), x, x, lam=0.5, normalizer="sparsemax"
-            ),
-            ValueError,
-            "normalizer must be",
-        ),
-        (
             lambda x: av.gradients("relay_attention", x, x, None, x, scale=2.0),
             TypeError,
             "relay_attention has no option 'scale'",

@@ -92,7 +92,7 @@ struct gradient_head {
 };
 
 /// Gradients of sum(grad_output * output) + sum(cotangent * statistic) of a softmax; of the output
-/// alone for other normalizers whose weights are functions of single scores. attention_head::output
+/// alone for other normalizers. There is none of top_k. attention_head::output
 /// and attention_problem::statistics are those of the forward pass, which are read; those that are
 /// null are computed where they are needed.
 struct gradient_problem : attention_problem {

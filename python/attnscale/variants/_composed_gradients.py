@@ -90,7 +90,8 @@ def differential_gradients(
         two = attention_gradients(*second, scaled, forward=seen, **options)
         by_value = _added(one.value, two.value).astype(v.dtype, copy=False)
         shape = np.shape(lam)
-        assert one.query is not None and two.query is not None and one.key is not None and two.key is not None
+        assert one.query is not None and one.key is not None
+        assert two.query is not None and two.key is not None
         of_query, of_key = (one.query, two.query), (one.key, two.key)
         return VariantGradients(of_query, of_key, by_value, lam=sum_to(by_lam, shape))
 

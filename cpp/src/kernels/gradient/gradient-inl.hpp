@@ -11,8 +11,10 @@
 
 #include "kernels/gradient/block.hpp"
 #include "kernels/gradient/pairs-inl.hpp"
+#include "kernels/gradient/parameters-inl.hpp"
 #include "kernels/gradient/products-inl.hpp"
 #include "kernels/gradient/rows-inl.hpp"
+#include "kernels/gradient/rules-inl.hpp"
 #include "kernels/gradient/weights-inl.hpp"
 #include "kernels/gradient/workspace-inl.hpp"
 #include "kernels/simd/simd.hpp"
@@ -32,12 +34,14 @@ class gradient_run {
   void run() {
     prepare();
     b_.turns.pass(b_.turns.state, walk_.visible.first());
+    if (b_.rule == normalizer::entmax && has_value()) find_means();
+    if (walk_.stopped) return;
     walk_.for_tiles([&](const key_tile& at) { at.masked || biased_ ? masked_tile(at) : tile(at); });
     if (!walk_.stopped && !lost_) finish();
   }
 
  private:
-  static constexpr int w = width<T>;
+  static constexpr int w = width<T>, max_rows = attnscale::detail::max_gradient_rows;
 
   // ---- before the tiles ----
 
@@ -87,6 +91,43 @@ class gradient_run {
             ws_.total ? ws_.compensation + at : nullptr, b_.head_dim * N * w};
   }
 
+  // ---- the means of entmax ----
+
+  /// The constant of a row is minus the mean of the gradients of its weights, weighted by u.
+  void find_means() {
+    double total[max_rows] = {}, weighted[max_rows] = {};
+    walk_.for_tiles([&](const key_tile& at) {
+      const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
+      for_panels<T>(b_.rows, [&](auto count, int lane) {
+        constexpr int N = decltype(count)::value;
+        tile_products<T, N> t;
+        if (!weigh<N, entmax_slopes>(lane, at, k, v, t)) return;
+        add_over_keys<T, N>(t.seen, weights(lane), total + lane);
+        add_over_keys<T, N>(t.seen, gradients(lane), weighted + lane);
+      });
+    });
+    for (int r = 0; r < b_.rows; ++r)
+      ws_.row.constant[r] = static_cast<T>(total[r] == 0 ? 0 : -weighted[r] / total[r]);
+  }
+
+  /// weights and gradients of a panel as `Rule` makes them; false if they are 0 throughout.
+  template <int N, class Rule>
+  bool weigh(int lane, const key_tile& at, row_view<T> k, row_view<T> v, tile_products<T, N>& t) {
+    if (!look_at_tile<T, N>(b_, ws_.tile, at, lane, t)) return false;
+    if (t.biased) {
+      multiply_biased<N>(lane, at, k, v, t);
+      differentiate_biased<T, N, Rule>(ws_.row.at(lane), t.seen, b_.form, ws_.tile.bias,
+                                       weights(lane), gradients(lane), ws_.slopes);
+      return true;
+    }
+    plain_products<T, N>(k, at.keys, ws_.tile.query + lane * b_.head_dim, N * w, b_.head_dim,
+                         weights(lane));
+    if (!reaches_threshold<T, N>(ws_.row.at(lane), at.keys, weights(lane))) return false;
+    multiply_values<N>(lane, 0, at.keys, v, 0, N);
+    differentiate<T, N, Rule>(ws_.row.at(lane), at.keys, weights(lane), gradients(lane));
+    return true;
+  }
+
   // ---- tiles ----
 
   T* weights(int lane) const { return ws_.weights + lane * max_tile_keys; }
@@ -110,10 +151,15 @@ class gradient_run {
     const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
     query_part<T> of_values[gradient_block_rows<T>], of_keys[gradient_block_rows<T>];
     int parts = 0;
+    bool seen[gradient_block_rows<T>] = {};  // of panels, by their first vector
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value, lanes = N * w;
       plain_products<T, N>(k, at.keys, ws_.tile.query + lane * b_.head_dim, lanes, b_.head_dim,
                            weights(lane), prefetch(b_.value, b_.value_dim, at));
+      if (b_.rule == normalizer::entmax &&
+          !reaches_threshold<T, N>(ws_.row.at(lane), at.keys, weights(lane)))
+        return;
+      seen[lane / w] = true;
       multiply_values<N>(lane, 0, at.keys, v, 0, N,
                          prefetch_gradient(b_.d_value, b_.d_value_row, b_.value_dim, at));
       with_gradient(b_.rule, b_.terms, [&](auto rule) {
@@ -133,8 +179,9 @@ class gradient_run {
     b_.turns.pass(b_.turns.state, at.key + at.keys);
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value;
-      add_weighted_values<T, N>(k, at.keys, gradients(lane), N * w, b_.head_dim,
-                                sums<N>(lane).recent);
+      if (seen[lane / w])
+        add_weighted_values<T, N>(k, at.keys, gradients(lane), N * w, b_.head_dim,
+                                  sums<N>(lane).recent);
     });
     carry_on();
   }
@@ -155,18 +202,15 @@ class gradient_run {
     T* const p = weights(lane);
     T* const ds = gradients(lane);
     if (!look_at_tile<T, N>(b_, ws_.tile, at, lane, t)) return;
-    multiply_keys<N>(lane, at, k, t);
-    for (int i = 0; i < t.n_strips; ++i)
-      multiply_values<N>(lane, t.strips[i].begin, t.strips[i].end, v, t.strips[i].first,
-                         t.strips[i].last);
+    multiply_biased<N>(lane, at, k, v, t);
     with_gradient(b_.rule, b_.terms, [&](auto rule) {
       differentiate_biased<T, N, decltype(rule)>(ws_.row.at(lane), t.seen, b_.form, ws_.tile.bias,
                                                  p, ds, ws_.slopes);
     });
     if (b_.at_top) add_at_top<N>(lane, at, ds);
-    if (b_.d_offset) add_by_distance<N>(lane, at, t.seen, ds, ws_.offset);
+    if (b_.d_offset) add_by_distance<T, N>(b_, ws_, lane, at, t.seen, ds, ws_.offset);
     if (!take_turn(at)) return;
-    if (b_.d_mask) add_to_mask<N>(lane, at, t.seen, ds);
+    if (b_.d_mask) add_to_mask<T, N>(b_, ws_, lane, at, t.seen, ds);
     if (ws_.slopes) through_form<N>(lane, at, t.seen, ds);
     add_strips<N>(lane, at, t);
     k = isolate_nonfinite<T, N>(k, at.keys, b_.head_dim, t.seen, ws_.tile.bias, ds,
@@ -196,15 +240,19 @@ class gradient_run {
   void through_form(int lane, const key_tile& at, const vector_keys<N>& seen, T* ds) {
     multiply_seen<T, N>(seen, ws_.slopes, ds);
     if (!b_.tables.factor.data) return;
-    if (b_.d_factor) add_to_factor<N>(lane, at, seen, ds);
+    if (b_.d_factor) add_to_factor<T, N>(b_, ws_, lane, at, seen, ds);
     fill_distance_panel<T, N>(b_.tables.factor, b_.rows, lane, at.key, at.keys, ws_.tile.rows,
                               ws_.tile.table);
     multiply_seen<T, N>(seen, ws_.tile.table, ds);
   }
 
-  /// Raw products of a biased tile, with its tables.
+  /// Raw products of a biased tile, with its tables, and gradients of its weights.
   template <int N>
-  void multiply_keys(int lane, const key_tile& at, row_view<T> k, const tile_products<T, N>& t) {
+  void multiply_biased(int lane, const key_tile& at, row_view<T> k, row_view<T> v,
+                       const tile_products<T, N>& t) {
+    for (int i = 0; i < t.n_strips; ++i)
+      multiply_values<N>(lane, t.strips[i].begin, t.strips[i].end, v, t.strips[i].first,
+                         t.strips[i].last);
     constexpr int lanes = N * w;
     T* const raw = weights(lane);
     for (int i = 0; i < t.n_strips; ++i)
@@ -214,48 +262,6 @@ class gradient_run {
     if (has_distance_tables(b_))
       apply_distance_tables<T, N>(b_, lane, at.key, at.keys, ws_.tile.rows, ws_.tile.table, raw,
                                   ws_.tile.bias);
-  }
-
-  /// Gradients of scores, or of what scales with them, by the distance of query
-  /// and key.
-  template <int N>
-  void add_by_distance(int lane, const key_tile& at, const vector_keys<N>& seen, const T* x,
-                       const distance_sums<T>& sums) {
-    for_rows_of_panel<T, N>(x, seen, lane, b_.rows, ws_.tile.rows,
-                            [&](int row, int key, int keys, const T* values) {
-                              add_row(values, keys, sums.at(row, at.key + key), 1);
-                            });
-  }
-
-  template <int N>
-  void add_to_mask(int lane, const key_tile& at, const vector_keys<N>& seen, const T* ds) {
-    for_rows_of_panel<T, N>(
-        ds, seen, lane, b_.rows, ws_.tile.rows, [&](int row, int key, int keys, const T* values) {
-          if (shares_mask()) return add_row(values, keys, ws_.mask_sums + row, 0);
-          T* const out = rows_of(b_.d_mask, b_.d_mask_row, row);
-          add_row(values, keys, out + (at.key + key) * b_.d_mask_column, b_.d_mask_column);
-        });
-  }
-
-  /// Whether all keys have the same entry of the mask: tiles then meet in it.
-  bool shares_mask() const { return b_.d_mask && b_.d_mask_column == 0; }
-
-  /// Of a factor: the gradient of the scaled product times scale and product;
-  /// ws_.plain is spent.
-  template <int N>
-  void add_to_factor(int lane, const key_tile& at, const vector_keys<N>& seen, const T* ds) {
-    const vec<T> zero = broadcast(T(0));
-    for (int n = 0; n < N; ++n) {
-      const vec<T> scale = load(ws_.nat_scale + lane + n * w);
-      for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-        T* const x = ws_.plain + (j * N + n) * w;
-        const vec<T> d = load(ds + (j * N + n) * w);
-        const vec_mask<T> hidden =
-            load(ws_.tile.bias + (j * N + n) * w) == broadcast(masked_score<T>);
-        store(x, xsimd::select(hidden, zero, d * scale * load(x)));
-      }
-    }
-    add_by_distance<N>(lane, at, seen, ws_.plain, ws_.factor);
   }
 
   template <int N>
@@ -274,28 +280,24 @@ class gradient_run {
     }
     if (has_value())
       add_nonfinite_rows<T, N>(ws_.grad_output, lane, b_.rows, b_.value_dim, t.seen, ws_.tile.bias,
-                               weights(lane), rows_of(b_.d_value, b_.d_value_row, at.key),
+                               weights(lane), rows_at<T>(b_.d_value, b_.d_value_row, at.key),
                                b_.d_value_row);
     add_nonfinite_rows<T, N>(ws_.query, lane, b_.rows, b_.head_dim, t.seen, ws_.tile.bias,
-                             gradients(lane), rows_of(b_.d_key, b_.d_key_row, at.key),
+                             gradients(lane), rows_at<T>(b_.d_key, b_.d_key_row, at.key),
                              b_.d_key_row);
-  }
-
-  static T* rows_of(void* data, ptrdiff_t row, int64_t first) {
-    return static_cast<T*>(data) + first * row;
   }
 
   void add_to_values(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride,
                      prefetcher ahead = {}) {
     if (has_value())
       add_over_queries<T>(parts, n, keys, b_.value_dim, stride,
-                          rows_of(b_.d_value, b_.d_value_row, key), b_.d_value_row, ahead);
+                          rows_at<T>(b_.d_value, b_.d_value_row, key), b_.d_value_row, ahead);
   }
 
   void add_to_keys(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride,
                    prefetcher ahead = {}) {
-    add_over_queries<T>(parts, n, keys, b_.head_dim, stride, rows_of(b_.d_key, b_.d_key_row, key),
-                        b_.d_key_row, ahead);
+    add_over_queries<T>(parts, n, keys, b_.head_dim, stride,
+                        rows_at<T>(b_.d_key, b_.d_key_row, key), b_.d_key_row, ahead);
   }
 
   void add_to_queries(const strip& s, row_view<T> k, const T* ds, ptrdiff_t lanes, int lane) {
@@ -331,10 +333,10 @@ class gradient_run {
   // ---- after the tiles ----
 
   void finish() {
-    const bool shares = b_.shares_query || b_.d_factor || b_.d_offset || shares_mask();
+    const bool shares = b_.shares_query || b_.d_factor || b_.d_offset || shares_mask(b_);
     if (shares && !b_.turns.wait(b_.turns.state, INT64_MAX)) return;
-    for (int r = 0; shares_mask() && r < b_.rows; ++r)
-      *rows_of(b_.d_mask, b_.d_mask_row, r) += ws_.mask_sums[r];
+    for (int r = 0; shares_mask(b_) && r < b_.rows; ++r)
+      *rows_at<T>(b_.d_mask, b_.d_mask_row, r) += ws_.mask_sums[r];
     if (b_.d_factor) ws_.factor.add_to(static_cast<T*>(b_.d_factor));
     if (b_.d_offset) ws_.offset.add_to(static_cast<T*>(b_.d_offset));
     for_panels<T>(b_.rows, [&](auto count, int lane) {
@@ -354,7 +356,7 @@ class gradient_run {
     double product[w];
     dot_lanes(query, panel, N * w, b_.head_dim, product);
     for (int r = 0; r < rows; ++r) b_.d_scale[row + r] = product[r];
-    T* const out = rows_of(b_.d_query, b_.d_query_row, row);
+    T* const out = rows_at<T>(b_.d_query, b_.d_query_row, row);
     const vec<T> scale = load(ws_.nat_scale + row);
     if (!b_.shares_query)
       return lanes_to_rows(panel, N * w, b_.head_dim, scale, rows, out, b_.d_query_row);

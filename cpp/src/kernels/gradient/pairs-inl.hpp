@@ -31,6 +31,12 @@ inline void for_rows_of_panel(const T* panel, const vector_keys<N>& seen, int la
   }
 }
 
+/// Row `first` of an array of T.
+template <class T>
+inline T* rows_at(void* data, ptrdiff_t row, int64_t first) {
+  return static_cast<T*>(data) + first * row;
+}
+
 /// out[i * step] += x[i].
 template <class T>
 inline void add_row(const T* x, int count, T* out, ptrdiff_t step) {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Gradients of what scores are made of besides query and key: additive masks and tables of the
+// distance. All are of one panel of a biased tile.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/gradient/block.hpp"
+#include "kernels/gradient/pairs-inl.hpp"
+#include "kernels/gradient/workspace-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+
+namespace {
+
+/// Gradients of scores, or of what scales with them, by the distance of query and key.
+template <class T, int N>
+inline void add_by_distance(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
+                            const key_tile& at, const vector_keys<N>& seen, const T* x,
+                            const distance_sums<T>& sums) {
+  for_rows_of_panel<T, N>(x, seen, lane, b.rows, ws.tile.rows,
+                          [&](int row, int key, int keys, const T* values) {
+                            add_row(values, keys, sums.at(row, at.key + key), 1);
+                          });
+}
+
+/// Whether all keys have the same entry of the mask: tiles then meet in it.
+inline bool shares_mask(const gradient_block& b) { return b.d_mask && b.d_mask_column == 0; }
+
+template <class T, int N>
+inline void add_to_mask(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
+                        const key_tile& at, const vector_keys<N>& seen, const T* ds) {
+  for_rows_of_panel<T, N>(
+      ds, seen, lane, b.rows, ws.tile.rows, [&](int row, int key, int keys, const T* values) {
+        if (shares_mask(b)) return add_row(values, keys, ws.mask_sums + row, 0);
+        T* const out = rows_at<T>(b.d_mask, b.d_mask_row, row);
+        add_row(values, keys, out + (at.key + key) * b.d_mask_column, b.d_mask_column);
+      });
+}
+
+/// Of a factor: the gradient of the scaled product times scale and product; ws.plain is spent.
+template <class T, int N>
+inline void add_to_factor(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
+                          const key_tile& at, const vector_keys<N>& seen, const T* ds) {
+  constexpr int w = width<T>;
+  const vec<T> zero = broadcast(T(0)), masked = broadcast(masked_score<T>);
+  for (int n = 0; n < N; ++n) {
+    const vec<T> scale = load(ws.nat_scale + lane + n * w);
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+      const int i = (j * N + n) * w;
+      const vec_mask<T> hidden = load(ws.tile.bias + i) == masked;
+      const vec<T> x = load(ds + i) * scale * load(ws.plain + i);
+      store(ws.plain + i, xsimd::select(hidden, zero, x));
+    }
+  }
+  add_by_distance<T, N>(b, ws, lane, at, seen, ws.plain, ws.factor);
+}
+
+}  // namespace

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from ._heads import read_layout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    Pair = tuple[NDArray[Any], NDArray[Any]]
 
 __all__ = ["VariantGradients", "differential_gradients", "relay_gradients", "sum_to"]
 
@@ -90,9 +92,7 @@ def differential_gradients(
         two = attention_gradients(*second, scaled, forward=seen, **options)
         by_value = _added(one.value, two.value).astype(v.dtype, copy=False)
         shape = np.shape(lam)
-        assert one.query is not None and one.key is not None
-        assert two.query is not None and two.key is not None
-        of_query, of_key = (one.query, two.query), (one.key, two.key)
+        of_query, of_key = cast("tuple[Pair, Pair]", ((one.query, two.query), (one.key, two.key)))
         return VariantGradients(of_query, of_key, by_value, lam=sum_to(by_lam, shape))
 
 

@@ -33,7 +33,9 @@ struct gradient_workspace {
   T* mask_sums;  ///< of each row, for a mask that all keys share
 
   gradient_workspace(const gradient_block& b, arena& a)
-      : tile(b, b.value_dim, a), query(b.head_dim, a), grad_output(b.value_dim, a) {
+      : tile(b, b.value_dim, a, gradient_block_rows<T>),
+        query(b.head_dim, a),
+        grad_output(b.value_dim, a) {
     constexpr int64_t lanes = gradient_block_rows<T>,
                       panel = max_tile_keys * panel_vectors * width<T>;
     grad_panel = a.take<T>(b.value_dim * lanes);

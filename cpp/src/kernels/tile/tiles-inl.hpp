@@ -70,12 +70,14 @@ template <class T>
 struct tile_workspace {
   T *query, *scores, *bias, *table = nullptr, *key_copy, *rows;
 
-  /// row_length: elements that a row of `rows` has room for beyond those of keys and queries.
-  tile_workspace(const score_block& b, int64_t row_length, arena& a) {
+  /// row_length: elements that a row of `rows` has room for beyond those of keys and queries;
+  /// queries: those of a full block.
+  tile_workspace(const score_block& b, int64_t row_length, arena& a,
+                 int64_t queries = block_rows<T>) {
     constexpr int64_t panel = max_tile_keys * panel_vectors * width<T>;
     if (row_length < b.head_dim) row_length = b.head_dim;
     if (row_length < max_tile_keys) row_length = max_tile_keys;
-    query = a.take<T>(b.head_dim * block_rows<T>);
+    query = a.take<T>(b.head_dim * queries);
     scores = a.take<T>(panel);
     bias = a.take<T>(panel);
     if (has_distance_tables(b)) table = a.take<T>(panel);

@@ -13,6 +13,7 @@ from ._call.call import Call
 from ._call.distance import law_of_distance, table_gradient
 from ._call.gradients import RawGradients, differentiate, read_cotangents, through_norm
 from ._call.names import NamedAxes
+from ._call.scale import law_gradients
 from ._call.weights import read_normalizer
 from ._checks import shown, sum_over_repeats
 from ._results import AttentionStatistics, describe_arrays
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionGradients", "attention_gradients"]
 
-_USUAL = ("query", "key", "value", "scale", "sink")
+_USUAL = ("query", "key", "value", "scale", "law", "sink")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,6 +42,9 @@ class AttentionGradients:
     scale : ndarray or None
         Of the shape of a number or array given as ``scale``. For a law: of the scale that it gives,
         which broadcasts to (..., heads, n_queries). None for ``scale=None`` and laws of the distance.
+    law : dict of str to ndarray, or None
+        Of the parameters of a law given as ``scale``, by their names: those of
+        :meth:`attnscale.laws.Law.derivatives`, one number or, where they are one a head, (heads,).
     sink : ndarray or None
         Of the logits of :class:`attnscale.normalizers.Sink`; of ln n for ``SoftmaxN``.
     attn_mask : ndarray or None
@@ -53,6 +57,7 @@ class AttentionGradients:
     key: NDArray[Any] | None = None
     value: NDArray[Any] | None = None
     scale: NDArray[Any] | None = None
+    law: dict[str, NDArray[np.float64]] | None = None
     sink: NDArray[Any] | None = None
     attn_mask: NDArray[Any] | None = None
     distance_scale: NDArray[Any] | None = None
@@ -113,7 +118,7 @@ grad_max_weight : array_like, optional
         has of them is not computed again. Always of use are output (with grad_output) and lse; entropy
         with the gradient of entropy, mean_score or score_variance; score_variance, concentration and
         max_weight with their own; argmax with those of max_score and max_weight.
-    wanted : sequence of str, default ("query", "key", "value", "scale", "sink")
+    wanted : sequence of str, default ("query", "key", "value", "scale", "law", "sink")
         Fields of :class:`AttentionGradients`; "attn_mask", "distance_scale" and "distance_bias" are computed
         if they are asked for.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
@@ -210,7 +215,7 @@ def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any
 
 def _as_given(
     call: Call, raw: RawGradients, found: Normalizer | None, scale: Any, qk_norm: str | None
-) -> dict[str, NDArray[Any] | None]:
+) -> dict[str, Any]:
     """In the types, shapes and layout of the caller's arrays."""
     query, key, value, _, _ = call.given
     d_query, d_key = raw.query, raw.key
@@ -225,6 +230,7 @@ def _as_given(
         "key": _typed(call, d_key, key),
         "value": d_value,
         "scale": _of_scale(call, raw.scale, scale),
+        "law": law_gradients(scale, raw.scale, call),
         "sink": None if raw.sink is None else _of_sink(raw.sink, found),
         "attn_mask": mask,
     }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -316,3 +317,39 @@ def test_bad_arguments() -> None:
         at.attention_gradients(q[:, :3], k, v, rows.output[:, :3], forward=rows)
     with pytest.raises(TypeError, match="forward must be an AttentionStatistics, got 3"):
         at.attention_gradients(q, k, v, rows.output, forward=3)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        at.laws.SSMax(s=[0.5, 0.7, 0.9, 1.1], b=0.3),
+        at.laws.PerHead([1.0, 1.2, 1.4, 1.6]),
+        at.laws.LogNFromTraining(train_length=8),
+        at.laws.get("info_scale(train_length=64)"),
+        at.laws.get("[1, 2, 3, 4] * ssmax(s=0.3)"),
+    ],
+    ids=lambda law: law.spelling,
+)
+def test_parameters_of_laws(law: at.laws.Law) -> None:
+    """The loss changes with each parameter as its gradient says."""
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((2, 4, 20, 8)) for _ in range(4))
+    found = at.attention_gradients(q, k, v, g, scale=law, is_causal=True).law
+    assert found is not None
+    assert set(found) == set(law.derivatives(5, 8))
+    for name, gradient in found.items():
+        values = np.atleast_1d(law.parameter(name))
+        for head, one in enumerate(np.atleast_1d(gradient)):
+            losses = []
+            for step in (1e-6, -1e-6):
+                moved = values + step * (np.arange(len(values)) == head)
+                given = tuple(moved) if gradient.ndim else float(moved[0])
+                scale = _with_parameter(law, name, given)
+                losses.append((g * at.attention(q, k, v, scale=scale, is_causal=True)).sum())
+            np.testing.assert_allclose(one, (losses[0] - losses[1]) / 2e-6, rtol=1e-5, atol=1e-7)
+
+
+def _with_parameter(law: Any, name: str, value: Any) -> Any:
+    if isinstance(law, at.laws.Scaled) and name != "amplitude":
+        return replace(law, law=replace(law.law, **{name: value}))
+    return replace(law, **{name: value})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..laws import Law
     from .data import CallData
 
-__all__ = ["check_one_scale_a_row", "read_scale", "read_scales"]
+__all__ = ["check_one_scale_a_row", "law_gradients", "read_scale", "read_scales"]
 
 _AXES = "(..., heads, n_queries)"
 
@@ -64,11 +64,39 @@ def _rows(name: str, array: NDArray[Any], call: CallData) -> NDArray[np.float64]
 
 def _law_scale(law: Law, call: CallData) -> float | NDArray[np.float64]:
     check_one_scale_a_row(law)
-    # A row without keys has no scale to speak of; the least n keeps logarithms finite there. A row that
-    # sees a NaN is NaN whatever its scale.
-    n = np.maximum(np.nan_to_num(law.meaning.of(call), nan=0.0, posinf=np.inf), law.meaning.least)
-    scale = law.scale(n, call.head_dim)
+    scale = law.scale(_counts(law, call), call.head_dim)
     return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, call)
+
+
+def _counts(law: Law, call: CallData) -> NDArray[np.float64]:
+    """n of each row. A row without keys has no scale to speak of; the least n keeps logarithms finite there.
+
+    A row that sees a NaN is NaN whatever its scale.
+    """
+    counts = np.nan_to_num(law.meaning.of(call), nan=0.0, posinf=np.inf)
+    return np.maximum(counts, law.meaning.least)  # type: ignore[no-any-return]
+
+
+def law_gradients(
+    scale: Any, rows: NDArray[np.float64], call: CallData
+) -> dict[str, NDArray[np.float64]] | None:
+    """Gradients of a law's parameters from those of the scales of rows, (..., heads, n_queries).
+
+    None: the scale is no law. A number for each parameter, or one a head where it is one a head.
+    """
+    from .. import laws
+
+    if not isinstance(scale, (str, laws.Law)):
+        return None
+    law = laws.get(scale)
+    if law.meaning.is_distance:
+        return None
+    found = {}
+    for name, derivative in law.derivatives(_counts(law, call), call.head_dim).items():
+        of_rows = rows * derivative
+        one_a_head = isinstance(law.parameter(name), tuple)
+        found[name] = of_rows.sum((*range(of_rows.ndim - 2), -1)) if one_a_head else np.asarray(of_rows.sum())
+    return found
 
 
 def check_one_scale_a_row(law: Law) -> None:

@@ -155,6 +155,10 @@ class Law(ABC):
         """Of beta, by the name of a parameter."""
         return {}
 
+    def parameter(self, name: str) -> Any:
+        """What a derivative is by: a number, or a tuple of one a head."""
+        return getattr(self, name)
+
     def n_of_position(self, position: ArrayLike) -> NDArray[np.float64]:
         """n of a causal query at this 0-based position that sees every key up to its own.
 
@@ -347,6 +351,10 @@ class Scaled(Law):
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return head_parameter(self, "amplitude") * self.law._beta(n, head_dim)
+
+    def parameter(self, name: str) -> Any:
+        """The amplitude's, or the law's."""
+        return self.amplitude if name == "amplitude" else self.law.parameter(name)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         amplitude = head_parameter(self, "amplitude")

@@ -6,6 +6,8 @@
 # make docs     the documentation, in docs/_build/html
 # make lint     formatters, linters and type checkers; make format applies the formatters
 # make fuzz     random calls for hours (FUZZ_SECONDS=3600, FUZZ_SEED=1), at all levels in turn
+# make audit-scan  every config class of transformers, key by key, against its code (goes on where it was stopped)
+# make audit-fuzz  100 000 broken configs, and what resolve promises of them
 # make test-tsan  the C++ tests under the thread sanitizer, after a change of the pool (not part of test)
 # make clean    remove everything that this file makes
 #
@@ -34,7 +36,7 @@ say = @printf '\n== %s\n' "$(1)"
 .NOTPARALLEL:
 
 .PHONY: demo test test-quick bench docs lint lint-python lint-cpp format clean
-.PHONY: fuzz fuzz-asan fuzz-tsan
+.PHONY: fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
 .PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-python
 
 demo: $(STAMPS)/install
@@ -184,6 +186,15 @@ fuzz: $(STAMPS)/test-tools
 fuzz-asan fuzz-tsan: fuzz-%: $(STAMPS)/test-tools
 	$(call say,random calls under the $* sanitizer)
 	scripts/fuzz-sanitized $(CURDIR)/$(BIN)/python $* $(FUZZ)
+
+# Measurements are kept in build/audit-scan, by version of transformers.
+audit-scan: $(STAMPS)/torch
+	$(call say,the audit against the code of transformers)
+	$(BIN)/python tests/audit/scan_all.py --processes $(JOBS) $(SCAN)
+
+audit-fuzz: $(STAMPS)/test-tools
+	$(call say,the audit on broken configs)
+	$(BIN)/python tests/audit/audit_fuzz.py --count 100000 --seed $(FUZZ_SEED)
 
 clean:
 	rm -rf build dist $(VENV) docs/_build attnscale-demo.png

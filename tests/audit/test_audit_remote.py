@@ -204,6 +204,8 @@ def _ask(config: dict[str, Any]) -> Any:
         return at.audit.resolve(config, ask_class=True)
 
 
+@pytest.mark.torch
+@pytest.mark.filterwarnings("default")
 def test_the_class_and_the_keys_give_one_answer() -> None:
     """Spellings of every rotary type and other changes, of a sample of types: no model is built."""
     pytest.importorskip("transformers")

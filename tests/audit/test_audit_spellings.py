@@ -194,6 +194,14 @@ def test_the_vision_part_has_heads_and_layers_of_its_own() -> None:
         assert at.audit.resolve(config, part="vision_config").layers[0].head_dim == 80
 
 
+def test_a_key_under_two_names_is_the_common_one() -> None:
+    plan, _ = plan_of(model_type="gpt2", n_embd=128, hidden_size=64, n_head=4)
+    assert plan.layers[0].head_dim == 16
+    latent = {"qk_nope_head_dim": 16, "qk_rope_head_dim": 24, "head_dim": 8}
+    plan, _ = plan_of(model_type="glm4_moe_lite", **latent)
+    assert (plan.layers[0].head_dim, plan.layers[0].rotated) == (24, 8)
+
+
 def test_layer_types_of_a_class_without_them_are_not_read() -> None:
     plan, _ = plan_of(model_type="llama", layer_types=["linear_attention"] * 3)
     assert [layer.kind for layer in plan.layers] == ["full_attention"] * 4

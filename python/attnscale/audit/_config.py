@@ -141,10 +141,7 @@ class Keys:
         alias = self._renamed.get(name, name)
         if name in self._own:
             return alias
-        for common in (
-            name,
-            self._common.get(name, name),
-        ):  # a config class takes it last, and so over its own
+        for common in (self._common.get(name, name), name):  # a class takes the common name last
             if common in self.given:
                 return common
         return alias

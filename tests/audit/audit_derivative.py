@@ -91,9 +91,7 @@ def run(model: Any, **inputs: Any) -> list[tuple[str, Any, Any, Any]]:
 def singular_values(scores: Any, q: Any, k: Any, seed: int = 0) -> np.ndarray:
     """Those of the second derivatives of one score by raw q and raw k, the largest first."""
     flat = scores.reshape(-1)
-    rows, columns = scores.shape[-2:]
-    own = torch.arange(flat.numel()) % columns < max(rows, columns // 2)  # behind them are keys of an encoder
-    visible = torch.nonzero(own & (flat.detach() > -1e4) & (flat.detach() != 0)).ravel()
+    visible = torch.nonzero((flat.detach() > -1e4) & (flat.detach() != 0)).ravel()
     rng = np.random.default_rng(seed)
     for index in rng.permutation(visible.numpy())[:20]:
         (by_q,) = torch.autograd.grad(flat[index], q, create_graph=True, retain_graph=True, allow_unused=True)

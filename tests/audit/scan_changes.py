@@ -78,6 +78,8 @@ _LAYERS = (
         "position_biased_input",
     ),
 )
+#: Types whose keys, as the derivatives see them, are those of an encoder, which no rotary position turns.
+_UNTURNED = ("t5gemma2_decoder",)
 _ANYWHERE = ("layer_types", "layers_block_type", "hybrid_override_pattern")
 
 
@@ -103,9 +105,10 @@ def _with_sections(keys: dict[str, Any], sections: list[int]) -> dict[str, Any]:
 
 def _changes(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     keys, has = base(kind), accepted(kind)
-    rotates = "rope_parameters" in has
+    rotates = "rope_parameters" in has and kind not in _UNTURNED
     yield "none", keys
-    yield from _ropes(keys, rotates)
+    if kind not in _UNTURNED:
+        yield from _ropes(keys, rotates)
     if rotates:
         yield from _shares(keys)
     for name in has:
@@ -241,7 +244,7 @@ _SAVED = ("none", "flat yarn", "nested both yarn")
 def saved_forms(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The same configs as save_pretrained writes them, and in full."""
     for label, keys in changes(kind):
-        if label in _SAVED:
+        if label in _SAVED and (label == "none" or kind not in _UNTURNED):
             small = oracle.small_keys(kind, keys)
             with contextlib.suppress(Exception):  # measured above, with the reason
                 instance = oracle.config_class(kind)(**copy.deepcopy({**small, **keys}))

@@ -324,7 +324,7 @@ def test_bad_arguments() -> None:
     [
         at.laws.SSMax(s=[0.5, 0.7, 0.9, 1.1], b=0.3),
         at.laws.PerHead([1.0, 1.2, 1.4, 1.6]),
-        at.laws.LogNFromTraining(train_length=8),
+        at.laws.LogNFromTraining(train_length=8.5),
         at.laws.get("info_scale(train_length=64)"),
         at.laws.get("[1, 2, 3, 4] * ssmax(s=0.3)"),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import shown
 from ._layer import LayerPlan
 from ._plan import ScalePlan
 from ._source import ConfigError, read_config
@@ -25,7 +26,7 @@ def asked(config: dict[str, Any]) -> dict[str, Any]:
     except ImportError:
         raise ConfigError("ask_class needs transformers: pip install transformers") from None
     if kind not in CONFIG_MAPPING:
-        raise ConfigError(f"ask_class needs a model_type of transformers, got {kind!r}")
+        raise ConfigError(f"ask_class needs a model_type of transformers, got {shown(kind)}")
     keys = {name: value for name, value in config.items() if name not in ("model_type", "auto_map")}
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # classes say much about their own defaults

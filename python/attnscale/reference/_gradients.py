@@ -33,31 +33,39 @@ def attention_gradients(
     scale is one number a row; attn_mask (..., heads, n_queries, n_keys) is of the scores.
     """
     given = {name: options.pop(name) for name in list(options) if name.startswith("grad_")}
-    layout, norm = options.get("layout", "bhsd"), options.get("qk_norm")
     rows = attention_statistics(query, key, value, normalizer=normalizer, **options)
     s, seen = scores(query, key, **options)
+    dp, d_value = _through_output(rows.p, seen, query, value, grad_output, options)
+    ds = score_gradient(rows, s, seen, dp, given, normalizer)
+    d_query, d_key, d_scale = _through_scores(ds, seen, query, key, options)
+    return SimpleNamespace(query=d_query, key=d_key, value=d_value, scale=d_scale, attn_mask=ds)
+
+
+def _through_output(
+    p: Array, seen: Array, query: Array, value: Any, grad_output: Any, options: dict[str, Any]
+) -> tuple[Array, Array | None]:
+    """Gradients of the weights and of the value."""
+    if grad_output is None or value is None:
+        return np.zeros_like(p), None
+    layout = options.get("layout", "bhsd")
+    q, v, g = (_heads_first(x, layout) for x in (query, value, grad_output))
+    return _pairs(g, _shared(v, q, options)), _fold(_over_queries(p, seen, g), v, layout)
+
+
+def _through_scores(
+    ds: Array, seen: Array, query: Array, key: Array, options: dict[str, Any]
+) -> tuple[Array, Array, Array]:
+    """Gradients of query, key and the scale of each row."""
+    layout, norm = options.get("layout", "bhsd"), options.get("qk_norm")
     lengthened = (query, key) if norm is None else (with_length(query, norm), with_length(key, norm))
     q, k = (_heads_first(x, layout) for x in lengthened)
-    dp, d_value = _of_weights_and_value(rows.p, seen, grad_output, value, q, options)
-    ds = score_gradient(rows, s, seen, dp, given, normalizer)
     parts = score_parts(query, key, **options)
     x = ds * np.where(seen, _slope(parts, options.get("softcap")) * parts.factor, 0)
     d_query = _fold(_over_keys(x * parts.scale, seen, _shared(k, q, options)), q, layout)
     d_key = _fold(_over_queries(x * parts.scale, seen, q), k, layout)
-    d_query, d_key = _through_norm(query, d_query, norm), _through_norm(key, d_key, norm)
-    d_scale = np.where(seen, x * parts.product, 0).sum(-1)
-    return SimpleNamespace(query=d_query, key=d_key, value=d_value, scale=d_scale, attn_mask=ds)
-
-
-def _of_weights_and_value(
-    p: Array, seen: Array, grad_output: Any, value: Any, query: Array, options: dict[str, Any]
-) -> tuple[Array, Array | None]:
-    """Gradients of the weights and of the values; 0 and None without an output."""
-    if grad_output is None or value is None:
-        return np.zeros_like(p), None
-    layout = options.get("layout", "bhsd")
-    g, v = _heads_first(grad_output, layout), _heads_first(value, layout)
-    return _pairs(g, _shared(v, query, options)), _fold(_over_queries(p, seen, g), v, layout)
+    if norm is not None:
+        d_query, d_key = _through_norm(query, d_query, norm), _through_norm(key, d_key, norm)
+    return d_query, d_key, np.where(seen, x * parts.product, 0).sum(-1)
 
 
 def score_gradient(
@@ -147,10 +155,8 @@ def _fold(gradient: Array, array: Array, layout: str) -> Array:
     return _heads_first(gradient, layout)
 
 
-def _through_norm(rows: Array, gradient: Array, qk_norm: str | None) -> Array:
+def _through_norm(rows: Array, gradient: Array, qk_norm: str) -> Array:
     """From the gradient of with_length(rows) to that of the rows; 0 for rows of zeros."""
-    if qk_norm is None:
-        return gradient
     norm = np.linalg.norm(rows.astype(np.float64), axis=-1, keepdims=True)
     unit, length = with_length(rows, "l2"), 1.0 if qk_norm == "l2" else np.sqrt(rows.shape[-1])
     along = (unit * gradient).sum(-1, keepdims=True)

@@ -138,7 +138,7 @@ def arguments_of_the_operator(**form: Any) -> tuple[Any, ...]:
     from attnscale.torch._arguments import Form
 
     q, k, v = draw(2, 3, 5, 4), draw(2, 3, 7, 4), draw(2, 3, 7, 6)
-    return (q, k, v, draw(3, 1), draw(5, 7), *[None] * 6, *Form(**form), ["lse", "entropy", "n_visible"])
+    return (q, k, v, draw(3, 1), draw(5, 7), *[None] * 5, *Form(**form), ["lse", "entropy", "n_visible"])
 
 
 @pytest.mark.parametrize("form", [{}, {"is_causal": True, "softcap": 3.0}, {"left": 2, "windowed": True}])

@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["FORM_SCHEMA", "LEARNABLE", "TENSOR_SCHEMA", "Arguments", "Form", "sink_of_array"]
 
 #: Tensors that may require grad; they come first.
-LEARNABLE = (
-    *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias", "sink", "alpha"),
-)
+LEARNABLE = (*("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias", "sink"),)
 TENSOR_SCHEMA = (
     "Tensor query, Tensor key, Tensor? value, Tensor? scale, Tensor? attn_mask, Tensor? distance_scale, "
-    "Tensor? distance_bias, Tensor? sink, Tensor? alpha, Tensor? key_lengths, Tensor? document_ids"
+    "Tensor? distance_bias, Tensor? sink, Tensor? key_lengths, Tensor? document_ids"
 )
 FORM_SCHEMA = (
     "float? multiplier, str law, bool is_causal, str causal, int? left, int? right, bool windowed, "
@@ -65,7 +63,6 @@ class Arguments(NamedTuple):
     distance_scale: torch.Tensor | None
     distance_bias: torch.Tensor | None
     sink: torch.Tensor | None
-    alpha: torch.Tensor | None
     key_lengths: torch.Tensor | None
     document_ids: torch.Tensor | None
     form: Form
@@ -130,8 +127,6 @@ class Arguments(NamedTuple):
     def _normalizer(self) -> Any:
         if self.sink is not None:
             return sink_of_array(array(self.sink.double()))
-        if self.alpha is not None:
-            return normalizers.Entmax(float(self.alpha))
         return self.form.normalizer
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import laws
 from .._checks import shown
 
-__all__ = ["Entmax", "Scaled", "Sink"]
+__all__ = ["Scaled", "Sink"]
 
 
 class Scaled:
@@ -69,20 +69,3 @@ class Sink:
                 f"logits must be a tensor, got {shown(logits)}; attnscale.normalizers.Sink takes numbers"
             )
         self.logits = logits
-
-
-class Entmax:
-    """:class:`attnscale.normalizers.Entmax` with an alpha that is a tensor.
-
-    Parameters
-    ----------
-    alpha : Tensor, shape ()
-        Greater than 1, at most 4. May require grad.
-    """
-
-    def __init__(self, alpha: Tensor) -> None:
-        if not isinstance(alpha, Tensor) or alpha.ndim:
-            raise TypeError(
-                f"alpha must be a tensor of one number, got {shown(alpha)}; normalizers.Entmax takes a float"
-            )
-        self.alpha = alpha

@@ -119,9 +119,7 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
         given[n],
         **rows,
         forward=AttentionStatistics(given[0], **kept),
-        wanted=[
-            name for name, want in zip(LEARNABLE, arguments[-1], strict=True) if want and name != "alpha"
-        ],
+        wanted=[name for name, want in zip(LEARNABLE, arguments[-1], strict=True) if want],
         **call.options(),
     )
     wanted = zip(LEARNABLE, call.tensors, arguments[-1], strict=False)

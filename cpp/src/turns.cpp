@@ -2,6 +2,7 @@
 #include "turns.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <numeric>
 #include <thread>
@@ -41,7 +42,10 @@ void join_equal(const gradient_problem& problem, joined_heads& joined, Find find
   }
 }
 
-void rest_for_a_moment(int round) {
+/// Who waits for longer waits for a thread that has no core: it leaves its own to that one.
+void rest_for_a_moment(std::int64_t round) {
+  if (round % 64 == 63 && round > 4096)
+    return std::this_thread::sleep_for(std::chrono::microseconds(20));
   if (round % 64 == 63) return std::this_thread::yield();
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -97,7 +101,8 @@ std::vector<turn> block_order::in_order(std::int64_t side_by_side) const {
 bool block_order::wait(const turn& each, std::int64_t key_end, const stop_signal& stop) {
   chain& c = chains_[static_cast<std::size_t>(each.chain)];
   for (std::int64_t before = c.ended.load(std::memory_order_acquire); before < each.index; ++before)
-    for (int round = 0; c.passed[before].load(std::memory_order_acquire) < key_end; ++round) {
+    for (std::int64_t round = 0; c.passed[before].load(std::memory_order_acquire) < key_end;
+         ++round) {
       if (stop.requested()) return false;
       rest_for_a_moment(round);
     }

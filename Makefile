@@ -160,6 +160,7 @@ test-example: test-cpp
 	cmake -S cpp/examples -B build/example -DCMAKE_PREFIX_PATH=$(CURDIR)/build/gcc/prefix --log-level=WARNING
 	cmake --build build/example
 	build/example/entropy
+	build/example/gradients
 
 build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 	scripts/fetch-xsimd14 $(BIN)/python $@

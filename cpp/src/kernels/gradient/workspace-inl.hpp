@@ -52,17 +52,10 @@ struct gradient_workspace {
       total = a.take<T>(b.head_dim * lanes);
       compensation = a.take<T>(b.head_dim * lanes);
     }
-    T* numbers = a.take<T>(10 * lanes);
-    row = {numbers,
-           numbers + lanes,
-           numbers + 2 * lanes,
-           numbers + 3 * lanes,
-           numbers + 4 * lanes,
-           numbers + 5 * lanes,
-           numbers + 6 * lanes,
-           numbers + 7 * lanes};
-    nat_scale = numbers + 8 * lanes;
-    mask_sums = numbers + 9 * lanes;
+    const auto numbers = [&a] { return a.take<T>(lanes); };
+    row = {numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers()};
+    nat_scale = numbers();
+    mask_sums = numbers();
   }
 
   /// The numbers of the block's rows.

@@ -165,8 +165,8 @@ def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
         line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra" not in line
     ]
     assert required == ["Requires-Dist: numpy>=2", "Requires-Dist: scipy>=1.13"]
-    # Three levels of kernels take 2.1 MB, the two data sets 2.7.
-    assert wheel.stat().st_size < 6e6
+    # Three levels of kernels take 2.5 MB, the two data sets 2.7.
+    assert wheel.stat().st_size < 7e6
 
 
 SMOKE = """

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from attnscale import normalizers as N
 
-__all__ = ["SMALL", "weigh"]
+__all__ = ["SMALL", "share", "weigh"]
 
 Array = np.ndarray[Any, Any]
 
@@ -103,7 +103,7 @@ def _exponentials(row: SimpleNamespace, kept: Array, form: SimpleNamespace) -> N
     wild = ((d > SMALL) & (log + d > -50)).any(-1)
     if wild.any():
         low, high = log[wild] - d[wild], log[wild] + d[wild]
-        most, least = _share(high, low), _share(low, high)
+        most, least = share(high, low), share(low, high)
         error[wild] = np.maximum(most - w64[wild], w64[wild] - least)
         row.lse_error[wild] = np.where(log[wild] + d[wild] > -50, d[wild], 0).max(-1)
     # At most form.lost, or their own size, is lost of weights. In the oracle's type: a value of 1e307 shows
@@ -112,7 +112,7 @@ def _exponentials(row: SimpleNamespace, kept: Array, form: SimpleNamespace) -> N
     row.w, row.error, row.p_log = w, error + np.where(kept, lost, 0), log
 
 
-def _share(own: Array, others: Array) -> Array:
+def share(own: Array, others: Array) -> Array:
     """Of each outcome, by its logarithm, beside all others by theirs.
 
     The others are those before and those after it: in sums of all the largest cancels, or overflows.

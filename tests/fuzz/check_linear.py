@@ -4,7 +4,8 @@
 Weights are products of features that are not negative, so that errors are relative: a feature of x is within
 (8 + 3 |ln feature|) unit roundoffs of its own (exponentials take a rounded argument), a product of r features
 within r + 2, and a sum over keys within the promise of 64 eps. Only cosFormer subtracts: cos a cos b +
-sin a sin b, whose error is that of the product without the cosine.
+sin a sin b, whose error is that of the product without the cosine. Features that are exponentials make rows
+of a softmax: logarithms of weights relative to the row's largest, and shares of it where they are far off.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from attnscale import reference
 
 from . import build, oracle
+from .bounds import SMALL, share
 from .check_attend import result_type
 from .compare import Findings
 from .draw import Case, Draw, generator
@@ -170,19 +172,19 @@ def _features(case: Case, x: Array, projection: Array, form: SimpleNamespace) ->
     return positive, np.False_, u * 4 + np.zeros(x.shape[:-1])
 
 
-def _product(a: Array, b: Array, logs: Any) -> Array:
-    """sum_r of the products of features of all pairs."""
+def log_products(a: Array, b: Array, seen: Array) -> Array:
+    """ln sum_r exp(a_r + b_r) of all pairs, less the row's largest one that is seen; -inf where hidden.
+
+    Keys may be thousands of nats apart, which no factor that all share brings into a type.
+    """
     bt = b.swapaxes(-1, -2)
-    if not logs:
-        return np.asarray(a @ bt)
     if not a.shape[-1] or not b.size or not a.size:
-        return np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-2]), a.dtype)
-    shift_a = a.max(-1, keepdims=True)
-    middle = (
-        np.nan_to_num(bt, nan=0).max((-2, -1), keepdims=True)
-        + np.nan_to_num(bt, nan=0).min((-2, -1), keepdims=True)
-    ) / 2
-    return np.asarray(np.exp(a - shift_a) @ np.exp(bt - middle))
+        return np.full((*np.broadcast_shapes(a.shape[:-2], bt.shape[:-2]), *seen.shape[-2:]), -np.inf)
+    top_a, top_b = a.max(-1, keepdims=True), bt.max(-2, keepdims=True)
+    log = np.log(np.exp(a - top_a) @ np.exp(bt - top_b)) + top_b
+    log = np.where(seen, log, -np.inf)
+    most = log.max(-1, keepdims=True)
+    return np.asarray(log - np.where(np.isneginf(most), 0, most))
 
 
 def oracle_of(
@@ -203,7 +205,8 @@ def oracle_of(
         return _efficient(case, q, k, finite, size, seen, form)
     fq, logs, rq = _features(case, q, projection, form)
     fk, _, rk = _features(case, k, projection, form)
-    w = _product(fq, fk, logs)
+    log = log_products(fq, fk, seen) if logs else None
+    w = fq @ fk.swapaxes(-1, -2) if log is None else np.exp(log)
     u, r = form.u, fq.shape[-1]
     relative = rq[..., :, None] + rk[..., None, :] + (r + 6) * u
     error = np.where(seen, relative * np.abs(w).astype(np.float64), 0)
@@ -225,6 +228,8 @@ def oracle_of(
     free = ((2 * off > total) & (off > 0))[..., 0]
     relative_error, free = np.nan_to_num(relative_error, nan=1.0), free | ~np.isfinite(p).all(-1)
     p = np.where(np.isfinite(p), p, 0)
+    if log is not None:
+        _share_far(relative_error, free, p, log, relative, form)
     limit = relative_error @ size.astype(np.float64) + 64 * form.eps * (np.abs(p) @ size).astype(np.float64)
     # Products below the normal numbers lose least each: weights with values, and sums of keys' features with
     # values, which the features of the query multiply.
@@ -235,6 +240,23 @@ def oracle_of(
         * np.maximum(1, grown / np.maximum(total.astype(np.float64), form.least))
     )
     return p @ finite, limit + (floor if not logs else 4 * form.tiny), free
+
+
+def _share_far(error: Array, free: Array, p: Array, log: Array, d: Array, form: SimpleNamespace) -> None:
+    """Of rows of exponentials: shares of keys whose logarithms are far off, and what vanishes.
+
+    A key's exponentials are at most e^8 of the reference of their feature, and 0 from 2^-126.5 (float64:
+    2^-1022.5) down, as are those of a query beside its largest one.
+    """
+    eps, lost = form.eps, 2.0 ** (-1000 if form.double else -104)  # with up to 2^11 features
+    d = np.broadcast_to(d, p.shape)
+    wild = (np.where(np.isneginf(log), 0, d) > SMALL).any(-1)
+    if wild.any():
+        low, high = log[wild] - d[wild], log[wild] + d[wild]
+        most, least = share(high, low), share(low, high)
+        error[wild] = np.maximum(most - p[wild], p[wild] - least) + 64 * eps * p[wild]
+        free[wild] = False
+    error += np.minimum(lost, np.exp(np.minimum(log + d, 0)))
 
 
 def _efficient(

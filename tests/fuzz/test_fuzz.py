@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from attnscale import reference
 
-from tests.fuzz import build, check_attend, draw, expect, oracle, run
+from tests.fuzz import build, check_attend, check_linear, draw, expect, oracle, run
 from tests.fuzz.bounds import weigh
 from tests.fuzz.mutants import MUTANTS, Mutant
 from tests.fuzz.worker import run_case
@@ -120,6 +120,13 @@ def test_bounds_are_numbers_where_scores_leave_float64() -> None:
         row = weigh(scores, at.normalizers.get("relu"), form)
         numbers = expect.bounds_of(row, scores, form, ("max_weight", "concentration"))
     assert all(np.asarray(limit == 0).all() for _, limit in numbers.values())
+
+
+def test_a_row_of_exponentials_is_relative_to_the_keys_that_it_sees() -> None:
+    """Logarithms 26000 apart: the row that sees one key has all of its weight there."""
+    seen = np.array([[True, False], [True, True]])
+    log = check_linear.log_products(np.zeros((2, 3)), np.array([[-104000.0] * 3, [-78000.0] * 3]), seen)
+    np.testing.assert_array_equal(np.exp(log), [[1, 0], [0, 1]])
 
 
 # What a process does before its fifth call, the rest of sitecustomize.py.

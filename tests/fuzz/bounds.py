@@ -211,16 +211,16 @@ def _sigmoid(row: SimpleNamespace, bias: float | None, form: SimpleNamespace) ->
 def _relu(row: SimpleNamespace, rule: Any, form: SimpleNamespace) -> None:
     power = 2 if isinstance(rule, N.SquaredReLU) else 1
     f = np.where(row.seen, np.maximum(row.s, 0), 0)
-    error = np.where(row.seen & (row.s > -row.d), row.d, 0)
+    # In the oracle's type: the square of a score near either end of float64, or its error over n, leaves it.
+    error = np.where(row.seen & (row.s > -row.d), row.d, 0).astype(form.wide)
     if power == 2:
-        error = (2 * f.astype(np.float64) + error) * error
+        error = (2 * f + error) * error
         f = f * f
-    f64 = f.astype(np.float64)
-    reference = _reference_of_relu(f64 + error, power, form)
-    small = 4 * form.least * np.maximum(reference, 1) + np.minimum(form.lost * reference, f64)
-    error = error + 8 * form.u * f64 + np.where(row.seen & (row.s > -row.d), small, 0)
-    row.may_break = f64.max(-1, initial=0) * f.shape[-1] > form.largest / 64  # the sum leaves the type
-    row.most, row.least = (row.seen & (row.s > -row.d)).sum(-1), (row.seen & (f64 > 2 * error)).sum(-1)
+    reference = _reference_of_relu(f + error, power, form)
+    small = 4 * form.least * np.maximum(reference, 1) + np.minimum(form.lost * reference, f)
+    error = error + 8 * form.u * f + np.where(row.seen & (row.s > -row.d), small, 0)
+    row.may_break = f.max(-1, initial=0) * f.shape[-1] > form.largest / 64  # the sum leaves the type
+    row.most, row.least = (row.seen & (row.s > -row.d)).sum(-1), (row.seen & (f > 2 * error)).sum(-1)
     if rule.divide == "sum":
         _over_sum(row, f, error, 0.0)
         row.unit = reference * row.unit
@@ -240,7 +240,7 @@ def _reference_of_relu(most: Array, power: int, form: SimpleNamespace) -> Array:
     beside a weight of 1e34, a value of 1e-44 keeps no digit.
     """
     top = np.asarray(most.max(-1, keepdims=True, initial=0)) * np.log2(np.e) ** power
-    small = np.maximum(top, 2.0 ** (-(1000 if form.double else 120) * power))
+    small = np.maximum(top, form.wide(2) ** (-(1000 if form.double else 120) * power))
     return np.where(top >= 250, top, np.where(top < 2.0**-42, small, 1.0))
 
 
@@ -248,10 +248,10 @@ def _over_sum(row: SimpleNamespace, f: Array, error: Array, more: Any) -> None:
     total = f.sum(-1, keepdims=True) + more
     off = error.sum(-1, keepdims=True)
     row.w = f / np.where(total == 0, 1, total)
-    row.unit = 1 / np.maximum(np.where(total == 0, 1, total).astype(np.float64), 1e-300)
-    rest = (total - off).astype(np.float64)
+    row.unit = 1 / np.where(total == 0, 1, total)
+    rest = total - off
     row.free = ((2 * off > total) & (off > 0))[..., 0]
-    row.error = np.minimum((error + row.w.astype(np.float64) * off) / np.where(rest > 0, rest, 1), 1)
+    row.error = np.minimum((error + row.w * off) / np.where(rest > 0, rest, 1), 1)
 
 
 def _softpick(row: SimpleNamespace, eps: float, form: SimpleNamespace) -> None:

@@ -122,6 +122,20 @@ def test_bounds_are_numbers_where_scores_leave_float64() -> None:
     assert all(np.asarray(limit == 0).all() for _, limit in numbers.values())
 
 
+@pytest.mark.parametrize("divide", ["n", "sum"])
+def test_errors_of_the_smallest_scores_reach_large_values(divide: Any) -> None:
+    """Scores of 100 denormals, each off by a few: beside a value of 1e300 that shows, and more would."""
+    q, k = np.ones((1, 1)), np.full((31, 1), 100 * 2.0**-1074)
+    form = oracle.arithmetic(q, k)
+    with np.errstate(all="ignore"):
+        scores = oracle.scored(q, k, {}, form, 4.0)
+        row = weigh(scores, at.normalizers.ReLU(divide), form)
+        value = np.full((31, 1), form.wide(1e300))
+        wanted, limit, *_ = expect.output(row, scores.seen, value, scores.broken, form, False)
+    assert not row.free.any()
+    assert 0.01 * wanted < limit < 0.5 * wanted
+
+
 def test_a_row_of_exponentials_is_relative_to_the_keys_that_it_sees() -> None:
     """Logarithms 26000 apart: the row that sees one key has all of its weight there."""
     seen = np.array([[True, False], [True, True]])

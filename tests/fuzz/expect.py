@@ -76,10 +76,11 @@ def moments(
         far = np.where(center, off, 0).max(-1, initial=0)
     else:
         far = np.maximum(np.abs(mean - center), np.abs(mean - center + LAG))
+    chain = _chain(x.shape[-1], far if any_of else 0, form)
     dmean = (error * off).sum(-1) + (both * dx).sum(-1)
-    dmean = dmean + form.eps * (2 * np.abs(mean) + 8 * (sd + far))
+    dmean = dmean + form.eps * (2 * np.abs(mean) + (8 + 2 * chain) * (sd + far))
     dvariance = (error * off * off).sum(-1) + (both * dx * (2 * off + dx)).sum(-1) + dmean * dmean
-    dvariance = dvariance + 32 * form.eps * (variance + far * far)
+    dvariance = dvariance + (32 + 4 * chain) * form.eps * (variance + far * far)
     return mean, variance, dmean, dvariance
 
 
@@ -143,12 +144,19 @@ def bounds_of(
     return found
 
 
-def _summed(n: int, form: SimpleNamespace) -> float:
-    """Relative error of sum w^2 / (sum w)^2: three sums of positive terms, and 8 eps for all else.
+def _chain(n: int, far: Any, form: SimpleNamespace) -> Any:
+    """Additions of a sum over n keys one after the other, whose roundings are half an eps each, in eps.
 
-    A tile of at most 240 keys is summed in four parts or more, tiles one after the other.
+    A tile of at most 240 keys is summed in two parts or more, tiles one after the other; key by key where a
+    product is further than 2^490 from the center. Such a sum of float32 is one of doubles, as across tiles.
     """
-    return (8 + 1.5 * (2 + min(n, 240) / 4 + n / 240)) * form.eps
+    blocked = (2 + min(n, 240) / 2 + n / 240) / 2
+    return np.where(far > 2.0**489, n / 2, blocked) if form.double else (2 + min(n, 240) / 2) / 2
+
+
+def _summed(n: int, form: SimpleNamespace) -> float:
+    """Relative error of sum w^2 / (sum w)^2: three sums of positive terms, and 8 eps for all else."""
+    return float(8 + 3 * _chain(n, 0, form)) * form.eps
 
 
 def _center(row: SimpleNamespace) -> Array:

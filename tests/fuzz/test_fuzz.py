@@ -143,6 +143,21 @@ def test_a_row_of_exponentials_is_relative_to_the_keys_that_it_sees() -> None:
     np.testing.assert_array_equal(np.exp(log), [[1, 0], [0, 1]])
 
 
+def test_the_bound_of_a_mean_covers_sums_key_by_key() -> None:
+    """As the core sums products that are further than 2^490 from a center."""
+    form, n = oracle.arithmetic(np.zeros(1)), 4096
+    x = 1e153 * np.random.default_rng(SEED).random((200, n))
+    center, total = x.max(-1), np.zeros(200)
+    for key in x.T:
+        total += key - center
+    w = np.full(x.shape, form.wide(1) / n)
+    mean, _, limit, _ = expect.moments(w, 0.0 * x, x.astype(form.wide), 0.0 * x, x > 0, form)
+    error = np.abs(center + total / n - mean)
+    assert (error < limit).all()
+    assert (error > 16 * form.eps * np.abs(center - mean)).any()  # what was thought to be enough
+    assert (limit < 1e-11 * np.abs(mean)).all()
+
+
 # What a process does before its fifth call, the rest of sitecustomize.py.
 _AT_THE_FIFTH = """
 import os, time

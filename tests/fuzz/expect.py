@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["bounds_of", "moments", "output", "statistics"]
+__all__ = ["bounds_of", "entropy_of", "moments", "output", "statistics"]
 
 Array = np.ndarray[Any, Any]
 
@@ -84,7 +84,9 @@ def moments(
     return mean, variance, dmean, dvariance
 
 
-def _entropy(w: Array, error: Array, form: SimpleNamespace) -> tuple[Array, Array]:
+def entropy_of(row: SimpleNamespace, form: SimpleNamespace) -> tuple[Array, Array]:
+    """Of rows of weights, and its bound."""
+    w, error = row.w, row.error
     log = np.log(np.where(w > 0, w, 1))
     entropy = -(w * log).sum(-1) + 0.0
     w64 = w.astype(np.float64)
@@ -113,7 +115,7 @@ def bounds_of(
             scores.d.max(-1, initial=0) + form.eps * np.abs(np.where(none, 0, top)).astype(np.float64),
         )
     if "entropy" in names:
-        entropy, limit = _entropy(w, error, form)
+        entropy, limit = entropy_of(row, form)
         found["entropy"] = entropy, limit + 2 * form.eps * getattr(row, "log_sum", 0.0)
     if "mean_score" in names or "score_variance" in names:
         s = np.where(np.isfinite(row.s), row.s, 0)

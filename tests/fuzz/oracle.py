@@ -11,7 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from attnscale import laws, reference
+from attnscale import laws, normalizers, reference
+
+from . import expect
+from .bounds import weigh
 
 __all__ = ["MASKS", "arithmetic", "finish", "products", "rows_first", "scored", "shared", "wide_of"]
 
@@ -214,17 +217,16 @@ def _scale_of(
 def _measured(
     row: SimpleNamespace, law: Any, options: dict[str, Any], bias: Any, form: SimpleNamespace
 ) -> tuple[Any, Any]:
-    """The scale of a law of the row's entropy, and what that of the first pass may move it by."""
-    first = finish(row, 1 / np.sqrt(form.wide(max(row.d, 1))), 0.0, bias, options, form)
-    top = first.s.max(-1, initial=-np.inf, keepdims=True)
-    e = np.exp(first.s - np.where(np.isneginf(top), 0, top))
-    p = e / np.maximum(e.sum(-1, keepdims=True), 1e-300)
-    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
-    moved = (1e-12 if form.double else 2e-6) + 2 * entropy * (p * first.d).sum(-1) * 2
-    moved = np.asarray(np.minimum(moved, 50), np.float64)
-    near = [
-        np.asarray(law.scale(np.maximum(np.asarray(entropy + m, np.float64), 0), max(row.d, 1)))
-        for m in (0, moved, -moved)
-    ]
-    error = np.maximum(np.abs(near[1] - near[0]), np.abs(near[2] - near[0]))
-    return near[0][..., None], error[..., None]
+    """The scale of a law of the row's entropy, and what an error of that entropy may move it by.
+
+    The entropy's error is that of any softmax row: scores that rounding may take past each other may leave
+    one key or tie, and the law need not be monotonic in between.
+    """
+    dim = max(row.d, 1)
+    first = finish(row, 1 / np.sqrt(form.wide(dim)), 0.0, bias, options, form)
+    entropy, moved = expect.entropy_of(weigh(first, normalizers.Softmax(), form), form)
+    entropy, moved = np.asarray(entropy, np.float64)[..., None], np.asarray(moved, np.float64)[..., None]
+    most = np.log(max(first.s.shape[-1], 1))
+    near = np.clip(entropy + moved * np.linspace(-1, 1, 65), 0, most)
+    scale, others = (np.asarray(law.scale(h, dim)) for h in (entropy, near))
+    return scale, 1.1 * np.abs(others - scale).max(-1, keepdims=True)

@@ -158,6 +158,16 @@ def test_the_bound_of_a_mean_covers_sums_key_by_key() -> None:
     assert (limit < 1e-11 * np.abs(mean)).all()
 
 
+def test_a_measured_scale_may_be_any_that_rounding_allows() -> None:
+    """Three keys of 3e9 less than a rounding apart, in float32: entropy 0, ln 3 or any between."""
+    q, k = np.ones((1, 1), np.float32), np.array([[3e9], [3e9], [3e9 + 256]], np.float32)
+    with np.errstate(all="ignore"):
+        scores = oracle.scored(q, k, {"scale": "adaptive_temperature"}, oracle.arithmetic(q, k), 4.0)
+    law = at.laws.AdaptiveTemperature()
+    wanted = 3e9 * float(law.scale(np.log(3), 1))
+    assert abs(float(scores.s[0, 0]) - wanted) < scores.d[0, 0] < 3e9
+
+
 # What a process does before its fifth call, the rest of sitecustomize.py.
 _AT_THE_FIFTH = """
 import os, time

@@ -143,6 +143,17 @@ def _coarse_scale(given: list[Any], options: dict[str, Any]) -> None:
         options["scale"] = options["scale"].astype(np.float16).astype(np.float64)
 
 
+def _unmeasured(given: list[Any], options: dict[str, Any]) -> None:
+    if options.get("scale") == "adaptive_temperature":
+        del options["scale"]
+
+
+def _no_far_keys(x: Array, given: Any, options: Any) -> Array:
+    """The output of sums that have all vanished."""
+    norms = np.square(np.asarray(given[1]).astype(np.float64)).sum(-1)
+    return np.zeros_like(x) if norms.size and norms.max() > 1e4 else x
+
+
 def _plain_softmax(right: Any) -> Any:
     """Entropy without the sink."""
 
@@ -251,6 +262,7 @@ MUTANTS = (
         "attend",
         800,
     ),
+    Mutant("a law that measures rows is ignored", at, "attention", _of_options(_unmeasured), "attend", 800),
     Mutant(
         "lse is off by 1e-3",
         at,
@@ -269,6 +281,9 @@ MUTANTS = (
         ),
         "curve",
     ),
+    Mutant(
+        "the mean of a curve is off by 6400 roundings", at, "entropy_curve", _row("mean", _beyond), "curve"
+    ),
     Mutant("the curve leaves out the bias", at, "entropy_curve", _without("distance_bias"), "curve"),
     Mutant(
         "the scale that is found is off by 0.1 %",
@@ -282,6 +297,9 @@ MUTANTS = (
     ),
     Mutant("states merge without weights", at, "merge_states", _unweighted, "state"),
     Mutant("linear attention is not causal", _V, "linear_attention", _without("is_causal"), "linear"),
+    Mutant(
+        "keys of large norms have no weight", _V, "performer_attention", _of_result(_no_far_keys), "linear"
+    ),
     Mutant("a state loses its second update", _V.State, "update", _forgetful, "linear"),
     Mutant(
         "cosFormer is aligned at the top",

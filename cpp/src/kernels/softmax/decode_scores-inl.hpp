@@ -67,19 +67,23 @@ ATTNSCALE_INLINE vec<T> dot_lanes(const T* key, const T* query, int64_t head_dim
 /// scores[j] = query . key[j] for up to `width` keys, with the channels in the lanes. Every sum is
 /// taken in the same order: equal keys have equal scores wherever they stand, also where a rounding
 /// of the score decides the weights.
-template <class T, bool All>
+template <class T, bool All, bool Ahead>
 ATTNSCALE_INLINE void dot_rows(row_view<T> key, int keys, const T* query, int64_t head_dim,
                                ptrdiff_t ahead, T* scores) {
   constexpr int w = width<T>;
   vec<T> acc[w];
+  const T* k = key.data;
 #pragma GCC unroll 16
   for (int i = 0; i < w; ++i) {
     acc[i] = broadcast(T(0));
     if (!All && i >= keys) continue;
-    const T* k = key.data + i * key.stride;
-    if (ahead != 0)
+    if (Ahead)
       for (int64_t c = 0; c < head_dim; c += line<T>) __builtin_prefetch(k + ahead + c);
     acc[i] = dot_lanes(k, query, head_dim);
+    k += key.stride;
+    // One pointer that moves. Of its own the compiler makes one for each key, and one for each key
+    // ahead, anew for every tile (measured, keys in memory: 16 % more time for a row's entropy).
+    asm("" : "+r"(k));
   }
   store(scores, head_dim < w ? broadcast(T(0)) : sum_across<T>(acc));
   for (int64_t c = head_dim / w * w; c < head_dim; ++c)
@@ -144,12 +148,16 @@ class decode_scores {
     const T* query = ws_.query + r * b_.head_dim;
     const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.key.layout) ? decode_keys * k.stride : 0;
     int j = 0;
-    for (; j + w <= keys; j += w)
-      dot_rows<T, true>({k.data + j * k.stride, k.stride}, w, query, b_.head_dim, ahead,
-                        ws_.scores + j);
+    for (; j + w <= keys; j += w) {
+      const row_view<T> some = {k.data + j * k.stride, k.stride};
+      if (ahead != 0)
+        dot_rows<T, true, true>(some, w, query, b_.head_dim, ahead, ws_.scores + j);
+      else
+        dot_rows<T, true, false>(some, w, query, b_.head_dim, 0, ws_.scores + j);
+    }
     if (j < keys)
-      dot_rows<T, false>({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, 0,
-                         ws_.scores + j);
+      dot_rows<T, false, false>({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, 0,
+                                ws_.scores + j);
   }
 
   /// scores <- finished base-2 scores, `masked_score` in the room up to a full vector; returns the

@@ -349,6 +349,36 @@ def test_parameters_of_laws(law: at.laws.Law) -> None:
             np.testing.assert_allclose(one, (losses[0] - losses[1]) / 2e-6, rtol=1e-5, atol=1e-7)
 
 
+def test_one_number_for_all_heads_in_a_sequence() -> None:
+    """It is summed over the heads that share it, and keeps the shape of the parameter."""
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((2, 4, 20, 8)) for _ in range(4))
+    shared, one = (
+        at.attention_gradients(q, k, v, g, scale=at.laws.PerHead(values)).law for values in ([1.2], 1.2)
+    )
+    assert shared is not None
+    assert one is not None
+    assert shared["values"].shape == (1,)
+    assert shared["values"][0] == one["values"]
+
+
+def test_a_law_that_measures_rows_does_so_once_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnscale._call.data import CallData
+
+    passes: list[CallData] = []
+    measure = CallData.row_entropies
+
+    def counted(call: CallData) -> Any:
+        passes.append(call)
+        return measure(call)
+
+    monkeypatch.setattr(CallData, "row_entropies", counted)
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 20, 8))
+    law = 2.0 * at.laws.AdaptiveTemperature()
+    at.attention_gradients(q, k, v, grad_output=v, scale=law)
+    assert len(passes) == 1
+
+
 def _with_parameter(law: Any, name: str, value: Any) -> Any:
     if isinstance(law, at.laws.Scaled) and name != "amplitude":
         return replace(law, law=replace(law.law, **{name: value}))

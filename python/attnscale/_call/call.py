@@ -88,7 +88,7 @@ class Call(CallData):
             self.form, left = _read_form(self, scale, softcap, distance_scale, distance_bias)
         begin, end, _, _ = self.intervals
         self.core = self.core_of(begin, end)
-        self.scale = read_scale(left, self)
+        self.scale, self.counts = read_scale(left, self)
 
     def core_of(self, begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None) -> _core.Call:
         """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""

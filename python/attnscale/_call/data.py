@@ -25,6 +25,7 @@ class CallData:
 
     __slots__ = (
         "core",
+        "counts",
         "form",
         "given",
         "head_dim",
@@ -45,6 +46,7 @@ class CallData:
     mask: NDArray[np.bool_] | NDArray[np.floating] | None
     form: ScoreForm
     scale: float | NDArray[np.float64]
+    counts: NDArray[np.float64] | None  # n of each row, where the scale is a law of the row
     core: _core.Call
 
     @property

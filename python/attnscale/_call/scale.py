@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, fit_to, number, shown
+from .._checks import as_array, fit_to, number, shown, sum_over_repeats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,12 +21,17 @@ __all__ = ["check_one_scale_a_row", "law_gradients", "read_scale", "read_scales"
 _AXES = "(..., heads, n_queries)"
 
 
-def read_scale(scale: Any, call: CallData) -> float | NDArray[np.float64]:
-    """A float, or a float64 array that broadcasts to (..., heads, n_queries)."""
+#: What the core multiplies q . k with, a number or an array that broadcasts to (..., heads, n_queries);
+#: and n of each row, where the scale is a law.
+ReadScale = tuple["float | NDArray[np.float64]", "NDArray[np.float64] | None"]
+
+
+def read_scale(scale: Any, call: CallData) -> ReadScale:
+    """The scale of a call; a law is read once, as its n may cost a pass over the scores."""
     if scale is None:
-        return 1.0 / math.sqrt(call.head_dim)
+        return 1.0 / math.sqrt(call.head_dim), None
     if isinstance(scale, (int, float)):
-        return number("scale", scale)
+        return number("scale", scale), None
     from .. import laws  # only here: most calls need no law
 
     if isinstance(scale, (str, laws.Law)):
@@ -37,7 +42,7 @@ def read_scale(scale: Any, call: CallData) -> float | NDArray[np.float64]:
     rows = _rows("scale", array, call)
     if not np.isfinite(rows).all():
         raise ValueError("scale must be finite, got an array with NaN or infinity")
-    return rows
+    return rows, None
 
 
 def read_scales(scales: Any) -> NDArray[np.float64]:
@@ -62,10 +67,12 @@ def _rows(name: str, array: NDArray[Any], call: CallData) -> NDArray[np.float64]
         raise
 
 
-def _law_scale(law: Law, call: CallData) -> float | NDArray[np.float64]:
+def _law_scale(law: Law, call: CallData) -> ReadScale:
     check_one_scale_a_row(law)
-    scale = law.scale(_counts(law, call), call.head_dim)
-    return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, call)
+    counts = _counts(law, call)
+    scale = law.scale(counts, call.head_dim)
+    rows = scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, call)
+    return rows, counts
 
 
 def _counts(law: Law, call: CallData) -> NDArray[np.float64]:
@@ -82,20 +89,18 @@ def law_gradients(
 ) -> dict[str, NDArray[np.float64]] | None:
     """Gradients of a law's parameters from those of the scales of rows, (..., heads, n_queries).
 
-    None: the scale is no law. A number for each parameter, or one a head where it is one a head.
+    None: the scale is no law of the row. A number for each parameter, or one a head where it is one a head.
     """
+    if call.counts is None:
+        return None
     from .. import laws
 
-    if not isinstance(scale, (str, laws.Law)):
-        return None
     law = laws.get(scale)
-    if law.meaning.is_distance:
-        return None
     found = {}
-    for name, derivative in law.derivatives(_counts(law, call), call.head_dim).items():
-        of_rows = rows * derivative
-        one_a_head = isinstance(law.parameter(name), tuple)
-        found[name] = of_rows.sum((*range(of_rows.ndim - 2), -1)) if one_a_head else np.asarray(of_rows.sum())
+    for name, derivative in law.derivatives(call.counts, call.head_dim).items():
+        given = law.parameter(name)
+        shape = (len(given), 1) if isinstance(given, tuple) else ()
+        found[name] = sum_over_repeats(rows * derivative, shape).reshape(shape[:1])
     return found
 
 

@@ -71,6 +71,14 @@ def test_of_a_number_it_is_a_number() -> None:
     assert {name: type(each) for name, each in found.items()} == {"s": float, "b": float}
 
 
+def test_by_the_outer_of_two_amplitudes() -> None:
+    law = 2.0 * (3.0 * laws.LogN(base=64))
+    assert law.derivatives(64**2, 16) == {
+        "amplitude": 1.5,
+        "base": 2 * (3.0 * laws.LogN(base=64)).derivatives(64**2, 16)["base"],
+    }
+
+
 @pytest.mark.parametrize("name", ["standard", "unscaled", "natural_log_n", "mup", "entropy_invariant"])
 def test_laws_without_parameters_to_learn_have_none(name: str) -> None:
     assert laws.get(name).derivatives(1024, 64) == {}

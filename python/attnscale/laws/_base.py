@@ -361,7 +361,7 @@ class Scaled(Law):
         inner = self.law._derivatives(n, head_dim)
         shape = np.ones_like(amplitude)
         return {"amplitude": shape * self.law._beta(n, head_dim)} | {
-            name: amplitude * each for name, each in inner.items()
+            name: amplitude * each for name, each in inner.items() if name != "amplitude"
         }
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:

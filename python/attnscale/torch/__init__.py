@@ -26,7 +26,7 @@ except ImportError as error:
 
 from . import nn
 from ._functional import AttentionStatistics, attention, attention_statistics
-from ._learned import Scaled, Sink
+from ._learned import Learned, Scaled, Sink
 from ._variants import (
     cosformer_attention,
     efficient_attention,
@@ -44,6 +44,7 @@ __all__ = [
     "NAME",
     "AttentionLog",
     "AttentionStatistics",
+    "Learned",
     "Scaled",
     "Sink",
     "attention",

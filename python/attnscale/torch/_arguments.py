@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from .. import laws, normalizers
-from .._call.call import Call
-from .._call.scale import read_scale
+from ..laws._values import open_law, with_values
 from ..normalizers import Normalizer
 from ..normalizers._base import Rule
 from ._tensors import array, check_on_cpu
@@ -29,8 +29,9 @@ TENSOR_SCHEMA = (
     "Tensor? distance_bias, Tensor? sink, Tensor? key_lengths, Tensor? document_ids"
 )
 FORM_SCHEMA = (
-    "float? multiplier, str law, bool is_causal, str causal, int? left, int? right, bool windowed, "
-    "bool enable_gqa, float? softcap, str normalizer, str qk_norm, str layout, int? num_threads"
+    "float? multiplier, str law, str[] learned, SymInt[] lengths, bool is_causal, str causal, int? left, "
+    "int? right, bool windowed, bool enable_gqa, float? softcap, str normalizer, str qk_norm, str layout, "
+    "int? num_threads"
 )
 
 
@@ -38,7 +39,9 @@ class Form(NamedTuple):
     """What of a call is no tensor; "" is None."""
 
     multiplier: float | None = None  # scale= a number
-    law: str = ""  # scale= a law; a tensor `scale` multiplies it
+    law: str = ""  # scale= a law
+    learned: Sequence[str] = ()  # its parameters of which a tensor `scale` has the values, one after another
+    lengths: Sequence[int] = ()  # how many of each; 0: one number for all heads
     is_causal: bool = False
     causal: str = ""
     left: int | None = None
@@ -86,33 +89,11 @@ class Arguments(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """Of the functions on arrays."""
-        return self._without_scale() | {"scale": self._scale()}
-
-    def law_rows(self) -> Any:
-        """The law's scale of each row, broadcasting to (..., heads, n_queries)."""
-        query, key, _ = self.arrays()
-        options = self._without_scale()
-        del options["normalizer"]
-        threads, layout = options.pop("num_threads"), options.pop("layout")
-        call = Call(query, key, None, options.pop("enable_gqa"), options.pop("qk_norm"), layout, threads)
-        form = {name: options.pop(name) for name in ("softcap", "distance_scale", "distance_bias")}
-        call.see(**options)
-        call.score(None, **form)
-        return read_scale(laws.get(self.form.law), call)
-
-    def _scale(self) -> Any:
-        if self.scale is None:
-            return self.form.law or self.form.multiplier
-        if not self.form.law:
-            return array(self.scale)
-        factor = array(self.scale.double())
-        return (factor[..., None] if factor.ndim else factor) * self.law_rows()
-
-    def _without_scale(self) -> dict[str, Any]:
         form, causal = self.form, self.form.causal
         arrays = ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
         found = {name: None if (x := getattr(self, name)) is None else array(x) for name in arrays}
         return found | {
+            "scale": self._scale(),
             "is_causal": form.is_causal,
             "causal": int(causal) if causal.lstrip("-").isdigit() else causal or None,
             "window": (form.left, form.right) if form.windowed else None,
@@ -123,6 +104,20 @@ class Arguments(NamedTuple):
             "layout": form.layout,
             "num_threads": form.num_threads,
         }
+
+    def _scale(self) -> Any:
+        if self.scale is None:
+            return self.form.law or self.form.multiplier
+        return self._law(self.scale.tolist()) if self.form.law else array(self.scale)
+
+    def _law(self, numbers: list[float]) -> laws.Law:
+        """The law with what is learned of it, one number or one a head after another."""
+        values: dict[str, float | tuple[float, ...]] = {}
+        start = 0
+        for name, length in zip(self.form.learned, self.form.lengths, strict=True):
+            values[name] = tuple(numbers[start : start + length]) if length else numbers[start]
+            start += length or 1
+        return with_values(open_law(self.form.law, tuple(values)), values)
 
     def _normalizer(self) -> Any:
         if self.sink is not None:

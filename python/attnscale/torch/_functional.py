@@ -13,7 +13,7 @@ from .._results import NAMES
 from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Form
-from ._learned import Scaled, Sink
+from ._learned import Learned, Sink
 from ._ops import run
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def attention(
     key: Tensor,
     value: Tensor,
     *,
-    scale: float | Tensor | str | Law | Scaled | None = None,
+    scale: float | Tensor | str | Law | Learned | None = None,
     is_causal: bool = False,
     causal: str | int | None = None,
     attn_mask: Tensor | None = None,
@@ -71,7 +71,8 @@ def attention(
         On the CPU, shapes and types as for :func:`attnscale.attention`. Read in place. Under
         ``torch.autocast("cpu")`` they are taken in its type.
     scale, attn_mask, distance_scale, distance_bias : Tensor, optional
-        May require grad; so may the factor of a :class:`Scaled` law and the logits of a :class:`Sink`.
+        May require grad; so may the parameters of a :class:`Learned` law, the factor of a :class:`Scaled` one
+        and the logits of a :class:`Sink`.
     is_causal, causal, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, qk_norm, layout, \
 num_threads
         As for :func:`attnscale.attention`.
@@ -112,7 +113,7 @@ def attention_statistics(
     value: Tensor | None = None,
     *,
     statistics: Sequence[str] = ("lse", "entropy"),
-    scale: float | Tensor | str | Law | Scaled | None = None,
+    scale: float | Tensor | str | Law | Learned | None = None,
     is_causal: bool = False,
     causal: str | int | None = None,
     attn_mask: Tensor | None = None,
@@ -190,13 +191,16 @@ def _form(
 ) -> Form:
     """The options that are no tensors, as the operator's schema has them."""
     number = scale if isinstance(scale, (int, float)) else None
-    given = scale.law if isinstance(scale, Scaled) else scale
+    learns = isinstance(scale, Learned)
+    given = scale.spelling if learns else scale
     law = given.spelling if isinstance(given, Law) else given if isinstance(given, str) else ""
     left, right = (None, None) if window is None else window
     name = normalizer.spelling if isinstance(normalizer, Normalizer) else normalizer
     return Form(
         number,
         law,
+        list(scale.parameters) if learns else [],
+        scale.lengths if learns else [],
         is_causal,
         "" if causal is None else str(causal),
         left,
@@ -228,7 +232,7 @@ def _run(
         query, key = query.to(dtype), key.to(dtype)
         value = None if value is None else value.to(dtype)
     sink = normalizer.logits if isinstance(normalizer, Sink) else None
-    factor = scale.factor if isinstance(scale, Scaled) else scale if isinstance(scale, Tensor) else None
+    factor = scale.packed if isinstance(scale, Learned) else scale if isinstance(scale, Tensor) else None
     numbers = [None if each is None else torch.as_tensor(each) for each in counts]
     arguments = (query, key, value, factor, *tables, sink, *numbers, *form)
     # The backward pass starts from the log-sum-exp, which costs nothing.

@@ -5,19 +5,88 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .. import laws
 from .._checks import shown
+from ..laws._values import check_learnable, open_law, with_values
 
-__all__ = ["Scaled", "Sink"]
+__all__ = ["Learned", "Scaled", "Sink"]
 
 
-class Scaled:
+class Learned:
+    """A law some of whose parameters are tensors, which may require grad.
+
+    Parameters
+    ----------
+    law : str, float or Law
+        As :func:`attnscale.laws.get` takes it; a name needs no value for what is learned.
+    **parameters : Tensor, shape () or (heads,)
+        By the names that the law's :meth:`~attnscale.laws.Law.derivatives` have, in place of its own values.
+        One number a head where the law takes that.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the law has no such parameter, or no gradient of it; if it is no such tensor.
+
+    Examples
+    --------
+    SSMax, s ln n + b, with s and b of each head:
+
+    >>> import attnscale as at, torch
+    >>> q, k = torch.randn(2, 2, 50, 8, generator=torch.Generator().manual_seed(0))  # two heads
+    >>> s, b = torch.full((2,), 0.43, requires_grad=True), torch.zeros(2, requires_grad=True)
+    >>> law = at.torch.Learned("ssmax", s=s, b=b)
+    >>> at.torch.attention_statistics(q, k, scale=law).entropy.sum().backward()
+    >>> s.grad.shape, b.grad.shape
+    (torch.Size([2]), torch.Size([2]))
+    >>> at.torch.Learned("log_n", base=torch.tensor(512.0)).current()
+    LogN(base=512.0, floor=1.0)
+    """
+
+    def __init__(self, law: Any, **parameters: Tensor) -> None:
+        for name, tensor in parameters.items():
+            if not isinstance(tensor, Tensor) or tensor.ndim > 1:
+                raise TypeError(f"{name} must be a tensor of shape () or (heads,), got {shown(tensor)}")
+        # As text, which the operator takes and the compiler does not look into.
+        self.spelling = law if isinstance(law, str) else laws.get(law).spelling
+        self.parameters = parameters
+        if not torch.compiler.is_compiling():
+            self._check_names()
+
+    def current(self) -> laws.Law:
+        """The law with the values that its tensors have now."""
+        law = open_law(self.spelling, tuple(self.parameters))
+        return with_values(law, {name: _numbers(x) for name, x in self.parameters.items()})
+
+    @property
+    def packed(self) -> Tensor:
+        """All parameters, one after another."""
+        return torch.cat([x.double().reshape(-1) for x in self.parameters.values()])
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many numbers each has; 0: one without an axis."""
+        return [x.shape[0] if x.ndim else 0 for x in self.parameters.values()]
+
+    def _check_names(self) -> None:
+        if not self.parameters:
+            raise TypeError(f"a parameter of {self.spelling!r} must be given as a tensor, got none")
+        check_learnable(open_law(self.spelling, tuple(self.parameters)), self.parameters)
+
+
+def _numbers(tensor: Tensor) -> Any:
+    """The value of a parameter of a law: a number, or a tuple of one a head."""
+    given = tensor.detach().double().tolist()
+    return tuple(given) if isinstance(given, list) else given
+
+
+class Scaled(Learned):
     """A factor that is a tensor, times a law: what a model learns of its scale.
 
-    ``Scaled("ssmax(s=1)", factor)`` is SSMax with a learned s a head, ``Scaled("standard", factor)`` a
-    learned scale.
+    ``Scaled("standard", factor)`` is a learned scale. The same as ``Learned(1 * law, amplitude=factor)``.
 
     Parameters
     ----------
@@ -41,8 +110,8 @@ class Scaled:
             raise TypeError(
                 f"factor must be a tensor of shape () or (heads,), got {shown(factor)}; 2 * law is a law, too"
             )
-        self.law = laws.get(law)
-        self.factor = factor
+        spelling = law if isinstance(law, str) else laws.get(law).spelling
+        super().__init__(f"1.0 * {spelling}", amplitude=factor)
 
 
 class Sink:

@@ -119,7 +119,7 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
         given[n],
         **rows,
         forward=AttentionStatistics(given[0], **kept),
-        wanted=[name for name, want in zip(LEARNABLE, arguments[-1], strict=True) if want],
+        wanted=[*(name for name, want in zip(LEARNABLE, arguments[-1], strict=True) if want), "law"],
         **call.options(),
     )
     wanted = zip(LEARNABLE, call.tensors, arguments[-1], strict=False)
@@ -131,20 +131,16 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
 
 def _gradient(found: Any, name: str, given: Any, call: Arguments) -> torch.Tensor:
     """The gradient of a tensor, in its type."""
-    values = getattr(found, name, None)
+    values: Any
+    if name == "scale" and call.form.learned:
+        values = np.concatenate([found.law[each].reshape(-1) for each in call.form.learned])
+    else:
+        values = getattr(found, name, None)
     if values is None and name == "value":  # its output is not in the loss
         return torch.zeros_like(given)
     if values is None:
         raise ValueError(f"{name} has no gradient in this call, and requires one; use {name}.detach()")
-    if name == "scale" and call.form.law:  # of the factor of a law
-        values = _summed(values * call.law_rows(), tuple(given.shape))
     return tensor(np.ascontiguousarray(values)).to(given.dtype).reshape(given.shape)
-
-
-def _summed(rows: Any, shape: tuple[int, ...]) -> Any:
-    """(..., heads, n_queries) summed to (heads,) or ()."""
-    per_head = rows.sum(axis=-1) if shape else rows
-    return per_head.reshape(-1, *shape).sum(axis=0)
 
 
 @attend_backward.register_fake

@@ -110,6 +110,39 @@ def test_a_law_a_learned_scale_and_rotary_positions() -> None:
     assert not torch.allclose(shifted.roll(1, dims=1), again, atol=1e-4)  # positions matter
 
 
+def test_parameters_of_the_law_learn() -> None:
+    options = {"law": "ssmax(s=0.5, floor=2)", "learnable_law": ("s", "b"), "batch_first": True}
+    module = at.torch.nn.MultiheadAttention(32, 4, learnable_scale="head", **options)
+    learned = {name: x for name, x in module.named_parameters() if name.startswith("law_parameters")}
+    assert {name: x.tolist() for name, x in learned.items()} == {
+        "law_parameters.s": [0.5] * 4,
+        "law_parameters.b": [0.0] * 4,
+    }
+    x = torch.randn(2, 9, 32)
+    other = at.torch.nn.MultiheadAttention(32, 4, law=options["law"], batch_first=True)
+    other.load_state_dict(module.state_dict(), strict=False)
+    torch.testing.assert_close(module(x, x, x)[0], other(x, x, x)[0])
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = module(x, x, x, need_weights=False, is_causal=True)[0].square().sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[1] < losses[0]
+    assert all((x - first).abs().min() > 0 for x, first in zip(learned.values(), (0.5, 0.0), strict=True))
+    assert not torch.allclose(module(x, x, x)[1], other(x, x, x)[1])  # the weights follow
+
+
+def test_a_parameter_that_is_one_number_for_all_heads() -> None:
+    module = at.torch.nn.MultiheadAttention(32, 4, law="log_n(base=8)", learnable_law="base")
+    assert module.law_parameters["base"].shape == ()
+    assert set(at.torch.nn.MultiheadAttention(32, 4).state_dict()) == set(
+        torch.nn.MultiheadAttention(32, 4).state_dict()
+    )
+
+
 def test_rotary_products_depend_on_distances_alone() -> None:
     from attnscale.torch.nn._rotary import rotate
 
@@ -123,7 +156,13 @@ def test_rotary_products_depend_on_distances_alone() -> None:
 
 def test_compiled() -> None:
     module = at.torch.nn.MultiheadAttention(
-        32, 4, batch_first=True, law="log_n", learnable_scale="head", statistics=("entropy",), rotary_base=1e4
+        *(32, 4),
+        batch_first=True,
+        law="ssmax",
+        learnable_scale="head",
+        learnable_law=("s",),
+        statistics=("entropy",),
+        rotary_base=1e4,
     )
     x = torch.randn(2, 9, 32)
     want = module(x, x, x, need_weights=False)[0]
@@ -132,10 +171,12 @@ def test_compiled() -> None:
     torch.testing.assert_close(found, want)
     found.sum().backward()
     assert module.scale_factor.grad is not None
+    assert module.law_parameters["s"].grad is not None
 
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"learnable_scale": "row"}, "learnable_scale must be 'head' or None, got 'row'"),
+    ({"learnable_law": ("s",)}, "law 'standard' has a gradient of"),
     ({"rotary_base": 0.5}, "rotary_base must be above 1 and head_dim even, got 0.5 and 8"),
     ({"law": "log_m"}, "log_m"),
     ({"normalizer": "softmin"}, "softmin"),

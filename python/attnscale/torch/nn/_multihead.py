@@ -13,9 +13,10 @@ from torch.nn import functional
 from ... import laws, normalizers
 from ..._checks import shown
 from ..._results import statistic_names
+from ...laws._values import check_learnable, takes_one_a_head
 from ...matrix import attention_weights
 from .._functional import AttentionStatistics, attention_statistics
-from .._learned import Scaled
+from .._learned import Learned
 from .._tensors import array
 from ._masks import join_masks
 from ._rotary import rotate
@@ -38,6 +39,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         See :mod:`attnscale.normalizers`.
     learnable_scale : {"head", None}
         "head": a parameter ``scale_factor``, shape (num_heads,), ones at first, multiplies the law.
+    learnable_law : sequence of str
+        Parameters of the law, such as "s" of SSMax: those of :meth:`attnscale.laws.Law.derivatives`. They are
+        in ``law_parameters``, one a head where the law takes that, and begin at the law's own values.
     statistics : sequence of str
         Kept of each forward pass in ``rows``, an :class:`attnscale.torch.AttentionStatistics` whose tensors
         have gradients: for a term of the loss, or to be logged.
@@ -88,6 +92,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         law: Any = None,
         normalizer: Any = "softmax",
         learnable_scale: str | None = None,
+        learnable_law: Sequence[str] = (),
         statistics: Sequence[str] = (),
         rotary_base: float | None = None,
     ) -> None:
@@ -109,6 +114,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         self.rows: AttentionStatistics | None = None
         ones = torch.nn.Parameter(torch.ones(num_heads, device=device, dtype=dtype))
         self.register_parameter("scale_factor", None if learnable_scale is None else ones)
+        self.law_parameters = _law_parameters(self.law, learnable_law, ones)
         self.register_forward_pre_hook(_nothing)
 
     def forward(
@@ -190,7 +196,21 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return k, v, mask
 
     def _scale(self) -> Any:
-        return self.law if self.scale_factor is None else Scaled(self.law, self.scale_factor)
+        learned = dict(self.law_parameters.items())
+        if self.scale_factor is not None:
+            return Learned(f"1.0 * {self.law.spelling}", amplitude=self.scale_factor, **learned)
+        return Learned(self.law, **learned) if learned else self.law
+
+
+def _law_parameters(law: laws.Law, names: Sequence[str], heads: Tensor) -> torch.nn.ParameterDict:
+    """Parameters of the law at its own values, in the type of a tensor (heads,)."""
+    names = (names,) if isinstance(names, str) else names
+    check_learnable(law, names)
+    first = {}
+    for name in names:
+        value = heads.new_tensor(law.parameter(name))
+        first[name] = value * heads.detach() if takes_one_a_head(law, name) else value
+    return torch.nn.ParameterDict(first)
 
 
 def _nothing(module: Any, arguments: Any) -> None:
@@ -201,8 +221,8 @@ def _nothing(module: Any, arguments: Any) -> None:
 def _weights(q: Tensor, k: Tensor, options: dict[str, Any], average: bool) -> Tensor:
     """The matrix of weights, (batch, heads, n_queries, n_keys) or its mean over the heads."""
     scale = options["scale"]
-    if isinstance(scale, Scaled):
-        scale = scale.law * array(scale.factor.double())
+    if isinstance(scale, Learned):
+        scale = scale.current()
     mask = options["attn_mask"]
     found = attention_weights(
         array(q),

@@ -182,12 +182,13 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
     _refuse_without_gradient(found, cotangents)
     raw = differentiate(call, found, grad_output, cotangents, forward, wanted)
-    gradients = _as_given(call, raw, found, scale, qk_norm)
+    with np.errstate(all="ignore"):  # infinities and NaN are answered in the gradients
+        gradients = _as_given(call, raw, found, scale, qk_norm)
     law = law_of_distance(scale)
     gradients |= {
-        name: None if (of := getattr(raw, name)) is None else table_gradient(name, table, of, law, call)
+        name: table_gradient(name, table, getattr(raw, name), law, call)
         for name, table in (("distance_scale", distance_scale), ("distance_bias", distance_bias))
-        if table is not None
+        if table is not None and name in wanted
     }
     return AttentionGradients(**{name: x if name in wanted else None for name, x in gradients.items()})
 
@@ -203,7 +204,7 @@ def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:
 def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any]) -> None:
     from .normalizers import Sink, SoftmaxN, TopK
 
-    if found is None or isinstance(found, (Sink, SoftmaxN)):
+    if found is None or isinstance(found, SoftmaxN) or found.name == Sink.name:
         return
     if isinstance(found, TopK):
         raise ValueError(f"attention_gradients has no gradient for rows of {found!r}")
@@ -231,7 +232,7 @@ def _as_given(
         "value": d_value,
         "scale": _of_scale(call, raw.scale, scale),
         "law": law_gradients(scale, raw.scale, call),
-        "sink": None if raw.sink is None else _of_sink(raw.sink, found),
+        "sink": _of_sink(raw.sink, found),
         "attn_mask": mask,
     }
 
@@ -249,8 +250,17 @@ def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any]
     return gradient.astype(dtype) if isinstance(dtype, np.dtype) and dtype.kind == "f" else gradient
 
 
-def _of_sink(rows: NDArray[np.float64], found: Any) -> NDArray[np.float64]:
-    """Logits are one a head or one for all."""
+def _of_sink(rows: NDArray[np.float64] | None, found: Any) -> NDArray[np.float64] | None:
+    """Logits are one a head, one for all, or one a row (attnscale.torch); 0 without rows.
+
+    None: the normalizer has none.
+    """
+    from .normalizers import Sink, SoftmaxN
+
     logits = np.shape(getattr(found, "logits", 0.0))
-    heads = rows.sum(-1)
+    if rows is None:
+        return np.zeros(logits) if isinstance(found, (Sink, SoftmaxN)) else None
+    if len(logits) > 1:  # one a row
+        return sum_over_repeats(rows, logits)
+    heads = np.atleast_1d(rows.sum(-1))  # of a query without heads one may be given, too
     return sum_over_repeats(heads, logits) if logits else np.asarray(heads.sum())

@@ -218,3 +218,39 @@ def test_what_has_no_gradient_says_so() -> None:
         at.attention_gradients(q, k, v, g, normalizer="relu", grad_max_score=1.0)
     with pytest.raises(ValueError, match=r"wanted must be among query, key, value, .* got 'mask'"):
         at.attention_gradients(q, k, v, g, wanted=("mask",))
+
+
+def test_a_table_without_pairs_has_a_gradient_of_zeros() -> None:
+    q, k, v = np.ones((2, 0, 8)), np.ones((2, 9, 8)), np.ones((2, 9, 8))
+    options = {"distance_scale": np.ones((2, 30)), "distance_bias": lambda t: 0.1 * t}
+    wanted = tuple(options)
+    found = at.attention_gradients(q, k, v, q, wanted=wanted, **options)
+    np.testing.assert_array_equal(found.distance_scale, np.zeros((2, 30)))
+    assert found.distance_bias is not None
+    assert not found.distance_bias.any()
+
+
+@pytest.mark.parametrize("logits", [0.5, [0.5]])
+def test_a_sink_of_a_query_without_heads(logits: Any) -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 9, 8))
+    found = at.attention_gradients(q, k, v, v, normalizer=N.Sink(logits)).sink
+    wanted = at.attention_gradients(q[None], k[None], v[None], v[None], normalizer=N.Sink(0.5)).sink
+    assert found is not None
+    assert found.shape == np.shape(logits)
+    assert found.ravel() == wanted
+
+
+def test_a_sink_without_rows_has_a_gradient_of_zeros() -> None:
+    q = np.ones((0, 2, 9, 8))
+    found = at.attention_gradients(q, q, q, q, normalizer=N.Sink([0.5, 0.3])).sink
+    np.testing.assert_array_equal(found, [0, 0])
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", ">f2"])
+def test_a_gradient_of_the_output_in_a_foreign_byte_order(dtype: str) -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 9, 8))
+    g = v.astype(dtype)
+    found, wanted = (at.attention_gradients(q, k, v, x) for x in (g, g.astype(g.dtype.newbyteorder("="))))
+    assert found.query.tobytes() == wanted.query.tobytes()
+    with pytest.raises(TypeError, match=r"grad_output must be float64.* got int64; use grad_output.astype"):
+        at.attention_gradients(q, k, v, np.ones(v.shape, np.int64))

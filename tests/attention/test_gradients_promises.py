@@ -188,3 +188,37 @@ def test_inputs_are_not_written() -> None:
     for array in (q, k, v):
         array.flags.writeable = False
     gradients(q, k, v)
+
+
+@pytest.mark.parametrize("qk_norm", [None, "l2", "rms"])
+def test_a_nan_that_nothing_sees_stays_where_it_is(qk_norm: Any) -> None:
+    """In a query that sees no key, and in a hidden key: neither gets, nor gives to a scale."""
+    q, k, v = random_inputs(7, heads=2, n_queries=20, n_keys=30, head_dim=8)
+    q[0, 3, 1], k[1, 25, 2] = np.nan, np.nan
+    mask = np.ones((2, 20, 30), bool)
+    mask[0, 3] = False
+    found = gradients(q, k, v, attn_mask=mask, key_lengths=25, qk_norm=qk_norm, scale=np.ones((2, 1)))
+    assert np.isfinite(found.query).all()
+    assert np.isfinite(found.key).all()
+    assert found.scale is not None
+    assert np.isfinite(found.scale).all()
+    assert not found.query[0, 3].any()
+    assert not found.key[:, 25:].any()
+    twin = reference.attention_gradients(
+        *(x.astype(np.float64) for x in (q, k, v, v[:, :20])),
+        attn_mask=mask,
+        key_lengths=25,
+        qk_norm=qk_norm,
+    )
+    assert np.isfinite(twin.query).all()
+
+
+def test_gradients_beyond_16_bits_are_infinite_and_warn_of_nothing() -> None:
+    q, k, v = (x.astype(np.float16) for x in random_inputs(8, heads=1, n_queries=9, n_keys=9, head_dim=8))
+    found = at.attention_gradients(q, k, v, np.full(q.shape, 1e6))
+    assert np.isinf(found.value).any()
+    v[0, 2] = np.inf
+    rule, law = at.normalizers.SquaredReLU(), at.laws.SSMax(s=0.5)
+    found = at.attention_gradients(q, k, v, q, normalizer=rule, scale=law)  # inf - inf in sums
+    assert found.law is not None
+    assert np.isnan(found.law["s"])

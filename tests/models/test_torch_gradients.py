@@ -94,6 +94,19 @@ def test_a_sink() -> None:
     check(rows, {name: want[name] for name in ("output", "lse", "entropy")}, [q, k, v, logits])
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 9), (3, 9), (2, 3, 1)])
+def test_a_sink_of_each_row(shape: tuple[int, ...]) -> None:
+    """As layers have them whose sinks depend on the query."""
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    logits = draw(*shape)
+
+    def call(logits: Any) -> tuple[Any, ...]:
+        rows = at.torch.attention_statistics(q, k, v, normalizer=at.torch.Sink(logits))
+        return rows.output, rows.entropy
+
+    assert torch.autograd.gradcheck(call, (logits,))
+
+
 def test_a_law_with_a_learned_factor() -> None:
     q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
     factor = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)

@@ -17,6 +17,7 @@ __all__ = [
     "FLOAT64",
     "LAYOUTS",
     "Inputs",
+    "in_native_order",
     "is_float_type",
     "make_output",
     "read_inputs",
@@ -108,15 +109,23 @@ def _read(name: str, value: Any) -> NDArray[Any]:
     array = value if type(value) is np.ndarray else _read_other(name, value)
     dtype = array.dtype
     if dtype is not _FLOAT32 and not is_float_type(dtype):
-        if dtype.newbyteorder("=") not in _FLOAT_TYPES:
-            if value is None:
-                raise TypeError(f"{name} must be an array, got None")
-            hint = f"; use {name}.astype(np.float32)" if dtype.kind in "iub" else ""
-            raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
-        array = array.astype(dtype.newbyteorder("="))
+        if value is None:
+            raise TypeError(f"{name} must be an array, got None")
+        array = in_native_order(name, array)
     if array.ndim < 2:
         raise ValueError(f"{name} must have at least 2 axes (..., n, dim), got shape {array.shape}")
     return array
+
+
+def in_native_order(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array as one of the types that the core reads; others than those in a foreign order are refused."""
+    dtype = array.dtype
+    if is_float_type(dtype):
+        return array
+    if dtype.newbyteorder("=") not in _FLOAT_TYPES:
+        hint = f"; use {name}.astype(np.float32)" if dtype.kind in "iub" else ""
+        raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
+    return array.astype(dtype.newbyteorder("="))
 
 
 def _read_other(name: str, value: Any) -> NDArray[Any]:

@@ -67,11 +67,13 @@ def read_tables(
 
 
 def table_gradient(
-    name: str, table: Any, gradient: NDArray[Any], law: Law | None, call: CallData
+    name: str, table: Any, gradient: NDArray[Any] | None, law: Law | None, call: CallData
 ) -> NDArray[np.float64]:
     """From the gradient at each distance, (..., n_distances), to that of a table, or of what a function
-    returned."""
+    returned. None: there are no pairs."""
     distances = _distances(call)
+    if gradient is None:
+        return np.zeros(np.shape(table(distances) if callable(table) else as_array(name, table)))
     gradient = gradient.astype(np.float64)
     if law is not None and name == "distance_scale":
         gradient *= np.asarray(law.scale(np.abs(distances), call.head_dim)) * math.sqrt(call.head_dim)

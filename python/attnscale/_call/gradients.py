@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._checks import as_array, fit_to, shown
-from .arrays import FLOAT64, is_float_type, swap_heads
+from .arrays import FLOAT64, in_native_order, is_float_type, swap_heads
 from .distance import matrix_of
 
 if TYPE_CHECKING:
@@ -84,11 +84,16 @@ def differentiate(
     into = {"query": query, "key": key, "value": d_value, "mask": mask}
     into |= {"factor": matrix_of(factor, inputs), "offset": matrix_of(offset, inputs)}
     scale, sink = call.core.gradients(value, grad, into, saved, cotangents, call.scale, rule)
+    if not np.isfinite(scale).all():  # of a query with a NaN that sees no key it is 0, too
+        scale[np.broadcast_to(call.visible_keys() == 0, scale.shape)] = 0
     return RawGradients(query, key, d_value, scale, sink, mask, factor, offset)
 
 
 def through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:
-    """From the gradient of normalised rows to that of the rows; 0 for rows of zeros."""
+    """From the gradient of normalised rows to that of the rows; 0 for rows of zeros, and where it was 0.
+
+    Rows that nothing sees get 0 even if they hold a NaN.
+    """
     length = 1.0 if qk_norm == "l2" else math.sqrt(rows.shape[-1])
     wide = rows.astype(np.float64)
     # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
@@ -99,7 +104,8 @@ def through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> ND
         wide /= np.where(norm == 0, 1, norm)
         along = (wide * gradient).sum(-1, keepdims=True)
         factor = np.where(norm == 0, 0, length / np.where(norm == 0, 1, norm * largest))
-        return np.asarray((gradient - wide * along) * factor)
+        seen = (gradient != 0).any(-1, keepdims=True)
+        return np.where(seen, (gradient - wide * along) * factor, 0)
 
 
 def _arithmetic(call: Call) -> np.dtype[Any]:
@@ -137,9 +143,7 @@ def _output_shape(call: Call) -> tuple[int, ...]:
 
 
 def _read_output(name: str, value: Any, call: Call) -> NDArray[Any]:
-    array = as_array(name, value)
-    if not is_float_type(array.dtype):
-        raise TypeError(f"{name} must be float64, float32, float16 or bfloat16, got {array.dtype}")
+    array = in_native_order(name, as_array(name, value))
     if array.shape != _output_shape(call):
         raise ValueError(
             f"{name} must have the shape of the output, {_output_shape(call)}, got {array.shape}"

@@ -160,4 +160,7 @@ def _through_norm(rows: Array, gradient: Array, qk_norm: str) -> Array:
     norm = np.linalg.norm(rows.astype(np.float64), axis=-1, keepdims=True)
     unit, length = with_length(rows, "l2"), 1.0 if qk_norm == "l2" else np.sqrt(rows.shape[-1])
     along = (unit * gradient).sum(-1, keepdims=True)
-    return np.where(norm == 0, 0, (gradient - unit * along) * (length / np.where(norm == 0, 1, norm)))
+    seen = (gradient != 0).any(-1, keepdims=True)
+    return np.where(
+        ~seen | (norm == 0), 0, (gradient - unit * along) * (length / np.where(norm == 0, 1, norm))
+    )

@@ -129,7 +129,7 @@ def _entmax(row: SimpleNamespace, alpha: float, form: SimpleNamespace) -> None:
     top = s.max(-1, initial=-np.inf, keepdims=True)
     x = (s - np.where(np.isneginf(top), 0, top)) * form.wide(order)
     tau = _threshold_of_sparsemax(x, row.seen) if alpha == 2 else _threshold(x, order)
-    excess = (x - tau).astype(np.float64)
+    row.excess = excess = (x - tau).astype(np.float64)
     w = np.maximum(x - tau, 0) ** (1 / order)
     moved = order * row.d + 8 * form.u * np.maximum(-x, 0).astype(np.float64)
     near = row.seen & (excess > -2 * moved - 2 * order * _largest(np.where(excess > 0, row.d, 0)))

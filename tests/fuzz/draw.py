@@ -326,6 +326,7 @@ _SUBJECTS = (
         "family",
     ),
     *("arguments", "arguments", "arguments"),
+    *(["gradients"] * 6),
 )
 
 

@@ -209,7 +209,31 @@ def _other_kind(right: Any) -> Any:
     return wrong
 
 
+def _heads_not_summed(x: Array, given: Any, options: Any) -> Array:
+    """Of key heads that queries share, those of one query alone."""
+    shares = options.get("enable_gqa") and given[0].shape != given[1].shape
+    return x * x.dtype.type(0.5) if shares else x
+
+
+def _hidden_too(x: Array, given: Any, options: Any) -> Array:
+    """Of a float mask, something where it hides the key."""
+    hides = np.isneginf(options["attn_mask"].astype(np.float64))
+    return np.where(hides, x.dtype.type(1e-3), x)
+
+
+def _one_further(x: Array, given: Any, options: Any) -> Array:
+    return np.roll(x, 1, axis=-1)
+
+
+def _doubled(result: Any, given: Any, options: Any) -> Any:
+    """Parameters of laws."""
+    if not result.law:
+        return result
+    return dataclasses.replace(result, law={name: 2 * x + 1e-3 for name, x in result.law.items()})
+
+
 _V = at.variants
+_G = (at, "attention_gradients")
 MUTANTS = (
     Mutant("errors 100 times the bound", at, "attention", _of_result(_beyond), "attend"),
     Mutant("NaN in the row below", at, "attention", _of_result(_neighbour), "attend", 800),
@@ -323,6 +347,34 @@ MUTANTS = (
         _of_options(lambda g, o: o.update(radius=max(o["radius"] - 1, 0))),
         "family",
         800,
+    ),
+    Mutant("gradients 100 times the bound", *_G, _row("key", _beyond), "gradients"),
+    Mutant("gradients without that of the entropy", *_G, _without("grad_entropy"), "gradients"),
+    Mutant("gradients without the soft-cap", *_G, _without("softcap"), "gradients", 800),
+    Mutant("gradients without the norm of rows", *_G, _without("qk_norm"), "gradients", 800),
+    Mutant("shared heads are not summed", *_G, _row("value", _heads_not_summed), "gradients"),
+    Mutant("a hidden key gets a gradient", *_G, _row("attn_mask", _hidden_too), "gradients"),
+    Mutant("a table's gradient is one off", *_G, _row("distance_bias", _one_further), "gradients", 800),
+    Mutant("the sink's gradient has the other sign", *_G, _row("sink", lambda x, g, o: -x), "gradients"),
+    Mutant("a law's parameter gets twice its gradient", *_G, _of_result(_doubled), "gradients"),
+    Mutant(
+        "the variance's gradient is that of the mean",
+        *_G,
+        lambda right: (
+            lambda *g, **o: right(*g, **(o | {"grad_mean_score": o.pop("grad_score_variance", None)}))
+        ),
+        "gradients",
+        800,
+    ),
+    Mutant(
+        "NaN becomes a gradient of 0",
+        *_G,
+        _row("query", lambda x, g, o: np.where(np.isnan(x), x.dtype.type(0), x)),
+        "gradients",
+        800,
+    ),
+    Mutant(
+        "gradients of another type", *_G, _row("scale", lambda x, g, o: x.astype(np.float32)), "gradients"
     ),
     Mutant("refusals say nothing", at, "attention", _no_text, "arguments", 800),
     Mutant("refusals are KeyErrors", at, "attention", _other_kind, "arguments", 800),

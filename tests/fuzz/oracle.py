@@ -16,7 +16,10 @@ from attnscale import laws, normalizers, reference
 from . import expect
 from .bounds import weigh
 
-__all__ = ["MASKS", "arithmetic", "finish", "products", "rows_first", "scored", "shared", "wide_of"]
+__all__ = [
+    *("MASKS", "arithmetic", "finish", "products", "rows_first", "scale_of", "scored", "shared", "wide_of"),
+    "with_length",
+]
 
 Array = np.ndarray[Any, Any]
 MASKS = ("is_causal", "causal", "attn_mask", "window", "key_lengths", "document_ids")
@@ -69,7 +72,7 @@ def scored(
 ) -> Any:
     """Scores s, visible keys, their largest error d, raw products x and theirs, rows that may overflow."""
     row = products(query, key, options, form, steps, errors)
-    scale, dscale, bias = _scale_of(row, options, row.masks, row.bias, form)
+    scale, dscale, bias = scale_of(row, options, row.masks, row.bias, form)
     return finish(row, scale, dscale, bias, options, form)
 
 
@@ -99,7 +102,7 @@ def products(
     size = np.asarray(q64 @ kt64, form.wide)  # times a scale it may leave float64, where the score does not
     if form.double and not np.isfinite(size).all():  # as the sum of |q||k| may, where the product does not
         size = np.abs(q) @ np.abs(kt)
-    raw = size
+    raw, bare, factor = size, x, np.ones(1)
     masks = {name: options[name] for name in MASKS if name in options}
     seen = reference.visible(x.shape, **masks)
     inherited: Any = 0.0
@@ -119,6 +122,8 @@ def products(
         x=x,
         size=size,
         raw=raw,
+        bare=bare,
+        factor=factor,
         dx=dx,
         seen=seen,
         steps=steps,
@@ -192,7 +197,7 @@ def _of_distance(table: Any, shape: tuple[int, ...], masks: dict[str, Any]) -> A
     return np.take_along_axis(rows, np.broadcast_to(np.abs(t), (*lead, *t.shape[-2:])), -1)
 
 
-def _scale_of(
+def scale_of(
     row: SimpleNamespace, options: dict[str, Any], masks: dict[str, Any], bias: Any, form: SimpleNamespace
 ) -> tuple[Any, Any, Any]:
     """The scale of each row or pair, its own error, and the bias with that of a law of distance."""

@@ -25,6 +25,7 @@ except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
 from . import nn
+from ._composed import differential_attention, relay_attention
 from ._functional import AttentionStatistics, attention, attention_statistics
 from ._learned import Learned, Scaled, Sink
 from ._variants import (
@@ -50,12 +51,14 @@ __all__ = [
     "attention",
     "attention_statistics",
     "cosformer_attention",
+    "differential_attention",
     "efficient_attention",
     "linear_attention",
     "nn",
     "performer_attention",
     "record",
     "register",
+    "relay_attention",
     "ssd",
 ]
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is composed of attention on tensors: relay nodes, and the difference of two maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._checks import shown
+from ._functional import AttentionStatistics, attention, attention_statistics
+
+__all__ = ["differential_attention", "relay_attention"]
+
+
+def relay_attention(
+    x: Tensor, centres: Tensor, value: Tensor | None = None, *, num_threads: int | None = None
+) -> AttentionStatistics:
+    """:func:`attnscale.variants.relay_attention` on tensors, with gradients.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., n, dim)
+        The sequence. On the CPU; may require grad, as the others.
+    centres : Tensor, shape (..., nodes, dim)
+        Leading axes broadcast.
+    value : Tensor, shape (..., n, value_dim), optional
+        What is averaged; None: x itself, which then has the gradients of both.
+    num_threads
+        As for :func:`attention`.
+
+    Returns
+    -------
+    AttentionStatistics
+        ``output`` are the nodes, (..., nodes, value_dim); ``lse``, ``entropy`` and ``mean_score`` are those
+        of the weights of each node over the sequence.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> x, centres = torch.ones(100, 8), torch.zeros(4, 8, requires_grad=True)
+    >>> nodes = at.torch.relay_attention(x, centres)
+    >>> nodes.output.shape
+    torch.Size([4, 8])
+    >>> nodes.entropy.sum().backward()
+    """
+    names = ("lse", "entropy", "mean_score")
+    given = x if value is None else value
+    return attention_statistics(centres, x, given, statistics=names, scale=1.0, num_threads=num_threads)
+
+
+def differential_attention(
+    query1: Tensor,
+    key1: Tensor,
+    query2: Tensor,
+    key2: Tensor,
+    value: Tensor,
+    *,
+    lam: float | Tensor,
+    **options: Any,
+) -> Tensor:
+    """:func:`attnscale.variants.differential_attention` on tensors, with gradients.
+
+    Parameters
+    ----------
+    query1, query2 : Tensor, shape (..., heads, n_queries, head_dim)
+    key1, key2 : Tensor, shape (..., kv_heads, n_keys, head_dim)
+    value : Tensor, shape (..., kv_heads, n_keys, value_dim)
+        On the CPU; may require grad. head_dim may differ between the two maps.
+    lam : float or Tensor
+        May require grad. Broadcasts to (..., heads, n_queries); one a head is a tensor of shape (heads, 1).
+    **options
+        Of :func:`attention`, for both maps; their tensors may require grad.
+
+    Returns
+    -------
+    Tensor, shape (..., heads, n_queries, value_dim)
+        The difference is taken in float32, or in float64 for float64 tensors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If lam is neither a number nor a tensor or does not fit, if the maps differ in shape, or as
+        :func:`attention`.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q1, q2, k1, k2 = torch.randn(4, 2, 10, 8, generator=torch.Generator().manual_seed(0))
+    >>> lam = torch.full((2, 1), 0.8, requires_grad=True)  # one a head
+    >>> value = torch.ones(2, 10, 1)
+    >>> at.torch.differential_attention(q1, k1, q2, k2, value, lam=lam).sum().backward()
+    >>> lam.grad.round()  # every row of the second map sums to 1
+    tensor([[-10.],
+            [-10.]])
+    """
+    if not isinstance(lam, (int, float, Tensor)) or isinstance(lam, bool):
+        raise TypeError(f"lam must be a number or a tensor, got {shown(lam)}")
+    tensors = [query1, key1, query2, key2, value]
+    if torch.is_autocast_enabled("cpu"):
+        tensors = [x.to(torch.get_autocast_dtype("cpu")) for x in tensors]
+    query1, key1, query2, key2, value = tensors
+    narrow = _common(tensors)
+    wide = value.to(_wide(narrow))  # 16-bit outputs would be rounded before the difference
+    with torch.autocast("cpu", enabled=False):
+        first = attention(query1, key1, wide, **options)
+        second = attention(query2, key2, wide, **options)
+    if first.shape != second.shape:
+        raise ValueError(
+            "both maps must have the same heads and queries, got outputs of the shapes "
+            f"{tuple(first.shape)} and {tuple(second.shape)}"
+        )
+    swapped = options.get("layout") == "bshd" and query1.ndim > 2
+    return (first - _share(lam, first, swapped) * second).to(narrow)
+
+
+def _share(lam: float | Tensor, output: Tensor, swapped: bool) -> float | Tensor:
+    """lam, which broadcasts to the rows of an output, as it multiplies the output."""
+    if not isinstance(lam, Tensor):
+        return lam
+    rows = (output.transpose(-3, -2) if swapped else output).shape[:-1]
+    extents = zip(reversed(lam.shape), reversed(rows), strict=False)
+    if lam.ndim > len(rows) or any(n not in (1, m) for n, m in extents):
+        raise ValueError(
+            f"lam must broadcast to (..., heads, n_queries) = {tuple(rows)}, got shape {tuple(lam.shape)}"
+        )
+    share = lam.to(output.dtype)[..., None]
+    while swapped and share.ndim < 3:
+        share = share[None]
+    return share.transpose(-3, -2) if swapped else share
+
+
+def _common(tensors: list[Tensor]) -> torch.dtype:
+    """The type of the result: one for all, else float64 or float32."""
+    types = {x.dtype for x in tensors}
+    return types.pop() if len(types) == 1 else _wide(*types)
+
+
+def _wide(*types: torch.dtype) -> torch.dtype:
+    return torch.float64 if torch.float64 in types else torch.float32

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+
+from ._vmap import by_loop
 
 __all__ = ["apply", "refuse_second_derivative"]
 
@@ -28,10 +31,18 @@ def apply(
     arguments: tuple[Any, ...],
     save: Callable[..., None] = _nothing,
     pull_back: Callable[..., Any] = refuse_second_derivative,
+    rule: Callable[..., Any] = by_loop,
 ) -> Any:
-    """The operator, which has the same formula registered for autograd; as a Function in a transform."""
-    if not torch._C._are_functorch_transforms_active():
+    """The operator, which has the same formulas registered; as a Function in a transform.
+
+    rule(call, info, in_dims, *arguments) is that of torch.func.vmap, where `call` is the operator again.
+    """
+    # The compiler has its own way with operators, and none with a class made in a function.
+    if not torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
         return operator(*arguments)
+
+    def again(*given: Any) -> Any:
+        return apply(operator, given, save, pull_back, rule)
 
     class Operator(torch.autograd.Function):
         @staticmethod
@@ -40,5 +51,6 @@ def apply(
 
         setup_context = staticmethod(save)
         backward = staticmethod(pull_back)
+        vmap = staticmethod(partial(rule, again))
 
     return Operator.apply(*arguments)

@@ -91,8 +91,9 @@ num_threads
     Notes
     -----
     An operator of PyTorch, ``torch.ops.attnscale.attend``: ``torch.compile`` takes it without a graph break,
-    ``torch.func.grad`` works. The backward pass recomputes the weights from the saved log-sum-exp, no
-    array of n_queries * n_keys is made, and gradients are bit for bit the same for any number of threads.
+    ``torch.func.grad`` and ``vmap`` work. The backward pass recomputes the weights from the saved
+    log-sum-exp, no array of n_queries * n_keys is made, and gradients are bit for bit the same for any number
+    of threads.
 
     Examples
     --------

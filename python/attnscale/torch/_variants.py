@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from .. import variants
 from ._autograd import apply, refuse_second_derivative
 from ._tensors import array, check_on_cpu, tensor
+from ._vmap import by_loop
 
 __all__ = [
     "cosformer_attention",
@@ -319,6 +321,7 @@ def _(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 attend_variant_backward.register_autograd(refuse_second_derivative)
+attend_variant_backward.register_vmap(partial(by_loop, attend_variant_backward))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -335,3 +338,4 @@ def _pull_back(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 attend_variant.register_autograd(_pull_back, setup_context=_save)
+attend_variant.register_vmap(partial(by_loop, attend_variant))

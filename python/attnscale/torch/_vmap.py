@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators under torch.func.vmap: one call with an axis more in front, or a call for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._arguments import Arguments
+
+__all__ = ["attend_backward_rule", "attend_rule", "by_loop"]
+
+_ARRAYS = ("query", "key", "value")
+#: Ranks of the other tensors without the axis of samples, less that of query, key and value.
+_RANKS = {"scale": -1, "attn_mask": 0, "key_lengths": -3, "document_ids": -2}
+#: Tensors of heads: a sample has heads of its own, which one call has no axis for.
+_OF_HEADS = ("distance_scale", "distance_bias", "sink")
+
+
+def by_loop(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
+    """A call for each sample: right for every operator."""
+    found = [
+        call(*(_sample(x, dim, i) for x, dim in zip(arguments, in_dims, strict=True)))
+        for i in range(info.batch_size)
+    ]
+    if isinstance(found[0], Tensor):
+        return torch.stack(found), 0
+    outputs = tuple(torch.stack(each) for each in zip(*found, strict=True))
+    return outputs, (0,) * len(outputs)
+
+
+def _sample(x: Any, dim: Any, i: int) -> Any:
+    return x.select(dim, i) if isinstance(x, Tensor) and dim is not None else x
+
+
+class _Fold(NamedTuple):
+    """How samples go in front of the axes of one call."""
+
+    size: int
+    rank: int  # of query, key and value, with heads
+    without_heads: bool  # one axis for them is put in
+    layout: str
+
+    @staticmethod
+    def of(size: int, in_dims: Any, call: Arguments) -> _Fold:
+        arrays = zip(call[:3], in_dims, strict=False)
+        rank = max(x.ndim - (dim is not None) for x, dim in arrays if x is not None)
+        return _Fold(size, max(rank, 3), rank == 2, call.form.layout)
+
+    def array(self, x: Tensor | None, dim: int | None, expand: bool) -> Tensor | None:
+        """Of query, key, value, output, or the gradient of an output."""
+        if x is None:
+            return None
+        alone = self.without_heads and x.ndim - (dim is not None) == 2
+        found = self.front(x, dim, self.rank - alone, expand)
+        assert found is not None
+        return found.unsqueeze(-2 if self.layout == "bshd" else -3) if alone else found
+
+    def front(self, x: Tensor | None, dim: int | None, rank: int, expand: bool) -> Tensor | None:
+        """The axis of samples, then axes of length 1 up to the rank; without one it broadcasts as it is."""
+        if x is None or (dim is None and not expand):
+            return x
+        x = x.expand(self.size, *x.shape) if dim is None else x.movedim(dim, 0)
+        return x[(slice(None), *(None,) * (rank + 1 - x.ndim))]
+
+    def tensors(self, call: Arguments, in_dims: Any, wanted: Any) -> list[Tensor | None]:
+        """All of a call. Without a copy, those are repeated of which each sample wants its own gradient."""
+        found = []
+        for i, (name, x) in enumerate(zip(Arguments._fields, call.tensors, strict=False)):
+            expand = i < len(wanted) and bool(wanted[i])
+            if name in _ARRAYS:
+                found.append(self.array(x, in_dims[i], expand or name == "query"))
+            else:
+                found.append(self.front(x, in_dims[i], self.rank + _RANKS.get(name, 0), expand))
+        return found
+
+    def result(self, x: Tensor | None, dim: int | None) -> Tensor | None:
+        """An output or a statistic, or the gradient of one, which every sample has."""
+        if x is None:
+            return None
+        rank = x.ndim - (dim is not None) + self.without_heads
+        return self.array(x, dim, True) if rank == self.rank else self.front(x, dim, self.rank - 1, True)
+
+    def output(self, x: Tensor) -> Tensor:
+        """Without the axis for heads that was put in."""
+        return x.squeeze(-2 if self.layout == "bshd" else -3) if self.without_heads else x
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Likewise, of a statistic."""
+        return x.squeeze(-2) if self.without_heads else x
+
+
+def attend_rule(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
+    """Of ``attend``."""
+    given = Arguments.of(arguments)
+    if _has_heads_of_its_own(given, [dim is not None for dim in in_dims[: len(given.tensors)]]):
+        return by_loop(call, info, in_dims, *arguments)
+    fold = _Fold.of(info.batch_size, in_dims, given)
+    tensors = fold.tensors(given, in_dims, ())
+    output, *rows = call(*tensors, *arguments[len(tensors) :])
+    there = [given.value is not None, *(x.ndim > 1 for x in rows)]  # the others are empty
+    found = [fold.output(output) if there[0] else output]
+    found += [fold.rows(x) if has else x for x, has in zip(rows, there[1:], strict=True)]
+    return tuple(found), tuple(0 if has else None for has in there)
+
+
+def attend_backward_rule(
+    call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any
+) -> tuple[Any, Any]:
+    """Of ``attend_backward``: a sample has gradients of its own of what all samples share, too."""
+    given, wanted = Arguments.of(arguments), arguments[-1]
+    n = len(given.tensors)
+    own = [dim is not None or want for dim, want in zip(in_dims[:n], [*wanted, False, False], strict=True)]
+    if _has_heads_of_its_own(given, own):
+        return by_loop(call, info, in_dims, *arguments)
+    fold = _Fold.of(info.batch_size, in_dims, given)
+    start, end = n + len(given.form), len(arguments) - 1
+    saved = [fold.result(arguments[i], in_dims[i]) for i in range(start, end)]
+    found = call(*fold.tensors(given, in_dims, wanted), *arguments[n:start], *saved, wanted)
+    shapes = (_without(x, dim) for x, dim in zip(given.tensors, in_dims, strict=False))
+    gradients = [
+        x.reshape(info.batch_size, *shape) if want else x
+        for x, shape, want in zip(found, shapes, wanted, strict=False)
+    ]
+    return tuple(gradients), tuple(0 if want else None for want in wanted)
+
+
+def _has_heads_of_its_own(call: Arguments, own: list[bool]) -> bool:
+    of_heads = (*_OF_HEADS, "scale") if call.form.law else _OF_HEADS
+    return any(flag for name, flag in zip(Arguments._fields, own, strict=False) if name in of_heads)
+
+
+def _without(x: Tensor | None, dim: int | None) -> tuple[int, ...]:
+    """The shape of one sample."""
+    if x is None:
+        return ()
+    return tuple(x.shape) if dim is None else (*x.shape[:dim], *x.shape[dim + 1 :])

@@ -26,6 +26,7 @@ EXAMPLES = {
     "mla_yarn": {"factor": 40, "mscale_all_dim": 1},
     "longrope": {"train_length": 4096, "factor": 32},
     "info_scale": {"train_length": 512},
+    "retrieval": {"gap": 4.624},
 }
 LENGTHS = (512, 4096, 32768, 131072)
 HEAD_DIM = 64

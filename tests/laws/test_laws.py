@@ -55,6 +55,12 @@ EXAMPLES: list[laws.Law] = [
     laws.Annealed(64, least=1),
     laws.EntropyInvariant(),
     laws.EntropyInvariant(64, "gaussian", 0.5),
+    laws.SparsityInvariant(),
+    laws.SparsityInvariant(64, keys=3, least=0.5),
+    laws.VarianceInvariant(),
+    laws.VarianceInvariant(64, least=1),
+    laws.Retrieval(4.624),
+    laws.Retrieval(4.0, weight=0.9, least=0.5),
     laws.ScaleInvariant(),
     laws.AdaptiveTemperature(),
     laws.AdaptiveTemperature(threshold=1),
@@ -113,6 +119,13 @@ EXAMPLES: list[laws.Law] = [
         (laws.Annealed(), 512, 64, 1.0),
         (laws.Annealed(), 310, 64, 0.0),
         (laws.Annealed(least=1), 310, 64, 1.0),
+        (laws.SparsityInvariant(), 512, 64, 1.0),
+        (laws.SparsityInvariant(), 2, 64, 0.0),
+        (laws.SparsityInvariant(least=0.5), 1, 64, 0.5),
+        (laws.VarianceInvariant(), 512, 64, 1.0),
+        (laws.VarianceInvariant(), 188, 64, 0.0),
+        (laws.Retrieval(3), 1, 64, 0.0),
+        (laws.Retrieval(3), 91, 64, 3.0),
         (laws.CriticalScale(), 2.5, 64, 2.5),
     ],
 )
@@ -144,6 +157,11 @@ def test_golden_values(law: laws.Law, n: int, head_dim: int, multiplier: float) 
         (laws.EntropyInvariant(), 32768, 3.47118),
         (laws.EntropyInvariant(), 1048576, 5.0405),
         (laws.EntropyInvariant(model="gaussian"), 32768, 3.168),
+        (laws.SparsityInvariant(), 16384, 1.3314),
+        (laws.VarianceInvariant(), 4096, 1.7548),
+        (laws.VarianceInvariant(), 1048576, 2.9368),
+        (laws.Retrieval(0.578 * 8), 512, 1.640),
+        (laws.Retrieval(0.578 * 8), 32768, 3.858),
     ],
     ids=repr,
 )
@@ -258,7 +276,7 @@ def test_position_gives_n_to_the_laws_that_count_positions() -> None:
     ("name", "lengths"),
     [
         ("base", {"log_n"}),
-        ("n0", {"annealed", "entropy_invariant"}),
+        ("n0", {"annealed", "entropy_invariant", "sparsity_invariant", "variance_invariant"}),
         ("length", {"grok_temperature", "ministral_temperature", "beam_temperature"}),
         ("train_length", {"log_n_from_training", "qwen_log_n", "longrope", "info_scale"}),
     ],
@@ -298,9 +316,8 @@ def test_names_and_get() -> None:
     ours = "standard unscaled constant per_head mup layer_index disentangled_scale latent_scale log_n "
     ours += "log_n_from_training natural_log_n kappa qwen_log_n grok_temperature ssmax asentmax "
     ours += "llama4_temperature ministral_temperature beam_temperature inkling_temperature yarn mla_yarn "
-    ours += (
-        "longrope info_scale annealed entropy_invariant scale_invariant adaptive_temperature critical_scale"
-    )
+    ours += "longrope info_scale annealed entropy_invariant sparsity_invariant variance_invariant retrieval "
+    ours += "scale_invariant adaptive_temperature critical_scale"
     assert laws.names() == tuple(ours.split())
     assert laws.get("log_n", base=64) == laws.LogN(base=64)
     assert laws.get("constant", value=2) == laws.Constant(2.0)

@@ -62,7 +62,7 @@ def test_every_law_that_a_length_determines(run):
     rows = table(run("--n", "64", "128", "--train-length", "64", "--json"))
     named = {law.partition("(")[0] for law, _ in rows}
     learned = {"constant", "per_head", "layer_index", "disentangled_scale", "latent_scale", "kappa"}
-    learned |= {"asentmax", "mla_yarn"}
+    learned |= {"asentmax", "mla_yarn", "retrieval"}
     assert named & learned == set()
     assert set(laws.names()) - named == learned
     assert rows["log_n", 128]["definition"] == "LogN(base=64.0, floor=1.0)"
@@ -117,7 +117,9 @@ def test_a_law_of_some_channels_has_no_entropy(run):
 def test_the_list_says_what_each_law_calls_its_length(run):
     text = run()
     assert "base of log_n;" in text
-    assert "n0 of annealed, entropy_invariant." in text.replace("\n", " ")
+    assert "n0 of annealed, entropy_invariant, sparsity_invariant, variance_invariant." in text.replace(
+        "\n", " "
+    )
     lengths = {row["name"]: row["length_parameter"] for row in json.loads(run("--json"))}
     assert lengths["grok_temperature"] == "length"
     assert lengths["ssmax"] is None

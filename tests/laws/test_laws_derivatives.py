@@ -33,6 +33,10 @@ LEARNED: list[tuple[laws.Law, tuple[str, ...]]] = [
     (laws.get("info_scale(train_length=64)"), ("train_length",)),
     (laws.Annealed(n0=64), ("n0",)),
     (laws.Annealed(n0=64, least=0.8), ("n0",)),
+    (laws.VarianceInvariant(n0=64), ("n0",)),
+    (laws.VarianceInvariant(n0=64, least=0.8), ("n0",)),
+    (laws.Retrieval(gap=4.0), ("gap",)),
+    (laws.Retrieval(gap=4.0, least=2.0), ("gap",)),
     (1.5 * laws.LogN(base=64), ("amplitude", "base")),
     (laws.get("[0.5, 2] * ssmax(s=0.3, b=0.2)"), ("amplitude", "s", "b")),
 ]
@@ -79,6 +83,8 @@ def test_by_the_outer_of_two_amplitudes() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["standard", "unscaled", "natural_log_n", "mup", "entropy_invariant"])
+@pytest.mark.parametrize(
+    "name", ["standard", "unscaled", "natural_log_n", "mup", "entropy_invariant", "sparsity_invariant"]
+)
 def test_laws_without_parameters_to_learn_have_none(name: str) -> None:
     assert laws.get(name).derivatives(1024, 64) == {}

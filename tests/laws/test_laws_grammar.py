@@ -159,6 +159,8 @@ def test_a_number_means_the_same_in_two_commands(heads: str, capsys: Any) -> Non
         ("info_scale", {}),
         ("annealed", {}),
         ("entropy_invariant", {}),
+        ("sparsity_invariant", {}),
+        ("variance_invariant", {}),
         ("longrope", {"factor": 4}),
     ],
 )

@@ -28,6 +28,7 @@ from ._temperature import (
 from ._rotary import LongRoPE, MLAYaRN, YaRN
 from ._info_scale import InfoScale
 from ._invariance import Annealed, EntropyInvariant
+from ._targets import Retrieval, SparsityInvariant, VarianceInvariant
 from ._distance import ScaleInvariant
 from ._measured import AdaptiveTemperature, CriticalScale
 # isort: on
@@ -60,11 +61,14 @@ __all__ = [
     "NaturalLogN",
     "PerHead",
     "QwenLogN",
+    "Retrieval",
     "SSMax",
     "ScaleInvariant",
     "Scaled",
+    "SparsityInvariant",
     "Standard",
     "Unscaled",
+    "VarianceInvariant",
     "YaRN",
     "explain",
     "from_dict",

@@ -47,6 +47,14 @@ from ._multihead import multi_head_attention
 from ._normalizers import weigh, with_length
 from ._rotary import apply_rotary, rotary_score
 from ._solve import calibrate, solve_perplexity, solve_scale
+from ._targets import (
+    expected_support,
+    retrieval_beta,
+    retrieval_length,
+    retrieval_trade_off,
+    sparsity_beta,
+    variance_invariant_beta,
+)
 from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
 
 __all__ = [
@@ -67,6 +75,7 @@ __all__ = [
     "entropy_curve",
     "expected_max_cosine",
     "expected_statistics",
+    "expected_support",
     "global_maps",
     "gradients",
     "kattention",
@@ -86,6 +95,9 @@ __all__ = [
     "random_rows",
     "random_scores",
     "relay_attention",
+    "retrieval_beta",
+    "retrieval_length",
+    "retrieval_trade_off",
     "rotary_score",
     "row_measures",
     "score_gradient",
@@ -93,8 +105,10 @@ __all__ = [
     "scores",
     "solve_perplexity",
     "solve_scale",
+    "sparsity_beta",
     "sphere_entropy_deficit",
     "ssd",
+    "variance_invariant_beta",
     "visible",
     "weigh",
     "weight_ranks",

@@ -53,6 +53,17 @@ def _entropy_invariant(law: Any, n: Array, d: float) -> Any:
     return np.maximum(law.least, np.nan_to_num(beta))
 
 
+def _sparsity_invariant(law: Any, n: Array, d: float) -> Any:
+    from scipy.stats import norm
+
+    return np.maximum(law.least, norm.isf(np.minimum(law.keys / n, 0.5)) / norm.isf(law.keys / law.n0))
+
+
+def _retrieval(law: Any, n: Array, d: float) -> Any:
+    noise = np.log(n * law.weight / (1 - law.weight))
+    return np.maximum(law.least, law.gap - np.sqrt(np.maximum(0, law.gap**2 - 2 * noise)))
+
+
 # law, n, head_dim -> multiplier.
 _FORMULAS: dict[str, Callable[[Any, Array, float], Any]] = {
     "standard": lambda law, n, d: 1.0,
@@ -85,6 +96,11 @@ _FORMULAS: dict[str, Callable[[Any, Array, float], Any]] = {
     "info_scale": lambda law, n, d: np.sqrt((1 - n ** (-2 / d)) / (1 - law.train_length ** (-2 / d))),
     "annealed": lambda law, n, d: np.maximum(law.least, np.sqrt(np.maximum(0, 1 + 2 * np.log(n / law.n0)))),
     "entropy_invariant": _entropy_invariant,
+    "sparsity_invariant": _sparsity_invariant,
+    "variance_invariant": lambda law, n, d: np.maximum(
+        law.least, np.sqrt(np.maximum(0, 1 + np.log(n / law.n0)))
+    ),
+    "retrieval": _retrieval,
     "scale_invariant": lambda law, n, d: np.sqrt(2 * (np.log(n / law.tau + 1) - 0.5 + 1)),
     "adaptive_temperature": _adaptive,
     "critical_scale": lambda law, n, d: n,

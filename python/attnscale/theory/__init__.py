@@ -25,11 +25,12 @@ from ._expected import (
     expected_lse,
     expected_statistics,
 )
-from ._invariant import annealed_beta, invariant_beta
+from ._invariant import annealed_beta, invariant_beta, variance_invariant_beta
 from ._johnson_lindenstrauss import equivalent_head_dim, jl_min_dim, jl_rule_of_thumb
 from ._kattention import kattention_log_normalizer
 from ._needle import needle_beta, needle_weight
 from ._phases import annealed_entropy, condensed_concentration, condensed_entropy, critical_beta
+from ._retrieval import RetrievalTradeOff, retrieval_beta, retrieval_length, retrieval_trade_off
 from ._softmax import jacobian_norm, jacobian_trace, smooth_maximum, smooth_maximum_bounds
 from ._sphere import (
     GOLDEN_DEFICIT,
@@ -39,11 +40,13 @@ from ._sphere import (
     sphere_log_mgf,
     sphere_mean_cosine,
 )
+from ._support import expected_support, sparsity_beta
 
 __all__ = [
     "GOLDEN_DEFICIT",
     "GOLDEN_DIMENSION",
     "ExpectedStatistics",
+    "RetrievalTradeOff",
     "annealed_beta",
     "annealed_entropy",
     "condensed_concentration",
@@ -59,6 +62,7 @@ __all__ = [
     "expected_lse",
     "expected_max_cosine",
     "expected_statistics",
+    "expected_support",
     "invariant_beta",
     "jacobian_norm",
     "jacobian_trace",
@@ -68,13 +72,18 @@ __all__ = [
     "max_cosine",
     "needle_beta",
     "needle_weight",
+    "retrieval_beta",
+    "retrieval_length",
+    "retrieval_trade_off",
     "smooth_maximum",
     "smooth_maximum_bounds",
+    "sparsity_beta",
     "spectral_entropy_bound",
     "sphere_entropy_deficit",
     "sphere_entropy_deficit_rate",
     "sphere_log_mgf",
     "sphere_mean_cosine",
     "truncated_normal_variance",
+    "variance_invariant_beta",
     "weight_bounds",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scales that keep the expected entropy of a row at what it is at another length."""
+"""Scales that keep the expected entropy, or the concentration, of a row at what it is at another length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._arguments import at_least, plain
 from ._finite_n import Averages
 from ._models import row_function
 
-__all__ = ["annealed_beta", "invariant_beta"]
+__all__ = ["annealed_beta", "invariant_beta", "variance_invariant_beta"]
 
 Array = NDArray[np.float64]
 
@@ -84,6 +84,67 @@ def invariant_beta(
     return plain(_checked(result, counts, target, on_infeasible))
 
 
+def variance_invariant_beta(
+    n: ArrayLike,
+    *,
+    n0: ArrayLike = 512,
+    head_dim: ArrayLike = 64,
+    model: Any = "sphere",
+    support: Any = None,
+    on_infeasible: str = "warn",
+) -> Any:
+    """The multiple of the standard scale at which the output has the variance that n0 keys give it at 1.
+
+    The output sum p_j v_j over independent values of variance 1 has the variance sum p^2: solves
+    ``expected_concentration(n, beta) = expected_concentration(n0, 1)``. While many keys share the weight
+    the concentration of normal scores is ``e^(beta^2) / n``, so beta is ``sqrt(1 + ln(n / n0))`` to first
+    order: slower than :func:`annealed_beta`, which keeps the entropy.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 1.
+    n0 : array_like, default 512
+        The length at which beta is 1.
+    head_dim, model, support
+        As for :func:`expected_statistics`.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        n keys with equal weights have sum p^2 = 1/n. A smaller target, below n of about n0 / e, is NaN in
+        the result, with a warning or without, or an error.
+
+    Returns
+    -------
+    float or ndarray of float64
+        Of the broadcast shape of n, n0 and head_dim.
+
+    Examples
+    --------
+    >>> variance_invariant_beta([512, 4096, 32768], model="gaussian").round(4)
+    array([1.    , 1.7887, 2.357 ])
+    """
+    row = row_function(model, support)
+    read_on_infeasible(on_infeasible)
+    counts, dims = at_least("n", n, 1), at_least("head_dim", head_dim, 2, integer=True)
+    counts, dims, starts = np.broadcast_arrays(counts, dims, at_least("n0", n0, 1))
+    points = list(zip(counts.flat, dims.flat, starts.flat, strict=True))
+    # -ln sum p^2 is between 0 and ln n and falls in beta, as the entropy does.
+    target = [_spread(row, float(start), int(d), 1.0) for _, d, start in points]
+    solved = [
+        _solve(goal, float(a), partial(_spread, row, float(a), int(d)))
+        for (a, d, _), goal in zip(points, target, strict=True)
+    ]
+    result = np.reshape(np.array(solved, np.float64), counts.shape)
+    if np.isnan(result).any():
+        lost = tuple(np.argwhere(np.isnan(result))[0])
+        wanted = math.exp(-np.reshape(target, counts.shape)[lost])
+        answer_infeasible(
+            on_infeasible,
+            f"no beta gives {counts[lost]:g} keys an expected sum of squared weights of {wanted:.6g}: it is "
+            f"at least 1/n = {1 / counts[lost]:.6g}",
+        )
+    return plain(result)
+
+
 def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "warn") -> Any:
     """sqrt(1 + 2 ln(n / n0)): the entropy-invariant multiple to first order.
 
@@ -115,6 +176,10 @@ def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "wa
 
 def _entropy(row: Callable[[float, float, int], Averages], n: float, head_dim: int, beta: float) -> float:
     return row(n, beta, head_dim).entropy
+
+
+def _spread(row: Callable[[float, float, int], Averages], n: float, head_dim: int, beta: float) -> float:
+    return -math.log(row(n, beta, head_dim).concentration)
 
 
 def _solve(target: float, n: float, entropy: Callable[[float], float]) -> float:

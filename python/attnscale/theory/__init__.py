@@ -14,8 +14,15 @@ array([5.752, 7.829, 9.908])
 array([5.752, 5.752, 5.752])
 """
 
-from ._bounds import entropy_lower_bound, spectral_entropy_bound, weight_bounds
+from ._bounds import (
+    entropy_lower_bound,
+    least_entropy,
+    softcap_for_entropy,
+    spectral_entropy_bound,
+    weight_bounds,
+)
 from ._cosines import expected_max_cosine, max_cosine
+from ._cumulants import cumulant_beta, score_cumulants
 from ._dot_products import dot_product_kurtosis, dot_product_variance, truncated_normal_variance
 from ._expected import (
     ExpectedStatistics,
@@ -25,13 +32,17 @@ from ._expected import (
     expected_lse,
     expected_statistics,
 )
+from ._gaps import critical_scale_tail, top_gap_probability
+from ._gauge import fold_scale, scale_update_residual
 from ._invariant import annealed_beta, invariant_beta, variance_invariant_beta
 from ._johnson_lindenstrauss import equivalent_head_dim, jl_min_dim, jl_rule_of_thumb
 from ._kattention import kattention_log_normalizer
 from ._needle import needle_beta, needle_weight
 from ._phases import annealed_entropy, condensed_concentration, condensed_entropy, critical_beta
+from ._propagation import expected_overlap, propagated_correlation
 from ._retrieval import RetrievalTradeOff, retrieval_beta, retrieval_length, retrieval_trade_off
 from ._softmax import jacobian_norm, jacobian_trace, smooth_maximum, smooth_maximum_bounds
+from ._spectrum import score_spectrum, spectrum_entropy
 from ._sphere import (
     GOLDEN_DEFICIT,
     GOLDEN_DIMENSION,
@@ -41,6 +52,7 @@ from ._sphere import (
     sphere_mean_cosine,
 )
 from ._support import expected_support, sparsity_beta
+from ._tokens import critical_gamma, self_weight, token_correlation
 
 __all__ = [
     "GOLDEN_DEFICIT",
@@ -52,6 +64,9 @@ __all__ = [
     "condensed_concentration",
     "condensed_entropy",
     "critical_beta",
+    "critical_gamma",
+    "critical_scale_tail",
+    "cumulant_beta",
     "dot_product_kurtosis",
     "dot_product_variance",
     "entropy_lower_bound",
@@ -61,28 +76,40 @@ __all__ = [
     "expected_jacobian_trace",
     "expected_lse",
     "expected_max_cosine",
+    "expected_overlap",
     "expected_statistics",
     "expected_support",
+    "fold_scale",
     "invariant_beta",
     "jacobian_norm",
     "jacobian_trace",
     "jl_min_dim",
     "jl_rule_of_thumb",
     "kattention_log_normalizer",
+    "least_entropy",
     "max_cosine",
     "needle_beta",
     "needle_weight",
+    "propagated_correlation",
     "retrieval_beta",
     "retrieval_length",
     "retrieval_trade_off",
+    "scale_update_residual",
+    "score_cumulants",
+    "score_spectrum",
+    "self_weight",
     "smooth_maximum",
     "smooth_maximum_bounds",
+    "softcap_for_entropy",
     "sparsity_beta",
     "spectral_entropy_bound",
+    "spectrum_entropy",
     "sphere_entropy_deficit",
     "sphere_entropy_deficit_rate",
     "sphere_log_mgf",
     "sphere_mean_cosine",
+    "token_correlation",
+    "top_gap_probability",
     "truncated_normal_variance",
     "variance_invariant_beta",
     "weight_bounds",

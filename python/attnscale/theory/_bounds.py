@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._checks import answer_infeasible, read_on_infeasible
 from ._arguments import at_least, plain
 
-__all__ = ["entropy_lower_bound", "spectral_entropy_bound", "weight_bounds"]
+__all__ = [
+    "entropy_lower_bound",
+    "least_entropy",
+    "softcap_for_entropy",
+    "spectral_entropy_bound",
+    "weight_bounds",
+]
 
 
 def entropy_lower_bound(n: ArrayLike, spread: ArrayLike) -> Any:
@@ -38,6 +46,92 @@ def entropy_lower_bound(n: ArrayLike, spread: ArrayLike) -> Any:
     """
     r = at_least("spread", spread, 0)
     return plain(np.maximum(0.0, np.log(at_least("n", n, 1)) - r * r / 8))
+
+
+def least_entropy(n: ArrayLike, spread: ArrayLike) -> Any:
+    """The least entropy of n keys whose scores lie in a range: the sharp form of :func:`entropy_lower_bound`.
+
+    dH/ds_i = -p_i (s_i - sum p s), so every score moves to an end of the range: k keys at the top, the
+    others R below. With ``r = R / (e^R - 1)`` the best share ``k + (n - k) e^-R = n r`` gives
+    ``ln n + ln r + 1 - r``; a whole number k >= 1 next to it gives the value, one key where r is small.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 1.
+    spread : array_like
+        Largest less smallest score R, at least 0.
+
+    Returns
+    -------
+    float or ndarray of float64
+        Nats; the arguments broadcast.
+
+    Examples
+    --------
+    >>> least_entropy(512, [4, 10, 100]).round(4), entropy_lower_bound(512, [4, 10, 100]).round(4)
+    (array([4.5685, 0.2497, 0.    ]), array([4.2383, 0.    , 0.    ]))
+    """
+    counts, r = np.broadcast_arrays(at_least("n", n, 1), at_least("spread", spread, 0))
+    low = np.exp(-r)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        best = np.where(r > 1e-8, counts * (r / np.expm1(r) - low) / -np.expm1(-r), counts / 2)
+    values = [_two_levels(counts, r, k) for k in (np.floor(best), np.floor(best) + 1)]
+    return plain(np.minimum(*values))
+
+
+def softcap_for_entropy(n: ArrayLike, *, entropy: ArrayLike, on_infeasible: str = "warn") -> Any:
+    """The largest soft-cap c under which a row of n keys has this entropy for certain.
+
+    Scores within (-c, c) have a spread of 2 c: solves ``least_entropy(n, 2 c) = entropy``. A larger cap
+    promises less. By the bound of the variance, ln n - (2 c)^2 / 8, a cap promises anything at all only
+    below ``sqrt(2 ln n)``, which is :func:`critical_beta`.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of keys, at least 2.
+    entropy : array_like
+        Nats, greater than 0 and at most ln n.
+    on_infeasible : {"warn", "nan", "raise"}, default "warn"
+        What to do with an entropy above ln n.
+
+    Returns
+    -------
+    float or ndarray of float64
+
+    Examples
+    --------
+    >>> softcap_for_entropy([512, 131072], entropy=1.0).round(2)
+    array([4.18, 7.23])
+    """
+    from scipy.optimize import brentq  # at first use: `import attnscale` stays fast
+
+    read_on_infeasible(on_infeasible)
+    counts, wanted = np.broadcast_arrays(at_least("n", n, 2), at_least("entropy", entropy, 1e-9))
+    caps = []
+    for a, h in zip(counts.flat, wanted.flat, strict=True):
+        reachable = h <= math.log(a)
+        caps.append(
+            brentq(lambda c, a=a, h=h: least_entropy(a, 2 * c) - h, 0, 40 + math.log(a))
+            if reachable
+            else math.nan
+        )
+    result = np.reshape(np.array(caps, np.float64), counts.shape)
+    if np.isnan(result).any():
+        lost = tuple(np.argwhere(np.isnan(result))[0])
+        answer_infeasible(
+            on_infeasible,
+            f"no cap gives {counts[lost]:g} keys an entropy of {wanted[lost]:g} nats: above ln n",
+        )
+    return plain(result)
+
+
+def _two_levels(n: Any, spread: Any, k: Any) -> Any:
+    """Entropy of k keys of one score and n - k that are lower by the spread."""
+    k = np.clip(k, 1, np.maximum(n - 1, 1))
+    others = (n - k) * np.exp(-spread)
+    return np.log(k + others) + spread * others / (k + others)
 
 
 def weight_bounds(n: ArrayLike, spread: ArrayLike) -> tuple[Any, Any]:

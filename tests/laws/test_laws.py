@@ -53,6 +53,8 @@ EXAMPLES: list[laws.Law] = [
     laws.InfoScale(512),
     laws.Annealed(),
     laws.Annealed(64, least=1),
+    laws.Annealed(64, variance=2.5),
+    laws.Annealed(variance=[0.5, 4]),
     laws.EntropyInvariant(),
     laws.EntropyInvariant(64, "gaussian", 0.5),
     laws.SparsityInvariant(),

@@ -33,6 +33,7 @@ LEARNED: list[tuple[laws.Law, tuple[str, ...]]] = [
     (laws.get("info_scale(train_length=64)"), ("train_length",)),
     (laws.Annealed(n0=64), ("n0",)),
     (laws.Annealed(n0=64, least=0.8), ("n0",)),
+    (laws.Annealed(n0=64, variance=[0.5, 3.0]), ("n0",)),
     (laws.VarianceInvariant(n0=64), ("n0",)),
     (laws.VarianceInvariant(n0=64, least=0.8), ("n0",)),
     (laws.Retrieval(gap=4.0), ("gap",)),

@@ -80,6 +80,7 @@ from attnscale import laws
         (lambda: laws.LongRoPE(9, 0), ValueError, "factor must be greater than 0, got 0"),
         (lambda: laws.InfoScale(1), ValueError, "train_length must be greater than 1, got 1"),
         (lambda: laws.Annealed(0.5), ValueError, "n0 must be at least 1, got 0.5"),
+        (lambda: laws.Annealed(variance=0), ValueError, "variance must be greater than 0, got 0"),
         (lambda: laws.EntropyInvariant(1), ValueError, "n0 must be at least 2, got 1"),
         (
             lambda: laws.EntropyInvariant(model="cube"),

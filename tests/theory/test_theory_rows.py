@@ -41,6 +41,8 @@ def test_cumulant_beta_of_normal_scores_is_annealed_beta():
     )
     by_head = theory.cumulant_beta(4096, n0=512, cumulants=[[4.0], [0.5]])
     np.testing.assert_allclose(by_head, np.sqrt(1 + 2 * np.log(8) / np.array([4, 0.5])), rtol=1e-12)
+    law = laws.Annealed(variance=[4, 0.5])
+    np.testing.assert_allclose(by_head, law.multiplier(4096, 64)[:, 0], rtol=1e-12)
 
 
 def drift(heads, beta):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._checks import choose
-from ._base import Law
+from ._base import Law, head_parameter
 from ._meaning import NMeans
-from ._parameters import at_least
+from ._parameters import OneOrPerHead, at_least, one_or_per_head
 from ._registry import built_in
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _WIDTH, _NODES = 1.0, 10
 @built_in
 @dataclass(frozen=True)
 class Annealed(Law):
-    """sqrt(1 + 2 ln(n / n0)) / sqrt(head_dim): entropy-invariant to first order.
+    """sqrt(1 + 2 ln(n / n0) / variance) / sqrt(head_dim): entropy-invariant to first order.
 
     Parameters
     ----------
@@ -38,20 +39,30 @@ class Annealed(Law):
     least : float, default 0
         The multiplier is never below this; >= 0. Rows shorter than n0 / sqrt(e) cannot have the entropy
         of n0 keys: at 0 they come as near as they can, with equal weights.
+    variance : float or sequence of float, default 1
+        Of a row's scores at the standard scale, one for all heads or one a head
+        (:func:`attnscale.theory.score_cumulants`); greater than 0. A sharp head has a larger one, and needs
+        less.
 
     Examples
     --------
     >>> Annealed().multiplier([100, 512, 32768], 64).round(4)
     array([0.    , 1.    , 3.0525])
+    >>> Annealed(variance=[4.0, 0.5]).multiplier(32768, 64).round(4)
+    array([[1.7548],
+           [4.1995]])
     """
 
     n0: float = 512.0
     least: float = 0.0
+    variance: OneOrPerHead | Sequence[float] = 1.0
     name: ClassVar[str] = "annealed"
     n_means: ClassVar[NMeans] = "visible keys"
     length_parameter: ClassVar[str | None] = "n0"
-    formula: ClassVar[str] = "max(least, sqrt(max(0, 1 + 2 ln(n / n0)))) / sqrt(head_dim)"
-    source: ClassVar[str] = "annealed entropy ln n - beta^2 / 2 of independent normal scores, held fixed"
+    formula: ClassVar[str] = "max(least, sqrt(max(0, 1 + 2 ln(n / n0) / variance))) / sqrt(head_dim)"
+    source: ClassVar[str] = (
+        "annealed entropy ln n - beta^2 variance / 2 of independent normal scores, held fixed"
+    )
     used_by: ClassVar[str] = "nothing known; the form of scale-invariant attention's factor"
     remark: ClassVar[str] = (
         "low by 12 % at n = 32768 and by 20 % at 2^20 against the exact law of keys uniform on a sphere, "
@@ -61,15 +72,19 @@ class Annealed(Law):
     def __post_init__(self) -> None:
         at_least(self, "n0", 1)
         at_least(self, "least", 0)
+        one_or_per_head(self, "variance")
+        if np.min(np.asarray(self.variance)) <= 0:
+            raise ValueError(f"variance must be greater than 0, got {np.min(np.asarray(self.variance)):g}")
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        squared = 1 + 2 * (np.log(n) - math.log(self.n0))
+        squared = 1 + 2 * (np.log(n) - math.log(self.n0)) / head_parameter(self, "variance")
         return np.maximum(np.sqrt(np.maximum(squared, 0.0)), self.least)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         beta = self._beta(n, head_dim)
         moves = beta > self.least
-        return {"n0": np.where(moves, -1 / (self.n0 * np.where(moves, beta, 1)), 0.0)}
+        slope = -1 / (self.n0 * head_parameter(self, "variance") * np.where(moves, beta, 1))
+        return {"n0": np.where(moves, slope, 0.0)}
 
 
 @built_in

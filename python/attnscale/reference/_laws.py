@@ -94,7 +94,9 @@ _FORMULAS: dict[str, Callable[[Any, Array, float], Any]] = {
     "mla_yarn": lambda law, n, d: _yarn(law.factor, law.mscale_all_dim) ** 2,
     "longrope": _longrope,
     "info_scale": lambda law, n, d: np.sqrt((1 - n ** (-2 / d)) / (1 - law.train_length ** (-2 / d))),
-    "annealed": lambda law, n, d: np.maximum(law.least, np.sqrt(np.maximum(0, 1 + 2 * np.log(n / law.n0)))),
+    "annealed": lambda law, n, d: np.maximum(
+        law.least, np.sqrt(np.maximum(0, 1 + 2 * np.log(n / law.n0) / law.variance))
+    ),
     "entropy_invariant": _entropy_invariant,
     "sparsity_invariant": _sparsity_invariant,
     "variance_invariant": lambda law, n, d: np.maximum(

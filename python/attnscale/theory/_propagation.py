@@ -65,8 +65,10 @@ def propagated_correlation(
     Tokens of unit length and pairwise cosine rho have scores of variance ``beta^2`` in all,
     ``beta^2 (1 - rho)`` of it within a row, and two rows are correlated by rho. With C = E[sum p^2] and
     O = :func:`expected_overlap` there, and independent values, the Gram matrix becomes
-    ``rho + (1 - rho) C`` on and ``rho + (1 - rho) O`` off the diagonal. Giorlandino and Goldt 2025, arXiv
-    2505.24333, take both from the random energy model, where C is 0 below the freezing point and O is 0.
+    ``rho + (1 - rho) C`` on and ``rho + (1 - rho) O`` off the diagonal.
+    For n to infinity C is that of the random energy model, 0 below the freezing point, and O is 0: the
+    reading of Giorlandino and Goldt 2025, arXiv 2505.24333. Here both are exact, and only the ratio of
+    averages stands for the average of the ratio.
 
     Parameters
     ----------

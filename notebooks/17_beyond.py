@@ -323,6 +323,10 @@ print(f"median of a head, n = 512: {quantiles[512].min():.2f} to {quantiles[512]
 print(f"rows below critical at 1/sqrt(d): {above_1[64]:.0%} at n = 64, {above_1[512]:.0%} at n = 512")
 np.testing.assert_allclose([quantiles[512].min(), quantiles[512].max()], [0.16, 7.20], atol=6e-3)
 np.testing.assert_allclose(list(above_1.values()), [0.660, 0.796], atol=6e-4)
+of_heads = laws.CriticalScale.measure(scores).ravel()
+constant = [level * (of_heads > level).mean() for level in (10, 30, 100, 300)]
+print("level x P(Lambda > level) of real rows, level = 10, 30, 100, 300:", np.round(constant, 1))
+np.testing.assert_allclose(constant, [1.1, 1.3, 1.4, 1.2], atol=0.05)
 
 # %% [markdown]
 # How it grows with $n$ depends on how the scores end: $\sqrt{\ln n}$ for normal scores, constant for
@@ -354,7 +358,9 @@ np.testing.assert_allclose(list(medians.values()), shown, atol=6e-3)
 with at.plot.style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.9, 2.6))
     by_head = laws.CriticalScale.measure(scores)
-    left.boxplot(by_head.T, whis=(5, 95), showfliers=False, medianprops={"color": RED})
+    low, middle, high = np.quantile(by_head, [0.05, 0.5, 0.95], axis=1)
+    left.vlines(np.arange(1, 19), low, high, color=GREY, linewidth=1)
+    left.plot(np.arange(1, 19), middle, "o", color=RED)
     left.axhline(1, color="black", linewidth=0.8)
     left.set_yscale("log")
     left.set_xticks(range(1, 19), names, rotation=90, fontsize=6)
@@ -655,6 +661,10 @@ worst = int(np.abs(predicted - entropy).argmax())
 print(f"worst: {names[worst]}, {predicted[worst]:.2f} for {entropy[worst]:.2f}")
 assert names[worst] == "L2 H5"
 np.testing.assert_allclose([predicted[worst], entropy[worst]], [5.57, 4.10], atol=6e-3)
+received = weights[worst].mean(0)
+print(f"there {data.tokens[received.argmax()]} has {received.max():.0%} of the weight")
+assert data.tokens[received.argmax()] == "[CLS]"
+assert abs(received.max() - 0.36) < 6e-3
 
 # %%
 with at.plot.style():

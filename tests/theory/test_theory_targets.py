@@ -42,6 +42,15 @@ def test_the_law_that_keeps_the_keys():
     assert abs(far[1] - limit) < abs(far[0] - limit) < 0.02
 
 
+def test_the_power_of_ln_n_between_two_lengths():
+    """T23's exponents, found there by trial: 0.68 for sparsemax, 0.86 for entmax-1.5, 1/2 in the limit."""
+    power = np.log(np.log(16384) / np.log(64))
+    grown = [np.log(theory.sparsity_beta(16384, n0=64, keys=keys)) / power for keys in (1, 3)]
+    np.testing.assert_allclose(grown, [0.683, 0.890], atol=6e-4)
+    far = np.log(theory.sparsity_beta(1e300, n0=1e200)) / np.log(1.5)
+    assert 0.5 < far < 0.51
+
+
 def test_a_law_with_another_growth_does_not_keep_them():
     n = np.array([64, 16384])
     for law in ("standard", "log_n", "annealed(least=0.1)", "variance_invariant(least=0.1)"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exact attention on the CPU with its entropy, and every published scale law under one definition.
+"""Exact attention on the CPU with its entropy, and published scale laws under one definition.
 
 >>> import numpy as np, attnscale as at
 >>> rng = np.random.default_rng(0)

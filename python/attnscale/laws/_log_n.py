@@ -48,7 +48,9 @@ class LogN(Law):
     used_by: ClassVar[str] = "bert4keras (softmax_plus, floor=16), GAU-alpha"
     remark: ClassVar[str] = (
         "slows the growth of entropy with n, and does not stop it: for keys uniform on a sphere, "
-        "head_dim 64, E[H] = 5.75, 7.46, 9.09 nats at n = 512, 4096, 32768 (1/sqrt(d): 5.75, 7.83, 9.91)"
+        "head_dim 64, E[H] = 5.75, 7.46, 9.09 nats at n = 512, 4096, 32768 (1/sqrt(d): 5.75, 7.83, 9.91). "
+        "Real heads are not random: with a constant a head it keeps the entropy of the 18 shipped heads "
+        "best of seven laws (0.222 nats, annealed 0.280)"
     )
 
     def __post_init__(self) -> None:
@@ -110,11 +112,15 @@ class NaturalLogN(Law):
     name: ClassVar[str] = "natural_log_n"
     n_means: ClassVar[NMeans] = "row size"
     formula: ClassVar[str] = "ln(n) / sqrt(head_dim)"
-    source: ClassVar[str] = "Chiang & Cholak 2022, arXiv 2202.12172, section 4.3"
-    used_by: ClassVar[str] = "transformers that recognise PARITY; ln n is also SSMax with s = 1"
+    source: ClassVar[str] = "Chiang & Cholak 2022, arXiv 2202.12172 (eq. 1 of section 4.3 in kexue.fm/8823)"
+    used_by: ClassVar[str] = (
+        "its authors, where one position decides (FIRST, is the first bit a 1?) and in machine translation; "
+        "ln n is also SSMax with s = 1"
+    )
     remark: ClassVar[str] = (
         "for keys uniform on a sphere, head_dim 64, E[H] = 1.24, 1.17, 1.12 nats at n = 512, 4096, 32768: "
-        "nearly constant, at about 3 effective keys"
+        "nearly constant, at about 3 effective keys. A model that was not trained with it saturates: on the "
+        "18 shipped heads, 512 tokens, the median trace of the Jacobian falls from 0.98 to 0.11"
     )
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -142,7 +148,7 @@ class Kappa(Law):
     name: ClassVar[str] = "kappa"
     n_means: ClassVar[NMeans] = "visible keys"
     formula: ClassVar[str] = "kappa * ln(n) / head_dim"
-    source: ClassVar[str] = "Su Jianlin 2021, kexue.fm/8823, eq. 3"
+    source: ClassVar[str] = "Su Jianlin 2021, kexue.fm/8823, eq. 4"
     used_by: ClassVar[str] = "the derivation of LogN"
 
     def __post_init__(self) -> None:

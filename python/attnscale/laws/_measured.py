@@ -75,6 +75,9 @@ class CriticalScale(Law):
 
     A row of one key has Lambda = 0. Two keys that tie for the top make it infinite, and the row NaN.
 
+    Do not average it: for independent continuous scores its mean is infinite, since Lambda >= ln 2 / Delta,
+    Delta the smallest gap, and Delta has a positive density at 0. Take its median. N(t) counts the top key.
+
     Examples
     --------
     >>> round(float(CriticalScale.measure([3.0, 1.0, 1.0])), 6)  # ln(3) / 2
@@ -86,6 +89,10 @@ class CriticalScale(Law):
     formula: ClassVar[str] = "n / sqrt(head_dim)"
     source: ClassVar[str] = "Hayase & Karakida 2026, arXiv 2605.12697"
     used_by: ClassVar[str] = "a diagnostic; no model is known to use it"
+    remark: ClassVar[str] = (
+        "its mean over rows of independent continuous scores is infinite (ln 2 / the smallest gap has no "
+        "mean): take the median. Two keys that tie for the top make it infinite"
+    )
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return n.copy()

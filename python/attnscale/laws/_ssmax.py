@@ -47,7 +47,7 @@ class SSMax(Law):
     n_means: ClassVar[NMeans] = "row size"
     formula: ClassVar[str] = "(s * ln(max(n, floor)) + b) / sqrt(head_dim)"
     source: ClassVar[str] = "Nakanishi 2025, arXiv 2501.19399"
-    used_by: ClassVar[str] = "axolotl (floor=2, n from the start of each packed document), OLMo-core"
+    used_by: ClassVar[str] = "axolotl (floor=2, n from the start of each packed document)"
     remark: ClassVar[str] = "s is learned a head and layer; 0.43 is the value of the paper's figure 1"
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ EXAMPLES = {
     "longrope": {"train_length": 4096, "factor": 32},
     "info_scale": {"train_length": 512},
     "retrieval": {"gap": 4.624},
+    "qk_norm_scale": {"train_length": 512},
 }
 LENGTHS = (512, 4096, 32768, 131072)
 HEAD_DIM = 64

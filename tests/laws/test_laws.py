@@ -14,6 +14,7 @@ import pytest
 from attnscale import laws
 from attnscale.laws import *  # noqa: F403  # so that every repr evaluates
 
+MEASURED = ("adaptive_temperature", "critical_scale", "norm_softmax")
 EXAMPLES: list[laws.Law] = [
     laws.Standard(),
     laws.Unscaled(),
@@ -67,6 +68,12 @@ EXAMPLES: list[laws.Law] = [
     laws.AdaptiveTemperature(),
     laws.AdaptiveTemperature(threshold=1),
     laws.CriticalScale(),
+    laws.NormSoftmax(),
+    laws.NormSoftmax(gamma=2, least=0.5),
+    laws.QKNormScale(512),
+    laws.SwinV2(),
+    laws.SwinV2(theta=[1.0, 9.0], most=50),
+    laws.LSSA(),
 ]
 
 
@@ -129,6 +136,15 @@ EXAMPLES: list[laws.Law] = [
         (laws.Retrieval(3), 1, 64, 0.0),
         (laws.Retrieval(3), 91, 64, 3.0),
         (laws.CriticalScale(), 2.5, 64, 2.5),
+        (laws.NormSoftmax(gamma=3), 1.5, 64, 2.0),
+        (laws.NormSoftmax(least=0.25), 0, 64, 4.0),
+        (laws.QKNormScale(2), 512, 64, 0.125),
+        (laws.QKNormScale(2**10), 512, 16, (10 + math.log2(1023)) / 4),
+        (laws.SwinV2(), 49, 64, 10 / 8),
+        (laws.SwinV2(theta=9), 49, 64, 100 / 8),
+        (laws.SwinV2(theta=9, most=20), 49, 16, 5.0),
+        (laws.LSSA(), 1, 64, 0.0),
+        (laws.LSSA(), 1024, 64, 60 * math.log(2) ** 2 / 8),
     ],
 )
 def test_golden_values(law: laws.Law, n: int, head_dim: int, multiplier: float) -> None:
@@ -263,6 +279,24 @@ def test_why_log_n_is_not_enough() -> None:
     assert "slows the growth" in laws.explain("log_n")
 
 
+def test_the_mean_of_the_critical_scale_is_not_to_be_taken() -> None:
+    assert "infinite" in laws.explain("critical_scale")
+    assert "median" in laws.explain("critical_scale")
+
+
+@pytest.mark.parametrize("law", [laws.QKNormScale(512), laws.SwinV2(), laws.SwinV2([0.3, 7.0])], ids=repr)
+def test_laws_of_the_cosine_multiply_it(law: laws.Law) -> None:
+    """With q and k of length sqrt(head_dim); of length 1, the scale is head_dim times as large."""
+    q, k, v = np.random.default_rng(3).standard_normal((3, 2, 20, 16))
+    rms = at.attention(q, k, v, scale=law, qk_norm="rms")
+    factor = np.asarray(law.scale(20, 16))[..., None] * 16
+    unit = [each / np.linalg.norm(each, axis=-1, keepdims=True) for each in (q, k)]
+    cosine = factor * (unit[0] @ unit[1].swapaxes(1, 2))
+    weights = np.exp(cosine - cosine.max(-1, keepdims=True))
+    np.testing.assert_allclose(rms, weights @ v / weights.sum(-1, keepdims=True), atol=1e-5)
+    assert factor.max() < 100 + 1e-9
+
+
 def test_position_gives_n_to_the_laws_that_count_positions() -> None:
     law = laws.LogNFromTraining(10)
     np.testing.assert_array_equal(law.multiplier(1, 64, position=[0, 99]), law.multiplier([1, 100], 64))
@@ -301,7 +335,7 @@ def test_n_of_a_causal_query() -> None:
     offsets["NaturalLogN"] = laws.NaturalLogN().n_of_position(7) - 7
     for name, offset in offsets.items():
         assert offset == {"GrokTemperature": 0, "MinistralTemperature": 0, "ASEntmax": 2}.get(name, 1), name
-    for law in (laws.ScaleInvariant(), laws.AdaptiveTemperature(), laws.CriticalScale()):
+    for law in (laws.ScaleInvariant(), *(laws.get(name) for name in MEASURED)):
         with pytest.raises(ValueError, match=f"law '{law.name}' has no n at a position: its n is "):
             law.n_of_position(7)
 
@@ -319,7 +353,7 @@ def test_names_and_get() -> None:
     ours += "log_n_from_training natural_log_n kappa qwen_log_n grok_temperature ssmax asentmax "
     ours += "llama4_temperature ministral_temperature beam_temperature inkling_temperature yarn mla_yarn "
     ours += "longrope info_scale annealed entropy_invariant sparsity_invariant variance_invariant retrieval "
-    ours += "scale_invariant adaptive_temperature critical_scale"
+    ours += "scale_invariant adaptive_temperature critical_scale norm_softmax qk_norm_scale swin_v2 lssa"
     assert laws.names() == tuple(ours.split())
     assert laws.get("log_n", base=64) == laws.LogN(base=64)
     assert laws.get("constant", value=2) == laws.Constant(2.0)

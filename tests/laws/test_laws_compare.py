@@ -62,7 +62,7 @@ def test_every_law_that_a_length_determines(run):
     rows = table(run("--n", "64", "128", "--train-length", "64", "--json"))
     named = {law.partition("(")[0] for law, _ in rows}
     learned = {"constant", "per_head", "layer_index", "disentangled_scale", "latent_scale", "kappa"}
-    learned |= {"asentmax", "mla_yarn", "retrieval"}
+    learned |= {"asentmax", "mla_yarn", "retrieval", "qk_norm_scale"}
     assert named & learned == set()
     assert set(laws.names()) - named == learned
     assert rows["log_n", 128]["definition"] == "LogN(base=64.0, floor=1.0)"

@@ -15,7 +15,7 @@ from attnscale.cli import main
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
-NO_COUNT = ("scale_invariant", "adaptive_temperature", "critical_scale")
+NO_COUNT = ("scale_invariant", "adaptive_temperature", "critical_scale", "norm_softmax")
 
 CALLS: dict[str, Callable[[str], Any]] = {
     "multiplier_at": lambda law: laws.get(law).multiplier_at(512, 64),

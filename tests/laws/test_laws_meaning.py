@@ -24,6 +24,7 @@ MEANINGS = {
     "query-key distance": (0, None, None),
     "row entropy": (0, None, ("row_entropies", 10)),
     "row gaps": (0, None, ("row_gaps", 10)),
+    "row spread": (0, None, ("row_spreads", 10)),
     "not used": (1, 1, ("", 1)),
 }
 COUNTED = [name for name, (_, offset, _) in MEANINGS.items() if offset is not None]
@@ -42,7 +43,7 @@ def test_what_a_meaning_says_of_itself(name: str) -> None:
     assert meaning.is_used == (name != "not used")
     assert meaning.is_position == name.startswith("query position")
     assert meaning.is_distance == (name == "query-key distance")
-    assert meaning.measures_the_row == (name in ("row entropy", "row gaps"))
+    assert meaning.measures_the_row == (name in ("row entropy", "row gaps", "row spread"))
     with pytest.raises(AttributeError):
         meaning.least = 7  # type: ignore[misc]
 

@@ -13,7 +13,10 @@ from attnscale import laws, reference
 from attnscale._call import measures
 from cases import mask_cases, random_inputs
 
-MEASURED = (laws.AdaptiveTemperature(), laws.AdaptiveTemperature(threshold=1.5), laws.CriticalScale())
+MEASURED = (
+    *(laws.AdaptiveTemperature(), laws.AdaptiveTemperature(threshold=1.5), laws.CriticalScale()),
+    *(laws.NormSoftmax(), laws.NormSoftmax(gamma=3)),
+)
 
 
 @pytest.mark.parametrize("law", MEASURED, ids=repr)
@@ -48,6 +51,24 @@ def test_adaptive_temperature_is_two_passes() -> None:
     np.testing.assert_array_equal(
         at.attention_entropy(q, k, scale="adaptive_temperature"), at.attention_entropy(q, k, scale=beta / 4)
     )
+
+
+def test_under_norm_softmax_every_row_has_one_spread() -> None:
+    q, k, _ = random_inputs(5, n_queries=30, n_keys=300, dtype="float64", spread=2.0)
+    factor = np.geomspace(0.1, 50, 30)[:, None]
+    weights = at.attention_weights(q * factor, k, scale=laws.NormSoftmax(gamma=1.5))
+    np.testing.assert_allclose(np.log(weights).std(-1), 1.5, rtol=1e-9)
+    np.testing.assert_allclose(weights, at.attention_weights(q, k, scale="1.5 * norm_softmax"), rtol=1e-9)
+
+
+def test_what_the_spread_counts() -> None:
+    measure = laws.NormSoftmax.measure
+    assert measure([7.0]) == 0
+    assert measure([-np.inf, -np.inf]) == 0
+    assert measure([-np.inf, 1.0, 4.0, -np.inf]) == 1.5
+    assert measure(np.empty((2, 0))).tolist() == [0, 0]
+    assert np.isnan(measure([[3.0, np.nan], [3.0, np.inf]])).all()
+    assert measure([1e8, 1e8 + 2]) == 1  # centred first
 
 
 def test_the_critical_scale_of_a_simplex() -> None:

@@ -45,6 +45,9 @@ from attnscale import laws
             ValueError,
             "channels must be one of 'latent', 'all', got",
         ),
+        (lambda: laws.QKNormScale(1), ValueError, "train_length must be at least 2, got 1"),
+        (lambda: laws.SwinV2(most=0), ValueError, "most must be greater than 0, got 0"),
+        (lambda: laws.NormSoftmax(least=0), ValueError, "least must be greater than 0, got 0"),
         (lambda: laws.SSMax(floor=0), ValueError, "floor must be at least 1, got 0"),
         (
             lambda: laws.ASEntmax(1, [], 1),

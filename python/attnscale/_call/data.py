@@ -89,3 +89,7 @@ class CallData:
     def row_gaps(self) -> NDArray[np.float64]:
         """Critical inverse temperature of each row's gaps at the standard scale."""
         return measures.row_gaps(self.inputs, self.intervals, self.mask, self.form)
+
+    def row_spreads(self) -> NDArray[np.float64]:
+        """Standard deviation of the scores that each row sees, at the standard scale."""
+        return measures.row_spreads(self.inputs, self.intervals, self.mask, self.form)

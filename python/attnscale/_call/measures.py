@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from .form import ScoreForm
     from .rows import Intervals
 
-__all__ = ["row_gaps"]
+__all__ = ["row_gaps", "row_spreads"]
 
 _BLOCK = 2**22  # scores held at a time: 32 MiB of float64
 
@@ -27,10 +28,28 @@ def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm) -
     """
     from ..laws import CriticalScale
 
+    return _of_rows(CriticalScale.measure, inputs, intervals, mask, form)
+
+
+def row_spreads(inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm) -> NDArray[np.float64]:
+    """Standard deviation of what each row sees at the standard scale, (..., heads, n_queries)."""
+    from ..laws import NormSoftmax
+
+    return _of_rows(NormSoftmax.measure, inputs, intervals, mask, form)
+
+
+def _of_rows(
+    measure: Callable[[NDArray[np.float64]], Any],
+    inputs: Inputs,
+    intervals: Intervals,
+    mask: Any,
+    form: ScoreForm,
+) -> NDArray[np.float64]:
+    """A number of each row of scores at the standard scale, written out by blocks of rows."""
     n_queries = inputs.query.shape[-2]
     row = max(1, math.prod(inputs.leading) * inputs.key.shape[-2])
     step = max(1, _BLOCK // row)
-    gaps = np.zeros((*inputs.leading, n_queries))
+    measured = np.zeros((*inputs.leading, n_queries))
     for first in range(0, n_queries, step):
         cut = slice(first, min(first + step, n_queries))
         score, seen = _scores(inputs, form, cut), _seen(inputs, intervals, cut)
@@ -38,8 +57,8 @@ def row_gaps(inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm) -
             part = _cut(mask, cut, -2)
             score = score if part.dtype == np.bool_ else score + part
             seen = seen & (part if part.dtype == np.bool_ else ~np.isneginf(part))
-        gaps[..., cut] = CriticalScale.measure(np.where(seen, score, -np.inf))
-    return gaps
+        measured[..., cut] = measure(np.where(seen, score, -np.inf))
+    return measured
 
 
 def _scores(inputs: Inputs, form: ScoreForm, cut: slice) -> NDArray[np.float64]:

@@ -30,10 +30,12 @@ from ._info_scale import InfoScale
 from ._invariance import Annealed, EntropyInvariant
 from ._targets import Retrieval, SparsityInvariant, VarianceInvariant
 from ._distance import ScaleInvariant
-from ._measured import AdaptiveTemperature, CriticalScale
+from ._measured import AdaptiveTemperature, CriticalScale, NormSoftmax
+from ._cosine import LSSA, QKNormScale, SwinV2
 # isort: on
 
 __all__ = [
+    "LSSA",
     "MEANINGS_OF_N",
     "ASEntmax",
     "AdaptiveTemperature",
@@ -59,7 +61,9 @@ __all__ = [
     "MinistralTemperature",
     "MuP",
     "NaturalLogN",
+    "NormSoftmax",
     "PerHead",
+    "QKNormScale",
     "QwenLogN",
     "Retrieval",
     "SSMax",
@@ -67,6 +71,7 @@ __all__ = [
     "Scaled",
     "SparsityInvariant",
     "Standard",
+    "SwinV2",
     "Unscaled",
     "VarianceInvariant",
     "YaRN",

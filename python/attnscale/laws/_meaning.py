@@ -21,6 +21,7 @@ NMeans = Literal[
     "query-key distance",
     "row entropy",
     "row gaps",
+    "row spread",
     "not used",
 ]
 
@@ -42,6 +43,9 @@ class CallRows(Protocol):
 
     def row_gaps(self) -> NDArray[Any]:
         """sup over t > 0 of ln N(t) / t of each row, at the standard scale."""
+
+    def row_spreads(self) -> NDArray[Any]:
+        """Standard deviation of the scores that each row sees, at the standard scale."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,13 @@ class _RowGaps(Meaning):
         return call.row_gaps()
 
 
+class _RowSpread(Meaning):
+    measures_the_row: ClassVar[bool] = True
+
+    def of(self, call: CallRows) -> Any:
+        return call.row_spreads()
+
+
 class _NotUsed(Meaning):
     is_used: ClassVar[bool] = False
 
@@ -144,6 +155,11 @@ _MEANINGS: tuple[Meaning, ...] = (
         "row gaps",
         "sup over t > 0 of ln N(t) / t, N(t) = scores at most t below the row's top one, "
         "at the standard scale: measured from the row",
+        *(0, None),
+    ),
+    _RowSpread(
+        "row spread",
+        "standard deviation of the scores that the row sees, at the standard scale: measured from the row",
         *(0, None),
     ),
     _NotUsed("not used", "the scale is the same at every length"),

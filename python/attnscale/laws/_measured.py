@@ -11,13 +11,13 @@ import numpy as np
 
 from ._base import Law
 from ._meaning import NMeans
-from ._parameters import finite, several
+from ._parameters import finite, greater_than, several
 from ._registry import built_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["AdaptiveTemperature", "CriticalScale"]
+__all__ = ["AdaptiveTemperature", "CriticalScale", "NormSoftmax"]
 
 
 @built_in
@@ -120,3 +120,64 @@ class CriticalScale(Law):
         # Hidden keys come last; their gap is infinite and their rate 0, or NaN if all are hidden.
         rates = np.where(np.isneginf(s[..., 1:]), 0.0, rates)
         return rates.max(axis=-1)[()]
+
+
+@built_in
+@dataclass(frozen=True)
+class NormSoftmax(Law):
+    """gamma / (spread sqrt(head_dim)): scores of standard deviation gamma in every row.
+
+    Parameters
+    ----------
+    gamma : float, default 1
+        The standard deviation that every row gets.
+    least : float, default 1e-6
+        A smaller spread counts as this one; > 0. Rows whose keys all tie have the spread 0.
+
+    Examples
+    --------
+    >>> NormSoftmax().multiplier([0.5, 2.0], 64)
+    array([2. , 0.5])
+    >>> float(NormSoftmax.measure([1.0, 3.0, -np.inf]))
+    1.0
+    """
+
+    gamma: float = 1.0
+    least: float = 1e-6
+    name: ClassVar[str] = "norm_softmax"
+    n_means: ClassVar[NMeans] = "row spread"
+    formula: ClassVar[str] = "gamma / max(n, least) / sqrt(head_dim)"
+    source: ClassVar[str] = "Jiang et al. 2023, NormSoftmax, openreview.net/forum?id=4g7nCbpjNwd"
+    used_by: ClassVar[str] = "its authors"
+    remark: ClassVar[str] = "what q or k is multiplied by changes nothing: the sharpness is gamma alone"
+
+    def __post_init__(self) -> None:
+        finite(self, "gamma")
+        greater_than(self, "least", 0)
+
+    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
+        return self.gamma / np.maximum(n, self.least)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"gamma": 1 / np.maximum(n, self.least)}
+
+    @staticmethod
+    def measure(scores: ArrayLike) -> Any:
+        """Standard deviation (divided by the number of keys) of each row of scores.
+
+        Parameters
+        ----------
+        scores : array_like, shape (..., n)
+            -inf: the key is hidden.
+
+        Returns
+        -------
+        float or ndarray, shape (...)
+            0 for a row without keys; NaN where a score is NaN or +inf.
+        """
+        s = np.asarray(scores, np.float64)
+        seen = ~np.isneginf(s)
+        count = np.maximum(seen.sum(axis=-1, keepdims=True), 1)
+        with np.errstate(invalid="ignore"):
+            shifted = np.where(seen, s - np.where(seen, s, 0).sum(axis=-1, keepdims=True) / count, 0.0)
+        return np.sqrt((shifted**2).sum(axis=-1) / count[..., 0])[()]

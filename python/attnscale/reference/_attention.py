@@ -135,6 +135,15 @@ class _CallRows(NamedTuple):
         highest: Array = rates[..., 1:].max(-1, initial=0)
         return highest
 
+    def row_spreads(self) -> Array:
+        assert self.score is not None
+        seen = np.where(self.seen, self.score, 0)
+        count = np.maximum(self.seen.sum(-1), 1)
+        spread: Array = np.sqrt(
+            (np.where(self.seen, seen - (seen.sum(-1) / count)[..., None], 0) ** 2).sum(-1) / count
+        )
+        return spread
+
 
 def distances(shape: tuple[int, ...], **options: Any) -> Array:
     """Position of each query less that of each key, of the shape (..., n_queries, n_keys)."""

@@ -106,4 +106,8 @@ _FORMULAS: dict[str, Callable[[Any, Array, float], Any]] = {
     "scale_invariant": lambda law, n, d: np.sqrt(2 * (np.log(n / law.tau + 1) - 0.5 + 1)),
     "adaptive_temperature": _adaptive,
     "critical_scale": lambda law, n, d: n,
+    "norm_softmax": lambda law, n, d: law.gamma / np.maximum(n, law.least),
+    "qk_norm_scale": lambda law, n, d: np.log2(law.train_length**2 - law.train_length) / d**0.5,
+    "swin_v2": lambda law, n, d: np.exp(np.minimum(law.theta, np.log(law.most))) / d**0.5,
+    "lssa": lambda law, n, d: np.log(d) * np.log(n) / d**0.5,
 }

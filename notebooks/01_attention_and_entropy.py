@@ -145,6 +145,28 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
+# Multiplying the scores is the same as taking the weights to a power. If $p$ are the weights of $x$, those of
+# $a x$ are
+#
+# $$\mathrm{softmax}(a x)_j = \frac{p_j^a}{\sum_i p_i^a}, \qquad
+#   \frac{\mathrm{softmax}(a x)_j}{\mathrm{softmax}(a x)_k} = \left(\frac{p_j}{p_k}\right)^a,$$
+#
+# since the normaliser of $p$ cancels. With $a > 1$ every ratio of a small weight to a large one shrinks, the
+# smallest ratios most, and the sum is brought back to 1 afterwards: this is how an article (of April 2023, on
+# the Johnson-Lindenstrauss lemma) explains what a factor such as $\log_{512} n$ does. What decides is the
+# *ratio*, not that weights are below 1: the largest weight is below 1 too, and grows.
+
+# %%
+p = softmax(x)
+for power in (0.3, 1.5, 4.0):
+    np.testing.assert_allclose(p**power / (p**power).sum(), softmax(power * x), rtol=1e-13)
+ratios = softmax(1.5 * x) / p
+assert (np.diff(ratios[:-1]) > 0).all()  # the smaller, the more it loses
+assert ratios[0] < 0.4
+assert p[-1] < 1 < ratios[-1]  # below 1, and it gains
+print("weights", p.round(3), "  to the power 1.5", softmax(1.5 * x).round(3))
+
+# %% [markdown]
 # ## Entropy falls with the scale (T4)
 #
 # Differentiate $H(a) = \mathrm{lse}(a x) - a\, \mathbb E_p[x]$. The derivative of the log-sum-exp is the
@@ -270,8 +292,10 @@ for law, values in mean.items():
 # - $\log_{512} n$ is at most 1 up to $n = 512$: in this range the law *flattens short rows*, and it meets
 #   the standard scale at 512. Entropy grows by 0.35 to 0.41 nat a doubling. That is slower, and it is not
 #   invariance.
-# - $\ln n$ holds the mean entropy nearly constant, between 0.69 and 0.56 nat, at fewer than two effective
-#   keys. Nearly constant is not the same as useful: these heads were trained at $1/\sqrt d$.
+# - $\ln n$ holds the mean entropy nearly constant, between 0.69 and 0.56 nat: two effective keys or fewer, if
+#   the mean entropy is made a number of keys. Averaged over the rows, $e^H$ falls from 2.73 to 2.48, and 7
+#   heads at 32 tokens, 5 at 512, have a mean entropy above $\ln 2$. Nearly constant is not the same as useful:
+#   these heads were trained at $1/\sqrt d$, and [notebook 3](03_entropy_invariance.ipynb) shows them saturated.
 #
 # This model reads at most 512 tokens, so nothing here shows what the laws do beyond the length they are
 # normalised at.
@@ -287,6 +311,12 @@ assert (mean["log_n"][:-1] > mean["standard"][:-1]).all()
 np.testing.assert_allclose(mean["log_n"][-1], mean["standard"][-1], atol=1e-6)
 assert (np.exp(mean["natural_log_n"]) < 2).all()
 np.testing.assert_allclose(mean["natural_log_n"][[0, -1]], [0.69, 0.56], atol=6e-3)
+keys = [
+    np.exp(at.attention_entropy(data.query[:, :n], data.key[:, :n], scale="natural_log_n").astype(float))
+    for n in (32, 512)
+]
+np.testing.assert_allclose([each.mean() for each in keys], [2.73, 2.48], atol=5e-3)
+assert [(entropy["natural_log_n"][i] > np.log(2)).sum() for i in (0, -1)] == [7, 5]
 
 # %% [markdown]
 # The order of the laws is the same in every layer, layer 0 included, where a prefix is a prefix in every
@@ -368,7 +398,11 @@ assert rows.max_weight[effective.argmax()].mean() < 0.03
 #
 # `entropy_curve` answers the question for all multiples $\beta$ of the standard scale at once (the scores
 # are computed once). Each line is one head; $\beta = 1$ is the model as trained. A horizontal line of "10
-# effective keys" meets the heads at very different $\beta$: a scale per head is not a luxury.
+# effective keys" meets the heads at very different $\beta$. An article asks whether each head should have a
+# scale of its own. In the model as it stands, training has given each head one: a factor of the scale is a
+# factor of the head's $W_q$, since $(a W_q x) \cdot k = a\,(W_q x \cdot k)$, so a learned scale adds no function
+# that the head could not have. With normalised queries and keys (`qk_norm=`) it does: there is no length left
+# to learn it in.
 
 # %%
 beta = np.geomspace(0.1, 10, 41)
@@ -400,6 +434,11 @@ reached = [np.interp(-np.log(10), -row, np.log(beta)) for row in by_head if row[
 low, high = np.exp([min(reached), max(reached)])
 print(f"10 effective keys: beta from {low:.2f} to {high:.2f} over {len(reached)} heads")
 assert high / low > 3
+
+doubled = at.attention_weights(2 * data.query, data.key)  # W_q times 2 ...
+np.testing.assert_allclose(doubled, at.attention_weights(data.query, data.key, scale=2 / np.sqrt(head_dim)))
+unit = at.attention_weights(2 * data.query, data.key, qk_norm="l2")  # ... which normalisation takes away
+np.testing.assert_allclose(unit, at.attention_weights(data.query, data.key, qk_norm="l2"), atol=1e-6)
 
 # %% [markdown]
 # ## A causal model, to 2048 tokens
@@ -468,7 +507,7 @@ else:
 #   slope $-a\,\mathrm{Var}_p(x)$ (T3, T4), and with scores in a bounded range it grows with $\ln n$ at any
 #   fixed scale.
 # - The mean of 18 real heads grows by 0.52 nat with the first doubling of the text and by 0.64 with the
-#   last under $1/\sqrt d$, by less under $\log_{512} n$, and hardly changes under $\ln n$, at fewer than
+#   last under $1/\sqrt d$, by less under $\log_{512} n$, and hardly changes under $\ln n$, at about
 #   two effective keys.
 # - Heads differ more than laws do: from one effective key to more than 300 at the same scale.
 #

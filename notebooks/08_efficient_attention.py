@@ -23,7 +23,11 @@
 # - the implied weights are a distribution over the keys, and a mixture of at most $d$ maps;
 # - operations and memory grow as $n$, where those of attention grow as $n^2$ and $n^2$ (if the matrix is
 #   written out) or $n$ (if it is not);
-# - what is lost is sharpness: on the heads of a real encoder the weights are nearly uniform.
+# - what is lost is sharpness: on the heads of a real encoder the weights are nearly uniform, and hardly
+#   nearer to those of softmax than equal weights are.
+#
+# Three things in the article do not agree with each other, and are named where they stand: its topics are not
+# distributions, its listing leaves out the scale, and its chart is not exponential.
 #
 # The sharpness is measured on a model that was trained with softmax attention. A model trained with efficient
 # attention has other queries and keys, and the article does not claim that one can replace the other in
@@ -57,6 +61,7 @@ from attnscale.variants import (
     efficient_attention_weights,
     global_maps,
 )
+from sklearn.datasets import load_digits
 
 rng = np.random.default_rng(20251112)
 BLUE, RED = at.plot.COLOURS[:2]
@@ -112,9 +117,18 @@ assert np.allclose(dot_product, [0.005495, 0.000546, 0.992228, 0.001732], atol=5
 assert np.allclose(efficient, [0.130855, 0.071253, 0.696223, 0.101669], atol=5e-7)
 
 # %% [markdown]
-# The article shows it to argue that efficient attention "smooths". Some of that is the scale: the query's
-# softmax sees numbers of size 1, whatever $d$ is, and no factor makes up for it. A factor on both makes the
-# weights sharper, but with two softmaxes they do not become a softmax of the products:
+# These are the article's numbers, with $1/\sqrt 3$ in the dot products. Its PyTorch listing has no scale at
+# all, and computes other weights:
+
+# %%
+listing = at.attention(query, keys, np.eye(4), scale=1.0)[0]
+print("listing    ", [f"{weight:.6f}" for weight in listing])
+assert np.allclose(listing, [0.000123, 0.000002, 0.999858, 0.000017], atol=5e-7)
+
+# %% [markdown]
+# The article shows the example to argue that efficient attention "smooths". Some of that is the scale: the
+# query's softmax sees numbers of size 1, whatever $d$ is, and no factor makes up for it. A factor on both
+# makes the weights sharper, but with two softmaxes they do not become a softmax of the products:
 
 # %%
 for scale in (1, 2, 4, 8):
@@ -155,6 +169,32 @@ assert np.allclose(found.coefficients @ found.values, efficient_attention_weight
 # Some maps pick one or two tokens out, most are spread. None of them "is" a modifier or a cause; this model
 # was not trained with them.
 #
+# ### The article's topics
+#
+# Its own numbers, four topics over the six words of a sentence, are not such maps. They do not sum to 1, as a
+# softmax over the keys does, but to about 2, and so the weights that they imply for a token sum to 1.88 or
+# 1.72 instead of 1: an output of values that are all 1 would be 1.88. Divided by their sums they are maps.
+
+# %%
+topics = np.array(
+    [
+        [0.10, 0.85, 0.15, 0.10, 0.85, 0.20],  # modifiers
+        [0.05, 0.10, 0.90, 0.05, 0.10, 0.88],  # cause and effect
+        [0.20, 0.05, 0.10, 0.95, 0.05, 0.10],  # predicate
+        [0.90, 0.15, 0.20, 0.15, 0.10, 0.10],  # parallels
+    ]
+)
+mixtures = np.array([[0.30, 0.20, 0.10, 0.40], [0.10, 0.25, 0.40, 0.25]])  # of the tokens 3 and 4
+np.testing.assert_allclose(mixtures.sum(1), 1)  # these are distributions
+np.testing.assert_allclose(topics.sum(1), [2.25, 2.08, 1.45, 1.60])  # these are not
+implied = mixtures @ topics
+print("topics sum to", topics.sum(1), "  implied weights to", implied.sum(1).round(3))
+np.testing.assert_allclose(implied.sum(1), [1.876, 1.725], atol=5e-4)
+maps = topics / topics.sum(1, keepdims=True)
+np.testing.assert_allclose((mixtures @ maps).sum(1), 1)
+print("with maps that sum to 1, token 3:", (mixtures[0] @ maps).round(3))
+
+# %% [markdown]
 # ## A causal form
 #
 # With a causal mask each channel's softmax runs over the keys so far. Its normaliser is then a running
@@ -324,15 +364,119 @@ with at.plot.style():
 exact, flat = ([row for row in table if row[1] == name] for name in ("dot product", "efficient"))
 assert all(row[2] > 0.95 for row in flat)
 assert all(row[2] < 0.75 for row in exact)
+assert [f"{value:.3f}" for value in exact[1][2:4]] == ["0.620", "0.360"]  # at n = 64
+assert [f"{value:.3f}" for value in flat[1][2:4]] == ["0.968", "0.042"]
 assert all(e[3] > 5 * f[3] for e, f in zip(exact, flat, strict=True))
 assert all(f[4] < 32 for f in flat)
 assert exact[-1][4] > 4 * flat[-1][4]
+
+# %% [markdown]
+# ### Is it an approximation?
+#
+# The article calls efficient attention an approximation of $\mathrm{softmax}(QK^\top)$. The total variation
+# $\frac12\sum_j \lvert p_j - a_j\rvert$ is the share of the weight that lies elsewhere: 0 for the same
+# weights, 1 for disjoint ones. On these heads half of the weight lies elsewhere, and equal weights, which
+# know nothing of the query, are hardly further from softmax. It is another mechanism, not an approximation.
+
+# %%
+variation = {}
+for length in (64, 512):
+    a, b = (x[:, :length].astype(np.float64) for x in (data.query, data.key))
+    wanted = at.attention_weights(a, b)
+    found = {"efficient": efficient_attention_weights(a, b), "equal": np.full(wanted.shape, 1 / length)}
+    variation[length] = [np.abs(wanted - each).sum(-1).mean() / 2 for each in found.values()]
+    print(f"n = {length}: total variation to softmax, efficient and equal:", np.round(variation[length], 3))
+np.testing.assert_allclose([variation[64], variation[512]], [[0.525, 0.600], [0.549, 0.609]], atol=5e-4)
 
 # %% [markdown]
 # On these heads efficient attention is within 5 % of the entropy of equal weights at every length, and its
 # rank stays below $d = 32$ while that of softmax grows with $n$. That is one model, one text and lengths up
 # to 256, and queries and keys that were trained for dot products. What is for which purpose, with times and
 # memory: [Which variant when](../docs/explanation/which-variant.md).
+
+# %% [markdown]
+# ## Pixels (T26)
+#
+# "For images the model can still perform well", the article says, where tokens are pixels and there are many.
+# A small trial with scikit-learn's digits: 64 of them as one picture of 64 x 64 pixels, normal noise of 0.2,
+# and for each of the 4096 pixels its 5 x 5 patch as query, key and value. What attention returns stands
+# beside the patch itself as input of a linear readout, fitted on one picture and judged on another. The
+# scale is the one that fits the first picture best.
+
+# %%
+images = load_digits().images / 16
+noise = np.random.default_rng(3)
+
+
+def pixels(first):
+    """64 digits as one picture, flat, and the noisy patch around each pixel, less the mean."""
+    picture = images[first : first + 64].reshape(8, 8, 8, 8).transpose(0, 2, 1, 3).reshape(64, 64)
+    noisy = np.pad(picture + 0.2 * noise.standard_normal(picture.shape), 2, mode="reflect")
+    patches = np.lib.stride_tricks.sliding_window_view(noisy, (5, 5)).reshape(-1, 25)
+    return picture.ravel(), patches - patches.mean()
+
+
+def rest(mechanism, scale, fit, judge):
+    """Root mean square of what the readout leaves, on both pictures."""
+    inputs = []
+    for _, patches in (fit, judge):
+        p = patches[None]
+        attended = mechanism(p, p, p, scale=scale)[0] if mechanism else patches[:, :0]
+        inputs.append(np.concatenate([patches, attended, np.ones((4096, 1))], axis=1))
+    readout = np.linalg.lstsq(inputs[0], fit[0], rcond=None)[0]
+    return [np.sqrt(((x @ readout - y) ** 2).mean()) for x, (y, _) in zip(inputs, (fit, judge), strict=True)]
+
+
+pictures = pixels(0), pixels(64)
+scales = {None: (1,), at.attention: (0.5, 1, 2, 4), efficient_attention: (1, 2, 4, 8, 16)}
+left_over = {}
+for mechanism, tried in scales.items():
+    name = mechanism.__name__ if mechanism else "patch alone"
+    left_over[name] = min(rest(mechanism, scale, *pictures) for scale in tried)[1]
+    print(f"{name:20} error {left_over[name]:.4f} of 0.2")
+np.testing.assert_allclose(list(left_over.values()), [0.150, 0.140, 0.152], atol=5e-4)
+
+# %% [markdown]
+# Dot products find pixels that look alike and average them: the error falls from 0.150 to 0.140. Efficient
+# attention adds nothing (0.152): 25 maps that all pixels share are too coarse for this task. Queries and
+# keys were not learned here, and denoising needs the particular pixel; that a model trained with efficient
+# attention does well where the gist of a picture is enough is not refuted. The matrix would have 16.8
+# million weights.
+#
+# ## Hybrids, and Mamba
+#
+# The article ends with relatives: cosFormer and Linformer (both in `variants`), models that mix heads of
+# both kinds (`variants.hybrid_attention`; what such a mixture learns takes a trained model), and Mamba.
+# Mamba's *selective scan* has no softmax at all. Each channel $c$ of the input has a state of its own, and
+# each number $s$ of it decays at its own rate:
+#
+# $$h_t = e^{\Delta_{tc} A_{cs}}\, h_{t-1} + \Delta_{tc} B_{ts}\, x_{tc}, \qquad
+#   y_{tc} = \sum_s C_{ts}\, h_t.$$
+#
+# Written out, that is a matrix of weights for every channel. If all channels and states share one decay, it
+# is one matrix for the head, $C B^\top$ times the decays: the state-space duality of Mamba-2,
+# `variants.ssd`. `reference.selective_scan` is the plain recurrence in NumPy, to compare with; the core has
+# no kernel for it.
+
+# %%
+n, channels, states = 40, 3, 5
+x = rng.standard_normal((n, channels))
+step = np.logaddexp(0, rng.standard_normal((n, channels)))  # positive
+b, c = rng.standard_normal((2, n, states))
+rates = -np.exp(rng.standard_normal((channels, states)))
+scanned = at.reference.selective_scan(x, step, rates, b, c)
+past = np.cumsum(step, axis=0)
+for channel in range(channels):
+    since = past[:, None, channel] - past[None, :, channel]  # sum of the steps from j + 1 to i
+    decayed = np.exp(rates[channel] * np.maximum(since, 0)[..., None])
+    weights = np.tril(np.einsum("is,js,ijs->ij", c, b, decayed) * step[:, channel])
+    np.testing.assert_allclose(weights @ x[:, channel], scanned[:, channel], atol=1e-12)
+
+one_step, one_rate = step[:, :1], -0.7
+every = np.repeat(one_step, channels, 1), np.full((channels, states), one_rate)
+same = at.reference.selective_scan(x, *every, b, c)
+np.testing.assert_allclose(at.variants.ssd(c, b, one_step * x, one_rate * one_step[:, 0]), same, atol=1e-12)
+print(f"selective scan: {channels} matrices; with one decay one, of rank {np.linalg.matrix_rank(c @ b.T)}")
 
 # %% [markdown]
 # ## What was shown
@@ -342,7 +486,11 @@ assert exact[-1][4] > 4 * flat[-1][4]
 #   agrees with it.
 # - Operations and the largest array grow as $n$, counted, where those of dot products grow as $n^2$. Times
 #   follow where $n$ is large enough (T26).
-# - What is lost is sharpness: on 18 real heads the entropy is within 5 % of that of equal weights (T26).
+# - What is lost is sharpness: on 18 real heads the entropy is within 5 % of that of equal weights, and
+#   softmax's weights are about as far away as from equal ones (0.525 and 0.600 at 64 tokens). Pixels of
+#   digits were denoised by dot products and not by efficient attention, without training (T26).
+# - The article's topics sum to 2.25, 2.08, 1.45 and 1.60, and its listing has no $1/\sqrt d$ (T25).
+# - Mamba's selective scan is a matrix of weights a channel; with one decay it is `variants.ssd`.
 #
 # ## Exercises
 #

@@ -39,6 +39,49 @@ def test_efficient_weights_are_mixtures_of_head_dim_maps_t25():
         np.testing.assert_allclose(array, twin, atol=1e-12)
 
 
+def test_the_article_s_topics_are_no_maps_and_its_listing_has_no_scale_t25():
+    topics = np.array(
+        [
+            [0.10, 0.85, 0.15, 0.10, 0.85, 0.20],
+            [0.05, 0.10, 0.90, 0.05, 0.10, 0.88],
+            [0.20, 0.05, 0.10, 0.95, 0.05, 0.10],
+            [0.90, 0.15, 0.20, 0.15, 0.10, 0.10],
+        ]
+    )
+    np.testing.assert_allclose(topics.sum(1), [2.25, 2.08, 1.45, 1.60])
+    assert np.array([0.30, 0.20, 0.10, 0.40]) @ topics.sum(1) == pytest.approx(1.876)
+    assert np.array([0.10, 0.25, 0.40, 0.25]) @ topics.sum(1) == pytest.approx(1.725)
+    q, k = np.array([[2.0, 1, 3]]), np.array([[1.0, 0, 1], [0, 1, 0], [2, 1, 3], [1, 1, 0]])
+    unscaled = at.attention(q, k, np.eye(4), scale=1.0)
+    np.testing.assert_allclose(unscaled, [[0.000123, 0.000002, 0.999858, 0.000017]], atol=5e-7)
+
+
+def test_efficient_attention_is_no_approximation_of_softmax_t26():
+    """Half of the weight of real heads lies elsewhere, nearly as much as of equal weights."""
+    data = at.datasets.minilm_qk()
+    for n, variations in ((64, [0.525, 0.600]), (512, [0.549, 0.609])):
+        q, k = (x[:, :n].astype(float) for x in (data.query, data.key))
+        exact = at.attention_weights(q, k)
+        others = av.efficient_attention_weights(q, k), np.full(exact.shape, 1 / n)
+        found = [np.abs(exact - each).sum(-1).mean() / 2 for each in others]
+        np.testing.assert_allclose(found, variations, atol=5e-4)
+
+
+def test_a_selective_scan_with_one_decay_is_state_space_duality():
+    rng = np.random.default_rng(12)
+    x, (b, c) = rng.standard_normal((2, 30, 3)), rng.standard_normal((2, 2, 30, 5))
+    step = rng.uniform(0.1, 1, (2, 30, 1))
+    rates = np.full((3, 5), -0.7)
+    scanned = reference.selective_scan(x, np.repeat(step, 3, -1), rates, b, c)
+    np.testing.assert_allclose(scanned, av.ssd(c, b, step * x, -0.7 * step[..., 0]), atol=1e-12)
+    # With rates of their own, channels are heads of one channel each.
+    rates = -rng.uniform(0.1, 2, (3, 1)) * np.ones((3, 5))
+    scanned = reference.selective_scan(x, np.repeat(step, 3, -1), rates, b, c)
+    for channel in range(3):
+        alone = av.ssd(c, b, (step * x)[..., channel, None], rates[channel, 0] * step[..., 0])
+        np.testing.assert_allclose(scanned[..., channel, None], alone, atol=1e-12)
+
+
 @pytest.mark.parametrize("orthogonal", [True, False])
 def test_positive_features_are_unbiased(orthogonal):
     """The mean of independent estimates of exp(q . k) within 5 standard errors."""

@@ -17,6 +17,7 @@ _DASHES: tuple[Any, ...] = (
     (0, (1.2, 1.2)),
     (0, (6, 1.5, 1.2, 1.5)),
     (0, (4, 1.2, 1.2, 1.2, 1.2, 1.2)),
+    (0, (8, 2.5)),
 )
 
 # One row for each kind of dashes, one column for each colour: the laws that are drawn together most
@@ -32,10 +33,8 @@ _LAWS = (
         *("mla_yarn", "layer_index", "disentangled_scale", "latent_scale"),
         *("scale_invariant", "adaptive_temperature", "critical_scale"),
     ),
-    (
-        *("per_head", "sparsity_invariant", "variance_invariant", "retrieval"),
-        *("norm_softmax", "qk_norm_scale", "swin_v2", "lssa"),
-    ),
+    ("per_head", "sparsity_invariant", "variance_invariant", "retrieval"),
+    ("norm_softmax", "qk_norm_scale", "swin_v2", "lssa"),
 )
 _PLACES = {law: (row, column) for row, names in enumerate(_LAWS) for column, law in enumerate(names)}
 

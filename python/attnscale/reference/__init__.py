@@ -33,7 +33,7 @@ from ._gradients import attention_gradients, pull_back, score_gradient
 from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_scores
 from ._laws import law_multiplier
-from ._linear import cosformer_attention, linear_attention, performer_attention, ssd
+from ._linear import cosformer_attention, linear_attention, performer_attention, selective_scan, ssd
 from ._linear_gradients import gradients
 from ._montecarlo import (
     projection_ratios,
@@ -130,6 +130,7 @@ __all__ = [
     "score_parts",
     "score_spectrum",
     "scores",
+    "selective_scan",
     "self_weight",
     "softcap_for_entropy",
     "solve_perplexity",

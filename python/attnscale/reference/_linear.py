@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from ._attention import visible
 
-__all__ = ["cosformer_attention", "linear_attention", "performer_attention", "ssd", "weighted_mean"]
+__all__ = [
+    "cosformer_attention",
+    "linear_attention",
+    "performer_attention",
+    "selective_scan",
+    "ssd",
+    "weighted_mean",
+]
 
 Array = NDArray[Any]
 
@@ -67,3 +74,30 @@ def ssd(query: Array, key: Array, value: Array, log_decay: Array) -> Array:
     past = np.cumsum(log_decay, axis=-1)
     between = np.tril(np.exp(np.minimum(past[..., :, None] - past[..., None, :], 0)))
     return np.asarray((between * (query @ np.swapaxes(key, -1, -2))) @ value)
+
+
+def selective_scan(x: Array, step: Array, rates: Array, key: Array, query: Array) -> Array:
+    """The recurrence of Mamba (Gu and Dao 2023, arXiv 2312.00752, algorithm 2), channel by channel.
+
+    No function of the core computes it; :func:`attnscale.variants.ssd` is the case of one decay a head.
+
+    Parameters
+    ----------
+    x, step : array of shape (..., n, channels)
+        Inputs, and the positive step sizes (Delta).
+    rates : array of shape (channels, states)
+        A, negative: the state decays by exp(step * rates).
+    key, query : array of shape (..., n, states)
+        B and C, the same for all channels.
+
+    Returns
+    -------
+    ndarray of shape (..., n, channels)
+    """
+    state = np.zeros((*x.shape[:-2], *rates.shape))
+    y = np.empty(x.shape)
+    for t in range(x.shape[-2]):
+        pushed = (step * x)[..., t, :, None] * key[..., t, None, :]
+        state = np.exp(step[..., t, :, None] * rates) * state + pushed
+        y[..., t, :] = (state * query[..., t, None, :]).sum(-1)
+    return y

@@ -48,6 +48,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from attnscale import theory
 from attnscale.variants import score_functions as sf
+from scipy.stats import multivariate_normal
 
 rng = np.random.default_rng(20220427)
 
@@ -301,7 +302,7 @@ assert abs(turned - expected) < 5 * entropies[1].std(ddof=1) / np.sqrt(40)
 curve, bound = at.variants.rotary_decay(t, 64), at.variants.rotary_bound(t, 64)
 rises = (np.diff(curve) > 0).mean()
 print(f"the decay curve rises at {rises:.0%} of the steps from 0 to 999")
-assert 0.3 < rises < 0.6
+assert f"{rises:.0%}" == "49%"
 with at.plot.style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.0))
     left.plot(t, curve, color=at.plot.COLOURS[0], linewidth=1, label="mean score, relative")
@@ -423,9 +424,9 @@ assert table["float32"][-1] < 0.5
 #
 # For $j = i$ the query moves as well, which adds $V\,\mathrm{Cov}_p(x) M^\top$. The norm is the weight times
 # a factor that tells how far $x_j$ is from the average that the query reads: $x_j$ can move the weights of
-# others through its key. Here the factor is between 1 and 6 times $\lvert V\rvert_F$, and the order of the
-# pairs nearly that of their weights. `attention_jacobian_norms` computes the whole map with two products of
-# matrices.
+# others through its key. Here the factor is between 1.0 and 6.2 times $\lvert V\rvert_F$, and the order of
+# the pairs nearly that of their weights. `attention_jacobian_norms` computes the whole map with two products
+# of matrices.
 
 # %%
 n, E, D = 48, 16, 8
@@ -456,7 +457,7 @@ off = ~np.eye(n, dtype=bool)
 factor = norms[off] / weights[off]
 alone = np.linalg.norm(V)
 print(f"norm / weight: {factor.min():.1f} to {factor.max():.1f}; |V| = {alone:.1f}")
-assert 1 < factor.min() / alone < factor.max() / alone < 7  # not the attention alone
+assert [f"{each / alone:.1f}" for each in (factor.min(), factor.max())] == ["1.0", "6.2"]  # not p alone
 assert factor.max() > 5 * factor.min()
 flat = at.variants.attention_jacobian_norms(x, 1e-6 * Q, K, V, scale=scale)
 np.testing.assert_allclose(flat[off], alone / n, rtol=1e-4)  # it is, where scores are small
@@ -478,6 +479,99 @@ with at.plot.style():
     right.set(xscale="log", yscale="log", xlabel="weight", ylabel="norm", title="All pairs $j \\neq i$")
     right.legend()
     plt.show()
+
+# %% [markdown]
+# ## Data as code: an energy, a graph, a mixture
+#
+# The article has three pictures of attention in which the data act on themselves, $z = f_x(x)$ in the place
+# of $z = f(x)$. With the weights $A$ held fixed a head is a linear map of its tokens; what makes it $f_x$ is
+# that $A$ moves with them, the term with $w_i$ in the Jacobian above.
+#
+# *An energy.* Each node $h$ is joined by a head to a companion $t$ and takes a message $\mathrm dh = Vt$,
+# "which maximises $E = h^\top V t$". For companions that do not move it is the gradient,
+# $\partial E/\partial h = Vt$, and a step of size $\eta$ raises $E$ by $\eta \lvert Vt\rvert^2$ exactly. But
+# the companion of attention does move, $t_i = \sum_j p_{ij} x_j$ with weights that depend on $h_i$. Then
+# $\partial E/\partial h$ has the term $M\,\mathrm{Cov}_p(x)\,V^\top h$ more. The energy whose gradient is
+# one head's message to its query, keys held, is $\mathrm{lse}_j(h^\top M x_j)$, if $V = M$: the energy of
+# modern Hopfield networks.
+
+# %%
+tokens, h = rng.standard_normal((30, 6)), rng.standard_normal(6)
+M, V = rng.standard_normal((2, 6, 6)) / 6**0.5
+
+
+def companion(h):
+    """What attention reads for h: weights and average."""
+    p = np.exp(h @ M @ tokens.T)
+    p /= p.sum()
+    return p, p @ tokens
+
+
+def slope_of(energy, h):
+    """Central differences."""
+    steps = 1e-6 * np.eye(h.size)
+    return np.array([(energy(h + step) - energy(h - step)) / 2e-6 for step in steps])
+
+
+p, t = companion(h)
+np.testing.assert_allclose(slope_of(lambda h: h @ V @ t, h), V @ t, atol=1e-8)  # held companion
+raised = (h + 0.3 * V @ t) @ V @ t - h @ V @ t
+np.testing.assert_allclose(raised, 0.3 * (V @ t) @ (V @ t))
+covariance = (tokens - t).T @ (p[:, None] * (tokens - t))
+moving = slope_of(lambda h: h @ V @ companion(h)[1], h)
+np.testing.assert_allclose(moving, V @ t + M @ covariance @ V.T @ h, atol=1e-7)
+log_sum = slope_of(lambda h: np.log(np.exp(h @ M @ tokens.T).sum()), h)
+np.testing.assert_allclose(log_sum, M @ t, atol=1e-8)
+print("the part of the gradient that the message leaves out:", end=" ")
+print(f"{np.linalg.norm(moving - V @ t) / np.linalg.norm(moving):.2f} of its length")
+
+# %% [markdown]
+# *A graph.* BERT computes a new graph in each layer. One could compute all of them first and then propagate;
+# the article guesses that residual connections are there so that every layer still hears the first one. With
+# the graphs given, the layers are a product of matrices whose rows sum to 1. At the standard scale twelve of
+# random tokens make all rows alike, to 2e-9 of their length: what is left of the first layer is one average.
+# With residuals the product $\prod (I + A_l)/2$ contains every sub-path, the empty one with the share
+# $2^{-12}$, and the rows still differ by 2e-3. How far a real encoder depends on the freshness of its graphs
+# takes a trained model (T34).
+
+# %%
+graphs = []
+for seed in range(12):
+    q, k = (at.montecarlo.normal((64, 16), rng=[seed, side]) for side in (0, 1))
+    graphs.append(at.attention_weights(q, k))
+spread = {}
+for name, layers in (("no residual", graphs), ("residual", [(np.eye(64) + a) / 2 for a in graphs])):
+    whole = np.linalg.multi_dot(layers[::-1])
+    np.testing.assert_allclose(whole.sum(1), 1)
+    assert whole.min() > 0
+    spread[name] = np.linalg.norm(whole - whole.mean(0)) / np.linalg.norm(whole)
+    print(f"{name:12} after 12 layers the rows differ by {spread[name]:.1e} of their length")
+assert [f"{each:.1e}" for each in spread.values()] == ["1.7e-09", "2.2e-03"]
+
+# %% [markdown]
+# *A mixture.* The article ends with a heading, "Transformer and model mixing". One reading is exact. Let
+# each key be a candidate: a Gaussian around $k_j$ with variance $1/\beta$, all equally likely before the
+# query is seen. The weights of kattention are the posterior probabilities of the candidates given $q + b$,
+# and its output is the posterior mean of their values. A dot product is the same with a prior
+# $\propto e^{\beta \lvert k_j\rvert^2/2}$: long keys are likelier from the start. The output of either is an
+# average of values, inside their convex hull, and for a single token a linear map of it: what is not linear
+# in one token is left to the feed-forward layer.
+
+# %%
+q, k, v = rng.standard_normal((3, 20, 5))
+beta, b = 1.7, rng.standard_normal(5)
+likelihood = np.array([multivariate_normal(each, np.eye(5) / beta).pdf(q + b) for each in k]).T
+posterior = likelihood / likelihood.sum(1, keepdims=True)
+found = at.variants.kattention_heads(q, k, v, bias=b, scale=beta)
+np.testing.assert_allclose(found, posterior @ v, atol=1e-12)
+prior = np.exp(beta * (k**2).sum(1) / 2)
+weighed = likelihood * prior
+np.testing.assert_allclose(
+    at.attention(q + b, k, v, scale=beta), weighed @ v / weighed.sum(1, keepdims=True), atol=1e-12
+)
+assert (found <= v.max(0)).all()
+assert (found >= v.min(0)).all()
+np.testing.assert_allclose(at.attention(q[:1], k[:1], v[:1]), v[:1])
 
 # %% [markdown]
 # ## Relay nodes (T33)
@@ -539,6 +633,9 @@ print(f"the message is the gradient; {n * K} weights in the place of {n * n}")
 #   (T31).
 # - The norm of the Jacobian is the weight times a factor that depends on the key's distance from what the
 #   query reads (T32).
+# - The message $Vt$ is the gradient of $h^\top V t$ for a companion that is held; a head's weights are
+#   posterior probabilities of its keys as candidates; without residuals twelve fixed graphs make all tokens
+#   alike.
 # - Relay nodes read $n$ tokens with $n K$ weights, and their message is the gradient of an energy if the
 #   derivative is taken in full (T33).
 #

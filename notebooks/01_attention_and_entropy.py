@@ -292,10 +292,11 @@ for law, values in mean.items():
 # - $\log_{512} n$ is at most 1 up to $n = 512$: in this range the law *flattens short rows*, and it meets
 #   the standard scale at 512. Entropy grows by 0.35 to 0.41 nat a doubling. That is slower, and it is not
 #   invariance.
-# - $\ln n$ holds the mean entropy nearly constant, between 0.69 and 0.56 nat: two effective keys or fewer, if
-#   the mean entropy is made a number of keys. Averaged over the rows, $e^H$ falls from 2.73 to 2.48, and 7
-#   heads at 32 tokens, 5 at 512, have a mean entropy above $\ln 2$. Nearly constant is not the same as useful:
-#   these heads were trained at $1/\sqrt d$, and [notebook 3](03_entropy_invariance.ipynb) shows them saturated.
+# - $\ln n$ holds the mean entropy nearly constant, between 0.69 and 0.56 nat: two effective keys or fewer,
+#   if the mean entropy is made a number of keys. Averaged over the rows, $e^H$ falls from 2.73 to 2.48, and
+#   7 heads at 32 tokens, 5 at 512, have a mean entropy above $\ln 2$. Nearly constant is not the same as
+#   useful: these heads were trained at $1/\sqrt d$, and [notebook 3](03_entropy_invariance.ipynb) shows them
+#   saturated.
 #
 # This model reads at most 512 tokens, so nothing here shows what the laws do beyond the length they are
 # normalised at.
@@ -400,9 +401,9 @@ assert rows.max_weight[effective.argmax()].mean() < 0.03
 # are computed once). Each line is one head; $\beta = 1$ is the model as trained. A horizontal line of "10
 # effective keys" meets the heads at very different $\beta$. An article asks whether each head should have a
 # scale of its own. In the model as it stands, training has given each head one: a factor of the scale is a
-# factor of the head's $W_q$, since $(a W_q x) \cdot k = a\,(W_q x \cdot k)$, so a learned scale adds no function
-# that the head could not have. With normalised queries and keys (`qk_norm=`) it does: there is no length left
-# to learn it in.
+# factor of the head's $W_q$, since $(a W_q x) \cdot k = a\,(W_q x \cdot k)$, so a learned scale adds no
+# function that the head could not have. With normalised queries and keys (`qk_norm=`) it does: there is no
+# length left to learn it in.
 
 # %%
 beta = np.geomspace(0.1, 10, 41)

@@ -316,9 +316,9 @@ assert (at.theory.jacobian_trace(rows) <= 2 * (1 - rows.max(-1)) + 1e-15).all()
 assert at.theory.jacobian_trace(softmax(1000 * s)) < 1e-6
 
 # %% [markdown]
-# The article compares this with $\sigma(x)$ at large $x$. With two keys it is no comparison but the same thing:
-# the weights are $\sigma(\pm g)$, $g$ the gap of the scores, and the trace is $2\sigma(g)\sigma(-g)$, twice the
-# slope of $\sigma$, which falls like $2 e^{-g}$.
+# The article compares this with $\sigma(x)$ at large $x$. With two keys it is no comparison but the same
+# thing: the weights are $\sigma(\pm g)$, $g$ the gap of the scores, and the trace is $2\sigma(g)\sigma(-g)$,
+# twice the slope of $\sigma$, which falls like $2 e^{-g}$.
 
 # %%
 gap = np.array([0.0, 2.0, 8.0])

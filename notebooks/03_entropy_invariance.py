@@ -199,8 +199,8 @@ for law in laws:
 # the slope, and 32,768 keys still have 3.3 nats more than 512 have: 28 times as many effective keys. The
 # natural logarithm, $\ln n/\sqrt d$, nearly keeps the entropy, at about three effective keys.
 #
-# On real heads the order is another one. With one constant a head, $\log n$ keeps the entropy of the 18 heads of
-# [notebook 7](07_calibrating_a_real_model.ipynb) best of the seven laws tried there, before
+# On real heads the order is another one. With one constant a head, $\log n$ keeps the entropy of the 18
+# heads of [notebook 7](07_calibrating_a_real_model.ipynb) best of the seven laws tried there, before
 # $\sqrt{1 + 2\ln(n/n_0)}$: their keys are not random.
 
 # %%
@@ -216,13 +216,14 @@ assert 28 < np.exp(table["log_n"][2] - table["log_n"][0]) < 29
 # %% [markdown]
 # ### Any base will do?
 #
-# A later article (of April 2023) says that 512 may be taken for the base whatever the length of the training:
-# it makes hardly a difference. Another base $b$ is a constant factor, $\log_{512} n = \log_b n \cdot
-# \log_{512} b$. A model that is *trained* with it can take the factor into $W_q$, and then the two are the same
-# model. A model that was trained with $1/\sqrt d$ at length $L$ cannot: there the law changes the scale at
-# the very length that the model knows, by $\log_{512} L$. For $L = 64$ the keys of the sphere gain a quarter
-# of a nat, for 8192 they lose half a nat, for 131,072 more than one. The causal heads that the package ships
-# learned on 2048 tokens: in the second half of them, base 512 takes 0.53 nat away.
+# A later article (of April 2023) says that 512 may be taken for the base whatever the length of the
+# training: it makes hardly a difference. Another base $b$ is a constant factor,
+# $\log_{512} n = \log_b n \cdot \log_{512} b$. A model that is *trained* with it can take the factor into
+# $W_q$, and then the two are the same model. A model that was trained with $1/\sqrt d$ at length $L$ cannot:
+# there the law changes the scale at the very length that the model knows, by $\log_{512} L$. For $L = 64$
+# the keys of the sphere gain a quarter of a nat, for 8192 they lose half a nat, for 131,072 more than one.
+# The causal heads that the package ships learned on 2048 tokens: in the second half of them, base 512 takes
+# 0.53 nat away.
 
 # %%
 trained = np.array([64, 2048, 8192, 131072])
@@ -313,11 +314,11 @@ with at.plot.style():
 # decreases slowly, and stays far from 0. What does happen is that a share of the rows, here a few per
 # cent, gives more than 0.99 to one key. Those rows are saturated; the average row is not.
 #
-# For trained heads the article is right. Their scores vary more than those of random keys, and under $\ln n$ the
-# trace of the median row of the 18 shipped heads falls from 0.98 to 0.11 at 512 tokens: 37 % of the rows
-# have a weight above 0.99, where 4 % had one. These heads were trained at $1/\sqrt d$; a model that is trained
-# with $\ln n$ can make its queries smaller. So the verdict is: wrong for random keys, right for a scale that
-# is changed under a trained model.
+# For trained heads the article is right. Their scores vary more than those of random keys, and under $\ln n$
+# the trace of the median row of the 18 shipped heads falls from 0.98 to 0.11 at 512 tokens: 37 % of the rows
+# have a weight above 0.99, where 4 % had one. These heads were trained at $1/\sqrt d$; a model that is
+# trained with $\ln n$ can make its queries smaller. So the verdict is: wrong for random keys, right for a
+# scale that is changed under a trained model.
 
 # %%
 n = np.array([512, 4096, 32768, 2**20])

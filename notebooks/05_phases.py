@@ -56,11 +56,11 @@ rng = np.random.default_rng(1981)
 #
 # $$H \to \psi(1) - \psi(1 - m), \qquad \mathbb E \sum p^2 \to 1 - m.$$
 #
-# The exact finite-$n$ entropy shows how the limit is approached: hardly at all. At $\beta = 1.25\,\beta_c$ the
-# limit is 4.71 nats. A thousand keys have 1.89, and $10^{100}$ keys still only 4.32. The gap does not fall like
-# $1/\ln n$, but like $(\ln\ln n + \ln 4\pi)/\ln n$: the largest of $n$ normal scores is not at
-# $\sqrt{2 \ln n}$ but below it, by the factor $1 - (\ln\ln n + \ln 4\pi)/(4 \ln n)$ to the next order, 12 % at
-# 16384 keys. From $10^{100}$ on the gap over that quotient is about constant. No row of a transformer is
+# The exact finite-$n$ entropy shows how the limit is approached: hardly at all. At $\beta = 1.25\,\beta_c$
+# the limit is 4.71 nats. A thousand keys have 1.89, and $10^{100}$ keys still only 4.32. The gap does not
+# fall like $1/\ln n$, but like $(\ln\ln n + \ln 4\pi)/\ln n$: the largest of $n$ normal scores is not at
+# $\sqrt{2 \ln n}$ but below it, by the factor $1 - (\ln\ln n + \ln 4\pi)/(4 \ln n)$ to the next order, 12 %
+# at 16384 keys. From $10^{100}$ on the gap over that quotient is about constant. No row of a transformer is
 # anywhere near the limit.
 
 # %%

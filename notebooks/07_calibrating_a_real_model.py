@@ -215,11 +215,12 @@ np.testing.assert_allclose(growth, [2.27, 1.50], atol=6e-3)
 # grows by a factor of 2.27 and the logarithm by 1.50; the median head, with 1.80, lies between them. Neither
 # is *the* law of this model, and both are far better than a constant.
 #
-# So the verdicts of [notebook 3](03_entropy_invariance.ipynb) on random keys do not carry over as they stand.
-# There a logarithm of $n$ loses to $\sqrt{1 + 2\ln(n/n_0)}$ by construction (**T10**, **T12**); here it is first,
-# by 0.222 to 0.280 nat. There $\ln n$ leaves most of the gradient; put in the place of $1/\sqrt d$ under these
-# trained heads it saturates them (**T14**, median trace of the Jacobian 0.98 to 0.11). With a constant a head
-# that is fitted, as in this ranking, it does not: `natural_log_n` and `log_n` are one law then.
+# So the verdicts of [notebook 3](03_entropy_invariance.ipynb) on random keys do not carry over as they
+# stand. There a logarithm of $n$ loses to $\sqrt{1 + 2\ln(n/n_0)}$ by construction (**T10**, **T12**); here
+# it is first, by 0.222 to 0.280 nat. There $\ln n$ leaves most of the gradient; put in the place of
+# $1/\sqrt d$ under these trained heads it saturates them (**T14**, median trace of the Jacobian 0.98 to
+# 0.11). With a constant a head that is fitted, as in this ranking, it does not: `natural_log_n` and `log_n`
+# are one law then.
 #
 # ## Corrected, beyond the lengths of the fit
 #

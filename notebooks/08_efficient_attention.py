@@ -446,7 +446,7 @@ np.testing.assert_allclose(list(left_over.values()), [0.150, 0.140, 0.152], atol
 # ## Hybrids, and Mamba
 #
 # The article ends with relatives: cosFormer and Linformer (both in `variants`), models that mix heads of
-# both kinds (`variants.hybrid_attention`; what such a mixture learns takes a trained model), and Mamba.
+# both kinds (`variants.hybrid`; what such a mixture learns takes a trained model), and Mamba.
 # Mamba's *selective scan* has no softmax at all. Each channel $c$ of the input has a state of its own, and
 # each number $s$ of it decays at its own rate:
 #

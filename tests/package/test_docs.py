@@ -146,10 +146,28 @@ def test_every_command_is_on_its_page():
 def test_claims_name_notebooks_that_show_them():
     text = (DOCS / "claims.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (T\d+) \|.*\(tutorials/(\w+)\.ipynb\)", text, flags=re.MULTILINE)
+    articles = re.findall(r"^\| (A\d+) \|.*\(tutorials/\w+\.ipynb\)", text, flags=re.MULTILINE)
+    assert articles == [f"A{i}" for i in range(1, 10)]
     shown = [*range(1, 5), *range(6, 15), 16, *range(18, 27), *range(28, 34)]
     assert [claim for claim, _ in rows] == [f"T{i}" for i in shown]
     for claim, notebook in rows:
         assert claim in (ROOT / "notebooks" / f"{notebook}.py").read_text(encoding="utf-8")
+
+
+def test_claims_name_sections_that_exist():
+    text = (DOCS / "claims.md").read_text(encoding="utf-8")
+    named = re.findall(r"\(tutorials/(\w+)\.ipynb\)((?:, \"[^\"]+\")+)", text)
+    assert len(named) > 40
+    for notebook, sections in named:
+        source = (ROOT / "notebooks" / f"{notebook}.py").read_text(encoding="utf-8")
+        headings = re.findall(r"^# #+ (.*)$", source, flags=re.MULTILINE)
+        for section in re.findall(r'"([^"]+)"', sections):
+            assert any(plain(section) in plain(heading) for heading in headings), (notebook, section)
+
+
+def plain(heading):
+    """Without the marks of mathematics."""
+    return re.sub(r'[$`"]', "", heading)
 
 
 @pytest.mark.slow

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The pages of the articles: the same in both languages, and no number that nothing asserts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "articles"
+ARTICLES = ("000", "001", "002", "003", "004")
+CLAIMS = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+SOURCES = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("[0-9]*.py"))
+ASSERTED = {float(number) for number in re.findall(r"\d+\.\d+", SOURCES + CLAIMS)}
+#: What an article prints and the page repeats: nothing of ours to assert.
+OF_THE_ARTICLE = re.compile(r"43\.27.*?13\.58|\[(?:arXiv|kexue)[^\]]*\]\([^)]*\)|archives/\d+")
+
+
+def rows(page):
+    """(statement, verdict, where) of every row of its tables, and their headings."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in cells if set("".join(row)) != {"-"}]
+
+
+def pages(article):
+    return PAGES / f"{article}.md", PAGES / "zh" / f"{article}.md"
+
+
+def ids(text):
+    return re.findall(r"\b[TA]\d+\b", text)
+
+
+def decimals(text):
+    return sorted(re.findall(r"\d+\.\d+", OF_THE_ARTICLE.sub("", text)))
+
+
+@pytest.mark.parametrize("article", ARTICLES)
+def test_both_languages_say_the_same(article):
+    english, chinese = (rows(page) for page in pages(article))
+    assert len(english) == len(chinese) > 10
+    for ours, theirs in zip(english, chinese, strict=True):
+        assert len(ours) == len(theirs) == 3
+        assert ids(ours[2]) == ids(theirs[2]), ours
+        assert decimals("".join(ours)) == decimals("".join(theirs)), ours
+        links = [[Path(link).name for link in re.findall(r"\]\(([^)]+)\)", row[2])] for row in (ours, theirs)]
+        assert links[0] == links[1], ours
+
+
+@pytest.mark.parametrize("article", ARTICLES)
+def test_ids_are_claims(article):
+    for row in rows(pages(article)[0]):
+        for claim in ids("".join(row)):
+            assert claim in ids(CLAIMS), row
+
+
+@pytest.mark.parametrize("article", ARTICLES)
+def test_numbers_are_asserted_somewhere(article):
+    """Each decimal of a verdict stands in a notebook or in the claims, there with more digits perhaps."""
+    for _, verdict, _ in rows(pages(article)[0]):
+        for number in decimals(verdict):
+            digits = len(number.partition(".")[2])
+            assert any(f"{each:.{digits}f}" == number for each in ASSERTED), (number, verdict)
+
+
+def test_the_index_lists_the_pages():
+    for index in (PAGES / "index.md", PAGES / "zh" / "index.md"):
+        text = index.read_text(encoding="utf-8")
+        assert re.findall(r"^\| \[(\d{3})\]\(\1\.md\)", text, flags=re.MULTILINE) == list(ARTICLES)

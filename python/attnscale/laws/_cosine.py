@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["LSSA", "QKNormScale", "SwinV2"]
 
 _LN_10 = math.log(10)
-_LENGTH = 'with qk_norm="rms" it multiplies the cosine by head_dim times itself'
+_LENGTH = (
+    'for q and k of length sqrt(head_dim), which qk_norm="rms" gives them: then head_dim times the scale '
+    "multiplies their cosine"
+)
 
 
 @built_in

@@ -171,9 +171,10 @@ assert np.allclose(found.coefficients @ found.values, efficient_attention_weight
 #
 # ### The article's topics
 #
-# Its own numbers, four topics over the six words of a sentence, are not such maps. They do not sum to 1, as a
-# softmax over the keys does, but to about 2, and so the weights that they imply for a token sum to 1.88 or
-# 1.72 instead of 1: an output of values that are all 1 would be 1.88. Divided by their sums they are maps.
+# It gives two maps of dot-product attention over the six words of a sentence, which sum to 1 as they should,
+# and four topics over the same words. These are not such maps. They do not sum to 1, as a softmax over the
+# keys does, but to about 2, and so the weights that they imply for a token sum to 1.88 or 1.72 instead of 1:
+# an output of values that are all 1 would be 1.88. Divided by their sums they are maps.
 
 # %%
 topics = np.array(
@@ -184,6 +185,8 @@ topics = np.array(
         [0.90, 0.15, 0.20, 0.15, 0.10, 0.10],  # parallels
     ]
 )
+own_maps = np.array([[0.08, 0.45, 0.15, 0.20, 0.05, 0.07], [0.05, 0.12, 0.38, 0.10, 0.08, 0.27]])
+np.testing.assert_allclose(own_maps.sum(1), 1)  # of the tokens 3 and 4, by dot products
 mixtures = np.array([[0.30, 0.20, 0.10, 0.40], [0.10, 0.25, 0.40, 0.25]])  # of the tokens 3 and 4
 np.testing.assert_allclose(mixtures.sum(1), 1)  # these are distributions
 np.testing.assert_allclose(topics.sum(1), [2.25, 2.08, 1.45, 1.60])  # these are not

@@ -32,7 +32,8 @@ class call {
 
   /// Adds gradients to `into`, a dict of arrays of the type of the arithmetic, which
   /// broadcast as the arrays that they are of: "query", "key" and "value" with neighbouring
-  /// columns, "mask", and "factor" and "offset" with the strides of tables of the distance. saved
+  /// columns, "mask", and "factor" and "offset" with the strides of tables of the distance; "bias"
+  /// and "alpha" of the normalizer are contiguous float64 (..., heads, n_queries). saved
   /// and cotangents are dicts of statistics (and saved of "output"): rows (..., heads, n_queries),
   /// contiguous, of the type of the arithmetic; what saved lacks is computed. Returns the gradients
   /// of the scale of each row and of the sink of each row (None without one).

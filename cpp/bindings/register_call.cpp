@@ -173,6 +173,12 @@ void point_at_rows(const py::dict& rows, row_outputs& places) {
           const_cast<void*>(py::reinterpret_borrow<py::array>(array).data());
 }
 
+/// Rows of numbers to write to.
+double* rows_or_null(const py::dict& into, const char* name) {
+  if (!into.contains(name) || into[name].is_none()) return nullptr;
+  return py::array_t<double>(py::reinterpret_borrow<py::array>(into[name])).mutable_data();
+}
+
 py::object named_or_none(const py::dict& arrays, const char* name) {
   return arrays.contains(name) ? py::object(arrays[name]) : py::none();
 }
@@ -205,6 +211,8 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
   problem.scale_row = scale.row();
   point_at_rows(saved, problem.statistics);
   point_at_rows(cotangents, problem.cotangents);
+  problem.d_bias = rows_or_null(into, "bias");
+  problem.d_alpha = rows_or_null(into, "alpha");
   py::array d_scale = new_array<double>(shape, {problem.n_queries});
   problem.d_scale = static_cast<double*>(d_scale.mutable_data());
   std::fill_n(problem.d_scale, d_scale.size(), 0.0);

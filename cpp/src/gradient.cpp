@@ -19,6 +19,7 @@
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "statistics.hpp"
+#include "support.hpp"
 #include "thread_pool.hpp"
 #include "turns.hpp"
 
@@ -57,14 +58,46 @@ class gradient_run {
   void differentiate(const turn& mine, std::int64_t head, const stop_signal& stop) {
     // The last queries first: they see the most keys of a causal mask.
     const std::int64_t block = blocks_ - 1 - mine.index % blocks_;
-    const query_block rows(p_, head, block * kernels_.gradient_rows, kernels_.gradient_rows);
+    const std::int64_t first = block * kernels_.gradient_rows;
+    const query_block rows(p_, head, first, kernels_.gradient_rows);
+    waiting_turn waiting{turns_, mine, stop};
+    if (has_support()) return differentiate_supports(rows, waiting);
     gradient_rows given;
     describe(rows, given, stop);
-    if (stop.requested()) return;
+    if (!stop.requested()) differentiate_rows(rows, given, nullptr, waiting.hooks(), stop);
+  }
+
+  /// Rows whose support is listed, as many at once as there is room for.
+  void differentiate_supports(const query_block& all, waiting_turn& waiting) const {
+    const stop_signal& stop = waiting.stop;
+    gradient_rows given{};
+    // Kept from call to call: fresh pages take longer than what is written to them.
+    static thread_local row_supports supports;
+    supports.start(p_.n_keys);
+    const std::int64_t end = all.first + all.count;
+    for (std::int64_t at = all.first; at < end && !stop.requested(); at += supports.rows()) {
+      list_supports(all.head, at, end, supports, given, stop);
+      if (stop.requested()) return;
+      const query_block rows(p_, all.head, at, supports.rows());
+      block_turns turns = waiting.hooks();
+      // The turn ends with the last of them.
+      if (at + rows.count < end) turns.pass = [](void*, std::int64_t) noexcept {};
+      differentiate_rows(rows, given, &supports, turns, stop);
+    }
+    supports.shrink();
+  }
+
+  void differentiate_rows(const query_block& rows, const gradient_rows& given,
+                          const row_supports* supports, const block_turns& turns,
+                          const stop_signal& stop) const {
     gradient_block b{};
     fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
     point(b, rows);
     double d_scale[max_gradient_rows] = {}, product[max_gradient_rows] = {};
+    double d_bias[max_gradient_rows] = {};
+    const std::int64_t at = rows.head * p_.n_queries + rows.first;
+    if (supports) b.lists = supports->lists();
+    b.alpha = p_.numbers.alpha;
     b.given = &given;
     b.rule = p_.rule;
     b.terms = terms_;
@@ -72,12 +105,13 @@ class gradient_run {
     b.at_top = p_.cotangents[statistic::max_score] || p_.cotangents[statistic::max_weight];
     b.d_scale = d_scale;
     b.product = product;
-    waiting_turn waiting{turns_, mine, stop};
-    b.turns = waiting.hooks();
-    b.shares_query = turns_.shares_query(head);
+    if (p_.d_bias) b.d_bias = d_bias;
+    if (p_.d_alpha) b.d_alpha = p_.d_alpha + at;
+    b.turns = turns;
+    b.shares_query = turns_.shares_query(rows.head);
     b.scratch = thread_scratch(kernels_.gradient_scratch(b));
     kernels_.gradient(b);
-    const std::int64_t at = head * p_.n_queries + rows.first;
+    if (p_.d_bias) std::copy(d_bias, d_bias + rows.count, p_.d_bias + at);
     if (p_.d_scale) std::copy(d_scale, d_scale + rows.count, p_.d_scale + at);
     if (p_.d_sink) write_sinks(rows, given, product);
   }
@@ -111,6 +145,9 @@ class gradient_run {
   }
 
   matrix_layout toeplitz() const { return {p_.compute, -1, 1}; }
+
+  /// Whether the forward pass lists the keys that have a weight.
+  bool has_support() const { return p_.rule == normalizer::entmax || p_.rule == normalizer::top_k; }
 
   /// Whether the weights of a row are divided by their sum.
   bool is_centred(std::int64_t head) const {
@@ -172,13 +209,53 @@ class gradient_run {
   void sum_rows_again(const query_block& rows, int at, gradient_rows& given,
                       const stop_signal& stop) const {
     row_sums sums;
-    row_report report;
+    attend_block b = attend_again(rows, stop);
+    b.sums = &sums;
+    b.scratch = thread_scratch(kernels_.attend_scratch(b));
+    kernels_.attend(b);
+    if (stop.requested()) return;
+    for (int r = 0; r < rows.count; ++r) {
+      if (p_.rule == normalizer::softmax)
+        describe_softmax(rows, r, sums, at + r, given);
+      else
+        describe_pointwise(b, r, at + r, given);
+    }
+  }
+
+  /// The supports of rows from `first` on, of one at least, and which of them are NaN.
+  void list_supports(std::int64_t head, std::int64_t first, std::int64_t end,
+                     row_supports& supports, gradient_rows& given, const stop_signal& stop) const {
+    std::int64_t most = kernels_.block_rows;
+    supports.clear();
+    while (first + supports.rows() < end && !stop.requested()) {
+      const int before = supports.rows();
+      const query_block rows(p_, head, first + before, std::min(most, end - first - before));
+      row_report report;
+      const support_taker taker = supports.taker();
+      attend_block b = attend_again(rows, stop);
+      b.report = &report;
+      b.support = &taker;
+      b.scratch = thread_scratch(kernels_.attend_scratch(b));
+      supports.begin(rows.count);
+      kernels_.attend(b);
+      if (stop.requested()) return;
+      const bool all = supports.end(rows.count);
+      for (int r = before; r < supports.rows(); ++r)
+        given.factor[r] = nan_or_one(report.top[r - before]);
+      if (!all && supports.rows() > 0) return;
+      if (!all) supports.clear(), most = std::max<std::int64_t>(1, rows.count / 2);
+    }
+  }
+
+  /// Of the largest score of a row, which is -inf without keys.
+  static double nan_or_one(double top) { return std::isnan(top) ? top : 1; }
+
+  /// The forward pass of some rows, without output.
+  attend_block attend_again(const query_block& rows, const stop_signal& stop) const {
     attend_block b{};
     fill_score_block(b, p_, rows, 0, p_.n_keys, stop);
-    b.report = p_.rule == normalizer::entmax ? &report : nullptr;
     b.scale = p_.heads[rows.head].scale + rows.first * p_.scale_row;
     b.scale_row = p_.scale_row;
-    b.sums = &sums;
     b.wanted = wanted_panels;
     b.rule = p_.rule;
     b.numbers = p_.numbers;
@@ -188,28 +265,7 @@ class gradient_run {
     };
     b.row_number = {nullptr, of_row(numbers.bias), of_row(numbers.factor)};
     b.number_row = p_.number_row;
-    b.scratch = thread_scratch(kernels_.attend_scratch(b));
-    kernels_.attend(b);
-    if (stop.requested()) return;
-    for (int r = 0; r < rows.count; ++r) {
-      if (p_.rule == normalizer::softmax)
-        describe_softmax(rows, r, sums, at + r, given);
-      else if (p_.rule == normalizer::entmax)
-        describe_entmax(report.top[r], report.max_weight[r], at + r, given);
-      else
-        describe_pointwise(b, r, at + r, given);
-    }
-  }
-
-  /// The threshold of a row follows from its largest score and that one's weight.
-  void describe_entmax(double top, double weight, int at, gradient_rows& given) const {
-    const double step = p_.numbers.alpha - 1;
-    const double threshold = (top - std::pow(weight, step) / step) * log2e;
-    const bool empty = std::isinf(top);
-    set_reference(given, at, empty ? 0 : threshold);
-    given.linear[at] = step * ln2;
-    given.square[at] = 1 / step;
-    given.factor[at] = empty ? 0 : 1 + (top - top);
+    return b;
   }
 
   void describe_softmax(const query_block& rows, int r, row_sums& sums, int at,

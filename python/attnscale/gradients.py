@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionGradients", "attention_gradients"]
 
-_USUAL = ("query", "key", "value", "scale", "law", "sink")
+_USUAL = ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,6 +51,9 @@ class AttentionGradients:
         Of a float mask, summed over the axes along which it was broadcast; 0 where it hides the key.
     distance_scale, distance_bias : ndarray or None
         Of the tables; of a function, the gradient of the numbers that it returned.
+    bias, alpha : ndarray or None
+        Of the bias of :class:`attnscale.normalizers.Sigmoid`, if it is a number, and of the alpha of
+        :class:`attnscale.normalizers.Entmax`.
     """
 
     query: NDArray[Any] | None = None
@@ -62,6 +65,8 @@ class AttentionGradients:
     attn_mask: NDArray[Any] | None = None
     distance_scale: NDArray[Any] | None = None
     distance_bias: NDArray[Any] | None = None
+    bias: NDArray[Any] | None = None
+    alpha: NDArray[Any] | None = None
 
     def __repr__(self) -> str:
         return describe_arrays(self)
@@ -118,14 +123,14 @@ grad_max_weight : array_like, optional
         has of them is not computed again. Always of use are output (with grad_output) and lse; entropy
         with the gradient of entropy, mean_score or score_variance; score_variance, concentration and
         max_weight with their own; argmax with those of max_score and max_weight.
-    wanted : sequence of str, default ("query", "key", "value", "scale", "law", "sink")
+    wanted : sequence of str, default ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
         Fields of :class:`AttentionGradients`; "attn_mask", "distance_scale" and "distance_bias" are computed
         if they are asked for.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
 distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
-        As for :func:`attention`. Of TopK there is no gradient here; of Sigmoid, ReLU, SquaredReLU, Softpick,
-        Sparsemax and Entmax that of the output alone. The scale of a law that measures the row counts
-        as a constant. Axes without names.
+        As for :func:`attention`. Of Sigmoid, ReLU, SquaredReLU, Softpick, Sparsemax, Entmax and TopK there
+        is the gradient of the output alone. The scale of a law that measures the row counts as a constant.
+        Axes without names.
 
     Returns
     -------
@@ -135,7 +140,7 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     Raises
     ------
     TypeError, ValueError, MemoryError
-        As :func:`attention`; if the normalizer has no gradient here, or no gradient is given.
+        As :func:`attention`; if the normalizer has no gradient of a statistic, or no gradient is given.
 
     Notes
     -----
@@ -143,6 +148,9 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     p_j (g . v_j - g . output + g_lse - g_H (ln p_j + H) + g_m (1 + s_j - m) + ...). Scores are computed
     again from query and key, weights from lse: memory does not grow with n_queries * n_keys. A query that
     sees no key gets and gives 0; a hidden key gets 0 exactly.
+
+    Rows of Sparsemax, Entmax and TopK have gradients at the keys with a positive weight alone, those that the
+    forward pass chooses, of equal scores the first; where the choice changes there is no derivative.
 
     Examples
     --------
@@ -202,12 +210,10 @@ def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:
 
 
 def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any]) -> None:
-    from .normalizers import Sink, SoftmaxN, TopK
+    from .normalizers import Sink, SoftmaxN
 
     if found is None or isinstance(found, SoftmaxN) or found.name == Sink.name:
         return
-    if isinstance(found, TopK):
-        raise ValueError(f"attention_gradients has no gradient for rows of {found!r}")
     if cotangents:
         raise ValueError(
             f"rows of {found!r} have the gradient of the output alone here, got grad_{next(iter(cotangents))}"
@@ -233,6 +239,8 @@ def _as_given(
         "scale": _of_scale(call, raw.scale, scale),
         "law": law_gradients(scale, raw.scale, call),
         "sink": _of_sink(raw.sink, found),
+        "bias": _of_numbers(raw.bias, getattr(found, "bias", None)),
+        "alpha": _of_numbers(raw.alpha, getattr(found, "alpha", None)),
         "attn_mask": mask,
     }
 
@@ -251,16 +259,24 @@ def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any]
 
 
 def _of_sink(rows: NDArray[np.float64] | None, found: Any) -> NDArray[np.float64] | None:
-    """Logits are one a head, one for all, or one a row (attnscale.torch); 0 without rows.
-
-    None: the normalizer has none.
-    """
+    """0 without rows; None where the normalizer has no sink."""
     from .normalizers import Sink, SoftmaxN
 
-    logits = np.shape(getattr(found, "logits", 0.0))
+    logits = getattr(found, "logits", 0.0)
     if rows is None:
-        return np.zeros(logits) if isinstance(found, (Sink, SoftmaxN)) else None
-    if len(logits) > 1:  # one a row
-        return sum_over_repeats(rows, logits)
+        return np.zeros(np.shape(logits)) if isinstance(found, (Sink, SoftmaxN)) else None
+    return _of_numbers(rows, logits)
+
+
+def _of_numbers(rows: NDArray[np.float64] | None, given: Any) -> NDArray[np.float64] | None:
+    """Of numbers of a normalizer: one for all, one a head, or one a row (attnscale.torch).
+
+    None: it has none.
+    """
+    if rows is None or given is None:
+        return None
+    shape = np.shape(given)
+    if len(shape) > 1:  # one a row
+        return sum_over_repeats(rows, shape)
     heads = np.atleast_1d(rows.sum(-1))  # of a query without heads one may be given, too
-    return sum_over_repeats(heads, logits) if logits else np.asarray(heads.sum())
+    return sum_over_repeats(heads, shape) if shape else np.asarray(heads.sum())

@@ -27,7 +27,11 @@ ROWS = [
     N.Sparsemax(),
     N.Entmax(1.5),
     N.Entmax(1.3),
+    N.TopK(1),
+    N.TopK(7),
+    N.TopK(150),
 ]
+SPARSE = [N.Sparsemax(), N.Entmax(1.5), N.Entmax(2.5), N.TopK(4), N.TopK(90)]
 
 
 def near(mine: Any, wanted: Any, dtype: str, size: float = 1e-300) -> None:
@@ -176,7 +180,7 @@ def test_other_normalizers(rule: N.Normalizer, options: dict[str, Any], dtype: s
     np.testing.assert_array_equal(saved.key, found.key)
 
 
-@pytest.mark.parametrize("rule", [N.Sparsemax(), N.Entmax(1.5), N.Entmax(2.5)], ids=repr)
+@pytest.mark.parametrize("rule", SPARSE, ids=repr)
 @pytest.mark.parametrize("spread", [0.01, 1.0, 30.0])
 def test_thresholds(rule: N.Normalizer, spread: float) -> None:
     """Dense and sparse rows, tiles without a weight, a row without keys, equal scores."""
@@ -195,8 +199,123 @@ def test_thresholds(rule: N.Normalizer, spread: float) -> None:
             np.testing.assert_allclose(mine, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("rule", ROWS, ids=repr)
-@pytest.mark.parametrize("array", ["query", "key"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rule", SPARSE, ids=repr)
+def test_masks_and_tables_of_sparse_rows(rule: N.Normalizer, dtype: str) -> None:
+    q, k, v = random_inputs(
+        12, heads=2, n_queries=70, n_keys=210, head_dim=8, value_dim=19, dtype=dtype, spread=2.0
+    )
+    rng = np.random.default_rng(3)
+    g, mask = rng.standard_normal((2, 70, 19)).astype(dtype), rng.standard_normal((70, 210))
+    mask[rng.random(mask.shape) < 0.2] = -np.inf
+    options = {"attn_mask": mask, "normalizer": rule, "distance_bias": np.linspace(0, -1, 250)}
+    found = at.attention_gradients(q, k, v, g, wanted=("attn_mask", "distance_bias"), **options)
+    truth = reference.attention_gradients(q, k, v, g, **options)
+    near(found.attn_mask, truth.attn_mask.sum(0), dtype)
+    distance = np.abs(np.arange(70)[:, None] - np.arange(210))
+    by_distance = [truth.attn_mask[:, distance == i].sum() for i in range(250)]
+    near(found.distance_bias, np.array(by_distance), dtype, np.abs(truth.attn_mask).sum())
+
+
+def test_few_equal_keys_of_top_k() -> None:
+    """Of equal scores the first keys get the gradient, as they get the weight."""
+    q, k, v = random_inputs(13, n_queries=90, n_keys=400, head_dim=16)
+    k[:] = k[:, :1]
+    found = at.attention_gradients(q, k, v, np.ones_like(q), normalizer=N.TopK(5))
+    assert found.value is not None
+    np.testing.assert_array_equal(found.value[:, 5:], 0)
+    np.testing.assert_allclose(found.value[:, :5], 90 / 5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_supports_without_room_come_in_parts(dtype: str) -> None:
+    """Equal scores: every row has every key, more than a block of rows has room for."""
+    q, k, v = random_inputs(14, n_queries=130, n_keys=5000, head_dim=4, dtype=dtype, spread=0.01)
+    q[0, 3] = 90.0  # and one that has few
+    g = np.random.default_rng(1).standard_normal(q.shape).astype(dtype)
+    runs = [
+        at.attention_gradients(q, k, v, g, normalizer="entmax15", num_threads=threads) for threads in (1, 3)
+    ]
+    truth = reference.attention_gradients(q, k, v, g, normalizer="entmax15")
+    for name in ("query", "key", "value"):
+        mine, other = (getattr(run, name) for run in runs)
+        near(mine, getattr(truth, name), dtype)
+        assert mine.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("rule", SPARSE, ids=repr)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"heads": 1, "n_queries": 700, "n_keys": 900},
+        {"heads": 6, "kv_heads": 2, "n_queries": 300, "n_keys": 500},
+    ],
+    ids=["one head", "groups"],
+)
+def test_sparse_rows_have_the_same_bits_for_any_number_of_threads(
+    rule: N.Normalizer, shape: dict[str, int]
+) -> None:
+    q, k, v = random_inputs(15, head_dim=24, **shape)
+    options = {"normalizer": rule, "enable_gqa": "kv_heads" in shape, "causal": 3}
+    g = np.random.default_rng(1).standard_normal(q.shape).astype(np.float32)
+    one = at.attention_gradients(q, k, v, g, num_threads=1, **options)
+    for threads in (2, 5):
+        more = at.attention_gradients(q, k, v, g, num_threads=threads, **options)
+        for name in ("query", "key", "value"):
+            assert getattr(one, name).tobytes() == getattr(more, name).tobytes(), name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"window": (30, 3), "softcap": 2.0}], ids=str)
+def test_bias_of_sigmoid(options: dict[str, Any], dtype: str) -> None:
+    q, k, v = random_inputs(16, batch=(2,), heads=3, n_queries=70, n_keys=260, dtype=dtype)
+    g = np.random.default_rng(1).standard_normal(q.shape).astype(dtype)
+    options = {"normalizer": N.Sigmoid(-0.7), **options}
+    found = at.attention_gradients(q, k, v, g, **options)
+    truth = reference.attention_gradients(q, k, v, g, **options)
+    near(found.bias, truth.bias.sum(), dtype, np.abs(truth.attn_mask).sum())
+
+    def loss(bias: float) -> float:
+        return float((g * reference.attention(q, k, v, **{**options, "normalizer": N.Sigmoid(bias)})).sum())
+
+    np.testing.assert_allclose(truth.bias.sum(), (loss(-0.7 + 1e-5) - loss(-0.7 - 1e-5)) / 2e-5, rtol=1e-6)
+    assert at.attention_gradients(q, k, v, g, normalizer="sigmoid").bias is None
+    assert at.attention_gradients(q, k, v, g, wanted="key", **options).bias is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("alpha", [1.02, 1.2, 1.5, 2.0, 2.4])
+@pytest.mark.parametrize("spread", [0.02, 1.0])
+def test_alpha_of_entmax(alpha: float, spread: float, dtype: str) -> None:
+    q, k, v = random_inputs(17, heads=2, n_queries=40, n_keys=210, head_dim=8, dtype=dtype, spread=spread)
+    g = np.random.default_rng(1).standard_normal(q.shape).astype(dtype)
+    options = {"normalizer": N.Entmax(alpha), "causal": 60}
+    found = at.attention_gradients(q, k, v, g, **options)
+    truth = reference.attention_gradients(q, k, v, g, **options)
+    size = np.abs(truth.alpha).sum()
+    assert found.alpha is not None
+    np.testing.assert_allclose(
+        found.alpha, truth.alpha.sum(), rtol=0, atol=size * (1e-9 if dtype == "float64" else 1e-4)
+    )
+
+    def loss(at_alpha: float) -> float:
+        rows = reference.attention(q, k, v, **{**options, "normalizer": N.Entmax(at_alpha)})
+        return float((g * rows).sum())
+
+    step = 1e-6
+    measured = (loss(alpha + step) - loss(alpha - step)) / (2 * step)
+    np.testing.assert_allclose(truth.alpha.sum(), measured, rtol=0, atol=1e-4 * size)
+    assert at.attention_gradients(q, k, v, g, wanted="key", **options).alpha is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "array"),
+    [
+        *((rule, array) for rule in ROWS for array in ("query", "key")),
+        *((rule, array) for rule in SPARSE for array in ("value", "grad_output")),
+    ],
+    ids=repr,
+)
 def test_nan_in_rows_of_other_normalizers(rule: N.Normalizer, array: str) -> None:
     q, k, v = random_inputs(9, heads=2, n_queries=80, n_keys=100, head_dim=9, value_dim=5)
     arrays = {"query": q, "key": k, "value": v, "grad_output": np.ones((2, 80, 5), np.float32)}
@@ -212,8 +331,8 @@ def test_nan_in_rows_of_other_normalizers(rule: N.Normalizer, array: str) -> Non
 def test_what_has_no_gradient_says_so() -> None:
     q, k, v = random_inputs(10)
     g = np.ones_like(q)
-    with pytest.raises(ValueError, match=r"no gradient for rows of TopK\(k=2\)"):
-        at.attention_gradients(q, k, v, g, normalizer="top_k(k=2)")
+    with pytest.raises(ValueError, match=r"rows of TopK\(k=2\) have the gradient of the output alone"):
+        at.attention_gradients(q, k, v, g, normalizer="top_k(k=2)", grad_lse=1.0)
     with pytest.raises(ValueError, match=r"rows of ReLU\(.*\) have the gradient of the output alone"):
         at.attention_gradients(q, k, v, g, normalizer="relu", grad_max_score=1.0)
     with pytest.raises(ValueError, match=r"wanted must be among query, key, value, .* got 'mask'"):

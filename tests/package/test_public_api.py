@@ -65,7 +65,8 @@ SIGNATURES = {
     "attention_entropy": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "attention_gradients": "query, key, value, grad_output=None, *, grad_lse=None, grad_entropy=None, "
     "grad_max_score=None, grad_mean_score=None, grad_score_variance=None, grad_concentration=None, "
-    "grad_max_weight=None, forward=None, wanted=('query', 'key', 'value', 'scale', 'law', 'sink'), "
+    "grad_max_weight=None, forward=None, "
+    "wanted=('query', 'key', 'value', 'scale', 'law', 'sink', 'bias', 'alpha'), "
     f"scale=None, {MASKS}, {TABLES}, "
     f"{REST.replace(', dims=None', '')}, num_threads=None",
     "attention_weights": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, max_bytes=4294967296, "
@@ -82,7 +83,7 @@ SIGNATURES = {
 }
 
 FIELDS = {
-    "AttentionGradients": "query key value scale law sink attn_mask distance_scale distance_bias",
+    "AttentionGradients": "query key value scale law sink attn_mask distance_scale distance_bias bias alpha",
     "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
     "argmax max_weight sink_weight support",
     "AttentionState": "output lse mean_score layout",

@@ -92,9 +92,8 @@ struct gradient_head {
 };
 
 /// Gradients of sum(grad_output * output) + sum(cotangent * statistic) of a softmax; of the output
-/// alone for other normalizers. There is none of top_k. attention_head::output
-/// and attention_problem::statistics are those of the forward pass, which are read; those that are
-/// null are computed where they are needed.
+/// alone for other normalizers. attention_head::output and attention_problem::statistics are those
+/// of the forward pass, which are read; those that are null are computed where they are needed.
 struct gradient_problem : attention_problem {
   std::vector<gradient_head> gradients;  ///< one a head
   matrix_layout grad_output;             ///< of any type
@@ -106,6 +105,8 @@ struct gradient_problem : attention_problem {
   /// Contiguous (heads, n_queries); null = not asked for.
   double* d_scale = nullptr;  ///< of the scale of each row
   double* d_sink = nullptr;   ///< of row_numbers::sink of each row
+  double* d_bias = nullptr;   ///< of row_numbers::bias of each row
+  double* d_alpha = nullptr;  ///< of normalizer_numbers::alpha: what each row adds to it
 };
 
 /// Row statistics at many scales from one pass over q . k. attention_head::scale is not read.

@@ -45,6 +45,8 @@ class RawGradients(NamedTuple):
     attn_mask: NDArray[Any] | None
     distance_scale: NDArray[Any] | None  # of each distance, as call.form
     distance_bias: NDArray[Any] | None
+    bias: NDArray[np.float64] | None  # of a sigmoid, of each row
+    alpha: NDArray[np.float64] | None  # of entmax, what each row adds
 
 
 def read_cotangents(call: Call, given: dict[str, Any]) -> dict[str, NDArray[Any]]:
@@ -83,10 +85,16 @@ def differentiate(
     offset = _zeros_of_distances(form.offset, "distance_bias" in wanted, call)
     into = {"query": query, "key": key, "value": d_value, "mask": mask}
     into |= {"factor": matrix_of(factor, inputs), "offset": matrix_of(offset, inputs)}
+    kind = "softmax" if rule is None else rule.kind
+    bias, alpha = (
+        np.zeros(call.row_shape) if kind == of and name in wanted else None
+        for name, of in (("bias", "sigmoid"), ("alpha", "entmax"))
+    )
+    into |= {"bias": bias, "alpha": alpha}
     scale, sink = call.core.gradients(value, grad, into, saved, cotangents, call.scale, rule)
     if not np.isfinite(scale).all():  # of a query with a NaN that sees no key it is 0, too
         scale[np.broadcast_to(call.visible_keys() == 0, scale.shape)] = 0
-    return RawGradients(query, key, d_value, scale, sink, mask, factor, offset)
+    return RawGradients(query, key, d_value, scale, sink, mask, factor, offset, bias, alpha)
 
 
 def through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:

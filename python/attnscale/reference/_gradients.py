@@ -13,7 +13,7 @@ from .. import normalizers
 from ._attention import _heads_first, _repeat_heads, attention_statistics, score_parts, scores
 from ._normalizers import with_length
 
-__all__ = ["attention_gradients", "pull_back", "score_gradient"]
+__all__ = ["alpha_gradient", "attention_gradients", "pull_back", "score_gradient"]
 
 Array = NDArray[Any]
 
@@ -30,7 +30,8 @@ def attention_gradients(
 ) -> SimpleNamespace:
     """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + ..., by the name of what they are of.
 
-    scale is one number a row; attn_mask (..., heads, n_queries, n_keys) is of the scores.
+    scale, bias (of a sigmoid) and alpha (of entmax, else None) are one number a row; attn_mask (..., heads,
+    n_queries, n_keys) is of the scores.
     """
     given = {name: options.pop(name) for name in list(options) if name.startswith("grad_")}
     rows = attention_statistics(query, key, value, normalizer=normalizer, **options)
@@ -38,7 +39,9 @@ def attention_gradients(
     dp, d_value = _through_output(rows.p, seen, query, value, grad_output, options)
     ds = score_gradient(rows, s, seen, dp, given, normalizer)
     d_query, d_key, d_scale = _through_scores(ds, seen, query, key, options)
-    return SimpleNamespace(query=d_query, key=d_key, value=d_value, scale=d_scale, attn_mask=ds)
+    of = SimpleNamespace(query=d_query, key=d_key, value=d_value, scale=d_scale, attn_mask=ds)
+    of.bias, of.alpha = ds.sum(-1), alpha_gradient(normalizer, rows.p, np.where(seen, dp, 0))
+    return of
 
 
 def _through_output(
@@ -116,6 +119,18 @@ def pull_back(normalizer: Any, s: Array, seen: Array, p: Array, g: Array) -> Arr
         u = np.where(p > 0, p ** (2 - alpha), 0 * p)
         return np.asarray(u * (g - (u * g).sum(-1, keepdims=True) / u.sum(-1, keepdims=True)))
     return np.asarray(p * (g - mean))
+
+
+def alpha_gradient(normalizer: Any, p: Array, g: Array) -> Array | None:
+    """Gradient of each row's alpha, from that of each weight (Correia, Niculae & Martins 2019)."""
+    rule = normalizers.get(normalizer)
+    if not isinstance(rule, normalizers.Entmax):
+        return None
+    step, log_p = 1 / (rule.alpha - 1), np.log(np.where(p > 0, p, 1))
+    u, h = (p > 0) * np.exp((2 - rule.alpha) * log_p) + 0 * p, -p * log_p
+    share = u / np.where(u.sum(-1, keepdims=True) == 0, 1, u.sum(-1, keepdims=True))
+    of_weight, of_entropy = p - share, h - share * h.sum(-1, keepdims=True)
+    return np.asarray((g * step * (step * of_weight + of_entropy)).sum(-1))
 
 
 def _slope(parts: SimpleNamespace, softcap: float | None) -> Any:

@@ -26,9 +26,19 @@ struct block_turns {
   void* state;
 };
 
+/// Rows that the forward pass lists: of row r the `count[r]` keys from begin[r] on, ascending, with
+/// their positive weights.
+struct row_lists {
+  const int64_t *begin, *count;  ///< null: no lists
+  const uint32_t* key;
+  const double* weight;
+  int64_t size;  ///< of key and weight, where not all belongs to a row
+};
+
 /// Rows of a softmax: the weight of score t (in base 2) is p = 2^u, u = t -
 /// reference - remainder. Other normalizers have a reference, a factor of the
-/// weights and a constant. The gradient of a score of a softmax is
+/// weights and a constant; rows with lists a factor that is NaN where they are. The gradient of a
+/// score of a softmax is
 ///   p (grad_output . value - grad_output . output + constant + linear u +
 ///   square u^2 + weight p),
 /// and `at_top` more at the key `top`.
@@ -52,7 +62,9 @@ struct gradient_block : score_block {
   const double* scale;
   ptrdiff_t scale_row;
   const gradient_rows* given;
+  row_lists lists;
   normalizer rule;
+  double alpha;  ///< of entmax
   gradient_terms terms;
   bool centred;  ///< grad_output . output is part of the constant
   bool at_top;   ///< some row has it
@@ -69,6 +81,8 @@ struct gradient_block : score_block {
   ptrdiff_t d_mask_row, d_mask_column;
   double* d_scale;  ///< of each row
   double* product;  ///< grad_output . output of each row
+  double* d_bias;   ///< of a sigmoid, of each row, to which is added; null: not wanted
+  double* d_alpha;  ///< of entmax, of each row; null: not wanted
   block_turns turns;
 };
 

@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 #include "kernels/gradient/block.hpp"
+#include "kernels/gradient/list_pairs-inl.hpp"
+#include "kernels/gradient/lists-inl.hpp"
 #include "kernels/gradient/pairs-inl.hpp"
 #include "kernels/gradient/parameters-inl.hpp"
 #include "kernels/gradient/products-inl.hpp"
@@ -34,14 +36,18 @@ class gradient_run {
   void run() {
     prepare();
     b_.turns.pass(b_.turns.state, walk_.visible.first());
-    if (b_.rule == normalizer::entmax && has_value()) find_means();
+    if (has_lists(b_)) clean_ = differentiate_lists(b_, ws_, walk_);
     if (walk_.stopped) return;
-    walk_.for_tiles([&](const key_tile& at) { at.masked || biased_ ? masked_tile(at) : tile(at); });
+    if (is_sparse())
+      add_pairs();
+    else
+      walk_.for_tiles(
+          [&](const key_tile& at) { at.masked || biased_ ? masked_tile(at) : tile(at); });
     if (!walk_.stopped && !lost_) finish();
   }
 
  private:
-  static constexpr int w = width<T>, max_rows = attnscale::detail::max_gradient_rows;
+  static constexpr int w = width<T>;
 
   // ---- before the tiles ----
 
@@ -91,41 +97,25 @@ class gradient_run {
             ws_.total ? ws_.compensation + at : nullptr, b_.head_dim * N * w};
   }
 
-  // ---- the means of entmax ----
+  // ---- rows with lists ----
 
-  /// The constant of a row is minus the mean of the gradients of its weights, weighted by u.
-  void find_means() {
-    double total[max_rows] = {}, weighted[max_rows] = {};
-    walk_.for_tiles([&](const key_tile& at) {
-      const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
-      for_panels<T>(b_.rows, [&](auto count, int lane) {
-        constexpr int N = decltype(count)::value;
-        tile_products<T, N> t;
-        if (!weigh<N, entmax_slopes>(lane, at, k, v, t)) return;
-        add_over_keys<T, N>(t.seen, weights(lane), total + lane);
-        add_over_keys<T, N>(t.seen, gradients(lane), weighted + lane);
-      });
-    });
-    for (int r = 0; r < b_.rows; ++r)
-      ws_.row.constant[r] = static_cast<T>(total[r] == 0 ? 0 : -weighted[r] / total[r]);
+  /// Whether pairs are all there is to do, and few.
+  bool is_sparse() const {
+    return clean_ && ws_.lists.pair && !ws_.slopes && !b_.d_mask && !b_.d_offset;
   }
 
-  /// weights and gradients of a panel as `Rule` makes them; false if they are 0 throughout.
-  template <int N, class Rule>
-  bool weigh(int lane, const key_tile& at, row_view<T> k, row_view<T> v, tile_products<T, N>& t) {
-    if (!look_at_tile<T, N>(b_, ws_.tile, at, lane, t)) return false;
-    if (t.biased) {
-      multiply_biased<N>(lane, at, k, v, t);
-      differentiate_biased<T, N, Rule>(ws_.row.at(lane), t.seen, b_.form, ws_.tile.bias,
-                                       weights(lane), gradients(lane), ws_.slopes);
-      return true;
-    }
-    plain_products<T, N>(k, at.keys, ws_.tile.query + lane * b_.head_dim, N * w, b_.head_dim,
-                         weights(lane));
-    if (!reaches_threshold<T, N>(ws_.row.at(lane), at.keys, weights(lane))) return false;
-    multiply_values<N>(lane, 0, at.keys, v, 0, N);
-    differentiate<T, N, Rule>(ws_.row.at(lane), at.keys, weights(lane), gradients(lane));
-    return true;
+  /// Pair by pair instead of tile by tile.
+  void add_pairs() {
+    for_panels<T>(b_.rows, [&](auto count, int lane) {
+      add_keys_of_lists<T>(b_, ws_.lists, lane, decltype(count)::value * w,
+                           ws_.d_query + lane * b_.head_dim);
+    });
+    sort_by_key(b_, ws_.lists);
+    walk_.for_tiles([&](const key_tile& at) {
+      if (!take_turn(at)) return;
+      add_pairs_of_keys(b_, ws_, at);
+      b_.turns.pass(b_.turns.state, at.key + at.keys);
+    });
   }
 
   // ---- tiles ----
@@ -154,19 +144,10 @@ class gradient_run {
     bool seen[gradient_block_rows<T>] = {};  // of panels, by their first vector
     for_panels<T>(b_.rows, [&](auto count, int lane) {
       constexpr int N = decltype(count)::value, lanes = N * w;
-      plain_products<T, N>(k, at.keys, ws_.tile.query + lane * b_.head_dim, lanes, b_.head_dim,
-                           weights(lane), prefetch(b_.value, b_.value_dim, at));
-      if (b_.rule == normalizer::entmax &&
-          !reaches_threshold<T, N>(ws_.row.at(lane), at.keys, weights(lane)))
-        return;
-      seen[lane / w] = true;
-      multiply_values<N>(lane, 0, at.keys, v, 0, N,
-                         prefetch_gradient(b_.d_value, b_.d_value_row, b_.value_dim, at));
-      with_gradient(b_.rule, b_.terms, [&](auto rule) {
-        differentiate<T, N, decltype(rule)>(ws_.row.at(lane), at.keys, weights(lane),
-                                            gradients(lane));
-      });
-      if (b_.at_top) add_at_top<N>(lane, at, gradients(lane));
+      seen[lane / w] =
+          has_lists(b_) ? fill_lists<N>(lane, at) : differentiate_tile<N>(lane, at, k, v);
+      if (!seen[lane / w]) return;
+      if (b_.at_top) add_at_top<T, N>(b_, lane, at, gradients(lane));
       of_values[parts] = {weights(lane), lanes,
                           ws_.grad_output.rows + lane * ws_.grad_output.stride, lanes};
       of_keys[parts++] = {gradients(lane), lanes, ws_.query.rows + lane * ws_.query.stride, lanes};
@@ -186,6 +167,28 @@ class gradient_run {
     carry_on();
   }
 
+  /// Weights and gradients of the scores of a panel.
+  template <int N>
+  bool differentiate_tile(int lane, const key_tile& at, row_view<T> k, row_view<T> v) {
+    plain_products<T, N>(k, at.keys, ws_.tile.query + lane * b_.head_dim, N * w, b_.head_dim,
+                         weights(lane), prefetch(b_.value, b_.value_dim, at));
+    multiply_values<N>(lane, 0, at.keys, v, 0, N,
+                       prefetch_gradient(b_.d_value, b_.d_value_row, b_.value_dim, at));
+    with_gradient(b_.rule, b_.terms, [&](auto rule) {
+      differentiate<T, N, decltype(rule)>(ws_.row.at(lane), at.keys, weights(lane),
+                                          gradients(lane));
+    });
+    if (b_.d_bias)
+      add_over_keys<T, N>(keys_in_tile<T, N>(b_, at, lane), gradients(lane), b_.d_bias + lane);
+    return true;
+  }
+
+  template <int N>
+  bool fill_lists(int lane, const key_tile& at) {
+    return fill_from_lists<T, N>(b_, ws_.lists, ws_.row.at(lane), lane, at, weights(lane),
+                                 gradients(lane));
+  }
+
   /// A tile with a bias: panel by panel, strip by strip.
   void masked_tile(const key_tile& at) {
     const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
@@ -199,15 +202,10 @@ class gradient_run {
   template <int N>
   void masked_panel(int lane, const key_tile& at, row_view<T> k, row_view<T> v) {
     tile_products<T, N> t;
-    T* const p = weights(lane);
     T* const ds = gradients(lane);
     if (!look_at_tile<T, N>(b_, ws_.tile, at, lane, t)) return;
-    multiply_biased<N>(lane, at, k, v, t);
-    with_gradient(b_.rule, b_.terms, [&](auto rule) {
-      differentiate_biased<T, N, decltype(rule)>(ws_.row.at(lane), t.seen, b_.form, ws_.tile.bias,
-                                                 p, ds, ws_.slopes);
-    });
-    if (b_.at_top) add_at_top<N>(lane, at, ds);
+    differentiate_masked<N>(lane, at, k, v, t);
+    if (b_.at_top) add_at_top<T, N>(b_, lane, at, ds);
     if (b_.d_offset) add_by_distance<T, N>(b_, ws_, lane, at, t.seen, ds, ws_.offset);
     if (!take_turn(at)) return;
     if (b_.d_mask) add_to_mask<T, N>(b_, ws_, lane, at, t.seen, ds);
@@ -216,6 +214,24 @@ class gradient_run {
     k = isolate_nonfinite<T, N>(k, at.keys, b_.head_dim, t.seen, ws_.tile.bias, ds,
                                 sums<N>(lane).recent, ws_.key_clean);
     for (int i = 0; i < t.n_strips; ++i) add_to_queries(t.strips[i], k, ds, N * w, lane);
+  }
+
+  template <int N>
+  void differentiate_masked(int lane, const key_tile& at, row_view<T> k, row_view<T> v,
+                            const tile_products<T, N>& t) {
+    T* const p = weights(lane);
+    T* const ds = gradients(lane);
+    if (!has_lists(b_) || ws_.slopes) multiply_biased<N>(lane, at, k, v, t);
+    if (has_lists(b_)) {
+      find_slopes<T, N>(ws_.row.at(lane), t.seen, b_.form, ws_.tile.bias, p, ws_.slopes);
+      fill_lists<N>(lane, at);
+      return hide<T, N>(t.seen, ws_.tile.bias, p, ds);
+    }
+    with_gradient(b_.rule, b_.terms, [&](auto rule) {
+      differentiate_biased<T, N, decltype(rule)>(ws_.row.at(lane), t.seen, b_.form, ws_.tile.bias,
+                                                 p, ds, ws_.slopes);
+    });
+    if (b_.d_bias) add_over_keys<T, N>(t.seen, ds, b_.d_bias + lane);
   }
 
   /// Gradients of weights: grad_output . value for keys [begin, end) and some
@@ -250,7 +266,7 @@ class gradient_run {
   template <int N>
   void multiply_biased(int lane, const key_tile& at, row_view<T> k, row_view<T> v,
                        const tile_products<T, N>& t) {
-    for (int i = 0; i < t.n_strips; ++i)
+    for (int i = 0; i < t.n_strips && !has_lists(b_); ++i)
       multiply_values<N>(lane, t.strips[i].begin, t.strips[i].end, v, t.strips[i].first,
                          t.strips[i].last);
     constexpr int lanes = N * w;
@@ -309,14 +325,6 @@ class gradient_run {
     });
   }
 
-  template <int N>
-  void add_at_top(int lane, const key_tile& at, T* ds) {
-    for (int r = 0; r < N * w && lane + r < b_.rows; ++r) {
-      const int64_t j = b_.given->top[lane + r] - at.key;
-      if (j >= 0 && j < at.keys) ds[j * N * w + r] += static_cast<T>(b_.given->at_top[lane + r]);
-    }
-  }
-
   bool take_turn(const key_tile& at) {
     if (b_.turns.wait(b_.turns.state, at.key + at.keys)) return true;
     lost_ = true;
@@ -372,6 +380,7 @@ class gradient_run {
   tile_walk walk_;
   const bool biased_ = changes_scores(b_.form);
   int64_t tiles_ = 0;
+  bool clean_ = true;  ///< no row with a list is NaN
   bool lost_ = false;  ///< its turn never came: the call ends
 };
 

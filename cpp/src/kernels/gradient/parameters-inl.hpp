@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Gradients of what scores are made of besides query and key: additive masks and tables of the
-// distance. All are of one panel of a biased tile.
+// Gradients of scores beyond those of weights, and of what scores are made of besides query and
+// key: additive masks and tables of the distance, of one panel of a biased tile.
 #pragma once
 
 #include <stddef.h>
@@ -15,6 +15,16 @@
 #include "kernels/tile/tiles-inl.hpp"
 
 namespace {
+
+/// What the statistics of the largest score add to the gradient of its key.
+template <class T, int N>
+inline void add_at_top(const gradient_block& b, int lane, const key_tile& at, T* ds) {
+  for (int r = 0; r < N * width<T> && lane + r < b.rows; ++r) {
+    const int64_t j = b.given->top[lane + r] - at.key;
+    if (j >= 0 && j < at.keys)
+      ds[j * N * width<T> + r] += static_cast<T>(b.given->at_top[lane + r]);
+  }
+}
 
 /// Gradients of scores, or of what scales with them, by the distance of query and key.
 template <class T, int N>

@@ -2,13 +2,12 @@
 #pragma once
 
 #include "kernels/gradient/block.hpp"
-#include "kernels/gradient/entmax-inl.hpp"
 #include "kernels/gradient/weights-inl.hpp"
 #include "kernels/simd/simd.hpp"
 
 namespace {
 
-/// f(the struct of a normalizer): of those that have a gradient.
+/// f(the struct of a normalizer): of those whose weights follow from single scores.
 template <class F>
 ATTNSCALE_INLINE void with_gradient(normalizer rule, gradient_terms terms, F&& f) {
   switch (rule) {
@@ -25,7 +24,6 @@ ATTNSCALE_INLINE void with_gradient(normalizer rule, gradient_terms terms, F&& f
     case normalizer::softpick:
       return f(softpick_gradient{});
     case normalizer::entmax:
-      return f(entmax_gradient{});
     case normalizer::top_k:
       break;
   }

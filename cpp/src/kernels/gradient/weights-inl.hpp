@@ -188,4 +188,15 @@ inline void multiply_seen(const vector_keys<N>& seen, const T* factor, T* x) {
     }
 }
 
+/// total[lane] += x(key, lane) over the keys that each vector sees.
+template <class T, int N>
+inline void add_over_keys(const vector_keys<N>& seen, const T* x, double* total) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < N; ++n) {
+    vec<T> sum = broadcast(T(0));
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) sum = sum + load(x + (j * N + n) * w);
+    add_to_double(total + n * w, sum);
+  }
+}
+
 }  // namespace

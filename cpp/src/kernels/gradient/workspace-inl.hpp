@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "kernels/gradient/block.hpp"
+#include "kernels/gradient/lists-inl.hpp"
 #include "kernels/gradient/pairs-inl.hpp"
 #include "kernels/gradient/rows-inl.hpp"
 #include "kernels/gradient/weights-inl.hpp"
@@ -30,33 +31,14 @@ struct gradient_workspace {
   T *d_query, *total = nullptr, *compensation = nullptr;
   gradient_lanes<T> row;
   T* nat_scale;
-  T* mask_sums;  ///< of each row, for a mask that all keys share
+  T* mask_sums;             ///< of each row, for a mask that all keys share
+  gradient_lists<T> lists;  // last: their size is that of the support
 
   gradient_workspace(const gradient_block& b, arena& a)
       : tile(b, b.value_dim, a, gradient_block_rows<T>),
         query(b.head_dim, a),
-        grad_output(b.value_dim, a) {
-    constexpr int64_t lanes = gradient_block_rows<T>,
-                      panel = max_tile_keys * panel_vectors * width<T>;
-    grad_panel = a.take<T>(b.value_dim * lanes);
-    output_panel = a.take<T>(b.value_dim * panel_vectors * width<T>);
-    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
-    key_clean = a.take<T>(max_tile_keys * b.head_dim);
-    weights = a.take<T>(max_tile_keys * lanes);
-    gradients = a.take<T>(max_tile_keys * lanes);
-    if (changes_scores(b.form) || b.tables.factor.data) slopes = a.take<T>(panel);
-    if (b.d_factor) plain = a.take<T>(panel), factor.take(b.key_end, lanes, a);
-    if (b.d_offset) offset.take(b.key_end, lanes, a);
-    d_query = a.take<T>(b.head_dim * lanes);
-    if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
-      total = a.take<T>(b.head_dim * lanes);
-      compensation = a.take<T>(b.head_dim * lanes);
-    }
-    const auto numbers = [&a] { return a.take<T>(lanes); };
-    row = {numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers()};
-    nat_scale = numbers();
-    mask_sums = numbers();
-  }
+        grad_output(b.value_dim, a),
+        lists(take_arrays(b, a), a) {}
 
   /// The numbers of the block's rows.
   void read_rows(const gradient_block& b) {
@@ -77,6 +59,31 @@ struct gradient_workspace {
       row.factor[r] = of(given.factor);
       mask_sums[r] = T(0);
     }
+  }
+
+ private:
+  const gradient_block& take_arrays(const gradient_block& b, arena& a) {
+    constexpr int64_t lanes = gradient_block_rows<T>,
+                      panel = max_tile_keys * panel_vectors * width<T>;
+    grad_panel = a.take<T>(b.value_dim * lanes);
+    output_panel = a.take<T>(b.value_dim * panel_vectors * width<T>);
+    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
+    key_clean = a.take<T>(max_tile_keys * b.head_dim);
+    weights = a.take<T>(max_tile_keys * lanes);
+    gradients = a.take<T>(max_tile_keys * lanes);
+    if (changes_scores(b.form) || b.tables.factor.data) slopes = a.take<T>(panel);
+    if (b.d_factor) plain = a.take<T>(panel), factor.take(b.key_end, lanes, a);
+    if (b.d_offset) offset.take(b.key_end, lanes, a);
+    d_query = a.take<T>(b.head_dim * lanes);
+    if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
+      total = a.take<T>(b.head_dim * lanes);
+      compensation = a.take<T>(b.head_dim * lanes);
+    }
+    const auto numbers = [&a] { return a.take<T>(lanes); };
+    row = {numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers()};
+    nat_scale = numbers();
+    mask_sums = numbers();
+    return b;
   }
 };
 

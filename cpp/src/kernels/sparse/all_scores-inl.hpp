@@ -262,7 +262,7 @@ class all_score_rows {
         keep_above(list, ws_.x, 0);
       }
     }
-    report_row(list, ws_.x, top_[i], nan_[i], log_sum, b_.key_begin, r, *b_.report);
+    report_row(b_, list, ws_.x, top_[i], nan_[i], log_sum, r);
   }
 
   // ---- values ----

@@ -314,8 +314,7 @@ class list_rows {
       keep_above(list, ws_.x, 0);
     }
     if (b_.report)
-      report_row(list, ws_.x, static_cast<double>(ws_.score.top[r]), nan, log_sum, b_.key_begin, r,
-                 *b_.report);
+      report_row(b_, list, ws_.x, static_cast<double>(ws_.score.top[r]), nan, log_sum, r);
     if (!b_.output) return;
     add_values_of(b_, list, ws_.x, ws_.sum);
     tiles_.write(r, nan, ws_.sum.total);

@@ -61,6 +61,14 @@ inline void report_row(const candidates<T>& list, const double* weight, double t
   out.max_weight[r] = empty ? missing : largest;
 }
 
+/// Statistics and support of row r for those who asked.
+template <class T>
+inline void report_row(const attend_block& b, const candidates<T>& list, const double* weight,
+                       double top, bool nan, double log_sum, int r) {
+  report_row(list, weight, top, nan, log_sum, b.key_begin, r, *b.report);
+  if (b.support) b.support->take(b.support->state, r, list.key, weight, list.count);
+}
+
 /// The weighted values of one row. A long sum is blocked: recent is added to total now and then.
 template <class T>
 struct row_sum {

@@ -70,6 +70,14 @@ struct row_report {
   int64_t support[max_block_rows];
 };
 
+/// Who is handed the support of rows that solve for a threshold: keys from 0 on, ascending, and
+/// their positive weights; none for a row that is NaN. Rows come in any order.
+struct support_taker {
+  void (*take)(void* state, int row, const uint32_t* keys, const double* weights,
+               int64_t count) noexcept;
+  void* state;
+};
+
 /// Bits of attend_block::wanted; weight and first of the sums are there in any case.
 enum wanted_sums : uint8_t {
   wanted_moments = 1,     ///< second and squares; without a softmax: first, squares and support
@@ -92,6 +100,7 @@ struct attend_block : score_block {
   row_numbers<const double*> row_number;  ///< of row 0
   ptrdiff_t number_row;                   ///< stride of row_number
   row_report* report;                     ///< of entmax and top_k, whose sums are not set
+  const support_taker* support;           ///< with report; null: nobody
 };
 
 /// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center`, which

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Gradients of rows with lists, pair by pair: those of the scores, and where there are few pairs
+// what queries, keys and values get of them.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/gradient/block.hpp"
+#include "kernels/gradient/lists-inl.hpp"
+#include "kernels/gradient/pairs-inl.hpp"
+#include "kernels/gradient/rows-inl.hpp"
+#include "kernels/gradient/workspace-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+
+namespace {
+
+using attnscale::normalizer;
+
+/// sum_c a[c] * b[c].
+template <class T>
+inline T dot_of_rows(const T* a, const T* b, int64_t columns) {
+  constexpr int w = width<T>;
+  vec<T> even = broadcast(T(0)), odd = even;
+  int64_t c = 0;
+  for (; c + 2 * w <= columns; c += 2 * w) {
+    even = fma(load(a + c), load(b + c), even);
+    odd = fma(load(a + c + w), load(b + c + w), odd);
+  }
+  if (c + w <= columns) even = fma(load(a + c), load(b + c), even), c += w;
+  T lanes[w];
+  store(lanes, even + odd);
+  for (int half = w / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  for (; c < columns; ++c) lanes[0] += a[c] * b[c];
+  return lanes[0];
+}
+
+/// Gradients of the weights of a row: grad . value for each of its keys.
+template <class T>
+inline void dot_with_values(const gradient_block& b, const uint32_t* key, int64_t count,
+                            const T* grad, T* copy, T* out) {
+  for (int64_t i = 0; i < count; ++i)
+    out[i] = dot_of_rows(grad, view_rows(b.value, key[i], 1, b.value_dim, copy).data, b.value_dim);
+}
+
+/// u of the Jacobian diag(u) - u u^T / sum u: p^(2 - alpha).
+inline double slope_of(double p, double alpha) {
+  if (alpha == 2) return 1;
+  return alpha == 1.5 ? __builtin_sqrt(p) : __builtin_pow(p, 2 - alpha);
+}
+
+/// x <- gradients of the scores of a row from those of its weights: u (x - mean of x weighted by
+/// u), where u is the weight itself for top-k. Returns the gradient of alpha where it is wanted:
+/// with h = -p ln p that of a weight is (p - u / sum u) / (alpha - 1)^2 + (h - u sum h / sum u) /
+/// (alpha - 1) (Correia, Niculae & Martins 2019, arXiv 1909.00015, with the other sign of h).
+template <class T>
+inline double differentiate_list(const gradient_block& b, const double* p, int64_t count, T* x) {
+  const double alpha = b.rule == normalizer::entmax ? b.alpha : 1;
+  double total = 0, weighted = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double u = slope_of(p[i], alpha);
+    total += u;
+    weighted += u * static_cast<double>(x[i]);
+  }
+  const double mean = count > 0 ? weighted / total : 0;
+  double of_weight = 0, of_entropy = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double above = static_cast<double>(x[i]) - mean;
+    x[i] = static_cast<T>(slope_of(p[i], alpha) * above);
+    if (!b.d_alpha) continue;
+    of_weight += p[i] * above;
+    of_entropy -= p[i] * __builtin_log(p[i]) * above;
+  }
+  const double step = 1 / (alpha - 1);
+  return b.d_alpha ? step * (step * of_weight + of_entropy) : 0;
+}
+
+/// out[c ... c + M * width) += sum over i of weight(i) times the row that begins at row(i).
+template <class T, int M, class Row, class Weight>
+ATTNSCALE_INLINE void add_rows_at(int64_t begin, int64_t end, int64_t c, Row&& row, Weight&& weight,
+                                  T* out) {
+  constexpr int w = width<T>;
+  vec<T> acc[M];
+#pragma GCC unroll 4
+  for (int m = 0; m < M; ++m) acc[m] = broadcast(T(0));
+  for (int64_t i = begin; i < end; ++i) {
+    const T* x = row(i) + c;
+    const vec<T> p = broadcast(weight(i));
+#pragma GCC unroll 4
+    for (int m = 0; m < M; ++m) acc[m] = fma(load(x + m * w), p, acc[m]);
+  }
+#pragma GCC unroll 4
+  for (int m = 0; m < M; ++m) store(out + c + m * w, load(out + c + m * w) + acc[m]);
+}
+
+/// The same for all columns.
+template <class T, class Row, class Weight>
+inline void add_weighted_rows(int64_t begin, int64_t end, Row&& row, Weight&& weight,
+                              int64_t columns, T* out) {
+  constexpr int w = width<T>;
+  int64_t c = 0;
+  for (; c + 4 * w <= columns; c += 4 * w) add_rows_at<T, 4>(begin, end, c, row, weight, out);
+  for (; c + w <= columns; c += w) add_rows_at<T, 1>(begin, end, c, row, weight, out);
+  for (; c < columns; ++c) {
+    T sum = T(0);
+    for (int64_t i = begin; i < end; ++i) sum += weight(i) * row(i)[c];
+    out[c] += sum;
+  }
+}
+
+/// What the queries of a panel get from their keys, before their scale. Long sums are blocked.
+template <class T>
+inline void add_keys_of_lists(const gradient_block& b, const gradient_lists<T>& ws, int lane,
+                              int lanes, T* panel) {
+  constexpr int64_t keys_at_once = 64;
+  const auto row = [&](int64_t i) {
+    return view_rows(b.key, b.lists.key[i], 1, b.head_dim, ws.copy).data;
+  };
+  const auto weight = [&](int64_t i) { return ws.gradient[i]; };
+  for (int r = 0; r < lanes && lane + r < b.rows; ++r) {
+    const int64_t begin = b.lists.begin[lane + r], end = begin + b.lists.count[lane + r];
+    for (int64_t c = 0; c < b.head_dim; ++c) ws.sum[c] = T(0);
+    for (int64_t i = begin; i < end; i += keys_at_once)
+      add_weighted_rows<T>(i, i + keys_at_once < end ? i + keys_at_once : end, row, weight,
+                           b.head_dim, ws.sum);
+    for (int64_t c = 0; c < b.head_dim; ++c) panel[c * lanes + r] = ws.sum[c];
+  }
+}
+
+/// What the keys of a tile and their values get from the queries, in the order of these.
+template <class T>
+inline void add_pairs_of_keys(const gradient_block& b, const gradient_workspace<T>& ws,
+                              const key_tile& at) {
+  const query_pair<T>* const pair = ws.lists.pair;
+  const auto row = [=](const dense_rows<T>& of) {
+    return [=](int64_t i) { return of.rows + pair[i].row * of.stride; };
+  };
+  const auto weight = [=](int64_t i) { return pair[i].weight; };
+  const auto gradient = [=](int64_t i) { return pair[i].gradient; };
+  for (int64_t j = at.key; j < at.key + at.keys; ++j) {
+    const int64_t begin = j > 0 ? ws.lists.pair_end[j - 1] : 0, end = ws.lists.pair_end[j];
+    if (begin == end) continue;
+    if (b.grad_output.data)
+      add_weighted_rows<T>(begin, end, row(ws.grad_output), weight, b.value_dim,
+                           rows_at<T>(b.d_value, b.d_value_row, j));
+    add_weighted_rows<T>(begin, end, row(ws.query), gradient, b.head_dim,
+                         rows_at<T>(b.d_key, b.d_key_row, j));
+  }
+}
+
+/// Gradients of the scores of all pairs. Rows that are NaN are marked: in `factor` where their
+/// weights are, in `constant` where the output or its gradient is; false if there is one.
+template <class T>
+inline bool differentiate_lists(const gradient_block& b, gradient_workspace<T>& ws,
+                                tile_walk& walk) {
+  const bool has_value = b.grad_output.data != nullptr;
+  bool clean = true;
+  for (int r = 0; r < b.rows && !walk.poll(); ++r) {
+    const int64_t begin = b.lists.begin[r], count = b.lists.count[r];
+    T* const x = ws.lists.gradient + begin;
+    ws.lists.next[r] = begin;
+    for (int64_t i = 0; i < count && !has_value; ++i) x[i] = T(0);
+    if (has_value)
+      dot_with_values(b, b.lists.key + begin, count,
+                      ws.grad_output.rows + r * ws.grad_output.stride, ws.lists.copy, x);
+    const double mark = has_value ? b.product[r] * 0 : 0, nan = b.given->factor[r] * 0 + mark;
+    const double of_alpha = differentiate_list(b, b.lists.weight + begin, count, x);
+    if (b.d_alpha) b.d_alpha[r] = of_alpha + nan;
+    ws.row.constant[r] = static_cast<T>(mark);
+    clean = clean && nan == 0;
+  }
+  return clean;
+}
+
+}  // namespace

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Rows of entmax and top-k, whose support and weights the forward pass lists: everything is done
+// for the pairs of a query and a key of its support, and nothing for others.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/gradient/block.hpp"
+#include "kernels/gradient/weights-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/score-inl.hpp"
+#include "kernels/tile/tiles-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+
+namespace {
+
+using attnscale::normalizer;
+using attnscale::detail::gradient_block;
+using attnscale::detail::max_gradient_rows;
+using attnscale::detail::row_lists;
+
+inline bool has_lists(const gradient_block& b) { return b.lists.begin != nullptr; }
+
+/// Pairs of all rows.
+inline int64_t count_pairs(const gradient_block& b) {
+  int64_t pairs = 0;
+  for (int r = 0; has_lists(b) && r < b.rows; ++r) pairs += b.lists.count[r];
+  return pairs;
+}
+
+/// Whether pairs one by one take less time than products of whole tiles.
+inline bool has_few_pairs(const gradient_block& b) {
+  return 4 * count_pairs(b) <= b.rows * (b.key_end - b.key_begin);
+}
+
+/// A pair as its key sees it.
+template <class T>
+struct query_pair {
+  T weight, gradient;  ///< of the score
+  uint32_t row;
+};
+
+template <class T>
+struct gradient_lists {
+  T* gradient = nullptr;          ///< of the scores, as row_lists::weight
+  query_pair<T>* pair = nullptr;  ///< of the keys in their order
+  uint32_t* pair_end = nullptr;   ///< of each key
+  T *copy = nullptr, *sum = nullptr;
+  int64_t next[max_gradient_rows];  ///< of each row: its first pair that no tile has had
+
+  gradient_lists(const gradient_block& b, arena& a) {
+    if (!has_lists(b)) return;
+    const int64_t columns = b.head_dim < b.value_dim ? b.value_dim : b.head_dim;
+    gradient = a.take<T>(b.lists.size);
+    copy = a.take<T>(columns + width<T>);
+    sum = a.take<T>(b.head_dim + width<T>);
+    if (!has_few_pairs(b)) return;
+    pair = a.take<query_pair<T>>(b.lists.size);
+    pair_end = a.take<uint32_t>(b.key_end - b.key_begin + 1);
+  }
+};
+
+/// The pairs of all rows, by their keys.
+template <class T>
+inline void sort_by_key(const gradient_block& b, const gradient_lists<T>& ws) {
+  const int64_t keys = b.key_end - b.key_begin;
+  const row_lists& lists = b.lists;
+  for (int64_t j = 0; j <= keys; ++j) ws.pair_end[j] = 0;
+  for (int r = 0; r < b.rows; ++r)
+    for (int64_t i = lists.begin[r]; i < lists.begin[r] + lists.count[r]; ++i)
+      ++ws.pair_end[lists.key[i] + 1];
+  // The begin of each key, which moves to its end.
+  for (int64_t j = 0; j < keys; ++j) ws.pair_end[j + 1] += ws.pair_end[j];
+  for (int r = 0; r < b.rows; ++r)
+    for (int64_t i = lists.begin[r]; i < lists.begin[r] + lists.count[r]; ++i)
+      ws.pair[ws.pair_end[lists.key[i]]++] = {static_cast<T>(lists.weight[i]), ws.gradient[i],
+                                              static_cast<uint32_t>(r)};
+}
+
+/// Weights and gradients of the scores of a panel over a tile; NaN at all keys in rows that are NaN
+/// (see differentiate_lists). False if all are 0. Tiles come in their order.
+template <class T, int N>
+inline bool fill_from_lists(const gradient_block& b, gradient_lists<T>& ws,
+                            const gradient_lanes<T>& row, int lane, const key_tile& at, T* weights,
+                            T* gradients) {
+  constexpr int w = width<T>;
+  bool some = false;
+  for (int n = 0; n < N; ++n) {
+    const vec<T> zero = load(row.factor + n * w) * broadcast(T(0));
+    const vec<T> zero_gradient = load(row.constant + n * w) + zero;
+    some = some || !xsimd::all(zero_gradient == zero_gradient);
+    for (int j = 0; j < at.keys; ++j) {
+      store(weights + (j * N + n) * w, zero);
+      store(gradients + (j * N + n) * w, zero_gradient);
+    }
+  }
+  for (int r = 0; r < N * w && lane + r < b.rows; ++r) {
+    const int64_t end = b.lists.begin[lane + r] + b.lists.count[lane + r];
+    int64_t& i = ws.next[lane + r];
+    for (; i < end && b.lists.key[i] < at.key + at.keys; ++i) {
+      const int64_t to = (b.lists.key[i] - at.key) * N * w + r;
+      weights[to] += static_cast<T>(b.lists.weight[i]);
+      gradients[to] += ws.gradient[i];
+      some = true;
+    }
+  }
+  return some;
+}
+
+/// Derivatives of the scores of a biased tile by scaled products, where they are not 1.
+template <class T, int N>
+inline void find_slopes(const gradient_lanes<T>& row, const vector_keys<N>& seen,
+                        const score_form& form, const T* bias, const T* raw, T* slopes) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < N && slopes; ++n) {
+    const score_rule<T> score(load(row.scale + n * w), form);
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+      const int at = (j * N + n) * w;
+      store(slopes + at, score.slope(load(raw + at), load(bias + at)));
+    }
+  }
+}
+
+/// 0 for hidden keys, also where a row is NaN.
+template <class T, int N>
+inline void hide(const vector_keys<N>& seen, const T* bias, T* weights, T* gradients) {
+  constexpr int w = width<T>;
+  const vec<T> masked = broadcast(masked_score<T>), zero = broadcast(T(0));
+  for (int n = 0; n < N; ++n)
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+      const int at = (j * N + n) * w;
+      const vec_mask<T> hidden = load(bias + at) == masked;
+      store(weights + at, xsimd::select(hidden, zero, load(weights + at)));
+      store(gradients + at, xsimd::select(hidden, zero, load(gradients + at)));
+    }
+}
+
+}  // namespace

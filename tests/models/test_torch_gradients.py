@@ -107,6 +107,53 @@ def test_a_sink_of_each_row(shape: tuple[int, ...]) -> None:
     assert torch.autograd.gradcheck(call, (logits,))
 
 
+@pytest.mark.parametrize("shape", [(3,), ()])
+def test_a_bias_of_sigmoid(shape: tuple[int, ...]) -> None:
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    bias = torch.full(shape, -0.3, dtype=torch.float64, requires_grad=True)
+    output = at.torch.attention(q, k, v, normalizer=at.torch.Sigmoid(bias), is_causal=True)
+    scores = q @ k.mT / 8**0.5 + bias.reshape(-1, 1, 1)
+    want = (torch.sigmoid(scores) * torch.ones(9, 9).tril()) @ v
+    check(at.torch.AttentionStatistics(output=output), {"output": want}, [q, k, v, bias])
+
+
+@pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0])
+def test_a_learned_alpha(alpha: float) -> None:
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    given = torch.tensor(alpha, dtype=torch.float64, requires_grad=True)
+
+    def call(*tensors: Any) -> Any:
+        *heads, own = tensors
+        return at.torch.attention(*heads, normalizer=at.torch.Entmax(own), is_causal=True)
+
+    assert torch.autograd.gradcheck(call, (q, k, v, given), eps=1e-7, atol=1e-4)
+    assert torch.equal(
+        call(q, k, v, given), at.torch.attention(q, k, v, normalizer=f"entmax(alpha={alpha})", is_causal=True)
+    )
+
+
+def test_top_k() -> None:
+    q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
+    output = at.torch.attention(q, k, v, normalizer=at.normalizers.TopK(4))
+    scores = q @ k.mT / 8**0.5
+    kept = torch.zeros_like(scores).scatter(-1, scores.topk(4).indices, 1) > 0
+    want = torch.softmax(scores.masked_fill(~kept, -torch.inf), -1) @ v
+    check(at.torch.AttentionStatistics(output=output), {"output": want}, [q, k, v])
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: at.torch.Sigmoid(0.5), r"bias must be a tensor of shape \(\) or \(heads,\), got 0.5"),
+        (lambda: at.torch.Entmax(1.5), r"alpha must be a tensor of shape \(\), got 1.5"),
+        (lambda: at.torch.Entmax(torch.ones(2)), r"alpha must be a tensor of shape \(\), got .*"),
+    ],
+)
+def test_parameters_that_are_no_tensors(made: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        made()
+
+
 def test_a_law_with_a_learned_factor() -> None:
     q, k, v = (draw(2, 3, 9, 8) for _ in range(3))
     factor = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
@@ -153,7 +200,7 @@ def arguments_of_the_operator(**form: Any) -> tuple[Any, ...]:
     from attnscale.torch._arguments import Form
 
     q, k, v = draw(2, 3, 5, 4), draw(2, 3, 7, 4), draw(2, 3, 7, 6)
-    return (q, k, v, draw(3, 1), draw(5, 7), *[None] * 5, *Form(**form), ["lse", "entropy", "n_visible"])
+    return (q, k, v, draw(3, 1), draw(5, 7), *[None] * 7, *Form(**form), ["lse", "entropy", "n_visible"])
 
 
 @pytest.mark.parametrize("form", [{}, {"is_causal": True, "softcap": 3.0}, {"left": 2, "windowed": True}])

@@ -27,7 +27,7 @@ except ImportError as error:
 from . import nn
 from ._composed import differential_attention, relay_attention
 from ._functional import AttentionStatistics, attention, attention_statistics
-from ._learned import Learned, Scaled, Sink
+from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._variants import (
     cosformer_attention,
     efficient_attention,
@@ -45,8 +45,10 @@ __all__ = [
     "NAME",
     "AttentionLog",
     "AttentionStatistics",
+    "Entmax",
     "Learned",
     "Scaled",
+    "Sigmoid",
     "Sink",
     "attention",
     "attention_statistics",

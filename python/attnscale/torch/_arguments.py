@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import laws, normalizers
+from .._checks import fit_to
 from ..laws._values import open_law, with_values
 from ..normalizers import Normalizer
 from ..normalizers._base import Rule
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["FORM_SCHEMA", "LEARNABLE", "TENSOR_SCHEMA", "Arguments", "Form", "sink_of_array"]
 
 #: Tensors that may require grad; they come first.
-LEARNABLE = (*("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias", "sink"),)
+LEARNABLE = (
+    *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"),
+    *("sink", "bias", "alpha"),
+)
 TENSOR_SCHEMA = (
     "Tensor query, Tensor key, Tensor? value, Tensor? scale, Tensor? attn_mask, Tensor? distance_scale, "
-    "Tensor? distance_bias, Tensor? sink, Tensor? key_lengths, Tensor? document_ids"
+    "Tensor? distance_bias, Tensor? sink, Tensor? bias, Tensor? alpha, Tensor? key_lengths, "
+    "Tensor? document_ids"
 )
 FORM_SCHEMA = (
     "float? multiplier, str law, str[] learned, SymInt[] lengths, bool is_causal, str causal, int? left, "
@@ -66,6 +71,8 @@ class Arguments(NamedTuple):
     distance_scale: torch.Tensor | None
     distance_bias: torch.Tensor | None
     sink: torch.Tensor | None
+    bias: torch.Tensor | None
+    alpha: torch.Tensor | None
     key_lengths: torch.Tensor | None
     document_ids: torch.Tensor | None
     form: Form
@@ -122,12 +129,30 @@ class Arguments(NamedTuple):
     def _normalizer(self) -> Any:
         if self.sink is not None:
             return sink_of_array(array(self.sink.double()))
+        if self.bias is not None:
+            return _HeadSigmoid(array(self.bias.double()))
+        if self.alpha is not None:
+            return normalizers.Entmax(self.alpha.item())
         return self.form.normalizer
 
 
 def sink_of_array(logits: NDArray[np.float64]) -> Normalizer:
     """A sink with one logit a head, (heads,), or one a row, (batch, heads, n_queries)."""
     return normalizers.Sink(logits) if logits.ndim < 2 else _RowSink(logits)
+
+
+class _HeadSigmoid(Normalizer):
+    name = "sigmoid"
+    statistics = normalizers.Sigmoid.statistics
+
+    def __init__(self, bias: NDArray[np.float64]) -> None:
+        self.bias = bias
+
+    def _rule(self, call: CallData) -> Rule:
+        fitted = fit_to(
+            "bias", self.bias[..., None] if self.bias.ndim else self.bias, call.row_shape, "(heads,)"
+        )
+        return Rule("sigmoid", bias=np.ascontiguousarray(np.broadcast_to(fitted, call.row_shape)))
 
 
 class _RowSink(Normalizer):

@@ -13,7 +13,7 @@ from .._results import NAMES
 from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Form
-from ._learned import Learned, Sink
+from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def attention(
     distance_bias: Tensor | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
-    normalizer: str | Normalizer | Sink = "softmax",
+    normalizer: str | Normalizer | Sink | Sigmoid | Entmax = "softmax",
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
@@ -71,8 +71,8 @@ def attention(
         On the CPU, shapes and types as for :func:`attnscale.attention`. Read in place. Under
         ``torch.autocast("cpu")`` they are taken in its type.
     scale, attn_mask, distance_scale, distance_bias : Tensor, optional
-        May require grad; so may the parameters of a :class:`Learned` law, the factor of a :class:`Scaled` one
-        and the logits of a :class:`Sink`.
+        May require grad; so may the parameters of a :class:`Learned` law, the factor of a :class:`Scaled`
+        one, the logits of a :class:`Sink`, the bias of a :class:`Sigmoid`, the alpha of an :class:`Entmax`.
     is_causal, causal, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, qk_norm, layout, \
 num_threads
         As for :func:`attnscale.attention`.
@@ -125,7 +125,7 @@ def attention_statistics(
     distance_bias: Tensor | None = None,
     enable_gqa: bool = False,
     softcap: float | None = None,
-    normalizer: str | Normalizer | Sink = "softmax",
+    normalizer: str | Normalizer | Sink | Sigmoid | Entmax = "softmax",
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
@@ -232,10 +232,13 @@ def _run(
         dtype = torch.get_autocast_dtype("cpu")
         query, key = query.to(dtype), key.to(dtype)
         value = None if value is None else value.to(dtype)
-    sink = normalizer.logits if isinstance(normalizer, Sink) else None
+    sink, bias, alpha = (
+        getattr(normalizer, name) if isinstance(normalizer, of) else None
+        for of, name in ((Sink, "logits"), (Sigmoid, "bias"), (Entmax, "alpha"))
+    )
     factor = scale.packed if isinstance(scale, Learned) else scale if isinstance(scale, Tensor) else None
     numbers = [None if each is None else torch.as_tensor(each) for each in counts]
-    arguments = (query, key, value, factor, *tables, sink, *numbers, *form)
+    arguments = (query, key, value, factor, *tables, sink, bias, alpha, *numbers, *form)
     # The backward pass starts from the log-sum-exp, which costs nothing.
     has_lse = sink is not None or form.normalizer.startswith(("softmax", "sink"))
     kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked

@@ -12,7 +12,7 @@ from .. import laws
 from .._checks import shown
 from ..laws._values import check_learnable, open_law, with_values
 
-__all__ = ["Learned", "Scaled", "Sink"]
+__all__ = ["Entmax", "Learned", "Scaled", "Sigmoid", "Sink"]
 
 
 class Learned:
@@ -138,3 +138,63 @@ class Sink:
                 f"logits must be a tensor, got {shown(logits)}; attnscale.normalizers.Sink takes numbers"
             )
         self.logits = logits
+
+
+class Sigmoid:
+    """:class:`attnscale.normalizers.Sigmoid` with a bias that is a tensor.
+
+    Parameters
+    ----------
+    bias : Tensor, shape (heads,) or ()
+        Added to every score: of each query head, or one for all. May require grad.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k, v = torch.zeros(3, 2, 4, 8)  # two heads
+    >>> bias = torch.zeros(2, requires_grad=True)
+    >>> at.torch.attention(q, k, v + 1, normalizer=at.torch.Sigmoid(bias)).sum().backward()
+    >>> bias.grad  # 4 queries, 4 keys, 8 channels, the slope 1/4
+    tensor([32., 32.])
+    """
+
+    def __init__(self, bias: Tensor) -> None:
+        if not isinstance(bias, Tensor) or bias.ndim > 1:
+            raise TypeError(
+                f"bias must be a tensor of shape () or (heads,), got {shown(bias)}; "
+                "attnscale.normalizers.Sigmoid takes a number"
+            )
+        self.bias = bias
+
+
+class Entmax:
+    """:class:`attnscale.normalizers.Entmax` with an alpha that is a tensor: how sparse rows are is learned.
+
+    Parameters
+    ----------
+    alpha : Tensor, shape ()
+        Greater than 1, at most 4; ``1 + torch.sigmoid(x)`` stays between softmax and sparsemax. May require
+        grad.
+
+    Notes
+    -----
+    Correia, Niculae & Martins 2019, "Adaptively sparse transformers" (arXiv 1909.00015).
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k, v = torch.randn(3, 1, 6, 8, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.zeros((), requires_grad=True)  # alpha = 1.5
+    >>> normalizer = at.torch.Entmax(1 + torch.sigmoid(x))
+    >>> at.torch.attention(q, k, v, normalizer=normalizer).square().sum().backward()
+    >>> bool(x.grad > 0)  # fewer keys: a larger mean of their values
+    True
+    """
+
+    def __init__(self, alpha: Tensor) -> None:
+        if not isinstance(alpha, Tensor) or alpha.ndim:
+            raise TypeError(
+                f"alpha must be a tensor of shape (), got {shown(alpha)}; "
+                "attnscale.normalizers.Entmax takes a number"
+            )
+        self.alpha = alpha

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ from attnscale import AttentionStatistics, attention_gradients, attention_statis
 from numpy.typing import NDArray
 
 from ._attention_cases import _against, _extra
-from ._rows import Row, Target, Unit, at_least, at_most
+from ._rows import Row, Target, Unit, at_least, at_most, skipped
 from ._session import OURS, Session, random_heads
 from ._timing import Action
 
-__all__ = ["backward", "causal", "entropy_by_hand", "on_top", "step"]
+__all__ = ["backward", "causal", "entropy_by_hand", "on_top", "sparse_step", "step"]
 
 Array = NDArray[Any]
 
@@ -121,3 +122,37 @@ def entropy_by_hand(session: Session, name: str) -> list[Row]:
     flops = 14.0 * 8 * n * n * 64
     what = f"output and entropy in a loss faster than torch by hand, 8 x {n} x 64"
     return [_against(measured, name, what, flops, at_least(5))]
+
+
+def sparse_step(session: Session, name: str, *, n: int) -> list[Row]:
+    """Forward and backward of sparse rows against PyTorch with the package entmax, its matrix in memory."""
+    rows = []
+    for normalizer in ("sparsemax", "entmax15"):
+        what = f"{normalizer}, forward and backward faster than torch with entmax, 8 x {n} x 64"
+        try:
+            solve: Any = getattr(import_module("entmax"), normalizer)
+        except ImportError:
+            solve = None
+        if session.torch is None or solve is None:
+            missing = "entmax or PyTorch is not installed"
+            rows.append(skipped(f"{name}_{normalizer}", what, Unit.RATIO, missing, at_least(15)))
+            continue
+        rows.append(_sparse_step(session, f"{name}_{normalizer}", what, n, normalizer, solve))
+    return rows
+
+
+def _sparse_step(session: Session, name: str, what: str, n: int, normalizer: str, solve: Any) -> Row:
+    q, k, v = random_heads(8, n, 64)
+    grad = np.random.default_rng(1).standard_normal((8, n, 64), np.float32)
+
+    def both() -> object:
+        rows = attention_statistics(q, k, v, statistics=(), normalizer=normalizer)
+        return attention_gradients(q, k, v, grad, forward=rows, normalizer=normalizer)
+
+    assert session.torch is not None
+    measured = session.measure(
+        {OURS: both, "entmax": session.torch.sparse_step(solve, q, k, v, grad)},
+        rounds=min(session.rounds, 3),
+    )
+    flops = 14.0 * 8 * n * n * 64
+    return measured.row(name, what, Unit.RATIO, lambda m: m.speedup("entmax"), at_least(15), flops=flops)

@@ -88,6 +88,12 @@ class Torch:
 
         return call
 
+    def sparse_step(self, solve: Any, query: Array, key: Array, value: Array, grad: Array) -> Action:
+        """The matrix of scores through a function of the package entmax, its output and gradients."""
+        q, k, v = (self.module.from_numpy(array).requires_grad_() for array in (query, key, value))
+        wanted, gradients = self.module.from_numpy(grad), self.module.autograd.grad
+        return lambda: gradients(solve(q @ k.mT * q.shape[-1] ** -0.5, dim=-1) @ v, (q, k, v), wanted)
+
     def _fused(self, *arrays: Array) -> tuple[list[Any], Callable[[], Any]]:
         """Tensors that need gradients, and PyTorch's fused attention of them."""
         fused = self.module.nn.functional.scaled_dot_product_attention

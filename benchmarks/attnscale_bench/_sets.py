@@ -40,6 +40,7 @@ SETS: dict[str, CaseSet] = {
             "backward_on_top",
             "step_3072",
             "step_512",
+            "step_sparse",
             "entropy_in_a_loss",
         ),
     ),

@@ -132,6 +132,36 @@ TEST_CASE("gradients: a sink's is that of its lse") {
     CHECK(std::abs((*found.sink)(i) - (*rows.sink_weight)(i)) < 1e-13);
 }
 
+/// Gradients of the sum of grad * output by differences, in one direction of the queries and keys.
+TEST_CASE("gradients: sparse rows and their parameters, against differences") {
+  namespace normalizers = attnscale::normalizers;
+  const inputs<double> in(70, 300, 12, 20);
+  const xt::xarray<double> g = normal<double>({70, 20}, 9), way = normal<double>({300, 12}, 5);
+  const auto loss = [&](const auto& key, const attnscale::normalizer_choice& rule) {
+    const xt::xarray<double> o =
+        attnscale::attention(in.query, key, in.value, {.normalizer = rule});
+    return xt::sum(o * g)();
+  };
+  const double step = 1e-6;
+  for (const auto& rule : {normalizers::sparsemax(), normalizers::entmax(1.5),
+                           normalizers::top_k(7), normalizers::top_k(200)}) {
+    const auto found = attention_gradients(in.query, in.key, in.value, g, {.normalizer = rule});
+    const xt::xarray<double> ahead = in.key + step * way, behind = in.key - step * way;
+    const double wanted = (loss(ahead, rule) - loss(behind, rule)) / (2 * step);
+    CHECK(std::abs(xt::sum(found.key * way)() - wanted) < 1e-5);
+  }
+  const auto found =
+      attention_gradients(in.query, in.key, in.value, g, {.normalizer = normalizers::entmax(1.3)});
+  const double of_alpha =
+      loss(in.key, normalizers::entmax(1.3 + step)) - loss(in.key, normalizers::entmax(1.3 - step));
+  CHECK(std::abs(found.alpha.value() - of_alpha / (2 * step)) < 1e-5);
+  const auto of_sigmoid =
+      attention_gradients(in.query, in.key, in.value, g, {.normalizer = normalizers::sigmoid(0.2)});
+  const double of_bias = loss(in.key, normalizers::sigmoid(0.2 + step)) -
+                         loss(in.key, normalizers::sigmoid(0.2 - step));
+  CHECK(std::abs(xt::sum(of_sigmoid.bias.value())() - of_bias / (2 * step)) < 1e-5);
+}
+
 TEST_CASE("gradients: interrupts and refusals") {
   const auto q = normal<float>({2, 2000, 64}, 1), g = normal<float>({2, 2000, 64}, 4);
   attention_options options;
@@ -141,9 +171,10 @@ TEST_CASE("gradients: interrupts and refusals") {
   CHECK_THROWS_WITH(
       attention_gradients(q, q, q, wrong),
       "grad_output must have the shape of the output, (2, 2000, 64), got (2, 1999, 64)");
-  CHECK_THROWS_AS(
-      attention_gradients(q, q, q, g, {.normalizer = attnscale::normalizers::sparsemax()}),
-      std::invalid_argument);
+  CHECK_THROWS_WITH(
+      attention_gradients(q, q, q, g, {.normalizer = attnscale::normalizers::sparsemax()},
+                          {.lse = 1.0}),
+      "statistics have gradients under a softmax alone, with or without a sink");
 }
 
 TEST_SUITE_BEGIN("fork");

@@ -31,6 +31,8 @@ struct attention_gradients_result {
   xt::xarray<T> query, key, value;           ///< of the shapes of their arrays
   xt::xarray<double> scale;                  ///< of each row: (..., heads, n_queries)
   std::optional<xt::xarray<double>> sink{};  ///< of each row's sink, if there is one
+  std::optional<xt::xarray<double>> bias{};  ///< of each row's bias of a sigmoid
+  std::optional<double> alpha{};             ///< of entmax
 };
 
 namespace detail {
@@ -60,6 +62,7 @@ class gradient_rows_of_statistics {
     add(concentration, "concentration", given.concentration);
     add(max_weight, "max_weight", given.max_weight);
   }
+  bool any() const { return !rows_.empty(); }
   row_outputs places() {
     row_outputs all;
     for (auto& [which, rows] : rows_) all[which] = rows.data();
@@ -84,9 +87,10 @@ class gradient_rows_of_statistics {
 
 }  // namespace detail
 
-/// Gradients of sum(grad_output * output) + sum(of.lse * lse) + ... of a softmax, with or without a
-/// sink. forward: what attention_statistics gave for the same call; what it has is not computed
-/// again. Those of max_score and max_weight go to the first key with the largest score.
+/// Gradients of sum(grad_output * output) + sum(of.lse * lse) + ...; those of statistics are of a
+/// softmax, with or without a sink. forward: what attention_statistics gave for the same call; what
+/// it has is not computed again. Those of max_score and max_weight go to the first key with the
+/// largest score.
 template <float_array Q, float_array K, float_array V, float_array G>
 auto attention_gradients(
     const Q& query, const K& key, const V& value, const G& grad_output,
@@ -94,8 +98,6 @@ auto attention_gradients(
     const attention_statistics_result<detail::compute_t<Q, K, V>>* forward = nullptr) {
   using T = detail::compute_t<Q, K, V>;
   const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
-  if (options.normalizer.rule != normalizer::softmax)
-    detail::refuse("attention_gradients is of a softmax, with or without a sink");
   const detail::extents& leading = call.leading();
   const detail::strided_array grad(grad_output, 2);
   const detail::extents wanted = detail::joined(leading, {call.n_queries(), call.value_dim()});
@@ -107,6 +109,9 @@ auto attention_gradients(
                                        detail::new_array<double>(leading, {call.n_queries()})};
   result.scale.fill(0);
   detail::gradient_rows_of_statistics<T> rows(of, leading, call.n_queries());
+  const normalizer rule = options.normalizer.rule;
+  if (rule != normalizer::softmax && rows.any())
+    detail::refuse("statistics have gradients under a softmax alone, with or without a sink");
   gradient_problem problem;
   problem.value = call.value().layout();
   problem.value_dim = call.value_dim();
@@ -117,6 +122,11 @@ auto attention_gradients(
   if (options.normalizer.of_row.sink) {
     result.sink = xt::xarray<double>(result.scale);
     problem.d_sink = result.sink->data();
+  }
+  xt::xarray<double> of_rule;  // of each row
+  if (rule == normalizer::sigmoid || rule == normalizer::entmax) {
+    of_rule = result.scale;
+    (rule == normalizer::sigmoid ? problem.d_bias : problem.d_alpha) = of_rule.data();
   }
   detail::strided_array output, d_query(result.query, 2), d_key(result.key, 2),
       d_value(result.value, 2);
@@ -145,6 +155,8 @@ auto attention_gradients(
                                  place(d_key, index), place(d_value, index)});
   });
   run(problem, call.how());
+  if (problem.d_alpha) result.alpha = xt::sum(of_rule)();
+  if (problem.d_bias) result.bias = std::move(of_rule);
   return result;
 }
 

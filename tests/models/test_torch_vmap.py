@@ -145,6 +145,22 @@ def test_over_sinks_tables_and_laws_sample_by_sample() -> None:
     check(call, (None, None, None, 0), *(x[0] for x in tensors[:3]), tensors[3])
 
 
+def test_over_a_bias_and_an_alpha_sample_by_sample() -> None:
+    k, v, q = draw(3, 9, 5), draw(3, 9, 5), draw(SAMPLES, 3, 9, 5)
+
+    def with_bias(bias: Any, q: Any) -> tuple[Any, ...]:
+        return (at.torch.attention(q, k, v, normalizer=at.torch.Sigmoid(bias)),)
+
+    def with_alpha(alpha: Any, q: Any) -> tuple[Any, ...]:
+        return (at.torch.attention(q, k, v, normalizer=at.torch.Entmax(alpha)),)
+
+    bias, alpha = draw(SAMPLES, 3), torch.linspace(1.3, 1.9, SAMPLES, dtype=torch.float64)
+    check(with_bias, (0, 0), bias, q)
+    check(with_bias, (None, 0), bias[0], q)
+    check(with_alpha, (0, 0), alpha, q)
+    check(with_alpha, (None, 0), alpha[0], q)
+
+
 def test_gradients_of_a_module_by_sample() -> None:
     module = at.torch.nn.MultiheadAttention(
         *(8, 2), batch_first=True, law="ssmax", learnable_law="s", statistics=["entropy"], dtype=torch.float64

@@ -148,3 +148,14 @@ def test_both_layouts_of_xtensor_headers(tmp_path: Path) -> None:
     for name in moved:
         assert str(tmp_path / "xtensor" / name) in listed
         assert str(flat / Path(name).name) in listed
+
+
+@pytest.mark.skipif(shutil.which("nm") is None or sys.platform != "linux", reason="no nm, or no ELF")
+def test_the_module_shows_no_symbol_of_a_library() -> None:
+    """Those of a libstdc++ in it, PyTorch's would take for its own."""
+    from attnscale import _core
+
+    command = ["nm", "--dynamic", "--defined-only", "--format=posix", str(_core.__file__)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    own = {f"attnscale_{name}" for name in ("get_num_threads", "set_num_threads", "get_version")}
+    assert {line.split()[0] for line in listed.splitlines()} == {"PyInit__core", *own}

@@ -17,7 +17,7 @@ _ARRAYS = ("query", "key", "value")
 #: Ranks of the other tensors without the axis of samples, less that of query, key and value.
 _RANKS = {"scale": -1, "attn_mask": 0, "key_lengths": -3, "document_ids": -2}
 #: Tensors of heads: a sample has heads of its own, which one call has no axis for.
-_OF_HEADS = ("distance_scale", "distance_bias", "sink")
+_OF_HEADS = ("distance_scale", "distance_bias", "sink", "bias", "alpha")
 
 
 def by_loop(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:

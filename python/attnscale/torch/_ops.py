@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from .._results import NAMES, AttentionStatistics
 from ..attention import attention_statistics
 from ..gradients import attention_gradients
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
-from ._autograd import apply, refuse_second_derivative
+from ._autograd import Differentiable
 from ._tensors import array, tensor
 from ._vmap import attend_backward_rule, attend_rule
 
@@ -153,8 +152,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     )
 
 
-attend_backward.register_autograd(refuse_second_derivative)
-attend_backward.register_vmap(partial(attend_backward_rule, attend_backward))
+_backward = Differentiable(attend_backward, rule=attend_backward_rule)
 
 
 # ---- autograd -----------------------------------------------------------------------------------
@@ -178,16 +176,10 @@ def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     # A compiled graph hands in zeros for the empty tensors, too.
     rows = [grads[1 + NAMES.index(name)] if name in ctx.asked else None for name in _DIFFERENTIABLE]
     given = (*saved[:_N_TENSORS], *ctx.form, *saved[_N_TENSORS:], grad_output, *rows, wanted)
-    found = apply(attend_backward, given, rule=attend_backward_rule)
+    found = _backward(*given)
     tensors = [grad if want else None for grad, want in zip(found, wanted, strict=True)]
     return (*tensors, *(None for _ in range(_N_ARGUMENTS + 1 - len(LEARNABLE))))
 
 
-attend.register_autograd(_pull_back, setup_context=_save)
-attend.register_vmap(partial(attend_rule, attend))
-
-
-def run(*arguments: Any) -> tuple[torch.Tensor, ...]:
-    """``attend``, wherever it is called."""
-    found: tuple[torch.Tensor, ...] = apply(attend, arguments, _save, _pull_back, attend_rule)
-    return found
+#: ``attend``, wherever it is called.
+run = Differentiable(attend, _save, _pull_back, attend_rule)

@@ -22,7 +22,7 @@ def array(tensor: torch.Tensor) -> Any:
 
 def tensor(array: Any) -> torch.Tensor:
     """The array's memory as a tensor; the inverse of :func:`array`."""
-    if array.dtype.name == "bfloat16":
+    if array.dtype.kind == "V":  # bfloat16; a name takes NumPy longer
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
     return torch.from_numpy(array)
 

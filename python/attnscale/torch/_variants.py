@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ import torch
 from torch import Tensor
 
 from .. import variants
-from ._autograd import apply, refuse_second_derivative
+from ._autograd import Differentiable
 from ._tensors import array, check_on_cpu, tensor
-from ._vmap import by_loop
 
 __all__ = [
     "cosformer_attention",
@@ -243,7 +241,7 @@ def _run(
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     aligned = "" if causal is None else str(causal)
     given = (name, query, key, value, *own, is_causal, aligned, *rest)
-    found: Tensor = apply(attend_variant, given, _save, _pull_back)
+    found: Tensor = _attend(*given)
     return found
 
 
@@ -320,8 +318,7 @@ def _(*arguments: Any) -> tuple[Tensor, ...]:
     )
 
 
-attend_variant_backward.register_autograd(refuse_second_derivative)
-attend_variant_backward.register_vmap(partial(by_loop, attend_variant_backward))
+_backward = Differentiable(attend_variant_backward)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -331,11 +328,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _pull_back(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     given = (ctx.name, *ctx.saved_tensors, *ctx.rest, grad)
-    found = apply(attend_variant_backward, given)
+    found = _backward(*given)
     wanted = ctx.needs_input_grad[_LEARNABLE]
     own = (x if want else None for x, want in zip(found, wanted, strict=True))
     return (None, *own, *(None for _ in range(_N_ARGUMENTS - 5)))
 
 
-attend_variant.register_autograd(_pull_back, setup_context=_save)
-attend_variant.register_vmap(partial(by_loop, attend_variant))
+_attend = Differentiable(attend_variant, _save, _pull_back)

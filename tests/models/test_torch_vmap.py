@@ -199,6 +199,13 @@ def test_the_other_families() -> None:
     check(call, (0, None, 0, 0), draw(SAMPLES, 2, 6, 4), draw(2, 6, 4), draw(SAMPLES, 2, 6, 3), decay)
 
 
+def test_no_samples() -> None:
+    q = draw(0, 2, 9, 5)
+    assert torch.func.vmap(lambda x: at.torch.attention(x, x, x))(q).shape == q.shape
+    with pytest.raises(ValueError, match="vmap needs at least one sample"):
+        torch.func.vmap(lambda x: at.torch.linear_attention(x, x, x))(q)
+
+
 def test_compiled() -> None:
     q, k, v = (draw(SAMPLES, 2, 9, 5) for _ in range(3))
     function = torch.func.vmap(lambda *x: at.torch.attention(*x, is_causal=True))

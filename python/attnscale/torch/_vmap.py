@@ -22,6 +22,11 @@ _OF_HEADS = ("distance_scale", "distance_bias", "sink", "bias", "alpha")
 
 def by_loop(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
     """A call for each sample: right for every operator."""
+    if not info.batch_size:
+        raise ValueError(
+            "vmap needs at least one sample where each takes a call of its own (sinks, tables of the "
+            "distance, learned laws, families of linear time), got none"
+        )
     found = [
         call(*(_sample(x, dim, i) for x, dim in zip(arguments, in_dims, strict=True)))
         for i in range(info.batch_size)

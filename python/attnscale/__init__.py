@@ -30,6 +30,7 @@ from .sweep import SweepError, SweepInterrupted, sweep
 
 if TYPE_CHECKING:
     from . import audit, datasets, laws, montecarlo, normalizers, plot, reference, theory, variants
+    from . import experiments as experiments
     from . import torch as torch
 
 __all__ = [
@@ -76,6 +77,7 @@ _SUBMODULES = frozenset(
     {
         "audit",
         "datasets",
+        "experiments",
         "laws",
         "montecarlo",
         "normalizers",
@@ -95,4 +97,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "torch"])  # which `import *` leaves alone: it takes seconds to load
+    return sorted([*__all__, "experiments", "torch"])  # which `import *` leaves alone: seconds to load

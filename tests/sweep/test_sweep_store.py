@@ -159,7 +159,7 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", lambda fd: events.append(os.readlink(f"/proc/self/fd/{fd}")) or sync(fd))
     monkeypatch.setattr(Path, "replace", lambda a, b: events.append(f"{a} -> {b}") or replace(a, b))
     path = tmp_path / "file"
-    _store._write(path, b"content")
+    _store.write_whole(path, b"content")
     assert events == [f"{path}.tmp", f"{path}.tmp -> {path}", str(tmp_path)]
     assert path.read_bytes() == b"content"
 

@@ -31,7 +31,7 @@ __all__ = ["Runner", "Task", "choose_runner"]
 
 Outcome = Fields | Failure
 Outcomes = Generator[tuple[GridCase, Outcome], None, None]
-Runner = Callable[["Task", Sequence[GridCase]], Outcomes]
+Runner = Callable[[Callable[[GridCase], Outcome], Sequence[GridCase]], Outcomes]
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,13 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
     return partial(run_with_joblib, n_jobs), max(1, _core.num_threads() // workers)
 
 
-def run_here(task: Task, cases: Sequence[GridCase]) -> Outcomes:
+def run_here(task: Callable[[GridCase], Outcome], cases: Sequence[GridCase]) -> Outcomes:
     """One after the other, in this thread."""
     for case in cases:
         yield case, task(case)
 
 
-def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[GridCase]) -> Outcomes:
+def run_with_joblib(n_jobs: int, task: Callable[[GridCase], Outcome], cases: Sequence[GridCase]) -> Outcomes:
     """In processes of joblib (or what ``joblib.parallel_config`` says), which take closures too."""
     import joblib
 
@@ -144,7 +144,7 @@ def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[GridCase]) -> Outco
             yield case, failure
 
 
-def run_on(executor: Executor, task: Task, cases: Sequence[GridCase]) -> Outcomes:
+def run_on(executor: Executor, task: Callable[[GridCase], Outcome], cases: Sequence[GridCase]) -> Outcomes:
     """By any executor. What it could not send, run or bring back is a failure of that case."""
     from concurrent.futures import as_completed
 
@@ -170,7 +170,7 @@ def _lost(error: Exception) -> Failure:
 class _Portable:
     """A task for processes that outlive a sweep: they look for modules where this process does now."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Callable[[GridCase], Outcome]) -> None:
         self._task = task
 
     def __call__(self, case: GridCase) -> tuple[tuple[int, ...], Outcome]:

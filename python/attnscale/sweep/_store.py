@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The directory of a sweep: what it is of, and one file for each finished case.
 
-    DIR/attnscale-sweep.json    function, grid, constants, seed and versions
+    DIR/attnscale-sweep.json    function, grid, constants, seed and versions (-train.json of an experiment)
     DIR/lock                    held while a sweep writes here
     DIR/cases/DIGEST.npz        the arrays of one case, how they are named, and their digest
 
@@ -27,13 +27,11 @@ from ._describe import digest
 from ._grid import GridCase
 from ._results import Field, Fields
 
-__all__ = ["FORMAT", "Store", "from_bytes", "to_bytes"]
+__all__ = ["FORMAT", "Store", "from_bytes", "to_bytes", "write_whole"]
 
 #: Of the files. Another one is refused, not guessed at.
 FORMAT = 1
-_MANIFEST = "attnscale-sweep.json"
 _LOCK = "lock"
-_MARK = "attnscale sweep"
 
 
 class Store:
@@ -43,9 +41,12 @@ class Store:
     ----------
     directory : path
         Made if it does not exist.
+    writer : str, default "sweep"
+        What writes here: the store of one program is refused by another.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep") -> None:
+        self._writer = writer
         try:
             self.directory = Path(directory)
         except TypeError:
@@ -56,9 +57,17 @@ class Store:
     def __str__(self) -> str:
         return str(self.directory)
 
+    @property
+    def _manifest(self) -> Path:
+        return self.directory / f"attnscale-{self._writer}.json"
+
+    @property
+    def _mark(self) -> str:
+        return f"attnscale {self._writer}"
+
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes from writing here; a process that dies lets go."""
+    def locked(self, *, wait: bool = False) -> Iterator[None]:
+        """Keep other processes from writing here, or `wait` for them; a process that dies lets go."""
         import fcntl  # POSIX, as the whole package
 
         self._refuse_other_programs()
@@ -66,10 +75,11 @@ class Store:
         with (self.directory / _LOCK).open("a") as stream:
             try:
                 # Record locks: a forked worker that outlives its parent does not keep them.
-                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except (BlockingIOError, PermissionError):
                 raise ValueError(
-                    f"store must be used by one sweep at a time, another process writes {str(self)!r}"
+                    f"store must be used by one {self._writer} at a time, another process writes "
+                    f"{str(self)!r}"
                 ) from None
             except OSError:
                 pass  # a file system without locks
@@ -77,15 +87,17 @@ class Store:
 
     def read_manifest(self) -> dict[str, Any] | None:
         """What the directory is of; None if it is new."""
-        path = self.directory / _MANIFEST
+        path = self._manifest
         if not path.exists():
             return None
         try:
             manifest = json.loads(path.read_bytes())
         except ValueError:
             manifest = None
-        if not isinstance(manifest, dict) or manifest.get("kind") != _MARK:
-            raise ValueError(f"store must be written by a sweep, got {str(path)!r} of another program")
+        if not isinstance(manifest, dict) or manifest.get("kind") != self._mark:
+            raise ValueError(
+                f"store must be written by a {self._writer}, got {str(path)!r} of another program"
+            )
         if manifest.get("format") != FORMAT:
             raise ValueError(
                 f"store must have format {FORMAT}, got {manifest.get('format')} in {str(path)!r}: it was "
@@ -95,8 +107,8 @@ class Store:
 
     def write_manifest(self, identity: dict[str, Any]) -> None:
         """Say what the directory is of."""
-        text = json.dumps({"kind": _MARK, "format": FORMAT, **identity}, indent=2) + "\n"
-        _write(self.directory / _MANIFEST, text.encode())
+        text = json.dumps({"kind": self._mark, "format": FORMAT, **identity}, indent=2) + "\n"
+        write_whole(self._manifest, text.encode())
 
     def check_manifest(self, stored: dict[str, Any], identity: dict[str, Any]) -> None:
         """Refuse results of another sweep than `identity`."""
@@ -104,7 +116,7 @@ class Store:
             seen = stored.get(key)
             if digest(seen) != digest(wanted):  # 1, 1.0 and True are different, and NaN is itself
                 raise ValueError(
-                    f"store must be of this sweep, got {str(self)!r}, whose "
+                    f"store must be of this {self._writer}, got {str(self)!r}, whose "
                     f"{_difference(key, seen, wanted)}; choose another directory, or delete this one"
                 )
 
@@ -120,19 +132,21 @@ class Store:
         """Keep the result of a case; when this returns it is on the disk."""
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
-        _write(path, to_bytes(fields, case.digest))
+        write_whole(path, to_bytes(fields, case.digest))
 
     def _path(self, case: GridCase) -> Path:
         return self.directory / "cases" / f"{case.digest[:32]}.npz"
 
     def _refuse_other_programs(self) -> None:
-        if not self.directory.exists() or (self.directory / _MANIFEST).exists():
+        if not self.directory.exists() or (self._manifest).exists():
             return
         # A sweep that was killed at once may have left these.
-        foreign = sorted({each.name for each in self.directory.iterdir()} - {_LOCK, f"{_MANIFEST}.tmp"})
+        foreign = sorted(
+            {each.name for each in self.directory.iterdir()} - {_LOCK, f"{self._manifest.name}.tmp"}
+        )
         if foreign:
             raise ValueError(
-                f"store must be a new or empty directory or one of a sweep, got {str(self)!r} with "
+                f"store must be a new or empty directory or one of a {self._writer}, got {str(self)!r} with "
                 f"{foreign[0]!r} in it"
             )
 
@@ -151,7 +165,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:70]}..."
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Replace a file as a whole: after a crash it is the old one or the new one."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as stream:

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale train``: an experiment that trains models, resumed where it was."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from .._io import InputError
+from ._options import add_option, add_outputs, add_unit
+from ._output import bad_input, emit
+from ._progress import progress_line
+
+if TYPE_CHECKING:
+    from ..experiments import Experiment, TrainingResult
+
+_DESCRIPTION = """\
+Run an experiment of attnscale.experiments: train its models, cells times seeds, and measure them.
+With --store the models that are finished and the state of those that are not are kept: the same
+command goes on, after Ctrl-C or kill -9 too, and ends with the same numbers. Several commands may
+share a store; --only chooses the models that one of them trains.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "train",
+        help="an experiment that trains models",
+        description=_DESCRIPTION,
+    )
+    parser.add_argument("experiment", metavar="EXPERIMENT", nargs="?", help="its name; --list shows all")
+    add_option(parser, "--seeds", default=5)
+    add_option(parser, "--store", help="keep finished models and checkpoints here")
+    add_option(parser, "--only", help="models to train: AXIS=LABEL,AXIS=LABEL", metavar="MODELS")
+    add_option(parser, "--set", default=[])
+    add_option(parser, "--reduced")
+    add_option(parser, "--n-jobs", default=1, help="processes")
+    add_option(parser, "--threads", default=1, help="threads of each process")
+    add_option(parser, "--list", help="print the experiments, or the models of EXPERIMENT, and leave")
+    add_unit(parser)
+    add_outputs(parser, csv=False, plot=False, json="print JSON: all arrays by model")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train and print."""
+    with bad_input("", ImportError):
+        from .. import experiments
+    if options.experiment is None:
+        _list_all(options)
+        return
+    with bad_input():
+        experiment = experiments.experiment(options.experiment)
+        config = _config(experiment, options)
+        if options.list:
+            _list_models(options, experiment, config)
+            return
+        with progress_line() as watch:
+            result = _train(experiment, config, options, watch)
+    options.interrupted = result.interrupted
+    emit(options, str(result.table(unit=options.unit)), report=_report(result))
+
+
+def _train(experiment: Experiment, config: Any, options: argparse.Namespace, watch: Any) -> TrainingResult:
+    from ..experiments._run import run as train
+
+    return train(
+        experiment,
+        config,
+        options.seeds,
+        {
+            "store": options.store,
+            "only": options.only,
+            "n_jobs": options.n_jobs,
+            "num_threads": options.threads,
+            "progress": options.n_jobs != 1,
+            "watch": watch,
+        },
+    )
+
+
+def _config(experiment: Experiment, options: argparse.Namespace) -> Any:
+    """The full run's config, or the reduced one, with the fields that --set names."""
+    base = experiment.config.reduced() if options.reduced else experiment.config()
+    known = {each.name: getattr(base, each.name) for each in dataclasses.fields(base)}
+    changes = {}
+    for text in options.set:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise InputError(
+                f"--set must be NAME=VALUE with a field of {type(base).__name__} ({', '.join(known)}), "
+                f"got {text!r}"
+            )
+        changes[name] = _value(value)
+    return dataclasses.replace(base, **changes)
+
+
+def _value(text: str) -> Any:
+    """A Python literal; anything else is text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _list_all(options: argparse.Namespace) -> None:
+    from .. import experiments
+
+    if not options.list:
+        raise InputError(f"EXPERIMENT must be one of {', '.join(experiments.names())}, got none")
+    found = {name: experiments.experiment(name) for name in experiments.names()}
+    lines = [f"{name}: {each.claim}: {each.question}" for name, each in found.items()]
+    emit(options, "\n".join(lines), report={name: each.question for name, each in found.items()})
+
+
+def _list_models(options: argparse.Namespace, experiment: Experiment, config: Any) -> None:
+    from ..experiments._run import units
+
+    _, cases = units(experiment, config, options.seeds)
+    names = [",".join(f"{axis}={label}" for axis, label in case.parameters.items()) for case in cases]
+    emit(options, "\n".join(names), report=names)
+
+
+def _report(result: TrainingResult) -> dict[str, Any]:
+    arrays = {name: result.arrays[name].tolist() for name in result.variables}
+    kept = ("experiment", "claim", "question", "refuted_if", "axes", "parameters", "facts", "provenance")
+    own = {name: {"axes": dict(each.coords), "unit": each.unit} for name, each in result.variables.items()}
+    return {**{name: getattr(result, name) for name in kept}, "variables": own, "arrays": arrays}

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The one attention of all models: this package's, or the same by PyTorch's own programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .. import laws, normalizers
+from .. import torch as ours
+from .._checks import choose
+from ..torch import Scaled
+from ._sparse import entmax
+
+__all__ = ["IMPLEMENTATIONS", "attend", "attend_rows", "check_implementation"]
+
+IMPLEMENTATIONS = ("attnscale", "torch")
+
+
+def check_implementation(attention: Any, device: Any) -> None:
+    """Refuse what no program here computes: the fields `attention` and `device` of a config."""
+    choose("attention", attention, IMPLEMENTATIONS)
+    if attention == "attnscale" and str(device) != "cpu":
+        raise ValueError(f"device must be 'cpu' with attention='attnscale', got {device!r}")
+    if str(device) != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"device must be one that PyTorch sees here, got {device!r}")
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    law: Any = "standard",
+    normalizer: Any = "softmax",
+    causal: bool = False,
+    mask: Tensor | None = None,
+    implementation: str = "attnscale",
+) -> Tensor:
+    """Attention, differentiable, by one of two programs that agree.
+
+    Parameters
+    ----------
+    query, key, value : Tensor, shape (batch, heads, n, head_dim)
+    law : str, float, Law, Scaled or Tensor
+        As ``scale`` of :func:`attnscale.torch.attention`: a tensor of one scale a head has shape (heads, 1).
+    normalizer : str or Normalizer
+        For "torch": softmax, sparsemax or entmax.
+    causal : bool
+    mask : Tensor of bool, optional
+        True is seen; broadcasts to (batch, heads, n, n).
+    implementation : {"attnscale", "torch"}
+        This package's kernels, or PyTorch's: its own attention for softmax, after the query is multiplied by
+        the scale; whole matrices of weights for the others. "torch" runs on any device.
+
+    Returns
+    -------
+    Tensor, shape (batch, heads, n, head_dim)
+
+    Examples
+    --------
+    >>> q, k, v = torch.randn(3, 1, 2, 10, 8, generator=torch.Generator().manual_seed(0))
+    >>> one, other = (attend(q, k, v, law="log_n", implementation=each) for each in IMPLEMENTATIONS)
+    >>> bool(torch.allclose(one, other, atol=1e-6))
+    True
+    """
+    if implementation == "attnscale":
+        return ours.attention(
+            query, key, value, scale=law, normalizer=normalizer, is_causal=causal, attn_mask=mask
+        )
+    query = query * _row_scale(law, query, key, causal, mask)
+    if _alpha(normalizer) == 1:
+        # PyTorch takes a mask or causal, not both; a mask costs it its fastest program.
+        seen = _seen(query, key, causal, mask) if mask is not None else None
+        return functional.scaled_dot_product_attention(
+            query, key, value, seen, is_causal=causal and mask is None, scale=1.0
+        )
+    return _weights(query, key, normalizer, causal, mask) @ value
+
+
+def attend_rows(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    law: Any = "standard",
+    normalizer: Any = "softmax",
+    causal: bool = False,
+    mask: Tensor | None = None,
+    implementation: str = "attnscale",
+) -> tuple[Tensor, Tensor]:
+    """As :func:`attend`: the output, and the entropy of each row in nats, shape (batch, heads, n)."""
+    if implementation == "attnscale":
+        rows = ours.attention_statistics(
+            *(query, key, value),
+            statistics=("entropy",),
+            scale=law,
+            normalizer=normalizer,
+            is_causal=causal,
+            attn_mask=mask,
+        )
+        return cast("tuple[Tensor, Tensor]", (rows.output, rows.entropy))
+    scaled = query * _row_scale(law, query, key, causal, mask)
+    weights = _weights(scaled, key, normalizer, causal, mask)
+    return weights @ value, torch.special.entr(weights).sum(-1)
+
+
+def _weights(query: Tensor, key: Tensor, normalizer: Any, causal: bool, mask: Tensor | None) -> Tensor:
+    """All weights, of a query that is scaled already."""
+    scores = query @ key.transpose(-1, -2)
+    if causal or mask is not None:
+        scores = scores.masked_fill(~_seen(query, key, causal, mask), -math.inf)
+    alpha = _alpha(normalizer)
+    return scores.softmax(-1) if alpha == 1 else entmax(scores, alpha)
+
+
+def _alpha(normalizer: Any) -> float:
+    """1 for softmax, 2 for sparsemax, alpha for entmax."""
+    found = normalizers.get(normalizer)
+    if isinstance(found, normalizers.Entmax):
+        return float(found.alpha)
+    known = {"softmax": 1.0, "sparsemax": 2.0}
+    if found.name not in known:
+        raise ValueError(
+            f"normalizer must be softmax, sparsemax or entmax with implementation='torch', got {found.name!r}"
+        )
+    return known[found.name]
+
+
+def _seen(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
+    """Which keys each query sees, (..., n, n)."""
+    shape = (query.shape[-2], key.shape[-2])
+    seen = torch.ones(shape, dtype=torch.bool, device=query.device)
+    seen = seen.tril() if causal else seen
+    return seen if mask is None else seen & mask
+
+
+def _row_scale(law: Any, query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
+    """The multiplier of each query, which broadcasts to it."""
+    if isinstance(law, Tensor):
+        return law if law.ndim == 0 else law[..., None]
+    if isinstance(law, Scaled):
+        factor = law.factor if law.factor.ndim == 0 else law.factor[:, None, None]
+        return factor * _row_scale(law.law, query, key, causal, mask)
+    known = laws.get(law)
+    n = _count(known, query, key, causal, mask)
+    scale = np.asarray(known.scale(n, query.shape[-1]))
+    tensor = torch.as_tensor(scale, dtype=query.dtype, device=query.device)
+    return tensor if tensor.ndim == 0 else tensor[..., None]
+
+
+def _count(law: laws.Law, query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Any:
+    """What the law counts, for each query: a number, or an array (..., n)."""
+    meaning, n_keys = law.meaning, key.shape[-2]
+    if not meaning.is_used:
+        return 1
+    if meaning.at_position is None:
+        raise ValueError(
+            f"law must have one n a row with implementation='torch', got {law.name}: {meaning.description}"
+        )
+    position = np.arange(query.shape[-2])
+    if meaning.is_position:
+        return position + meaning.at_position
+    if mask is not None and law.n_means == "visible keys":
+        visible = _seen(query, key, causal, mask).sum(-1)
+        return np.maximum(visible.cpu().numpy(), 1)
+    return position + 1 if causal else n_keys

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where the trainings of one unit are, on the disk: a process may be killed at any time."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..sweep._store import write_whole
+
+__all__ = ["Checkpoints"]
+
+
+class Checkpoints:
+    """The states of the trainings of one unit, one file each, which is replaced as a whole.
+
+    Parameters
+    ----------
+    directory : Path or None
+        None keeps nothing.
+    unit : str
+        Begins the names of the files.
+    seconds : float
+        A state is due so long after the last one.
+    """
+
+    def __init__(self, directory: Path | None, unit: str = "", seconds: float = 30.0) -> None:
+        self._directory = directory
+        self._unit = unit
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        return self._directory is not None and time.monotonic() - self._last >= self._seconds
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """The state of this training; None if there is none."""
+        if self._directory is None or not self._path(name).exists():
+            return None
+        state: dict[str, Any] = torch.load(self._path(name), map_location="cpu", weights_only=True)
+        return state
+
+    def write(self, name: str, state: dict[str, Any]) -> None:
+        """Keep a state; when this returns it is on the disk."""
+        if self._directory is None:
+            return
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        write_whole(self._path(name), buffer.getvalue())
+        self._last = time.monotonic()
+
+    def clear(self) -> None:
+        """The unit is finished: its states are of no use."""
+        if self._directory is not None and self._directory.exists():
+            for path in self._directory.glob(f"{self._unit}-*"):
+                path.unlink()
+
+    def _path(self, name: str) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{self._unit}-{name}.pt"

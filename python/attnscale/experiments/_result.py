@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What an experiment returns: arrays over its cells and seeds, and what is needed to repeat them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import shown
+from .._tables.tabled import Sheet, Tabled
+from .._tables.tabled import Variable as Column
+from ..sweep._store import write_whole
+from ._experiment import Variable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Estimate", "TrainingResult"]
+
+_FORMAT = 1
+_DIGITS = 6  # of a stored number: the seeds differ in the third
+
+
+class Estimate(NamedTuple):
+    """Mean over the seeds and its standard error (NaN with one seed), and how many seeds there are."""
+
+    value: NDArray[np.float64]
+    standard_error: NDArray[np.float64]
+    seeds: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingResult(Tabled):
+    """What was measured of each trained model, by cell and seed.
+
+    Attributes
+    ----------
+    experiment, claim : str
+        Name of the function in :mod:`attnscale.experiments`, and id of the claim.
+    question, refuted_if : str
+        As they were written before the run.
+    axes : dict of str to tuple
+        Labels of the cells, then of "seed".
+    variables : dict of str to Variable
+        Axes, unit and meaning of what was measured; the first is the main one.
+    arrays : dict of str to ndarray
+        Of the shape of ``axes``, then of the variable's own axes; NaN for a model that is not there.
+    parameters : dict
+        The config: all that defines the experiment but the seeds.
+    facts : dict
+        Of the data: sizes, hashes, splits.
+    provenance : list of dict
+        Versions and machines of the models, each once, with their number.
+    interrupted : bool
+        Ctrl-C came before all models were trained.
+    """
+
+    experiment: str
+    claim: str
+    question: str
+    refuted_if: str
+    axes: dict[str, tuple[Any, ...]]
+    variables: dict[str, Variable]
+    arrays: dict[str, NDArray[np.float64]]
+    parameters: dict[str, Any]
+    facts: dict[str, Any]
+    provenance: list[dict[str, Any]]
+    interrupted: bool = False
+
+    def __getitem__(self, name: str) -> Estimate:
+        """Mean and standard error over the seeds; axes are those of the cells, then the variable's own."""
+        values = self.select(name)
+        axis = list(self.axes).index("seed")
+        there = np.isfinite(values).sum(axis)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.where(np.isfinite(values), values, 0).sum(axis) / there
+            away = np.where(np.isfinite(values), values - np.expand_dims(mean, axis), 0)
+            error = np.sqrt((away**2).sum(axis) / (there - 1) / there)
+        return Estimate(mean, np.where(there > 1, error, np.nan), there)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all models are trained."""
+        return bool((self._finished() > 0).all())
+
+    def select(self, name: str, **labels: Any) -> NDArray[np.float64]:
+        """The array of a variable where its axes have these labels; an axis that is not named stays.
+
+        Examples
+        --------
+        ``result.select("accuracy", variant="dot", n=512)`` has the axes that are left, the seeds among them.
+        """
+        if name not in self.arrays:
+            raise KeyError(f"{name!r}; {self.experiment} measures {', '.join(self.arrays)}")
+        coords = {**self.axes, **self.variables[name].coords}
+        where: list[Any] = []
+        for axis, known in coords.items():
+            if axis in labels and labels[axis] not in known:
+                raise KeyError(f"{axis} must be one of {known}, got {shown(labels[axis])}")
+            where.append(known.index(labels[axis]) if axis in labels else slice(None))
+        if unknown := labels.keys() - coords.keys():
+            raise KeyError(f"{sorted(unknown)[0]!r} is no axis of {name}, which has {', '.join(coords)}")
+        return np.asarray(self.arrays[name][tuple(where)])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as a JSON file, numbers with six digits."""
+        stored = {
+            "format": _FORMAT,
+            **{name: getattr(self, name) for name in ("experiment", "claim", "question", "refuted_if")},
+            "axes": self.axes,
+            "variables": {name: asdict(variable) for name, variable in self.variables.items()},
+            "parameters": self.parameters,
+            "facts": self.facts,
+            "provenance": self.provenance,
+            "interrupted": self.interrupted,
+            "arrays": {name: _rounded(values) for name, values in self.arrays.items()},
+        }
+        write_whole(Path(path), (json.dumps(stored) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TrainingResult:
+        """What :meth:`save` wrote."""
+        stored = json.loads(Path(path).read_bytes())
+        if not isinstance(stored, dict) or stored.pop("format", None) != _FORMAT:
+            raise ValueError(f"path must be a result of an experiment, format {_FORMAT}, got {str(path)!r}")
+        variables = {
+            name: Variable(_tuples(each["coords"]), each["unit"], each["meaning"])
+            for name, each in stored.pop("variables").items()
+        }
+        axes = _tuples(stored.pop("axes"))
+        lead = tuple(map(len, axes.values()))
+        arrays = {
+            name: np.array(values, np.float64).reshape(*lead, *variables[name].shape)
+            for name, values in stored.pop("arrays").items()
+        }
+        return cls(axes=axes, variables=variables, arrays=arrays, **stored)
+
+    def plot(
+        self,
+        name: str | None = None,
+        *,
+        x: str | None = None,
+        ax: Axes | None = None,
+        **labels: Any,
+    ) -> Axes:
+        """Mean over the seeds with error bars: a line for each point of the other axes.
+
+        Parameters
+        ----------
+        name : str, optional
+            A variable; the main one by default.
+        x : str, optional
+            The axis along the abscissa; by default the variable's last own axis, else the last of the cells.
+        ax : matplotlib Axes, optional
+            A new figure's by default.
+        labels
+            Only where these axes have these labels.
+        """
+        from ._plot import draw
+
+        return draw(self, next(iter(self.variables)) if name is None else name, x, labels, ax)
+
+    def _finished(self) -> NDArray[np.int64]:
+        """How many numbers of each model are there."""
+        lead = len(self.axes)
+        counts = [np.isfinite(each).reshape(*each.shape[:lead], -1).sum(-1) for each in self.arrays.values()]
+        return np.asarray(sum(counts))
+
+    def _variables(self) -> dict[str, Column]:
+        return {
+            name: Column((*self.axes, *variable.dims), self.arrays[name], variable.unit)
+            for name, variable in self.variables.items()
+        }
+
+    def _coordinates(self) -> dict[str, Any]:
+        own = {dim: labels for each in self.variables.values() for dim, labels in each.coords.items()}
+        return {name: list(map(_label, labels)) for name, labels in {**self.axes, **own}.items()}
+
+    def _attributes(self) -> dict[str, Any]:
+        texts = {name: getattr(self, name) for name in ("experiment", "claim", "question", "refuted_if")}
+        records = {"parameters": self.parameters, "facts": self.facts, "provenance": self.provenance}
+        return {**texts, **{name: json.dumps(each) for name, each in records.items()}}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        name, main = next(iter(self.variables.items()))
+        kind = main.unit == "nat"
+        found = self[name]
+        coords = {axis: labels for axis, labels in self.axes.items() if axis != "seed"} | dict(main.coords)
+        rows = [
+            (
+                *(str(labels[i]) for labels, i in zip(coords.values(), index, strict=True)),
+                f"{found.value[index] / (nats if kind else 1):.5g}",
+                f"{found.standard_error[index] / (nats if kind else 1):.2g}",
+                str(found.seeds[index]),
+            )
+            for index in np.ndindex(*found.value.shape)
+        ]
+        header = (*coords, f"{name} ({unit})" if kind else name, "standard error", "seeds")
+        missing = int((self._finished() == 0).sum())
+        notes = [f"  also: {', '.join(list(self.variables)[1:])}"] if len(self.variables) > 1 else []
+        notes += [f"  {missing} of {self._finished().size} models are not trained"] if missing else []
+        notes += [f"  refuted if {self.refuted_if}"]
+        return Sheet(f"{self.experiment}: {self.question}", header, rows, tuple(notes))
+
+
+def _label(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str)) else str(value)
+
+
+def _tuples(stored: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(labels) for name, labels in stored.items()}
+
+
+def _rounded(values: NDArray[np.float64]) -> list[float | None]:
+    """All numbers in one list; what is not finite is null, and NaN when it is read."""
+    return [float(f"{each:.{_DIGITS}g}") if np.isfinite(each) else None for each in values.ravel().tolist()]

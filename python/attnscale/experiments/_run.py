@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs the units of an experiment, cells times seeds: those that the store does not have."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from .._checks import number, shown, thread_count
+from ..sweep._describe import describe
+from ..sweep._errors import Failure, SweepError
+from ..sweep._grid import Axes, GridCase, describe_axes, make_cases
+from ..sweep._progress import Progress, reporter
+from ..sweep._results import Fields
+from ..sweep._run import choose_runner
+from ..sweep._store import Store
+from ._experiment import Experiment
+from ._result import TrainingResult
+from ._unit import BUSY, FACTS, PROVENANCE, UnitTask
+
+__all__ = ["RunOptions", "run", "units"]
+
+
+class RunOptions(TypedDict, total=False):
+    """Keyword options that every experiment takes besides its config and ``seeds``.
+
+    Attributes
+    ----------
+    store : path, optional
+        Directory that keeps each model's measurements as soon as they are there, and the state of its
+        training as it goes. Several processes, also of several machines, may share it: each model is
+        trained by one of them.
+    only : str or sequence of str, optional
+        Which models to train: "variant=dot,seed=0" for those with these labels; of a sequence, any of them.
+        The result has all that the store has.
+    n_jobs : int, default 1
+        Processes, by joblib; -1 is one for each core.
+    num_threads : int, default 1
+        Of each process. PyTorch's sums, and so its results, depend on it in the last bits.
+    checkpoint_seconds : float, default 30
+        Between two states that the store keeps of a training.
+    progress : bool or callable, default True
+        True: a bar, if standard error is a terminal and tqdm is installed. A callable gets
+        ``progress(finished, total)`` after each model.
+    watch : callable, optional
+        ``watch(line)``: where a training is, as text, several times a second; with one process only.
+    """
+
+    store: str | os.PathLike[str] | None
+    only: str | Sequence[str] | None
+    n_jobs: int
+    num_threads: int
+    checkpoint_seconds: float
+    progress: bool | Progress
+    watch: Callable[[str], object] | None
+
+
+_DEFAULTS: dict[str, Any] = {
+    "store": None,
+    "only": None,
+    "n_jobs": 1,
+    "num_threads": 1,
+    "checkpoint_seconds": 30.0,
+    "progress": True,
+    "watch": None,
+}
+
+
+def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) -> TrainingResult:
+    """Train and measure the units that are wanted and not there; all that is there is the result.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong, or the store holds another experiment or config.
+    SweepError
+        After all other units are finished, if some raised.
+    KeyboardInterrupt
+        At Ctrl-C, where no unit is finished; otherwise the result is ``interrupted``.
+    """
+    for unknown in options.keys() - _DEFAULTS.keys():
+        raise TypeError(f"{experiment.name}() got an unexpected keyword argument {unknown!r}")
+    chosen = {**_DEFAULTS, **options}
+    config = _config_of(experiment, config)
+    axes, cases = units(experiment, config, seeds)
+    wanted = _choose(cases, chosen["only"])
+    store = None if chosen["store"] is None else Store(chosen["store"], "train")
+    if store is not None:
+        _open(store, experiment, config)
+    threads = thread_count("num_threads", chosen["num_threads"])
+    pause = number("checkpoint_seconds", chosen["checkpoint_seconds"])
+    runner, _ = choose_runner(chosen["n_jobs"], None)
+    here = chosen["n_jobs"] == 1
+    directory = None if store is None else store.directory
+    watch = (chosen["watch"] or _silence) if here else None
+    task = UnitTask(experiment, config, directory, threads, pause, watch)
+    finished = _finished(store, cases)
+    failures: dict[GridCase, Failure] = {}
+    interrupted = False
+    outcomes = runner(task, [case for case in wanted if case not in finished])
+    try:
+        with reporter(chosen["progress"]) as report:
+            report(sum(case in finished for case in wanted), len(wanted))
+            for case, outcome in outcomes:
+                if outcome == BUSY:
+                    continue
+                if isinstance(outcome, Failure):
+                    failures[case] = outcome
+                else:
+                    finished[case] = outcome
+                report(sum(each in finished or each in failures for each in wanted), len(wanted))
+    except KeyboardInterrupt:
+        if not finished:
+            raise KeyboardInterrupt(_where(store, 0, len(cases))) from None
+        interrupted = True
+    finally:
+        outcomes.close()
+    _raise(failures, len(wanted), store)
+    return _result(experiment, config, axes, finished, interrupted)
+
+
+def units(experiment: Experiment, config: Any, seeds: Any) -> tuple[Axes, list[GridCase]]:
+    """The axes of the experiment, "seed" the last of them, and all their points."""
+    axes: Axes = {name: list(labels) for name, labels in experiment.cells(config).items()}
+    axes["seed"] = _read_seeds(seeds)
+    return axes, make_cases(axes, describe_axes(axes))
+
+
+def _read_seeds(seeds: Any) -> list[int]:
+    """0 ... seeds - 1, or the seeds themselves."""
+    try:
+        return list(range(_at_least_one(operator.index(seeds))))
+    except TypeError:
+        pass
+    try:
+        found = [operator.index(each) for each in seeds]
+    except TypeError:
+        raise TypeError(f"seeds must be their number or a sequence of integers, got {shown(seeds)}") from None
+    if not found or len(set(found)) < len(found) or min(found) < 0:
+        raise ValueError(f"seeds must be distinct integers of at least 0, got {shown(seeds)}")
+    return found
+
+
+def _at_least_one(seeds: int) -> int:
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    return seeds
+
+
+def _config_of(experiment: Experiment, config: Any) -> Any:
+    if config is None:
+        return experiment.config()
+    if not isinstance(config, experiment.config):
+        raise TypeError(f"config must be a {experiment.config.__name__}, got {shown(config)}")
+    return config
+
+
+def _choose(cases: list[GridCase], only: Any) -> list[GridCase]:
+    """The units that `only` names."""
+    if only is None:
+        return cases
+    patterns = [_read_pattern(cases[0], each) for each in ([only] if isinstance(only, str) else only)]
+    for pattern in patterns:
+        if not any(_matches(case, pattern) for case in cases):
+            first = ", ".join(f"{name}={label}" for name, label in pattern.items())
+            raise ValueError(f"only must name models of the experiment, got {first!r}: there is none")
+    return [case for case in cases if any(_matches(case, pattern) for pattern in patterns)]
+
+
+def _read_pattern(case: GridCase, text: Any) -> dict[str, str]:
+    pattern = {}
+    for part in str(text).split(","):
+        name, equals, label = part.partition("=")
+        if not equals or name.strip() not in case.parameters:
+            axes = ", ".join(case.parameters)
+            raise ValueError(f"only must be written AXIS=LABEL,... with axes {axes}, got {shown(text)}")
+        pattern[name.strip()] = label.strip()
+    return pattern
+
+
+def _matches(case: GridCase, pattern: Mapping[str, str]) -> bool:
+    return all(str(case.parameters[name]) == label for name, label in pattern.items())
+
+
+def _open(store: Store, experiment: Experiment, config: Any) -> None:
+    """See that the store is of this experiment and config; a new one is told so."""
+    fields = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
+    identity = {
+        "experiment": experiment.name,
+        "config": {name: describe(f"config.{name}", value) for name, value in fields.items()},
+    }
+    with store.locked(wait=True):
+        stored = store.read_manifest()
+        if stored is None:
+            store.write_manifest(identity)
+        else:
+            store.check_manifest(stored, identity)
+
+
+def _finished(store: Store | None, cases: Iterable[GridCase]) -> dict[GridCase, Fields]:
+    if store is None:
+        return {}
+    found = {case: store.read(case) for case in cases}
+    return {case: fields for case, fields in found.items() if fields is not None}
+
+
+def _raise(failures: Mapping[GridCase, Failure], total: int, store: Store | None) -> None:
+    """One error for all units that failed, that of the first first."""
+    if not failures:
+        return
+    case, first = next(iter(failures.items()))
+    error = SweepError(
+        f"{len(failures)} of {total} models failed, the first at {case}: {' '.join(first.message.split())} "
+        f"({_where(store, total - len(failures), total)})",
+        {str(each): failure.message for each, failure in failures.items()},
+        None,
+    )
+    error.__cause__ = first.exception
+    if first.exception is None:
+        error.add_note(f"In another process:\n{first.traceback}")
+    raise error
+
+
+def _where(store: Store | None, finished: int, total: int) -> str:
+    kept = "store=DIR keeps them" if store is None else f"{str(store)!r} keeps them, and where a training was"
+    return f"{finished} of {total} models are finished; {kept}"
+
+
+def _silence(line: str) -> None:
+    """Nobody watches."""
+
+
+def _result(
+    experiment: Experiment,
+    config: Any,
+    axes: Axes,
+    finished: Mapping[GridCase, Fields],
+    interrupted: bool,
+) -> TrainingResult:
+    """The arrays of all units, NaN where there is none."""
+    lead = tuple(map(len, axes.values()))
+    variables = dict(experiment.variables(config))
+    arrays = {name: np.full((*lead, *variable.shape), np.nan) for name, variable in variables.items()}
+    records: dict[str, dict[str, Any]] = {}
+    facts: dict[str, Any] = {}
+    for case, fields in finished.items():
+        for name, array in arrays.items():
+            array[case.index] = fields[name].values
+        facts |= json.loads(str(fields[FACTS].values))
+        _count(records, json.loads(str(fields[PROVENANCE].values)))
+    return TrainingResult(
+        **{name: getattr(experiment, name) for name in ("claim", "question", "refuted_if")},
+        experiment=experiment.name,
+        axes={name: tuple(labels) for name, labels in axes.items()},
+        variables=variables,
+        arrays=arrays,
+        parameters=json.loads(json.dumps(dataclasses.asdict(config))),
+        facts=facts,
+        provenance=list(records.values()),
+        interrupted=interrupted,
+    )
+
+
+def _count(records: dict[str, dict[str, Any]], record: dict[str, Any]) -> None:
+    """Add a unit's record to those that are equal but for the time."""
+    seconds, created = record.pop("seconds"), record.pop("created")
+    kept = records.setdefault(json.dumps(record), {**record, "models": 0, "seconds": 0.0, "created": created})
+    kept["models"] += 1
+    kept["seconds"] = round(kept["seconds"] + seconds, 1)
+    kept["created"] = max(kept["created"], created)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a measurement gets to train its model with: seeds, device, checkpoints, the common loop."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._checkpoint import Checkpoints
+from ._train import History, Loop, Schedule
+
+__all__ = ["Training", "seed_of"]
+
+_BETWEEN_LINES = 0.2  # seconds between two lines of progress
+
+
+def seed_of(seed: int, purpose: str) -> int:
+    """A seed of PyTorch for one purpose, found from the unit's seed.
+
+    Examples
+    --------
+    >>> seed_of(0, "weights") == seed_of(0, "weights") != seed_of(1, "weights")
+    True
+    """
+    digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+class Training:
+    """How one unit, a cell and a seed, trains its models.
+
+    Parameters
+    ----------
+    seed : int
+        Of the unit: all that is random comes from it.
+    device : str, default "cpu"
+        Where models and batches are.
+    checkpoints : Checkpoints, optional
+        Nothing is kept by default.
+    watch : callable, optional
+        Gets a line that says how far it is.
+
+    Attributes
+    ----------
+    facts : dict
+        What :meth:`note` was told: of the data and their splits.
+
+    Examples
+    --------
+    >>> training = Training(seed=0)
+    >>> with training.fork("weights"):
+    ...     model = torch.nn.Linear(2, 1)
+    >>> x = torch.randn(64, 2, generator=training.generator("data"))
+    >>> def loss(step):
+    ...     return (model(x) - 1).square().mean()
+    >>> history = training.fit(model, loss, steps=20, learning_rate=0.1)
+    >>> bool(history.loss[-1] < history.loss[0])
+    True
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        device: str = "cpu",
+        checkpoints: Checkpoints | None = None,
+        watch: Callable[[str], object] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.device = torch.device(device)
+        self.facts: dict[str, Any] = {}
+        self._checkpoints = Checkpoints(None) if checkpoints is None else checkpoints
+        self._watch = watch
+        self._generators: dict[str, torch.Generator] = {}
+        self._fits: set[str] = set()
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Random numbers for a purpose, on the CPU: the same object each time, kept by checkpoints."""
+        if purpose not in self._generators:
+            found = torch.Generator()
+            found.manual_seed(seed_of(self.seed, purpose))
+            self._generators[purpose] = found
+        return self._generators[purpose]
+
+    @contextmanager
+    def fork(self, purpose: str) -> Iterator[None]:
+        """In here PyTorch's own generator is one for this purpose: for modules that draw their weights."""
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(seed_of(self.seed, purpose))
+            yield
+
+    def note(self, **facts: Any) -> None:
+        """Facts for the result, of types that JSON has: sizes, hashes and splits of the data."""
+        self.facts |= facts
+
+    def fit(
+        self,
+        model: torch.nn.Module,
+        loss: Callable[[int], Tensor],
+        *,
+        steps: int,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.95),
+        schedule: str = "cosine",
+        warmup: int = 0,
+        clip: float | None = 1.0,
+        parameters: Iterable[Any] | None = None,
+        observe: Callable[[int], Mapping[str, Any]] | None = None,
+        observe_every: int = 100,
+        name: str = "fit",
+    ) -> History:
+        """Train a model by AdamW; after an interruption, from the last checkpoint, to the same bits.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            On :attr:`device` already.
+        loss : callable
+            ``loss(step)``: the loss of that step's batch. Random numbers come from :meth:`generator`, or
+            from the step.
+        steps : int
+        learning_rate, weight_decay, betas
+            As for ``torch.optim.AdamW``.
+        schedule : {"cosine", "linear", "constant"}
+            What follows the warm-up: down to 0, or not.
+        warmup : int
+            Steps in which the learning rate grows linearly.
+        clip : float or None
+            Largest norm of the gradient.
+        parameters : iterable, optional
+            What is trained, as AdamW takes it: groups may have learning rates of their own. All of the
+            model by default.
+        observe, observe_every
+            ``observe(step)``: numbers by name, looked at before every so many steps and after the last.
+        name : str
+            Of this training, where a unit has several.
+
+        Returns
+        -------
+        History
+        """
+        if name in self._fits:
+            raise ValueError(f"name must be another one for each training of a unit, got {name!r} twice")
+        self._fits.add(name)
+        groups = model.parameters() if parameters is None else parameters
+        adam = {"lr": learning_rate, "weight_decay": weight_decay, "betas": betas}
+        loop = Loop(
+            model, loss, groups, Schedule(schedule, warmup, steps), clip, observe, observe_every, adam
+        )
+        if (stored := self._checkpoints.read(name)) is not None:
+            self._resume(loop, stored)
+        if not loop.done:
+            self._run(loop, name)
+        return loop.history()
+
+    def _run(self, loop: Loop, name: str) -> None:
+        line = 0.0
+        while not loop.done:  # Ctrl-C inside of a step leaves the last checkpoint, which is whole
+            loop.advance()
+            if self._checkpoints.due:
+                self._keep(loop, name)
+            if self._watch is not None and time.monotonic() - line >= _BETWEEN_LINES:
+                line = time.monotonic()
+                loss = float(loop.losses[loop.step - 1])
+                self._watch(f"{name}: step {loop.step} of {loop.schedule.steps}, loss {loss:.4f}")
+        self._keep(loop, name)
+
+    def _keep(self, loop: Loop, name: str) -> None:
+        generators = {purpose: each.get_state() for purpose, each in self._generators.items()}
+        self._checkpoints.write(name, {**loop.state(), "generators": generators})
+
+    def _resume(self, loop: Loop, stored: dict[str, Any]) -> None:
+        for purpose, state in stored.pop("generators").items():
+            self.generator(purpose).set_state(state)
+        loop.load(stored)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One unit of an experiment, a cell and a seed: trained, measured and stored, in whatever process."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import _core
+from .._provenance import provenance
+from ..sweep._errors import Failure
+from ..sweep._grid import GridCase
+from ..sweep._results import Field, Fields
+from ..sweep._store import Store
+from ._checkpoint import Checkpoints
+from ._experiment import Experiment
+from ._training import Training
+
+__all__ = ["BUSY", "FACTS", "PROVENANCE", "UnitTask"]
+
+#: Entries of a unit's stored arrays that are JSON.
+PROVENANCE, FACTS = "_provenance", "_facts"
+#: Of a unit that another process with the same store is at.
+BUSY = Failure("another process trains it", "")
+
+
+@dataclass(frozen=True)
+class UnitTask:
+    """All that a process needs to run a unit; called with the case of the grid.
+
+    Attributes
+    ----------
+    experiment : Experiment
+    config : object
+        Of the experiment's class.
+    store : Path or None
+        Directory of the store.
+    num_threads : int
+        Of PyTorch and of this package.
+    checkpoint_seconds : float
+    watch : callable or None
+        Gets lines of progress; not in another process.
+    """
+
+    experiment: Experiment
+    config: Any
+    store: Path | None
+    num_threads: int
+    checkpoint_seconds: float
+    watch: Callable[[str], object] | None = None
+
+    def __call__(self, case: GridCase) -> Fields | Failure:
+        """The arrays of a unit; what went wrong, as text, if an exception did."""
+        try:
+            with _threads(self.num_threads), self._claimed(case) as free:
+                if not free:
+                    return BUSY
+                return self._stored(case) or self._measure(case)
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            return Failure(f"{type(error).__name__}: {error}", trace, error if self.watch else None)
+
+    def _measure(self, case: GridCase) -> Fields:
+        cell = dict(case.parameters)
+        seed = cell.pop("seed")
+        directory = None if self.store is None else self.store / "checkpoints"
+        checkpoints = Checkpoints(directory, case.digest[:32], self.checkpoint_seconds)
+        training = Training(seed, getattr(self.config, "device", "cpu"), checkpoints, self._watch_of(case))
+        start = time.perf_counter()
+        found = self.experiment.measure(self.config, cell, seed, training)
+        record = self._provenance(training, time.perf_counter() - start)
+        fields = self._checked(found)
+        fields[PROVENANCE] = Field(np.array(json.dumps(record)))
+        fields[FACTS] = Field(np.array(json.dumps(training.facts)))
+        if self.store is not None:
+            Store(self.store, "train").write(case, fields)
+        checkpoints.clear()
+        return fields
+
+    def _checked(self, found: Mapping[str, Any]) -> Fields:
+        """What was measured, of the shapes that were announced."""
+        variables = self.experiment.variables(self.config)
+        if found.keys() != variables.keys():
+            raise ValueError(f"measure must return {sorted(variables)}, got {sorted(found)}")
+        fields: Fields = {}
+        for name, variable in variables.items():
+            values = np.asarray(found[name], np.float64)
+            if values.shape != variable.shape:
+                raise ValueError(f"{name} must have shape {variable.shape}, got {values.shape}")
+            fields[name] = Field(values, variable.dims)
+        return fields
+
+    def _provenance(self, training: Training, seconds: float) -> dict[str, Any]:
+        record = provenance().to_dict()
+        device = training.device
+        kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        kept = {name: record[name] for name in ("attnscale", "numpy", "simd_level", "num_threads", "created")}
+        return {**kept, "torch": str(torch.__version__), "device": kind, "seconds": round(seconds, 1)}
+
+    def _stored(self, case: GridCase) -> Fields | None:
+        return None if self.store is None else Store(self.store, "train").read(case)
+
+    def _watch_of(self, case: GridCase) -> Callable[[str], object] | None:
+        watch = self.watch
+        return None if watch is None else lambda line: watch(f"{case}: {line}")
+
+    @contextmanager
+    def _claimed(self, case: GridCase) -> Iterator[bool]:
+        """Whether this process may run the unit: others may share the store. Who dies lets go."""
+        import fcntl
+
+        if self.store is None:
+            yield True
+            return
+        path = self.store / "checkpoints" / f"{case.digest[:32]}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as stream:
+            try:
+                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                yield False
+                return
+            except OSError:
+                pass  # a file system without locks
+            yield True
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """So many threads in here: PyTorch's sums depend on the number, this package's do not."""
+    before, of_torch = _core.num_threads(), torch.get_num_threads()
+    _core.set_num_threads(number)
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        _core.set_num_threads(before)
+        torch.set_num_threads(of_torch)

@@ -1,0 +1,152 @@
+"""The frame of the experiments: seeds, store, checkpoints, results."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tiny  # noqa: E402
+from attnscale.experiments import TrainingResult  # noqa: E402
+from attnscale.experiments._run import run  # noqa: E402
+from attnscale.sweep import SweepError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+HERE = Path(__file__).parent
+
+
+def train(config=None, seeds=2, **options):
+    return run(tiny.EXPERIMENT, config, seeds, {"progress": False, **options})
+
+
+def same(one, other):
+    return all(np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays)
+
+
+def test_the_seed_decides():
+    first = train()
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    again = train()
+    assert same(first, again)
+    assert torch.equal(state, torch.random.get_rng_state())  # and nobody else's numbers are touched
+    assert len(np.unique(first.arrays["last"])) == 4
+    assert first.complete
+
+
+def test_a_model_does_not_depend_on_the_others():
+    alone = train(seeds=[1], only="slope=-2.0")
+    assert np.array_equal(
+        alone.select("loss", slope=-2.0, seed=1), train().select("loss", slope=-2.0, seed=1)
+    )
+    assert not alone.complete
+    assert "1 of 2 models are not trained" in str(alone)
+
+
+def test_mean_and_error():
+    result = train(seeds=3)
+    values = result.arrays["last"]
+    assert np.allclose(result["last"].value, values.mean(1))
+    assert np.allclose(result["last"].standard_error, values.std(1, ddof=1) / 3**0.5)
+    assert np.isnan(train(seeds=1)["last"].standard_error).all()
+
+
+_KILLED = """
+import os, signal, sys
+sys.path.insert(0, {here!r})
+import tiny
+from attnscale.experiments import _train
+from attnscale.experiments._run import run
+advance = _train.Loop.advance
+def dying(loop):
+    if loop.step == {step} and loop.schedule.steps == {of}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    advance(loop)
+_train.Loop.advance = dying
+run(tiny.EXPERIMENT, None, 1, {{"store": {store!r}, "checkpoint_seconds": 0.0, "progress": False}})
+"""
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(("step", "of"), [(7, 12), (2, 3)])
+def test_killed_in_the_middle_it_ends_equal(tmp_path, step, of):
+    code = _KILLED.format(here=str(HERE), step=step, of=of, store=str(tmp_path / "store"))
+    ended = subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert ended.returncode == -signal.SIGKILL
+    kept = [path.name for path in (tmp_path / "store" / "checkpoints").glob("*.pt")]
+    assert len(kept) == (1 if of == 12 else 2)
+    resumed = train(seeds=1, store=tmp_path / "store")
+    assert same(resumed, train(seeds=1))
+    assert not list((tmp_path / "store" / "checkpoints").glob("*.pt"))
+
+
+def test_a_resumed_training_does_not_begin_again(tmp_path, monkeypatch):
+    from attnscale.experiments import _train
+
+    code = _KILLED.format(here=str(HERE), step=7, of=12, store=str(tmp_path / "store"))
+    subprocess.run([sys.executable, "-c", code])
+    steps = []
+    advance = _train.Loop.advance
+    monkeypatch.setattr(_train.Loop, "advance", lambda loop: (steps.append(loop.step), advance(loop)))
+    train(seeds=1, only="slope=1.0", store=tmp_path / "store")
+    assert steps == [*range(7, 12), 0, 1, 2]
+
+
+def test_a_store_is_not_computed_again(tmp_path):
+    first = train(store=tmp_path)
+    never = replace(tiny.EXPERIMENT, measure=lambda *_: pytest.fail("measured again"))
+    assert same(first, run(never, None, 2, {"progress": False, "store": tmp_path}))
+
+
+def test_processes_share_a_store(tmp_path):
+    train(store=tmp_path, only="seed=0")
+    train(store=tmp_path, only=["slope=1.0,seed=1", "slope=-2.0,seed=1"])
+    assert same(train(store=tmp_path), train())
+
+
+def test_a_store_of_another_config_is_refused(tmp_path):
+    train(tiny.TinyConfig(steps=3), store=tmp_path, seeds=1)
+    with pytest.raises(
+        ValueError, match=r"whose config has 'steps' = 3 and not 12; choose another directory"
+    ):
+        train(store=tmp_path, seeds=1)
+
+
+def test_unknown_models_are_refused():
+    with pytest.raises(ValueError, match="only must name models of the experiment, got 'slope=7'"):
+        train(only="slope=7")
+    with pytest.raises(
+        ValueError, match=r"only must be written AXIS=LABEL,\.\.\. with axes slope, seed, got 'x'"
+    ):
+        train(only="x")
+
+
+@pytest.mark.parametrize("seeds", [0, [], [1, 1], [-1]])
+def test_bad_seeds(seeds):
+    with pytest.raises(ValueError, match="seeds must be"):
+        train(seeds=seeds)
+
+
+def test_what_is_measured_is_checked():
+    wrong = replace(tiny.EXPERIMENT, measure=lambda *_: {"last": 1.0})
+    with pytest.raises(SweepError, match="measure must return"):
+        run(wrong, None, 1, {"progress": False})
+
+
+def test_saved_and_loaded(tmp_path):
+    result = train()
+    result.save(tmp_path / "tiny.json")
+    loaded = TrainingResult.load(tmp_path / "tiny.json")
+    assert loaded.axes == result.axes
+    assert loaded.facts == {"rows": 8}
+    assert loaded.provenance[0]["models"] == 4
+    assert np.allclose(loaded.arrays["loss"], result.arrays["loss"], rtol=1e-5)
+    assert str(loaded) == str(result)
+    assert loaded.to_xarray()["loss"].sel(slope=1.0, seed=0).shape == (12,)

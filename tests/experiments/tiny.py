@@ -1,0 +1,49 @@
+"""The smallest experiment: a line that is fitted, in two cells."""
+
+from dataclasses import dataclass
+
+import torch
+from attnscale.experiments import Experiment, Training, Variable
+
+
+@dataclass(frozen=True)
+class TinyConfig:
+    steps: int = 12
+    die_at: int = -1  # the step before which the process is killed
+
+    @classmethod
+    def reduced(cls) -> "TinyConfig":
+        return cls(steps=4)
+
+
+def cells(config: TinyConfig) -> dict[str, tuple[float, ...]]:
+    return {"slope": (1.0, -2.0)}
+
+
+def measure(config, cell, seed, training: Training):
+    with training.fork("weights"):
+        model = torch.nn.Linear(3, 1)
+
+    def loss(step):
+        x = torch.randn(8, 3, generator=training.generator("data"))
+        return (model(x) - cell["slope"] * x.sum(-1, keepdim=True)).square().mean()
+
+    history = training.fit(
+        model, loss, steps=config.steps, learning_rate=0.1, observe=lambda step: {"norm": model.weight.norm()}
+    )
+    after = training.fit(model, loss, steps=3, learning_rate=0.01, name="after")
+    training.note(rows=8)
+    return {"loss": history.loss, "weight": model.weight.detach()[0], "last": after.loss[-1]}
+
+
+def variables(config: TinyConfig) -> dict[str, Variable]:
+    return {
+        "last": Variable({}, "", "loss of the last step"),
+        "loss": Variable({"step": tuple(range(config.steps))}, "nat"),
+        "weight": Variable({"feature": (0, 1, 2)}),
+    }
+
+
+EXPERIMENT = Experiment(
+    "tiny", "T0", "does a line fit?", "the last loss is above 1", TinyConfig, cells, measure, variables
+)

@@ -6,7 +6,7 @@ does the same. :func:`stored` has the results of the full runs.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     import torch as _torch  # noqa: F401
@@ -19,20 +19,25 @@ from ._result import Estimate, TrainingResult
 from ._run import RunOptions
 from ._training import Training
 
+if TYPE_CHECKING:
+    from ._length_generalization import LengthGeneralizationConfig, length_generalization
+
 __all__ = [
     "Estimate",
     "Experiment",
+    "LengthGeneralizationConfig",
     "RunOptions",
     "Training",
     "TrainingResult",
     "Variable",
     "experiment",
+    "length_generalization",
     "names",
     "stored",
 ]
 
 #: The configs, by the experiment whose module has them.
-_CONFIGS: dict[str, str] = {}
+_CONFIGS = {"LengthGeneralizationConfig": "length_generalization"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the trainings of one unit are, on the disk: a process may be killed at any time."""
+"""What the units of a store keep on the disk: where a training is, and data that all of them need."""
 
 from __future__ import annotations
 
 import io
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..sweep._store import write_whole
 
@@ -61,6 +64,28 @@ class Checkpoints:
         if self._directory is not None and self._directory.exists():
             for path in self._directory.glob(f"{self._unit}-*"):
                 path.unlink()
+
+    def cached(
+        self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        """Arrays that are the same for all units of the store: one of them makes them, others wait."""
+        import fcntl
+
+        if self._directory is None:
+            return dict(make())
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / f"{name}.npz"
+        with (self._directory / f"{name}.lock").open("a") as stream:
+            try:
+                fcntl.lockf(stream, fcntl.LOCK_EX)
+            except OSError:
+                pass  # a file system without locks: each makes its own
+            if not path.exists():
+                buffer = io.BytesIO()
+                np.savez(buffer, **make())  # type: ignore[arg-type]
+                write_whole(path, buffer.getvalue())
+        with np.load(path, allow_pickle=False) as kept:
+            return dict(kept)
 
     def _path(self, name: str) -> Path:
         assert self._directory is not None

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["MODULES", "experiment", "names", "stored"]
 
 #: Name of the function, and the module that has it and its ``EXPERIMENT``.
-MODULES: dict[str, str] = {}
+MODULES: dict[str, str] = {
+    "length_generalization": "_length_generalization",
+}
 
 
 def names() -> tuple[str, ...]:

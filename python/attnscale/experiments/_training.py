@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ._checkpoint import Checkpoints
@@ -97,6 +98,12 @@ class Training:
     def note(self, **facts: Any) -> None:
         """Facts for the result, of types that JSON has: sizes, hashes and splits of the data."""
         self.facts |= facts
+
+    def cached(
+        self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        """The arrays of ``make()``, which depend on the config alone: made once for all units of a store."""
+        return self._checkpoints.cached(name, make)
 
     def fit(
         self,

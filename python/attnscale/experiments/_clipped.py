@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rotary positions whose distances are clipped: ReRoPE, by this package's kernels or by PyTorch.
+
+Within the clip every key is seen at its distance. A key beyond it is seen at the clip itself: its score is
+that of the bare key with a query that is turned by the clip (Su Jianlin 2023, kexue.fm/9708).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import torch as ours
+from ._transformer import rotate
+
+__all__ = ["clipped_rows", "clipped_scores"]
+
+
+def clipped_rows(
+    query: Tensor, key: Tensor, value: Tensor, *, scale: float | Tensor, clip: int, implementation: str
+) -> tuple[Tensor, Tensor]:
+    """Output and entropy of each row.
+
+    Parameters
+    ----------
+    query, key, value : Tensor, shape (batch, heads, n, head_dim)
+        Not turned yet.
+    scale : float or Tensor, shape (heads, 1)
+        The whole multiplier of the scores.
+    clip : int
+        The largest distance.
+    implementation : {"attnscale", "torch"}
+        Three passes of the kernels, of which none makes a matrix, merged by their log-sum-exp; or one
+        matrix of scores, on any device.
+
+    Examples
+    --------
+    >>> q, k, v = torch.randn(3, 1, 2, 40, 8, generator=torch.Generator().manual_seed(0))
+    >>> one, other = (
+    ...     clipped_rows(q, k, v, scale=0.5, clip=7, implementation=each) for each in ("attnscale", "torch")
+    ... )
+    >>> [bool(torch.allclose(a, b, atol=1e-5)) for a, b in zip(one, other)]
+    [True, True]
+    """
+    if implementation == "torch":
+        factor = scale[..., None] if isinstance(scale, Tensor) else scale
+        weights = (clipped_scores(query, key, clip) * factor).softmax(-1)
+        return weights @ value, torch.special.entr(weights).sum(-1)
+    turned = (rotate(query), rotate(key), value)
+    before = (rotate(query, at=clip), key, value)
+    after = tuple(each.flip(-2) for each in (rotate(query, at=-clip), key, value))
+    beyond: dict[str, Any] = {"causal": -clip - 1}
+    parts = [
+        _part(turned, scale, {"window": (clip, clip)}),
+        _part(before, scale, beyond),
+        [each.flip(2) for each in _part(after, scale, beyond)],
+    ]
+    return _merge(parts)
+
+
+def clipped_scores(query: Tensor, key: Tensor, clip: int) -> Tensor:
+    """All products of turned queries and keys, before any scale: (batch, heads, n, n)."""
+    n = query.shape[-2]
+    place = torch.arange(n, device=query.device)
+    distance = place[:, None] - place
+    bare = key.transpose(-1, -2)
+    near = rotate(query) @ rotate(key).transpose(-1, -2)
+    scores = torch.where(distance > clip, rotate(query, at=clip) @ bare, near)
+    return torch.where(distance < -clip, rotate(query, at=-clip) @ bare, scores)
+
+
+def _part(tensors: tuple[Tensor, ...], scale: Any, seen: dict[str, Any]) -> list[Tensor]:
+    """Output, log-sum-exp and mean score of the rows over some of the keys."""
+    rows = ours.attention_statistics(*tensors, scale=scale, statistics=("lse", "mean_score"), **seen)
+    return [rows.output, rows.lse, rows.mean_score]  # type: ignore[list-item]
+
+
+def _merge(parts: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
+    """The rows over all keys: each part has its share of the sum; a row without keys has lse -inf."""
+    lse = torch.logsumexp(torch.stack([part[1] for part in parts]), 0)
+    shares = [(part[1] - lse).exp() for part in parts]
+    output = sum(share[..., None] * part[0] for share, part in zip(shares, parts, strict=True))
+    mean = sum(
+        torch.where(share > 0, share * part[2], 0.0) for share, part in zip(shares, parts, strict=True)
+    )
+    return output, lse - mean

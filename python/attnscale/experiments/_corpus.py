@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Text that every Python has: the source of its standard library, split by file, in tokens of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import sysconfig
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FILE", "MASK", "Corpus", "library_source"]
+
+#: Tokens that are no text: the end of a file, and what a masked token is replaced by.
+FILE, MASK = 0, 1
+_SPECIAL = ("<file>", "<mask>")
+#: Not everywhere installed, or not the library's own.
+_LEFT_OUT = frozenset({"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "ensurepip"})
+_HELD_OUT = 10  # of so many files one is never trained on
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Tokens of the files that are trained on, and of those that are held out.
+
+    Attributes
+    ----------
+    train, held_out : ndarray of int64
+        Files one after the other, a FILE token after each.
+    vocabulary : int
+        Number of different tokens.
+    facts : dict
+        Files, bytes, tokens and SHA-256 of both parts.
+    """
+
+    train: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+    vocabulary: int
+    facts: dict[str, Any]
+
+
+def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
+    """The standard library's source in tokens of a byte-level BPE that is trained on its training part.
+
+    Parameters
+    ----------
+    vocabulary : int
+        At least 258: the bytes, and two tokens that are no text.
+    most_bytes : int, optional
+        Only the first files, in an order that their names' hashes give, up to so many bytes.
+
+    Raises
+    ------
+    ImportError
+        The package tokenizers is not installed.
+    """
+    files = _files(most_bytes)
+    parts = {
+        "held_out": [each for i, each in enumerate(files) if i % _HELD_OUT == 0],
+        "train": [each for i, each in enumerate(files) if i % _HELD_OUT],
+    }
+    texts = {name: [each.decode("utf-8", "replace") for _, each in part] for name, part in parts.items()}
+    tokenizer = _train_bpe(texts["train"], vocabulary)
+    tokens = {name: _encode(tokenizer, part) for name, part in texts.items()}
+    facts = {
+        name: {
+            "files": len(part),
+            "bytes": sum(len(content) for _, content in part),
+            "tokens": int(tokens[name].size),
+            "sha256": _digest(part),
+        }
+        for name, part in parts.items()
+    }
+    size = tokenizer.get_vocab_size()
+    return Corpus(tokens["train"], tokens["held_out"], size, {**facts, "vocabulary": size})
+
+
+def _files(most_bytes: int | None) -> list[tuple[str, bytes]]:
+    """Names and contents, shuffled by the hash of the name: neighbours are of one package."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    found = [path.relative_to(root) for path in root.rglob("*.py")]
+    names = [each.as_posix() for each in found if not _LEFT_OUT & set(each.parts)]
+    names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+    files, total = [], 0
+    for name in names:
+        content = (root / name).read_bytes()
+        if most_bytes is not None and total + len(content) > most_bytes and files:
+            break
+        if content:
+            files.append((name, content))
+            total += len(content)
+    return files
+
+
+def _train_bpe(texts: Iterable[str], vocabulary: int) -> Any:
+    try:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    except ImportError:
+        raise ImportError("this experiment needs the package tokenizers: pip install tokenizers") from None
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(_SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _encode(tokenizer: Any, texts: Sequence[str]) -> NDArray[np.int64]:
+    parts = [np.array([*each.ids, FILE], np.int64) for each in tokenizer.encode_batch(list(texts))]
+    return np.concatenate(parts)
+
+
+def _digest(files: Iterable[tuple[str, bytes]]) -> str:
+    total = hashlib.sha256()
+    for name, content in files:
+        total.update(f"{name}\0{len(content)}\0".encode())
+        total.update(content)
+    return total.hexdigest()

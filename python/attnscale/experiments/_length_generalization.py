@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T15: a masked language model, trained at one length and read at others under every law."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import laws
+from .._checks import choose, positive_int, shown
+from ._attention import check_implementation
+from ._corpus import library_source
+from ._experiment import Experiment, Variable
+from ._masked import Texts, cut_texts, masked_loss, read_texts
+from ._readings import LAWS, Reading, calibrated, multiplier
+from ._result import TrainingResult
+from ._run import run
+from ._train import History
+from ._training import Training
+from ._transformer import Mixing, Transformer
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ._run import RunOptions
+
+__all__ = ["EXPERIMENT", "LengthGeneralizationConfig", "length_generalization"]
+
+#: The scale that a model is trained under, as the article calls it: 1/sqrt(d), and its log_512 n.
+_TRAINED = {"O": "standard", "E": "log_n(base=512)"}
+_READINGS = ("as trained", "clipped")
+#: Of these the entropy of every head is kept, as the model was trained.
+_BY_HEAD = ("standard", "log_n", "calibrated")
+_BINS = 50  # the loss is kept as means of so many parts of the training
+
+
+@dataclass(frozen=True)
+class LengthGeneralizationConfig:
+    """All that defines the experiment but the seeds.
+
+    Attributes
+    ----------
+    layers, width, heads, vocabulary : int
+        Of the model, normalised before each part.
+    positions : tuple of {"rotary", "none"}
+    trained : tuple of {"O", "E"}
+        Scales of the training: 1/sqrt(d), log_512(n)/sqrt(d).
+    train_length, batch, steps, masked : int
+        Of the training; so many tokens of each row are masked, all replaced by a mask.
+    learning_rate : float
+    lengths : tuple of int
+        Where a model is read; multiples of ``train_length``, which is the first.
+    windows : int
+        Texts of the largest length that are read; every length reads the same masked tokens.
+    clip : int
+        Largest distance where distances are clipped.
+    calibration_windows : int
+        Texts that the heads' scales are measured on.
+    most_bytes : int or None
+        Of the source; None is all.
+    attention : {"attnscale", "torch"}
+    device : str
+    """
+
+    layers: int = 3
+    width: int = 128
+    heads: int = 4
+    vocabulary: int = 2000
+    positions: tuple[str, ...] = ("rotary", "none")
+    trained: tuple[str, ...] = ("O", "E")
+    train_length: int = 64
+    batch: int = 32
+    steps: int = 2600
+    masked: int = 10
+    learning_rate: float = 1e-3
+    lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
+    windows: int = 24
+    clip: int = 48
+    calibration_windows: int = 4
+    most_bytes: int | None = None
+    attention: str = "attnscale"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width", "heads", "train_length", "batch", "steps", "masked", "windows", "clip"):
+            positive_int(name, getattr(self, name))
+        for name, known in (("positions", ("rotary", "none")), ("trained", tuple(_TRAINED))):
+            for value in getattr(self, name):
+                choose(name, value, known)
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width must be a multiple of 2 * heads, got {self.width} and {self.heads}")
+        if self.lengths[0] != self.train_length or any(n % self.train_length for n in self.lengths):
+            raise ValueError(
+                f"lengths must be multiples of train_length={self.train_length}, that the first, "
+                f"got {shown(self.lengths)}"
+            )
+        if not 1 <= self.calibration_windows <= self.windows:
+            raise ValueError(
+                f"calibration_windows must be between 1 and windows={self.windows}, "
+                f"got {self.calibration_windows}"
+            )
+        check_implementation(self.attention, self.device)
+
+    @classmethod
+    def reduced(cls) -> LengthGeneralizationConfig:
+        """The cell that tests run again, in some seconds."""
+        return cls(
+            layers=2,
+            width=64,
+            heads=2,
+            vocabulary=600,
+            positions=("rotary",),
+            trained=("O",),
+            steps=300,
+            learning_rate=3e-3,
+            lengths=(64, 128, 256),
+            windows=24,
+            calibration_windows=2,
+            most_bytes=1_500_000,
+        )
+
+    @property
+    def head_dim(self) -> int:
+        """Components of q and k."""
+        return self.width // self.heads
+
+
+def cells(config: LengthGeneralizationConfig) -> dict[str, tuple[Any, ...]]:
+    """Positions and scale of the training."""
+    return {"positions": config.positions, "trained": config.trained}
+
+
+def variables(config: LengthGeneralizationConfig) -> dict[str, Variable]:
+    """Of each model: how it reads, under which law, at which length."""
+    table = {"reading": _READINGS, "law": tuple(LAWS), "n": config.lengths}
+    layer, head = tuple(range(config.layers)), tuple(range(config.heads))
+    bins = tuple(int(each[-1]) + 1 for each in _bins(config.steps))
+    over = "mean over the texts, less that under the standard scale"
+    error = "its standard error over the texts"
+    return {
+        "accuracy": Variable(table, "", "share of the masked tokens that are the model's first choice"),
+        "nll": Variable(table, "nat", "negative log-likelihood of a masked token"),
+        "accuracy_gain": Variable(table, "", f"accuracy, {over}"),
+        "accuracy_gain_error": Variable(table, "", error),
+        "nll_gain": Variable(table, "nat", f"nll, {over}"),
+        "nll_gain_error": Variable(table, "nat", error),
+        "entropy": Variable({**table, "layer": layer}, "nat", "mean entropy of the rows"),
+        "head_entropy": Variable(
+            {"head_law": _BY_HEAD, "n": config.lengths, "layer": layer, "head": head},
+            "nat",
+            "the same of each head, as trained",
+        ),
+        "beta": Variable(
+            {"reading": _READINGS, "n": config.lengths, "layer": layer, "head": head},
+            "",
+            "multiple of the trained scale that keeps the head's entropy",
+        ),
+        "loss": Variable({"step": bins}, "nat", "loss of the training, mean since the step before"),
+    }
+
+
+def measure(
+    config: LengthGeneralizationConfig, cell: dict[str, Any], seed: int, training: Training
+) -> dict[str, NDArray[np.float64]]:
+    """Train one model, and read it at every length under every law."""
+    streams = training.cached("source", lambda: _streams(config))
+    training.note(**_facts(streams))
+    model, history = _train(config, cell, streams, training)
+    texts = cut_texts(
+        streams["held_out"],
+        config.windows,
+        config.lengths[-1],
+        config.train_length,
+        config.masked,
+        training.generator("evaluation"),
+    )
+    texts = Texts(*(each.to(training.device) for each in texts))
+    loss = np.array([history.loss[each].mean() for each in _bins(config.steps)])
+    return {**_read(config, cell, model.eval(), texts), "loss": loss}
+
+
+def _bins(steps: int) -> list[NDArray[np.int64]]:
+    return np.array_split(np.arange(steps), min(_BINS, steps))
+
+
+def _streams(config: LengthGeneralizationConfig) -> dict[str, NDArray[Any]]:
+    corpus = library_source(config.vocabulary, config.most_bytes)
+    facts = np.array(repr(corpus.facts))
+    return {"train": corpus.train, "held_out": corpus.held_out, "facts": facts}
+
+
+def _facts(streams: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    import ast
+    import platform
+
+    return {"source": ast.literal_eval(str(streams["facts"])), "python": platform.python_version()}
+
+
+def _train(
+    config: LengthGeneralizationConfig,
+    cell: Mapping[str, Any],
+    streams: Mapping[str, NDArray[Any]],
+    training: Training,
+) -> tuple[Transformer, History]:
+    mix = Mixing(
+        law=_TRAINED[cell["trained"]],
+        positions=cell["positions"],
+        implementation=config.attention,
+    )
+    vocabulary = int(max(streams["train"].max(), streams["held_out"].max())) + 1
+    with training.fork("weights"):
+        model = Transformer(vocabulary, config.layers, config.width, config.heads, mix)
+    model.to(training.device)
+    stream = torch.from_numpy(streams["train"])
+
+    def loss(step: int) -> Tensor:
+        generator = training.generator("batches")
+        return masked_loss(model, stream, config.batch, config.train_length, config.masked, generator)
+
+    warmup = min(100, config.steps // 10)
+    history = training.fit(
+        model, loss, steps=config.steps, learning_rate=config.learning_rate, warmup=warmup
+    )
+    return model, history
+
+
+def _read(
+    config: LengthGeneralizationConfig, cell: Mapping[str, Any], model: Transformer, texts: Texts
+) -> dict[str, NDArray[np.float64]]:
+    """All readings of a model."""
+    own = variables(config)
+    found = {name: np.full(each.shape, np.nan) for name, each in own.items() if name != "loss"}
+    base = float(laws.get(_TRAINED[cell["trained"]]).multiplier(config.train_length, config.head_dim))
+    ways = (cell["positions"], "clipped") if cell["positions"] == "rotary" else (cell["positions"],)
+    for r, positions in enumerate(ways):
+
+        def reading(betas: Any, positions: str = positions) -> Reading:
+            scales = [base * beta / math.sqrt(config.head_dim) for beta in betas]
+            return Reading(positions, scales, config.clip, config.attention)
+
+        some = texts.tokens[: config.calibration_windows]
+        start = reading([1.0] * config.layers)
+        found["beta"][r] = calibrated(model, some, start, config.train_length, config.lengths)
+        for i, n in enumerate(config.lengths):
+            standard: tuple[Tensor, Tensor] | None = None
+            for j, name in enumerate(LAWS):
+                betas = _betas(config, name, n, base, found["beta"][r, i])
+                if standard is not None and all(isinstance(b, float) and b == 1.0 for b in betas):
+                    _copy(found, r, i, j)  # every law but one is 1 at the length of the training
+                    continue
+                model.mix = mix = reading([_tensor(each, texts) for each in betas])
+                scores = read_texts(model, texts, n)
+                standard = scores if standard is None else standard
+                _enter(found, (r, j, i), scores, standard, mix.entropy())
+    return found
+
+
+def _betas(
+    config: LengthGeneralizationConfig, name: str, n: int, base: float, measured: NDArray[np.float64]
+) -> list[Any]:
+    """Multiple of the trained scale of each layer: a number, or one a head."""
+    if name == "calibrated":
+        return [1.0] * config.layers if n == config.train_length else list(measured)
+    beta = multiplier(name, n, config.train_length, config.head_dim)
+    if name == "natural_log_n":  # the whole scale, whatever the model was trained with
+        beta /= base
+    return [1.0 if math.isclose(beta, 1.0, rel_tol=1e-6) else beta] * config.layers
+
+
+def _tensor(beta: Any, texts: Texts) -> Any:
+    if isinstance(beta, float):
+        return beta
+    return torch.as_tensor(beta, dtype=torch.float32, device=texts.tokens.device)[:, None]
+
+
+def _enter(
+    found: dict[str, NDArray[np.float64]],
+    place: tuple[int, int, int],
+    scores: tuple[Tensor, Tensor],
+    standard: tuple[Tensor, Tensor],
+    entropy: NDArray[np.float64],
+) -> None:
+    """One reading's numbers; differences are paired: of the same masked tokens, by text."""
+    for name, here, there in zip(("accuracy", "nll"), scores, standard, strict=True):
+        found[name][place] = float(here.mean())
+        by_text = (here - there).double().mean(-1)
+        found[f"{name}_gain"][place] = float(by_text.mean())
+        found[f"{name}_gain_error"][place] = float(by_text.std() / math.sqrt(len(by_text)))
+    r, j, i = place
+    found["entropy"][place] = entropy.mean(-1)
+    law = list(LAWS)[j]
+    if r == 0 and law in _BY_HEAD:
+        found["head_entropy"][_BY_HEAD.index(law), i] = entropy
+
+
+def _copy(found: dict[str, NDArray[np.float64]], r: int, i: int, j: int) -> None:
+    """What the standard scale, the first law, gave at this length."""
+    for name in ("accuracy", "nll", "accuracy_gain", "accuracy_gain_error", "nll_gain", "nll_gain_error", "entropy"):
+        found[name][r, j, i] = found[name][r, 0, i]
+    law = list(LAWS)[j]
+    if r == 0 and law in _BY_HEAD:
+        found["head_entropy"][_BY_HEAD.index(law), i] = found["head_entropy"][0, i]
+
+
+EXPERIMENT = Experiment(
+    name="length_generalization",
+    claim="T15",
+    question="does a scale that grows with log n make a masked language model read longer texts?",
+    refuted_if=(
+        "in most seeds the accuracy under log_64 n is not 2 paired standard errors above that under 1/sqrt(d) "
+        "at n = 256 and at n = 512 (rotary positions, trained at n = 64 under 1/sqrt(d))"
+    ),
+    config=LengthGeneralizationConfig,
+    cells=cells,
+    measure=measure,
+    variables=variables,
+)
+
+
+def length_generalization(
+    config: LengthGeneralizationConfig | None = None, *, seeds: Any = 5, **options: Unpack[RunOptions]
+) -> TrainingResult:
+    """Does a scale that grows with log n make a masked language model read longer texts? (T15)
+
+    A small transformer learns to fill in masked tokens of the standard library's source at 64 tokens, and is
+    read at up to 1024 under every law that is 1 at 64, with the distances of its rotary positions as they are
+    or clipped. All laws and lengths see the same masked tokens of files that were held out.
+
+    Parameters
+    ----------
+    config : LengthGeneralizationConfig, optional
+        The full run by default.
+    seeds : int or sequence of int
+        How many models of each cell, or their seeds: of the weights, the batches and the masked tokens.
+    **options
+        See :class:`RunOptions`.
+
+    Returns
+    -------
+    TrainingResult
+        Variables: accuracy, nll, entropy, their paired differences to the standard scale, and beta of each head.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> config = at.experiments.LengthGeneralizationConfig.reduced()
+    >>> result = at.experiments.length_generalization(config, seeds=1, num_threads=2)  # doctest: +SKIP
+    """
+    return run(EXPERIMENT, config, seeds, dict(options))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Masked language modelling: batches, the loss, and what a model does to the same masked tokens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from ._corpus import MASK
+from ._transformer import Transformer
+
+__all__ = ["Texts", "cut_texts", "masked_loss", "read_texts"]
+
+_TOKENS_AT_ONCE = 16_384  # of the evaluation: a few hundred MB of scores at n = 1024
+
+
+class Texts(NamedTuple):
+    """Windows whose masked tokens are the same at every length they are cut to.
+
+    Attributes
+    ----------
+    tokens : Tensor of int64, shape (windows, n)
+        With MASK in the masked places.
+    places, targets : Tensor of int64, shape (windows, masked)
+        Where they are, and what was there.
+    """
+
+    tokens: Tensor
+    places: Tensor
+    targets: Tensor
+
+
+def _mask(tokens: Tensor, masked: int, generator: torch.Generator) -> Texts:
+    """Each row with `masked` of its tokens hidden."""
+    order = torch.rand(tokens.shape, generator=generator)
+    places = order.topk(masked, dim=-1).indices.sort(-1).values
+    return Texts(tokens.scatter(-1, places, MASK), places, tokens.gather(-1, places))
+
+
+def masked_loss(
+    model: Transformer, stream: Tensor, batch: int, n: int, masked: int, generator: torch.Generator
+) -> Tensor:
+    """Mean negative log-likelihood of the masked tokens of a random batch from the stream, in nats.
+
+    The stream and the generator are on the CPU; the batch goes where the model is.
+    """
+    starts = torch.randint(len(stream) - n, (batch, 1), generator=generator)
+    texts = _mask(stream[starts + torch.arange(n)], masked, generator)
+    tokens, places, targets = (each.to(model.embedding.weight.device) for each in texts)
+    hidden = model.hidden(tokens)
+    chosen = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+    return functional.cross_entropy(model.head(chosen).flatten(0, 1), targets.flatten())
+
+
+def cut_texts(
+    stream: NDArray[np.int64], windows: int, n: int, block: int, masked: int, generator: torch.Generator
+) -> Texts:
+    """Windows at even distances of the stream; in each block of each window so many tokens are masked.
+
+    Raises
+    ------
+    ValueError
+        If the stream is too short for windows that do not overlap.
+    """
+    if len(stream) < windows * n:
+        raise ValueError(f"windows must be at most {len(stream) // n} of {n} tokens here, got {windows}")
+    starts = np.arange(windows) * (len(stream) // windows)
+    tokens = torch.from_numpy(stream[starts[:, None] + np.arange(n)])
+    texts = _mask(tokens.view(-1, block), masked, generator)
+    first = torch.arange(0, n, block)[:, None]
+    return Texts(
+        texts.tokens.view(windows, n),
+        (texts.places.view(windows, -1, masked) + first).flatten(1),
+        texts.targets.view(windows, -1),
+    )
+
+
+@torch.no_grad()
+def read_texts(model: Transformer, texts: Texts, n: int) -> tuple[Tensor, Tensor]:
+    """Whether each masked token is the model's first choice, and its negative log-likelihood.
+
+    Parameters
+    ----------
+    model : Transformer
+        It mixes as it is to be read.
+    texts : Texts
+        On the model's device.
+    n : int
+        Length that the windows are cut to; divides theirs.
+
+    Returns
+    -------
+    right, nll : Tensor, shape (windows, masked)
+    """
+    windows, length = texts.tokens.shape
+    pieces = texts.tokens.view(-1, n).split(max(1, _TOKENS_AT_ONCE // n))
+    hidden = torch.cat([model.hidden(piece) for piece in pieces]).view(windows, length, -1)
+    right, nll = [], []
+    for rows, places, targets in zip(hidden, texts.places, texts.targets, strict=True):
+        logits = model.head(rows[places])
+        right.append((logits.argmax(-1) == targets).float())
+        nll.append(functional.cross_entropy(logits, targets, reduction="none"))
+    return torch.stack(right), torch.stack(nll)

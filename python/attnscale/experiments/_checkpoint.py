@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from collections.abc import Callable, Mapping
@@ -65,9 +66,7 @@ class Checkpoints:
             for path in self._directory.glob(f"{self._unit}-*"):
                 path.unlink()
 
-    def cached(
-        self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
-    ) -> dict[str, NDArray[Any]]:
+    def cached(self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
         """Arrays that are the same for all units of the store: one of them makes them, others wait."""
         import fcntl
 
@@ -76,10 +75,8 @@ class Checkpoints:
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{name}.npz"
         with (self._directory / f"{name}.lock").open("a") as stream:
-            try:
+            with contextlib.suppress(OSError):  # a file system without locks: each makes its own
                 fcntl.lockf(stream, fcntl.LOCK_EX)
-            except OSError:
-                pass  # a file system without locks: each makes its own
             if not path.exists():
                 buffer = io.BytesIO()
                 np.savez(buffer, **make())  # type: ignore[arg-type]

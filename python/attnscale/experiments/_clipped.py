@@ -74,7 +74,7 @@ def clipped_scores(query: Tensor, key: Tensor, clip: int) -> Tensor:
 def _part(tensors: tuple[Tensor, ...], scale: Any, seen: dict[str, Any]) -> list[Tensor]:
     """Output, log-sum-exp and mean score of the rows over some of the keys."""
     rows = ours.attention_statistics(*tensors, scale=scale, statistics=("lse", "mean_score"), **seen)
-    return [rows.output, rows.lse, rows.mean_score]  # type: ignore[list-item]
+    return [rows.output, rows.lse, rows.mean_score]
 
 
 def _merge(parts: list[list[Tensor]]) -> tuple[Tensor, Tensor]:

@@ -85,7 +85,8 @@ def _files(most_bytes: int | None) -> list[tuple[str, bytes]]:
     found = [path.relative_to(root) for path in root.rglob("*.py")]
     names = [each.as_posix() for each in found if not _LEFT_OUT & set(each.parts)]
     names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
-    files, total = [], 0
+    files: list[tuple[str, bytes]] = []
+    total = 0
     for name in names:
         content = (root / name).read_bytes()
         if most_bytes is not None and total + len(content) > most_bytes and files:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a trained model is read at other lengths: the laws, and the scale of each head that keeps its entropy."""
+"""How a trained model is read at other lengths: laws, and the scale of each head that keeps its entropy."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ LAWS = {
     "info_scale": "info_scale(train_length={n0})",
     "yarn": "yarn(factor={factor}, channels='all')",
 }
-_HIGHEST = 4.0  # beta of a clipped head is looked for up to here
-_HALVINGS = 12  # to 0.001
+_HIGHEST = 16.0  # beta of a clipped head is looked for up to here
+_HALVINGS = 14  # to 0.001
 
 
 def multiplier(name: str, n: int, n0: int, head_dim: int) -> float:
@@ -85,9 +85,7 @@ class Reading:
                 query, key, value, scale=scale, clip=self.clip, implementation=self.implementation
             )
         else:
-            output, entropy = attend_rows(
-                query, key, value, law=scale, implementation=self.implementation
-            )
+            output, entropy = attend_rows(query, key, value, law=scale, implementation=self.implementation)
         while len(self.entropies) <= layer:
             self.entropies.append([])
         self.entropies[layer].append(entropy.mean((0, 2)))
@@ -117,8 +115,8 @@ def calibrated(
         if reading.positions == "clipped":
             beta = _clipped_beta(clipped_scores(query, key, reading.clip), query.shape[-1], n0, lengths)
         else:
-            arrays = (each.cpu().numpy() for each in (query, key))
-            beta = calibrate(*arrays, n0=n0, lengths=list(lengths), laws=["standard"]).beta
+            q, k = (each.cpu().numpy() for each in (query, key))
+            beta = calibrate(q, k, n0=n0, lengths=list(lengths), laws=["standard"]).beta
         layers.append(_mean(np.asarray(beta)))
     return np.stack(layers).transpose(2, 0, 1)
 

@@ -99,9 +99,7 @@ class Training:
         """Facts for the result, of types that JSON has: sizes, hashes and splits of the data."""
         self.facts |= facts
 
-    def cached(
-        self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
-    ) -> dict[str, NDArray[Any]]:
+    def cached(self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
         """The arrays of ``make()``, which depend on the config alone: made once for all units of a store."""
         return self._checkpoints.cached(name, make)
 

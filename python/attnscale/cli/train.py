@@ -8,7 +8,9 @@ import ast
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from .._checks import shown
 from .._io import InputError
+from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
 from ._output import bad_input, emit
 from ._progress import progress_line
@@ -41,7 +43,7 @@ def add(commands: Any) -> None:
     add_option(parser, "--threads", default=1, help="threads of each process")
     add_option(parser, "--list", help="print the experiments, or the models of EXPERIMENT, and leave")
     add_unit(parser)
-    add_outputs(parser, csv=False, plot=False, json="print JSON: all arrays by model")
+    add_outputs(parser, json="print JSON: all arrays by model")
     parser.set_defaults(run=run)
 
 
@@ -61,7 +63,8 @@ def run(options: argparse.Namespace) -> None:
         with progress_line() as watch:
             result = _train(experiment, config, options, watch)
     options.interrupted = result.interrupted
-    emit(options, str(result.table(unit=options.unit)), report=_report(result))
+    drawing = Drawing(lambda ax: result.plot(ax=ax))
+    emit(options, str(result.table(unit=options.unit)), result.rows(), _report(result), drawing)
 
 
 def _train(experiment: Experiment, config: Any, options: argparse.Namespace, watch: Any) -> TrainingResult:
@@ -92,7 +95,7 @@ def _config(experiment: Experiment, options: argparse.Namespace) -> Any:
         if not equals or name not in known:
             raise InputError(
                 f"--set must be NAME=VALUE with a field of {type(base).__name__} ({', '.join(known)}), "
-                f"got {text!r}"
+                f"got {shown(text)}"
             )
         changes[name] = _value(value)
     return dataclasses.replace(base, **changes)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from .. import laws, normalizers
 from .. import torch as ours
-from .._checks import choose
+from .._checks import choose, shown
 from ..torch import Scaled
 from ._sparse import entmax
 
@@ -26,9 +26,9 @@ def check_implementation(attention: Any, device: Any) -> None:
     """Refuse what no program here computes: the fields `attention` and `device` of a config."""
     choose("attention", attention, IMPLEMENTATIONS)
     if attention == "attnscale" and str(device) != "cpu":
-        raise ValueError(f"device must be 'cpu' with attention='attnscale', got {device!r}")
+        raise ValueError(f"device must be 'cpu' with attention='attnscale', got {shown(device)}")
     if str(device) != "cpu" and not torch.cuda.is_available():
-        raise ValueError(f"device must be one that PyTorch sees here, got {device!r}")
+        raise ValueError(f"device must be one that PyTorch sees here, got {shown(device)}")
 
 
 def attend(
@@ -127,7 +127,8 @@ def _alpha(normalizer: Any) -> float:
     known = {"softmax": 1.0, "sparsemax": 2.0}
     if found.name not in known:
         raise ValueError(
-            f"normalizer must be softmax, sparsemax or entmax with implementation='torch', got {found.name!r}"
+            "normalizer must be softmax, sparsemax or entmax with implementation='torch', "
+            f"got {shown(found.name)}"
         )
     return known[found.name]
 

@@ -361,7 +361,7 @@ def length_generalization(
     Returns
     -------
     TrainingResult
-        Variables: accuracy, nll and their paired differences to the standard scale, entropy, beta of each head.
+        Of accuracy, nll, their paired differences to the standard scale, entropy, and beta of each head.
 
     Examples
     --------

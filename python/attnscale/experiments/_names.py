@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from .._checks import shown
 from .._spelling import choose_name
 
 if TYPE_CHECKING:
@@ -39,13 +40,15 @@ def experiment(name: str) -> Experiment:
     return found
 
 
-def stored(name: str) -> TrainingResult:
-    """The result of the full run that is shipped.
+def stored(name: str, run: str = "full") -> TrainingResult:
+    """The result of a run that is shipped.
 
     Parameters
     ----------
     name : str
         One of :func:`names`.
+    run : str, default "full"
+        "reduced" is that of the small config; an experiment may have others.
 
     Returns
     -------
@@ -54,12 +57,18 @@ def stored(name: str) -> TrainingResult:
     Raises
     ------
     ValueError
-        If there is no such experiment, or none of its results is shipped.
+        If there is no such experiment, or no such run of it is shipped.
+
+    Examples
+    --------
+    >>> stored("length_generalization").claim
+    'T15'
     """
     from ._result import TrainingResult
 
     choose_name("experiment", name, names())
-    path = files("attnscale").joinpath("data", "experiments", f"{name}.json")
+    folder = files("attnscale").joinpath("data", "experiments")
+    path = folder.joinpath(f"{name}.json" if run == "full" else f"{name}-{run}.json")
     if not path.is_file():
-        raise ValueError(f"experiment must be one with a stored result, got {name!r}, which has none")
+        raise ValueError(f"run must be one whose result is shipped, got {shown(run)} of {name}")
     return TrainingResult.load(str(path))

@@ -7,25 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._checks import shown
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
-    from ._result import TrainingResult
+    from ._experiment import Cells
 
 __all__ = ["draw"]
 
 
-def draw(result: TrainingResult, name: str, x: str | None, labels: dict[str, Any], ax: Axes | None) -> Axes:
-    """Mean and standard error over the seeds along `x`, a line for each point of the axes that are left."""
+def draw(
+    title: str,
+    coords: Cells,
+    value: NDArray[Any],
+    error: NDArray[Any],
+    x: str | None,
+    labels: dict[str, Any],
+    ax: Axes | None,
+) -> Axes:
+    """Means with error bars along `x`, a line for each point of the axes that have no label."""
     from matplotlib import pyplot
 
-    variable = result.variables[name]
-    found = result[name]
-    coords = {axis: known for axis, known in result.axes.items() if axis != "seed"} | dict(variable.coords)
     along = x if x is not None else list(coords)[-1]
     if along not in coords:
-        raise ValueError(f"x must be one of {', '.join(coords)}, got {along!r}")
-    result.select(name, **labels)  # refuses labels that are not there
+        raise ValueError(f"x must be one of {', '.join(coords)}, got {shown(along)}")
     ax = pyplot.subplots()[1] if ax is None else ax
     others = [axis for axis in coords if axis != along]
     for index in np.ndindex(*(len(coords[axis]) for axis in others)):
@@ -35,18 +42,18 @@ def draw(result: TrainingResult, name: str, x: str | None, labels: dict[str, Any
         place = dict(zip(others, index, strict=True))
         where = tuple(place.get(axis, slice(None)) for axis in coords)
         free = {axis: each for axis, each in here.items() if axis not in labels and len(coords[axis]) > 1}
-        title = ", ".join(str(each) for each in free.values())
+        line = ", ".join(str(each) for each in free.values())
         ax.errorbar(
             _positions(coords[along]),
-            found.value[where],
-            found.standard_error[where],
+            value[where],
+            error[where],
             marker="o",
             markersize=3,
             linewidth=1,
             capsize=2,
-            label=title or None,
+            label=line or None,
         )
-    _name_axes(ax, along, coords[along], name, variable.unit)
+    _name_axes(ax, along, coords[along], title)
     return ax
 
 
@@ -58,9 +65,9 @@ def _is_numeric(labels: tuple[Any, ...]) -> bool:
     return all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in labels)
 
 
-def _name_axes(ax: Axes, along: str, labels: tuple[Any, ...], name: str, unit: str) -> None:
+def _name_axes(ax: Axes, along: str, labels: tuple[Any, ...], title: str) -> None:
     ax.set_xlabel(along)
-    ax.set_ylabel(f"{name.replace('_', ' ')}{f' ({unit})' if unit else ''}")
+    ax.set_ylabel(title)
     if not _is_numeric(labels):
         ax.set_xticks(range(len(labels)), [str(each) for each in labels])
     elif min(labels) > 0 and max(labels) >= 16 * min(labels):

@@ -109,6 +109,25 @@ class TrainingResult(Tabled):
             raise KeyError(f"{sorted(unknown)[0]!r} is no axis of {name}, which has {', '.join(coords)}")
         return np.asarray(self.arrays[name][tuple(where)])
 
+    def rows(self, name: str | None = None) -> list[dict[str, Any]]:
+        """One dictionary for every point: labels, mean over the seeds, its standard error, seeds.
+
+        Of one variable, the main one by default.
+        """
+        name = next(iter(self.variables)) if name is None else name
+        found = self[name]
+        coords = {axis: each for axis, each in self.axes.items() if axis != "seed"}
+        coords |= self.variables[name].coords
+        return [
+            {
+                **{axis: each[i] for (axis, each), i in zip(coords.items(), index, strict=True)},
+                name: float(found.value[index]),
+                "standard_error": float(found.standard_error[index]),
+                "seeds": int(found.seeds[index]),
+            }
+            for index in np.ndindex(*found.value.shape)
+        ]
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as a JSON file, numbers with six digits."""
         stored = {
@@ -165,7 +184,12 @@ class TrainingResult(Tabled):
         """
         from ._plot import draw
 
-        return draw(self, next(iter(self.variables)) if name is None else name, x, labels, ax)
+        name = next(iter(self.variables)) if name is None else name
+        self.select(name, **labels)  # refuses what is not there
+        found, variable = self[name], self.variables[name]
+        coords = {axis: each for axis, each in self.axes.items() if axis != "seed"} | dict(variable.coords)
+        title = f"{name.replace('_', ' ')}{f' ({variable.unit})' if variable.unit else ''}"
+        return draw(title, coords, found.value, found.standard_error, x, labels, ax)
 
     def _finished(self) -> NDArray[np.int64]:
         """How many numbers of each model are there."""
@@ -190,19 +214,18 @@ class TrainingResult(Tabled):
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
         name, main = next(iter(self.variables.items()))
-        kind = main.unit == "nat"
-        found = self[name]
-        coords = {axis: labels for axis, labels in self.axes.items() if axis != "seed"} | dict(main.coords)
+        size = nats if main.unit == "nat" else 1
         rows = [
             (
-                *(str(labels[i]) for labels, i in zip(coords.values(), index, strict=True)),
-                f"{found.value[index] / (nats if kind else 1):.5g}",
-                f"{found.standard_error[index] / (nats if kind else 1):.2g}",
-                str(found.seeds[index]),
+                *(str(each) for each in list(row.values())[:-3]),
+                f"{row[name] / size:.5g}",
+                f"{row['standard_error'] / size:.2g}",
+                str(row["seeds"]),
             )
-            for index in np.ndindex(*found.value.shape)
+            for row in self.rows()
         ]
-        header = (*coords, f"{name} ({unit})" if kind else name, "standard error", "seeds")
+        coords = [axis for axis in (*self.axes, *main.coords) if axis != "seed"]
+        header = (*coords, f"{name} ({unit})" if main.unit == "nat" else name, "standard error", "seeds")
         missing = int((self._finished() == 0).sum())
         notes = [f"  also: {', '.join(list(self.variables)[1:])}"] if len(self.variables) > 1 else []
         notes += [f"  {missing} of {self._finished().size} models are not trained"] if missing else []

@@ -169,7 +169,7 @@ def _choose(cases: list[GridCase], only: Any) -> list[GridCase]:
     for pattern in patterns:
         if not any(_matches(case, pattern) for case in cases):
             first = ", ".join(f"{name}={label}" for name, label in pattern.items())
-            raise ValueError(f"only must name models of the experiment, got {first!r}: there is none")
+            raise ValueError(f"only must name models of the experiment, got {shown(first)}: there is none")
     return [case for case in cases if any(_matches(case, pattern) for pattern in patterns)]
 
 

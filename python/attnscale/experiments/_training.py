@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._checks import shown
 from ._checkpoint import Checkpoints
 from ._train import History, Loop, Schedule
 
@@ -151,7 +152,7 @@ class Training:
         History
         """
         if name in self._fits:
-            raise ValueError(f"name must be another one for each training of a unit, got {name!r} twice")
+            raise ValueError(f"name must be another one for each training of a unit, got {shown(name)} twice")
         self._fits.add(name)
         groups = model.parameters() if parameters is None else parameters
         adam = {"lr": learning_rate, "weight_decay": weight_decay, "betas": betas}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The two programs of attention agree: values, entropies and gradients."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The frame of the experiments: seeds, store, checkpoints, results."""
 
 import os
@@ -150,3 +151,8 @@ def test_saved_and_loaded(tmp_path):
     assert np.allclose(loaded.arrays["loss"], result.arrays["loss"], rtol=1e-5)
     assert str(loaded) == str(result)
     assert loaded.to_xarray()["loss"].sel(slope=1.0, seed=0).shape == (12,)
+
+
+@pytest.mark.alone
+def test_processes_make_no_difference():
+    assert same(train(n_jobs=2), train())

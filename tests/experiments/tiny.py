@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The smallest experiment: a line that is fitted, in two cells."""
 
 from dataclasses import dataclass

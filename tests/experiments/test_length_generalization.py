@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T15: a model that is trained at one length and read at others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tokenizers")
+
+from attnscale.experiments import LengthGeneralizationConfig, length_generalization, stored  # noqa: E402
+from attnscale.experiments._clipped import clipped_rows, clipped_scores  # noqa: E402
+from attnscale.experiments._corpus import FILE, MASK, library_source  # noqa: E402
+from attnscale.experiments._masked import cut_texts, masked_loss, read_texts  # noqa: E402
+from attnscale.experiments._readings import Reading, _clipped_beta, calibrated  # noqa: E402
+from attnscale.experiments._transformer import Mixing, Transformer, rotate  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def model(positions="rotary", implementation="attnscale", seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = Transformer(40, 2, 16, 2, Mixing(positions=positions, implementation=implementation))
+        for block in made.blocks:  # so that weights are not even
+            block.project.weight.data.mul_(20)
+    return made
+
+
+def tiny(**changes):
+    sizes = {
+        "layers": 1,
+        "width": 8,
+        "heads": 2,
+        "vocabulary": 300,
+        "steps": 4,
+        "batch": 2,
+        "train_length": 8,
+        "masked": 2,
+        "lengths": (8, 16, 32),
+        "windows": 4,
+        "clip": 6,
+        "calibration_windows": 2,
+        "most_bytes": 200_000,
+    }
+    return LengthGeneralizationConfig(**{**sizes, **changes})
+
+
+def test_programs_agree_step_by_step():
+    losses = []
+    for implementation in ("attnscale", "torch"):
+        net = model(implementation=implementation)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+        stream, draw = torch.randint(2, 40, (500,), generator=generator()), generator(1)
+        losses.append([])
+        for _ in range(12):
+            optimizer.zero_grad()
+            loss = masked_loss(net, stream, 4, 16, 3, draw)
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], abs=2e-5)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_clipped_distances_are_rotary_within_the_clip_and_one_turn_beyond():
+    q, k = torch.randn(2, 1, 1, 12, 4, dtype=torch.float64, generator=generator())
+    scores = clipped_scores(q, k, 5)[0, 0]
+    for i in range(12):
+        for j in range(12):
+            at = max(-5, min(5, i - j))
+            assert scores[i, j] == pytest.approx(float(rotate(q, at=at)[0, 0, i] @ k[0, 0, j]), abs=1e-6)
+    plain = (rotate(q) @ rotate(k).transpose(-1, -2))[0, 0]
+    assert torch.allclose(clipped_scores(q, k, 11)[0, 0], plain)
+
+
+@pytest.mark.parametrize("scale", [0.4, torch.tensor([[0.2], [0.9]])])
+@pytest.mark.parametrize("clip", [1, 5, 40])
+def test_the_merged_parts_are_the_whole(scale, clip):
+    q, k, v = torch.randn(3, 2, 2, 33, 8, generator=generator())
+    ours, theirs = (
+        clipped_rows(q, k, v, scale=scale, clip=clip, implementation=each) for each in ("attnscale", "torch")
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_every_length_reads_the_same_masked_tokens():
+    stream = torch.randint(2, 40, (400,), generator=generator()).numpy()
+    texts = cut_texts(stream, 5, 64, 16, 3, generator())
+    assert texts.places.shape == (5, 12)
+    assert (texts.tokens == MASK).sum() == 60
+    blocks = texts.places // 16
+    assert all((blocks == block).sum() == 15 for block in range(4))
+    assert (texts.targets != MASK).all()
+    net = model("none")
+    net.mix = Reading("none", [0.0, 0.0], 5, "attnscale")  # every key alike: a row knows its length alone
+    found = {n: read_texts(net, texts, n) for n in (16, 32, 64)}
+    assert len({each[1].shape for each in found.values()}) == 1
+    for n, (right, nll) in found.items():
+        logits = net(texts.tokens.view(-1, n)).view(5, 64, -1).detach()
+        expected = torch.nn.functional.cross_entropy(
+            logits.gather(1, texts.places[..., None].expand(-1, -1, 40)).flatten(0, 1),
+            texts.targets.flatten(),
+        )
+        assert float(nll.mean()) == pytest.approx(float(expected), abs=1e-5)
+        assert 0 <= float(right.mean()) <= 1
+
+
+def test_too_few_texts_are_refused():
+    with pytest.raises(ValueError, match="windows must be at most 6 of 64 tokens here, got 7"):
+        cut_texts(np.zeros(400, np.int64), 7, 64, 16, 3, generator())
+
+
+def test_the_two_ways_to_calibrate_agree_where_nothing_is_clipped():
+    net = model()
+    tokens = torch.randint(2, 40, (3, 64), generator=generator())
+    by_calibrate = calibrated(net, tokens, Reading("rotary", [0.35] * 2, 5, "attnscale"), 16, (16, 32, 64))
+    by_halving = calibrated(net, tokens, Reading("clipped", [0.35] * 2, 64, "attnscale"), 16, (16, 32, 64))
+    assert by_calibrate.shape == (3, 2, 2)
+    assert np.allclose(by_calibrate[0], 1, atol=1e-3)
+    assert (by_calibrate[2] > 1).all()
+    assert np.allclose(by_calibrate, by_halving, atol=5e-3)
+
+
+def test_no_scale_keeps_an_entropy_that_is_out_of_reach():
+    even = torch.zeros(1, 1, 8, 8)
+    assert np.isnan(_clipped_beta(even, 4, 4, [8])).all()
+
+
+def test_source_is_split_by_file():
+    corpus = library_source(300, 100_000)
+    again = library_source(300, 100_000)
+    assert corpus.facts == again.facts
+    assert np.array_equal(corpus.train, again.train)
+    facts = corpus.facts
+    assert (corpus.train == FILE).sum() == facts["train"]["files"]
+    assert (corpus.held_out == FILE).sum() == facts["held_out"]["files"]
+    assert corpus.train.max() < corpus.vocabulary <= 300
+    assert facts["train"]["sha256"] != facts["held_out"]["sha256"]
+
+
+def test_what_is_measured():
+    result = length_generalization(tiny(), seeds=1, progress=False)
+    assert result.complete
+    assert result.axes["positions"] == ("rotary", "none")
+    standard = result.select("nll", law="standard")
+    assert np.isfinite(result.select("nll", positions="rotary")).all()
+    assert np.isnan(result.select("nll", positions="none", reading="clipped")).all()
+    for law in ("log_n", "annealed", "entropy_invariant", "calibrated", "info_scale", "yarn"):
+        assert np.array_equal(result.select("nll", law=law)[..., 0], standard[..., 0], equal_nan=True)
+        assert (result.select("nll", law=law, reading="as trained")[..., 1:] != standard[..., 0, 1:]).any()
+    gain = result.select("nll_gain", law="log_n") - (result.select("nll", law="log_n") - standard)
+    assert np.nanmax(abs(gain)) < 1e-6
+    assert result.facts["source"]["train"]["files"] > 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 12}, "width must be a multiple of 2 \\* heads, got 12 and 4"),
+        ({"lengths": (64, 100)}, "lengths must be multiples of train_length=64"),
+        ({"lengths": (128,)}, "lengths must be multiples of train_length=64, that the first"),
+        ({"attention": "flash"}, "attention must be one of 'attnscale', 'torch', got 'flash'"),
+        ({"device": "cuda"}, "device must be 'cpu' with attention='attnscale', got 'cuda'"),
+        ({"positions": ("alibi",)}, "positions must be one of 'rotary', 'none', got 'alibi'"),
+        ({"calibration_windows": 99}, "calibration_windows must be between 1 and windows=48, got 99"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+    ],
+)
+def test_a_bad_config_is_one_line(changes, message):
+    with pytest.raises(ValueError, match=message):
+        LengthGeneralizationConfig(**changes)
+
+
+@pytest.mark.slow
+def test_the_reduced_run_is_within_the_stored_error_bars():
+    kept = stored("length_generalization", "reduced")
+    again = length_generalization(LengthGeneralizationConfig.reduced(), seeds=[100], progress=False)
+    for name in ("accuracy", "nll"):
+        there = kept[name]
+        seeds = there.seeds
+        spread = there.standard_error * np.sqrt(seeds)
+        here = again[name].value
+        # Four standard deviations of one model: there are 48 numbers, most of them of the same masked tokens.
+        assert (abs(here - there.value) <= 4 * spread * np.sqrt(1 + 1 / seeds) + 0.01).all()

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _attention_cases as attention
 from . import _gradient_cases as gradient
+from . import _model_cases as model
 from . import _normalizer_cases as normalizers
 from . import _process_cases as process
 from . import _random_cases as random
@@ -68,6 +69,7 @@ CASES: dict[str, Case] = {
     "step_3072": Case(partial(gradient.step, n=3072, target=at_least(1.25))),
     "step_512": Case(partial(gradient.step, n=512, target=at_least(1.25))),
     "step_sparse": Case(partial(gradient.sparse_step, n=2048), slow=True),
+    "training_step": Case(partial(model.training_step, target=at_least(1.0)), slow=True),
     "entropy_in_a_loss": Case(gradient.entropy_by_hand, slow=True),
     "avx2": Case(process.avx2_level),
     "float64": Case(partial(attention.forward, n=3072, head_dim=64, dtype=np.float64, share=at_least(0.75))),

@@ -41,6 +41,7 @@ SETS: dict[str, CaseSet] = {
             "step_3072",
             "step_512",
             "step_sparse",
+            "training_step",
             "entropy_in_a_loss",
         ),
     ),

@@ -189,3 +189,9 @@ def test_the_reduced_run_is_within_the_stored_error_bars():
         here = again[name].value
         # Four standard deviations of one model: there are 48 numbers, most of them of the same masked tokens.
         assert (abs(here - there.value) <= 4 * spread * np.sqrt(1 + 1 / seeds) + 0.01).all()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_a_device_that_is_not_there_is_one_line():
+    with pytest.raises(ValueError, match="device must be one that PyTorch sees here, got 'cuda'"):
+        length_generalization(tiny(attention="torch", device="cuda"), seeds=1, progress=False)

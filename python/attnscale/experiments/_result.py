@@ -141,7 +141,7 @@ class TrainingResult(Tabled):
             "interrupted": self.interrupted,
             "arrays": {name: _rounded(values) for name, values in self.arrays.items()},
         }
-        write_whole(Path(path), (json.dumps(stored) + "\n").encode())
+        write_whole(Path(path), (json.dumps(stored, separators=(",", ":")) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrainingResult:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
+import torch
 
 from .._checks import number, shown, thread_count
 from ..sweep._describe import describe
@@ -103,7 +104,10 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     finished = _finished(store, cases)
     failures: dict[GridCase, Failure] = {}
     interrupted = False
-    outcomes = runner(task, [case for case in wanted if case not in finished])
+    left = [case for case in wanted if case not in finished]
+    if left:
+        _check_device(getattr(config, "device", "cpu"))
+    outcomes = runner(task, left)
     try:
         with reporter(chosen["progress"]) as report:
             report(sum(case in finished for case in wanted), len(wanted))
@@ -186,6 +190,12 @@ def _read_pattern(case: GridCase, text: Any) -> dict[str, str]:
 
 def _matches(case: GridCase, pattern: Mapping[str, str]) -> bool:
     return all(str(case.parameters[name]) == label for name, label in pattern.items())
+
+
+def _check_device(device: str) -> None:
+    """Only where there is something to train: results of a GPU are read anywhere."""
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"device must be one that PyTorch sees here, got {shown(device)}")
 
 
 def _open(store: Store, experiment: Experiment, config: Any) -> None:

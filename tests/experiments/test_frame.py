@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import tiny  # noqa: E402
 from attnscale.experiments import TrainingResult  # noqa: E402
-from attnscale.experiments._run import run  # noqa: E402
+from attnscale.experiments._run import run, units  # noqa: E402
 from attnscale.sweep import SweepError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -156,3 +156,34 @@ def test_saved_and_loaded(tmp_path):
 @pytest.mark.alone
 def test_processes_make_no_difference():
     assert same(train(n_jobs=2), train())
+
+
+def test_ctrl_c_leaves_what_is_finished(tmp_path):
+    def measure(config, cell, seed, training):
+        if cell["slope"] < 0:
+            raise KeyboardInterrupt
+        return tiny.measure(config, cell, seed, training)
+
+    stopped = replace(tiny.EXPERIMENT, measure=measure)
+    result = run(stopped, None, 1, {"progress": False, "store": tmp_path})
+    assert result.interrupted
+    assert not result.complete
+    assert same(train(seeds=1, store=tmp_path), train(seeds=1))
+    with pytest.raises(KeyboardInterrupt, match="0 of 2 models are finished; store=DIR keeps them"):
+        run(stopped, None, 1, {"progress": False, "only": "slope=-2.0"})
+
+
+def test_a_model_of_another_process_is_left_to_it(tmp_path):
+    holder = (
+        "import fcntl, sys, time; stream = open(sys.argv[1], 'a'); fcntl.lockf(stream, fcntl.LOCK_EX);"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    train(seeds=1, store=tmp_path, only="slope=1.0")
+    _, cases = units(tiny.EXPERIMENT, tiny.TinyConfig(), 1)
+    path = tmp_path / "checkpoints" / f"{cases[1].digest[:32]}.lock"
+    with subprocess.Popen([sys.executable, "-c", holder, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"held\n"
+        result = train(seeds=1, store=tmp_path)
+        process.kill()
+    assert not result.complete
+    assert train(seeds=1, store=tmp_path).complete

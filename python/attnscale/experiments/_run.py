@@ -19,7 +19,7 @@ from ..sweep._errors import Failure, SweepError
 from ..sweep._grid import Axes, GridCase, describe_axes, make_cases
 from ..sweep._progress import Progress, reporter
 from ..sweep._results import Fields
-from ..sweep._run import choose_runner
+from ..sweep._run import Outcomes, choose_runner
 from ..sweep._store import Store
 from ._experiment import Experiment
 from ._result import TrainingResult
@@ -102,14 +102,23 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     watch = (chosen["watch"] or _silence) if here else None
     task = UnitTask(experiment, config, directory, threads, pause, watch)
     finished = _finished(store, cases)
-    failures: dict[GridCase, Failure] = {}
-    interrupted = False
     left = [case for case in wanted if case not in finished]
     if left:
         _check_device(getattr(config, "device", "cpu"))
-    outcomes = runner(task, left)
+    failures, interrupted = _complete(runner(task, left), wanted, finished, chosen["progress"])
+    if interrupted and not finished:
+        raise KeyboardInterrupt(_where(store, 0, len(cases)))
+    _raise(failures, len(wanted), store)
+    return _result(experiment, config, axes, finished, interrupted)
+
+
+def _complete(
+    outcomes: Outcomes, wanted: Sequence[GridCase], finished: dict[GridCase, Fields], progress: Any
+) -> tuple[dict[GridCase, Failure], bool]:
+    """Add what comes to `finished`; what failed, and whether Ctrl-C ended it."""
+    failures: dict[GridCase, Failure] = {}
     try:
-        with reporter(chosen["progress"]) as report:
+        with reporter(progress) as report:
             report(sum(case in finished for case in wanted), len(wanted))
             for case, outcome in outcomes:
                 if outcome == BUSY:
@@ -120,13 +129,10 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
                     finished[case] = outcome
                 report(sum(each in finished or each in failures for each in wanted), len(wanted))
     except KeyboardInterrupt:
-        if not finished:
-            raise KeyboardInterrupt(_where(store, 0, len(cases))) from None
-        interrupted = True
+        return failures, True
     finally:
         outcomes.close()
-    _raise(failures, len(wanted), store)
-    return _result(experiment, config, axes, finished, interrupted)
+    return failures, False
 
 
 def units(experiment: Experiment, config: Any, seeds: Any) -> tuple[Axes, list[GridCase]]:

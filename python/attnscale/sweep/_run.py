@@ -27,7 +27,7 @@ from ._results import Fields, Reserved, to_fields
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Runner", "Task", "choose_runner"]
+__all__ = ["Outcomes", "Runner", "Task", "choose_runner"]
 
 Outcome = Fields | Failure
 Outcomes = Generator[tuple[GridCase, Outcome], None, None]

@@ -173,6 +173,7 @@ def test_ctrl_c_leaves_what_is_finished(tmp_path):
         run(stopped, None, 1, {"progress": False, "only": "slope=-2.0"})
 
 
+@pytest.mark.alone
 def test_a_model_of_another_process_is_left_to_it(tmp_path):
     holder = (
         "import fcntl, sys, time; stream = open(sys.argv[1], 'a'); fcntl.lockf(stream, fcntl.LOCK_EX);"

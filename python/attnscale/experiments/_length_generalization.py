@@ -182,7 +182,6 @@ def measure(
     """Train one model, and read it at every length under every law."""
     streams = training.cached("source", lambda: _streams(config))
     training.note(**_facts(streams))
-    model, history = _train(config, cell, streams, training)
     texts = cut_texts(
         streams["held_out"],
         config.windows,
@@ -192,6 +191,7 @@ def measure(
         training.generator("evaluation"),
     )
     texts = Texts(*(each.to(training.device) for each in texts))
+    model, history = _train(config, cell, streams, training)  # after the texts: they may be refused
     loss = np.array([history.loss[each].mean() for each in _bins(config.steps)])
     return {**_read(config, cell, model.eval(), texts), "loss": loss}
 

@@ -91,7 +91,7 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     config = _config_of(experiment, config)
     axes, cases = units(experiment, config, seeds)
     wanted = _choose(cases, chosen["only"])
-    store = None if chosen["store"] is None else Store(chosen["store"], "train")
+    store = None if chosen["store"] is None else Store(chosen["store"], "train", "training")
     if store is not None:
         _open(store, experiment, config)
     threads = thread_count("num_threads", chosen["num_threads"])

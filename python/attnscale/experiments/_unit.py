@@ -82,7 +82,7 @@ class UnitTask:
         fields[PROVENANCE] = Field(np.array(json.dumps(record)))
         fields[FACTS] = Field(np.array(json.dumps(training.facts)))
         if self.store is not None:
-            Store(self.store, "train").write(case, fields)
+            Store(self.store, "train", "training").write(case, fields)
         checkpoints.clear()
         return fields
 
@@ -107,7 +107,7 @@ class UnitTask:
         return {**kept, "torch": str(torch.__version__), "device": kind, "seconds": round(seconds, 1)}
 
     def _stored(self, case: GridCase) -> Fields | None:
-        return None if self.store is None else Store(self.store, "train").read(case)
+        return None if self.store is None else Store(self.store, "train", "training").read(case)
 
     def _watch_of(self, case: GridCase) -> Callable[[str], object] | None:
         watch = self.watch

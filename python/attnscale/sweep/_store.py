@@ -42,11 +42,14 @@ class Store:
     directory : path
         Made if it does not exist.
     writer : str, default "sweep"
-        What writes here: the store of one program is refused by another.
+        The command that writes here: the store of one is refused by another.
+    what : str, default "sweep"
+        What it is a store of, in messages.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep") -> None:
+    def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep", what: str = "sweep") -> None:
         self._writer = writer
+        self._what = what
         try:
             self.directory = Path(directory)
         except TypeError:
@@ -78,8 +81,7 @@ class Store:
                 fcntl.lockf(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except (BlockingIOError, PermissionError):
                 raise ValueError(
-                    f"store must be used by one {self._writer} at a time, another process writes "
-                    f"{str(self)!r}"
+                    f"store must be used by one {self._what} at a time, another process writes {str(self)!r}"
                 ) from None
             except OSError:
                 pass  # a file system without locks
@@ -95,9 +97,7 @@ class Store:
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict) or manifest.get("kind") != self._mark:
-            raise ValueError(
-                f"store must be written by a {self._writer}, got {str(path)!r} of another program"
-            )
+            raise ValueError(f"store must be written by a {self._what}, got {str(path)!r} of another program")
         if manifest.get("format") != FORMAT:
             raise ValueError(
                 f"store must have format {FORMAT}, got {manifest.get('format')} in {str(path)!r}: it was "
@@ -116,7 +116,7 @@ class Store:
             seen = stored.get(key)
             if digest(seen) != digest(wanted):  # 1, 1.0 and True are different, and NaN is itself
                 raise ValueError(
-                    f"store must be of this {self._writer}, got {str(self)!r}, whose "
+                    f"store must be of this {self._what}, got {str(self)!r}, whose "
                     f"{_difference(key, seen, wanted)}; choose another directory, or delete this one"
                 )
 
@@ -146,7 +146,7 @@ class Store:
         )
         if foreign:
             raise ValueError(
-                f"store must be a new or empty directory or one of a {self._writer}, got {str(self)!r} with "
+                f"store must be a new or empty directory or one of a {self._what}, got {str(self)!r} with "
                 f"{foreign[0]!r} in it"
             )
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale train``: what it prints, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import attnscale.experiments  # noqa: E402
+import tiny  # noqa: E402
+from attnscale.cli import main  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(attnscale.experiments, "experiment", lambda name: tiny.EXPERIMENT)
+
+
+def train(capsys, *arguments):
+    status = main(["train", *map(str, arguments)])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_it_prints_cells_with_errors(capsys, small, tmp_path):
+    arguments = ("tiny", "--seeds", 2, "--store", tmp_path, "--set", "steps=5")
+    status, out, err = train(capsys, *arguments)
+    assert (status, err) == (0, "")
+    assert "tiny: does a line fit?" in out
+    assert out.splitlines()[1].split() == ["slope", "last", "standard", "error", "seeds"]
+    assert "refuted if the last loss is above 1" in out
+    assert train(capsys, *arguments)[1] == out  # from the store
+    assert train(capsys, *arguments[:-1], "steps=6")[2].startswith(
+        f"attnscale: error: --store must be of this training, got '{tmp_path}', "
+        "whose config has 'steps' = 5 and not 6; choose another directory"
+    )
+
+
+def test_what_programs_read(capsys, small, tmp_path):
+    table = tmp_path / "tiny.csv"
+    status, out, _ = train(capsys, "tiny", "--seeds", 2, "--reduced", "--json", "--csv", table)
+    found = json.loads(out)
+    assert status == 0
+    assert found["axes"] == {"slope": [1.0, -2.0], "seed": [0, 1]}
+    assert found["parameters"]["steps"] == 4
+    assert len(found["arrays"]["loss"][0][0]) == 4
+    assert table.read_text().splitlines()[0] == "slope,last,standard_error,seeds"
+
+
+def test_some_models(capsys, small, tmp_path):
+    _, out, _ = train(capsys, "tiny", "--seeds", 2, "--list")
+    names = out.split()
+    assert names == ["slope=1.0,seed=0", "slope=1.0,seed=1", "slope=-2.0,seed=0", "slope=-2.0,seed=1"]
+    _, out, _ = train(capsys, "tiny", "--seeds", 2, "--only", names[1], names[2])
+    assert "2 of 4 models are not trained" in out
+    status, _, err = train(capsys, "tiny", "--only", "slope=3")
+    assert status == 2
+    assert (
+        err == "attnscale: error: --only must name models of the experiment, got 'slope=3': there is none\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "EXPERIMENT must be one of "),
+        (("length_generalisation",), "did you mean 'length_generalization'? experiment must be "),
+        (("length_generalization", "--set", "step=3"), "--set must be NAME=VALUE with a field of Length"),
+        (("length_generalization", "--set", "steps=0"), "steps must be at least 1, got 0"),
+        (("length_generalization", "--seeds", "0"), "--seeds must be at least 1, got 0"),
+    ],
+)
+def test_one_line(capsys, arguments, message):
+    status, out, err = train(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"attnscale: error: {message}")
+    assert err.count("\n") == 1
+
+
+def test_every_experiment_is_listed(capsys):
+    status, out, _ = train(capsys, "--list")
+    assert status == 0
+    assert [line.split(":")[0] for line in out.splitlines()] == list(attnscale.experiments.names())
+
+
+def test_torch_is_missing():
+    code = (
+        "import sys; sys.modules['torch'] = None; from attnscale.cli import main; sys.exit(main(['train']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("attnscale: error: attnscale.experiments needs torch")
+    assert ended.stderr.count("\n") == 1

@@ -27,9 +27,9 @@
 # Logarithms are natural, entropies in nats.
 #
 # **摘要.** 第四篇文章只有一张表 (T15): 在长度 64 上训练的掩码语言模型, 分别用 $1/\sqrt d$ (O) 与
-# $\log_{512}n/\sqrt d$ (E), 在 64 至 1024 上测准确率, E 下降较慢. 文章只做了一次训练. 本文用小模型, 多个随机种子,
-# 配对误差和更多缩放律重复这一实验, 并把准确率下降的两个原因分开: 键变多 (稀释), 与旋转位置编码的距离未曾见过 (外推).
-# 否定条件在训练之前写定. 结论见文末.
+# $\log_{512}n/\sqrt d$ (E), 在 64 至 1024 上测准确率, E 下降较慢. 文章只做了一次训练. 本文用小模型,
+# 多个随机种子, 配对误差和更多缩放律重复这一实验, 并把准确率下降的两个原因分开: 键变多 (稀释),
+# 与旋转位置编码的距离未曾见过 (外推). 否定条件在训练之前写定. 结论见文末.
 #
 # | English | 中文 | here |
 # |---|---|---|
@@ -110,13 +110,14 @@ for name, run in runs.items():
     tokens = config["windows"] * config["lengths"][-1] // config["train_length"] * config["masked"]
     print(
         f"{name}: {config['layers']} layers of width {config['width']}, {config['steps']} steps of "
-        f"{config['batch']} x {config['train_length']}; {trained.sum()} models; {tokens} masked tokens at each n"
+        f"{config['batch']} x {config['train_length']}; {trained.sum()} models; {tokens} masked tokens an n"
     )
     for record in run.provenance:
-        print(f"  {record['models']} models on {record['device']}, torch {record['torch']}, level {record['simd_level']}")
+        print(f"  {record['models']} models on {record['device']}, torch {record['torch']}")
 source = full.facts["source"]
 for part in ("train", "held_out"):
-    print(f"{part}: {source[part]['files']} files, {source[part]['tokens']} tokens, sha256 {source[part]['sha256'][:16]}")
+    digest = source[part]["sha256"][:16]
+    print(f"{part}: {source[part]['files']} files, {source[part]['tokens']} tokens, sha256 {digest}")
 print(f"refuted if {full.refuted_if}")
 
 
@@ -159,7 +160,7 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# ## The laws, on the same weights
+# ## The laws, on the same weights (T15)
 #
 # Now the models trained under $1/\sqrt d$ alone, each read under every law. The differences are paired: the
 # same weights, the same masked tokens. The criterion asks each seed by itself.
@@ -184,7 +185,10 @@ for name, run in runs.items():
         for law in LAWS[1:]:
             value, _ = gains(run, positions, reading, law)
             spread = 100 * value.std(0, ddof=1) / np.sqrt(len(value))
-            print(f"  {law:18}", *(f"{m:+7.2f} +- {e:4.2f}" for m, e in zip(100 * value.mean(0), spread, strict=True)))
+            print(
+                f"  {law:18}",
+                *(f"{m:+7.2f} +- {e:4.2f}" for m, e in zip(100 * value.mean(0), spread, strict=True)),
+            )
 
 # %%
 COLOUR = {"standard": "black", "log_n": BLUE, "annealed": GREEN, "entropy_invariant": RED}
@@ -222,7 +226,9 @@ for name, run in runs.items():
         for law in LAWS[1:]:
             value, _ = gains(run, positions, reading, law, "nll")
             spread = value.std(0, ddof=1) / np.sqrt(len(value))
-            print(f"  {law:18}", *(f"{m:+7.3f} +- {e:4.3f}" for m, e in zip(value.mean(0), spread, strict=True)))
+            print(
+                f"  {law:18}", *(f"{m:+7.3f} +- {e:4.3f}" for m, e in zip(value.mean(0), spread, strict=True))
+            )
 
 
 # %%
@@ -292,5 +298,10 @@ for law in ("standard", "log_n", "calibrated"):
     there = kept.select("accuracy", **where)[0, 0]
     here = again.select("accuracy", **where)[0, 0, 0]
     spread = there.std(0, ddof=1)
-    print(f"{law:12}", *(f"{h:.3f} ({m:.3f} +- {s:.3f})" for h, m, s in zip(here, there.mean(0), spread, strict=True)))
-    assert (abs(here - there.mean(0)) < 4 * spread * np.sqrt(1 + 1 / len(there)) + 0.01).all()
+    print(
+        f"{law:12}",
+        *(f"{h:.3f} ({m:.3f} +- {s:.3f})" for h, m, s in zip(here, there.mean(0), spread, strict=True)),
+    )
+    # Another Python has another standard library, and another text is harder or easier to fill in.
+    slack = 0 if again.facts["source"] == kept.facts["source"] else 0.05
+    assert (abs(here - there.mean(0)) < 4 * spread * np.sqrt(1 + 1 / len(there)) + slack).all()

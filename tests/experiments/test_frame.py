@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tiny  # noqa: E402
-from attnscale.experiments import TrainingResult  # noqa: E402
+from attnscale.experiments import Training, TrainingResult  # noqa: E402
 from attnscale.experiments._run import run, units  # noqa: E402
 from attnscale.sweep import SweepError  # noqa: E402
 
@@ -188,3 +188,45 @@ def test_a_model_of_another_process_is_left_to_it(tmp_path):
         process.kill()
     assert not result.complete
     assert train(seeds=1, store=tmp_path).complete
+
+
+def test_a_figure_has_a_line_for_each_point():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    result = train()
+    try:
+        ax = result.plot("weight")
+        assert ax.get_legend_handles_labels()[1] == ["1.0", "-2.0"]
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature", "weight")
+        line = ax.containers[1].lines[0]
+        assert np.array_equal(line.get_ydata(), result["weight"].value[1])
+        ax = result.plot("weight", x="slope", feature=2)
+        assert np.array_equal(ax.containers[0].lines[0].get_ydata(), result["weight"].value[:, 2])
+        assert result.plot("loss", slope=1.0).get_ylabel() == "loss (nat)"
+        with pytest.raises(KeyError, match="slope must be one of"):
+            result.plot("loss", slope=7)
+        with pytest.raises(ValueError, match="x must be one of slope, step, got 'seed'"):
+            result.plot("loss", x="seed")
+    finally:
+        pyplot.close("all")
+
+
+def test_select_names_what_is_wrong():
+    result = train()
+    assert result.select("loss", slope=-2.0, step=3).shape == (2,)
+    with pytest.raises(KeyError, match="'losses'; tiny measures last, loss, weight"):
+        result.select("losses")
+    with pytest.raises(KeyError, match="'n' is no axis of loss, which has slope, seed, step"):
+        result.select("loss", n=3)
+
+
+def test_a_loss_that_is_not_finite_ends_the_training():
+    training = Training(seed=0)
+    weight = torch.nn.Linear(1, 1)
+    history = training.fit(
+        weight, lambda step: weight.weight.sum() * (float("inf") if step >= 5 else 1.0), steps=200
+    )
+    assert history.diverged
+    assert np.isfinite(history.loss[:5]).all()
+    assert np.isnan(history.loss[5:]).all()
+    with pytest.raises(ValueError, match="name must be another one for each training of a unit"):
+        training.fit(weight, lambda step: weight.weight.sum(), steps=1)

@@ -182,13 +182,14 @@ def test_a_bad_config_is_one_line(changes, message):
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("length_generalization", "reduced")
     again = length_generalization(LengthGeneralizationConfig.reduced(), seeds=[100], progress=False)
-    for name in ("accuracy", "nll"):
-        there = kept[name]
-        seeds = there.seeds
-        spread = there.standard_error * np.sqrt(seeds)
-        here = again[name].value
-        # Four standard deviations of one model: there are 48 numbers, most of them of the same masked tokens.
-        assert (abs(here - there.value) <= 4 * spread * np.sqrt(1 + 1 / seeds) + 0.01).all()
+    same_text = again.facts["source"] == kept.facts["source"]  # another Python has another library
+    for name, slack in (("accuracy", 0.05), ("nll", 0.5)):
+        there, here = kept[name], again[name].value
+        spread = there.standard_error * np.sqrt(there.seeds)  # of one model
+        assert (there.seeds >= 5).all()
+        # There are 48 numbers, most of them of the same masked tokens: 4 standard deviations.
+        allowed = 4 * spread * np.sqrt(1 + 1 / there.seeds) + (0 if same_text else slack)
+        assert (abs(here - there.value) <= allowed).all()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")

@@ -28,6 +28,7 @@ CLAIMS = {
     "09_sparse_attention": ("T22", "T23", "T24"),
     "10_limits_of_qk_attention": ("T28", "T29", "T30", "T31", "T32", "T33"),
     "11_gradients": ("T2", "T4"),
+    "12_length": ("T15",),
     "17_beyond": (),
 }
 SOURCES = sorted(NOTEBOOKS.glob("[0-9]*.py"))

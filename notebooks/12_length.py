@@ -15,16 +15,16 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # A law and longer texts
 #
-# The fourth article has one table (claim **T15**): a masked language model is trained at 64 tokens, and its
-# accuracy is read at 64 to 1024, once with the scale $1/\sqrt d$ ("O") and once with
+# The fourth article has one table (claim **T15**): a masked language model is trained at 64 tokens, and
+# its accuracy is read at 64 to 1024, once with the scale $1/\sqrt d$ ("O") and once with
 # $\log_{512}(n)/\sqrt d$ ("E"). E falls more slowly. It is one run of a model of twelve layers, in Chinese,
 # without seeds. Here is the experiment with small models, in a language that every Python has (its own
-# source), with seeds, paired errors, more laws, and one more question: what does the accuracy fall by, the
-# number of keys or their positions?
+# source), with seeds, paired errors, more laws, and one more question: what does the accuracy fall by,
+# the number of keys or their positions?
 #
 # What would refute the claim was written before the run, and is part of every result. The models were
-# trained by `attnscale train length_generalization`; a small one is trained again at the end of this page.
-# Logarithms are natural, entropies in nats.
+# trained by `attnscale train length_generalization`; a small one is trained again at the end of this
+# page. Logarithms are natural, entropies in nats.
 #
 # **摘要.** 第四篇文章只有一张表 (T15): 在长度 64 上训练的掩码语言模型, 分别用 $1/\sqrt d$ (O) 与
 # $\log_{512}n/\sqrt d$ (E), 在 64 至 1024 上测准确率, E 下降较慢. 文章只做了一次训练. 本文用小模型,
@@ -41,6 +41,8 @@
 # | seed | 随机种子 | of weights, batches and masked tokens |
 
 # %%
+from dataclasses import replace
+
 import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
@@ -56,15 +58,15 @@ print(f"attnscale {at.__version__}")
 #
 # **Dilution.** There are more keys. For independent scores the entropy of a row is about
 # $\ln n - \beta^2/2$ ([notebook 3](03_entropy_invariance.ipynb)): it grows with $n$ at a fixed scale, and a
-# scale that grows with $n$ holds it back. If that is why accuracy falls, a law helps, the more the better it
-# keeps the entropy that the layers above were trained on.
+# scale that grows with $n$ holds it back. If that is why accuracy falls, a law helps, the more the better
+# it keeps the entropy that the layers above were trained on.
 #
 # **Distances.** Rotary positions turn a query by an angle for each distance, and distances above 63 were
-# never seen. A scale does not mend that. What does is to clip them (ReRoPE, article 9708): within 48 tokens
-# all is as trained, and every key beyond is seen at 48.
+# never seen. A scale does not mend that. What does is to clip them (ReRoPE, article 9708): within 48
+# tokens all is as trained, and every key beyond is seen at 48.
 #
-# So there are two levers, and four combinations tell which of the two matters. A third kind of model, without
-# any positions, has dilution only.
+# So there are two levers, and four combinations tell which of the two matters. A third kind of model,
+# without any positions, has dilution only.
 #
 # For a model in which all keys are random the laws are these, as multiples of the scale at 64, with the
 # entropy of a row of exactly that model ($d = 32$):
@@ -89,68 +91,98 @@ yarn = [at.laws.get(f"yarn(factor={n / 64}, channels='all')").multiplier(n, 32) 
 print(f"  {'yarn (its temperature alone)':46}", *(f"{b:5.2f}      " for b in yarn))
 
 # %% [markdown]
-# log n slows the growth, the invariant law stops it, ln n is far sharper than anything the model was trained
-# with. Trained keys are not random: the measured law, a number for each head that keeps *its* entropy, is
-# among those compared.
+# log n slows the growth, the invariant law stops it, ln n is far sharper than anything the model was
+# trained with. Trained keys are not random: the measured law, a number for each head that keeps *its*
+# entropy, is among those compared.
 #
 # ## The runs
 #
-# Three runs of the same experiment. "full" is a model of 3 layers, "large" one of 6, both trained through
-# PyTorch's own attention on a GPU in float32; "cpu" is the small model again through this package's kernels,
-# forward and backward, on a CPU.
+# Two runs of the same experiment, both trained through PyTorch's own attention on a GPU, in float32:
+# "full" is a model of 3 layers, "large" one of 6, trained longer. Some models of some cells were not
+# finished in the time that there was; their places are empty, and the numbers of models stand below. All
+# that the criterion asks for is there.
 
 # %%
 full = at.experiments.stored("length_generalization")
 large = at.experiments.stored("length_generalization", "large")
-cpu = at.experiments.stored("length_generalization", "cpu")
-runs = {"full": full, "large": large, "cpu": cpu}
+runs = {"full": full, "large": large}
+
+
+def models(run, **labels):
+    """Which seeds are there."""
+    return np.isfinite(run.select("accuracy", reading="as trained", law="standard", n=64, **labels))
+
+
 for name, run in runs.items():
     config = run.parameters
-    trained = np.isfinite(run.select("accuracy", reading="as trained", law="standard", n=64))
     tokens = config["windows"] * config["lengths"][-1] // config["train_length"] * config["masked"]
     print(
         f"{name}: {config['layers']} layers of width {config['width']}, {config['steps']} steps of "
-        f"{config['batch']} x {config['train_length']}; {trained.sum()} models; {tokens} masked tokens an n"
+        f"{config['batch']} x {config['train_length']} tokens; {tokens} masked tokens are read at each n"
     )
+    counts = {
+        f"{positions} {trained}": int(models(run, positions=positions, trained=trained).sum())
+        for positions in run.axes["positions"]
+        for trained in run.axes["trained"]
+    }
+    print("  models:", ", ".join(f"{cell}: {count}" for cell, count in counts.items()))
     for record in run.provenance:
-        print(f"  {record['models']} models on {record['device']}, torch {record['torch']}")
+        print(f"  {record['models']} on {record['device']}, torch {record['torch']}")
 source = full.facts["source"]
+assert source == large.facts["source"]
 for part in ("train", "held_out"):
     digest = source[part]["sha256"][:16]
     print(f"{part}: {source[part]['files']} files, {source[part]['tokens']} tokens, sha256 {digest}")
 print(f"refuted if {full.refuted_if}")
+assert models(full, positions="rotary", trained="O").sum() == 5
+assert models(large, positions="rotary", trained="O").sum() == 3
 
 
-def percent(run, name="accuracy", **labels):
-    """Mean over the seeds and its standard error, in percent (points)."""
-    values = 100 * run.select(name, **labels)
-    axis = [axis for axis in (*run.axes, *run.variables[name].coords) if axis not in labels].index("seed")
-    return np.nanmean(values, axis), np.nanstd(values, axis, ddof=1) / np.sqrt(np.isfinite(values).sum(axis))
+def values(run, name="accuracy", **labels):
+    """Of the models that are there: (seeds, lengths)."""
+    found = run.select(name, **labels)
+    return found[np.isfinite(found).all(-1)]
+
+
+def mean_error(found):
+    """Over the seeds; no error of one."""
+    count = len(found)
+    return found.mean(0), found.std(0, ddof=1) / np.sqrt(count) if count > 1 else 0 * found[0]
+
+
+def line(title, found, unit=100, form="{:+7.2f} ± {:4.2f}"):
+    """A row of a table."""
+    pairs = zip(*mean_error(unit * found), strict=True)
+    print(f"  {title:24}", *(form.format(m, e) for m, e in pairs))
 
 
 # %% [markdown]
-# ## The article's table
+# ## The article's table (T15)
 #
-# O and E as the article has them: trained and read under one law.
+# O and E as the article has them: trained and read under one law. (E is read under $\log_{512} n$, with
+# which it was trained.)
 
 # %%
 ARTICLE = {"O": [43.27, 36.53, 23.02, 15.12, 11.54], "E": [43.11, 41.17, 34.04, 20.15, 13.58]}
 OWN = {"O": "standard", "E": "log_n"}
-print("accuracy in %, n =             ", *(f"{n:>14d}" for n in lengths))
 table = {}
+print("accuracy in %, n =         ", *(f"{n:14d}" for n in lengths))
 for trained, law in OWN.items():
-    print(f"{trained}  article                       ", *(f"{value:14.2f}" for value in ARTICLE[trained]))
-    for name, run in (("full", full), ("large", large)):
-        mean, error = percent(run, positions="rotary", trained=trained, reading="as trained", law=law)
-        table[name, trained] = mean, error
-        print(f"   {name:30}", *(f"{m:7.2f} +- {e:4.2f}" for m, e in zip(mean, error, strict=True)))
+    print(f"  {trained + ', article':24}", *(f"{value:14.2f}" for value in ARTICLE[trained]))
+    for name, run in runs.items():
+        where = {"positions": "rotary", "trained": trained, "reading": "as trained", "law": law}
+        table[name, trained] = values(run, **where)
+        line(f"{trained}, {name}", table[name, trained], form="{:7.2f} ± {:4.2f}")
+for name in runs:  # where the article has E above O by 11 points
+    assert abs(table[name, "E"].mean(0) - table[name, "O"].mean(0))[2] < 0.02
 
 with at.plot.style():
     figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.1))
     for trained, colour in (("O", BLUE), ("E", RED)):
         axes[0].plot(lengths, ARTICLE[trained], color=colour, marker="o", label=trained)
-        for ax, name in zip(axes[1:], ("full", "large"), strict=True):
-            ax.errorbar(lengths, *table[name, trained], color=colour, marker="o", capsize=2, label=trained)
+        for ax, name in zip(axes[1:], runs, strict=True):
+            mean, error = mean_error(100 * table[name, trained])
+            ax.errorbar(lengths, mean, error, color=colour, marker="o", capsize=2, label=trained)
     for ax, title in zip(axes, ("Article 004, 12 layers", "3 layers", "6 layers"), strict=True):
         ax.set(xscale="log", xlabel="length that is read, $n$", title=title, ylim=(0, None))
         ax.set_xticks(lengths, lengths)
@@ -160,97 +192,141 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
+# Ours fall later than the article's: at 256 they have lost a fifth of their accuracy, its O nearly half.
+# Between two models that were trained apart the seeds make a difference of a point or more at 512, as
+# much as the laws do. So the question is put to the same weights.
+#
 # ## The laws, on the same weights (T15)
 #
-# Now the models trained under $1/\sqrt d$ alone, each read under every law. The differences are paired: the
-# same weights, the same masked tokens. The criterion asks each seed by itself.
+# The models trained under $1/\sqrt d$, each read under every law. "±" is over the seeds; the criterion
+# asks each seed by itself, by the paired error over the texts.
 
 # %%
 LAWS = full.variables["accuracy"].coords["law"]
-
-
-def gains(run, positions, reading, law, name="accuracy"):
-    """Paired difference to the standard scale and its standard error, of each seed and length."""
-    where = {"positions": positions, "trained": "O", "reading": reading, "law": law}
-    value, error = run.select(f"{name}_gain", **where), run.select(f"{name}_gain_error", **where)
-    kept = np.isfinite(value).all(-1)
-    return value[kept], error[kept]
-
-
-for name, run in runs.items():
-    for positions, reading in (("rotary", "as trained"), ("rotary", "clipped"), ("none", "as trained")):
-        mean, error = percent(run, positions=positions, trained="O", reading=reading, law="standard")
-        print(f"{name}, {positions}, {reading}: points above the standard scale, n =", *lengths)
-        print(f"  {'standard, %':18}", *(f"{m:7.2f} +- {e:4.2f}" for m, e in zip(mean, error, strict=True)))
-        for law in LAWS[1:]:
-            value, _ = gains(run, positions, reading, law)
-            spread = 100 * value.std(0, ddof=1) / np.sqrt(len(value))
-            print(
-                f"  {law:18}",
-                *(f"{m:+7.2f} +- {e:4.2f}" for m, e in zip(100 * value.mean(0), spread, strict=True)),
-            )
-
-# %%
-COLOUR = {"standard": "black", "log_n": BLUE, "annealed": GREEN, "entropy_invariant": RED}
-COLOUR |= {"natural_log_n": GREY, "calibrated": ORANGE, "info_scale": PURPLE, "yarn": "#56B4E9"}
 PANELS = (("rotary", "as trained"), ("rotary", "clipped"), ("none", "as trained"))
 TITLES = ("Rotary", "Rotary, distances clipped", "No positions")
+
+
+def gains(run, positions, reading, law, name="accuracy_gain"):
+    """Paired difference to the standard scale, (seeds, lengths)."""
+    return values(run, name, positions=positions, trained="O", reading=reading, law=law)
+
+
+def report(quantity, unit, form):
+    """A table for each run and kind of positions."""
+    for name, run in runs.items():
+        for positions, reading in PANELS:
+            standard = values(
+                run, quantity, positions=positions, trained="O", reading=reading, law="standard"
+            )
+            if not len(standard):
+                continue
+            print(f"{name}, {positions}, {reading}: {quantity}, and what a law adds, n =", *lengths)
+            line("standard", standard, unit, form.replace("+", " "))
+            for law in LAWS[1:]:
+                line(law, gains(run, positions, reading, law, f"{quantity}_gain"), unit, form)
+
+
+report("accuracy", 100, "{:+7.2f} ± {:4.2f}")
+
+# %%
+passed = {}
+for name, run in runs.items():
+    gain, error = (gains(run, "rotary", "as trained", "log_n", f"accuracy_gain{e}") for e in ("", "_error"))
+    passed[name] = (gain[:, 2:4] > 2 * error[:, 2:4]).all(-1)
+    print(f"{name}: log_64 n above the standard scale, in its paired standard errors, n = 256 and 512")
+    for seed, ratio in enumerate(gain[:, 2:4] / error[:, 2:4]):
+        print(f"  seed {seed}:", *(f"{each:5.1f}" for each in ratio))
+    assert passed[name].all()  # the claim stands
+    assert (gain[:, 0] == 0).all()
+    assert gain.mean(0)[2] < 0.015  # and is a tenth of the article's 11.02 points at 256
+
+COLOUR = {"standard": "black", "log_n": BLUE, "annealed": GREEN, "entropy_invariant": RED}
+COLOUR |= {"natural_log_n": GREY, "calibrated": ORANGE, "info_scale": PURPLE, "yarn": "#56B4E9"}
 with at.plot.style():
-    figure, axes = plt.subplots(2, 3, figsize=(9.6, 5.6), sharex=True, sharey="row")
-    for row, (name, run) in enumerate((("3 layers", full), ("6 layers", large))):
+    figure, axes = plt.subplots(2, 3, figsize=(9.6, 5.6), sharex=True)
+    for row, run in enumerate(runs.values()):
         for ax, (positions, reading), title in zip(axes[row], PANELS, TITLES, strict=True):
             for law in LAWS:
-                mean, error = percent(run, positions=positions, trained="O", reading=reading, law=law)
-                ax.errorbar(lengths, mean, error, color=COLOUR[law], marker="o", markersize=3, label=law)
-            ax.set(xscale="log", title=f"{title}, {name}", ylim=(0, None))
+                found = values(run, positions=positions, trained="O", reading=reading, law=law)
+                if len(found):
+                    mean, error = mean_error(100 * found)
+                    ax.errorbar(lengths, mean, error, color=COLOUR[law], marker="o", markersize=3, label=law)
+            ax.set(xscale="log", title=f"{title}, {(3, 6)[row]} layers", ylim=(0, None))
             ax.set_xticks(lengths, lengths)
             ax.minorticks_off()
         axes[row, 0].set_ylabel("accuracy, %")
-    for ax in axes[1]:
+    axes[1, 2].remove()  # none of these models was finished
+    for ax in (*axes[1, :2], axes[0, 2]):
         ax.set_xlabel("length that is read, $n$")
     axes[0, 0].legend(fontsize=7)
     plt.show()
 
 # %% [markdown]
+# The claim stands, in every seed of both models, and it is small: log n adds 0.9 points at 256 and 2 at
+# 512 (0.45 and 1.6 in the larger model), where the article has 11 and 5.
+#
+# ## Distances or keys
+#
+# The first column falls to a fifth or less at 1024. In the second the same weights are read with
+# distances that do not exceed 48, and most of the fall is gone: it came from rotary angles that were
+# never seen. What is left of it there is the number of keys, and it is there that log n helps most, at
+# lengths where nothing else is wrong.
+
+# %%
+for name, run in runs.items():
+    where = {"positions": "rotary", "trained": "O", "law": "standard"}
+    as_trained, clipped = (values(run, reading=each, **where) for each in ("as trained", "clipped"))
+    by_clipping = clipped - as_trained
+    by_law, by_law_clipped = (gains(run, "rotary", each, "log_n") for each in ("as trained", "clipped"))
+    print(f"{name}: points gained, n =", *lengths)
+    line("by clipping", by_clipping)
+    line("by log n", by_law)
+    line("by log n, after clipping", by_law_clipped)
+    assert (by_clipping[:, 3:] > 3 * by_law[:, 3:]).all()  # in every model, at 512 and 1024
+    error = gains(run, "rotary", "clipped", "log_n", "accuracy_gain_error")
+    assert (by_law_clipped > 2 * error)[:, 4].all()  # at 1024 log n helps every one of them
+    lost = as_trained[:, 0] - clipped[:, 4]
+    print(f"  of the accuracy at 64, lost at 1024 with clipped distances: {100 * lost.mean():.1f} points")
+for law, limit in (("log_n", 0.003), ("natural_log_n", 0.009)):
+    assert gains(full, "none", "as trained", law).mean(0)[1:4].max() < limit  # no positions: nothing to gain
+
+# %% [markdown]
+# Without positions at all the model learns little more than how frequent the tokens are (5 %): a bag of
+# masked words tells nothing of their order. It has dilution only, loses a sixth of what it knows, and no
+# law gives that back.
+#
 # ## Likelihood and entropy
 #
 # Accuracy asks for the first choice only. The negative log-likelihood asks how sure the model was.
 
 # %%
-for name, run in runs.items():
-    for positions, reading in PANELS:
-        base = run.select("nll", positions=positions, trained="O", reading=reading, law="standard")
-        base = np.nanmean(base, 0)
-        print(f"{name}, {positions}, {reading}: nats a masked token, and what a law changes, n =", *lengths)
-        print(f"  {'standard':18}", *(f"{m:14.3f}" for m in base))
-        for law in LAWS[1:]:
-            value, _ = gains(run, positions, reading, law, "nll")
-            spread = value.std(0, ddof=1) / np.sqrt(len(value))
-            print(
-                f"  {law:18}", *(f"{m:+7.3f} +- {e:4.3f}" for m, e in zip(value.mean(0), spread, strict=True))
-            )
+report("nll", 1, "{:+7.3f} ± {:5.3f}")
+for run in runs.values():
+    assert gains(run, "rotary", "clipped", "log_n", "nll_gain")[:, 4].max() < 0  # in every model
+    assert gains(run, "rotary", "as trained", "log_n", "nll_gain")[:, 4].max() > 0.1  # in some it is worse
 
 
 # %%
 def entropies(run, positions, reading, law):
-    """Mean entropy of the rows by length and layer, over the seeds."""
-    return np.nanmean(
-        run.select("entropy", positions=positions, trained="O", reading=reading, law=law), axis=0
-    )
+    """Mean entropy of all rows and layers by length, over the seeds."""
+    found = run.select("entropy", positions=positions, trained="O", reading=reading, law=law).mean(-1)
+    return np.nanmean(found, axis=0)
 
 
-for positions, reading in PANELS:
-    print(f"full, {positions}, {reading}: mean entropy of all layers, n =", *lengths)
-    for law in LAWS:
-        print(f"  {law:18}", *(f"{h:6.3f}" for h in entropies(full, positions, reading, law).mean(-1)))
+for name, run in runs.items():
+    for positions, reading in PANELS[:2]:
+        print(f"{name}, {positions}, {reading}: mean entropy of the rows, n =", *lengths)
+        for law in LAWS:
+            print(f"  {law:24}", *(f"{h:6.3f}" for h in entropies(run, positions, reading, law)))
 
 with at.plot.style():
     figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.1), sharey=True)
     for ax, (positions, reading), title in zip(axes, PANELS, TITLES, strict=True):
         for law in LAWS:
-            entropy = entropies(full, positions, reading, law).mean(-1)
+            entropy = entropies(full, positions, reading, law)
             ax.plot(lengths, entropy, color=COLOUR[law], marker="o", markersize=3, label=law)
-        ax.set(xscale="log", xlabel="length that is read, $n$", title=title)
+        ax.set(xscale="log", xlabel="length that is read, $n$", title=f"{title}, 3 layers")
         ax.set_xticks(lengths, lengths)
         ax.minorticks_off()
     axes[0].set_ylabel("mean entropy of the rows, nats")
@@ -258,50 +334,84 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The measured scale of each head, `at.calibrate` on a few texts, is the multiple of the trained scale at
-# which the head's mean entropy at $n$ is what it was at 64:
+# The laws that keep the entropy do not read best. With distances as trained, annealed, entropy-invariant
+# and the head's own measured scale hold it within 0.2 to 0.6 nats, where the standard scale lets it grow
+# by 2 to 3, and *lose* 0.3 to 1.5 points at 256 where log n, which lets it grow, gains. YaRN's
+# temperature is log n under another name at these lengths (1.63 for 1.67 at 1024), and InfoScale, the
+# mildest, does as well. ln n, four times the trained scale already at 64, costs 3 to 5 points there.
+# Keeping the mean entropy is not what makes a model read longer texts.
 
 # %%
-for positions, reading in PANELS:
-    beta = full.select("beta", positions=positions, trained="O", reading=reading)
-    flat = beta.transpose(1, 0, 2, 3).reshape(len(lengths), -1)
-    quartiles = np.nanquantile(flat, [0.25, 0.5, 0.75], axis=1)
-    print(f"{positions}, {reading}: lower quartile, median, upper quartile over heads and seeds")
-    for n, *values in zip(lengths, *quartiles, strict=True):
-        print(f"  n = {n:4d}", *(f"{value:6.2f}" for value in values))
+for run in runs.values():
+    by_law = {law: gains(run, "rotary", "as trained", law).mean(0) for law in LAWS[1:]}
+    for law in ("annealed", "entropy_invariant", "calibrated"):
+        assert (by_law[law] < by_law["log_n"])[1:4].all(), law
+        kept = entropies(run, "rotary", "as trained", law)
+        grown = entropies(run, "rotary", "as trained", "log_n")
+        assert abs(kept - kept[0]).max() < abs(grown - grown[0]).max() * 0.8, law
+    assert abs(by_law["yarn"] - by_law["log_n"]).max() < 0.002
+    assert (by_law["natural_log_n"][:3] < -0.03).all()
 
-# %% [markdown]
-# ## Through this package's kernels
-#
-# The same experiment, forward and backward through `attnscale.torch` on a CPU. Trained with other sums, and
-# read on fewer texts, the models are other ones; their accuracies should be the same within their errors.
-
-# %%
-for positions, trained in (("rotary", "O"), ("rotary", "E"), ("none", "O")):
-    where = {"positions": positions, "trained": trained, "reading": "as trained", "law": "standard"}
-    one, other = percent(full, **where), percent(cpu, **where)
-    print(f"{positions}, {trained}:  PyTorch", *(f"{m:6.2f} +- {e:4.2f}" for m, e in zip(*one, strict=True)))
-    print("            attnscale", *(f"{m:6.2f} +- {e:4.2f}" for m, e in zip(*other, strict=True)))
+for name, run in runs.items():
+    for positions, reading in PANELS[:2]:
+        beta = run.select("beta", positions=positions, trained="O", reading=reading)
+        flat = beta.transpose(1, 0, 2, 3).reshape(len(lengths), -1)
+        print(f"{name}, {reading}: the heads' measured multiples: quartiles, and log_64 n")
+        for n, *quartiles in zip(lengths, *np.nanquantile(flat, [0.25, 0.5, 0.75], axis=1), strict=True):
+            print(f"  n = {n:4d}", *(f"{q:6.2f}" for q in quartiles), f"{np.log(n) / np.log(64):9.2f}")
 
 # %% [markdown]
 # ## Again, on this machine
 #
-# The reduced cell: two layers of width 64, 300 steps, read at 64, 128 and 256. It is far from trained, and
-# says nothing about the claim; it says that the numbers above can be made again.
+# The reduced cell, twice: two layers of width 64, 300 steps, through this package's kernels, forward and
+# backward, and through PyTorch's own. It is far from trained and says nothing about the claim; it says
+# that the two programs train the same model, and that what is stored can be made again.
 
 # %%
 kept = at.experiments.stored("length_generalization", "reduced")
 config = at.experiments.LengthGeneralizationConfig.reduced()
-again = at.experiments.length_generalization(config, seeds=[100], progress=False)
+ours = at.experiments.length_generalization(config, seeds=[100], progress=False)
+theirs = at.experiments.length_generalization(replace(config, attention="torch"), seeds=[100], progress=False)
+apart = abs(ours.select("loss") - theirs.select("loss")).max()
+print(
+    f"loss at the end {ours.select('loss')[..., -1].item():.3f}; the programs differ by {apart:.0e} at most"
+)
+assert apart < 0.01
+assert abs(ours.select("accuracy") - theirs.select("accuracy")).max() < 0.02
 for law in ("standard", "log_n", "calibrated"):
-    where = {"reading": "as trained", "law": law}
-    there = kept.select("accuracy", **where)[0, 0]
-    here = again.select("accuracy", **where)[0, 0, 0]
+    there = kept.select("accuracy", reading="as trained", law=law)[0, 0]
+    here = ours.select("accuracy", reading="as trained", law=law)[0, 0, 0]
     spread = there.std(0, ddof=1)
-    print(
-        f"{law:12}",
-        *(f"{h:.3f} ({m:.3f} +- {s:.3f})" for h, m, s in zip(here, there.mean(0), spread, strict=True)),
-    )
+    pairs = zip(here, there.mean(0), spread, strict=True)
+    print(f"  {law:12}", *(f"{h:.3f} ({m:.3f} ± {s:.3f})" for h, m, s in pairs))
     # Another Python has another standard library, and another text is harder or easier to fill in.
-    slack = 0 if again.facts["source"] == kept.facts["source"] else 0.05
+    slack = 0 if ours.facts["source"] == kept.facts["source"] else 0.05
     assert (abs(here - there.mean(0)) < 4 * spread * np.sqrt(1 + 1 / len(there)) + slack).all()
+
+# %% [markdown]
+# ## What was shown
+#
+# **T15 stands, and is small.** The criterion of refutation is not met: log_64 n reads better than the
+# standard scale by more than two paired standard errors at 256 and at 512 in 5 of 5 models of three
+# layers and 3 of 3 of six. It is worth 0.9 and 2.0 points there (0.45 and 1.6), not 11 and 5 as in the
+# article, and the likelihood at 1024 is worse with it in most models.
+#
+# **Most of the fall is positions.** Clipping the distances of the same weights is worth 4 to 18 times as
+# much at 512, and with it the larger model loses 1 point of 52 from 64 to 1024.
+#
+# **Where positions are known, log n helps where the keys are many.** With clipped distances it gains 2 to
+# 8 points at 512 and 1024 in the small models, and 0.5 to 1 at 1024 in the larger ones, which are less
+# diluted.
+#
+# **Keeping the entropy is not the reason.** The laws that do, exact, annealed or measured head by head,
+# read worse than log n up to 512.
+#
+# What was not shown: models of more than 6 layers, natural language, causal models, and any other kind of
+# positions.
+#
+# ## Exercises
+#
+# 1. Train with `clip` in the training, too. Does the gain of log n at 1024 stay?
+# 2. The measured multiples of heads differ by a factor of two and more. Read with the law for the sharp half
+#    of the heads only, and with the standard scale for the others.
+# 3. The model without positions cannot know order. Give it a causal mask, which can, and repeat.

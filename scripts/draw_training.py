@@ -16,41 +16,47 @@ import numpy as np
 from matplotlib import pyplot
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "_static"
+LENGTHS = (64, 128, 256, 512, 1024)
 LAWS = {
-    "standard": "black",
     "log_n": at.plot.COLOURS[0],
     "annealed": at.plot.COLOURS[2],
     "entropy_invariant": at.plot.COLOURS[1],
     "calibrated": at.plot.COLOURS[3],
-}
-PANELS = {
-    ("rotary", "as trained"): "rotary positions",
-    ("rotary", "clipped"): "distances clipped at 48",
-    ("none", "as trained"): "no positions",
+    "info_scale": at.plot.COLOURS[5],
 }
 
 
 def length_generalization() -> Any:
-    """Accuracy against length: positions by columns, models by rows, a line for each law."""
-    figure, axes = pyplot.subplots(2, 3, figsize=(9.0, 5.2), sharex=True, sharey="row")
-    for row, (run, size) in enumerate((("full", "3 layers"), ("large", "6 layers"))):
+    """Accuracy with distances as trained and clipped, and what each law adds to it."""
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2))
+    for run, title, style in (("full", "3 layers", "-"), ("large", "6 layers", "--")):
         result = at.experiments.stored("length_generalization", run)
-        lengths = result.variables["accuracy"].coords["n"]
-        for ax, ((positions, reading), title) in zip(axes[row], PANELS.items(), strict=True):
-            for law, colour in LAWS.items():
-                where = {"positions": positions, "trained": "O", "reading": reading, "law": law}
-                values = 100 * result.select("accuracy", **where)
-                error = np.nanstd(values, 0, ddof=1) / np.sqrt(len(values))
-                label = law.replace("_", " ")
-                ax.errorbar(lengths, np.nanmean(values, 0), error, color=colour, marker="o", label=label)
-            ax.set(xscale="log", title=f"{size}, {title}", ylim=(0, None))
-            ax.set_xticks(lengths, lengths)
-            ax.minorticks_off()
-        axes[row, 0].set_ylabel("accuracy, %")
-    for ax in axes[1]:
-        ax.set_xlabel("tokens read at once; trained at 64")
-    axes[0, 0].legend(fontsize=7)
+        for reading, colour in (("as trained", at.plot.COLOURS[1]), ("clipped", at.plot.COLOURS[0])):
+            label = f"{title}, distances {reading}"
+            _line(
+                axes[0], result, "accuracy", reading, "standard", color=colour, linestyle=style, label=label
+            )
+    full = at.experiments.stored("length_generalization")
+    for ax, reading in zip(axes[1:], ("as trained", "clipped"), strict=True):
+        for law, colour in LAWS.items():
+            _line(ax, full, "accuracy_gain", reading, law, color=colour, label=law.replace("_", " "))
+        ax.axhline(0, color="black", linewidth=0.6)
+        ax.set(title=f"3 layers, distances {reading}", ylabel="points above the standard scale")
+    axes[0].set(title="Standard scale", ylabel="accuracy, %", ylim=(0, None))
+    for ax in axes:
+        ax.set(xscale="log", xlabel="tokens read at once; trained at 64")
+        ax.set_xticks(LENGTHS, LENGTHS)
+        ax.minorticks_off()
+    axes[0].legend(fontsize=6)
+    axes[2].legend(fontsize=7)
     return figure
+
+
+def _line(ax: Any, result: Any, name: str, reading: str, law: str, **style: Any) -> None:
+    """Mean over the seeds and its standard error against the length, in percent."""
+    found = 100 * result.select(name, positions="rotary", trained="O", reading=reading, law=law)
+    error = found.std(0, ddof=1) / np.sqrt(len(found))
+    ax.errorbar(LENGTHS, found.mean(0), error, marker="o", markersize=3, **style)
 
 
 FIGURES: dict[str, Callable[[], Any]] = {"length_generalization": length_generalization}

@@ -170,7 +170,7 @@ build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 
 test-python: $(STAMPS)/torch $(STAMPS)/docs-tools
 	$(call say,pytest: everything)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not alone"
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not alone"
 	$(BIN)/pytest -m alone
 
 # ---- fuzzing -----------------------------------------------------------------------------------

@@ -70,6 +70,7 @@ CASES: dict[str, Case] = {
     "step_512": Case(partial(gradient.step, n=512, target=at_least(1.25))),
     "step_sparse": Case(partial(gradient.sparse_step, n=2048), slow=True),
     "training_step": Case(partial(model.training_step, target=at_least(1.0)), slow=True),
+    "hybrid_steps": Case(model.hybrid_steps, slow=True),
     "entropy_in_a_loss": Case(gradient.entropy_by_hand, slow=True),
     "avx2": Case(process.avx2_level),
     "float64": Case(partial(attention.forward, n=3072, head_dim=64, dtype=np.float64, share=at_least(0.75))),

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
 from typing import Any
 
+from ._process_cases import resident, run_python
 from ._rows import Row, Target, Unit, skipped
 from ._session import OURS, Session
-from ._timing import Action
+from ._timing import Action, Estimate
 
-__all__ = ["training_step"]
+__all__ = ["hybrid_steps", "print_hybrid_step", "training_step"]
 
 
 def training_step(session: Session, name: str, *, target: Target) -> list[Row]:
@@ -43,3 +47,49 @@ def _step(implementation: str) -> Action:
         return optimizer.step()
 
     return step
+
+
+def hybrid_steps(session: Session, name: str) -> list[Row]:
+    """A step of the model of T27 on one text of 1024 tokens, by heads: time, and memory in a process each."""
+    if session.torch is None or not Path("/proc/self/status").exists():
+        why = "torch is not installed" if session.torch is None else "needs /proc"
+        return [skipped(name, "training step of the model of T27, 1 x 1024", Unit.MILLISECONDS, why)]
+    from attnscale.experiments import HybridsConfig
+
+    rows = []
+    for variant in HybridsConfig().variants:
+        script = f"from attnscale_bench._model_cases import print_hybrid_step; print_hybrid_step({variant!r})"
+        seconds, grown = json.loads(run_python(session.threads, "-c", script))
+        what = f"training step of the model of T27, 1 x 1024, {variant}"
+        note = f"memory grows by {grown / 1e6:.1f} MB"
+        key = f"{name}_{variant.replace(' + ', '_').replace(' ', '_')}"
+        rows.append(Row(key, what, Unit.MILLISECONDS, Estimate(seconds, 0.0), seconds=seconds, note=note))
+    return rows
+
+
+def print_hybrid_step(variant: str, n: int = 1024, steps: int = 9) -> None:
+    """Print [seconds, bytes]: the fastest of some steps, and what they add to this process at the peak."""
+    from dataclasses import replace
+
+    import torch
+    from attnscale.experiments import HybridsConfig
+    from attnscale.experiments._hybrids import language_model
+    from attnscale.experiments._transformer import token_loss
+
+    config = replace(HybridsConfig(), n=n)
+    torch.manual_seed(0)
+    model = language_model(config, variant, config.vocabulary)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
+    texts = torch.randint(config.vocabulary, (1, n + 1))
+
+    def step(tokens: Any) -> float:
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        token_loss(model(tokens[:, :-1]), tokens[:, 1:]).backward()
+        optimizer.step()
+        return time.perf_counter() - start
+
+    step(texts[:, :33])  # imports, threads and AdamW's state are no step's
+    before = resident("VmRSS")
+    seconds = min(step(texts) for _ in range(steps))
+    print(json.dumps([seconds, resident("VmHWM") - before]))

@@ -59,7 +59,7 @@ SETS: dict[str, CaseSet] = {
     ),
     "variants": CaseSet(
         "How fast are the linear-time families?",
-        ("efficient", "linear_causal", "one_head", "kattention", "family_gradients"),
+        ("efficient", "linear_causal", "one_head", "kattention", "family_gradients", "hybrid_steps"),
     ),
     "decode": CaseSet("How close does one query with many keys come to the read bandwidth?", ("decode",)),
     "levels": CaseSet(

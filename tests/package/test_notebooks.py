@@ -29,6 +29,8 @@ CLAIMS = {
     "10_limits_of_qk_attention": ("T28", "T29", "T30", "T31", "T32", "T33"),
     "11_gradients": ("T2", "T4"),
     "12_length": ("T15",),
+    "13_context": ("T17",),
+    "14_hybrids": ("T27",),
     "17_beyond": (),
 }
 SOURCES = sorted(NOTEBOOKS.glob("[0-9]*.py"))

@@ -20,24 +20,42 @@ from ._run import RunOptions
 from ._training import Training
 
 if TYPE_CHECKING:
+    from ._context import ContextConfig, context
+    from ._hybrids import HybridsConfig, hybrids
     from ._length_generalization import LengthGeneralizationConfig, length_generalization
+    from ._length_tasks import LengthTasksConfig, length_tasks
+    from ._recall import RecallConfig, recall
 
 __all__ = [
+    "ContextConfig",
     "Estimate",
     "Experiment",
+    "HybridsConfig",
     "LengthGeneralizationConfig",
+    "LengthTasksConfig",
+    "RecallConfig",
     "RunOptions",
     "Training",
     "TrainingResult",
     "Variable",
+    "context",
     "experiment",
+    "hybrids",
     "length_generalization",
+    "length_tasks",
     "names",
+    "recall",
     "stored",
 ]
 
 #: The configs, by the experiment whose module has them.
-_CONFIGS = {"LengthGeneralizationConfig": "length_generalization"}
+_CONFIGS: dict[str, str] = {
+    "ContextConfig": "context",
+    "HybridsConfig": "hybrids",
+    "LengthTasksConfig": "length_tasks",
+    "LengthGeneralizationConfig": "length_generalization",
+    "RecallConfig": "recall",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,10 @@ __all__ = ["MODULES", "experiment", "names", "stored"]
 
 #: Name of the function, and the module that has it and its ``EXPERIMENT``.
 MODULES: dict[str, str] = {
+    "context": "_context",
+    "hybrids": "_hybrids",
+    "length_tasks": "_length_tasks",
+    "recall": "_recall",
     "length_generalization": "_length_generalization",
 }
 

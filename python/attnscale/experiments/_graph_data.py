@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Nodes with classes and noisy features: sampled contexts, and whole graphs of a stochastic block model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ._tasks import Batch
+
+__all__ = ["CLASSES", "FEATURES", "Graph", "class_means", "context", "graph", "mirror"]
+
+CLASSES = 8
+FEATURES = 16
+_NOISE = 3.0
+_AGREE = 0.22  # a neighbour has the class of its node for sure in so many cases, else any class
+_NEAR = 0.1  # noise of the query in "mirror"
+
+
+class Graph(NamedTuple):
+    """All nodes of a graph.
+
+    Attributes
+    ----------
+    nodes : Tensor, shape (1, nodes, FEATURES)
+    neighbours : Tensor of bool, shape (nodes, nodes)
+    label : Tensor of int64, shape (1, nodes)
+        Their classes.
+    """
+
+    nodes: Tensor
+    neighbours: Tensor
+    label: Tensor
+
+
+def class_means(generator: torch.Generator) -> Tensor:
+    """The features of the classes without noise."""
+    return torch.randn(CLASSES, FEATURES, generator=generator)
+
+
+def context(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Batch:
+    """A node, and n tokens of which the first is the node itself and the others are sampled neighbours."""
+    label = torch.randint(CLASSES, (batch,), generator=generator)
+    others = torch.randint(CLASSES, (batch, n), generator=generator)
+    agree = torch.rand(batch, n, generator=generator) < _AGREE
+    agree[:, 0] = True
+    classes = torch.where(agree, label[:, None], others)
+    tokens = means[classes] + _NOISE * torch.randn(batch, n, FEATURES, generator=generator)
+    return Batch(tokens[:, 0], tokens, label)
+
+
+def graph(nodes: int, degree: float, means: Tensor, generator: torch.Generator) -> Graph:
+    """A stochastic block model of this mean degree; neighbours agree as often as in :func:`context`."""
+    same = _AGREE + (1 - _AGREE) / CLASSES  # of the neighbours
+    label = torch.randint(CLASSES, (nodes,), generator=generator)
+    density = degree / nodes
+    inside, outside = CLASSES * same * density, CLASSES / (CLASSES - 1) * (1 - same) * density
+    chance = torch.where(label[:, None] == label, inside, outside)
+    above = (torch.rand(nodes, nodes, generator=generator) < chance).triu(1)
+    features = means[label] + _NOISE * torch.randn(nodes, FEATURES, generator=generator)
+    return Graph(features[None], above | above.T, label[None])
+
+
+def mirror(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Batch:
+    """The task that is the other way round: one token of n has the answer, the one that is like the query.
+
+    A token has a code and a class; the first is the query itself, whose class is not given.
+    """
+    code = functional.normalize(torch.randn(batch, n, FEATURES, generator=generator), dim=-1)
+    classes = torch.randint(CLASSES, (batch, n), generator=generator)
+    given = functional.one_hot(classes, CLASSES).float()
+    given[:, 0] = 0
+    every, chosen = torch.arange(batch), torch.randint(1, n, (batch,), generator=generator)
+    code[:, 0] = code[every, chosen] + _NEAR * torch.randn(batch, FEATURES, generator=generator)
+    tokens = torch.cat((code, given), -1)
+    return Batch(tokens[:, 0], tokens, classes[every, chosen])

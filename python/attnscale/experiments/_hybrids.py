@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T27: a causal language model whose heads are dot-product, efficient, linear or sparse, or of two kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from .._checks import positive_int
+from ._attention import check_implementation
+from ._corpus import library_source
+from ._experiment import Experiment, Variable
+from ._families import check_variant, effective_keys, mix_heads
+from ._result import TrainingResult
+from ._run import run
+from ._training import Training
+from ._transformer import Transformer, token_loss
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ._run import RunOptions
+
+__all__ = ["EXPERIMENT", "HybridsConfig", "hybrids", "language_model"]
+
+_BINS = 50  # the loss of the training is kept as means of so many parts of it
+_AT_ONCE = 16  # texts that are read at once
+
+
+@dataclass(frozen=True)
+class HybridsConfig:
+    """All that defines the experiment but the seeds.
+
+    Attributes
+    ----------
+    variants : tuple of str
+        Families of the heads of every layer, as "dot + 3 efficient": dot, sparse, efficient, linear.
+    layers, width, vocabulary : int
+    n, batch, steps : int
+        Tokens of a text, texts of a step, steps.
+    learning_rate : float
+    windows : int
+        Texts of held-out files that the loss is measured on.
+    most_bytes : int or None
+        Of the source; None is all.
+    attention : {"attnscale", "torch"}
+    device : str
+    """
+
+    variants: tuple[str, ...] = (
+        "4 dot",
+        "4 efficient",
+        "4 linear",
+        "4 sparse",
+        "dot + 3 efficient",
+        "2 dot + 2 efficient",
+    )
+    layers: int = 2
+    width: int = 128
+    vocabulary: int = 1000
+    n: int = 256
+    batch: int = 32
+    steps: int = 5000
+    learning_rate: float = 1e-3
+    windows: int = 256
+    most_bytes: int | None = None
+    attention: str = "attnscale"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width", "vocabulary", "n", "batch", "steps", "windows"):
+            positive_int(name, getattr(self, name))
+        counts = {len(check_variant("variants", variant)) for variant in self.variants}
+        if len(counts) != 1 or self.width % max(counts):
+            raise ValueError(
+                f"variants must have one number of heads that divides width={self.width}, "
+                f"got {sorted(counts)}"
+            )
+        check_implementation(self.attention, self.device)
+
+    @classmethod
+    def reduced(cls) -> HybridsConfig:
+        """The cells that tests run again, in some seconds."""
+        return cls(
+            variants=("4 dot", "4 efficient"),
+            width=64,
+            vocabulary=400,
+            n=64,
+            batch=16,
+            steps=150,
+            windows=32,
+            most_bytes=600_000,
+        )
+
+    @property
+    def heads(self) -> int:
+        """Of a layer."""
+        return len(check_variant("variants", self.variants[0]))
+
+
+def cells(config: HybridsConfig) -> dict[str, tuple[Any, ...]]:
+    """Families of the heads."""
+    return {"variant": config.variants}
+
+
+def variables(config: HybridsConfig) -> dict[str, Variable]:
+    """Of each model."""
+    places = tuple(int(part[-1]) + 1 for part in _places(config.n))
+    bins = tuple(int(part[-1]) + 1 for part in _bins(config.steps))
+    heads = {"layer": tuple(range(config.layers)), "head": tuple(range(config.heads))}
+    return {
+        "nll": Variable({}, "nat", "loss of a token of held-out files"),
+        "nll_by_position": Variable(
+            {"position": places}, "nat", "the same by the number of tokens before it, to the one named"
+        ),
+        "effective_keys": Variable(heads, "", "mean of exp(entropy) of the rows of the second half"),
+        "loss": Variable({"step": bins}, "nat", "loss of the training, mean since the step before"),
+    }
+
+
+def _places(n: int) -> list[NDArray[np.int64]]:
+    """Positions in powers of two: 0, 1, 2 to 3, 4 to 7, ..."""
+    edges = [0, *(2**i for i in range(64) if 2**i < n), n]
+    return [np.arange(start, stop) for start, stop in pairwise(edges)]
+
+
+def _bins(steps: int) -> list[NDArray[np.int64]]:
+    return np.array_split(np.arange(steps), min(_BINS, steps))
+
+
+class _Mix:
+    """The heads of a layer, causal; a list in `keys` gets the effective keys of each head."""
+
+    def __init__(self, families: tuple[str, ...], implementation: str) -> None:
+        self.families, self.implementation = families, implementation
+        self.keys: list[Tensor] | None = None
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, layer: int) -> Tensor:
+        if self.keys is not None:
+            rows = effective_keys(query, key, self.families, causal=True)
+            self.keys.append(rows[..., rows.shape[-1] // 2 :].mean((0, 2)))
+        return mix_heads(query, key, value, self.families, causal=True, implementation=self.implementation)
+
+
+class _Model(Transformer):
+    """With learned positions, as GPT-2 has them: all families of heads see the same."""
+
+    def __init__(self, config: HybridsConfig, vocabulary: int, mix: _Mix) -> None:
+        super().__init__(vocabulary, config.layers, config.width, config.heads, mix)
+        self.places = torch.nn.Parameter(0.02 * torch.randn(config.n, config.width))
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """The last hidden states, (batch, n, width)."""
+        x = self.embedding(tokens) + self.places[: tokens.shape[1]]
+        for layer, block in enumerate(self.blocks):
+            x = block(x, self.mix, layer)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+def language_model(config: HybridsConfig, variant: str, vocabulary: int) -> _Model:
+    """The model of a variant, with weights from PyTorch's generator."""
+    mix = _Mix(check_variant("variants", variant), config.attention)
+    return _Model(config, vocabulary, mix)
+
+
+def measure(
+    config: HybridsConfig, cell: dict[str, Any], seed: int, training: Training
+) -> dict[str, NDArray[np.float64]]:
+    """Train one model, and read held-out texts."""
+    streams = training.cached("source", lambda: _streams(config))
+    training.note(source={name: int(stream.size) for name, stream in streams.items()})
+    vocabulary = int(max(stream.max() for stream in streams.values())) + 1
+    with training.fork("weights"):
+        model = language_model(config, cell["variant"], vocabulary)
+    model.to(training.device)
+    stream = torch.from_numpy(streams["train"])
+
+    def loss(step: int) -> Tensor:
+        texts = _windows(stream, config.batch, config.n + 1, training.generator("batches"))
+        texts = texts.to(training.device)
+        return token_loss(model(texts[:, :-1]), texts[:, 1:])
+
+    warmup = min(100, config.steps // 10)
+    history = training.fit(model, loss, steps=config.steps, learning_rate=config.learning_rate, warmup=warmup)
+    held_out = torch.from_numpy(streams["held_out"])
+    texts = _windows(held_out, config.windows, config.n + 1, training.generator("evaluation"))
+    by_token, keys = _read(model.eval(), texts.to(training.device))
+    return {
+        "nll": by_token.mean(),
+        "nll_by_position": np.array([by_token[part].mean() for part in _places(config.n)]),
+        "effective_keys": keys,
+        "loss": np.array([history.loss[part].mean() for part in _bins(config.steps)]),
+    }
+
+
+def _streams(config: HybridsConfig) -> dict[str, NDArray[Any]]:
+    corpus = library_source(config.vocabulary, config.most_bytes)
+    return {"train": corpus.train, "held_out": corpus.held_out}
+
+
+def _windows(stream: Tensor, count: int, n: int, generator: torch.Generator) -> Tensor:
+    """Texts of n tokens that begin anywhere, (count, n)."""
+    starts = torch.randint(len(stream) - n, (count, 1), generator=generator)
+    return stream[starts + torch.arange(n)].long()
+
+
+@torch.no_grad()
+def _read(model: _Model, mix: _Mix, texts: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Loss of each position, mean over the texts, and effective keys, (layers, heads)."""
+    mix, losses, keys = model.mix, [], []
+    assert isinstance(mix, _Mix)
+    for part in texts.split(_AT_ONCE):
+        mix.keys = []
+        logits = model(part[:, :-1])
+        losses.append(functional.cross_entropy(logits.transpose(1, 2), part[:, 1:], reduction="none"))
+        keys.append(torch.stack(mix.keys) * len(part))
+    mix.keys = None
+    mean_keys = torch.stack(keys).sum(0) / len(texts)
+    return torch.cat(losses).double().mean(0).cpu().numpy(), mean_keys.double().cpu().numpy()
+
+
+EXPERIMENT = Experiment(
+    name="hybrids",
+    claim="T27",
+    question="does a language model with efficient heads learn as well, and is one dot-product head enough?",
+    refuted_if=(
+        "the loss of '4 efficient' is not 2 standard errors above that of '4 dot', or that of "
+        "'dot + 3 efficient' is not nearer to '4 dot' than to '4 efficient'"
+    ),
+    config=HybridsConfig,
+    cells=cells,
+    measure=measure,
+    variables=variables,
+)
+
+
+def hybrids(
+    config: HybridsConfig | None = None, *, seeds: Any = 3, **options: Unpack[RunOptions]
+) -> TrainingResult:
+    """Does a language model with efficient heads learn as well, and does one dot-product head suffice? (T27)
+
+    A causal transformer learns the standard library's source with all heads of one family (dot products,
+    efficient, linear, entmax), or with one or two of four heads of dot products and efficient ones.
+
+    Parameters
+    ----------
+    config : HybridsConfig, optional
+        The full run by default.
+    seeds : int or sequence of int
+        How many models of each variant, or their seeds: of weights and batches.
+    **options
+        See :class:`RunOptions`.
+
+    Returns
+    -------
+    TrainingResult
+        Variables: nll, nll_by_position, effective_keys, loss.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> config = at.experiments.HybridsConfig.reduced()
+    >>> result = at.experiments.hybrids(config, seeds=1)  # doctest: +SKIP
+    """
+    return run(EXPERIMENT, config, seeds, options)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T15, beyond language: tasks where only the number of tokens changes, under laws that are trained with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from .._checks import choose, positive_int, shown
+from ._attention import check_implementation
+from ._experiment import Experiment, Variable
+from ._reader import Reader
+from ._result import TrainingResult
+from ._run import run
+from ._tasks import TASKS
+from ._training import Training
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ._run import RunOptions
+
+__all__ = ["EXPERIMENT", "LengthTasksConfig", "length_tasks"]
+
+#: Law and normalizer; N is the length of the training.
+_VARIANTS = {
+    "standard": ("standard", "softmax"),
+    "log_n": ("log_n(base=N)", "softmax"),
+    "natural_log_n": ("natural_log_n", "softmax"),
+    "entropy_invariant": ("entropy_invariant(n0=N)", "softmax"),
+    "ssmax": ("ssmax", "softmax"),
+    "sparsemax": ("standard", "sparsemax"),
+    "entmax": ("standard", "entmax(alpha=1.5)"),
+    "asentmax": ("asentmax", "entmax(alpha=1.5)"),
+}
+_AT_ONCE = 2**17  # tokens
+
+
+@dataclass(frozen=True)
+class LengthTasksConfig:
+    """All that defines the experiment but the seeds.
+
+    Attributes
+    ----------
+    tasks : tuple of {"needle", "first", "majority", "average"}
+    variants : tuple of str
+        Laws and normalizers, in training and after it: "standard", "log_n", "natural_log_n",
+        "entropy_invariant", "ssmax" (s of each head learned), "sparsemax", "entmax" (alpha = 1.5),
+        "asentmax".
+    train_length, batch : int
+        A step has rows of one length, from 2 to ``train_length``.
+    stages : tuple of int
+        Steps after which a model is read; the last are all.
+    width, heads : int
+    learning_rate : float
+    lengths : tuple of int
+        Where a model is read.
+    tests : int
+        Rows that are read at each length.
+    attention : {"attnscale", "torch"}
+    device : str
+    """
+
+    tasks: tuple[str, ...] = tuple(TASKS)
+    variants: tuple[str, ...] = tuple(_VARIANTS)
+    train_length: int = 16
+    batch: int = 64
+    stages: tuple[int, ...] = (10, 100, 3000)
+    width: int = 64
+    heads: int = 2
+    learning_rate: float = 3e-3
+    lengths: tuple[int, ...] = (16, 64, 256, 1024, 4096)
+    tests: int = 400
+    attention: str = "attnscale"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("train_length", "batch", "width", "heads", "tests"):
+            positive_int(name, getattr(self, name))
+        for name, known in (("tasks", tuple(TASKS)), ("variants", tuple(_VARIANTS))):
+            for value in getattr(self, name):
+                choose(name, value, known)
+        if self.train_length < 2 or min(self.lengths) < 2:
+            raise ValueError(
+                f"lengths and train_length must be at least 2, got {shown(self.lengths)} and "
+                f"{self.train_length}"
+            )
+        if list(self.stages) != sorted({*self.stages, 0} - {0}) or not self.stages:
+            raise ValueError(f"stages must be growing positive integers, got {shown(self.stages)}")
+        check_implementation(self.attention, self.device)
+
+    @classmethod
+    def reduced(cls) -> LengthTasksConfig:
+        """The cells that tests run again, in some seconds."""
+        return cls(
+            tasks=("first",),
+            variants=("standard", "log_n"),
+            stages=(10, 100),
+            lengths=(16, 1024, 4096),
+        )
+
+
+def cells(config: LengthTasksConfig) -> dict[str, tuple[Any, ...]]:
+    """Task, and law or normalizer."""
+    return {"task": config.tasks, "variant": config.variants}
+
+
+def variables(config: LengthTasksConfig) -> dict[str, Variable]:
+    """Of each model, after each stage of its training, at each length."""
+    table = {"step": config.stages, "n": config.lengths}
+    return {
+        "accuracy": Variable(table, "", "share of the rows that are answered rightly"),
+        "nll": Variable(table, "nat", "negative log-likelihood of the answer"),
+        "effective_keys": Variable(table, "", "mean of exp(entropy)"),
+    }
+
+
+def measure(
+    config: LengthTasksConfig, cell: dict[str, Any], seed: int, training: Training
+) -> dict[str, NDArray[np.float64]]:
+    """Train one model, and read it at every length after every stage."""
+    task = TASKS[cell["task"]]
+    law, normalizer = _VARIANTS[cell["variant"]]
+    with training.fork("weights"):
+        model = Reader(
+            *(task.features, task.labels),
+            width=config.width,
+            heads=config.heads,
+            law=law.replace("N", str(config.train_length)),
+            normalizer=normalizer,
+            n0=config.train_length,
+            implementation=config.attention,
+        )
+    model.to(training.device)
+    batches = training.generator("batches")
+
+    def loss(step: int) -> Tensor:
+        n = int(torch.randint(2, config.train_length + 1, (1,), generator=batches))
+        query, tokens, label = (each.to(training.device) for each in task.draw(config.batch, n, batches))
+        return functional.cross_entropy(model(query[:, None], tokens)[0][:, 0], label)
+
+    found, done = [], 0
+    for stage in config.stages:
+        schedule = "cosine" if stage == config.stages[-1] else "constant"
+        options: dict[str, Any] = {"learning_rate": config.learning_rate, "schedule": schedule}
+        training.fit(model, loss, steps=stage - done, name=f"to {stage}", **options)
+        found.append([_test(config, cell, model, n, seed) for n in config.lengths])
+        done = stage
+    return dict(zip(variables(config), np.moveaxis(np.array(found), -1, 0), strict=True))
+
+
+@torch.no_grad()
+def _test(
+    config: LengthTasksConfig, cell: dict[str, Any], model: Reader, n: int, seed: int
+) -> tuple[float, float, float]:
+    """Accuracy, negative log-likelihood and effective keys, on rows that all models of a seed see."""
+    generator = Training(seed).generator(f"test {n}")
+    device = next(model.parameters()).device
+    sums, count = np.zeros(3), 0
+    while count < config.tests:
+        batch = min(max(1, _AT_ONCE // n), config.tests - count)
+        drawn = TASKS[cell["task"]].draw(batch, n, generator)
+        query, tokens, label = (each.to(device) for each in drawn)
+        logits, entropy = model(query[:, None], tokens)
+        right = (logits[:, 0].argmax(-1) == label).double().sum()
+        nll = functional.cross_entropy(logits[:, 0], label, reduction="sum")
+        sums += [float(right), float(nll), batch * float(entropy.exp().mean())]
+        count += batch
+    accuracy, nll_mean, keys = sums / count
+    return accuracy, nll_mean, keys
+
+
+EXPERIMENT = Experiment(
+    name="length_tasks",
+    claim="T15",
+    question="where only the length changes, which law or normalizer keeps what was learned at 16 tokens?",
+    refuted_if=(
+        "after all steps log_n is not 2 standard errors above the standard scale in the task needle at "
+        "n = 1024, or is 2 standard errors above it in the task average there"
+    ),
+    config=LengthTasksConfig,
+    cells=cells,
+    measure=measure,
+    variables=variables,
+)
+
+
+def length_tasks(
+    config: LengthTasksConfig | None = None, *, seeds: Any = 3, **options: Unpack[RunOptions]
+) -> TrainingResult:
+    """Where only the length changes, which law or normalizer keeps what was learned? (T15)
+
+    One query reads a set of tokens: one of them has the answer (needle), the first has it (FIRST of Chiang &
+    Cholak), or all have a part of it (majority, average). Trained with up to 16 tokens, read with up to 4096.
+
+    Parameters
+    ----------
+    config : LengthTasksConfig, optional
+        The full run by default.
+    seeds : int or sequence of int
+        How many models of each cell, or their seeds: of weights and data.
+    **options
+        See :class:`RunOptions`.
+
+    Returns
+    -------
+    TrainingResult
+        Variables: accuracy, nll, effective_keys.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> config = at.experiments.LengthTasksConfig.reduced()
+    >>> result = at.experiments.length_tasks(config, seeds=1)  # doctest: +SKIP
+    """
+    return run(EXPERIMENT, config, seeds, options)

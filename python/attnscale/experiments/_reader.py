@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The smallest model with attention: queries read tokens once, and answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..torch import Scaled
+from ._attention import attend, attend_rows
+
+__all__ = ["LEARNED", "Reader"]
+
+#: Laws with parameters that are trained.
+LEARNED = ("ssmax", "asentmax")
+
+
+class Reader(torch.nn.Module):
+    """Embedding, one layer of attention without residual, a linear answer.
+
+    Parameters
+    ----------
+    features, labels : int
+        Numbers of a token, and logits of an answer.
+    width, heads : int
+    law : str, float or Law
+        Also "ssmax" and "asentmax", whose parameters are learned.
+    normalizer : str
+    n0 : int
+        Where the factor of a learned SSMax begins with 1.
+    implementation : {"attnscale", "torch"}
+
+    Examples
+    --------
+    >>> with torch.random.fork_rng(devices=[]):
+    ...     _ = torch.manual_seed(0)
+    ...     model = Reader(features=5, labels=3, width=8, heads=2)
+    >>> logits, entropy = model(torch.zeros(4, 1, 5), torch.zeros(4, 10, 5))  # one query, ten tokens
+    >>> logits.shape, entropy.exp().mean().round().item()
+    (torch.Size([4, 1, 3]), 10.0)
+    """
+
+    def __init__(
+        self,
+        features: int,
+        labels: int,
+        *,
+        width: int,
+        heads: int,
+        law: Any = "standard",
+        normalizer: str = "softmax",
+        n0: int = 32,
+        implementation: str = "attnscale",
+    ) -> None:
+        super().__init__()
+        self.heads, self.law, self.normalizer = heads, law, normalizer
+        self.implementation = implementation
+        self.embed = torch.nn.Linear(features, width)
+        self.query = torch.nn.Linear(width, width)
+        self.key_value = torch.nn.Linear(width, 2 * width)
+        self.answer = torch.nn.Linear(width, labels)
+        if law == "ssmax":
+            self.factor = torch.nn.Parameter(torch.full((heads,), 1 / math.log(n0)))
+        elif law == "asentmax":
+            self.slope, self.power = (torch.nn.Linear(width, heads, bias=False) for _ in range(2))
+
+    def forward(
+        self, query: Tensor, tokens: Tensor, *, mask: Tensor | None = None, law: Any = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits, (batch, queries, labels), and without gradients the entropies, (batch, heads, queries).
+
+        `law` replaces that of the model; True in `mask`, (queries, tokens), is seen.
+        """
+        asks, tokens = self.embed(query), self.embed(tokens)
+        q, kv = self._split(self.query(asks), 1), self._split(self.key_value(tokens), 2)
+        chosen: Any = self.law if law is None else law
+        if chosen == "ssmax":
+            chosen = Scaled("ssmax(s=1)", self.factor)
+        elif chosen == "asentmax":
+            q, chosen = q * self._adaptive(asks, tokens.shape[1]), "standard"
+        options: dict[str, Any] = {
+            "law": chosen,
+            "normalizer": self.normalizer,
+            "mask": mask,
+            "implementation": self.implementation,
+        }
+        entropy = None
+        if torch.is_grad_enabled():
+            read = attend(q[0], kv[0], kv[1], **options)
+        else:
+            read, entropy = attend_rows(q[0], kv[0], kv[1], **options)
+        logits: Tensor = self.answer(read.transpose(1, 2).flatten(2))
+        return logits, entropy
+
+    def _split(self, x: Tensor, parts: int) -> Tensor:
+        """(parts, batch, heads, n, head_dim)."""
+        batch, n, width = x.shape
+        return x.view(batch, n, parts, self.heads, width // parts // self.heads).permute(2, 0, 3, 1, 4)
+
+    def _adaptive(self, asks: Tensor, n: int) -> Tensor:
+        """1 + beta ln(n)^gamma of each query and head, (batch, heads, queries, 1).
+
+        beta = softplus(x W), gamma = 2 tanh(x U): Vasylenko et al. 2025, arXiv 2506.16640.
+        """
+        beta, gamma = functional.softplus(self.slope(asks)), 2 * torch.tanh(self.power(asks))
+        factor: Tensor = 1 + beta * math.log(max(n, 2)) ** gamma
+        return factor.transpose(1, 2)[..., None]

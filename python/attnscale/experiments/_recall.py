@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T27: one of P pairs is to be recalled, by heads with a state of head_dim rows or by dot products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from .._checks import positive_int, shown
+from ._attention import check_implementation
+from ._experiment import Experiment, Variable
+from ._families import check_variant, effective_keys, mix_heads
+from ._result import TrainingResult
+from ._run import run
+from ._training import Training
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ._run import RunOptions
+
+__all__ = ["EXPERIMENT", "RecallConfig", "recall"]
+
+
+@dataclass(frozen=True)
+class RecallConfig:
+    """All that defines the experiment but the seeds.
+
+    Attributes
+    ----------
+    variants : tuple of str
+        Families of the heads, as "dot + 3 efficient": dot, sparse, efficient, linear.
+    pairs : tuple of int
+        P, at most ``symbols``.
+    head_dim : int
+        Of queries and keys.
+    symbols : int
+        How many keys and how many values there are.
+    width, batch, steps, tests : int
+    learning_rate : float
+    attention : {"attnscale", "torch"}
+    device : str
+    """
+
+    variants: tuple[str, ...] = (
+        "2 dot",
+        "2 efficient",
+        "dot + efficient",
+        "2 linear",
+        "4 efficient",
+        "dot + 3 efficient",
+    )
+    pairs: tuple[int, ...] = (4, 8, 16, 32, 64)
+    head_dim: int = 8
+    symbols: int = 64
+    width: int = 64
+    batch: int = 64
+    steps: int = 1500
+    tests: int = 2000
+    learning_rate: float = 3e-3
+    attention: str = "attnscale"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("head_dim", "symbols", "width", "batch", "steps", "tests"):
+            positive_int(name, getattr(self, name))
+        for variant in self.variants:
+            heads = check_variant("variants", variant)
+            if self.width % len(heads):
+                raise ValueError(f"width must be a multiple of the heads, got {self.width} and {variant!r}")
+        if not all(2 <= pairs <= self.symbols for pairs in self.pairs):
+            raise ValueError(f"pairs must be between 2 and symbols={self.symbols}, got {shown(self.pairs)}")
+        check_implementation(self.attention, self.device)
+
+    @classmethod
+    def reduced(cls) -> RecallConfig:
+        """The cells that tests run again, in some seconds."""
+        return cls(variants=("2 dot", "2 efficient", "dot + efficient"), pairs=(32,), steps=600)
+
+
+def cells(config: RecallConfig) -> dict[str, tuple[Any, ...]]:
+    """Families of the heads, and pairs."""
+    return {"variant": config.variants, "pairs": config.pairs}
+
+
+def variables(config: RecallConfig) -> dict[str, Variable]:
+    """Of each model."""
+    return {
+        "accuracy": Variable({}, "", "share of the values that are recalled"),
+        "nll": Variable({}, "nat", "negative log-likelihood of the value"),
+        "effective_keys": Variable({}, "", "mean of exp(entropy), of the sharpest head of each row"),
+    }
+
+
+class _Recall(torch.nn.Module):
+    """A pair is one token, the sum of its embeddings; the query is a key by itself."""
+
+    def __init__(self, config: RecallConfig, families: tuple[str, ...]) -> None:
+        super().__init__()
+        self.families, self.implementation = families, config.attention
+        heads, width = len(families), config.width
+        self.keys, self.values = (torch.nn.Embedding(config.symbols, width) for _ in range(2))
+        self.query = torch.nn.Linear(width, heads * config.head_dim)
+        self.key = torch.nn.Linear(width, heads * config.head_dim)
+        self.value = torch.nn.Linear(width, width)
+        self.answer = torch.nn.Linear(width, config.symbols)
+
+    def forward(self, asked: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Logits of the value, (batch, symbols), of a key, (batch,), and pairs, (batch, pairs)."""
+        pairs = self.keys(keys) + self.values(values)
+        query, key = self.rows(asked, pairs)
+        value = _split(self.value(pairs), len(self.families))
+        read = mix_heads(query, key, value, self.families, implementation=self.implementation)
+        logits: Tensor = self.answer(read.transpose(1, 2).flatten(1))
+        return logits
+
+    def rows(self, asked: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Query and key of each head."""
+        heads = len(self.families)
+        return _split(self.query(self.keys(asked)[:, None]), heads), _split(self.key(pairs), heads)
+
+    def sharpest(self, asked: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Effective keys of the sharpest head, (batch,)."""
+        query, key = self.rows(asked, self.keys(keys) + self.values(values))
+        return effective_keys(query, key, self.families, causal=False).amin((1, 2))
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _draw(
+    config: RecallConfig, pairs: int, batch: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The key that is asked for, keys and values of the pairs, and the answer."""
+    keys = torch.rand(batch, config.symbols, generator=generator).argsort(-1)[:, :pairs]
+    values = torch.randint(config.symbols, (batch, pairs), generator=generator)
+    every, chosen = torch.arange(batch), torch.randint(pairs, (batch,), generator=generator)
+    return keys[every, chosen], keys, values, values[every, chosen]
+
+
+def measure(
+    config: RecallConfig, cell: dict[str, Any], seed: int, training: Training
+) -> dict[str, NDArray[np.float64]]:
+    """Train one model and test it on new pairs."""
+    families = check_variant("variants", cell["variant"])
+    with training.fork("weights"):
+        model = _Recall(config, families)
+    model.to(training.device)
+    generator = training.generator("batches")
+
+    def loss(step: int) -> Tensor:
+        drawn = _draw(config, cell["pairs"], config.batch, generator)
+        *given, label = (each.to(training.device) for each in drawn)
+        return functional.cross_entropy(model(*given), label)
+
+    training.fit(model, loss, steps=config.steps, learning_rate=config.learning_rate)
+    drawn = _draw(config, cell["pairs"], config.tests, training.generator("test"))
+    *given, label = (each.to(training.device) for each in drawn)
+    with torch.no_grad():
+        logits = model(*given)
+        right = (logits.argmax(-1) == label).double().mean()
+        nll = functional.cross_entropy(logits, label)
+        found = (right, nll, model.sharpest(*given).mean())
+    return {name: np.asarray(float(each)) for name, each in zip(variables(config), found, strict=True)}
+
+
+EXPERIMENT = Experiment(
+    name="recall",
+    claim="T27",
+    question="how many pairs does efficient attention recall, and is one head of dot products enough?",
+    refuted_if=(
+        "with P = 32 = 4 head_dim pairs, '2 efficient' is within 2 standard errors of '2 dot', or "
+        "'dot + efficient' is more than 2 standard errors and 0.02 below it"
+    ),
+    config=RecallConfig,
+    cells=cells,
+    measure=measure,
+    variables=variables,
+)
+
+
+def recall(
+    config: RecallConfig | None = None, *, seeds: Any = 3, **options: Unpack[RunOptions]
+) -> TrainingResult:
+    """How many pairs do heads of linear time recall, and is one head of dot products enough? (T27)
+
+    P pairs of a key and a value are shown, and the value of one key is asked for, by one layer whose heads
+    are of dot products, efficient, linear or both kinds.
+
+    Parameters
+    ----------
+    config : RecallConfig, optional
+        The full run by default.
+    seeds : int or sequence of int
+        How many models of each cell, or their seeds: of weights and data.
+    **options
+        See :class:`RunOptions`.
+
+    Returns
+    -------
+    TrainingResult
+        Variables: accuracy, nll, effective_keys.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> config = at.experiments.RecallConfig(variants=("2 dot",), pairs=(4,), steps=5, tests=10)
+    >>> at.experiments.recall(config, seeds=2).arrays["accuracy"].shape  # variants, pairs, seeds
+    (1, 1, 2)
+    """
+    return run(EXPERIMENT, config, seeds, options)

@@ -1,0 +1,132 @@
+"""Experiments on one layer that reads: context (T17), length_tasks (T15), recall (T27)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import attnscale as at  # noqa: E402
+from attnscale.experiments import (  # noqa: E402  # noqa: E402
+    ContextConfig,
+    LengthTasksConfig,
+    RecallConfig,
+    _context,
+    _graph_data,
+    _tasks,
+)
+from attnscale.experiments._run import run  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SMALL = {
+    "context": ContextConfig(steps=4, batch=8, lengths=(32, 64), tests=100),
+    "length_tasks": LengthTasksConfig(stages=(2, 5), batch=8, lengths=(16, 40), tests=50),
+    "recall": RecallConfig(pairs=(4, 32), steps=4, batch=8, tests=100),
+}
+
+
+def train(name, config, seeds=1, **options):
+    return run(at.experiments.experiment(name), config, seeds, {"progress": False, **options})
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_ours_and_pytorch_train_alike(name):
+    ours = train(name, SMALL[name])
+    theirs = train(name, replace(SMALL[name], attention="torch"))
+    assert ours.complete
+    for variable in ("nll", "effective_keys"):
+        np.testing.assert_allclose(ours.arrays[variable], theirs.arrays[variable], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_seed_decides(name):
+    cell = "task=context,trained=log_n" if name == "context" else None
+    config = replace(SMALL[name], variants=SMALL[name].variants[:1]) if name != "context" else SMALL[name]
+    one, other = (train(name, config, seeds=2, only=cell) for _ in range(2))
+    assert np.array_equal(one.arrays["nll"], other.arrays["nll"], equal_nan=True)
+    by_seed = one.arrays["nll"][np.isfinite(one.arrays["nll"])]
+    assert len(np.unique(by_seed)) > by_seed.size / 3  # laws agree at the length of the training
+
+
+def test_laws_share_weights_and_contexts():
+    found = train("context", SMALL["context"], only="task=context,own_key=seen,trained=one length")
+    nll = found.select("nll", task="context", own_key="seen", trained="one length", seed=0)
+    standard, log_n, annealed, twice = nll
+    assert standard[0] == log_n[0] == annealed[0] != twice[0]  # n = 32, where all but the last are 1
+    assert len({standard[1], log_n[1], annealed[1], twice[1]}) == 4
+
+
+def test_neighbours_agree_as_often_in_graphs_and_contexts():
+    generator = torch.Generator().manual_seed(0)
+    means = _graph_data.class_means(generator)
+    drawn = _graph_data.graph(1024, 256, means, generator)
+    assert torch.equal(drawn.neighbours, drawn.neighbours.T)
+    assert not drawn.neighbours.diagonal().any()
+    degree = drawn.neighbours.sum(1).double().mean()
+    assert 250 < degree < 262
+    same = drawn.label[0][:, None] == drawn.label[0]
+    share = float((same & drawn.neighbours).sum() / drawn.neighbours.sum())
+    assert abs(share - (0.22 + 0.78 / 8)) < 0.02
+    rows = _graph_data.context(2000, 33, torch.eye(8, 16) * 100, generator)
+    classes = rows.tokens[..., :8].argmax(-1)
+    assert torch.equal(classes[:, 0], rows.label)
+    assert abs(float((classes[:, 1:] == rows.label[:, None]).double().mean()) - (0.22 + 0.78 / 8)) < 0.01
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("task", ["context", "graph", "needle"])
+def test_a_masked_node_does_not_read_itself(task, seen):
+    generator = torch.Generator().manual_seed(0)
+    means = _graph_data.class_means(generator)
+    cell = {"task": task, "own_key": "seen" if seen else "masked"}
+    read = _context._draw(cell, 32, 5, means, generator, "cpu")
+    if task == "graph":
+        assert read.mask.diagonal().all() == seen
+        assert abs(float(read.mask.sum(1).double().mean()) - 32) < 3
+        return
+    assert read.tokens.shape[1] == 32
+    assert bool((read.tokens == read.query).all(-1).any()) == seen
+
+
+@pytest.mark.parametrize("n", [2, 3, 16, 101])
+@pytest.mark.parametrize("name", _tasks.TASKS)
+def test_answers_of_the_tasks(name, n):
+    task = _tasks.TASKS[name]
+    query, tokens, label = task.draw(400, n, torch.Generator().manual_seed(n))
+    assert query.shape == (400, task.features)
+    assert tokens.shape == (400, n, task.features)
+    assert len(label.unique()) == task.labels
+    if name in ("first", "majority"):
+        ones = tokens[..., 1]
+        right = ones[:, 0] if name == "first" else ones.mean(1) > 0.5
+        assert torch.equal(label, right.long())
+        assert name == "first" or (ones.mean(1) != 0.5).all()
+    elif name == "needle":
+        nearest = (tokens[..., : _tasks.CODE] @ query[:, : _tasks.CODE, None]).argmax(1)[:, 0]
+        found = tokens[torch.arange(400), nearest, _tasks.CODE :].argmax(-1)
+        assert (found == label).double().mean() > 0.97
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (lambda: ContextConfig(tasks=("graphs",)), r"unknown tasks 'graphs'|tasks must be"),
+        (lambda: ContextConfig(lengths=(16,)), r"lengths must be at least train_length.*\(16,\) and 32"),
+        (lambda: ContextConfig(steps=0), "steps must be"),
+        (lambda: ContextConfig(device="cuda"), "device must be 'cpu' with attention='attnscale'"),
+        (lambda: LengthTasksConfig(stages=(5, 5)), r"stages must be growing positive integers, got \(5, 5\)"),
+        (lambda: LengthTasksConfig(variants=("softmax",)), "variants"),
+        (lambda: RecallConfig(variants=("2 dots",)), "dots"),
+        (lambda: RecallConfig(variants=("x dot",)), r"written as in 'dot \+ 3 efficient', got 'x dot'"),
+        (lambda: RecallConfig(pairs=(65,)), r"pairs must be between 2 and symbols=64, got \(65,\)"),
+        (
+            lambda: RecallConfig(variants=("3 dot",)),
+            "width must be a multiple of the heads, got 64 and '3 dot'",
+        ),
+    ],
+)
+def test_bad_configs(config, message):
+    with pytest.raises(ValueError, match=message):
+        config()

@@ -176,9 +176,10 @@ TEST_CASE("few queries and many keys: the keys are split") {
   for_both_types([](auto zero) {
     using T = decltype(zero);
     for (const std::size_t n_queries : {1, 3, 9, 65}) {
-      const inputs<T> in(n_queries, 20011, 8, 3);
+      const inputs<T> in(n_queries, 16411, 8, 3);
       oracle::setting s = in.setting();
       check_call(in, {}, s);
+      if (n_queries > 9) continue;  // most of the time is the oracle's
       s.scale.fill(-0.9);
       check_call(in, {.scale = -0.9}, s);
     }

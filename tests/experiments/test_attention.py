@@ -58,3 +58,12 @@ def test_what_pytorch_does_not_compute_is_refused():
         attend(*inputs(), normalizer="sigmoid", implementation="torch")
     with pytest.raises(ValueError, match="law must have one n a row"):
         attend(*inputs(), law="critical_scale", implementation="torch")
+
+
+def test_the_entropy_of_masked_keys_has_a_gradient():
+    found = []
+    for implementation in ("attnscale", "torch"):
+        tensors = inputs()
+        attend_rows(*tensors, causal=True, implementation=implementation)[1].square().sum().backward()
+        found.append(tensors[0].grad)
+    assert torch.allclose(*found, atol=1e-4)

@@ -20,17 +20,23 @@ from ._run import RunOptions
 from ._training import Training
 
 if TYPE_CHECKING:
+    from ._collapse import CollapseConfig, collapse
     from ._context import ContextConfig, context
     from ._hybrids import HybridsConfig, hybrids
+    from ._layers import LayersConfig, layers
+    from ._learned_scales import LearnedScalesConfig, learned_scales
     from ._length_generalization import LengthGeneralizationConfig, length_generalization
     from ._length_tasks import LengthTasksConfig, length_tasks
     from ._recall import RecallConfig, recall
 
 __all__ = [
+    "CollapseConfig",
     "ContextConfig",
     "Estimate",
     "Experiment",
     "HybridsConfig",
+    "LayersConfig",
+    "LearnedScalesConfig",
     "LengthGeneralizationConfig",
     "LengthTasksConfig",
     "RecallConfig",
@@ -38,9 +44,12 @@ __all__ = [
     "Training",
     "TrainingResult",
     "Variable",
+    "collapse",
     "context",
     "experiment",
     "hybrids",
+    "layers",
+    "learned_scales",
     "length_generalization",
     "length_tasks",
     "names",
@@ -50,10 +59,13 @@ __all__ = [
 
 #: The configs, by the experiment whose module has them.
 _CONFIGS: dict[str, str] = {
+    "CollapseConfig": "collapse",
     "ContextConfig": "context",
     "HybridsConfig": "hybrids",
-    "LengthTasksConfig": "length_tasks",
+    "LayersConfig": "layers",
+    "LearnedScalesConfig": "learned_scales",
     "LengthGeneralizationConfig": "length_generalization",
+    "LengthTasksConfig": "length_tasks",
     "RecallConfig": "recall",
 }
 

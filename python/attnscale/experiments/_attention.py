@@ -105,7 +105,9 @@ def attend_rows(
         return cast("tuple[Tensor, Tensor]", (rows.output, rows.entropy))
     scaled = query * _row_scale(law, query, key, causal, mask)
     weights = _weights(scaled, key, normalizer, causal, mask)
-    return weights @ value, torch.special.entr(weights).sum(-1)
+    # At 0, which masked keys have, -p ln p has an infinite derivative.
+    positive = weights.clamp_min(torch.finfo(weights.dtype).tiny)
+    return weights @ value, torch.special.entr(positive).sum(-1)
 
 
 def _weights(query: Tensor, key: Tensor, normalizer: Any, causal: bool, mask: Tensor | None) -> Tensor:

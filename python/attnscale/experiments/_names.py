@@ -18,8 +18,11 @@ __all__ = ["MODULES", "experiment", "names", "stored"]
 
 #: Name of the function, and the module that has it and its ``EXPERIMENT``.
 MODULES: dict[str, str] = {
+    "collapse": "_collapse",
     "context": "_context",
     "hybrids": "_hybrids",
+    "layers": "_layers",
+    "learned_scales": "_learned_scales",
     "length_tasks": "_length_tasks",
     "recall": "_recall",
     "length_generalization": "_length_generalization",

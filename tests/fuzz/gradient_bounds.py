@@ -4,8 +4,8 @@
 With w the weights (of a softmax with its sink as one more outcome), e their errors (bounds.py), g the
 gradients of the weights, and c_j = ln w_j + H: a product of x within dx and y within dy is within
 dx |y| + (|x| + dx) dy, and what is rounded costs 8 eps of the sum of its absolute terms. Weights are
-computed again: what lse is off by its rounding, 2 eps |lse|, goes into every weight and into c; the
-threshold of entmax is s_max - w_max^(alpha - 1), as good as w_max is.
+computed again: what lse is off by its rounding, 2 eps |lse|, goes into every weight and into c; those of
+entmax are the forward pass's own.
 
 entmax    u = w^(2 - alpha) between those of w - e and w + e; the mean of g over u follows
 the rest  f'(s) (g - mean) / total: slopes that jump at 0 are free of a sign where |s| <= d
@@ -46,19 +46,11 @@ def of_scores(truth: SimpleNamespace, g: SimpleNamespace, given: dict[str, Array
 
 def of_weights(truth: SimpleNamespace) -> Array:
     """Errors of the weights of the backward pass; they are 0 below the normal numbers."""
-    row, form, rule = truth.row, truth.form, truth.rule
+    row, form = truth.row, truth.form
     lost = 4 * form.tiny * row.seen
     if hasattr(row, "lse"):
         return np.asarray(row.error + _of_lse(row, form) * row.w + lost, np.float64)
-    if not isinstance(rule, (N.Entmax, N.Sparsemax)):
-        return np.asarray(row.error + lost)
-    order = (rule.alpha if isinstance(rule, N.Entmax) else 2.0) - 1
-    w = row.w.astype(np.float64)
-    first = np.where(w == w.max(-1, keepdims=True, initial=0), row.error, 0).max(-1, keepdims=True, initial=0)
-    most = np.minimum(w.max(-1, keepdims=True, initial=0) + first, 1)
-    moved = order * (most ** (order - 1) if order >= 1 else 1) * (first + 8 * form.eps) + 8 * form.eps
-    ends = (np.maximum(row.excess + by, 0) ** (1 / order) for by in (-moved, moved))
-    return np.where(row.seen, row.error + np.maximum(*(np.abs(end - w) for end in ends)), 0)
+    return np.asarray(row.error + lost)
 
 
 def _of_lse(row: SimpleNamespace, form: SimpleNamespace) -> Array:

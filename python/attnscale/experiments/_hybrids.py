@@ -213,7 +213,7 @@ def _windows(stream: Tensor, count: int, n: int, generator: torch.Generator) -> 
 
 
 @torch.no_grad()
-def _read(model: _Model, mix: _Mix, texts: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _read(model: _Model, texts: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Loss of each position, mean over the texts, and effective keys, (layers, heads)."""
     mix, losses, keys = model.mix, [], []
     assert isinstance(mix, _Mix)

@@ -130,3 +130,32 @@ def test_answers_of_the_tasks(name, n):
 def test_bad_configs(config, message):
     with pytest.raises(ValueError, match=message):
         config()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["context", "recall"])
+def test_the_reduced_run_is_within_the_stored_error_bars(name):
+    kept = at.experiments.stored(name, "reduced")["accuracy"]
+    experiment = at.experiments.experiment(name)
+    again = train(name, experiment.config.reduced(), seeds=[100])["accuracy"].value
+    spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
+    assert (abs(again - kept.value) <= 4 * spread + 0.02).all()
+
+
+def test_the_stored_runs_say_what_the_documentation_does():
+    context = at.experiments.stored("context")
+    standard, log_n = (
+        context.select("accuracy", task="context", trained="one length", law=law)[:, :, 3:]
+        for law in ("standard", "log_n")
+    )  # own key, seeds, n = 256, 512, 1024
+    difference = log_n - standard
+    error = difference.std(1, ddof=1) / difference.shape[1] ** 0.5
+    assert (difference.mean(1) < -2 * error).all()
+    np.testing.assert_allclose([log_n[0, :, -1].mean(), standard[0, :, -1].mean()], [0.819, 0.956], atol=1e-3)
+    needle = at.experiments.stored("length_tasks").select("accuracy", task="needle", step=3000, n=1024)
+    gain = (needle[1] - needle[0]).mean()
+    np.testing.assert_allclose(gain, 0.063, atol=1e-3)
+    recall = at.experiments.stored("recall").select("accuracy", pairs=32).mean(-1)
+    np.testing.assert_allclose(recall[:3], [1, 0.484, 1], atol=1e-3)
+    text = at.experiments.stored("hybrids").select("nll")
+    np.testing.assert_allclose(np.nanmean(text[2:5] - text[0], 1), [0.197, -0.033, 0.090], atol=1e-3)

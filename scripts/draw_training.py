@@ -59,7 +59,74 @@ def _line(ax: Any, result: Any, name: str, reading: str, law: str, **style: Any)
     ax.errorbar(LENGTHS, found.mean(0), error, marker="o", markersize=3, **style)
 
 
-FIGURES: dict[str, Callable[[], Any]] = {"length_generalization": length_generalization}
+def learned_scales() -> Any:
+    """Errors, scales and spreads of recall by model, a point for each seed."""
+    result = at.experiments.stored("learned_scales")
+    models = [model for model in result.axes["model"] if not model.startswith("unscaled")]
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.6), layout="constrained")
+    for place, model in enumerate(models):
+        colour = at.plot.COLOURS[("fixed", "one", "per_head").index(model.split("-")[0])]
+        error = result.select("error", task="recall", model=model, n=32, output="sharp")
+        axes[0].plot(np.full(error.size, place), error, "o", color=colour, markersize=4, alpha=0.6)
+        for ax, name in zip(axes[1:], ("scale", "spread"), strict=True):
+            heads = np.abs(result.select(name, task="recall", model=model))
+            ax.plot(place + np.array([-0.15, 0.15]), heads.T, "o-", color=colour, markersize=3, linewidth=0.7)
+    axes[0].set(yscale="log", title="Error of the retrieved half")
+    axes[1].set(title="Scale: retrieving, averaging head")
+    axes[1].set_yscale("symlog", linthresh=0.1)
+    axes[2].set(title="Spread of a row's scores")
+    for ax in axes:
+        ax.set_xticks(
+            range(len(models)), [each.replace("_", " ") for each in models], rotation=60, ha="right"
+        )
+    return figure
+
+
+def layers() -> Any:
+    """Cosines of updates, trained and not, and of sentence embeddings."""
+    result = at.experiments.stored("layers")
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.4), layout="constrained")
+    update, final = result["update_cosine"].value, result["final_cosine"].value[0]
+    titles = ("Update, trained", "Update, initial weights", "Sentence embedding, trained")
+    for ax, table, title in zip(axes, (*update, final), titles, strict=True):
+        picture = ax.imshow(table, cmap="viridis", vmin=0, vmax=1)
+        for (i, j), value in np.ndenumerate(table):
+            colour = "w" if value < 0.6 else "k"
+            ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6.5, color=colour)
+        ax.set(title=title, xlabel="fed with the state after layer")
+        ax.set_xticks(range(7))
+        ax.set_yticks(range(6), range(1, 7))
+        ax.grid(visible=False)
+    axes[0].set_ylabel("layer")
+    figure.colorbar(picture, ax=axes, label="cosine", shrink=0.8)
+    return figure
+
+
+def collapse() -> Any:
+    """Entropy against the step at two learning rates, and the loss against the rate."""
+    result = at.experiments.stored("collapse")
+    rates, step = result.axes["learning_rate"], result.variables["entropy"].coords["step"]
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2), layout="constrained")
+    for guard, colour in zip(result.axes["guard"], at.plot.COLOURS, strict=False):
+        entropy = np.nanmean(result.select("entropy", guard=guard), axis=(1, 3))
+        for ax, rate in zip(axes, (1, 2), strict=False):
+            ax.plot(step, entropy[rate], color=colour, label=guard.replace("_", " "))
+            ax.set(xlabel="step", title=f"Entropy of the rows, rate {rates[rate]:g}", ylim=(0, 3.4))
+        loss = np.nanmean(result.select("test_loss", guard=guard), axis=-1)
+        axes[2].plot(rates, loss, "o-", color=colour, markersize=4)
+    axes[2].set(xscale="log", xlabel="learning rate", title="Loss on new text at the end")
+    axes[2].set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axes[2].minorticks_off()
+    axes[0].legend(fontsize=7)
+    return figure
+
+
+FIGURES: dict[str, Callable[[], Any]] = {
+    "length_generalization": length_generalization,
+    "learned_scales": learned_scales,
+    "layers": layers,
+    "collapse": collapse,
+}
 
 
 def main(names: list[str]) -> None:

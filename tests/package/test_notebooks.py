@@ -31,6 +31,8 @@ CLAIMS = {
     "12_length": ("T15",),
     "13_context": ("T17",),
     "14_hybrids": ("T27",),
+    "15_learned_scales": ("T5",),
+    "16_layers_and_collapse": ("T34",),
     "17_beyond": (),
 }
 SOURCES = sorted(NOTEBOOKS.glob("[0-9]*.py"))

@@ -446,7 +446,7 @@ np.testing.assert_allclose(drift, [0.53, 0.64, 1.32, 1.40], atol=6e-3)
 
 # %%
 with at.plot.style():
-    figure, ax = plt.subplots(figsize=(6.9, 2.6))
+    figure, ax = plt.subplots(figsize=(6.9, 2.8))
     place = np.arange(18)
     for offset, name, colour in zip(
         (-0.26, 0, 0.26), ("own variance", "log_64 n", "annealed"), (GREEN, RED, BLUE), strict=True
@@ -455,7 +455,7 @@ with at.plot.style():
     ax.axhline(0, color="black", linewidth=0.8)
     ax.set_xticks(place, names, rotation=60)
     ax.set(ylabel="entropy at 512 less at 64 (nats)", title="Predicted from 64 tokens, nothing fitted")
-    ax.legend(ncols=3)
+    figure.legend(loc="outside lower center", ncols=3)
     plt.show()
 
 # %% [markdown]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -157,17 +158,32 @@ def _row_scale(law: Any, query: Tensor, key: Tensor, causal: bool, mask: Tensor 
 
 def _count(law: laws.Law, query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Any:
     """What the law counts, for each query: a number, or an array (..., n)."""
-    meaning, n_keys = law.meaning, key.shape[-2]
-    if not meaning.is_used:
-        return 1
-    if meaning.at_position is None:
+    meaning = law.meaning
+    if meaning.is_used and meaning.at_position is None:
         raise ValueError(
             f"law must have one n a row with implementation='torch', got {law.name}: {meaning.description}"
         )
-    position = np.arange(query.shape[-2])
-    if meaning.is_position:
-        return position + meaning.at_position
-    if mask is not None and law.n_means == "visible keys":
-        visible = _seen(query, key, causal, mask).sum(-1)
-        return np.maximum(visible.cpu().numpy(), 1)
-    return position + 1 if causal else n_keys
+    rows: Any = _Rows(query.shape[-2], key.shape[-2], causal, mask)
+    return meaning.of(rows)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What a law of one count a row asks of a call."""
+
+    n_queries: int
+    n_keys: int
+    causal: bool
+    mask: Tensor | None
+
+    def visible_keys(self) -> Any:
+        if self.mask is None:
+            return self.row_sizes()
+        seen = self.mask.tril() if self.causal else self.mask
+        return np.maximum(seen.sum(-1).cpu().numpy(), 1)
+
+    def row_sizes(self) -> Any:
+        return self.positions() + 1 if self.causal else self.n_keys
+
+    def positions(self) -> Any:
+        return np.arange(self.n_queries)

@@ -80,6 +80,13 @@ def test_a_factor_is_the_amplitude_of_a_law(shape: tuple[int, ...]) -> None:
     assert all(torch.equal(each, found[0]) for each in found)
 
 
+def test_the_law_and_the_factor_can_be_asked_for() -> None:
+    factor = torch.ones(3)
+    scaled = at.torch.Scaled(at.laws.LogN(base=8), factor)
+    assert scaled.factor is factor
+    assert at.laws.get(scaled.law) == at.laws.LogN(base=8)
+
+
 def test_a_factor_of_a_factor() -> None:
     """The derivative by the outer one, not by the inner one."""
     q, k, v = inputs()

@@ -110,9 +110,10 @@ class Scaled(Learned):
             raise TypeError(
                 f"factor must be a tensor of shape () or (heads,), got {shown(factor)}; 2 * law is a law, too"
             )
-        self.law, self.factor = law, factor
-        spelling = law if isinstance(law, str) else laws.get(law).spelling
-        super().__init__(f"1.0 * {spelling}", amplitude=factor)
+        #: What is multiplied, as text that :func:`attnscale.laws.get` reads.
+        self.law = law if isinstance(law, str) else laws.get(law).spelling
+        self.factor = factor
+        super().__init__(f"1.0 * {self.law}", amplitude=factor)
 
 
 class Sink:

@@ -283,7 +283,7 @@ with at.plot.style():
 # %% [markdown]
 # The floor keeps rows from collapsing, and so changes something; what it changes depends on the rate. At 0.03
 # it takes back a part of the loss. At 0.003, where rows do not collapse, it costs: some of them want to be
-# sharp, and 0.3 of an even row's entropy is too much for them. At 0.01 and 0.1 it shows no gain (few seeds of
+# sharp, and 0.3 of an even row's entropy is too much for them. At 0.01 and 0.1 it shows no gain (three seeds of
 # the term were run). Normalised queries and keys, and reparametrised weights, do what the floor cannot: at
 # thirty times the smallest rate their loss is hardly above the best. They bound the scores, and leave it to
 # each row how sharp it is within the bound. A term of the loss fights for every row.

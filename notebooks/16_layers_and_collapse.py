@@ -136,8 +136,9 @@ with at.plot.style():
 
 # %% [markdown]
 # Later layers are the more tolerant: one step below costs the second layer half of its cosine, the sixth a
-# quarter. From above a layer accepts less than from below. The maps of attention tell the same, and so does
-# the embedding at the end, which is what a user of the model would notice.
+# quarter. By the update, a layer accepts less from above than from below. The embedding at the end, which is
+# what a user of the model would notice, falls with the distance too, but there the order is the other way
+# round: a state from below leaves layers out, one from above repeats some, and repeating harms less.
 
 # %%
 maps = layers["map_divergence"]

@@ -284,8 +284,8 @@ with at.plot.style():
 # %% [markdown]
 # The floor keeps rows from collapsing, and so changes something; what it changes depends on the rate. At 0.03
 # it takes back a part of the loss. At 0.003, where rows do not collapse, it costs: some of them want to be
-# sharp, and 0.3 of an even row's entropy is too much for them. At 0.01 and 0.1 it shows no gain (three seeds of
-# the term were run). Normalised queries and keys, and reparametrised weights, do what the floor cannot: at
+# sharp, and 0.3 of an even row's entropy is too much for them. At 0.01 and 0.1 it shows no gain (three seeds
+# of the term were run). Normalised queries and keys, and reparametrised weights, do what the floor cannot: at
 # thirty times the smallest rate their loss is hardly above the best. They bound the scores, and leave it to
 # each row how sharp it is within the bound. A term of the loss fights for every row.
 #
@@ -305,8 +305,7 @@ for name in ("test_loss", "entropy"):
 # ## What was shown
 #
 # - T34 holds for this encoder: a layer's update turns away from what it was with the distance of the layer
-#   whose output it is fed, in every row, and ten times as fast as in the control. From above layers accept
-#   less.
+#   whose output it is fed, in every row, and ten times as fast as in the control.
 # - $M$ and $OV$ are not orthogonal, and are hardly less so than random matrices.
 # - Rows collapse under learning rates that are too large, and the loss suffers. An entropy floor holds them,
 #   and gains only where they would have collapsed. Bounding the scores is better at every rate that is too

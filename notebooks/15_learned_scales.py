@@ -131,7 +131,7 @@ def printed(task):
 printed("recall")
 
 # %% [markdown]
-# ## Verdict: recall
+# ## Verdict on recall (T5)
 #
 # The difference to `fixed` is paired: the same seed gives the same data and, but for the scale, the same
 # initial weights.
@@ -252,6 +252,22 @@ gain = {
 assert gain["fixed", 32] < 0.1
 assert gain["fixed", 128] < 0.1
 assert gain["fixed-norm", 128] > 0.8
+
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(4.8, 3.0))
+    for model, colour in (("fixed", BLUE), ("fixed-norm", RED), ("fixed-decay", GREEN)):
+        for name, line, label in (("error", "o-", model), ("tuned_error", "s--", f"{model}, tuned")):
+            values = [
+                result.select(name, task="recall", model=model, n=n, output="sharp").mean() for n in (32, 128)
+            ]
+            ax.plot((32, 128), values, line, color=colour, markersize=4, label=label)
+    ax.set(
+        xscale="log", yscale="log", xlabel="$n$", title="error of recall, and after tuning the scales alone"
+    )
+    ax.set_xticks((32, 128), (32, 128))
+    ax.minorticks_off()
+    ax.legend(fontsize="x-small")
+    plt.show()
 
 # %% [markdown]
 # ## The scale in the initial weights

@@ -53,7 +53,7 @@ GREY = "#6E6E6E"
 print(f"attnscale {at.__version__}")
 
 # %% [markdown]
-# ## Layers: what to expect
+# ## Layers: what to expect (T34)
 #
 # Let $h_m$ be the state after layer $m$ and $f_l(h) = h + u_l(h)$ layer $l$, so that in the model as it is
 # layer $l$ reads $h_{l-1}$. If layers only made small steps, $h_m$ and $h_{l-1}$ would be alike when $m$ is
@@ -132,6 +132,18 @@ with at.plot.style():
         ax.grid(visible=False)
     axes[0].set_ylabel("layer")
     figure.colorbar(picture, ax=axes, label="cosine", shrink=0.8)
+    plt.show()
+
+# %%
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(4.8, 3.0))
+    for model, colour in (("trained", BLUE), ("untrained", GREY)):
+        for layer, row in enumerate(rows[model], 1):
+            ax.plot(range(len(row)), row, "o-", color=colour, markersize=3, linewidth=0.6 + 0.25 * layer)
+        ax.plot([], [], color=colour, label=model)
+    ax.set(xlabel="layers below the own input", ylabel="cosine of updates", ylim=(0, 1.02))
+    ax.set_title("layers 1 to 6, later ones thicker")
+    ax.legend()
     plt.show()
 
 # %% [markdown]

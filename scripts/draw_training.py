@@ -112,12 +112,14 @@ def collapse() -> Any:
         for ax, rate in zip(axes, (1, 2), strict=False):
             ax.plot(step, entropy[rate], color=colour, label=guard.replace("_", " "))
             ax.set(xlabel="step", title=f"Entropy of the rows, rate {rates[rate]:g}", ylim=(0, 3.4))
-        loss = np.nanmean(result.select("test_loss", guard=guard), axis=-1)
-        axes[2].plot(rates, loss, "o-", color=colour, markersize=4)
+        losses = result.select("test_loss", guard=guard)
+        error = np.nanstd(losses, axis=-1, ddof=1) / np.isfinite(losses).sum(-1) ** 0.5
+        axes[2].errorbar(rates, np.nanmean(losses, axis=-1), error, fmt="o-", color=colour, markersize=4)
     axes[2].set(xscale="log", xlabel="learning rate", title="Loss on new text at the end")
     axes[2].set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes[2].minorticks_off()
-    axes[0].legend(fontsize=7)
+    axes[0].set_ylabel("nats")
+    axes[0].legend(fontsize=7, loc="center right", bbox_to_anchor=(1, 0.36))
     return figure
 
 

@@ -215,6 +215,19 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
+# How many keys its heads look at, in both layers (the mean of the seeds that ended):
+
+# %%
+with at.plot.style():
+    figure, ax = plt.subplots(figsize=(6.4, 2.8))
+    for i, colour in enumerate(VARIANT.values()):
+        heads = text["effective_keys"].value[i].ravel()
+        ax.plot(np.full(heads.size, i), heads, "o", color=colour, alpha=0.7)
+    ax.set(yscale="log", ylabel="effective keys of 256", title="Every head of both layers")
+    ax.set_xticks(range(len(VARIANT)), VARIANT, rotation=20)
+    plt.show()
+
+# %% [markdown]
 # All variants of a seed see the same texts in the same order, so that their losses can be compared step by
 # step, also those of models that did not end. At the last step that all three seeds of "4 efficient" reached:
 

@@ -181,6 +181,7 @@ BOTH_FORMATS = {
     "mc max_cosine": ["mc", "max_cosine", "--n", "8"],
     "sweep": ["sweep", "sweep.toml"],
     "theory": ["theory", "--n", "64"],
+    "train": ["train", "recall"],
 }
 
 

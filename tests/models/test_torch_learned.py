@@ -110,7 +110,7 @@ def test_opcheck() -> None:
 
     q, k, v = inputs(requires_grad=True)
     form = Form(law="ssmax(floor=2)", learned=["s", "b"], lengths=[3, 0], is_causal=True)
-    arguments = (q, k, v, wide([0.4, 0.5, 0.6, 0.1]), *[None] * 6, *form, ["lse", "entropy"])
+    arguments = (q, k, v, wide([0.4, 0.5, 0.6, 0.1]), *[None] * 8, *form, ["lse", "entropy"])
     assert set(torch.library.opcheck(attend, arguments).values()) == {"SUCCESS"}
 
 

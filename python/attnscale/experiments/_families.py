@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .. import torch as ours
-from .._checks import choose
+from .._checks import choose, shown
 from ._attention import attend, attend_rows
 
 __all__ = ["FAMILIES", "check_variant", "effective_keys", "mix_heads"]
@@ -28,7 +28,7 @@ def check_variant(name: str, variant: str) -> tuple[str, ...]:
         number, _, family = part.rpartition(" ")
         choose(name, family, FAMILIES)
         if number and not number.isdigit():
-            raise ValueError(f"{name} must be written as in 'dot + 3 efficient', got {variant!r}")
+            raise ValueError(f"{name} must be written as in 'dot + 3 efficient', got {shown(variant)}")
         heads += [family] * int(number or 1)
     return tuple(heads)
 

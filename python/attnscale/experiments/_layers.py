@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._checks import shown
 from ..matrix import attention_weights
 from ._attention import check_implementation
 from ._encoder import LAYERS, Encoder, load, tokenized
@@ -45,7 +46,7 @@ class LayersConfig:
 
     def __post_init__(self) -> None:
         if not self.models or not set(self.models) <= {"trained", "untrained"}:
-            raise ValueError(f"models must be of 'trained' and 'untrained', got {self.models!r}")
+            raise ValueError(f"models must be of 'trained' and 'untrained', got {shown(self.models)}")
         if self.texts < 2:
             raise ValueError(f"texts must be at least 2, their mean is taken off, got {self.texts}")
         if not 3 <= self.n <= 512:

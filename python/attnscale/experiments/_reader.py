@@ -39,7 +39,8 @@ class Reader(torch.nn.Module):
     >>> with torch.random.fork_rng(devices=[]):
     ...     _ = torch.manual_seed(0)
     ...     model = Reader(features=5, labels=3, width=8, heads=2)
-    >>> logits, entropy = model(torch.zeros(4, 1, 5), torch.zeros(4, 10, 5))  # one query, ten tokens
+    >>> with torch.no_grad():
+    ...     logits, entropy = model(torch.zeros(4, 1, 5), torch.zeros(4, 10, 5))  # one query, ten tokens
     >>> logits.shape, entropy.exp().mean().round().item()
     (torch.Size([4, 1, 3]), 10.0)
     """

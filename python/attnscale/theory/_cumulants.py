@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import answer_infeasible, read_on_infeasible
+from .._checks import answer_infeasible, read_on_infeasible, shown
 from ._arguments import at_least, finite, plain
 
 __all__ = ["cumulant_beta", "score_cumulants"]
@@ -38,7 +38,7 @@ def score_cumulants(scores: ArrayLike, *, order: int = 2) -> Any:
     array([[ 1.,  0., -2.]])
     """
     if order not in _ORDERS:
-        raise ValueError(f"order must be one of {_ORDERS}, got {order!r}")
+        raise ValueError(f"order must be one of {_ORDERS}, got {shown(order)}")
     x = finite("scores", scores)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"scores must be rows of at least one score, got shape {x.shape}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._checks import shown
 from ._arguments import at_least, finite, plain
 
 __all__ = ["fold_scale", "scale_update_residual"]
@@ -76,7 +77,7 @@ def scale_update_residual(weight: ArrayLike, beta: ArrayLike, *, rank: int) -> A
     0.6
     """
     if isinstance(rank, bool) or rank != math.floor(rank) or rank < 0:
-        raise ValueError(f"rank must be a whole number of at least 0, got {rank!r}")
+        raise ValueError(f"rank must be a whole number of at least 0, got {shown(rank)}")
     w, factor = finite("weight", weight), at_least("beta", beta, 0)
     if w.ndim < 2 or 0 in w.shape:
         raise ValueError(f"weight must be (..., rows, columns) and not empty, got shape {w.shape}")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._checks import shown
 from ._arguments import at_least, between, plain
 from ._expected import expected_concentration
 
@@ -94,7 +95,7 @@ def propagated_correlation(
     array([0.999, 0.705])
     """
     if isinstance(layers, bool) or layers != math.floor(layers) or layers < 0:
-        raise ValueError(f"layers must be a whole number of at least 0, got {layers!r}")
+        raise ValueError(f"layers must be a whole number of at least 0, got {shown(layers)}")
     rho = between("correlation", correlation, 0, 1, closed="low high")
     counts, betas = at_least("n", n, 1), between("beta", beta, 0, 20, closed="low high")
     skip = 0.0 if residual is None else 1.0

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._checks import shown
 from ._arguments import at_least, between, finite, plain
 
 __all__ = ["critical_gamma", "self_weight", "token_correlation"]
@@ -95,7 +96,7 @@ def token_correlation(
     array([1.   , 0.8  , 0.508])
     """
     if isinstance(layers, bool) or layers != math.floor(layers) or layers < 0:
-        raise ValueError(f"layers must be a whole number of at least 0, got {layers!r}")
+        raise ValueError(f"layers must be a whole number of at least 0, got {shown(layers)}")
     kept = float(at_least("residual", residual, 0))
     count, g = at_least("n", n, 2), finite("gamma", gamma)
     count, g, rho = np.broadcast_arrays(count, g, between("correlation", correlation, -1, 1))

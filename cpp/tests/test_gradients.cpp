@@ -163,10 +163,13 @@ TEST_CASE("gradients: sparse rows and their parameters, against differences") {
 }
 
 TEST_CASE("gradients: interrupts and refusals") {
+  // So long that no machine finishes before the caller is asked.
+  const auto many = normal<float>({100000, 16}, 1);
+  for (const int threads : {1, 4}) {
+    const attention_options options{.num_threads = threads, .interrupted = [] { return true; }};
+    CHECK_THROWS_AS(attention_gradients(many, many, many, many, options), attnscale::interrupted);
+  }
   const auto q = normal<float>({2, 2000, 64}, 1), g = normal<float>({2, 2000, 64}, 4);
-  attention_options options;
-  options.interrupted = [] { return true; };
-  CHECK_THROWS_AS(attention_gradients(q, q, q, g, options), attnscale::interrupted);
   const auto wrong = normal<float>({2, 1999, 64}, 4);
   CHECK_THROWS_WITH(
       attention_gradients(q, q, q, wrong),
@@ -181,25 +184,30 @@ TEST_SUITE_BEGIN("fork");
 
 // Its blocks wait for blocks of threads that the child does not have.
 TEST_CASE("gradients: a child of a fork inside the call does not wait for ever") {
-  const auto q = normal<float>({1, 4000, 64}, 1), g = normal<float>({1, 4000, 64}, 4);
-  pid_t child = -1;
-  attention_options options{.num_threads = 3};
-  options.interrupted = [&] {
-    if (child != -1) return false;
-    child = fork();
-    if (child == 0) alarm(30);
-    return false;
-  };
-  try {
-    attention_gradients(q, q, q, g, options);
-  } catch (const std::runtime_error&) {
-    if (child == 0) _exit(0);
-    throw;
+  struct forker {
+    pid_t child = -1;
+    bool ask() {
+      if (child == -1) child = fork();
+      if (child == 0) alarm(30);
+      return false;
+    }
+    [[nodiscard]] bool forked() const { return child != -1; }
+  } once;
+  const attention_options options{.num_threads = 3, .interrupted = [&] { return once.ask(); }};
+  // The faster the machine, the longer a call must be for the caller to be asked in it.
+  for (std::size_t n = 4000; !once.forked(); n *= 2) {
+    const auto q = normal<float>({n, 64}, 1), g = normal<float>({n, 64}, 4);
+    try {
+      attention_gradients(q, q, q, g, options);
+    } catch (const std::runtime_error&) {
+      if (once.child == 0) _exit(0);
+      throw;
+    }
   }
-  if (child == 0) _exit(1);
-  REQUIRE(child > 0);
+  if (once.child == 0) _exit(1);
+  REQUIRE(once.child > 0);
   int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(waitpid(once.child, &status, 0) == once.child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
 }

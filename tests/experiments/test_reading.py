@@ -155,6 +155,15 @@ def test_the_stored_runs_say_what_the_documentation_does():
     needle = at.experiments.stored("length_tasks").select("accuracy", task="needle", step=3000, n=1024)
     gain = (needle[1] - needle[0]).mean()
     np.testing.assert_allclose(gain, 0.063, atol=1e-3)
+    tasks = at.experiments.stored("length_tasks")
+    assert tasks.complete
+    printed = {
+        "majority": [0.958, 0.663, 0.828, 0.853, 0.978, 0.494, 0.676, 0.536],
+        "average": [1, 1, 1, 0.991, 1, 0.327, 0.972, 0.975],
+    }
+    for task, expected in printed.items():
+        at_1024 = tasks.select("accuracy", task=task, step=3000, n=1024).mean(1)
+        np.testing.assert_allclose(at_1024, expected, atol=6e-4)
     recall = at.experiments.stored("recall").select("accuracy", pairs=32).mean(-1)
     np.testing.assert_allclose(recall[:3], [1, 0.484, 1], atol=1e-3)
     text = at.experiments.stored("hybrids").select("nll")

@@ -67,6 +67,14 @@ def test_some_models(capsys, small, tmp_path):
     )
 
 
+@pytest.mark.parametrize("variants", ["4 dot, dot + 3 efficient", "('4 dot', 'dot + 3 efficient')"])
+def test_several_values_of_a_field(capsys, variants):
+    _, out, _ = train(capsys, "hybrids", "--seeds", 1, "--list", "--set", f"variants={variants}")
+    assert out.splitlines() == ["variant=4 dot,seed=0", "variant=dot + 3 efficient,seed=0"]
+    _, out, _ = train(capsys, "recall", "--seeds", 1, "--list", "--set", "variants=2 dot", "pairs=4")
+    assert out.splitlines() == ["variant=2 dot,pairs=4,seed=0"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -97,16 +97,17 @@ def _config(experiment: Experiment, options: argparse.Namespace) -> Any:
                 f"--set must be NAME=VALUE with a field of {type(base).__name__} ({', '.join(known)}), "
                 f"got {shown(text)}"
             )
-        changes[name] = _value(value)
+        changes[name] = _value(value, known[name])
     return dataclasses.replace(base, **changes)
 
 
-def _value(text: str) -> Any:
-    """A Python literal; anything else is text."""
+def _value(text: str, present: Any) -> Any:
+    """A Python literal; anything else is text, with commas where a tuple is set."""
     try:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return text
+        value = tuple(part.strip() for part in text.split(",")) if isinstance(present, tuple) else text
+    return (value,) if isinstance(present, tuple) and not isinstance(value, tuple) else value
 
 
 def _list_all(options: argparse.Namespace) -> None:

@@ -228,17 +228,9 @@ LAWS = {"standard": BLUE, "log_n": RED, "annealed": GREEN, "2 log_n": ORANGE}
 N = result.variables["accuracy"].coords["n"]
 
 
-def trained_only(values):
-    """Without the seeds, the last axis but the lengths, that were not trained."""
-    return values[np.isfinite(values).all(-1)]
-
-
 def mean_error(values):
-    """Over the seeds, at each length; the error of a single one is NaN."""
-    error = np.full(values.shape[-1], np.nan)
-    if len(values) > 1:
-        error = values.std(0, ddof=1) / np.sqrt(len(values))
-    return values.mean(0), error
+    """Over the seeds, at each length."""
+    return values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
 
 
 def change(task, own_key, trained="one length", law="log_n"):
@@ -247,15 +239,14 @@ def change(task, own_key, trained="one length", law="log_n"):
     return result.select("accuracy", law=law, **cell) - result.select("accuracy", law="standard", **cell)
 
 
-print("models of each cell (task, own key, trained):", result["accuracy"].seeds[..., 0, 0].tolist())
+assert result.complete
 for task in ("context", "graph", "needle"):
     for own_key in ("seen", "masked"):
         print(f"{task}, own key {own_key}, trained at 32, n =", *N)
         for law in LAWS:
             cell = {"task": task, "own_key": own_key, "trained": "one length", "law": law}
-            if len(found := trained_only(result.select("accuracy", **cell))):
-                middle, error = mean_error(found)
-                print(f"  {law:9}", *(f"{m:.3f} +- {e:.3f}" for m, e in zip(middle, error, strict=True)))
+            middle, error = mean_error(result.select("accuracy", **cell))
+            print(f"  {law:9}", *(f"{m:.3f} +- {e:.3f}" for m, e in zip(middle, error, strict=True)))
 
 with at.plot.style():
     figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.1))
@@ -264,9 +255,7 @@ with at.plot.style():
         for law, colour in LAWS.items():
             for own_key, line in (("seen", "-"), ("masked", (0, (4, 2)))):
                 cell = {"task": task, "own_key": own_key, "trained": "one length", "law": law}
-                if not len(found := trained_only(result.select("accuracy", **cell))):
-                    continue
-                middle, error = mean_error(found)
+                middle, error = mean_error(result.select("accuracy", **cell))
                 ax.errorbar(
                     N,
                     middle,
@@ -292,15 +281,12 @@ far = [i for i, n in enumerate(N) if n >= 8 * 32]
 for task in ("context", "graph", "needle"):
     for own_key in ("seen", "masked"):
         for trained in result.axes["trained"]:
-            difference = trained_only(change(task, own_key, trained))
-            if len(difference) < 3:
-                continue
-            middle, error = mean_error(difference)
+            middle, error = mean_error(change(task, own_key, trained))
             shown = "  ".join(f"{N[i]}: {middle[i]:+.3f} +- {error[i]:.3f}" for i in far)
             print(f"{task:8} own key {own_key:6} trained {trained:10}  log_n - standard at {shown}")
-            if task != "needle":
-                assert (middle[far] < -2 * error[far]).all()
-                assert (middle[far] < -0.05).all()
+            away = middle if task == "needle" else -middle
+            assert (away[far] > 2 * error[far]).all()
+            assert task == "needle" or (away[far] > 0.05).all()
 
 # %% [markdown]
 # The law in training, against none in training and none after it:
@@ -310,13 +296,11 @@ with_law = result.select("accuracy", trained="log_n", law="log_n")
 without = result.select("accuracy", trained="standard", law="standard")
 for t, task in enumerate(result.axes["task"]):
     for o, own_key in enumerate(result.axes["own_key"]):
-        difference = trained_only((with_law - without)[t, o])
-        if len(difference) < 3:
-            continue
-        middle, error = mean_error(difference)
+        middle, error = mean_error((with_law - without)[t, o])
         shown = "  ".join(f"{N[i]}: {middle[i]:+.3f} +- {error[i]:.3f}" for i in far)
         print(f"{task:8} own key {own_key:6}  {shown}")
-        assert (middle[far] < -0.05).all()
+        if task != "needle":
+            assert (middle[far] < -0.05).all()
 
 # %% [markdown]
 # ## Tasks where only the length changes (T15)
@@ -343,18 +327,16 @@ VARIANTS = dict(zip(tasks.axes["variant"], (BLUE, RED, GREEN, ORANGE, PURPLE, SK
 
 
 def accuracy(task, variant, step):
-    """By seed and length; no rows where it was not trained."""
-    return trained_only(tasks.select("accuracy", task=task, variant=variant, step=step))
+    """By seed and length."""
+    return tasks.select("accuracy", task=task, variant=variant, step=step)
 
 
 for task in tasks.axes["task"]:
     step = stages[0] if task == "first" else stages[-1]
     print(f"{task}, after {step} steps, at n =", *M)
     for variant in VARIANTS:
-        if len(found := accuracy(task, variant, step)):
-            middle, error = mean_error(found)
-            shown = " ".join(f"{m:.3f} +- {e:.3f}" for m, e in zip(middle, error, strict=True))
-            print(f"  {variant:18}", shown, f"({len(found)} seeds)")
+        middle, error = mean_error(accuracy(task, variant, step))
+        print(f"  {variant:18}", *(f"{m:.3f} +- {e:.3f}" for m, e in zip(middle, error, strict=True)))
 
 with at.plot.style():
     figure, grid = plt.subplots(2, 2, figsize=(7.2, 6.2), sharex=True)
@@ -362,9 +344,7 @@ with at.plot.style():
     for ax, task in zip(axes, tasks.axes["task"], strict=True):
         step = stages[0] if task == "first" else stages[-1]
         for variant, colour in VARIANTS.items():
-            if not len(found := accuracy(task, variant, step)):
-                continue
-            middle, error = mean_error(found)
+            middle, error = mean_error(accuracy(task, variant, step))
             line = (0, (4, 2)) if variant in ("sparsemax", "entmax", "asentmax") else "-"
             ax.errorbar(
                 M, middle, error, color=colour, linestyle=line, linewidth=1.3, capsize=2, label=variant
@@ -400,13 +380,15 @@ def gains(task, variant):
     return middle > 2 * error
 
 
-assert gains("needle", "log_n") and not gains("average", "log_n")  # the criterion
+assert gains("needle", "log_n")  # the criterion, both of its halves
+assert not gains("average", "log_n")
 assert all(gains("needle", v) for v in tasks.axes["variant"][1:] if v != "entropy_invariant")
 assert not any(gains(task, v) for task in ("majority", "average") for v in tasks.axes["variant"][1:])
 for variant in tasks.axes["variant"][1:]:
     loses = at_1024["majority", variant][0] < 0
     assert loses == (variant != "ssmax")
-assert at_1024["average", "sparsemax"][0] < -0.6 and abs(at_1024["average", "log_n"][0]) < 0.001
+assert at_1024["average", "sparsemax"][0] < -0.6
+assert abs(at_1024["average", "log_n"][0]) < 0.001
 
 # %% [markdown]
 # ## The small run again
@@ -432,10 +414,12 @@ assert (abs(new - kept.value) < 4 * spread + 0.02).all()
 # - The reason is less the variance than a tilt that carries the query's noise into the average: the same
 #   weights in a random order lose 3 % of the answers or less, where the order that they have loses 6 to
 #   26 %.
-# - Where one token has the answer the order is the other way round (T15): trained with it, $\log_{16} n$ is
-#   0.06 above $1/\sqrt d$ at 1024 tokens and 0.11 at 4096; $\ln n$ and SSMax 0.2, sparse weights 0.2 to
-#   0.3, ASEntmax 0.35 at 4096. The law that keeps the entropy of random keys is *below* $1/\sqrt d$: with it
-#   the model was trained at scales near 0 at the shortest lengths.
+# - Where one token has the answer the order is the other way round: trained at 32, $\log_{32} n$ adds 0.14 at
+#   1024 tokens, 0.05 without the own key.
+# - Among tasks where only the length changes (T15), trained with it, $\log_{16} n$ finds the needle 0.06 more
+#   often than $1/\sqrt d$ at 1024 tokens and 0.11 at 4096; $\ln n$ and SSMax 0.2, sparse weights 0.2 to 0.3,
+#   ASEntmax 0.35 at 4096. The law that keeps the entropy of random keys is *below* $1/\sqrt d$: with it the
+#   model was trained at scales near 0 at the shortest lengths.
 # - FIRST needs no law once it is learned: after 100 steps the score of the marked position outweighs 4096
 #   others under $1/\sqrt d$ too. After 10 steps $1/\sqrt d$ and $\log_{16} n$ are at chance there, $\ln n$
 #   is at 0.67.

@@ -94,3 +94,11 @@ def test_bad_configs():
         replace(SMALL, variants=("4 dot", "2 dot"), width=64)
     with pytest.raises(ValueError, match="dots"):
         replace(SMALL, variants=("4 dots",))
+
+
+@pytest.mark.slow
+def test_the_reduced_run_is_within_the_stored_error_bars():
+    kept = at.experiments.stored("hybrids", "reduced")["nll"]
+    again = at.experiments.hybrids(HybridsConfig.reduced(), seeds=[100], progress=False)["nll"].value
+    spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
+    assert (abs(again - kept.value) <= 4 * spread).all()

@@ -365,7 +365,7 @@ for name, run in runs.items():
 #
 # The models above went through PyTorch's attention on a GPU. The same small models again, trained and read
 # on a CPU through this package's kernels, forward and backward, on the library of another Python: three
-# of O, three of E, and one of O without positions. Fewer texts are read, so that one model's error is as
+# of O, two of E, and one of O without positions. Fewer texts are read, so that one model's error is as
 # large as the gain at 256. The criterion is to be read over the models.
 
 # %%

@@ -58,6 +58,7 @@ def test_some_models(capsys, small, tmp_path):
     _, out, _ = train(capsys, "tiny", "--seeds", 2, "--list")
     names = out.split()
     assert names == ["slope=1.0,seed=0", "slope=1.0,seed=1", "slope=-2.0,seed=0", "slope=-2.0,seed=1"]
+    assert train(capsys, "tiny", "--seeds", 2, "--list", "--only", "seed=1")[1].split() == names[1::2]
     _, out, _ = train(capsys, "tiny", "--seeds", 2, "--only", names[1], names[2])
     assert "2 of 4 models are not trained" in out
     status, _, err = train(capsys, "tiny", "--only", "slope=3")

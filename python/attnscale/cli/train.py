@@ -121,9 +121,9 @@ def _list_all(options: argparse.Namespace) -> None:
 
 
 def _list_models(options: argparse.Namespace, experiment: Experiment, config: Any) -> None:
-    from ..experiments._run import units
+    from ..experiments._run import choose, units
 
-    _, cases = units(experiment, config, options.seeds)
+    cases = choose(units(experiment, config, options.seeds)[1], options.only)
     names = [",".join(f"{axis}={label}" for axis, label in case.parameters.items()) for case in cases]
     emit(options, "\n".join(names), report=names)
 

@@ -25,7 +25,7 @@ from ._experiment import Experiment
 from ._result import TrainingResult
 from ._unit import BUSY, FACTS, PROVENANCE, UnitTask
 
-__all__ = ["RunOptions", "run", "units"]
+__all__ = ["RunOptions", "choose", "run", "units"]
 
 
 class RunOptions(TypedDict, total=False):
@@ -90,7 +90,7 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     chosen = {**_DEFAULTS, **options}
     config = _config_of(experiment, config)
     axes, cases = units(experiment, config, seeds)
-    wanted = _choose(cases, chosen["only"])
+    wanted = choose(cases, chosen["only"])
     store = None if chosen["store"] is None else Store(chosen["store"], "train", "training")
     if store is not None:
         _open(store, experiment, config)
@@ -171,8 +171,8 @@ def _config_of(experiment: Experiment, config: Any) -> Any:
     return config
 
 
-def _choose(cases: list[GridCase], only: Any) -> list[GridCase]:
-    """The units that `only` names."""
+def choose(cases: list[GridCase], only: Any) -> list[GridCase]:
+    """The units that `only` names; None is all."""
     if only is None:
         return cases
     patterns = [_read_pattern(cases[0], each) for each in ([only] if isinstance(only, str) else only)]

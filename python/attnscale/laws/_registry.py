@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -145,6 +146,18 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
     >>> get(0.125)
     Constant(value=0.125)
     """
+    if isinstance(law, str) and not parameters and law.partition("(")[0] in _classes:
+        return _of_package(law)
+    return _read(law, parameters)
+
+
+@lru_cache(maxsize=256)
+def _of_package(spelling: str) -> Law:
+    """Read once: a call may be shorter than reading its law. Laws do not change."""
+    return _read(spelling, {})
+
+
+def _read(law: Any, parameters: dict[str, Any]) -> Law:
     number = _as_number(law)
     if isinstance(law, Law) or number is not None:
         if parameters:

@@ -15,6 +15,7 @@ import argparse
 import base64
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,8 @@ import numpy as np
 from PIL import Image
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+# tqdm's word that this machine has no widgets is nothing to store.
+_QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found"}
 _COLOURS = (128, 256)
 _SAME = 32  # of 255: the most that a colour may move, in all but a thousandth of the pixels
 
@@ -33,7 +36,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, help="default: all of notebooks/")
     for source in parser.parse_args().files or sorted(NOTEBOOKS.glob("[0-9]*.py")):
         command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--execute", str(source)]
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, env=os.environ | _QUIET)
         before, after = shrink(source.with_suffix(".ipynb"))
         print(f"{source.stem}: figures of {before / 1e3:.0f} kB, stored as {after / 1e3:.0f} kB")
 

@@ -21,14 +21,17 @@ from .gradient_bounds import of_scores, of_weights
 __all__ = ["check", "draw"]
 
 Array = np.ndarray[Any, Any]
-_EVERY = ("query", "key", "value", "scale", "law", "sink", "attn_mask", "distance_scale", "distance_bias")
+_EVERY = (
+    *("query", "key", "value", "scale", "law", "sink", "bias", "alpha"),
+    *("attn_mask", "distance_scale", "distance_bias"),
+)  # fmt: skip
 #: Products of numbers near the ends of the range leave it in sums that the gradient does not show.
 _TOO_FAR = ("extreme", "denormal")
 
 
 def draw(d: Draw) -> Case:
     shape, arrays, axes = d.problem(0.25)
-    options = d.masks(shape) | d.tables(shape) | {"scale": d.scale(shape), "normalizer": _rule(d, shape)}
+    options = d.masks(shape) | d.tables(shape) | {"scale": d.scale(shape), "normalizer": d.normalizer(shape)}
     if "adaptive_temperature" in options["scale"] and {"distance_scale", "distance_bias"} & options.keys():
         options["scale"] = ["none"]  # a documented refusal
     options |= axes
@@ -61,14 +64,6 @@ def draw(d: Draw) -> Case:
         "poison": d.pick("qkvg") if d.chance(0.12) else None,
         "share": d.pick((0.02, 0.1)),
     }  # fmt: skip
-
-
-def _rule(d: Draw, shape: Case) -> Any:
-    """Of the normalizers whose gradients have bounds here."""
-    while True:
-        rule = d.normalizer(shape)
-        if rule[0] != "TopK":
-            return rule
 
 
 def check(case: Case, seed: int, index: int, findings: Findings) -> None:
@@ -153,16 +148,31 @@ def _truth(case: Case, used: list[Array], options: Case, given: dict[str, Array]
     truth.ds = SimpleNamespace(
         x=np.where(seen, ds.x[..., : seen.shape[-1]], 0), d=np.where(seen, ds.d[..., : seen.shape[-1]], 0)
     )
+    truth.alpha = ds.alpha
     plain = {name: x for name, x in options.items() if name != "normalizer"}
     truth.products = oracle.products(q, k, plain, form, check_attend.steps_of(case, q.shape[-1])[0])
     _chain(truth, options)
     truth.found = _of_arrays(truth, used, options) | _of_mask(truth, options) | _of_tables(truth, options)
-    if row.sink is not None:
-        shape = np.shape(getattr(truth.rule, "logits", 0.0))
-        parts = ds.x[..., row.sink], ds.d[..., row.sink] + truth.c * np.abs(ds.x[..., row.sink]), truth.lost
-        x, limit, lost = (_folded(each.sum(-1), shape) for each in parts)
-        truth.found["sink"] = x, limit, lost > 0, np.dtype(np.float64)
+    truth.found |= _of_rule(truth, ds)
     return truth
+
+
+def _of_rule(truth: SimpleNamespace, ds: SimpleNamespace) -> dict[str, Any]:
+    """Of the normalizer's own number: a sink's logits, a bias, or alpha; sums over rows."""
+    rule, row = truth.rule, truth.row
+    limit = ds.d + truth.c * np.abs(ds.x)
+    if row.sink is not None:
+        name, parts = "sink", (ds.x[..., row.sink], limit[..., row.sink])
+    elif isinstance(rule, N.Sigmoid) and rule.bias is not None:
+        name, parts = "bias", (ds.x.sum(-1), limit.sum(-1))
+    elif isinstance(rule, N.Entmax) and not isinstance(rule, N.Sparsemax):
+        name, parts = "alpha", tuple(np.where(truth.lost, 0, each.sum(-1)) for each in truth.alpha)
+    else:
+        return {}
+    shape = np.shape(getattr(rule, "logits", 0.0))
+    # A row's sum is rounded to the type of the call, and rows are added in float64.
+    x, limit, lost = (_folded(each.sum(-1), shape) for each in (*parts, truth.lost))
+    return {name: (x, limit, lost > 0, np.dtype(np.float64))}
 
 
 def _of_weights(truth: SimpleNamespace, case: Case, used: list[Array]) -> SimpleNamespace:
@@ -181,8 +191,8 @@ def _of_weights(truth: SimpleNamespace, case: Case, used: list[Array]) -> Simple
     output, limit, _, _ = truth.output
     of_output = limit
     if case["forward"] is not None:  # it was rounded to its own type
-        narrow = check_attend.result_type(*used[:3])
-        of_output = limit + float(ml_dtypes.finfo(narrow).eps) * np.abs(output)
+        narrow = ml_dtypes.finfo(check_attend.result_type(*used[:3]))
+        of_output = limit + float(narrow.eps) * np.abs(output) + float(narrow.smallest_subnormal)
     of_output = (np.abs(g) * of_output).sum(-1, keepdims=True).astype(np.float64)
     return SimpleNamespace(
         x=np.where(seen, g @ v.swapaxes(-1, -2), 0),

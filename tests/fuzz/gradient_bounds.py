@@ -3,11 +3,14 @@
 
 With w the weights (of a softmax with its sink as one more outcome), e their errors (bounds.py), g the
 gradients of the weights, and c_j = ln w_j + H: a product of x within dx and y within dy is within
-dx |y| + (|x| + dx) dy, and what is rounded costs 8 eps of the sum of its absolute terms. Weights are
-computed again: what lse is off by its rounding, 2 eps |lse|, goes into every weight and into c; those of
-entmax are the forward pass's own.
+dx |y| + (|x| + dx) dy, and what is rounded costs 8 eps of the sum of its absolute terms. Weights of a
+softmax are computed again: what lse is off by its rounding, 2 eps |lse|, goes into every weight and into c,
+and scores that are added in another order than the forward pass's do not sum to its lse: e^(d of the score
++ d of lse). Those of entmax and top-k are the forward pass's own.
 
-entmax    u = w^(2 - alpha) between those of w - e and w + e; the mean of g over u follows
+entmax    u = w^(2 - alpha) between those of w - e and w + e; the mean of g over u follows; of alpha the sum
+          of (g - mean) (w / (alpha - 1)^2 - w ln w / (alpha - 1))
+top-k     a softmax over the kept keys, whose weights are the forward pass's own
 the rest  f'(s) (g - mean) / total: slopes that jump at 0 are free of a sign where |s| <= d
 """
 
@@ -28,7 +31,7 @@ STATISTICS = ("entropy", "max_weight", "concentration", "score_variance")
 
 
 def of_scores(truth: SimpleNamespace, g: SimpleNamespace, given: dict[str, Array]) -> SimpleNamespace:
-    """ds (with a column for the sink), its error, and rows without a bound.
+    """ds (with a column for the sink), its error, and rows without a bound; `alpha`: of entmax's.
 
     g: of the weights: `x`, its error `d` and the sum of absolute terms `size`; `of_output` is the error of
     g . output by way of the output alone.
@@ -41,6 +44,8 @@ def of_scores(truth: SimpleNamespace, g: SimpleNamespace, given: dict[str, Array
         return _product(w * (1 - w), e + 4 * truth.form.eps * w, g.x, g.d, None)
     if isinstance(rule, (N.Entmax, N.Sparsemax)):
         return _entmax(truth, g, rule.alpha if isinstance(rule, N.Entmax) else 2.0)
+    if isinstance(rule, N.TopK):
+        return _kept(truth, g)
     return _relu(truth, g, rule) if isinstance(rule, N.ReLU) else _softpick(truth, g, rule.eps)
 
 
@@ -48,9 +53,10 @@ def of_weights(truth: SimpleNamespace) -> Array:
     """Errors of the weights of the backward pass; they are 0 below the normal numbers."""
     row, form = truth.row, truth.form
     lost = 4 * form.tiny * row.seen
-    if hasattr(row, "lse"):
-        return np.asarray(row.error + _of_lse(row, form) * row.w + lost, np.float64)
-    return np.asarray(row.error + lost)
+    if not hasattr(row, "lse") or isinstance(truth.rule, N.TopK):
+        return np.asarray(row.error + lost)
+    again = row.w * np.expm1(np.minimum(row.d + row.lse_error[..., None], 50))
+    return np.asarray(np.maximum(row.error, again) + _of_lse(row, form) * row.w + lost, np.float64)
 
 
 def _of_lse(row: SimpleNamespace, form: SimpleNamespace) -> Array:
@@ -61,7 +67,7 @@ def _of_lse(row: SimpleNamespace, form: SimpleNamespace) -> Array:
 def _product(x: Array, dx: Array, y: Array, dy: Array, free: Any) -> SimpleNamespace:
     """x y; an x of 0 without error says nothing of y."""
     limit = dx * np.abs(y) + (np.abs(x) + dx) * dy
-    return SimpleNamespace(x=x * y, d=np.asarray(limit, np.float64), free=free)
+    return SimpleNamespace(x=x * y, d=np.asarray(limit, np.float64), free=free, alpha=None)
 
 
 def _mean(w: Array, e: Array, g: SimpleNamespace, form: SimpleNamespace) -> tuple[Array, Array]:
@@ -144,7 +150,29 @@ def _entmax(truth: SimpleNamespace, g: SimpleNamespace, alpha: float) -> SimpleN
     size = g.size + (u * g.size).sum(-1, keepdims=True) / full
     # A power of a weight below 0 has no bound where the weight may be 0.
     lost = (power < 0) & (row.seen & (w <= 2 * e) & (w + e > 0)).any(-1)
-    return _product(u, du, r, of_g + dmean + 8 * form.eps * size, (total <= 2 * off)[..., 0] & row.any | lost)
+    dr = of_g + dmean + 8 * form.eps * size
+    found = _product(u, du, r, dr, (total <= 2 * off)[..., 0] & row.any | lost)
+    found.alpha = _alpha(w, e, r, dr, alpha)
+    return found
+
+
+def _alpha(w: Array, e: Array, r: Array, dr: Array, alpha: float) -> tuple[Array, Array]:
+    """What each pair adds to the gradient of alpha, in float64 for all types, and its error."""
+    step = 1 / (alpha - 1)
+    entropy = lambda p: -np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0)  # noqa: E731
+    least, most = np.maximum(w - e, 0), np.minimum(w + e, 1)
+    h, peak = entropy(w), np.clip(np.exp(-1.0), least, most)  # where -p ln p is largest
+    dh = np.max([np.abs(entropy(each) - h) for each in (least, most, peak)], axis=0)
+    by, dby = step * (step * w + h), step * (step * e + dh)
+    dby = dby + 16 * 2.0**-52 * by
+    return r * by, dby * (np.abs(r) + dr) + by * dr
+
+
+def _kept(truth: SimpleNamespace, g: SimpleNamespace) -> SimpleNamespace:
+    w, e = truth.row.w, truth.error
+    mean, dmean = _mean(w, e, g, truth.form)
+    size = g.size + (w * g.size).sum(-1, keepdims=True)
+    return _product(w, e, g.x - mean, g.d + dmean + 8 * truth.form.eps * size, None)
 
 
 def _relu(truth: SimpleNamespace, g: SimpleNamespace, rule: Any) -> SimpleNamespace:

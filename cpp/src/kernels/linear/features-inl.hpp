@@ -162,6 +162,14 @@ inline T smallest(row_view<T> in, int64_t rows, int64_t columns, bool zeros) {
   return all;
 }
 
+/// least = min(least, smallest).
+template <class T>
+inline void note_smallest(double& least, row_view<T> in, int64_t rows, int64_t columns,
+                          bool zeros) {
+  const T x = smallest<T>(in, rows, columns, zeros);
+  least = x < least ? static_cast<double>(x) : least;
+}
+
 /// Whether all elements are finite: those that are not leave NaN of 0 * x.
 template <class T>
 inline bool all_finite(row_view<T> in, int64_t rows, int64_t vectors_of_row) {

@@ -45,18 +45,6 @@ struct linear_gradient_workspace : linear_workspace<T> {
   }
 };
 
-/// Rows as whole vectors, the last one filled with 0: in place where they are.
-template <class T>
-inline row_view<T> whole_rows(const matrix& m, int64_t row, int64_t rows, int64_t columns, T* out) {
-  const int64_t stride = whole_vectors<T>(columns);
-  if (columns == stride && is_direct<T>(m.layout)) return view_rows(m, row, rows, columns, out);
-  for (int64_t r = 0; r < rows; ++r) {
-    read_row(m, row + r, columns, out + r * stride);
-    for (int64_t c = columns; c < stride; ++c) out[r * stride + c] = T(0);
-  }
-  return {out, stride};
-}
-
 /// What fills the last vector of each row is 0.
 template <class T>
 inline void clear_pads(T* rows_of, int64_t rows, int64_t columns, int64_t stride) {
@@ -167,13 +155,6 @@ inline void write_rows(const matrix& to, int64_t row, int64_t rows, int64_t colu
     T* const at = static_cast<T*>(data) + (row + r) * to.layout.row;
     for (int64_t c = 0; c < columns; ++c) at[c] = from[c];
   }
-}
-
-template <class T>
-inline void note_smallest(double& least, row_view<T> rows_of, int64_t rows, int64_t columns,
-                          bool zeros) {
-  const T x = smallest<T>(rows_of, rows, columns, zeros);
-  least = x < least ? static_cast<double>(x) : least;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "kernels/linear/decay-inl.hpp"
 #include "kernels/linear/decay_gradients-inl.hpp"
 #include "kernels/linear/gradient_rows-inl.hpp"
+#include "kernels/linear/strip_sums-inl.hpp"
 #include "kernels/linear/triangle-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "stop_signal.hpp"

@@ -12,6 +12,7 @@
 #include "kernels/linear/features-inl.hpp"
 #include "kernels/linear/references-inl.hpp"
 #include "kernels/linear/rows-inl.hpp"
+#include "kernels/linear/strip_sums-inl.hpp"
 #include "kernels/linear/triangle-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/product-inl.hpp"
@@ -38,7 +39,7 @@ class linear_run {
       const int64_t left = b_.rows - row, rows = left < linear_rows ? left : linear_rows;
       if (adds()) {
         key_ = map(b_.key, b_.key_turn, row, rows, ws_.key_in, ws_.key_rows);
-        value_ = values(row, rows);
+        value_ = whole_rows(b_.value, row, rows, form_.value_dim, ws_.value);
       }
       if (reads()) query_ = map(b_.query, b_.query_turn, row, rows, ws_.query_in, ws_.query_rows);
       if (b_.range) see(rows);
@@ -64,27 +65,12 @@ class linear_run {
     return {out, ws_.columns};
   }
 
-  /// Rows of values as whole vectors: in place where they are.
-  row_view<T> values(int64_t row, int64_t rows) {
-    if (form_.value_dim == ws_.lanes && is_direct<T>(b_.value.layout))
-      return view_rows(b_.value, row, rows, form_.value_dim, ws_.value);
-    for (int64_t r = 0; r < rows; ++r) {
-      T* const to = ws_.value + r * ws_.lanes;
-      read_row(b_.value, row + r, form_.value_dim, to);
-      for (int64_t c = form_.value_dim; c < ws_.lanes; ++c) to[c] = T(0);
-    }
-    return {ws_.value, ws_.lanes};
-  }
-
   void see(int64_t rows) {
     const bool zeros = form_.map == feature_map::elu;  // e^x may be 0, elu(x) + 1 never is
-    const auto fold = [](double& least, T x) {
-      least = x < least ? static_cast<double>(x) : least;
-    };
-    if (reads() && !logs_) fold(b_.range->query, smallest<T>(query_, rows, form_.features, zeros));
+    if (reads() && !logs_) note_smallest(b_.range->query, query_, rows, form_.features, zeros);
     if (!adds() || logs_) return;
-    fold(b_.range->key, smallest<T>(key_, rows, form_.features, zeros));
-    fold(b_.range->value, smallest<T>(value_, rows, ws_.lanes, false));
+    note_smallest(b_.range->key, key_, rows, form_.features, zeros);
+    note_smallest(b_.range->value, value_, rows, ws_.lanes, false);
   }
 
   // ---- one strip -------------------------------------------------------------------------------
@@ -113,7 +99,9 @@ class linear_run {
       if (adds()) within(query, key, value, rows);
       write_out(row, rows);
     }
-    if (adds()) carry(key, value, rows);
+    if (!adds()) return;
+    add_strip(key, value, rows, form_, b_.decay ? &fades_ : nullptr, ws_, b_.own);
+    stale_ = true;
   }
 
   /// Whether a row is divided by a sum of weights.
@@ -246,15 +234,6 @@ class linear_run {
       if (to == from) write_row(b_.out, b_.out_layout, row + r, form_.value_dim, from);
     }
     if (b_.range && sums != T(0)) b_.range->overflow = true;
-  }
-
-  /// Adds the keys and values of a strip to the sums.
-  void carry(row_view<T> key, row_view<T> value, int64_t rows) {
-    if (b_.decay) key = fades_.to_end(key, rows, form_.features, ws_.key, ws_.columns);
-    add_to_sums(key, value, rows, form_.features, form_.value_dim, ws_.lanes,
-                b_.decay ? fades_.end() : 1, ws_.added, b_.own.products);
-    add_rows(key, rows, form_.features, ws_.running, b_.own.total);
-    stale_ = true;
   }
 
   const linear_block& b_;

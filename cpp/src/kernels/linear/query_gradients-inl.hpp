@@ -10,6 +10,7 @@
 #include "kernels/linear/decay-inl.hpp"
 #include "kernels/linear/gradient_rows-inl.hpp"
 #include "kernels/linear/references-inl.hpp"
+#include "kernels/linear/strip_sums-inl.hpp"
 #include "kernels/linear/triangle-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "stop_signal.hpp"
@@ -102,7 +103,9 @@ class query_gradients {
              ws_.slopes + r * ws_.columns, row + from + r);
     add_to_later(grad, row + from, rows);
     write(row, from, rows);
-    if (adds()) carry(key, value, rows);
+    if (!adds()) return;
+    add_strip(key, value, rows, form_, b_.decay ? &fades_ : nullptr, ws_, b_.own);
+    stale_ = true;
   }
 
   /// Keys relative to their own references.
@@ -305,15 +308,6 @@ class query_gradients {
     write_rows(
         b_.query_out, row + from, rows, form_.head_dim,
         slopes_of_elements(form_, below(query_, from), raw, turn, rows, ws_.slopes, ws_.spare));
-  }
-
-  /// Adds the keys and values of a strip to the sums.
-  void carry(row_view<T> key, row_view<T> value, int64_t rows) {
-    if (b_.decay) key = fades_.to_end(key, rows, form_.features, ws_.key, ws_.columns);
-    add_to_sums(key, value, rows, form_.features, form_.value_dim, ws_.lanes,
-                b_.decay ? fades_.end() : 1, ws_.added, b_.own.products);
-    add_rows(key, rows, form_.features, ws_.running, b_.own.total);
-    stale_ = true;
   }
 
   const linear_gradient_block& b_;

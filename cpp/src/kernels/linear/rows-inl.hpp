@@ -93,6 +93,18 @@ inline void mapped_rows(row_view<T> x, int64_t rows, const linear_form& form, co
   }
 }
 
+/// Rows as whole vectors, the last one filled with 0: in place where they are.
+template <class T>
+inline row_view<T> whole_rows(const matrix& m, int64_t row, int64_t rows, int64_t columns, T* out) {
+  const int64_t stride = whole_vectors<T>(columns);
+  if (columns == stride && is_direct<T>(m.layout)) return view_rows(m, row, rows, columns, out);
+  for (int64_t r = 0; r < rows; ++r) {
+    read_row(m, row + r, columns, out + r * stride);
+    for (int64_t c = columns; c < stride; ++c) out[r * stride + c] = T(0);
+  }
+  return {out, stride};
+}
+
 template <class T>
 struct linear_workspace {
   int64_t lanes;    ///< of a row of values, whole vectors

@@ -118,26 +118,4 @@ inline void add_upper(const T* weights, row_view<T> right, int64_t lanes, int64_
     }
 }
 
-/// products = products * fade + rows^T values.
-template <class T>
-inline void add_to_sums(row_view<T> in, row_view<T> values, int64_t rows, int64_t features,
-                        int64_t columns, int64_t lanes, double fade, T* added, double* products) {
-  const auto all = [&](int64_t) { return rows; };
-  product<T, true, false>(in, values, lanes, features, all, {added, lanes});
-  for (int64_t f = 0; f < features; ++f)
-    for (int64_t c = 0; c < columns; ++c) {
-      double& sum = products[f * columns + c];
-      sum = sum * fade + static_cast<double>(added[f * lanes + c]);
-    }
-}
-
-/// total += the sum of rows, which is left in `sum`.
-template <class T>
-inline void add_rows(row_view<T> in, int64_t rows, int64_t features, T* sum, double* total) {
-  for (int64_t f = 0; f < features; ++f) sum[f] = T(0);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t f = 0; f < features; ++f) sum[f] += in.data[r * in.stride + f];
-  for (int64_t f = 0; f < features; ++f) total[f] += static_cast<double>(sum[f]);
-}
-
 }  // namespace

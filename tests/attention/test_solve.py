@@ -285,6 +285,17 @@ def test_hard_rows(data: str, dtype: str) -> None:
         assert found.iterations.max() <= 30
 
 
+def test_a_shared_scale_far_below_the_first_trial() -> None:
+    """There the entropy is 0 but for rounding, which says nothing of how far it is."""
+    q = np.full((129, 33), 0.5, np.float32)
+    k = (3e9 * np.random.default_rng(53).standard_normal((4, 33))).astype(np.float32)
+    found = at.solve_scale(q, k, 0.064, per="head", tolerance=1e-5)
+    assert found.converged
+    assert found.iterations < 30
+    row = at.solve_scale(q[:1], k, 0.064, tolerance=1e-5)
+    np.testing.assert_allclose(found.scale, row.scale[0], rtol=1e-3)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_results_do_not_depend_on_threads(threads: int) -> None:
     q, k, _ = random_inputs(13, n_queries=150, n_keys=500)

@@ -118,6 +118,13 @@ def _check(
     _check_flags(solution, wanted, entropy, limit, target, tolerance, broken | may, row, axes, findings)
 
 
+def _entropy(scores: Array) -> Array:
+    """Of rows whose largest score is 0."""
+    w = np.where(np.isfinite(scores), np.exp(scores), 0)
+    total = np.maximum(w.sum(-1), 1)
+    return np.asarray(np.log(total) - (w * np.where(w > 0, scores, 0)).sum(-1) / total)
+
+
 def _check_flags(
     solution: Any, highest: Array, entropy: Array, limit: Array, target: Array, tolerance: float, skip: Array,
     row: Any, axes: tuple[int, ...], findings: Findings,
@@ -132,15 +139,15 @@ def _check_flags(
         _mean(np.log(np.maximum(n, 1)).astype(np.float64), row.seen, axes)
         for n in (np.minimum(sure, 1), perhaps)
     ]
-    known = ~skip
+    known, slack = ~skip, tolerance + 1e-6
     # A search can only be as good as the entropies it sees, and a scale must be a number.
     least = np.where(row.seen, x, np.inf).min(-1, initial=np.inf)
     spread = np.where(row.seen.any(-1), top[..., 0] - least, 0)
     # Its square, the variance, must be one too: 1e-17 ... 1e17 in float32, 1e-140 ... 1e140 in float64.
-    far = 1e140 if x.dtype == np.longdouble else 1e17
+    far, most = (1e140, 1e307) if x.dtype == np.longdouble else (1e17, 1e37)
     narrow = (spread > 0) & ((spread < 1 / far) | (spread > far))
     easy = ~(narrow.any(axes) if axes else narrow) & (limit < tolerance / 4)
-    slack = tolerance + 1e-6
+    easy &= target >= _mean(_entropy((x - top) * most), row.seen, axes) + slack
     scale = solution.scale
     rules = {
         "feasible is False for a target that can be reached": known & ~solution.feasible

@@ -3,8 +3,9 @@
 
 From the weights' errors e_j: of a distribution sum p = 1, so that constants drop out of first-order terms.
 
-entropy         sum e_j |ln p_j + H| where the e_j are small, else sum e_j (1 + |ln max(p_j, e_j)|), since
-                -p ln p moves by at most that; 2e-6 (float32) or 1e-12 is the promise for the sums
+entropy         sum e_j (|ln p_j + H| + e_j / p_j) where the e_j are small, else
+                sum e_j (1 + |ln max(p_j, e_j)|), since -p ln p moves by at most that; 2e-6 (float32) or 1e-12
+                is the promise for the sums
 mean_score      sum e_j |s_j - mean| + sum p_j d_j
 score_variance  sum e_j (s_j - mean)^2 + 2 sum p_j |s_j - mean| d_j, and rounding of sums centred on the top
 concentration   sum 2 p_j e_j + e_j^2
@@ -41,7 +42,9 @@ def output(
     v = value if finite.all() else np.where(finite, value, 0)
     found = _product(w, v)
     size = np.abs(v).astype(np.float64)
-    weight = np.where(seen, np.abs(w), 0).astype(np.float64)
+    weight = np.where(seen, np.abs(w), 0)
+    if weight.max(initial=0) < 1e300:  # the square of a score may leave float64
+        weight = weight.astype(np.float64)
     absolute = weight @ size
     error = np.where(seen, row.error[..., :n], 0) @ size
     # Products below the normal numbers lose least each, before relative weights become those of the row.
@@ -91,7 +94,7 @@ def entropy_of(row: SimpleNamespace, form: SimpleNamespace) -> tuple[Array, Arra
     entropy = -(w * log).sum(-1) + 0.0
     w64 = w.astype(np.float64)
     small = error <= 0.05 * w64
-    near = np.abs(log + entropy[..., None]).astype(np.float64) * 1.1
+    near = np.abs(log + entropy[..., None]).astype(np.float64) * 1.1 + error / np.where(w64 > 0, w64, 1)
     far = 1 + np.abs(np.log(np.where(w64 + error > 0, np.maximum(w64, error), 1)))
     moved = (error * np.where(small, near, far)).sum(-1)
     return entropy, moved + (1e-12 if form.double else 2e-6) + 2 * form.eps * entropy.astype(np.float64)

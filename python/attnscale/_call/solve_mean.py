@@ -72,7 +72,7 @@ def _search(
     low, high = np.zeros(target.shape), np.full(target.shape, np.inf)
     trial = np.where(searching, 1 / np.sqrt(groups.call.head_dim), 0.0)
     aim = _logit(target, lowest, highest, tolerance)
-    best = np.full(target.shape, np.inf)
+    best = before = np.full(target.shape, np.inf)
     for _ in range(_MAX_STEPS):
         if not searching.any():
             break
@@ -84,7 +84,11 @@ def _search(
         scale, entropy = np.where(better, trial, scale), np.where(better, mean, entropy)
         low, high = np.where(error > 0, trial, low), np.where(error > 0, high, trial)
         searching &= (best > tolerance) & (high > low * (1 + 1e-15))
-        trial = np.where(searching, _next(trial, mean, slope, aim, (low, high), (lowest, highest)), 0.0)
+        guess = _newton(trial, mean, slope, aim, lowest, highest)
+        # Where rounding is all that is left of the entropy, steps would creep.
+        creeps = (np.abs(error) > before / 2) & (np.abs(guess - trial) < trial / 16)
+        before = np.abs(error)
+        trial = np.where(searching, _inside(np.where(creeps, np.nan, guess), trial, low, high), 0.0)
     return scale, entropy, steps
 
 
@@ -94,18 +98,15 @@ def _logit(entropy: Array, lowest: Array, highest: Array, inside: float) -> Arra
         return np.asarray(np.log(ratio))
 
 
-def _next(
-    trial: Array,
-    mean: Array,
-    slope: Array,
-    aim: Array,
-    bracket: tuple[Array, Array],
-    limits: tuple[Array, Array],
-) -> Array:
-    (low, high), (lowest, highest) = bracket, limits
+def _newton(trial: Array, mean: Array, slope: Array, aim: Array, lowest: Array, highest: Array) -> Array:
     with np.errstate(all="ignore"):
         above, below = highest - mean, mean - lowest
         step = (np.log(above / below) - aim) / (slope / above + slope / below)
-        guess = trial * np.exp(np.clip(-step, -3, 3))
+        return np.asarray(trial * np.exp(np.clip(-step, -3, 3)))
+
+
+def _inside(guess: Array, trial: Array, low: Array, high: Array) -> Array:
+    """The guess, or the middle of the bracket where it is outside or NaN."""
+    with np.errstate(all="ignore"):
         middle = np.where(low == 0, trial / 8, np.where(np.isinf(high), trial * 8, np.sqrt(low * high)))
         return np.where((guess > low) & (guess < high), guess, middle)

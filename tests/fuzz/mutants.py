@@ -232,6 +232,12 @@ def _doubled(result: Any, given: Any, options: Any) -> Any:
     return dataclasses.replace(result, law={name: 2 * x + 1e-3 for name, x in result.law.items()})
 
 
+def _one_more_kept(given: list[Any], options: dict[str, Any]) -> None:
+    rule = options.get("normalizer")
+    if isinstance(rule, at.normalizers.TopK):
+        options["normalizer"] = at.normalizers.TopK(rule.k + 1)
+
+
 _V = at.variants
 _G = (at, "attention_gradients")
 MUTANTS = (
@@ -356,6 +362,9 @@ MUTANTS = (
     Mutant("a hidden key gets a gradient", *_G, _row("attn_mask", _hidden_too), "gradients"),
     Mutant("a table's gradient is one off", *_G, _row("distance_bias", _one_further), "gradients", 800),
     Mutant("the sink's gradient has the other sign", *_G, _row("sink", lambda x, g, o: -x), "gradients"),
+    Mutant("the bias's gradient is 1 % off", *_G, _row("bias", lambda x, g, o: 1.01 * x), "gradients"),
+    Mutant("alpha's gradient is 1 % off", *_G, _row("alpha", lambda x, g, o: 1.01 * x), "gradients"),
+    Mutant("top-k keeps one key more", *_G, _of_options(_one_more_kept), "gradients"),
     Mutant("a law's parameter gets twice its gradient", *_G, _of_result(_doubled), "gradients"),
     Mutant(
         "the variance's gradient is that of the mean",

@@ -190,18 +190,25 @@ def test_the_stored_gains_are_those_of_the_documentation(run, at_256, at_512):
     np.testing.assert_allclose(gain.mean(0)[2:4], [at_256, at_512], atol=0.006)
 
 
+def compare_with_stored(there, here, slack):
+    """One model with the stored ones, whose axis is the third: 48 numbers, 4 standard deviations."""
+    assert there.shape[2] >= 5
+    spread = there.std(2, ddof=1) * np.sqrt(1 + 1 / there.shape[2])
+    assert (abs(here[:, :, 0] - there.mean(2)) <= 4 * spread + slack).all()
+
+
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("length_generalization", "reduced")
     again = length_generalization(LengthGeneralizationConfig.reduced(), seeds=[100], progress=False)
-    same_text = again.facts["source"] == kept.facts["source"]  # another Python has another library
-    for name, slack in (("accuracy", 0.05), ("nll", 0.5)):
-        there, here = kept[name], again[name].value
-        spread = there.standard_error * np.sqrt(there.seeds)  # of one model
-        assert (there.seeds >= 5).all()
-        # There are 48 numbers, most of them of the same masked tokens: 4 standard deviations.
-        allowed = 4 * spread * np.sqrt(1 + 1 / there.seeds) + (0 if same_text else slack)
-        assert (abs(here - there.value) <= allowed).all()
+    # Another Python has another library, whose texts have 5.3 nats and not 4.4: what laws gain is compared.
+    same_text = again.facts["source"] == kept.facts["source"]
+    for name, slack in (("accuracy", 0.01), ("nll", 0.1)):
+        there, here = kept.select(name), again.select(name)
+        if same_text:
+            compare_with_stored(there, here, 0)
+        else:  # the first law is the standard one
+            compare_with_stored(there - there[..., :1, :], here - here[..., :1, :], slack)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")

@@ -201,13 +201,13 @@ def compare_with_stored(there, here, slack):
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("length_generalization", "reduced")
     again = length_generalization(LengthGeneralizationConfig.reduced(), seeds=[100], progress=False)
-    # Another Python has another library, whose texts have 5.3 nats and not 4.4: what laws gain is compared.
+    # Another Python has another library, whose texts have 5.3 nats and not 4.4: what laws gain stays.
     same_text = again.facts["source"] == kept.facts["source"]
     for name, slack in (("accuracy", 0.01), ("nll", 0.1)):
         there, here = kept.select(name), again.select(name)
-        if same_text:
-            compare_with_stored(there, here, 0)
-        else:  # the first law is the standard one
+        if same_text or name == "accuracy":
+            compare_with_stored(there, here, 0 if same_text else 0.05)
+        if not same_text:  # the first law is the standard one
             compare_with_stored(there - there[..., :1, :], here - here[..., :1, :], slack)
 
 

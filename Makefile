@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # make demo     build, install into .venv and show the entropy of real attention heads
-# make test     everything that CI checks (half an hour and more on 2 cores); make test-quick for a few of them
+# make test     what to run before each commit: C++ tests at every SIMD level, all of pytest; make test-quick for a part
+# make check    what CI adds: linters, other levels and compilers, sanitizers, aarch64, wheel, documentation, trainings
+# make mutants  plants 40 faults into a copy, one after the other, and says which test catches each (an hour)
 # make bench    how fast this machine runs it
 # make docs     the documentation, in docs/_build/html
 # make lint     formatters, linters and type checkers; make format applies the formatters
@@ -30,27 +32,42 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 CPP_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f)
 CPP_OWN := $(shell find cpp/include cpp/src cpp/bindings cpp/tests cpp/examples -name '*.?pp')
-say = @printf '\n== %s\n' "$(1)"
+say = @scripts/step "$(1)"
 
 # The steps use all cores themselves, and a log is to be read in order.
 .NOTPARALLEL:
 
-.PHONY: demo test test-quick bench docs lint lint-python lint-cpp format clean
+.PHONY: demo test check test-quick mutants bench docs lint lint-python lint-cpp format clean
 .PHONY: fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
-.PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-python
+.PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-python test-levels test-rest
 
 demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
-# Cheap and likely to fail first; pytest last, so that its summary ends the log. It builds the documentation, too.
-# The package is compiled as the presets compile the library, so that ccache has it for test-cpp.
-test: export SKBUILD_CMAKE_DEFINE ?= CMAKE_COMPILE_WARNING_AS_ERROR=ON
-test: lint test-cpp test-example test-clang test-asan test-neon test-python
+# pytest last, so that its summary ends the log but for the times of the steps. The package is compiled as the presets
+# compile the library, so that ccache has it for test-cpp.
+test check: export SKBUILD_CMAKE_DEFINE ?= CMAKE_COMPILE_WARNING_AS_ERROR=ON
+TEST_STEPS := test-cpp test-python
+CHECK_STEPS := lint test-example test-clang test-asan test-neon test-levels test-rest
+
+test:
+	@scripts/step --begin
+	@$(MAKE) --no-print-directory $(TEST_STEPS)
+	@scripts/step --end
+
+check:
+	@scripts/step --begin
+	@$(MAKE) --no-print-directory $(CHECK_STEPS)
+	@scripts/step --end
 
 test-quick: $(STAMPS)/test-tools
 	$(call say,pytest without the slow and the torch tests)
 	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not slow and not torch and not alone"
 	$(BIN)/pytest -q -m "not slow and not torch and alone"
+
+mutants: $(STAMPS)/torch $(STAMPS)/docs-tools $(STAMPS)/system-test
+	$(call say,faults planted one after the other)
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: $(STAMPS)/install
 	$(BIN)/attnscale bench
@@ -74,7 +91,7 @@ $(STAMPS)/system-%: scripts/system-packages
 
 # Editable: changes of Python files are live, changes of C++ files rebuild here.
 $(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
-	$(call say,build and install attnscale)
+	$(call say,build and install attnscale: compiles for two to three minutes)
 	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e '.[plot]'
 	@touch $@
 
@@ -168,10 +185,32 @@ build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 
 # ---- Python ------------------------------------------------------------------------------------
 
+PYTEST := $(BIN)/pytest --durations=25 --durations-min=1
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# The level that this machine chooses.
 test-python: $(STAMPS)/torch $(STAMPS)/docs-tools
-	$(call say,pytest: everything)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not alone"
-	$(BIN)/pytest -m alone
+	$(call say,pytest)
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not alone and not maintainer"
+	$(call say,pytest: one test at a time)
+	$(PYTEST) -m "alone and not maintainer"
+
+# What depends on the kernels, at the levels that this machine has and did not choose. The files are named, so that
+# pytest reads no others, which import PyTorch.
+test-levels: $(STAMPS)/test-tools
+	$(call say,pytest at the other SIMD levels)
+	@levels=$$($(BIN)/python -c 'from attnscale import _core; print(*_core.available_simd_levels()[:-1])') && \
+	files=$$(grep -rlE 'pytest\.mark\.levels' tests --include='test_*.py') && \
+	for level in $$levels; do \
+	  echo "-- $$level"; \
+	  ATTNSCALE_SIMD=$$level $(PYTEST) -q $(SIDE_BY_SIDE) -m "levels and not alone" $$files || exit 1; \
+	  ATTNSCALE_SIMD=$$level $(PYTEST) -q -m "levels and alone" $$files || exit 1; \
+	done
+
+# Wheel and source archive, the documentation, reduced trainings, the audit's samples.
+test-rest: $(STAMPS)/torch $(STAMPS)/docs-tools
+	$(call say,pytest: what a maintainer adds)
+	$(PYTEST) $(SIDE_BY_SIDE) -m maintainer
 
 # ---- fuzzing -----------------------------------------------------------------------------------
 

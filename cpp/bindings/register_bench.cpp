@@ -15,11 +15,13 @@ namespace attnscale::bindings {
 namespace {
 
 using detail::active_kernels;
+using detail::level_kernels;
 using detail::stop_signal;
 
 /// n_tasks times `rounds` rounds of multiply-adds in registers; returns the operations done.
 double run_fma(std::int64_t n_tasks, std::int64_t rounds, bool wide, int num_threads) {
-  const auto work = wide ? active_kernels().float64.fma_peak : active_kernels().float32.fma_peak;
+  const level_kernels& table = active_kernels();
+  const auto work = (wide ? table.float64 : table.float32).fma_peak;
   std::atomic<double> operations{0};
   run_released(num_threads, [&](const execution& how) {
     detail::parallel_for(n_tasks, how, [&](std::int64_t, const stop_signal&) {
@@ -42,7 +44,7 @@ std::int64_t read_memory(const py::array& array, int num_threads) {
   run_released(num_threads, [&](const execution& how) {
     detail::parallel_for(n_tasks, how, [&](std::int64_t task, const stop_signal&) {
       const std::size_t begin = static_cast<std::size_t>(task) * chunk;
-      active_kernels().read_memory(first + begin, std::min(chunk, bytes - begin));
+      active_kernels().random.read_memory(first + begin, std::min(chunk, bytes - begin));
     });
   });
   return static_cast<std::int64_t>(bytes);

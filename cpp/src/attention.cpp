@@ -12,7 +12,7 @@
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/level.hpp"
+#include "dispatch.hpp"
 #include "kernels/tile/block.hpp"
 #include "scratch.hpp"
 #include "statistics.hpp"
@@ -35,11 +35,6 @@ constexpr std::int64_t window_blocks = 4;
 bool slides(const attention_problem& p) {
   return !p.heads.empty() && p.heads[0].begin && p.heads[0].end && p.begin_row != 0 &&
          p.end_row != 0;
-}
-
-const typed_kernels& kernels_for(element_type compute) {
-  const level_kernels& table = active_kernels();
-  return compute == element_type::float64 ? table.float64 : table.float32;
 }
 
 /// The tasks of a problem: ranges of blocks of one head, largest first within a head where a causal
@@ -69,7 +64,7 @@ class attention_run {
   attention_run(const attention_problem& problem, const execution& how)
       : p_(problem),
         how_(how),
-        kernels_(kernels_for(problem.compute)),
+        kernels_(attend_kernels_for(problem.compute, problem.rule)),
         plan_(problem, kernels_.block_rows) {
     wanted_ = sums_for(p_);
     thresholds_ = traits_of(p_.rule).from_all_scores;
@@ -143,8 +138,8 @@ class attention_run {
                         of_row(head.numbers.bias, rows, 0), of_row(head.numbers.factor, rows, 0)};
     block.number_row = p_.number_row;
     block.report = report;
-    block.scratch = thread_scratch(kernels_.attend_scratch(block));
-    kernels_.attend(block);
+    block.scratch = thread_scratch(kernels_.scratch(block));
+    kernels_.run(block);
   }
 
   /// Every (head, block, split) is attended on its own; then each block's splits are merged in
@@ -200,7 +195,7 @@ class attention_run {
 
   const attention_problem& p_;
   execution how_;
-  const typed_kernels& kernels_;
+  const attend_kernels& kernels_;
   task_plan plan_;
   int wanted_;
   bool thresholds_, reports_;

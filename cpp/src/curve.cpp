@@ -7,7 +7,7 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/level.hpp"
+#include "dispatch.hpp"
 #include "kernels/tile/block.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
@@ -62,9 +62,8 @@ void write_curve(const curve_problem& p, const query_block& rows,
 }  // namespace
 
 void run(const curve_problem& p, const execution& how) {
-  const level_kernels& table = active_kernels();
   const bool wide = p.compute == element_type::float64;
-  const typed_kernels& kernels = wide ? table.float64 : table.float32;
+  const curve_kernels& kernels = active_kernels(p.compute).curve;
   const std::int64_t blocks = (p.n_queries + kernels.block_rows - 1) / kernels.block_rows;
   const auto tasks = static_cast<std::int64_t>(p.heads.size()) * blocks;
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal& stop) {
@@ -76,8 +75,8 @@ void run(const curve_problem& p, const execution& how) {
     block.scales = p.scales.data();
     block.n_scales = static_cast<std::int64_t>(p.scales.size());
     block.sums = sums.data();
-    block.scratch = thread_scratch(kernels.curve_scratch(block));
-    kernels.curve(block);
+    block.scratch = thread_scratch(kernels.scratch(block));
+    kernels.run(block);
     if (wide)
       write_curve<double>(p, rows, sums);
     else

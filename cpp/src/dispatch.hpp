@@ -1,9 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include "attnscale/types.hpp"
 #include "kernels/level.hpp"
 
 namespace attnscale::detail {
+
+#if defined(__x86_64__) || defined(_M_X64)
+extern const level_kernels baseline_kernels, avx2_kernels, avx512_kernels;
+#elif defined(__aarch64__)
+extern const level_kernels neon_kernels;
+#else
+extern const level_kernels baseline_kernels;
+#endif
+
+/// The kernels of the level in use for one compute type.
+const typed_kernels& active_kernels(element_type compute);
+
+/// Those that attend under `rule`.
+const attend_kernels& attend_kernels_for(element_type compute, normalizer rule);
 
 /// The kernels of the level called `requested`; null or empty: of the best level that this CPU
 /// has. An unknown or unsupported name is a std::runtime_error that lists the choices.

@@ -58,7 +58,7 @@ class sampler {
     const auto skipped = static_cast<std::int64_t>(first % group_blocks);
     const std::int64_t groups = (skipped + to - from + group_blocks - 1) / group_blocks;
     std::vector<double> samples(static_cast<std::size_t>(groups * group_blocks));
-    active_kernels().dots(
+    active_kernels().random.dots(
         {p_.from, x_, y_, first / group_blocks, groups, p_.head_dim, samples.data(), &stop});
     for (std::int64_t k = begin; k < end; ++k) {
       const std::int64_t start = start_of(k);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/level.hpp"
+#include "dispatch.hpp"
 #include "thread_pool.hpp"
 #include "variate.hpp"
 
@@ -65,16 +65,15 @@ struct element_name<double> {
 };
 
 template <class T>
-auto fill_kernel() {
-  const level_kernels& table = active_kernels();
-  return element_name<T>::type == element_type::float64 ? table.float64.fill : table.float32.fill;
+fill_kernel kernel_of() {
+  return active_kernels(element_name<T>::type).fill;
 }
 
 /// Elements [first, first + count); the groups at the ends are made in full beside the array.
 template <class T>
 void fill_range(fill_block block, std::uint64_t first, std::int64_t count, T* out) {
   constexpr std::int64_t size = group_elements<T>;
-  const auto kernel = fill_kernel<T>();
+  const auto kernel = kernel_of<T>();
   while (count > 0) {
     block.first_group = first / size;
     const auto skip = static_cast<std::int64_t>(first % size);

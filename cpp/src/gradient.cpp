@@ -13,9 +13,9 @@
 #include "attnscale/problem.hpp"
 #include "attnscale/threads.hpp"
 #include "blocks.hpp"
+#include "dispatch.hpp"
 #include "forward_pass.hpp"
 #include "kernels/gradient/block.hpp"
-#include "kernels/level.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "statistics.hpp"
@@ -39,9 +39,9 @@ class gradient_run {
   gradient_run(const gradient_problem& problem, const execution& how)
       : forward_(problem, how),
         p_(forward_.problem()),
-        kernels_(p_.compute == element_type::float64 ? active_kernels().float64
-                                                     : active_kernels().float32),
-        blocks_((p_.n_queries + kernels_.gradient_rows - 1) / kernels_.gradient_rows),
+        kernels_(active_kernels(p_.compute).gradient),
+        attend_(attend_kernels_for(p_.compute, p_.rule)),
+        blocks_((p_.n_queries + kernels_.block_rows - 1) / kernels_.block_rows),
         turns_(p_, blocks_) {}
 
   void operator()(const execution& how) {
@@ -58,8 +58,8 @@ class gradient_run {
   void differentiate(const turn& mine, std::int64_t head, const stop_signal& stop) {
     // The last queries first: they see the most keys of a causal mask.
     const std::int64_t block = blocks_ - 1 - mine.index % blocks_;
-    const std::int64_t first = block * kernels_.gradient_rows;
-    const query_block rows(p_, head, first, kernels_.gradient_rows);
+    const std::int64_t first = block * kernels_.block_rows;
+    const query_block rows(p_, head, first, kernels_.block_rows);
     waiting_turn waiting{turns_, mine, stop};
     if (has_support()) return differentiate_supports(rows, waiting);
     gradient_rows given;
@@ -109,8 +109,8 @@ class gradient_run {
     if (p_.d_alpha) b.d_alpha = p_.d_alpha + at;
     b.turns = turns;
     b.shares_query = turns_.shares_query(rows.head);
-    b.scratch = thread_scratch(kernels_.gradient_scratch(b));
-    kernels_.gradient(b);
+    b.scratch = thread_scratch(kernels_.scratch(b));
+    kernels_.run(b);
     if (p_.d_bias) std::copy(d_bias, d_bias + rows.count, p_.d_bias + at);
     if (p_.d_scale) std::copy(d_scale, d_scale + rows.count, p_.d_scale + at);
     if (p_.d_sink) write_sinks(rows, given, product);
@@ -200,8 +200,8 @@ class gradient_run {
   /// Reference and sum of the weights as the forward pass has them, before they
   /// become an lse.
   void sum_again(const query_block& rows, gradient_rows& given, const stop_signal& stop) const {
-    for (int r = 0; r < rows.count && !stop.requested(); r += kernels_.block_rows) {
-      const auto most = static_cast<std::int64_t>(std::min(rows.count - r, kernels_.block_rows));
+    for (int r = 0; r < rows.count && !stop.requested(); r += attend_.block_rows) {
+      const auto most = static_cast<std::int64_t>(std::min(rows.count - r, attend_.block_rows));
       sum_rows_again({p_, rows.head, rows.first + r, most}, r, given, stop);
     }
   }
@@ -211,8 +211,8 @@ class gradient_run {
     row_sums sums;
     attend_block b = attend_again(rows, stop);
     b.sums = &sums;
-    b.scratch = thread_scratch(kernels_.attend_scratch(b));
-    kernels_.attend(b);
+    b.scratch = thread_scratch(attend_.scratch(b));
+    attend_.run(b);
     if (stop.requested()) return;
     for (int r = 0; r < rows.count; ++r) {
       if (p_.rule == normalizer::softmax)
@@ -225,7 +225,7 @@ class gradient_run {
   /// The supports of rows from `first` on, of one at least, and which of them are NaN.
   void list_supports(std::int64_t head, std::int64_t first, std::int64_t end,
                      row_supports& supports, gradient_rows& given, const stop_signal& stop) const {
-    std::int64_t most = kernels_.block_rows;
+    std::int64_t most = attend_.block_rows;
     supports.clear();
     while (first + supports.rows() < end && !stop.requested()) {
       const int before = supports.rows();
@@ -235,9 +235,9 @@ class gradient_run {
       attend_block b = attend_again(rows, stop);
       b.report = &report;
       b.support = &taker;
-      b.scratch = thread_scratch(kernels_.attend_scratch(b));
+      b.scratch = thread_scratch(attend_.scratch(b));
       supports.begin(rows.count);
-      kernels_.attend(b);
+      attend_.run(b);
       if (stop.requested()) return;
       const bool all = supports.end(rows.count);
       for (int r = before; r < supports.rows(); ++r)
@@ -313,7 +313,8 @@ class gradient_run {
 
   forward_pass forward_;
   const gradient_problem& p_;
-  const typed_kernels& kernels_;
+  const gradient_kernels& kernels_;
+  const attend_kernels& attend_;
   std::int64_t blocks_;
   block_order turns_;
   gradient_terms terms_ = forward_.terms();

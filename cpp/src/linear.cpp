@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "attnscale/threads.hpp"
-#include "kernels/level.hpp"
+#include "dispatch.hpp"
 #include "linear_parts.hpp"
 #include "linear_problem.hpp"
 #include "linear_sums.hpp"
@@ -38,7 +38,7 @@ class linear_walk {
       : p_(p),
         form_(form),
         projection_(form_, wide),
-        kernels_(wide ? active_kernels().float64 : active_kernels().float32),
+        kernels_(active_kernels(wide ? element_type::float64 : element_type::float32).linear),
         wide_(wide),
         watched_(watched) {
     if (!p.is_causal) {
@@ -110,7 +110,7 @@ class linear_walk {
     b.rows = rows;
     b.range = watched_ ? range : nullptr;
     b.stop = &stop;
-    b.scratch = thread_scratch(kernels_.linear_scratch(form_));
+    b.scratch = thread_scratch(kernels_.scratch(form_));
     return b;
   }
 
@@ -141,7 +141,7 @@ class linear_walk {
     linear_block b = block(&range, stop, end - begin);
     give_keys(b, head, begin);
     b.own = own.view();
-    kernels_.linear(b);
+    kernels_.run(b);
     own.count += end - begin;
   }
 
@@ -152,7 +152,7 @@ class linear_walk {
     give_queries(b, head, begin);
     b.base = sums.base();
     b.count = sums.count;
-    kernels_.linear(b);
+    kernels_.run(b);
   }
 
   /// Queries of the chunks [from, to) of pairs, with their keys, which are added to `sums`.
@@ -168,7 +168,7 @@ class linear_walk {
       b.base = sums.base();
       b.own = own.view();
       b.count = sums.count;
-      kernels_.linear(b);
+      kernels_.run(b);
       sums.add(own.view(), end - begin, fade(head, first_ + begin, first_ + end));
     }
   }
@@ -334,7 +334,7 @@ class linear_walk {
   const linear_problem& p_;
   linear_form form_;
   padded_projection projection_;
-  const typed_kernels& kernels_;
+  const linear_kernels& kernels_;
   bool wide_, watched_;
   std::int64_t first_ = 0;    // keys before the first aligned pair of a query and a key
   std::int64_t skipped_ = 0;  // queries that see no key

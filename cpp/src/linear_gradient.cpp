@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "attnscale/threads.hpp"
-#include "kernels/level.hpp"
+#include "dispatch.hpp"
 #include "linear_gradient_problem.hpp"
 #include "linear_parts.hpp"
 #include "linear_sums.hpp"
@@ -107,7 +107,7 @@ class gradient_walk {
       : p_(p),
         form_(form),
         projection_(form_, wide),
-        kernels_(wide ? active_kernels().float64 : active_kernels().float32),
+        kernels_(active_kernels(wide ? element_type::float64 : element_type::float32)),
         wide_(wide),
         watched_(watched),
         first_(p.is_causal ? std::clamp<std::int64_t>(p.offset, 0, p.n_keys) : p.n_keys),
@@ -206,7 +206,7 @@ class gradient_walk {
     b.rows = rows;
     b.range = watched_ ? &range : nullptr;
     b.stop = &stop;
-    b.scratch = thread_scratch(kernels_.linear_gradient_scratch(form_));
+    b.scratch = thread_scratch(kernels_.linear_gradient.scratch(form_));
     return b;
   }
 
@@ -236,7 +236,7 @@ class gradient_walk {
     b.rows = to - from;
     b.range = watched_ ? &range : nullptr;
     b.stop = &stop;
-    b.scratch = thread_scratch(kernels_.linear_scratch(form_));
+    b.scratch = thread_scratch(kernels_.linear.scratch(form_));
     b.key = {row_at(w.head->key, p_.key, first + from), p_.key};
     b.value = {row_at(w.head->value, p_.value, first + from), p_.value};
     if (p_.key_turn) b.key_turn = p_.key_turn + 2 * (first + from);
@@ -244,7 +244,7 @@ class gradient_walk {
     key_sums& own = sums[static_cast<std::size_t>(index)];
     b.own = own.view();
     own.count = to - from;
-    kernels_.linear(b);
+    kernels_.linear.run(b);
   }
 
   void queries_of_pairs(head_work& w, std::size_t slot, std::int64_t index, linear_range& range,
@@ -263,7 +263,7 @@ class gradient_walk {
     b.later_own = w.pairs[i].view();
     if (index == 0 && first_ == 0) b.later_own.products = nullptr;  // no key comes before
     w.pairs[i].count = to - from;
-    kernels_.linear_query_gradients(b);
+    kernels_.linear_gradient.query_gradients(b);
   }
 
   void queries_of_rest(head_work& w, std::int64_t index, linear_range& range,
@@ -278,7 +278,7 @@ class gradient_walk {
     key_sums& own = w.rest[static_cast<std::size_t>(index)];
     b.later_own = own.view();
     own.count = to - from;
-    kernels_.linear_query_gradients(b);
+    kernels_.linear_gradient.query_gradients(b);
   }
 
   void keys_of_pairs(head_work& w, std::size_t slot, std::int64_t index, linear_range& range,
@@ -291,7 +291,7 @@ class gradient_walk {
     b.later_base = w.after[static_cast<std::size_t>(index)].base();
     key_sums own(form_);
     b.later_own = own.view();
-    kernels_.linear_key_gradients(b);
+    kernels_.linear_gradient.key_gradients(b);
   }
 
   void keys_of_first(head_work& w, std::int64_t index, linear_range& range,
@@ -300,7 +300,7 @@ class gradient_walk {
     linear_gradient_block b = block(range, stop, to - from);
     give_keys(b, *w.head, from);
     b.later_base = w.all.base();
-    kernels_.linear_key_gradients(b);
+    kernels_.linear_gradient.key_gradients(b);
   }
 
   // ---- between the passes ----------------------------------------------------------------------

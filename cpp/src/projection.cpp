@@ -71,7 +71,7 @@ distance_ratios merge(const std::vector<pairs_found>& all, std::int64_t points, 
 
 void project(float* out, std::int64_t columns, const float* points, std::int64_t n_points,
              std::int64_t dim, const projection& what, const execution& how) {
-  const level_kernels& table = active_kernels();
+  const random_unit& table = active_kernels().random;
   const std::int64_t width = table.panel_columns, panels = blocks_of(columns, width);
   const std::int64_t ranges = blocks_of(n_points, projected_rows);
   parallel_for(panels * ranges, how, [&](std::int64_t task, const stop_signal& stop) {
@@ -97,7 +97,7 @@ void project(float* out, std::int64_t columns, const float* points, std::int64_t
 distance_ratios compare_distances(const float* before, std::int64_t dim_before, const float* after,
                                   std::int64_t dim_after, std::int64_t n_points,
                                   const std::vector<double>& eps, const execution& how) {
-  const level_kernels& table = active_kernels();
+  const random_unit& table = active_kernels().random;
   const std::vector<pairs_task> tasks = tasks_of(n_points, table.panel_columns);
   std::vector<pairs_found> found(tasks.size());
   parallel_for(static_cast<std::int64_t>(tasks.size()), how,

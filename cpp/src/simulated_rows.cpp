@@ -164,7 +164,7 @@ class simulation {
     block.sums = out.sums.data();
     block.scratch = thread_scratch(std::max<std::size_t>(1, factors_.size()) * score_scratch);
     block.stop = &stop;
-    table_.simulate_row(block);
+    table_.random.simulate_row(block);
     out.least = block.least;
     out.most = block.most;
   }

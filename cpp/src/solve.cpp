@@ -15,7 +15,7 @@
 
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
-#include "kernels/level.hpp"
+#include "dispatch.hpp"
 #include "kernels/tile/block.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
@@ -170,7 +170,7 @@ class row_search {
 /// All rows of one panel.
 class panel_search {
  public:
-  panel_search(const solve_problem& p, const typed_kernels& kernels, const query_block& rows,
+  panel_search(const solve_problem& p, const solve_kernels& kernels, const query_block& rows,
                bool keep, const stop_signal& stop)
       : p_(p), kernels_(kernels), rows_(rows) {
     fill_score_block(block_, p, rows, 0, p.n_keys, stop);
@@ -179,11 +179,11 @@ class panel_search {
     block_.scale = scale_;
     block_.center = center_;
     block_.sums = &sums_;
-    block_.scratch = thread_scratch(kernels.solve_scratch(block_));
+    block_.scratch = thread_scratch(kernels.scratch(block_));
   }
 
   void operator()() {
-    kernels_.solve_gather(block_);
+    kernels_.gather(block_);
     const bool wide = p_.compute == element_type::float64;
     const search_limits& limits = wide ? limits_of_double : limits_of_float;
     for (int r = 0; r < rows_.count; ++r) {
@@ -191,7 +191,7 @@ class panel_search {
       row_[r].begin(found_, r);
     }
     while (ask()) {
-      kernels_.solve_evaluate(block_);
+      kernels_.evaluate(block_);
       if (block_.stop->requested()) return;
       for (int r = 0; r < rows_.count; ++r)
         if (row_[r].searching()) row_[r].absorb(sums_, r);
@@ -230,7 +230,7 @@ class panel_search {
   }
 
   const solve_problem& p_;
-  const typed_kernels& kernels_;
+  const solve_kernels& kernels_;
   const query_block& rows_;
   solve_block block_{};
   solve_rows found_;
@@ -242,9 +242,8 @@ class panel_search {
 }  // namespace
 
 void run(const solve_problem& p, const execution& how) {
-  const level_kernels& table = active_kernels();
   const bool wide = p.compute == element_type::float64;
-  const typed_kernels& kernels = wide ? table.float64 : table.float32;
+  const solve_kernels& kernels = active_kernels(p.compute).solve;
   // As many vectors of queries as keep their products in the cache; one is always possible.
   const std::int64_t vector_bytes =
       std::max<std::int64_t>(p.n_keys, 1) * kernels.lanes * (wide ? 8 : 4);

@@ -42,7 +42,7 @@ std::vector<double> samples_by_level(const std::string& level, const variate& x,
   std::vector<double> out(7 * group_blocks);
   const auto type = attnscale::element_type::float32;
   kernels_for(level.c_str())
-      .dots({source, prepare(x, type), prepare({}, type), 5, 7, dim, out.data(), &never});
+      .random.dots({source, prepare(x, type), prepare({}, type), 5, 7, dim, out.data(), &never});
   return out;
 }
 

@@ -73,7 +73,7 @@ std::vector<double> by_level(const std::string& level, score_kind kind, std::int
   block.sums = sums.data();
   block.scratch = scratch.data();
   block.stop = &never;
-  kernels_for(level.c_str()).simulate_row(block);
+  kernels_for(level.c_str()).random.simulate_row(block);
   std::vector<double> all = {static_cast<double>(block.least), static_cast<double>(block.most)};
   for (const simulated_sums& s : sums)
     all.insert(all.end(), {s.reference, s.weight, s.first, s.squares, s.value, s.score_first,

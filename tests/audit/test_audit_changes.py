@@ -51,6 +51,7 @@ def sample() -> list[tuple[str, str]]:
     return sorted(set(chosen))
 
 
+@pytest.mark.maintainer
 def test_changed_configs_are_read_as_the_code_reads_them() -> None:
     words: Counter[str] = Counter()
     wrong = []

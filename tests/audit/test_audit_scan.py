@@ -35,6 +35,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.maintainer
 @pytest.mark.slow
 def test_every_sign_of_a_rule_is_accounted_for() -> None:
     found = audit_scan.scan(Path(transformers.__file__).parent / "models")

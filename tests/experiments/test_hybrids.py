@@ -107,6 +107,7 @@ def test_the_stored_run_through_the_kernels_is_that_of_the_documentation():
     np.testing.assert_allclose([back.mean(), back.std(ddof=1) / np.sqrt(3)], [0.011, 0.004], atol=0.0006)
 
 
+@pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = at.experiments.stored("hybrids", "reduced")["nll"]

@@ -74,6 +74,7 @@ def test_bad_fields_are_named(field, value, said):
         LayersConfig(**{field: value})
 
 
+@pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
     needs_weights()

@@ -197,6 +197,7 @@ def compare_with_stored(there, here, slack):
     assert (abs(here[:, :, 0] - there.mean(2)) <= 4 * spread + slack).all()
 
 
+@pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("length_generalization", "reduced")

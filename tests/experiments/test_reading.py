@@ -132,6 +132,7 @@ def test_bad_configs(config, message):
         config()
 
 
+@pytest.mark.maintainer
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["context", "length_tasks", "recall"])
 def test_the_reduced_run_is_within_the_stored_error_bars(name):

@@ -126,16 +126,18 @@ def names_in(archive: Path) -> set[str]:
         return {member.name.partition("/")[2] for member in tar.getmembers() if member.isfile()}
 
 
+@pytest.mark.maintainer
 def test_the_sdist_holds_what_a_build_needs_and_no_more(sdist: Path) -> None:
     names = names_in(sdist)
     for needed in ("pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md", "cmake/dependencies.cmake",
-                   "cpp/src/isa/neon.cpp", "cpp/tests/main.cpp", "python/attnscale/py.typed", "Makefile",
+                   "cpp/src/units/softmax.cpp", "cpp/tests/main.cpp", "python/attnscale/py.typed", "Makefile",
                    "tests/package/test_build.py", "docs/_static/attnscale-demo.png"):  # fmt: skip
         assert needed in names
     junk = re.compile(r"(^|/)(build|\.venv|\.git|\.ci|__pycache__|\.\w+_cache)(/|$)|\.(so|o|pyc)$")
     assert [name for name in names if junk.search(name)] == []
 
 
+@pytest.mark.maintainer
 def test_the_sdist_is_the_repository(sdist: Path) -> None:
     """So that ``make test`` passes from it."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -148,6 +150,7 @@ def test_the_sdist_is_the_repository(sdist: Path) -> None:
     assert names_in(sdist) - tracked == {"PKG-INFO"}
 
 
+@pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
@@ -179,6 +182,7 @@ print(at.simd_level())
 """
 
 
+@pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)

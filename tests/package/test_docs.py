@@ -170,6 +170,7 @@ def plain(heading):
     return re.sub(r'[$`"]', "", heading)
 
 
+@pytest.mark.maintainer
 @pytest.mark.slow
 def test_site_builds_without_warnings(tmp_path):
     for needed in ("sphinx", "myst_nb", "furo", "numpydoc"):

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What an ISA translation unit offers to the rest of the core: plain structs and function
-// pointers, no templates, no std types (the units that include this are compiled with AVX flags
-// and must not emit code that other units could link to).
+// What the kernels offer to the rest of the core: plain structs and function pointers, no templates,
+// no std types (the units that include this are compiled with AVX flags and must not emit code that
+// other units could link to).
 #pragma once
 
 #include <stddef.h>
@@ -26,38 +26,79 @@ struct sample_block;
 struct projection_block;
 struct distance_block;
 
-/// The kernels for one compute type (float or double).
-struct typed_kernels {
-  int block_rows;  ///< queries that one call of attend / curve takes at most
-  size_t (*attend_scratch)(const attend_block& block);  ///< bytes of 64-byte aligned scratch
-  void (*attend)(const attend_block& block) noexcept;
-  size_t (*curve_scratch)(const curve_block& block);
-  void (*curve)(const curve_block& block) noexcept;
-  int lanes;       ///< queries of one vector
-  int panel_rows;  ///< queries that one call of solve_* takes at most
-  size_t (*solve_scratch)(const solve_block& block);
-  void (*solve_gather)(const solve_block& block) noexcept;
-  void (*solve_evaluate)(const solve_block& block) noexcept;
-  /// Independent multiply-adds in registers for `rounds` rounds: returns the number of floating
-  /// point operations done (2 an element) and writes a value that depends on all of them.
-  double (*fma_peak)(int64_t rounds, double* sink) noexcept;
-  void (*fill)(const fill_block& block) noexcept;
-  size_t (*linear_scratch)(const linear_form& form);
-  void (*linear)(const linear_block& block) noexcept;
-  int gradient_rows;  ///< queries that one call of gradient takes at most
-  size_t (*gradient_scratch)(const gradient_block& block);
-  void (*gradient)(const gradient_block& block) noexcept;
-  size_t (*linear_gradient_scratch)(const linear_form& form);
-  void (*linear_query_gradients)(const linear_gradient_block& block) noexcept;
-  void (*linear_key_gradients)(const linear_gradient_block& block) noexcept;
+/// Attention of a block of queries.
+struct attend_kernels {
+  int block_rows;  ///< queries that one call of run takes at most
+  size_t (*scratch)(const attend_block& block);  ///< bytes of 64-byte aligned scratch
+  void (*run)(const attend_block& block) noexcept;
 };
 
-struct level_kernels {
-  const char* name;
-  typed_kernels float32;
-  typed_kernels float64;
-  /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of what it read.
-  double (*read_memory)(const void* data, size_t bytes) noexcept;
+struct curve_kernels {
+  int block_rows;
+  size_t (*scratch)(const curve_block& block);
+  void (*run)(const curve_block& block) noexcept;
+};
+
+struct solve_kernels {
+  int lanes;       ///< queries of one vector
+  int panel_rows;  ///< queries that one call of gather or evaluate takes at most
+  size_t (*scratch)(const solve_block& block);
+  void (*gather)(const solve_block& block) noexcept;
+  void (*evaluate)(const solve_block& block) noexcept;
+};
+
+struct gradient_kernels {
+  int block_rows;
+  size_t (*scratch)(const gradient_block& block);
+  void (*run)(const gradient_block& block) noexcept;
+};
+
+struct linear_kernels {
+  size_t (*scratch)(const linear_form& form);
+  void (*run)(const linear_block& block) noexcept;
+};
+
+struct linear_gradient_kernels {
+  size_t (*scratch)(const linear_form& form);
+  void (*query_gradients)(const linear_gradient_block& block) noexcept;
+  void (*key_gradients)(const linear_gradient_block& block) noexcept;
+};
+
+/// Independent multiply-adds in registers for `rounds` rounds: returns the number of floating
+/// point operations done (2 an element) and writes a value that depends on all of them.
+using fma_peak_kernel = double (*)(int64_t rounds, double* sink) noexcept;
+using fill_kernel = void (*)(const fill_block& block) noexcept;
+
+// What each file of units/ compiles, for both compute types.
+
+struct softmax_unit {
+  attend_kernels float32, float64;
+};
+
+/// Normalizers that look at all scores of a row at once: entmax and top-k.
+struct sparse_unit {
+  attend_kernels float32, float64;
+};
+
+struct scales_unit {
+  curve_kernels curve_float32, curve_float64;
+  solve_kernels solve_float32, solve_float64;
+};
+
+struct gradient_unit {
+  gradient_kernels float32, float64;
+};
+
+struct linear_unit {
+  linear_kernels float32, float64;
+};
+
+struct linear_gradient_unit {
+  linear_gradient_kernels float32, float64;
+};
+
+struct random_unit {
+  fill_kernel fill_float32, fill_float64;
   void (*simulate_row)(simulated_row_block& block) noexcept;
   void (*dots)(const sample_block& block) noexcept;
   int panel_columns;  ///< columns, or points, of a panel of project and distance_ratios
@@ -65,19 +106,58 @@ struct level_kernels {
   void (*project)(const projection_block& block) noexcept;
   size_t (*distance_scratch)(const distance_block& block);
   void (*distance_ratios)(const distance_block& block) noexcept;
+  // What this machine can do, for `attnscale bench`.
+  fma_peak_kernel fma_peak_float32, fma_peak_float64;
+  /// Reads `bytes` bytes (a multiple of 1024, 64-byte aligned) and returns a sum of what it read.
+  double (*read_memory)(const void* data, size_t bytes) noexcept;
 };
 
+/// The kernels for one compute type (float or double).
+struct typed_kernels {
+  const attend_kernels& softmax;
+  const attend_kernels& sparse;
+  const curve_kernels& curve;
+  const solve_kernels& solve;
+  const gradient_kernels& gradient;
+  const linear_kernels& linear;
+  const linear_gradient_kernels& linear_gradient;
+  const fill_kernel& fill;
+  const fma_peak_kernel& fma_peak;
+};
+
+/// All kernels of a level: its units joined.
+struct level_kernels {
+  const char* name;
+  typed_kernels float32;
+  typed_kernels float64;
+  const random_unit& random;
+};
+
+/// Each unit is compiled once a level, into the namespace of the level.
+#define ATTNSCALE_DECLARE_UNITS(level)               \
+  namespace level {                                  \
+  extern const softmax_unit softmax;                 \
+  extern const sparse_unit sparse;                   \
+  extern const scales_unit scales;                   \
+  extern const gradient_unit gradient;               \
+  extern const linear_unit linear;                   \
+  extern const linear_gradient_unit linear_gradient; \
+  extern const random_unit random;                   \
+  }
+
 #if defined(__x86_64__) || defined(_M_X64)
-extern const level_kernels baseline_kernels;
-extern const level_kernels avx2_kernels;
-extern const level_kernels avx512_kernels;
+ATTNSCALE_DECLARE_UNITS(baseline)
+ATTNSCALE_DECLARE_UNITS(avx2)
+ATTNSCALE_DECLARE_UNITS(avx512)
 #elif defined(__aarch64__)
-extern const level_kernels neon_kernels;
+ATTNSCALE_DECLARE_UNITS(neon)
 #else
-extern const level_kernels baseline_kernels;
+ATTNSCALE_DECLARE_UNITS(baseline)
 #endif
 
-/// The table of the level in use (see simd_level.hpp).
+#undef ATTNSCALE_DECLARE_UNITS
+
+/// The kernels of the level in use (see simd_level.hpp).
 const level_kernels& active_kernels();
 
 }  // namespace attnscale::detail

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The only header that names xsimd or an intrinsic. Each translation unit of an ISA says which one
-// it is: it defines ATTNSCALE_ARCH before it includes anything. xsimd 8.1 (Debian 12) has no
-// AVX-512 FMA; its mask queries were renamed in 9.0, bitwise_cast changed in 11.0 and the NaN rule
+// The only header that names xsimd or an intrinsic. The level is what the compiler's flags say
+// (cmake/kernels.cmake). xsimd 8.1 (Debian 12) has no AVX-512 FMA; its mask queries were renamed in 9.0, bitwise_cast changed in 11.0 and the NaN rule
 // of max in 14.0. What a kernel needs of those stands here once, as intrinsics.
 #pragma once
 
@@ -19,8 +18,20 @@
 #define ATTNSCALE_INLINE_LAMBDA
 #endif
 
-#if !defined(ATTNSCALE_ARCH)
-#error "ATTNSCALE_ARCH must name an architecture of xsimd: the kernels are compiled by isa/*.cpp"
+#if defined(__AVX512F__)
+#define ATTNSCALE_LEVEL avx512
+#define ATTNSCALE_ARCH xsimd::avx512bw
+#elif defined(__AVX2__)
+#define ATTNSCALE_LEVEL avx2
+#define ATTNSCALE_ARCH xsimd::fma3<xsimd::avx2>
+#elif defined(__SSE2__)
+#define ATTNSCALE_LEVEL baseline
+#define ATTNSCALE_ARCH xsimd::sse2
+#elif defined(__aarch64__)
+#define ATTNSCALE_LEVEL neon
+#define ATTNSCALE_ARCH xsimd::neon64
+#else
+#error "attnscale has no SIMD level for this architecture"
 #endif
 
 namespace {
@@ -81,8 +92,6 @@ ATTNSCALE_INLINE auto differ(const V& a, const V& b) {
 #include "kernels/simd/avx2.hpp"
 #elif defined(__SSE2__)
 #include "kernels/simd/sse2.hpp"
-#elif defined(__aarch64__)
-#include "kernels/simd/neon.hpp"
 #else
-#error "attnscale has no SIMD level for this architecture"
+#include "kernels/simd/neon.hpp"
 #endif

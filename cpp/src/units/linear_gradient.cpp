@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The backward pass of linear-time attention.
+#include "kernels/level.hpp"
+#include "kernels/linear/key_gradients-inl.hpp"
+#include "kernels/linear/query_gradients-inl.hpp"
+
+namespace {
+
+template <class T>
+constexpr attnscale::detail::linear_gradient_kernels kernels = {
+    linear_gradient_scratch<T>, linear_query_gradients<T>, linear_key_gradients<T>};
+
+}  // namespace
+
+const attnscale::detail::linear_gradient_unit attnscale::detail::ATTNSCALE_LEVEL::linear_gradient = {
+    kernels<float>, kernels<double>};

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Softmax and the normalizers whose weights are functions of single scores.
+#include "kernels/level.hpp"
+#include "kernels/softmax/attend-inl.hpp"
+#include "kernels/softmax/decode-inl.hpp"
+
+namespace {
+
+using attnscale::detail::attend_block;
+using attnscale::detail::attend_kernels;
+
+/// Few queries: the channels go into the lanes, which rounds products differently.
+bool is_decode(const attend_block& block) {
+  return block.rows <= decode_rows && !(block.wanted & attnscale::detail::wanted_panels);
+}
+
+template <class T>
+size_t attend_scratch(const attend_block& block) {
+  arena a{nullptr};
+  if (is_decode(block)) {
+    decode_workspace<T> unused(block, a);
+    return a.used;
+  }
+  attend_workspace<T> unused(block, a);
+  return a.used;
+}
+
+template <class T>
+void attend(const attend_block& block) noexcept {
+  if (is_decode(block)) return decode_run<T>(block).run();
+  attend_run<T>(block).run();
+}
+
+template <class T>
+constexpr attend_kernels kernels = {block_rows<T>, attend_scratch<T>, attend<T>};
+
+}  // namespace
+
+const attnscale::detail::softmax_unit attnscale::detail::ATTNSCALE_LEVEL::softmax = {
+    kernels<float>, kernels<double>};

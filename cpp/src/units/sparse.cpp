@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Entmax and top-k, which look at all scores of a row at once.
+#include "kernels/level.hpp"
+#include "kernels/sparse/lists-inl.hpp"
+
+namespace {
+
+using attnscale::detail::attend_block;
+using attnscale::detail::attend_kernels;
+
+template <class T>
+size_t list_scratch(const attend_block& block) {
+  arena a{nullptr};
+  list_workspace<T> unused(block, a);
+  return a.used;
+}
+
+template <class T>
+void list(const attend_block& block) noexcept {
+  list_rows<T>(block).run();
+}
+
+template <class T>
+constexpr attend_kernels kernels = {block_rows<T>, list_scratch<T>, list<T>};
+
+}  // namespace
+
+const attnscale::detail::sparse_unit attnscale::detail::ATTNSCALE_LEVEL::sparse = {
+    kernels<float>, kernels<double>};

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Faults of the C++ core and of its binding."""
+
+from __future__ import annotations
+
+from .fault import Fault, asan, cpp, pytest
+
+__all__ = ["CORE_FAULTS"]
+
+_KERNELS = "cpp/src/kernels"
+
+_ARITHMETIC = (
+    Fault(
+        "the last key of a tile has no weight",
+        f"{_KERNELS}/softmax/online-inl.hpp",
+        "    for (; j < keys; ++j)\n      absorb<T, Masked, Moments>(",
+        "    for (; j < keys - 1; ++j)\n      absorb<T, Masked, Moments>(",
+        cpp("test_attention", "numbers of queries around lanes and blocks"),
+    ),
+    Fault(
+        "older weights of the concentration shrink by f and not by its square",
+        f"{_KERNELS}/softmax/online-inl.hpp",
+        "sums.squares[at] *= f * f;",
+        "sums.squares[at] *= f;",
+        cpp("test_attention", "scales: negative, zero, one a head, one a row"),
+    ),
+    Fault(
+        "the entropy of split keys forgets how far the references of the parts lie apart",
+        "cpp/src/statistics.cpp",
+        "first += factor * (s.first + shift * s.weight);",
+        "first += factor * s.first;",
+        cpp("test_attention", "few queries and many keys: the keys are split"),
+    ),
+    Fault(
+        "a decoded row reads the values of hidden keys",
+        f"{_KERNELS}/softmax/decode-inl.hpp",
+        "add_values(r, v, keys, at.masked ? ws_.score.bias : nullptr);",
+        "add_values(r, v, keys, nullptr);",
+        cpp("test_numerics", "NaN and infinity under a boolean and an additive mask"),
+    ),
+    Fault(
+        "the gradient of a score's variance adds the variance that it subtracts",
+        "cpp/src/gradient.cpp",
+        "of_variance * (h * h + 2 * h - value(score_variance))",
+        "of_variance * (h * h + 2 * h + value(score_variance))",
+        pytest("tests/attention/test_gradients.py"),
+    ),
+    Fault(
+        "top-k keeps every key that ties with the last one",
+        f"{_KERNELS}/sparse/candidates-inl.hpp",
+        "const bool equal = value == cut && equals > 0;",
+        "const bool equal = value == cut && !exact;",
+        pytest("tests/normalizers/test_normalizers_sparse.py", k="not package"),
+    ),
+    Fault(
+        "sums of linear attention do not fade over the chunk that is merged",
+        "cpp/src/linear.cpp",
+        "before.add(own[i].view(), own[i].count, fade(head, first_ + begin, first_ + end));",
+        "before.add(own[i].view(), own[i].count, fade(head, first_ + begin, first_ + begin));",
+        pytest("tests/variants/test_variants_threads.py"),
+    ),
+    Fault(
+        "random numbers from within a group on are those of its beginning",
+        "cpp/src/fill.cpp",
+        "std::copy_n(group + skip, made, out);",
+        "std::copy_n(group, made, out);",
+        cpp("test_random", "the same bits for any number of threads and any split"),
+    ),
+)
+
+_MASKS = (
+    Fault(
+        "a key that a float mask hides gets weight",
+        f"{_KERNELS}/tile/mask-inl.hpp",
+        "return x == -limits<M>::infinity ? masked_score<T> : t < lowest_bias<T> ? lowest_bias<T> : t;",
+        "return t < lowest_bias<T> ? lowest_bias<T> : t;",
+        cpp("test_masks", "additive masks: a bias, -inf hides the key"),
+    ),
+    Fault(
+        "a bottom-right causal mask of the C++ calls ignores key lengths",
+        "cpp/include/attnscale/intervals.hpp",
+        "bottom_right_ ? length - n_queries_ : offset_",
+        "bottom_right_ ? n_keys_ - n_queries_ : offset_",
+        cpp("test_masks", "key_lengths, also 0, with causal and window"),
+    ),
+)
+
+_LEVELS = (
+    Fault(
+        "SSE2 adds the lower half of a vector twice to sums in double",
+        f"{_KERNELS}/simd/sse2.hpp",
+        "_mm_cvtps_pd(_mm_movehl_ps(x, x))",
+        "_mm_cvtps_pd(_mm_movelh_ps(x, x))",
+        cpp("test_attention", "numbers of keys around lanes and tiles", level="baseline"),
+    ),
+    Fault(
+        "AVX2 passes over a score that is NaN",
+        f"{_KERNELS}/simd/avx2.hpp",
+        "max_or(vec<float> a, vec<float> b) { return _mm256_max_ps(a, b); }",
+        "max_or(vec<float> a, vec<float> b) { return _mm256_max_ps(b, a); }",
+        pytest("tests/attention/test_promises.py", level="avx2"),
+        target="check",
+    ),
+    Fault(
+        "lanes behind the last row read a scale that is not there",
+        f"{_KERNELS}/softmax/attend-inl.hpp",
+        "const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;",
+        "const double scale = b_.scale[r * b_.scale_row];",
+        asan("test_attention", "scales: negative, zero, one a head, one a row"),
+        target="check",
+    ),
+)
+
+_THREADS = (
+    Fault(
+        "a child that is forked inside a loop waits for threads that it does not have",
+        "cpp/src/thread_pool.cpp",
+        "  while (!forked()) {",
+        "  while (true) {",
+        cpp("test_fork", "a fork inside a loop*"),
+    ),
+    Fault(
+        "a call uses one thread fewer than it is given",
+        "cpp/src/thread_pool.cpp",
+        "const int helpers = static_cast<int>(std::min(asked, loop.n_tasks)) - 1;",
+        "const int helpers = static_cast<int>(std::min(asked - 1, loop.n_tasks)) - 1;",
+        pytest("tests/runtime/test_interrupt.py", k="starts_the_threads"),
+    ),
+    Fault(
+        "long calls keep the lock of the interpreter",
+        "cpp/bindings/register_call.cpp",
+        "<= 0x1p14;",
+        "> 0x1p14;",
+        pytest("tests/runtime/test_interrupt.py", k="other_threads_run"),
+    ),
+    Fault(
+        "whatever a signal handler raises becomes KeyboardInterrupt",
+        "cpp/bindings/arrays.hpp",
+        "    throw py::error_already_set();",
+        "    PyErr_SetNone(PyExc_KeyboardInterrupt);\n    throw py::error_already_set();",
+        pytest("tests/runtime/test_interrupt.py", k="what_a_signal_handler_raises"),
+    ),
+)
+
+CORE_FAULTS = (*_ARITHMETIC, *_MASKS, *_LEVELS, *_THREADS)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Faults of the Python package, of the documentation, of what is packed, and of the fuzzer."""
+
+from __future__ import annotations
+
+from .fault import Fault, pytest, tool
+
+__all__ = ["PACKAGE_FAULTS"]
+
+_PACKAGE = "python/attnscale"
+
+_CALLS = (
+    Fault(
+        "a window reaches one key further back",
+        f"{_PACKAGE}/_call/rows.py",
+        "begin = _ascending(offset - left, n_queries, lengths)",
+        "begin = _ascending(offset - left - 1, n_queries, lengths)",
+        pytest("tests/attention/test_masks.py"),
+    ),
+    Fault(
+        "a bottom-right causal mask ignores key lengths",
+        f"{_PACKAGE}/_call/rows.py",
+        "given = causal_offset(is_causal, causal, n_queries, lengths)",
+        "given = causal_offset(is_causal, causal, n_queries, n_keys)",
+        pytest("tests/attention/test_masks.py"),
+    ),
+    Fault(
+        "True counts as a number of threads",
+        f"{_PACKAGE}/_checks.py",
+        '    if isinstance(value, (bool, np.bool_)):\n        raise TypeError(f"{name} must be an integer',
+        '    if isinstance(value, np.bool_):\n        raise TypeError(f"{name} must be an integer',
+        pytest("tests/attention/test_errors.py"),
+    ),
+    Fault(
+        "a mask of integers is an error of its value and not of its type",
+        f"{_PACKAGE}/_call/rows.py",
+        'raise TypeError(f"attn_mask must be bool or float',
+        'raise ValueError(f"attn_mask must be bool or float',
+        pytest("tests/attention/test_errors.py"),
+    ),
+)
+
+_SCALES = (
+    Fault(
+        "the law log_n forgets its floor",
+        f"{_PACKAGE}/laws/_log_n.py",
+        "return np.log(np.maximum(n, self.floor)) / math.log(self.base)",
+        "return np.log(n) / math.log(self.base)",
+        pytest("tests/laws/test_laws.py"),
+    ),
+    Fault(
+        "a training length has a derivative of the other sign",
+        f"{_PACKAGE}/laws/_log_n.py",
+        "np.where(beta > 1, -beta / (length * math.log(length)), 0.0)",
+        "np.where(beta > 1, beta / (length * math.log(length)), 0.0)",
+        pytest("tests/laws/test_laws_derivatives.py"),
+    ),
+    Fault(
+        "a dimension of Johnson and Lindenstrauss is rounded down",
+        f"{_PACKAGE}/theory/_johnson_lindenstrauss.py",
+        "np.ceil(np.maximum(dimension, 1))",
+        "np.floor(np.maximum(dimension, 1))",
+        pytest("tests/theory/test_theory_rules.py"),
+    ),
+    Fault(
+        "the audit takes one weight of YaRN for the other",
+        f"{_PACKAGE}/audit/_rope.py",
+        'mscale_all_dim=_weight(rope, "mscale_all_dim")',
+        'mscale_all_dim=_weight(rope, "mscale")',
+        pytest("tests/audit/test_audit.py"),
+    ),
+    Fault(
+        "the audit reads an old spelling of Phi-3 as YaRN",
+        f"{_PACKAGE}/audit/_rope.py",
+        'if kind == "su" or (kind == "yarn" and keys.kind in ("phi3", "phi4_multimodal")):',
+        'if kind == "su":',
+        pytest("tests/audit/test_audit_spellings.py", "tests/audit/test_audit.py"),
+    ),
+    Fault(
+        "every piece of an experiment draws the rows of the first one",
+        f"{_PACKAGE}/montecarlo/_run.py",
+        "case.rows(key, tally.rows, min(piece, goal - tally.rows))",
+        "case.rows(key, 0, min(piece, goal - tally.rows))",
+        pytest("tests/montecarlo/test_montecarlo_run.py"),
+    ),
+)
+
+_SWEEPS = (
+    Fault(
+        "two processes write into one store",
+        f"{_PACKAGE}/sweep/_store.py",
+        "fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)",
+        "fcntl.LOCK_SH | (0 if wait else fcntl.LOCK_NB)",
+        pytest("tests/sweep/test_sweep_store.py", "tests/sweep/test_sweep_identity.py"),
+    ),
+    Fault(
+        "a sweep that goes on draws from another seed",
+        f"{_PACKAGE}/sweep/_plan.py",
+        "if self.seed is not None and not self.seed_is_given and",
+        "if self.seed is not None and self.seed_is_given and",
+        pytest("tests/sweep/test_sweep_store.py"),
+    ),
+    Fault(
+        "a damaged result of a sweep is taken for whole",
+        f"{_PACKAGE}/sweep/_store.py",
+        'if checksum != _checksum(text, arrays) or about["case"] != case:',
+        'if about["case"] != case:',
+        pytest("tests/sweep/test_sweep_store.py"),
+    ),
+    Fault(
+        "effective keys on the command line depend on the unit of entropy",
+        f"{_PACKAGE}/cli/entropy.py",
+        'f"{np.exp(mean):.1f}")]',
+        'f"{np.exp(mean / nats):.1f}")]',
+        pytest("tests/cli/test_cli_units.py"),
+    ),
+)
+
+_TORCH = (
+    Fault(
+        "what PyTorch's compiler is told of an output forgets the order of its axes",
+        f"{_PACKAGE}/torch/_ops.py",
+        "output = new(_heads_first(shape, call.form.layout), dtype=dtype)",
+        "output = new(shape, dtype=dtype)",
+        pytest("tests/models/test_torch_gradients.py", k="shapes_without_data"),
+    ),
+    Fault(
+        "a training that goes on has forgotten the moments of AdamW",
+        f"{_PACKAGE}/experiments/_train.py",
+        '        self.optimizer.load_state_dict(state["optimizer"])\n',
+        "",
+        pytest("tests/experiments/test_frame.py", k="killed_in_the_middle"),
+    ),
+)
+
+_PAGES = (
+    Fault(
+        "the README prints a number that the example does not",
+        "README.md",
+        "log_n          3.18 -> 4.30 nat",
+        "log_n          3.18 -> 4.33 nat",
+        pytest("tests/package/test_docs.py", k="first_look"),
+    ),
+    Fault(
+        "a public function is not in the reference",
+        "docs/reference/theory.md",
+        ".. autofunction:: sphere_log_mgf\n",
+        "",
+        pytest("tests/package/test_docs.py", k="public_name"),
+    ),
+    Fault(
+        "a page links to a section that does not exist",
+        "docs/explanation/training-evidence.md",
+        "([below](#t15-a-law-and-longer-texts))",
+        "([below](#t15-a-law-and-long-texts))",
+        tool("sphinx"),
+        target="check",
+    ),
+)
+
+_PACKING = (
+    Fault(
+        "the sdist is without the tests",
+        "pyproject.toml",
+        'sdist.exclude = [".ci", ',
+        'sdist.exclude = [".ci", "tests", ',
+        pytest("tests/package/test_distributions.py", k="is_the_repository"),
+        target="check",
+    ),
+    Fault(
+        "a function is annotated with a type that it does not return",
+        f"{_PACKAGE}/_checks.py",
+        "def number(name: str, value: Any) -> float:",
+        "def number(name: str, value: Any) -> int:",
+        tool("mypy"),
+        target="check",
+    ),
+    Fault(
+        "a module is imported and not used",
+        f"{_PACKAGE}/curve.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\n\nimport math\n",
+        tool("ruff"),
+        target="check",
+    ),
+    Fault(
+        "the fuzzer's limit is a thousand times too wide",
+        "tests/fuzz/compare.py",
+        "(difference <= limit) & finite | overflow",
+        "(difference <= 1000 * limit) & finite | overflow",
+        pytest("tests/fuzz/test_fuzz.py", k="planted_fault and errors"),
+    ),
+)
+
+PACKAGE_FAULTS = (*_CALLS, *_SCALES, *_SWEEPS, *_TORCH, *_PAGES, *_PACKING)

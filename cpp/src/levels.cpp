@@ -7,16 +7,15 @@
 
 namespace attnscale::detail {
 
-#define ATTNSCALE_TYPED(level, type)                                                \
-  {                                                                                 \
-    level::softmax.type, level::sparse.type, level::scales.curve_##type,            \
-        level::scales.solve_##type, level::gradient.type, level::linear.type,       \
-        level::linear_gradient.type, level::random.fill_##type,                     \
-        level::random.fma_peak_##type                                               \
+#define ATTNSCALE_TYPED(level, type)                                                          \
+  {                                                                                           \
+    level::softmax.type, level::sparse.type, level::scales.curve_##type,                      \
+        level::scales.solve_##type, level::gradient.type, level::linear.type,                 \
+        level::linear_gradient.type, level::random.fill_##type, level::random.fma_peak_##type \
   }
 // Joined before anything runs: a table may be asked for while other files are still initialised.
-#define ATTNSCALE_JOIN(level)                                                       \
-  extern constinit const level_kernels level##_kernels = {                          \
+#define ATTNSCALE_JOIN(level)                              \
+  extern constinit const level_kernels level##_kernels = { \
       #level, ATTNSCALE_TYPED(level, float32), ATTNSCALE_TYPED(level, float64), level::random}
 
 #if defined(__x86_64__) || defined(_M_X64)

@@ -11,6 +11,7 @@ import attnscale as at
 import pytest
 from attnscale import _core
 
+
 @pytest.mark.parametrize("level", _core.available_simd_levels())
 def test_the_forced_level_is_the_one_in_use(level: str) -> None:
     code = "import attnscale as at; print(at.simd_level())"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the kernels offer to the rest of the core: plain structs and function pointers, no templates,
-// no std types (the units that include this are compiled with AVX flags and must not emit code that
-// other units could link to).
+// What the kernels offer to the rest of the core: plain structs and function pointers, no
+// templates, no std types (the units that include this are compiled with AVX flags and must not
+// emit code that other units could link to).
 #pragma once
 
 #include <stddef.h>
@@ -28,7 +28,7 @@ struct distance_block;
 
 /// Attention of a block of queries.
 struct attend_kernels {
-  int block_rows;  ///< queries that one call of run takes at most
+  int block_rows;                                ///< queries that one call of run takes at most
   size_t (*scratch)(const attend_block& block);  ///< bytes of 64-byte aligned scratch
   void (*run)(const attend_block& block) noexcept;
 };

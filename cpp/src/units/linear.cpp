@@ -11,5 +11,5 @@ constexpr attnscale::detail::linear_kernels kernels = {linear_scratch<T>, linear
 
 }  // namespace
 
-const attnscale::detail::linear_unit attnscale::detail::ATTNSCALE_LEVEL::linear = {
-    kernels<float>, kernels<double>};
+const attnscale::detail::linear_unit attnscale::detail::ATTNSCALE_LEVEL::linear = {kernels<float>,
+                                                                                   kernels<double>};

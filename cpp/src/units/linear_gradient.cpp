@@ -13,5 +13,5 @@ constexpr attnscale::detail::linear_gradient_kernels kernels = {
 
 }  // namespace
 
-const attnscale::detail::linear_gradient_unit attnscale::detail::ATTNSCALE_LEVEL::linear_gradient = {
-    kernels<float>, kernels<double>};
+const attnscale::detail::linear_gradient_unit attnscale::detail::ATTNSCALE_LEVEL::linear_gradient =
+    {kernels<float>, kernels<double>};

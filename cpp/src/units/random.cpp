@@ -10,6 +10,6 @@
 #include "kernels/random/simulated_rows-inl.hpp"
 
 const attnscale::detail::random_unit attnscale::detail::ATTNSCALE_LEVEL::random = {
-    fill<float>,     fill<double>,     simulate_row,     dots,
-    panel_lanes,     project_scratch,  project,          distance_scratch,
-    distance_ratios, fma_peak<float>,  fma_peak<double>, read_memory};
+    fill<float>,     fill<double>,    simulate_row,     dots,
+    panel_lanes,     project_scratch, project,          distance_scratch,
+    distance_ratios, fma_peak<float>, fma_peak<double>, read_memory};

@@ -26,5 +26,5 @@ constexpr attend_kernels kernels = {block_rows<T>, list_scratch<T>, list<T>};
 
 }  // namespace
 
-const attnscale::detail::sparse_unit attnscale::detail::ATTNSCALE_LEVEL::sparse = {
-    kernels<float>, kernels<double>};
+const attnscale::detail::sparse_unit attnscale::detail::ATTNSCALE_LEVEL::sparse = {kernels<float>,
+                                                                                   kernels<double>};

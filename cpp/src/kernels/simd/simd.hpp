@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The only header that names xsimd or an intrinsic. The level is what the compiler's flags say
-// (cmake/kernels.cmake). xsimd 8.1 (Debian 12) has no AVX-512 FMA; its mask queries were renamed in 9.0, bitwise_cast changed in 11.0 and the NaN rule
-// of max in 14.0. What a kernel needs of those stands here once, as intrinsics.
+// (cmake/kernels.cmake). xsimd 8.1 (Debian 12) has no AVX-512 FMA; its mask queries were renamed
+// in 9.0, bitwise_cast changed in 11.0 and the NaN rule of max in 14.0. What a kernel needs of
+// those stands here once, as intrinsics.
 #pragma once
 
 #include <stddef.h>

@@ -47,8 +47,9 @@ demo: $(STAMPS)/install
 # pytest last, so that its summary ends the log but for the times of the steps. The package is compiled as the presets
 # compile the library, so that ccache has it for test-cpp.
 test check: export SKBUILD_CMAKE_DEFINE ?= CMAKE_COMPILE_WARNING_AS_ERROR=ON
-TEST_STEPS := test-cpp test-python
-CHECK_STEPS := lint test-example test-clang test-asan test-neon test-levels test-rest
+# test-example runs test-cpp first, so it is here and not in check, which would run those tests a second time.
+TEST_STEPS := test-example test-python
+CHECK_STEPS := lint test-clang test-asan test-neon test-levels test-rest
 
 test:
 	@scripts/step --begin

@@ -63,8 +63,7 @@ check:
 
 test-quick: $(STAMPS)/test-tools
 	$(call say,pytest without the slow and the torch tests)
-	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not slow and not torch and not alone"
-	$(BIN)/pytest -q -m "not slow and not torch and alone"
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not slow and not torch"
 
 mutants: $(STAMPS)/torch $(STAMPS)/docs-tools $(STAMPS)/system-test
 	$(call say,faults planted one after the other)
@@ -192,9 +191,7 @@ SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # The level that this machine chooses.
 test-python: $(STAMPS)/torch $(STAMPS)/docs-tools
 	$(call say,pytest)
-	$(PYTEST) $(SIDE_BY_SIDE) -m "not alone and not maintainer"
-	$(call say,pytest: one test at a time)
-	$(PYTEST) -m "alone and not maintainer"
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not maintainer"
 
 # What depends on the kernels, at the levels that this machine has and did not choose. The files are named, so that
 # pytest reads no others, which import PyTorch.
@@ -204,8 +201,7 @@ test-levels: $(STAMPS)/test-tools
 	files=$$(grep -rlE 'pytest\.mark\.levels' tests --include='test_*.py') && \
 	for level in $$levels; do \
 	  echo "-- $$level"; \
-	  ATTNSCALE_SIMD=$$level $(PYTEST) -q $(SIDE_BY_SIDE) -m "levels and not alone" $$files || exit 1; \
-	  ATTNSCALE_SIMD=$$level $(PYTEST) -q -m "levels and alone" $$files || exit 1; \
+	  ATTNSCALE_SIMD=$$level $(PYTEST) -q $(SIDE_BY_SIDE) -m levels $$files || exit 1; \
 	done
 
 # Wheel and source archive, the documentation, reduced trainings, the audit's samples.

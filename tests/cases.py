@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +28,16 @@ STATISTICS = (
 EDGES = (0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200)
 
 FLOAT_TYPES = ("float64", "float32", "float16", "bfloat16")
+
+
+@contextmanager
+def case(*names: Any) -> Iterator[None]:
+    """One turn of a loop over cases: what fails in it is shown with their names."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in the case {', '.join(map(str, names))}")
+        raise
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
 from typing import Any
+
+# Before PyTorch and NumPy are imported. Workers run beside each other, and threads that wait for one another
+# keep the cores busy: small models cost ten times as much with two. The kernels have a variable of their own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import attnscale as at
 import pytest
+from attnscale.laws import _registry
 from hypothesis import HealthCheck, settings
 
 # No deadline: a loaded machine is not a bug. Derandomized: a run either fails for all or for nobody.
@@ -33,17 +40,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run what is unchanged since it passed, too")
+
+
 def pytest_report_header() -> str:
     return f"attnscale {at.__version__}, level {at.simd_level()}, {at.get_num_threads()} threads"
 
 
 @pytest.fixture(autouse=True)
-def _laws_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def _laws_of_one_test() -> Iterator[None]:
     """What a test registers is gone after it, and no other test sees it."""
-    monkeypatch.setattr("attnscale.laws._registry._functions", {})
+    before, _registry._functions = _registry._functions, {}
+    yield
+    _registry._functions = before
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
     """Names that docstrings use without an import."""
     import numpy as np

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 def _pass(heads: int, n: int, head_dim: int) -> tuple[Array, Array, Array, Array, AttentionStatistics]:
     """Query, key, value, grad_output, and what a forward pass keeps for the backward pass."""
     q, k, v = random_heads(heads, n, head_dim)
-    grad = np.random.default_rng(1).standard_normal((heads, n, head_dim), np.float32)
+    grad = np.random.default_rng(1).standard_normal(v.shape, np.float32)
     return q, k, v, grad, attention_statistics(q, k, v)
 
 
@@ -69,7 +69,7 @@ def causal(session: Session, name: str, *, n: int, target: Target) -> list[Row]:
 def on_top(session: Session, name: str) -> list[Row]:
     """What the gradients of lse and entropy cost on top of the output's."""
     q, k, v, grad, rows = _pass(8, 3072, 64)
-    ones = np.ones((8, 3072), np.float32)
+    ones = np.ones_like(rows.lse)
     measured = session.measure(
         {
             OURS: lambda: attention_gradients(q, k, v, grad, forward=rows),
@@ -108,8 +108,8 @@ def step(session: Session, name: str, *, n: int, target: Target) -> list[Row]:
 def entropy_by_hand(session: Session, name: str) -> list[Row]:
     """Output and entropy in a loss, forward and backward, against autograd over the matrices in memory."""
     n = 1024 if session.quick else 3072
-    q, k, v, grad, _ = _pass(8, n, 64)
-    ones = np.ones((8, n), np.float32)
+    q, k, v, grad, rows = _pass(8, n, 64)
+    ones = np.ones_like(rows.lse)
 
     def both() -> object:
         rows = attention_statistics(q, k, v)
@@ -143,7 +143,7 @@ def sparse_step(session: Session, name: str, *, n: int) -> list[Row]:
 
 def _sparse_step(session: Session, name: str, what: str, n: int, normalizer: str, solve: Any) -> Row:
     q, k, v = random_heads(8, n, 64)
-    grad = np.random.default_rng(1).standard_normal((8, n, 64), np.float32)
+    grad = np.random.default_rng(1).standard_normal(v.shape, np.float32)
 
     def both() -> object:
         rows = attention_statistics(q, k, v, statistics=(), normalizer=normalizer)

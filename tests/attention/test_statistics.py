@@ -58,6 +58,21 @@ def test_identities(dtype: str) -> None:
     assert (rows.entropy >= -np.log(rows.concentration) - tight["atol"]).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n_queries", "n_keys"), [(60, 200), (2, 5000)])  # in tiles, and split keys
+def test_concentration_is_the_sum_of_squared_weights(n_queries: int, n_keys: int, dtype: str) -> None:
+    q, k, _ = random_inputs(9, n_queries=n_queries, n_keys=n_keys, dtype=dtype, spread=2.0)
+    k *= np.linspace(0.1, 1, n_keys, dtype=dtype)[:, None]  # the largest score so far grows along the row
+    for sign in (1, -1):
+        rows = at.attention_statistics(q, k, scale=sign * 0.5, statistics=("concentration",))
+        scores = sign * 0.5 * (q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2))
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        wanted = (weights**2).sum(-1)
+        np.testing.assert_allclose(rows.concentration, wanted, rtol=5e-5 if dtype == "float32" else 1e-12)
+        assert (wanted < 0.9).any()  # not only rows of one key
+
+
 def test_entropy_falls_at_the_rate_of_the_variance() -> None:
     """T4, T6: d entropy / d ln(scale) = -score_variance."""
     q, k, _ = random_inputs(5, dtype="float64")

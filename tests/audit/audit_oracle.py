@@ -13,6 +13,7 @@ for the rotated and for the other channels: lengths, which a rotation keeps and 
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import re
 from importlib import import_module
@@ -186,16 +187,23 @@ def config_class(kind: str) -> Any:
     """The configuration of a model type, those of parts of composite models included."""
     from transformers import CONFIG_MAPPING
 
-    classes = {name: CONFIG_MAPPING[name] for name in CONFIG_MAPPING}
-    if kind in classes:
-        return classes[kind]
-    waiting = list(classes.values())
+    return CONFIG_MAPPING[kind] if kind in CONFIG_MAPPING else _parts()[kind]
+
+
+@functools.cache
+def _parts() -> dict[str, Any]:
+    """The configurations of the parts of composite models, by type: reading all of them takes a second."""
+    from transformers import CONFIG_MAPPING
+
+    found: dict[str, Any] = {}
+    waiting, done = [CONFIG_MAPPING[name] for name in CONFIG_MAPPING], set()
     while waiting:
         for part in getattr(waiting.pop(), "sub_configs", {}).values():
-            if getattr(part, "model_type", "") == kind:
-                return part
-            waiting.append(part)
-    raise KeyError(kind)
+            found.setdefault(getattr(part, "model_type", ""), part)
+            if part not in done:
+                done.add(part)
+                waiting.append(part)
+    return found
 
 
 def model_class(config: Any) -> Any:

@@ -82,6 +82,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "pix2struct_text_model": {"initializer_range": 1.0, "d_kv": 16, "num_layers": 2},
     "pocket_tts": _FLOW,
     "prophetnet": {
+        "max_position_embeddings": 64,  # it makes a square of them
         **{f"num_{half}_attention_heads": heads for half, heads in (("encoder", 4), ("decoder", 2))},
         **{f"num_{half}_layers": 2 for half in ("encoder", "decoder")},
     },

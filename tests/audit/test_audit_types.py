@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import attnscale as at
@@ -26,15 +25,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 CASED = {kind for kind, _ in CASES}
 OTHERS = {*BY_CALLS, *BY_SCALE, *NOT_RUN}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The models are so small that a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kind", sorted(known_types() - CASED - OTHERS))

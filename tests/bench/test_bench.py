@@ -18,18 +18,19 @@ from attnscale import reference
 from attnscale.cli import main
 from attnscale_bench import (
     _attention_cases,
+    _gradient_cases,
     _machine,
     _normalizer_cases,
     _peers,
     _process_cases,
     _run,
+    _session,
     _solve_cases,
+    _variant_cases,
 )
 from attnscale_bench._rows import Row, Unit, at_least, at_most, skipped
 from attnscale_bench._session import Measured, Session, random_heads
 from attnscale_bench._timing import Estimate, Samples, Stopwatch, estimate, interleave
-
-pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,6 +57,18 @@ class FakeClock:
 
     def stopwatch(self):
         return Stopwatch(lambda: self.wall, lambda: self.cpu, self.sleep)
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Every sample is one call, and nobody waits: how fast it is does not matter here."""
+
+    def once(candidates, rounds, *, min_seconds, stopwatch):
+        assert min_seconds > 0
+        return interleave(candidates, rounds, min_seconds=0.0, pause=0.0, stopwatch=stopwatch)
+
+    for place in (_run, _session):
+        monkeypatch.setattr(place, "interleave", once)
 
 
 def measure(clock, candidates, rounds=3, min_seconds=1.0):
@@ -204,7 +217,7 @@ def test_read_counts_what_it_reads():
     assert _machine.MemoryRead(np.empty(0, np.uint8), 1).bytes == 0
 
 
-def test_yardsticks_are_plausible():
+def test_yardsticks_are_plausible(brief):
     found = _run._yardsticks(Session(at.get_num_threads(), rounds=2, quick=True))
     assert set(found) == {"float32", "float64", "read"}
     # From an emulated core to a large server.
@@ -245,7 +258,7 @@ def test_threads_are_restored():
     assert at.get_num_threads() == before
 
 
-def test_without_torch(monkeypatch):
+def test_without_torch(brief, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert _peers.load_torch() is None
     rows = _attention_cases.forward(
@@ -258,7 +271,7 @@ def test_without_torch(monkeypatch):
 # ---- the command -------------------------------------------------------------------------------
 
 
-def test_bench_json_is_complete(capsys):
+def test_bench_json_is_complete(brief, capsys):
     arguments = [
         "bench",
         "--quick",
@@ -291,7 +304,7 @@ def test_bench_json_is_complete(capsys):
     assert all(found["value"] > 0 for found in report["yardsticks"].values())
 
 
-def test_bench_table(capsys):
+def test_bench_table(brief, capsys):
     assert main(["bench", "--quick", "--repeat", "1", "--only", "overhead"]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -299,7 +312,7 @@ def test_bench_table(capsys):
     assert re.search(r"smallest call, 1 x 8 x 16 .* us .*<= 15 us", captured.out)
 
 
-def test_ctrl_c_keeps_the_cases_that_are_finished(capsys, monkeypatch):
+def test_ctrl_c_keeps_the_cases_that_are_finished(brief, capsys, monkeypatch):
     def interrupt(session, name):
         raise KeyboardInterrupt
 
@@ -398,9 +411,9 @@ def short_heads(heads, n, head_dim, dtype=np.float32):
 
 
 @pytest.mark.slow
-def test_quick_run_covers_every_quick_case(capsys, monkeypatch):
-    """With rows of an eighth of the length; how fast it is does not matter here."""
-    for cases in (_attention_cases, _normalizer_cases, _solve_cases):
+def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
+    """With rows of an eighth of the length."""
+    for cases in (_attention_cases, _gradient_cases, _normalizer_cases, _solve_cases, _variant_cases):
         monkeypatch.setattr(cases, "random_heads", short_heads)
     assert main(["bench", "--quick", "--repeat", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

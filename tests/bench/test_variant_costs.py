@@ -11,8 +11,6 @@ import pytest
 import variant_costs
 from attnscale_bench import VariantCost, _variants
 
-pytestmark = pytest.mark.alone
-
 
 def costs(name, power, factor, lengths=(1024, 2048, 4096)):
     return [VariantCost(name, n, factor * n**power, 64 * n) for n in lengths]

@@ -75,7 +75,6 @@ run(tiny.EXPERIMENT, None, 1, {{"store": {store!r}, "checkpoint_seconds": 0.0, "
 """
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(("step", "of"), [(7, 12), (2, 3)])
 def test_killed_in_the_middle_it_ends_equal(tmp_path, step, of):
     code = _KILLED.format(here=str(HERE), step=step, of=of, store=str(tmp_path / "store"))
@@ -153,7 +152,6 @@ def test_saved_and_loaded(tmp_path):
     assert loaded.to_xarray()["loss"].sel(slope=1.0, seed=0).shape == (12,)
 
 
-@pytest.mark.alone
 def test_processes_make_no_difference():
     assert same(train(n_jobs=2), train())
 
@@ -173,7 +171,6 @@ def test_ctrl_c_leaves_what_is_finished(tmp_path):
         run(stopped, None, 1, {"progress": False, "only": "slope=-2.0"})
 
 
-@pytest.mark.alone
 def test_a_model_of_another_process_is_left_to_it(tmp_path):
     holder = (
         "import fcntl, sys, time; stream = open(sys.argv[1], 'a'); fcntl.lockf(stream, fcntl.LOCK_EX);"

@@ -28,7 +28,6 @@ CALLS = 4000
 SEED = 20
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("level", run.levels_of_this_machine())
 def test_random_calls(level: str) -> None:
     levels = run.levels_of_this_machine()
@@ -181,7 +180,6 @@ random.PCG64 = Fatal
 """
 
 
-@pytest.mark.alone
 def test_a_crash_names_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(_AT_THE_FIFTH.format(does="os.abort()"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -193,7 +191,6 @@ def test_a_crash_names_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(found.calls.values()) >= 6  # the calls after it are made too
 
 
-@pytest.mark.alone
 def test_a_hang_is_killed_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience ends when the process says that it hangs: the test waits for no clock."""
     here = tmp_path / "hangs"
@@ -214,7 +211,6 @@ def test_a_hang_is_killed_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sum(found.calls.values()) == 8
 
 
-@pytest.mark.alone
 def test_an_interrupt_ends_with_the_summary(tmp_path: Path) -> None:
     """As Ctrl-C: the signal goes to the whole group, the processes get the parent's too."""
     command = [sys.executable, "-m", "tests.fuzz", "--calls", "100000000", "--only", "arguments"]
@@ -248,7 +244,6 @@ def _wait_for_call(place: Path, index: int, running: subprocess.Popen[str]) -> N
     pytest.fail("the fuzzer makes no call")
 
 
-@pytest.mark.alone
 def test_one_call_is_repeated_from_the_command_line() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--case", f"{SEED}:0", "--only", "state"]
     done = subprocess.run(

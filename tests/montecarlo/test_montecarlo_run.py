@@ -13,9 +13,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import montecarlo as mc
-from attnscale.montecarlo import _run
-
-pytestmark = pytest.mark.alone
+from attnscale.montecarlo import _dot_product, _run, _tally
 
 # One experiment of each engine, small; all take a sequence in `n` or `head_dim`.
 EXPERIMENTS = {
@@ -75,6 +73,31 @@ def test_resume_continues_bit_for_bit(name):
     assert_same(run(samples=200, resume=part), whole)
     # Another seed gives other numbers: the comparison above compares something.
     assert not np.array_equal(arrays(run(samples=200, rng=6)), arrays(whole))
+
+
+@pytest.mark.parametrize(
+    "name", ["entropy_vs_length", "gaussian", "correlated", "averaging_error", "sparsity"]
+)
+def test_the_standard_error_of_a_few_rows_is_unbiased(name):
+    """The rows follow from the means of the first 1, 2, ... of them; a divisor n would show at once."""
+    counts = range(1, 6)
+    runs = [EXPERIMENTS[name](samples=count, rng=5) for count in counts]
+    for each in runs[0].estimates:
+        means = np.array([run[each].value for run in runs])
+        sums = means * np.reshape(counts, (-1,) + (1,) * (means.ndim - 1))
+        rows = np.diff(sums, axis=0, prepend=0)
+        assert np.ptp(rows, axis=0).max() > 1e-3
+        for count in counts[1:]:
+            wanted = rows[:count].std(0, ddof=1) / np.sqrt(count)
+            np.testing.assert_allclose(runs[count - 1][each].standard_error, wanted, rtol=1e-6, atol=1e-12)
+
+
+def test_the_variance_of_one_block_is_unbiased():
+    """From the mean powers of the fewest numbers that a run draws, each of 1 ... 4."""
+    x = np.random.default_rng(8).exponential(size=_dot_product._BLOCK)
+    powers = np.array([[(x**power).mean() for power in range(1, 5)]])
+    (variance, scaled, mean, _), _ = _dot_product._moments(_tally.Tally.empty((4,)).add(powers), head_dim=8)
+    np.testing.assert_allclose([variance, scaled, mean], [x.var(ddof=1), x.var(ddof=1) / 8, x.mean()])
 
 
 def test_a_case_does_not_depend_on_the_grid_around_it():
@@ -228,15 +251,22 @@ def test_ctrl_c_can_be_let_through(small_pieces):
 
 
 def test_ctrl_c_inside_the_core(tmp_path):
-    """A signal from outside, while the core computes: an answer within a second or so."""
+    """A signal from outside, while the core computes minutes of work."""
     code = """
 import attnscale as at, sys, threading, signal, os
-threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-result = at.montecarlo.entropy_vs_length(65536, samples=10**7, rng=0)
+begun = threading.Event()
+
+def press():
+    begun.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=press).start()
+progress = lambda done, total: begun.set()
+result = at.montecarlo.entropy_vs_length(65536, samples=10**7, rng=0, progress=progress)
 print(result.interrupted, result.samples < 10**7)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True
     )
     assert done.stdout == "True True\n"
 

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 import scipy.stats
 from attnscale import _core
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 KEY = 0x9E3779B97F4A7C15
 DTYPES = [np.float32, np.float64]
@@ -42,6 +40,24 @@ def test_known_answers() -> None:
     assert _core.philox4x32_10((ones,) * 4, (ones,) * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 
+def cdf(name: str, x: NDArray[Any]) -> NDArray[Any]:
+    """That of a truncated normal from the tail where no digits cancel: scipy's takes ten times as long."""
+    kind, parameters, expected = DISTRIBUTIONS[name]
+    if kind != "truncated_normal":
+        return expected.cdf(x)
+    mean, deviation, low, high = parameters
+    sign = -1 if low > 0 else 1
+    below, up_to = ndtr(sign * low), ndtr(sign * high)
+    return (ndtr(sign * (x - mean) / deviation) - below) / (up_to - below)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_the_quick_cdf_is_that_of_scipy(name: str) -> None:
+    expected = DISTRIBUTIONS[name][2]
+    x = expected.ppf(np.linspace(0, 1, 99)[1:-1])
+    np.testing.assert_allclose(cdf(name, x), expected.cdf(x), rtol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_distribution(name: str, dtype: Any) -> None:
@@ -49,7 +65,7 @@ def test_distribution(name: str, dtype: Any) -> None:
     n = 1 << 20
     expected = DISTRIBUTIONS[name][2]
     x = draw(n, name, dtype).astype(np.float64)
-    assert scipy.stats.kstest(x, expected.cdf).pvalue > 1e-4
+    assert scipy.stats.kstest(x, lambda x: cdf(name, x)).pvalue > 1e-4
     for probability in (1e-4, 1e-3, 1e-2):
         for count in (np.sum(x < expected.ppf(probability)), np.sum(x > expected.isf(probability))):
             assert abs(count - n * probability) < 5 * np.sqrt(n * probability)
@@ -94,10 +110,10 @@ def test_pairs_are_independent() -> None:
     n = 1 << 22
     x = draw(n, "normal", np.float32).astype(np.float64) - 0.5
     bound = 5 / np.sqrt(n)
-    for lag in (1, 15, 16, 17, 32, 48, 64, 1024):
-        for part in (x, x**2, np.sign(x), np.sin(5 * x)):
-            part = (part - part.mean()) / part.std()
-            assert abs(np.mean(part[:-lag] * part[lag:])) < bound
+    for part in (x, x**2, np.sign(x), np.sin(5 * x)):
+        part = (part - part.mean()) / part.std()
+        for lag in (1, 15, 16, 17, 32, 48, 64, 1024):
+            assert abs(part[:-lag] @ part[lag:]) / (n - lag) < bound
 
 
 def test_keys_and_streams_are_independent() -> None:
@@ -144,13 +160,6 @@ def test_sphere(dim: int, dtype: Any) -> None:
     np.testing.assert_array_equal(part, x[1000:1005])
 
 
-SCRIPT = """
-from attnscale import _core
-from test_random import digest
-print(_core.simd_level(), digest())
-"""
-
-
 def digest() -> str:
     """Of some numbers of every kind."""
     state = hashlib.sha256()
@@ -161,18 +170,6 @@ def digest() -> str:
         _core.mc_sphere(points, 1.0, KEY, 0, 3)
         state.update(points.tobytes())
     return state.hexdigest()
-
-
-@pytest.mark.parametrize("level", _core.available_simd_levels())
-def test_every_level_gives_the_same_bits(level: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "ATTNSCALE_SIMD": level, "PYTHONPATH": os.path.dirname(__file__)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == [level, digest()]
 
 
 @pytest.mark.parametrize(

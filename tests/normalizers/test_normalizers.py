@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import attnscale as at
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from attnscale import normalizers as N
 from attnscale import reference
-from cases import dtype_of, mask_cases, random_inputs
+from cases import case, dtype_of, mask_cases, random_inputs
 
 pytestmark = pytest.mark.levels
 
@@ -74,13 +75,12 @@ def _finite(x: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(x), x, 0)
 
 
-@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("normalizer", EVERY, ids=repr)
-def test_every_mask(normalizer: N.Normalizer, mask: str) -> None:
+def test_every_mask(normalizer: N.Normalizer) -> None:
     q, k, v = random_inputs(1, batch=(2,), n_queries=21, n_keys=37, dtype="float64", spread=3)
-    if mask == "everything":
-        q = q / 3  # its law makes the scores larger
-    check(normalizer, q, k, v, **MASKS[mask])
+    for mask, options in MASKS.items():
+        with case(mask):  # the law of `everything` makes the scores larger
+            check(normalizer, q / 3 if mask == "everything" else q, k, v, **options)
 
 
 @pytest.mark.parametrize("normalizer", EVERY, ids=repr)
@@ -130,24 +130,22 @@ def test_threads_do_not_matter(normalizer: N.Normalizer) -> None:
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("n_queries", [3, 20])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("normalizer", EVERY, ids=repr)
-def test_bad_numbers_reach_the_rows_that_see_them(
-    normalizer: N.Normalizer, bad: float, n_queries: int
-) -> None:
+def test_bad_numbers_reach_the_rows_that_see_them(normalizer: N.Normalizer) -> None:
     statistic = normalizer.statistics[-2] if "entropy" not in normalizer.statistics else "entropy"
-    for options in ({}, {"causal": "bottom_right"}):
-        for broken, at_row in (("query", 1), ("key", 260), ("value", 261)):
-            arrays = dict(
-                zip(("query", "key", "value"), random_inputs(7, n_queries=n_queries, n_keys=262), strict=True)
-            )
-            arrays[broken][0, at_row, 3] = bad
-            with np.errstate(all="ignore"):
-                truth = reference.attention_statistics(**arrays, normalizer=normalizer, **options)
-            rows = at.attention_statistics(
-                **arrays, normalizer=normalizer, statistics=normalizer.statistics, **options
-            )
+    places = (("query", 1), ("key", 260), ("value", 261))
+    for n_queries, bad, options, (broken, at_row) in product(
+        (3, 20), (np.nan, np.inf, -np.inf), ({}, {"causal": "bottom_right"}), places
+    ):
+        inputs = random_inputs(7, n_queries=n_queries, n_keys=262)
+        arrays = dict(zip(("query", "key", "value"), inputs, strict=True))
+        arrays[broken][0, at_row, 3] = bad
+        with np.errstate(all="ignore"):
+            truth = reference.attention_statistics(**arrays, normalizer=normalizer, **options)
+        rows = at.attention_statistics(
+            **arrays, normalizer=normalizer, statistics=normalizer.statistics, **options
+        )
+        with case(n_queries, bad, options, broken):
             np.testing.assert_array_equal(np.isfinite(rows.output), np.isfinite(truth.output))
             if broken != "value" and statistic in ("entropy", "max_weight"):
                 np.testing.assert_array_equal(

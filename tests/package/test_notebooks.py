@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stamps import Stamp
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # What each notebook has a section on.
@@ -64,14 +65,16 @@ def interact(draw, **sliders):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)
-def test_runs(source, tmp_path):
+def test_runs(source, tmp_path, pytestconfig):
     """As a script: what a reader would run, without a browser."""
     pytest.importorskip("matplotlib")
+    stamp = Stamp(f"notebook-{source.stem}", source)
+    stamp.skip_if_unchanged(pytestconfig)
     (tmp_path / "ipywidgets.py").write_text(SLIDERS)
     result = subprocess.run(
         [sys.executable, str(source)],
         cwd=tmp_path,
-        env={**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "MPLBACKEND": "agg", **stamp.recording(tmp_path)},
         capture_output=True,
         text=True,
         timeout=900,
@@ -79,6 +82,7 @@ def test_runs(source, tmp_path):
     )
     assert result.returncode == 0, result.stderr[-2000:]
     assert ("sliders:" in result.stdout) == ("## Play with it" in source.read_text(encoding="utf-8"))
+    stamp.keep(tmp_path)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=by_name)

@@ -13,8 +13,6 @@ import attnscale as at
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.alone
-
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("dask.distributed")
 

@@ -24,12 +24,12 @@ import sweep_functions
 from attnscale.sweep._grid import GridCase
 from attnscale.sweep._run import Task
 
-pytestmark = pytest.mark.alone
-
 pytest.importorskip("xarray")
 pytest.importorskip("joblib")
 
 GRID = {"n": [1, 2, 3, 4], "law": ["a", "b"]}
+# Seconds after which a process is taken to hang: far more than a busy machine needs.
+HANGS = 120
 
 
 def data(table: Any) -> Any:
@@ -107,9 +107,10 @@ def test_results_do_not_depend_on_what_runs_them(runner: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("runner", [processes, joblib_processes])
-def test_cases_run_in_several_processes(runner: Any) -> None:
+def test_cases_run_in_several_processes(runner: Any, tmp_path: Path) -> None:
+    grid, constants = {"n": range(12)}, {"place": str(tmp_path)}
     with runner() as options:
-        pids = sweep(sweep_functions.process_of, {"n": range(12)}, **options)["value"].values
+        pids = sweep(sweep_functions.process_of, grid, constants=constants, **options)["value"].values
     assert len(set(pids)) == 2
     assert os.getpid() not in pids
 
@@ -213,6 +214,7 @@ def test_ctrl_c_keeps_finished_cases_and_says_how_to_go_on(runner: str, tmp_path
         stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parent,
+        env=os.environ | {"SWEEP_WAITS": "1"},
         start_new_session=True,
     )
     assert process.stdout is not None
@@ -220,7 +222,11 @@ def test_ctrl_c_keeps_finished_cases_and_says_how_to_go_on(runner: str, tmp_path
         if line == "4\n":
             break
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, errors = process.communicate(timeout=60)
+    try:
+        _, errors = process.communicate(timeout=HANGS)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
     kept = len(list((store / "cases").glob("*.npz")))
     assert 4 <= kept < 40
     # A file may be there whose case was not yet counted.

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ import pytest
 import sweep_functions
 from attnscale.sweep import _store
 from attnscale.sweep._results import to_fields
-
-pytestmark = pytest.mark.alone
 
 pytest.importorskip("xarray")
 
@@ -109,25 +106,34 @@ def test_an_interrupted_sweep_goes_on_with_the_seed_it_began_with(tmp_path: Path
 
 # ---- killed ------------------------------------------------------------------------------------
 
+# It says when it is to be killed, and waits for that.
 SCRIPT = """
-import sys, time
+import os, sys, time
 import attnscale as at, numpy as np
 
+store, moment = sys.argv[1:]
+sync, place = os.fsync, os.path.join(store, "cases", "")
+
+def wait_for_the_end():
+    print("now", flush=True)
+    time.sleep(3600)
+
+def half(fd):
+    if os.readlink(f"/proc/self/fd/{fd}").endswith(".npz.tmp") and len(os.listdir(place)) == 4:
+        os.ftruncate(fd, os.fstat(fd).st_size // 2)
+        wait_for_the_end()
+    sync(fd)
+
 def large(n, rng):
-    time.sleep(0.02)
-    return rng.standard_normal((1000, 400)) * n
+    if moment == "between cases" and n == 3:
+        wait_for_the_end()
+    return rng.standard_normal((100, 40)) * n
 
-table = at.sweep(large, {"n": list(range(8))}, store=sys.argv[1], rng=4, progress=False)
-np.save(sys.argv[1] + ".npy", table["value"].values)
+if moment == "while a file is written":
+    os.fsync = half
+table = at.sweep(large, {"n": list(range(8))}, store=store, rng=4, progress=False)
+np.save(store + ".npy", table["value"].values)
 """
-
-
-def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
 
 
 @pytest.mark.parametrize("moment", ["between cases", "while a file is written"])
@@ -136,18 +142,18 @@ def test_kill_9_loses_nothing_that_was_finished(moment: str, tmp_path: Path) -> 
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(store)]
     cases = store / "cases"
-    process = subprocess.Popen(command)
-    wait_for(lambda: len(list(cases.glob("*.npz"))) >= 3, process)
-    if moment == "while a file is written":
-        wait_for(lambda: list(cases.glob("*.tmp")), process)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
+    with subprocess.Popen([*command, moment], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"now\n"
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
     kept = {path: path.stat().st_mtime_ns for path in cases.glob("*.npz")}
-    assert 3 <= len(kept) < 8
-    subprocess.run(command, check=True)
+    assert len(kept) == 3
+    assert len(case_files(store)) == (3 if moment == "between cases" else 4)
+    subprocess.run([*command, "never"], check=True)
     assert len(case_files(store)) == 8
     assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
-    clean = sweep(lambda n, rng: rng.standard_normal((1000, 400)) * n, {"n": list(range(8))}, rng=4)
+    clean = sweep(lambda n, rng: rng.standard_normal((100, 40)) * n, {"n": list(range(8))}, rng=4)
     np.testing.assert_array_equal(np.load(f"{store}.npy"), clean["value"])
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import tracemalloc
 
@@ -22,6 +23,7 @@ def uniform_scores(n, beta):
     """
     half = beta * mp.sqrt(3)
 
+    @functools.cache  # the three integrals are over the same points
     def parts(u):
         low, high = mp.e ** (u - half), mp.e ** (u + half)
         f = (mp.e1(low) - mp.e1(high)) / (2 * half)

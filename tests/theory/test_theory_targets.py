@@ -78,8 +78,10 @@ def test_variance_invariant_keeps_the_concentration(model):
     beta = theory.variance_invariant_beta(n, model=model)
     kept = theory.expected_concentration(n, beta, model=model)
     np.testing.assert_allclose(kept, theory.expected_concentration(512, 1, model=model), rtol=1e-9)
-    twin = reference.variance_invariant_beta(4096, model=model)
-    assert beta[2] == pytest.approx(twin, rel=1e-4)
+    if model == "sphere":  # a search for the root, of two seconds with the other model
+        assert beta[2] == pytest.approx(reference.variance_invariant_beta(4096, model=model), rel=1e-4)
+    twins = [reference.expected_statistics(*at, model=model) for at in ((4096, beta[2]), (512, 1.0))]
+    assert twins[0].concentration == pytest.approx(twins[1].concentration, rel=1e-4)
 
 
 def test_variance_invariant_numbers():
@@ -163,7 +165,7 @@ def test_retrieval_out_of_reach():
         theory.retrieval_beta(9, gap=-1)
 
 
-@pytest.mark.parametrize(("n", "beta"), [(64, 1.0), (200, 2.0)])
+@pytest.mark.parametrize(("n", "beta"), [(64, 1.0), (80, 2.0)])
 def test_trade_off_is_its_twin(n, beta):
     found = theory.retrieval_trade_off(n, beta, cosine=0.578386)
     twin = reference.retrieval_trade_off(n, beta, cosine=0.578386, rng=np.random.default_rng(7))

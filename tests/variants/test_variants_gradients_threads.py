@@ -9,7 +9,7 @@ from attnscale import variants as av
 from cases import random_inputs
 from test_variants_gradients import FAMILIES, MASKS, NAMES, twin
 
-pytestmark = [pytest.mark.levels, pytest.mark.alone]
+pytestmark = pytest.mark.levels
 
 
 def arrays(n_queries, n_keys, dtype="float32", heads=2, spread=1.0):

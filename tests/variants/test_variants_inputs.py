@@ -7,12 +7,14 @@ What attention takes every family takes. Where it is silent they are: such numbe
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import attnscale as at
 import numpy as np
 import pytest
 from attnscale import variants as V
+from cases import case
 
 CALLS: dict[str, Callable[..., Any]] = {
     "attention": at.attention,
@@ -53,43 +55,47 @@ CALLS: dict[str, Callable[..., Any]] = {
     "positive features": lambda q, k, v: V.positive_features(v, np.ones((8, 4))),
     "multihead": lambda q, k, v: V.MultiHeadAttention(4, 2, rng=0)(q[0], v[0]),
 }
+TYPES = ("float64", "float32", "float16")
 NUMBERS = {"infinity": np.inf, "NaN": np.nan, "huge": None, "huge and negative": None}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("place", range(3), ids=["query", "key", "value"])
 @pytest.mark.parametrize("name", CALLS)
-def test_no_family_warns(name: str, place: int, number: str, dtype: str) -> None:
-    arrays = np.random.default_rng(7).standard_normal((3, 2, 8, 4)).astype(dtype)
-    largest = np.finfo(dtype).max
-    bad = NUMBERS[number]
-    arrays[place, 0, 3:5] = bad if bad is not None else largest if number == "huge" else -largest
-    found = CALLS[name](*arrays)  # a warning is an error in these tests
-    assert isinstance(found, np.ndarray)
-    if bad is not None and place == 2 and name not in ("efficient weights", "rotary score"):
-        assert not np.isfinite(found).all()  # it is in the first head, and every call reads that value
+def test_no_family_warns(name: str) -> None:
+    for dtype, place, number in product(TYPES, range(3), NUMBERS):
+        arrays = np.random.default_rng(7).standard_normal((3, 2, 8, 4)).astype(dtype)
+        largest = np.finfo(dtype).max
+        bad = NUMBERS[number]
+        arrays[place, 0, 3:5] = bad if bad is not None else largest if number == "huge" else -largest
+        with case(dtype, ("query", "key", "value")[place], number):
+            found = CALLS[name](*arrays)  # a warning is an error in these tests
+            assert isinstance(found, np.ndarray)
+            if bad is not None and place == 2 and name not in ("efficient weights", "rotary score"):
+                assert not np.isfinite(
+                    found
+                ).all()  # it is in the first head, and every call reads that value
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_foreign_byte_order_changes_nothing(name: str, dtype: str) -> None:
-    arrays = np.random.default_rng(8).standard_normal((3, 2, 8, 4)).astype(dtype)
-    swapped = arrays.astype(arrays.dtype.newbyteorder())
-    found, wanted = CALLS[name](*swapped), CALLS[name](*arrays)
-    assert found.dtype == wanted.dtype
-    assert found.dtype.isnative
-    np.testing.assert_array_equal(found, wanted)
+def test_a_foreign_byte_order_changes_nothing(name: str) -> None:
+    for dtype in TYPES:
+        arrays = np.random.default_rng(8).standard_normal((3, 2, 8, 4)).astype(dtype)
+        swapped = arrays.astype(arrays.dtype.newbyteorder())
+        with case(dtype):
+            found, wanted = CALLS[name](*swapped), CALLS[name](*arrays)
+            assert found.dtype == wanted.dtype
+            assert found.dtype.isnative
+            np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("name", CALLS)
-def test_misaligned_arrays_change_nothing(name: str, dtype: str) -> None:
-    arrays = np.random.default_rng(9).standard_normal((3, 2, 8, 4)).astype(dtype)
-    shifted = np.zeros(arrays.nbytes + 1, np.uint8)[1:].view(dtype).reshape(arrays.shape)
-    assert not shifted.flags.aligned
-    shifted[:] = arrays
-    np.testing.assert_array_equal(CALLS[name](*shifted), CALLS[name](*arrays))
+def test_misaligned_arrays_change_nothing(name: str) -> None:
+    for dtype in TYPES:
+        arrays = np.random.default_rng(9).standard_normal((3, 2, 8, 4)).astype(dtype)
+        shifted = np.zeros(arrays.nbytes + 1, np.uint8)[1:].view(dtype).reshape(arrays.shape)
+        assert not shifted.flags.aligned
+        shifted[:] = arrays
+        with case(dtype):
+            np.testing.assert_array_equal(CALLS[name](*shifted), CALLS[name](*arrays))
 
 
 def _of_weights(order: str) -> list[np.ndarray[Any, Any]]:
@@ -125,17 +131,16 @@ STATES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("of_query", ["float64", "float32", "float16"])
-@pytest.mark.parametrize("of_keys", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("name", STATES)
-def test_a_state_is_read_by_any_float_type(name: str, of_keys: str, of_query: str) -> None:
+def test_a_state_is_read_by_any_float_type(name: str) -> None:
     q, k, v = np.random.default_rng(12).standard_normal((3, 2, 8, 4)).astype("float16")
-    found = STATES[name]().update(k.astype(of_keys), v.astype(of_keys)).read(q.astype(of_query))
     wanted = STATES[name]().update(k.astype("float64"), v.astype("float64")).read(q.astype("float64"))
-    assert found.dtype == of_query
-    np.testing.assert_allclose(
-        found, wanted, rtol=4 * np.finfo(of_query).eps, atol=1e-3 if "16" in of_query else 1e-5
-    )
+    for of_keys, of_query in product(TYPES, TYPES):
+        with case("keys", of_keys, "query", of_query):
+            found = STATES[name]().update(k.astype(of_keys), v.astype(of_keys)).read(q.astype(of_query))
+            assert found.dtype == of_query
+            rtol, atol = 4 * np.finfo(of_query).eps, 1e-3 if "16" in of_query else 1e-5
+            np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
 def test_a_state_without_heads_is_read() -> None:

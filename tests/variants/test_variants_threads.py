@@ -13,7 +13,7 @@ from attnscale import variants as av
 from cases import random_inputs
 from test_variants_linear import DIRECTIONS, FAMILIES, MASKS
 
-pytestmark = [pytest.mark.levels, pytest.mark.alone]
+pytestmark = pytest.mark.levels
 
 LONG = {  # FAMILIES for positions beyond 700
     **FAMILIES,

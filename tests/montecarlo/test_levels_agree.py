@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random numbers, rows of scores and projections are the same bits at every level of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import test_projections
+import test_random
+import test_score_rows
+from attnscale import _core
+
+MODULES = (test_random, test_score_rows, test_projections)
+
+SCRIPT = """
+from attnscale import _core
+import test_projections, test_random, test_score_rows
+print(_core.simd_level(), *(each.digest() for each in (test_random, test_score_rows, test_projections)))
+"""
+
+
+@pytest.mark.parametrize("level", _core.available_simd_levels())
+def test_every_level_gives_the_same_bits(level: str) -> None:
+    """In one process for all three: most of its time goes to what it imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "ATTNSCALE_SIMD": level, "PYTHONPATH": os.path.dirname(__file__)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen, *digests = done.stdout.split()
+    assert seen == level
+    for module, digest in zip(MODULES, digests, strict=True):
+        assert digest == module.digest(), module.__name__

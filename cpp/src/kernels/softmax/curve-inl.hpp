@@ -69,7 +69,7 @@ template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, const T* scores,
                                         const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
                                         vec<T> (&part)[2][4]) {
-  const auto absorb_key = [&](int j, vec<T>(&sums)[4]) {
+  const auto absorb_key = [&](int j, vec<T>(&sums)[4]) ATTNSCALE_INLINE_LAMBDA {
     absorb_curve<T, Masked, Rounded>(scores + j * step, raw + j * step, scale, reference, center,
                                      sums);
   };
@@ -136,7 +136,9 @@ inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T
     vec<T> scale = load(state.scale + n * w);
     const vec<T> reference = load(state.reference + n * w), center = load(centers);
     vec<T> part[2][4];
+#pragma GCC unroll 2
     for (auto& sums_of : part)
+#pragma GCC unroll 4
       for (vec<T>& sum : sums_of) sum = broadcast(T(0));
     T* const own = scores + n * w;
     const T* const products = raw + n * w;
@@ -157,7 +159,9 @@ inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T
       absorb_curve_keys<T, Masked, false>(begin, end, step, own, products, scale, reference, center,
                                           part);
     if (some_far)  // the other lanes have no trace of it
+#pragma GCC unroll 2
       for (auto& sums_of : part)
+#pragma GCC unroll 4
         for (vec<T>& sum : sums_of) sum = xsimd::select(far, broadcast(T(0)), sum);
     add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
     add_to_double(sums.first + lane, part[0][1] + part[1][1]);

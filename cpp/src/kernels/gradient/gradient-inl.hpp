@@ -367,13 +367,6 @@ class gradient_run {
 };
 
 template <class T>
-size_t gradient_scratch(const gradient_block& block) {
-  arena a{nullptr};
-  gradient_workspace<T> unused(block, a);
-  return a.used;
-}
-
-template <class T>
 void gradient(const gradient_block& block) noexcept {
   gradient_run<T>(block).run();
 }

@@ -296,13 +296,6 @@ class curve_run {
 };
 
 template <class T>
-size_t curve_scratch(const curve_block& block) {
-  arena a{nullptr};
-  curve_workspace<T> unused(block, a);
-  return a.used;
-}
-
-template <class T>
 void curve(const curve_block& block) noexcept {
   curve_run<T>(block).run();
 }

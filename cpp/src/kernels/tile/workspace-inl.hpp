@@ -45,6 +45,14 @@ struct arena {
   }
 };
 
+/// Bytes of scratch that a workspace takes for a block.
+template <class Workspace, class Block>
+size_t scratch_of(const Block& block) {
+  arena a{nullptr};
+  Workspace unused(block, a);
+  return a.used;
+}
+
 /// Calls f(query_panel) for each panel of `rows` queries.
 template <class T, class F>
 ATTNSCALE_INLINE void for_panels(int rows, F&& f) {

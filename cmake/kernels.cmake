@@ -33,15 +33,22 @@ mark_as_advanced(ATTNSCALE_UNDEFINED_LEVELS)
 set(ATTNSCALE_KERNEL_OPTIONS "" CACHE STRING "How all kernels are optimised, in place of the below; not -O0")
 mark_as_advanced(ATTNSCALE_KERNEL_OPTIONS)
 
-# -O3 takes twice the time to compile. It is kept where it was measured to pay: by 1.2 to 1.3 for curves of entropy and
-# for linear attention, by 1.18 for sparsemax of 256 keys, by 1.12 for the backward pass of 256. Attention forward,
-# which spends its time in products that are unrolled by hand, and random numbers are as fast at -O2.
-set(units_O2 softmax random)
-set(units_O3 gradient scales sparse linear_gradient linear)
-list(TRANSFORM units_O2 REPLACE "(.+)" "cpp/src/units/\\1.cpp")
-list(TRANSFORM units_O3 REPLACE "(.+)" "cpp/src/units/\\1.cpp")
+# -O2 compiles in two thirds of the time of -O3, and products are unrolled by hand. Plain loops over rows, as those of
+# linear attention, are as fast as at -O3 where -O2 may turn them into vectors (g++ leaves most of them alone; clang++
+# does it by itself). The lists of entmax and top-k gain 1.1 from -O3.
+set(units_O2 random softmax)
+set(units_loops gradient linear linear_gradient scales)
+set(units_O3 sparse)
+foreach(units units_O2 units_loops units_O3)
+  list(TRANSFORM ${units} REPLACE "(.+)" "cpp/src/units/\\1.cpp")
+endforeach()
 if(NOT ATTNSCALE_KERNEL_OPTIONS)
+  set(loops -O2)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND loops -fvect-cost-model=dynamic)
+  endif()
   set_source_files_properties(${units_O2} PROPERTIES COMPILE_OPTIONS -O2)
+  set_source_files_properties(${units_loops} PROPERTIES COMPILE_OPTIONS "${loops}")
   set_source_files_properties(${units_O3} PROPERTIES COMPILE_OPTIONS -O3)
 endif()
 
@@ -52,7 +59,7 @@ foreach(level IN LISTS attnscale_levels)
     list(APPEND flags_${level} -fno-sanitize=undefined)
   endif()
   set(kernels attnscale_kernels_${level})
-  add_library(${kernels} OBJECT ${units_O3} ${units_O2})
+  add_library(${kernels} OBJECT ${units_loops} ${units_O3} ${units_O2})
   target_include_directories(${kernels} PRIVATE cpp/include cpp/src)
   target_link_libraries(${kernels} PRIVATE attnscale_flags attnscale_xsimd)
   target_compile_options(${kernels} PRIVATE

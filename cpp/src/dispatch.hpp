@@ -6,13 +6,9 @@
 
 namespace attnscale::detail {
 
-#if defined(__x86_64__) || defined(_M_X64)
-extern const level_kernels baseline_kernels, avx2_kernels, avx512_kernels;
-#elif defined(__aarch64__)
-extern const level_kernels neon_kernels;
-#else
-extern const level_kernels baseline_kernels;
-#endif
+#define ATTNSCALE_DECLARE_KERNELS(level) extern const level_kernels level##_kernels;
+ATTNSCALE_FOR_LEVELS(ATTNSCALE_DECLARE_KERNELS)
+#undef ATTNSCALE_DECLARE_KERNELS
 
 /// The kernels of the level in use for one compute type.
 const typed_kernels& active_kernels(element_type compute);

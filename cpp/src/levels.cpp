@@ -16,17 +16,9 @@ namespace attnscale::detail {
 // Joined before anything runs: a table may be asked for while other files are still initialised.
 #define ATTNSCALE_JOIN(level)                              \
   extern constinit const level_kernels level##_kernels = { \
-      #level, ATTNSCALE_TYPED(level, float32), ATTNSCALE_TYPED(level, float64), level::random}
+      #level, ATTNSCALE_TYPED(level, float32), ATTNSCALE_TYPED(level, float64), level::random};
 
-#if defined(__x86_64__) || defined(_M_X64)
-ATTNSCALE_JOIN(baseline);
-ATTNSCALE_JOIN(avx2);
-ATTNSCALE_JOIN(avx512);
-#elif defined(__aarch64__)
-ATTNSCALE_JOIN(neon);
-#else
-ATTNSCALE_JOIN(baseline);
-#endif
+ATTNSCALE_FOR_LEVELS(ATTNSCALE_JOIN)
 
 const typed_kernels& active_kernels(element_type compute) {
   const level_kernels& table = active_kernels();

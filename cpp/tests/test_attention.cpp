@@ -31,8 +31,8 @@ void check_size(std::size_t n_queries, std::size_t n_keys, std::size_t head_dim,
 
 TEST_CASE("numbers of keys around lanes and tiles") {
   for (const std::size_t n_keys : edges) {
-    // A handful of queries takes another path than a block of them.
-    for (const std::size_t n_queries : {2, 5}) {
+    // A handful of queries takes another path than a block of them; 20 are two vectors or more.
+    for (const std::size_t n_queries : {2, 9, 20}) {
       check_size<float>(n_queries, n_keys, 24, 17);
       check_size<double>(n_queries, n_keys, 24, 17);
     }

@@ -104,8 +104,9 @@ TEST_CASE("a fork inside a loop: the parent finishes it, the child gets an error
   how.context = &context;
   how.interrupted = [](void* self) {
     auto& me = *static_cast<forker*>(self);
-    if (me.child == -1) me.child = fork();
-    if (me.child == 0) alarm(10);
+    if (me.child != -1) return false;
+    me.child = fork();
+    if (me.child == 0) alarm(10);  // once: a child that polls for ever must not put it off
     return false;
   };
   std::string message;

@@ -133,6 +133,15 @@ struct level_kernels {
   const random_unit& random;
 };
 
+/// f(level) for each level of this architecture, from the one that every machine has to the best.
+#if defined(__x86_64__) || defined(_M_X64)
+#define ATTNSCALE_FOR_LEVELS(f) f(baseline) f(avx2) f(avx512)
+#elif defined(__aarch64__)
+#define ATTNSCALE_FOR_LEVELS(f) f(neon)
+#else
+#define ATTNSCALE_FOR_LEVELS(f) f(baseline)
+#endif
+
 /// Each unit is compiled once a level, into the namespace of the level.
 #define ATTNSCALE_DECLARE_UNITS(level)               \
   namespace level {                                  \
@@ -145,15 +154,7 @@ struct level_kernels {
   extern const random_unit random;                   \
   }
 
-#if defined(__x86_64__) || defined(_M_X64)
-ATTNSCALE_DECLARE_UNITS(baseline)
-ATTNSCALE_DECLARE_UNITS(avx2)
-ATTNSCALE_DECLARE_UNITS(avx512)
-#elif defined(__aarch64__)
-ATTNSCALE_DECLARE_UNITS(neon)
-#else
-ATTNSCALE_DECLARE_UNITS(baseline)
-#endif
+ATTNSCALE_FOR_LEVELS(ATTNSCALE_DECLARE_UNITS)
 
 #undef ATTNSCALE_DECLARE_UNITS
 

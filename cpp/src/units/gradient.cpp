@@ -7,8 +7,8 @@
 namespace {
 
 template <class T>
-constexpr attnscale::detail::gradient_kernels kernels = {gradient_block_rows<T>,
-                                                         gradient_scratch<T>, gradient<T>};
+constexpr attnscale::detail::gradient_kernels kernels = {
+    gradient_block_rows<T>, scratch_of<gradient_workspace<T>, gradient_block>, gradient<T>};
 
 }  // namespace
 

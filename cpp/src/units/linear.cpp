@@ -7,7 +7,8 @@
 namespace {
 
 template <class T>
-constexpr attnscale::detail::linear_kernels kernels = {linear_scratch<T>, linear<T>};
+constexpr attnscale::detail::linear_kernels kernels = {scratch_of<linear_workspace<T>, linear_form>,
+                                                       linear<T>};
 
 }  // namespace
 

@@ -9,7 +9,8 @@ namespace {
 
 template <class T>
 constexpr attnscale::detail::linear_gradient_kernels kernels = {
-    linear_gradient_scratch<T>, linear_query_gradients<T>, linear_key_gradients<T>};
+    scratch_of<linear_gradient_workspace<T>, linear_form>, linear_query_gradients<T>,
+    linear_key_gradients<T>};
 
 }  // namespace
 

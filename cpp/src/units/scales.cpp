@@ -8,7 +8,8 @@
 namespace {
 
 template <class T>
-constexpr attnscale::detail::curve_kernels curves = {block_rows<T>, curve_scratch<T>, curve<T>};
+constexpr attnscale::detail::curve_kernels curves = {
+    block_rows<T>, scratch_of<curve_workspace<T>, curve_block>, curve<T>};
 template <class T>
 constexpr attnscale::detail::solve_kernels solvers = {
     width<T>, panel_vectors* width<T>, solve_scratch<T>, solve_gather<T>, solve_evaluate<T>};

@@ -17,13 +17,8 @@ bool is_decode(const attend_block& block) {
 
 template <class T>
 size_t attend_scratch(const attend_block& block) {
-  arena a{nullptr};
-  if (is_decode(block)) {
-    decode_workspace<T> unused(block, a);
-    return a.used;
-  }
-  attend_workspace<T> unused(block, a);
-  return a.used;
+  return is_decode(block) ? scratch_of<decode_workspace<T>>(block)
+                          : scratch_of<attend_workspace<T>>(block);
 }
 
 template <class T>

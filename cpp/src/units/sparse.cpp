@@ -10,19 +10,13 @@ using attnscale::detail::attend_block;
 using attnscale::detail::attend_kernels;
 
 template <class T>
-size_t list_scratch(const attend_block& block) {
-  arena a{nullptr};
-  list_workspace<T> unused(block, a);
-  return a.used;
-}
-
-template <class T>
 void list(const attend_block& block) noexcept {
   list_rows<T>(block).run();
 }
 
 template <class T>
-constexpr attend_kernels kernels = {block_rows<T>, list_scratch<T>, list<T>};
+constexpr attend_kernels kernels = {block_rows<T>, scratch_of<list_workspace<T>, attend_block>,
+                                    list<T>};
 
 }  // namespace
 

@@ -83,26 +83,27 @@ inline void sort_by_key(const gradient_block& b, const gradient_lists<T>& ws) {
 
 /// Weights and gradients of the scores of a panel over a tile; NaN at all keys in rows that are NaN
 /// (see differentiate_lists). False if all are 0. Tiles come in their order.
-template <class T, int N>
+template <class T>
 inline bool fill_from_lists(const gradient_block& b, gradient_lists<T>& ws,
-                            const gradient_lanes<T>& row, int lane, const key_tile& at, T* weights,
-                            T* gradients) {
+                            const gradient_lanes<T>& row, query_panel panel, const key_tile& at,
+                            T* weights, T* gradients) {
   constexpr int w = width<T>;
+  const int lane = panel.lane, lanes = panel.vectors * w;
   bool some = false;
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < panel.vectors; ++n) {
     const vec<T> zero = load(row.factor + n * w) * broadcast(T(0));
     const vec<T> zero_gradient = load(row.constant + n * w) + zero;
     some = some || !xsimd::all(zero_gradient == zero_gradient);
     for (int j = 0; j < at.keys; ++j) {
-      store(weights + (j * N + n) * w, zero);
-      store(gradients + (j * N + n) * w, zero_gradient);
+      store(weights + j * lanes + n * w, zero);
+      store(gradients + j * lanes + n * w, zero_gradient);
     }
   }
-  for (int r = 0; r < N * w && lane + r < b.rows; ++r) {
+  for (int r = 0; r < lanes && lane + r < b.rows; ++r) {
     const int64_t end = b.lists.begin[lane + r] + b.lists.count[lane + r];
     int64_t& i = ws.next[lane + r];
     for (; i < end && b.lists.key[i] < at.key + at.keys; ++i) {
-      const int64_t to = (b.lists.key[i] - at.key) * N * w + r;
+      const int64_t to = (b.lists.key[i] - at.key) * lanes + r;
       weights[to] += static_cast<T>(b.lists.weight[i]);
       gradients[to] += ws.gradient[i];
       some = true;
@@ -112,27 +113,27 @@ inline bool fill_from_lists(const gradient_block& b, gradient_lists<T>& ws,
 }
 
 /// Derivatives of the scores of a biased tile by scaled products, where they are not 1.
-template <class T, int N>
-inline void find_slopes(const gradient_lanes<T>& row, const vector_keys<N>& seen,
+template <class T>
+inline void find_slopes(const gradient_lanes<T>& row, const vector_keys& seen,
                         const score_form& form, const T* bias, const T* raw, T* slopes) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N && slopes; ++n) {
+  for (int n = 0; n < seen.vectors && slopes; ++n) {
     const score_rule<T> score(load(row.scale + n * w), form);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-      const int at = (j * N + n) * w;
+      const int at = (j * seen.vectors + n) * w;
       store(slopes + at, score.slope(load(raw + at), load(bias + at)));
     }
   }
 }
 
 /// 0 for hidden keys, also where a row is NaN.
-template <class T, int N>
-inline void hide(const vector_keys<N>& seen, const T* bias, T* weights, T* gradients) {
+template <class T>
+inline void hide(const vector_keys& seen, const T* bias, T* weights, T* gradients) {
   constexpr int w = width<T>;
   const vec<T> masked = broadcast(masked_score<T>), zero = broadcast(T(0));
-  for (int n = 0; n < N; ++n)
+  for (int n = 0; n < seen.vectors; ++n)
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-      const int at = (j * N + n) * w;
+      const int at = (j * seen.vectors + n) * w;
       const vec_mask<T> hidden = load(bias + at) == masked;
       store(weights + at, xsimd::select(hidden, zero, load(weights + at)));
       store(gradients + at, xsimd::select(hidden, zero, load(gradients + at)));

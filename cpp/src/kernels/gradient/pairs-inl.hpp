@@ -17,16 +17,16 @@ namespace {
 /// f(row of the block, first key of the tile, keys, their values) for each row
 /// of a panel, at the keys that its vector may see. copy: scratch of width *
 /// max_tile_keys elements.
-template <class T, int N, class F>
-inline void for_rows_of_panel(const T* panel, const vector_keys<N>& seen, int lane, int rows,
-                              T* copy, F&& f) {
+template <class T, class F>
+inline void for_rows_of_panel(const T* panel, const vector_keys& seen, int lane, int rows, T* copy,
+                              F&& f) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < seen.vectors; ++n) {
     const int first = lane + n * w, keys = seen.end[n] - seen.begin[n];
     const int count = rows - first < w ? rows - first : w;
     if (keys <= 0 || count <= 0) continue;
-    lanes_to_rows(panel + (seen.begin[n] * N + n) * w, N * w, keys, broadcast(T(1)), count, copy,
-                  max_tile_keys);
+    lanes_to_rows(panel + (seen.begin[n] * seen.vectors + n) * w, seen.vectors * w, keys,
+                  broadcast(T(1)), count, copy, max_tile_keys);
     for (int r = 0; r < count; ++r) f(first + r, seen.begin[n], keys, copy + r * max_tile_keys);
   }
 }

@@ -17,33 +17,33 @@
 namespace {
 
 /// What the statistics of the largest score add to the gradient of its key.
-template <class T, int N>
-inline void add_at_top(const gradient_block& b, int lane, const key_tile& at, T* ds) {
-  for (int r = 0; r < N * width<T> && lane + r < b.rows; ++r) {
+template <class T>
+inline void add_at_top(const gradient_block& b, query_panel panel, const key_tile& at, T* ds) {
+  const int lane = panel.lane, lanes = panel.vectors * width<T>;
+  for (int r = 0; r < lanes && lane + r < b.rows; ++r) {
     const int64_t j = b.given->top[lane + r] - at.key;
-    if (j >= 0 && j < at.keys)
-      ds[j * N * width<T> + r] += static_cast<T>(b.given->at_top[lane + r]);
+    if (j >= 0 && j < at.keys) ds[j * lanes + r] += static_cast<T>(b.given->at_top[lane + r]);
   }
 }
 
 /// Gradients of scores, or of what scales with them, by the distance of query and key.
-template <class T, int N>
+template <class T>
 inline void add_by_distance(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
-                            const key_tile& at, const vector_keys<N>& seen, const T* x,
+                            const key_tile& at, const vector_keys& seen, const T* x,
                             const distance_sums<T>& sums) {
-  for_rows_of_panel<T, N>(x, seen, lane, b.rows, ws.tile.rows,
-                          [&](int row, int key, int keys, const T* values) {
-                            add_row(values, keys, sums.at(row, at.key + key), 1);
-                          });
+  for_rows_of_panel(x, seen, lane, b.rows, ws.tile.rows,
+                    [&](int row, int key, int keys, const T* values) {
+                      add_row(values, keys, sums.at(row, at.key + key), 1);
+                    });
 }
 
 /// Whether all keys have the same entry of the mask: tiles then meet in it.
 inline bool shares_mask(const gradient_block& b) { return b.d_mask && b.d_mask_column == 0; }
 
-template <class T, int N>
+template <class T>
 inline void add_to_mask(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
-                        const key_tile& at, const vector_keys<N>& seen, const T* ds) {
-  for_rows_of_panel<T, N>(
+                        const key_tile& at, const vector_keys& seen, const T* ds) {
+  for_rows_of_panel(
       ds, seen, lane, b.rows, ws.tile.rows, [&](int row, int key, int keys, const T* values) {
         if (shares_mask(b)) return add_row(values, keys, ws.mask_sums + row, 0);
         T* const out = rows_at<T>(b.d_mask, b.d_mask_row, row);
@@ -52,21 +52,21 @@ inline void add_to_mask(const gradient_block& b, const gradient_workspace<T>& ws
 }
 
 /// Of a factor: the gradient of the scaled product times scale and product; ws.plain is spent.
-template <class T, int N>
+template <class T>
 inline void add_to_factor(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
-                          const key_tile& at, const vector_keys<N>& seen, const T* ds) {
+                          const key_tile& at, const vector_keys& seen, const T* ds) {
   constexpr int w = width<T>;
   const vec<T> zero = broadcast(T(0)), masked = broadcast(masked_score<T>);
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < seen.vectors; ++n) {
     const vec<T> scale = load(ws.nat_scale + lane + n * w);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-      const int i = (j * N + n) * w;
+      const int i = (j * seen.vectors + n) * w;
       const vec_mask<T> hidden = load(ws.tile.bias + i) == masked;
       const vec<T> x = load(ds + i) * scale * load(ws.plain + i);
       store(ws.plain + i, xsimd::select(hidden, zero, x));
     }
   }
-  add_by_distance<T, N>(b, ws, lane, at, seen, ws.plain, ws.factor);
+  add_by_distance(b, ws, lane, at, seen, ws.plain, ws.factor);
 }
 
 }  // namespace

@@ -27,18 +27,21 @@ struct query_part {
 
 /// dot_products without extremes; `ahead` asks for a row of what comes next
 /// with each row.
-template <class T, int N>
-inline void plain_products(row_view<T> row, int rows, const T* panel, ptrdiff_t lanes,
+template <class T>
+inline void plain_products(row_view<T> row, int rows, int vectors, const T* panel, ptrdiff_t lanes,
                            int64_t columns, T* out, prefetcher ahead = {}) {
-  for_row_blocks<N>(rows, [&](auto count, int64_t j) {
-    constexpr int M = decltype(count)::value;
-    for (int m = 0; m < M; ++m) ahead.next();
-    vec<T> acc[M][N];
-    multiply<T, M, N, false>(row.data + j * row.stride, row.stride, panel, lanes, columns, acc);
+  with_vectors(vectors, [&](auto of_panel) {
+    constexpr int N = decltype(of_panel)::value;
+    for_row_blocks<N>(rows, [&](auto count, int64_t j) {
+      constexpr int M = decltype(count)::value;
+      for (int m = 0; m < M; ++m) ahead.next();
+      vec<T> acc[M][N];
+      multiply<T, M, N, false>(row.data + j * row.stride, row.stride, panel, lanes, columns, acc);
 #pragma GCC unroll 12
-    for (int m = 0; m < M; ++m)
+      for (int m = 0; m < M; ++m)
 #pragma GCC unroll 12
-      for (int n = 0; n < N; ++n) store(out + (j + m) * lanes + n * width<T>, acc[m][n]);
+        for (int n = 0; n < N; ++n) store(out + (j + m) * lanes + n * width<T>, acc[m][n]);
+    });
   });
 }
 

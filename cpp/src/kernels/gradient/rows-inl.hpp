@@ -71,12 +71,13 @@ inline void dot_lanes(const T* a, const T* b, ptrdiff_t lanes, int64_t columns, 
 
 /// Adds weight (j, lane) * row to out(j, .) for the rows of a panel that
 /// dense_rows::clean leaves out, at the keys that they see.
-template <class T, int N>
+template <class T>
 inline void add_nonfinite_rows(const dense_rows<T>& in, int lane, int rows, int64_t columns,
-                               const vector_keys<N>& seen, const T* bias, const T* weights, T* out,
+                               const vector_keys& seen, const T* bias, const T* weights, T* out,
                                ptrdiff_t out_stride) {
-  constexpr int w = width<T>, lanes = N * w;
   if (in.finite) return;
+  constexpr int w = width<T>;
+  const int lanes = seen.vectors * w;
   for (int r = 0; r < lanes && lane + r < rows; ++r) {
     const T* row = in.rows + (lane + r) * in.stride;
     if (!has_nonfinite(row, in.stride)) continue;

@@ -133,18 +133,19 @@ struct softpick_gradient {
 
 /// Of a tile whose keys all rows see: products <- weights, gradients <- those
 /// of the scores.
-template <class T, int N, class Rule>
-inline void differentiate(const gradient_lanes<T>& row, int keys, T* products, T* gradients) {
+template <class Rule, class T>
+inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys, T* products,
+                          T* gradients) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
+  const ptrdiff_t step = vectors * w;
+  for (int n = 0; n < vectors; ++n) {
     const typename Rule::template of_rows<T> rule(row.at(n * w));
     vec<T> scale = load(row.scale + n * w);
     if (any_large(rule.reference))
-      scale =
-          round_large(scale, rule.reference, 0, keys, N * w, products + n * w, products + n * w);
+      scale = round_large(scale, rule.reference, 0, keys, step, products + n * w, products + n * w);
+    ptrdiff_t at = n * w;
 #pragma GCC unroll 4
-    for (int j = 0; j < keys; ++j) {
-      const int at = (j * N + n) * w;
+    for (int j = 0; j < keys; ++j, at += step) {
       vec<T> gradient = load(gradients + at);
       const vec<T> x = load(products + at);
       store(products + at, rule(fma(x, scale, -rule.reference), x * scale, gradient));
@@ -155,17 +156,17 @@ inline void differentiate(const gradient_lanes<T>& row, int keys, T* products, T
 
 /// Of a biased tile; hidden keys get 0. slopes: derivatives of the scores by
 /// scaled products, null if they are 1.
-template <class T, int N, class Rule>
-inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys<N>& seen,
+template <class Rule, class T>
+inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys& seen,
                                  const score_form& form, const T* bias, T* products, T* gradients,
                                  T* slopes) {
   constexpr int w = width<T>;
   const vec<T> masked = broadcast(masked_score<T>), zero = broadcast(T(0));
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < seen.vectors; ++n) {
     const typename Rule::template of_rows<T> rule(row.at(n * w));
     const score_rule<T> score(load(row.scale + n * w), form);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-      const int at = (j * N + n) * w;
+      const int at = (j * seen.vectors + n) * w;
       const vec<T> raw = load(products + at), b = load(bias + at);
       const vec_mask<T> hidden = b == masked;
       if (slopes) store(slopes + at, score.slope(raw, b));
@@ -178,23 +179,24 @@ inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys
 }
 
 /// x <- x * factor over the keys that each vector sees.
-template <class T, int N>
-inline void multiply_seen(const vector_keys<N>& seen, const T* factor, T* x) {
+template <class T>
+inline void multiply_seen(const vector_keys& seen, const T* factor, T* x) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n)
+  for (int n = 0; n < seen.vectors; ++n)
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-      const int at = (j * N + n) * w;
+      const int at = (j * seen.vectors + n) * w;
       store(x + at, load(x + at) * load(factor + at));
     }
 }
 
 /// total[lane] += x(key, lane) over the keys that each vector sees.
-template <class T, int N>
-inline void add_over_keys(const vector_keys<N>& seen, const T* x, double* total) {
+template <class T>
+inline void add_over_keys(const vector_keys& seen, const T* x, double* total) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < seen.vectors; ++n) {
     vec<T> sum = broadcast(T(0));
-    for (int j = seen.begin[n]; j < seen.end[n]; ++j) sum = sum + load(x + (j * N + n) * w);
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j)
+      sum = sum + load(x + (j * seen.vectors + n) * w);
     add_to_double(total + n * w, sum);
   }
 }

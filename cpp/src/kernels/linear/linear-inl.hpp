@@ -247,13 +247,6 @@ class linear_run {
 };
 
 template <class T>
-size_t linear_scratch(const linear_form& form) {
-  arena a{nullptr};
-  linear_workspace<T> unused(form, a);
-  return a.used;
-}
-
-template <class T>
 void linear(const linear_block& block) noexcept {
   arena a{static_cast<char*>(block.scratch)};
   linear_run<T>(block, a).run();

@@ -323,13 +323,6 @@ class query_gradients {
 };
 
 template <class T>
-size_t linear_gradient_scratch(const linear_form& form) {
-  arena a{nullptr};
-  linear_gradient_workspace<T> unused(form, a);
-  return a.used;
-}
-
-template <class T>
 void linear_query_gradients(const linear_gradient_block& block) noexcept {
   arena a{static_cast<char*>(block.scratch)};
   query_gradients<T>(block, a).run();

@@ -44,7 +44,9 @@ inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, D
         vec<T> acc[m][n];
         multiply<T, m, n, Transposed>(a.data + (Transposed ? i : i * a.stride), a.stride,
                                       b.data + lane, b.stride, depth(i + m), acc);
+#pragma GCC unroll 12
         for (int r = 0; r < m; ++r)
+#pragma GCC unroll 12
           for (int c = 0; c < n; ++c) {
             T* const o = out + (i + r) * out_rows.stride + lane + c * width<T>;
             store(o, Add ? load(o) + acc[r][c] : acc[r][c]);

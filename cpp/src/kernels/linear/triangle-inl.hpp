@@ -102,7 +102,9 @@ inline void add_upper(const T* weights, row_view<T> right, int64_t lanes, int64_
         vec<T> acc[m][n];
         multiply<T, m, n, true>(weights + j * linear_rows + j, linear_rows,
                                 below(from, j).data + lane, from.stride, rows - j, acc);
+#pragma GCC unroll 12
         for (int r = 0; r < m; ++r)
+#pragma GCC unroll 12
           for (int c = 0; c < n; ++c) {
             T* const o = out + (j + r) * lanes + lane + c * width<T>;
             store(o, load(o) + acc[r][c]);

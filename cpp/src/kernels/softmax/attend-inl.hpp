@@ -69,11 +69,10 @@ class attend_run {
     return {ws_.scale + lane, ws_.reference + lane, ws_.top + lane};
   }
 
-  template <int N>
-  output_panel<T> output(int lane) {
-    const int64_t at = lane * b_.value_dim;
+  output_panel<T> output(query_panel panel) {
+    const int64_t at = panel.lane * b_.value_dim;
     return {ws_.recent + at, ws_.total ? ws_.total + at : nullptr,
-            ws_.total ? ws_.compensation + at : nullptr, b_.value_dim * N * w};
+            ws_.total ? ws_.compensation + at : nullptr, b_.value_dim * panel.vectors * w};
   }
 
   /// What is needed after the tiles without a mask, and is new to this core: the last keys and
@@ -82,11 +81,11 @@ class attend_run {
     if (visible.count > 1 && visible.range[visible.count - 1].masked) {
       const key_range& last = visible.range[visible.count - 1];
       const int64_t key = last.begin, keys = last.end - key;
-      prefetchers_[0] = {b_.key.data, b_.key.layout, key, keys, b_.head_dim};
-      prefetchers_[1] = {b_.value.data, b_.value.layout, key, keys, b_.value_dim};
+      ahead_.rows[0] = {b_.key.data, b_.key.layout, key, keys, b_.head_dim};
+      ahead_.rows[1] = {b_.value.data, b_.value.layout, key, keys, b_.value_dim};
     }
-    prefetchers_[2] = {b_.output, b_.output_layout, 0, b_.rows, b_.value_dim};
-    prefetchers_[3] = {b_.query.data, b_.query.layout, b_.rows, b_.rows, b_.head_dim};
+    ahead_.rows[2] = {b_.output, b_.output_layout, 0, b_.rows, b_.value_dim};
+    ahead_.rows[3] = {b_.query.data, b_.query.layout, b_.rows, b_.rows, b_.head_dim};
   }
 
   /// Row constants and sums. A negative scale is moved into the queries, so that the largest raw
@@ -107,17 +106,16 @@ class attend_run {
       for_each_sum([&](double* sum) { sum[r] = 0; }, *b_.sums);
       b_.sums->argmax[r] = -1;
     }
-    for_panels<T>(b_.rows, [&](auto count, int lane) {
-      constexpr int N = decltype(count)::value;
-      T* panel = ws_.tile.query + lane * b_.head_dim;
-      fresh_[lane / w] = first_reference == limits<T>::lowest;
-      pack_queries<T, N>(b_, lane, ws_.tile.rows, panel);
+    for_panels<T>(b_.rows, [&](query_panel panel) {
+      T* const query = ws_.tile.query + panel.lane * b_.head_dim;
+      fresh_[panel.lane / w] = first_reference == limits<T>::lowest;
+      pack_queries(b_, panel, ws_.tile.rows, query);
       if (negative) {
-        vec<T> factor[N];
-        for (int n = 0; n < N; ++n) factor[n] = load(sign + lane + n * w);
-        scale_lanes(panel, b_.head_dim * N * w, factor);
+        vec<T> factor[panel_vectors];
+        for (int n = 0; n < panel.vectors; ++n) factor[n] = load(sign + panel.lane + n * w);
+        scale_lanes(query, b_.head_dim * panel.vectors * w, panel.vectors, factor);
       }
-      const output_panel<T> out = output<N>(lane);
+      const output_panel<T> out = output(panel);
       clear(out.recent, out.elements);
       if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
     });
@@ -127,69 +125,66 @@ class attend_run {
     const row_view<T> k = ws_.tile.keys(b_, at);
     row_view<T> v = {nullptr, 0};
     if (b_.output) v = view_rows(b_.value, at.key, at.keys, b_.value_dim, ws_.value_copy);
-    for_panels<T>(
-        b_.rows, [&](auto count, int lane) { panel_tile<decltype(count)::value>(lane, at, k, v); });
+    for_panels<T>(b_.rows, [&](query_panel panel) { panel_tile(panel, at, k, v); });
     if (ws_.total && ++tiles_ % tiles_per_carry == 0)
-      for_panels<T>(b_.rows,
-                    [&](auto count, int lane) { carry(output<decltype(count)::value>(lane)); });
+      for_panels<T>(b_.rows, [&](query_panel panel) { carry(output(panel)); });
   }
 
-  template <int N>
-  void panel_tile(int lane, const key_tile& at, row_view<T> k, row_view<T> v) {
-    tile_products<T, N> t;
+  void panel_tile(query_panel panel, const key_tile& at, row_view<T> k, row_view<T> v) {
+    tile_products<T> t;
     T* const scores = ws_.tile.scores;
+    const int lane = panel.lane;
     const T* const query = ws_.tile.query + lane * b_.head_dim;
-    const auto prefetch = [&] {
-      for (prefetcher& rows : prefetchers_) rows.next(), rows.next();
-    };
-    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, query, scores, t, prefetch)) return;
+    if (!multiply_tile(b_, ws_.tile, at, k, panel, query, scores, t, &ahead_)) return;
     const panel_state<T> s = state(lane);
-    vec<T> high[N];
+    vec<T> high[panel_vectors];
     if (t.biased)
-      finish_scores<T, N>(s, ws_.tile.bias, t.seen, b_.form, scores, scores, high);
+      finish_scores(s, ws_.tile.bias, t.seen, b_.form, scores, scores, high);
     else
-      for (int n = 0; n < N; ++n) {
+      for (int n = 0; n < panel.vectors; ++n) {
         high[n] = t.most[n] * load(s.scale + n * w);
         propagate_infinite(t.least[n], high[n], lane + n * w);
       }
     if (b_.wanted & wanted_argmax)
-      track_argmax<T, N>(s, scores, at.key, t.seen, t.biased ? high : t.most, high, t.biased,
-                         b_.sums->argmax + lane);
-    t.biased ? weigh<N, true>(s, lane, t.seen, high, high)
-             : weigh<N, false>(s, lane, t.seen, high, t.least);
-    if (b_.output) add_values<N>(v, at.keys, t, output<N>(lane).recent);
+      track_argmax(s, scores, at.key, t.seen, t.biased ? high : t.most, high, t.biased,
+                   b_.sums->argmax + lane);
+    t.biased ? weigh<true>(s, lane, t.seen, high, high)
+             : weigh<false>(s, lane, t.seen, high, t.least);
+    if (b_.output) add_values(v, at.keys, t, output(panel).recent);
   }
 
-  template <int N>
-  void add_values(row_view<T> v, int keys, const tile_products<T, N>& t, T* out) {
+  void add_values(row_view<T> v, int keys, const tile_products<T>& t, T* out) {
     T* const weights = ws_.tile.scores;
-    if (!t.biased) return add_weighted_values<T, N>(v, keys, weights, N * w, b_.value_dim, out);
-    v = isolate_nonfinite<T, N>(v, keys, b_.value_dim, t.seen, ws_.tile.bias, weights, out,
-                                ws_.value_clean);
-    for (int i = 0; i < t.n_strips; ++i) value_strip(t.strips[i], v, N * w, out);
+    const int vectors = t.seen.vectors;
+    if (!t.biased)
+      return add_weighted_values(v, keys, vectors, weights, vectors * w, b_.value_dim, out);
+    v = isolate_nonfinite(v, keys, b_.value_dim, t.seen, ws_.tile.bias, weights, out,
+                          ws_.value_clean);
+    for (int i = 0; i < t.n_strips; ++i) value_strip(t.strips[i], v, vectors * w, out);
   }
 
   /// scores <- weights, and their sums. `low` is the least raw product; not read if Masked.
-  template <int N, bool Masked>
-  void weigh(const panel_state<T>& s, int lane, const vector_keys<N>& seen, const vec<T> (&high)[N],
-             const vec<T> (&low)[N]) {
+  template <bool Masked>
+  void weigh(const panel_state<T>& s, int lane, const vector_keys& seen, const vec<T>* high,
+             const vec<T>* low) {
     with_weights(b_.rule, [&](auto weights) {
       using W = decltype(weights);
-      if constexpr (W::follows_top) update_reference<W, N>(s, lane, high);
+      if constexpr (W::follows_top) update_reference<W>(s, {lane, seen.vectors}, high);
       if constexpr (W::pointwise)
-        weigh_pointwise<W, N, Masked>(s, lane, seen, high, low);
+        weigh_pointwise<W, Masked>(s, lane, seen, high, low);
       else if (b_.wanted & wanted_moments)
-        absorb_tile<T, N, Masked, true>(s, seen, ws_.tile.scores, *b_.sums, lane);
+        absorb_tile<T, Masked, true>(s, seen, ws_.tile.scores, *b_.sums, lane);
       else
-        absorb_tile<T, N, Masked, false>(s, seen, ws_.tile.scores, *b_.sums, lane);
+        absorb_tile<T, Masked, false>(s, seen, ws_.tile.scores, *b_.sums, lane);
     });
   }
 
-  template <class W, int N, bool Masked>
-  void weigh_pointwise(const panel_state<T>& s, int lane, const vector_keys<N>& seen,
-                       const vec<T> (&high)[N], const vec<T> (&low)[N]) {
+  template <class W, bool Masked>
+  void weigh_pointwise(const panel_state<T>& s, int lane, const vector_keys& seen,
+                       const vec<T>* high, const vec<T>* low) {
     const bool moments = b_.wanted & wanted_moments;
-    for (int n = 0; n < N; ++n) {
+    const ptrdiff_t step = seen.vectors * w;
+    for (int n = 0; n < seen.vectors; ++n) {
       const int at = n * w;
       store(s.top + at, max_or(high[n], load(s.top + at)));
       const vec<T> reference = load(s.reference + at);
@@ -198,26 +193,24 @@ class attend_run {
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
       T* const scores = ws_.tile.scores + at;
       if (moments && W::counts_scores)
-        count_positive(Masked ? broadcast(T(1)) : row.scale, seen.begin[n], seen.end[n], N * w,
+        count_positive(Masked ? broadcast(T(1)) : row.scale, seen.begin[n], seen.end[n], step,
                        scores, b_.sums->support + lane + at);
-      absorb_pointwise<W, Masked>(bounded, row, seen.begin[n], seen.end[n], N * w, scores,
+      absorb_pointwise<W, Masked>(bounded, row, seen.begin[n], seen.end[n], step, scores,
                                   b_.sums->weight + lane + at);
       if (moments && !W::counts_scores)
-        count_positive(broadcast(T(1)), seen.begin[n], seen.end[n], N * w, scores,
+        count_positive(broadcast(T(1)), seen.begin[n], seen.end[n], step, scores,
                        b_.sums->support + lane + at);
       if (moments)
-        sum_moments(seen.begin[n], seen.end[n], N * w, scores, b_.sums->first + lane + at,
+        sum_moments(seen.begin[n], seen.end[n], step, scores, b_.sums->first + lane + at,
                     b_.sums->squares + lane + at);
       propagate_large<T>(high[n], b_.sums->weight + lane + at);
     }
   }
 
   void value_strip(const strip& s, row_view<T> v, ptrdiff_t lanes, T* out) {
-    with_vectors(s.last - s.first, [&](auto count) {
-      add_weighted_values<T, decltype(count)::value>(
-          {v.data + s.begin * v.stride, v.stride}, s.end - s.begin,
-          ws_.tile.scores + s.begin * lanes + s.first * w, lanes, b_.value_dim, out + s.first * w);
-    });
+    add_weighted_values<T>({v.data + s.begin * v.stride, v.stride}, s.end - s.begin,
+                           s.last - s.first, ws_.tile.scores + s.begin * lanes + s.first * w, lanes,
+                           b_.value_dim, out + s.first * w);
   }
 
   /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN. So would
@@ -236,21 +229,22 @@ class attend_run {
       if (lanes[r] == -limits<T>::infinity) b_.sums->weight[lane + r] = __builtin_nan("");
   }
 
-  template <class W, int N>
-  void update_reference(const panel_state<T>& s, int lane, const vec<T> (&high)[N]) {
-    T before[N * w], factors[N * w];
-    for (int n = 0; n < N; ++n) store(before + n * w, load(s.reference + n * w));
-    vec<T> factor[N];
-    if (!raise_reference<W, T, N>(s, high, factor)) return;
-    if (fresh_[lane / w]) {
-      fresh_[lane / w] = false;
+  template <class W>
+  void update_reference(const panel_state<T>& s, query_panel panel, const vec<T>* high) {
+    T before[panel_vectors * w], factors[panel_vectors * w];
+    const int vectors = panel.vectors;
+    for (int n = 0; n < vectors; ++n) store(before + n * w, load(s.reference + n * w));
+    vec<T> factor[panel_vectors];
+    if (!raise_reference<W>(s, vectors, high, factor)) return;
+    if (fresh_[panel.lane / w]) {
+      fresh_[panel.lane / w] = false;
       return;
     }
-    for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
+    for (int n = 0; n < vectors; ++n) store(factors + n * w, factor[n]);
     reference_move move;
-    describe_move(before, s.reference, factors, N * w, move);
-    rescale_sums<W>(*b_.sums, lane, N * w, move);
-    if (b_.output) scale_output<T, N>(output<N>(lane), factor);
+    describe_move(before, s.reference, factors, vectors * w, move);
+    rescale_sums<W>(*b_.sums, panel.lane, vectors * w, move);
+    if (b_.output) scale_output(output(panel), vectors, factor);
   }
 
   void finish() {
@@ -260,23 +254,20 @@ class attend_run {
       if (b_.wanted & wanted_top_weight)
         b_.sums->top_weight[r] = weight_of_top(b_, r, ws_.top[r] == limits<T>::lowest);
     }
-    if (b_.output)
-      for_panels<T>(b_.rows,
-                    [&](auto count, int lane) { write_panel<decltype(count)::value>(lane); });
+    if (b_.output) for_panels<T>(b_.rows, [&](query_panel panel) { write_panel(panel); });
   }
 
-  template <int N>
-  void write_panel(int lane) {
-    const output_panel<T> out = output<N>(lane);
+  void write_panel(query_panel panel) {
+    const output_panel<T> out = output(panel);
     gather(out);
-    for (int n = 0; n < N; ++n) {
-      const int row = lane + n * w;
+    for (int n = 0; n < panel.vectors; ++n) {
+      const int row = panel.lane + n * w;
       const int rows = b_.rows - row < w ? b_.rows - row : w;
       T inverse[w];
       for (int r = 0; r < w; ++r) {
         inverse[r] = row + r < b_.rows ? static_cast<T>(output_factor(b_, row + r)) : T(0);
       }
-      write_rows(out.recent + n * w, N * w, load(inverse), row, rows);
+      write_rows(out.recent + n * w, panel.vectors * w, load(inverse), row, rows);
     }
   }
 
@@ -303,7 +294,7 @@ class attend_run {
   attend_workspace<T> ws_;
   tile_walk walk_;
   int64_t tiles_ = 0;
-  prefetcher prefetchers_[4];
+  prefetches ahead_;
   bool fresh_[block_rows<T>] = {};  ///< per panel: nothing is summed yet
 };
 

@@ -69,7 +69,7 @@ template <class T, bool Masked, bool Rounded>
 ATTNSCALE_INLINE void absorb_curve_keys(int begin, int end, ptrdiff_t step, const T* scores,
                                         const T* raw, vec<T> scale, vec<T> reference, vec<T> center,
                                         vec<T> (&part)[2][4]) {
-  const auto absorb_key = [&](int j, vec<T>(&sums)[4]) {
+  const auto absorb_key = [&](int j, vec<T>(&sums)[4]) ATTNSCALE_INLINE_LAMBDA {
     absorb_curve<T, Masked, Rounded>(scores + j * step, raw + j * step, scale, reference, center,
                                      sums);
   };
@@ -123,11 +123,12 @@ template <class T>
   }
 }
 
-template <class T, int N, bool Masked>
-inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T, N>& tile,
-                              T* scores, const T* raw, curve_sums& sums, int first_lane) {
+template <class T, bool Masked>
+inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T>& tile, T* scores,
+                              const T* raw, curve_sums& sums, int first_lane) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
+  const ptrdiff_t step = tile.seen.vectors * w;
+  for (int n = 0; n < tile.seen.vectors; ++n) {
     const int lane = first_lane + n * w, begin = tile.seen.begin[n];
     const int end = tile.seen.end[n];
     T centers[w];
@@ -135,28 +136,32 @@ inline void absorb_curve_tile(const panel_state<T>& state, const tile_products<T
     vec<T> scale = load(state.scale + n * w);
     const vec<T> reference = load(state.reference + n * w), center = load(centers);
     vec<T> part[2][4];
+#pragma GCC unroll 2
     for (auto& sums_of : part)
+#pragma GCC unroll 4
       for (vec<T>& sum : sums_of) sum = broadcast(T(0));
     T* const own = scores + n * w;
     const T* const products = raw + n * w;
     const bool rounded = !Masked && any_large(reference);
-    if (rounded) scale = round_large(scale, reference, begin, end, N * w, products, own);
+    if (rounded) scale = round_large(scale, reference, begin, end, step, products, own);
     const vec_mask<T> far = far_lanes(tile.most[n], tile.least[n], center);
     const bool some_far = any<T>(far);
     for (int j = begin; some_far && j < end; ++j) {
-      const T* const key = products + j * N * w;
+      const T* const key = products + j * step;
       const vec<T> t =
-          rounded ? curve_exponent<T, Masked, true>(own + j * N * w, load(key), scale, reference)
-                  : curve_exponent<T, Masked, false>(own + j * N * w, load(key), scale, reference);
+          rounded ? curve_exponent<T, Masked, true>(own + j * step, load(key), scale, reference)
+                  : curve_exponent<T, Masked, false>(own + j * step, load(key), scale, reference);
       absorb_far<T>(far, t, key, sums, lane);
     }
     if (rounded)
-      absorb_rounded<T>(begin, end, N * w, own, products, scale, reference, center, part);
+      absorb_rounded<T>(begin, end, step, own, products, scale, reference, center, part);
     else
-      absorb_curve_keys<T, Masked, false>(begin, end, N * w, own, products, scale, reference,
-                                          center, part);
+      absorb_curve_keys<T, Masked, false>(begin, end, step, own, products, scale, reference, center,
+                                          part);
     if (some_far)  // the other lanes have no trace of it
+#pragma GCC unroll 2
       for (auto& sums_of : part)
+#pragma GCC unroll 4
         for (vec<T>& sum : sums_of) sum = xsimd::select(far, broadcast(T(0)), sum);
     add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
     add_to_double(sums.first + lane, part[0][1] + part[1][1]);
@@ -193,8 +198,7 @@ class curve_run {
     prepare();
     walk_.for_tiles([&](const key_tile& at) {
       const row_view<T> k = ws_.tile.keys(b_, at);
-      for_panels<T>(b_.rows,
-                    [&](auto count, int lane) { tile<decltype(count)::value>(lane, at, k); });
+      for_panels<T>(b_.rows, [&](query_panel panel) { tile(panel, at, k); });
     });
     if (walk_.stopped) return;
     for (int64_t s = 0; s < b_.n_scales; ++s)
@@ -216,41 +220,39 @@ class curve_run {
         sums.raw_first[r] = sums.raw_second[r] = 0;
       }
     }
-    for_panels<T>(b_.rows, [&](auto count, int lane) {
-      pack_queries<T, decltype(count)::value>(b_, lane, ws_.tile.rows,
-                                              ws_.tile.query + lane * b_.head_dim);
+    for_panels<T>(b_.rows, [&](query_panel panel) {
+      pack_queries(b_, panel, ws_.tile.rows, ws_.tile.query + panel.lane * b_.head_dim);
     });
   }
 
-  template <int N>
-  void tile(int lane, const key_tile& at, row_view<T> k) {
-    tile_products<T, N> t;
-    const T* const query = ws_.tile.query + lane * b_.head_dim;
-    if (!multiply_tile<T, N>(b_, ws_.tile, at, k, lane, query, ws_.raw, t)) return;
-    if (t.biased) find_extremes<T, N>(ws_.tile.bias, ws_.raw, t);
-    for (int64_t s = 0; s < b_.n_scales; ++s) absorb_tile<N>(s, lane, t);
+  void tile(query_panel panel, const key_tile& at, row_view<T> k) {
+    tile_products<T> t;
+    const T* const query = ws_.tile.query + panel.lane * b_.head_dim;
+    if (!multiply_tile(b_, ws_.tile, at, k, panel, query, ws_.raw, t)) return;
+    if (t.biased) find_extremes(ws_.tile.bias, ws_.raw, t);
+    for (int64_t s = 0; s < b_.n_scales; ++s) absorb_tile(s, panel.lane, t);
   }
 
-  template <int N>
-  void absorb_tile(int64_t s, int lane, const tile_products<T, N>& t) {
+  void absorb_tile(int64_t s, int lane, const tile_products<T>& t) {
     const int64_t at = s * block_rows<T> + lane;
     const panel_state<T> state{ws_.scale + at, ws_.reference + at, ws_.top + at};
     T* const scores = ws_.tile.scores;
-    vec<T> high[N];
+    vec<T> high[panel_vectors];
     if (t.biased) {
-      finish_scores<T, N>(state, ws_.tile.bias, t.seen, b_.form, ws_.raw, scores, high);
+      finish_scores(state, ws_.tile.bias, t.seen, b_.form, ws_.raw, scores, high);
     } else {
-      for (int n = 0; n < N; ++n) {
+      for (int n = 0; n < t.seen.vectors; ++n) {
         const vec<T> scale = load(state.scale + n * w);
         high[n] = max_or(t.most[n] * scale, t.least[n] * scale);
         propagate_infinite(t.most[n], t.least[n], b_.sums[s], lane + n * w);
       }
     }
-    update_reference<N>(state, lane, b_.scales[s] < 0 ? t.least : t.most, high, b_.sums[s]);
+    const vec<T>* const edge = b_.scales[s] < 0 ? t.least : t.most;
+    update_reference(state, {lane, t.seen.vectors}, edge, high, b_.sums[s]);
     if (t.biased)
-      absorb_curve_tile<T, N, true>(state, t, scores, ws_.raw, b_.sums[s], lane);
+      absorb_curve_tile<T, true>(state, t, scores, ws_.raw, b_.sums[s], lane);
     else
-      absorb_curve_tile<T, N, false>(state, t, scores, ws_.raw, b_.sums[s], lane);
+      absorb_curve_tile<T, false>(state, t, scores, ws_.raw, b_.sums[s], lane);
   }
 
   /// A visible raw score that is infinite makes the row NaN, also where its weight would be 0.
@@ -265,23 +267,25 @@ class curve_run {
   }
 
   /// `edge` is a raw product near which the weights gather: the new center.
-  template <int N>
-  void update_reference(const panel_state<T>& state, int lane, const vec<T> (&edge)[N],
-                        const vec<T> (&high)[N], curve_sums& sums) {
-    T before[N * w], factors[N * w], raw[N * w];
-    for (int n = 0; n < N; ++n) {
+  void update_reference(const panel_state<T>& state, query_panel panel, const vec<T>* edge,
+                        const vec<T>* high, curve_sums& sums) {
+    constexpr int most = panel_vectors * w;
+    const int vectors = panel.vectors;
+    T before[most], factors[most], raw[most];
+    for (int n = 0; n < vectors; ++n) {
       store(before + n * w, load(state.reference + n * w));
       store(raw + n * w, edge[n]);
     }
-    vec<T> factor[N];
-    if (!raise_reference<relative_weights, T, N>(state, high, factor)) return;
-    for (int n = 0; n < N; ++n) store(factors + n * w, factor[n]);
+    vec<T> factor[panel_vectors];
+    if (!raise_reference<relative_weights>(state, vectors, high, factor)) return;
+    for (int n = 0; n < vectors; ++n) store(factors + n * w, factor[n]);
     reference_move move;
-    describe_move(before, state.reference, factors, N * w, move);
-    for (int r = 0; r < N * w; ++r) {
+    describe_move(before, state.reference, factors, vectors * w, move);
+    for (int r = 0; r < vectors * w; ++r) {
       const bool moves = state.reference[r] != before[r] && raw[r] - raw[r] == T(0);
-      rescale_curve(sums, lane + r, move.factor[r], move.shift[r],
-                    moves ? static_cast<double>(raw[r]) : sums.center[lane + r]);
+      const int lane = panel.lane + r;
+      rescale_curve(sums, lane, move.factor[r], move.shift[r],
+                    moves ? static_cast<double>(raw[r]) : sums.center[lane]);
     }
   }
 
@@ -290,13 +294,6 @@ class curve_run {
   curve_workspace<T> ws_;
   tile_walk walk_;
 };
-
-template <class T>
-size_t curve_scratch(const curve_block& block) {
-  arena a{nullptr};
-  curve_workspace<T> unused(block, a);
-  return a.used;
-}
 
 template <class T>
 void curve(const curve_block& block) noexcept {

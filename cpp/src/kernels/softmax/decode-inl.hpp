@@ -170,8 +170,7 @@ class decode_run {
     reference_move move;
     describe_move(&before, &row.reference, lanes, 1, move);
     for (int i = 0; i < w; ++i) move_sums(row, i, move.factor[0], move.shift[0] * W::moment_unit);
-    const vec<T> factors[1] = {factor};
-    if (b_.output) scale_output<T, 1>(output(r), factors);
+    if (b_.output) scale_output(output(r), 1, &factor);
   }
 
   /// scores <- weights, and their sums.

@@ -34,15 +34,15 @@ struct panel_state {
 
 /// scores <- base-2 scores of raw products; high <- their maximum. raw and scores may be the
 /// same array.
-template <class T, int N>
-inline void finish_scores(const panel_state<T>& state, const T* bias, const vector_keys<N>& seen,
-                          const score_form& form, const T* raw, T* scores, vec<T> (&high)[N]) {
+template <class T>
+inline void finish_scores(const panel_state<T>& state, const T* bias, const vector_keys& seen,
+                          const score_form& form, const T* raw, T* scores, vec<T>* high) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < seen.vectors; ++n) {
     const score_rule<T> rule(load(state.scale + n * w), form);
     vec<T> best = broadcast(masked_score<T>);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-      const int at = (j * N + n) * w;
+      const int at = (j * seen.vectors + n) * w;
       const vec<T> x = rule(load(raw + at), load(bias + at));
       best = max_or(x, best);
       store(scores + at, x);
@@ -78,16 +78,17 @@ inline vec<T> first_equal(const T* scores, ptrdiff_t step, int begin, int end, v
 /// First key of the tile with the largest score, for lanes where it exceeds all earlier tiles.
 /// `most` is the largest entry of `scores` a lane, `high` the same in base 2; a zero scale makes
 /// all keys equal, and the first one wins.
-template <class T, int N>
+template <class T>
 inline void track_argmax(const panel_state<T>& state, const T* scores, int64_t key,
-                         const vector_keys<N>& seen, const vec<T> (&most)[N],
-                         const vec<T> (&high)[N], bool masked, int64_t* argmax) {
+                         const vector_keys& seen, const vec<T>* most, const vec<T>* high,
+                         bool masked, int64_t* argmax) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
+  const int step = seen.vectors * w;
+  for (int n = 0; n < seen.vectors; ++n) {
     const vec_mask<T> better = high[n] > load(state.top + n * w);
     if (!any<T>(better)) continue;
     const vec<T> none = broadcast(static_cast<T>(seen.end[n]));
-    vec<T> where = first_equal(scores + n * w, N * w, seen.begin[n], seen.end[n], most[n]);
+    vec<T> where = first_equal(scores + n * w, step, seen.begin[n], seen.end[n], most[n]);
     if (!masked)
       where = xsimd::select(load(state.scale + n * w) == broadcast(T(0)), broadcast(T(0)), where);
     T index[w];
@@ -116,18 +117,18 @@ struct relative_weights {
 /// Raises top to the tile's maximum, and the references that have fallen too far behind; returns
 /// whether there are any. Then `factor` is what older sums have to be multiplied by: exactly 1 in
 /// the other lanes, so that no row's result depends on its neighbours.
-template <class W, class T, int N>
-inline bool raise_reference(const panel_state<T>& state, const vec<T> (&high)[N],
-                            vec<T> (&factor)[N]) {
+template <class W, class T>
+inline bool raise_reference(const panel_state<T>& state, int vectors, const vec<T>* high,
+                            vec<T>* factor) {
   constexpr int w = width<T>;
   bool behind = false;
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < vectors; ++n) {
     const vec<T> top = max_or(high[n], load(state.top + n * w));
     store(state.top + n * w, top);
     behind = behind || any<T>(W::is_behind(load(state.reference + n * w), top));
   }
   if (!behind) return false;
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < vectors; ++n) {
     const vec<T> top = load(state.top + n * w), old = load(state.reference + n * w);
     const vec<T> raised = xsimd::select(W::is_behind(old, top), W::reference_at(top), old);
     factor[n] = exp2(clamp_exponent(old - raised));
@@ -255,28 +256,29 @@ ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, lane_sums
 
 /// scores <- weights, and adds the tile to the sums. Masked: scores come from finish_scores,
 /// else they are raw dot products. Four partial sums a lane: shorter chains, smaller errors.
-template <class T, int N, bool Masked, bool Moments>
-inline void absorb_tile(const panel_state<T>& state, const vector_keys<N>& seen, T* scores,
+template <class T, bool Masked, bool Moments>
+inline void absorb_tile(const panel_state<T>& state, const vector_keys& seen, T* scores,
                         row_sums& total, int first_lane) {
   constexpr int w = width<T>;
   constexpr int parts = 4, half = 2;  // half: registers run out with four sums in four parts
-  for (int n = 0; n < N; ++n) {
+  const ptrdiff_t step = seen.vectors * w;
+  for (int n = 0; n < seen.vectors; ++n) {
     vec<T> scale = load(state.scale + n * w);
     const vec<T> reference = load(state.reference + n * w);
     if (!Masked && any_large(reference))
-      scale = round_large(scale, reference, seen.begin[n], seen.end[n], N * w, scores + n * w,
+      scale = round_large(scale, reference, seen.begin[n], seen.end[n], step, scores + n * w,
                           scores + n * w);
     lane_sums<T> sums[parts];
     lane_moments<T> moments[half];
     const int keys = seen.end[n];
     int j = seen.begin[n];
-    for (; j + parts <= keys; j += parts)
+    T* at = scores + j * step + n * w;
+    for (; j + parts <= keys; j += parts, at += parts * step)
 #pragma GCC unroll 4
       for (int i = 0; i < parts; ++i)
-        absorb<T, Masked, Moments>(scores + ((j + i) * N + n) * w, scale, reference, sums[i],
-                                   moments[i % half]);
-    for (; j < keys; ++j)
-      absorb<T, Masked, Moments>(scores + (j * N + n) * w, scale, reference, sums[0], moments[0]);
+        absorb<T, Masked, Moments>(at + i * step, scale, reference, sums[i], moments[i % half]);
+    for (; j < keys; ++j, at += step)
+      absorb<T, Masked, Moments>(at, scale, reference, sums[0], moments[0]);
     add_lanes_to<Moments>(total, first_lane + n * w, (sums[0] + sums[1]) + (sums[2] + sums[3]),
                           moments[0] + moments[1]);
   }

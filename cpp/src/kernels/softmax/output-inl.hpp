@@ -32,21 +32,19 @@ inline void clear(T* x, int64_t elements) {
   for (int64_t i = 0; i < elements; i += width<T>) store(x + i, broadcast(T(0)));
 }
 
-template <class T, int N>
-inline void scale_lanes(T* x, int64_t elements, const vec<T> (&factor)[N]) {
-  for (int64_t i = 0; i < elements; i += N * width<T>)
-    for (int n = 0; n < N; ++n) {
-      T* p = x + i + n * width<T>;
-      store(p, load(p) * factor[n]);
-    }
+template <class T>
+inline void scale_lanes(T* x, int64_t elements, int vectors, const vec<T>* factor) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < vectors; ++n)
+    for (int64_t i = n * w; i < elements; i += vectors * w) store(x + i, load(x + i) * factor[n]);
 }
 
-template <class T, int N>
-inline void scale_output(const output_panel<T>& out, const vec<T> (&factor)[N]) {
-  scale_lanes(out.recent, out.elements, factor);
+template <class T>
+inline void scale_output(const output_panel<T>& out, int vectors, const vec<T>* factor) {
+  scale_lanes(out.recent, out.elements, vectors, factor);
   if (!out.total) return;
-  scale_lanes(out.total, out.elements, factor);
-  scale_lanes(out.compensation, out.elements, factor);
+  scale_lanes(out.total, out.elements, vectors, factor);
+  scale_lanes(out.compensation, out.elements, vectors, factor);
 }
 
 /// total + compensation += recent; recent = 0. Knuth's two-sum keeps what the addition rounds away.
@@ -112,11 +110,12 @@ inline bool any_nonfinite(row_view<T> value, int keys, int64_t columns, ptrdiff_
 /// Adds weight * value for the rows of a tile that hold NaN or inf, lane by lane: a plain
 /// product would carry 0 * NaN into lanes that do not see the key. A tile without such rows
 /// comes back as it is; else a copy with those rows zeroed, for the plain product.
-template <class T, int N>
+template <class T>
 inline row_view<T> isolate_nonfinite(row_view<T> value, int keys, int64_t value_dim,
-                                     const vector_keys<N>& seen, const T* bias, const T* weights,
+                                     const vector_keys& seen, const T* bias, const T* weights,
                                      T* out, T* copy) {
-  constexpr int w = width<T>, lanes = N * w;
+  constexpr int w = width<T>;
+  const int lanes = seen.vectors * w;
   bool copied = false;
   for (int j = 0; j < keys; ++j) {
     const T* v = value.data + j * value.stride;

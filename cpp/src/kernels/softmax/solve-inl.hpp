@@ -35,13 +35,13 @@ struct solve_workspace {
 };
 
 /// Raw products as a search keeps them: masked keys at -inf, which no scale > 0 brings back.
-template <class T, int N>
-inline void mask_products(const T* bias, const vector_keys<N>& seen, int keys, T* raw) {
+template <class T>
+inline void mask_products(const T* bias, const vector_keys& seen, int keys, T* raw) {
   constexpr int w = width<T>;
   const vec<T> masked = broadcast(masked_score<T>), nothing = broadcast(-limits<T>::infinity);
-  for (int n = 0; n < N; ++n)
+  for (int n = 0; n < seen.vectors; ++n)
     for (int j = 0; j < keys; ++j) {
-      const int at = (j * N + n) * w;
+      const int at = (j * seen.vectors + n) * w;
       const bool inside = seen.begin[n] <= j && j < seen.end[n];
       store(raw + at,
             inside ? xsimd::select(load(bias + at) == masked, nothing, load(raw + at)) : nothing);
@@ -67,25 +67,26 @@ ATTNSCALE_INLINE void describe_products(const T* raw, const T* bias, vec<T> top,
   sums[4] = sums[4] + bad;
 }
 
-template <class T, int N, bool Masked>
-inline void describe_tile(const T* raw, const T* bias, const tile_products<T, N>& tile,
+template <class T, bool Masked>
+inline void describe_tile(const T* raw, const T* bias, const tile_products<T>& tile,
                           solve_rows& rows) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
+  const vector_keys& seen = tile.seen;
+  for (int n = 0; n < seen.vectors; ++n) {
     T top[w], center[w];
     store(top, tile.most[n]);
     for (int r = 0; r < w; ++r) {
       const int lane = n * w + r;
-      const double before = rows.top[lane], tile = static_cast<double>(top[r]);
-      if (before == -limits<double>::infinity) rows.center[lane] = tile;
-      if (tile > before) rows.top[lane] = tile, rows.ties[lane] = 0;
+      const double before = rows.top[lane], most = static_cast<double>(top[r]);
+      if (before == -limits<double>::infinity) rows.center[lane] = most;
+      if (most > before) rows.top[lane] = most, rows.ties[lane] = 0;
       top[r] = static_cast<T>(rows.top[lane]);
       center[r] = static_cast<T>(rows.center[lane]);
     }
     vec<T> sums[5];
     for (vec<T>& sum : sums) sum = broadcast(T(0));
-    for (int j = tile.seen.begin[n]; j < tile.seen.end[n]; ++j) {
-      const int at = (j * N + n) * w;
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+      const int at = (j * seen.vectors + n) * w;
       describe_products<T, Masked>(raw + at, bias + at, load(top), load(center), sums);
     }
     add_to_double(rows.count + n * w, sums[0]);
@@ -139,18 +140,19 @@ struct solve_point {
   }
 };
 
-/// The sums of one vector of rows over the keys [begin, end) of a tile; `begin` is even.
-template <class T, int N>
-inline void absorb_at_scale(const T* raw, int begin, int end, const solve_point<T>& at,
-                            solve_sums& sums, int lane) {
-  constexpr int parts = 2, w = width<T>;
+/// The sums of one vector of rows over the keys [begin, end) of a tile, `step` apart; `begin` is
+/// even.
+template <class T>
+inline void absorb_at_scale(const T* raw, int begin, int end, ptrdiff_t step,
+                            const solve_point<T>& at, solve_sums& sums, int lane) {
+  constexpr int parts = 2;
   vec<T> part[parts][4];
   for (int i = 0; i < parts; ++i)
     for (int k = 0; k < 4; ++k) part[i][k] = broadcast(T(0));
   int j = begin;
-  for (raw += j * N * w; j + 2 <= end; j += 2, raw += 2 * N * w) {
+  for (raw += j * step; j + 2 <= end; j += 2, raw += 2 * step) {
     at.absorb(raw, part[0]);
-    at.absorb(raw + N * w, part[1]);
+    at.absorb(raw + step, part[1]);
   }
   if (j < end) at.absorb(raw, part[0]);
   add_to_double(sums.weight + lane, part[0][0] + part[1][0]);
@@ -159,8 +161,8 @@ inline void absorb_at_scale(const T* raw, int begin, int end, const solve_point<
   add_to_double(sums.third + lane, part[0][3] + part[1][3]);
 }
 
-/// One panel of N vectors of queries.
-template <class T, int N>
+/// One panel of queries: all of the block.
+template <class T>
 class solve_run {
  public:
   explicit solve_run(const solve_block& block)
@@ -172,33 +174,33 @@ class solve_run {
   /// Fills block.found, and the kept scores.
   void gather() {
     solve_rows& rows = *b_.found;
-    for (int r = 0; r < N * w; ++r) {
+    for (int r = 0; r < lanes_; ++r) {
       rows.top[r] = -limits<double>::infinity;
       rows.count[r] = rows.ties[r] = rows.center[r] = 0;
       rows.first[r] = rows.second[r] = rows.bad[r] = 0;
     }
-    pack_queries<T, N>(b_, 0, ws_.tile.rows, ws_.tile.query);
+    pack_queries(b_, panel_, ws_.tile.rows, ws_.tile.query);
     walk_.for_tiles([&](const key_tile& at) { gather_tile(at); });
   }
 
   /// Fills block.sums at block.scale.
   void evaluate() {
     solve_sums& sums = *b_.sums;
-    for (int r = 0; r < N * w; ++r)
+    for (int r = 0; r < lanes_; ++r)
       sums.weight[r] = sums.first[r] = sums.second[r] = sums.third[r] = 0;
     walk_.for_tiles([&](const key_tile& at) {
       T* const raw = place(at.key);
       if (!b_.keep) {
-        tile_products<T, N> tile;
+        tile_products<T> tile;
         if (!multiply(at, raw, tile)) return;
-        if (tile.biased) mask_products<T, N>(ws_.tile.bias, tile.seen, at.keys, raw);
+        if (tile.biased) mask_products(ws_.tile.bias, tile.seen, at.keys, raw);
       }
-      const vector_keys<N> seen = keys_in_tile<T, N>(b_, at, 0);
-      for (int n = 0; n < N; ++n) {
+      const vector_keys seen = keys_in_tile<T>(b_, at, panel_);
+      for (int n = 0; n < panel_.vectors; ++n) {
         const solve_point<T> point(b_, n * w);
         const int begin = seen.begin[n] / 2 * 2;  // each key stays in its chain
         if (point.wanted())
-          absorb_at_scale<T, N>(raw + n * w, begin, seen.end[n], point, sums, n * w);
+          absorb_at_scale(raw + n * w, begin, seen.end[n], lanes_, point, sums, n * w);
       }
     });
   }
@@ -208,29 +210,31 @@ class solve_run {
 
   /// Where the products of the tile from `key` on are.
   T* place(int64_t key) {
-    return b_.keep ? ws_.products + (key - walk_.visible.first()) * N * w : ws_.products;
+    return b_.keep ? ws_.products + (key - walk_.visible.first()) * lanes_ : ws_.products;
   }
 
-  bool multiply(const key_tile& at, T* raw, tile_products<T, N>& tile) {
-    return multiply_tile<T, N>(b_, ws_.tile, at, ws_.tile.keys(b_, at), 0, ws_.tile.query, raw,
-                               tile);
+  bool multiply(const key_tile& at, T* raw, tile_products<T>& tile) {
+    return multiply_tile(b_, ws_.tile, at, ws_.tile.keys(b_, at), panel_, ws_.tile.query, raw,
+                         tile);
   }
 
   void gather_tile(const key_tile& at) {
     T* const raw = place(at.key);
-    tile_products<T, N> tile;
+    tile_products<T> tile;
     if (!multiply(at, raw, tile)) {
-      for (int i = 0; i < at.keys * N * w; i += w) store(raw + i, broadcast(-limits<T>::infinity));
+      for (int i = 0; i < at.keys * lanes_; i += w) store(raw + i, broadcast(-limits<T>::infinity));
     } else if (tile.biased) {
-      find_extremes<T, N>(ws_.tile.bias, raw, tile);
-      describe_tile<T, N, true>(raw, ws_.tile.bias, tile, *b_.found);
-      mask_products<T, N>(ws_.tile.bias, tile.seen, at.keys, raw);
+      find_extremes(ws_.tile.bias, raw, tile);
+      describe_tile<T, true>(raw, ws_.tile.bias, tile, *b_.found);
+      mask_products(ws_.tile.bias, tile.seen, at.keys, raw);
     } else {
-      describe_tile<T, N, false>(raw, ws_.tile.bias, tile, *b_.found);
+      describe_tile<T, false>(raw, ws_.tile.bias, tile, *b_.found);
     }
   }
 
   const solve_block& b_;
+  const query_panel panel_{0, (b_.rows + w - 1) / w};
+  const int lanes_ = panel_.vectors * w;
   tile_walk walk_;
   arena arena_;
   solve_workspace<T> ws_;
@@ -245,14 +249,12 @@ size_t solve_scratch(const solve_block& block) {
 
 template <class T>
 void solve_gather(const solve_block& block) noexcept {
-  with_vectors((block.rows + width<T> - 1) / width<T>,
-               [&](auto count) { solve_run<T, decltype(count)::value>(block).gather(); });
+  solve_run<T>(block).gather();
 }
 
 template <class T>
 void solve_evaluate(const solve_block& block) noexcept {
-  with_vectors((block.rows + width<T> - 1) / width<T>,
-               [&](auto count) { solve_run<T, decltype(count)::value>(block).evaluate(); });
+  solve_run<T>(block).evaluate();
 }
 
 }  // namespace

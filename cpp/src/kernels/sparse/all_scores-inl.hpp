@@ -81,8 +81,7 @@ class all_score_rows {
     for (int lane = 0; lane < b_.rows && !tiles_.walk.stopped;) {
       int vectors = 0;
       while (vectors < ws_.vectors && wants(lane + vectors * w)) ++vectors;
-      if (vectors > 0)
-        with_vectors(vectors, [&](auto count) { group<decltype(count)::value>(lane); });
+      if (vectors > 0) group({lane, vectors});
       lane += (vectors > 0 ? vectors : 1) * w;
     }
   }
@@ -99,32 +98,30 @@ class all_score_rows {
 
   T* kept(int n, int64_t key) const { return ws_.kept + (n * ws_.keys + key - first_) * w; }
 
-  template <int N>
-  void group(int lane) {
-    tiles_.template pack<N>(lane, tiles_.ws.tile.query);
-    for (int i = 0; i < N * w; ++i) {
+  void group(query_panel panel) {
+    const int lane = panel.lane, lanes = panel.vectors * w;
+    tiles_.pack(panel, tiles_.ws.tile.query);
+    for (int i = 0; i < lanes; ++i) {
       tiles_.ws.top[lane + i] = limits<T>::lowest;
       ws_.check[i] = T(0);
     }
-    tiles_.walk.for_tiles([&](const key_tile& tile) { keep<N>(lane, tile); });
+    tiles_.walk.for_tiles([&](const key_tile& tile) { keep(panel, tile); });
     if (tiles_.walk.stopped) return;
-    describe(lane, N * w);
-    b_.rule == normalizer::top_k ? find_cuts<N>() : find_thresholds<N>();
+    describe(lane, lanes);
+    b_.rule == normalizer::top_k ? find_cuts(panel.vectors) : find_thresholds(panel.vectors);
     if (tiles_.walk.stopped) return;
     if (b_.report)
-      for (int i = 0; i < N * w; ++i)
+      for (int i = 0; i < lanes; ++i)
         if (lane + i < b_.rows && wanted_[lane + i]) report(lane, i);
-    if (b_.output) add_values<N>(lane);
+    if (b_.output) add_values(panel);
   }
 
   /// Finished scores of a tile into the kept ones, `masked_score` where a row does not see the key.
-  template <int N>
-  void keep(int lane, const key_tile& at) {
-    sparse_tile<T, N> tile;
-    const int keys = at.keys;
-    const bool some =
-        tiles_.template score<N>(lane, at, tiles_.view(at), tiles_.ws.tile.query, tile);
-    for (int n = 0; n < N; ++n) {
+  void keep(query_panel panel, const key_tile& at) {
+    sparse_tile<T> tile;
+    const int keys = at.keys, lane = panel.lane;
+    const bool some = tiles_.score(panel, at, tiles_.view(at), tiles_.ws.tile.query, tile);
+    for (int n = 0; n < panel.vectors; ++n) {
       T* out = kept(n, at.key);
       const int begin = some ? tile.seen.begin[n] : keys, end = some ? tile.seen.end[n] : keys;
       for (int j = 0; j < begin; ++j) store(out + j * w, broadcast(masked_score<T>));
@@ -133,7 +130,7 @@ class all_score_rows {
       const vec<T> scale = tile.biased ? broadcast(T(1)) : load(tiles_.ws.scale + lane + n * w);
       vec<T> check = load(ws_.check + n * w);
       for (int j = begin; j < end; ++j) {
-        const vec<T> raw = load(tiles_.ws.tile.scores + (j * N + n) * w);
+        const vec<T> raw = load(tiles_.ws.tile.scores + (j * panel.vectors + n) * w);
         check = fma(raw, broadcast(T(0)), check);
         store(out + j * w, raw * scale);
       }
@@ -161,12 +158,11 @@ class all_score_rows {
     }
   }
 
-  template <int N>
-  void find_thresholds() {
-    bool searching[N];
+  void find_thresholds(int vectors) {
+    bool searching[panel_vectors];
     for (bool& each : searching) each = true;
-    for (int left = N; left > 0 && !tiles_.walk.poll();)
-      for (int n = 0; n < N; ++n) {
+    for (int left = vectors; left > 0 && !tiles_.walk.poll();)
+      for (int n = 0; n < vectors; ++n) {
         if (!searching[n]) continue;
         searching[n] = advance(n);
         left -= !searching[n];
@@ -224,10 +220,9 @@ class all_score_rows {
     }
   }
 
-  template <int N>
-  void find_cuts() {
+  void find_cuts(int vectors) {
     const int64_t k = b_.numbers.k;
-    for (int n = 0; n < N; ++n) {
+    for (int n = 0; n < vectors; ++n) {
       cut_search<T> search(kept(n, first_), ws_.keys, k, top_ + n * w, idle_ + n * w);
       while (search.step() && !tiles_.walk.poll()) {
       }
@@ -267,9 +262,9 @@ class all_score_rows {
 
   // ---- values ----
 
-  template <int N>
-  void add_values(int lane) {
-    const output_panel<T> out = {ws_.recent, ws_.total, ws_.compensation, b_.value_dim * N * w};
+  void add_values(query_panel panel) {
+    const int vectors = panel.vectors, lanes = vectors * w;
+    const output_panel<T> out = {ws_.recent, ws_.total, ws_.compensation, b_.value_dim * lanes};
     clear(out.recent, out.elements);
     if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
     int64_t tiles = 0;
@@ -277,17 +272,17 @@ class all_score_rows {
       const int64_t key = at.key;
       const int keys = at.keys;
       bool some = false;
-      for (int n = 0; n < N; ++n)
-        some |=
-            b_.rule == normalizer::top_k ? weigh_largest<N>(n, key, keys) : weigh<N>(n, key, keys);
+      for (int n = 0; n < vectors; ++n)
+        some |= b_.rule == normalizer::top_k ? weigh_largest(n, key, keys, lanes)
+                                             : weigh(n, key, keys, lanes);
       if (!some) return;
       const row_view<T> v = finite_values(key, keys);
-      add_weighted_values<T, N>(v, keys, tiles_.ws.tile.scores, N * w, b_.value_dim, out.recent);
+      add_weighted_values(v, keys, vectors, tiles_.ws.tile.scores, lanes, b_.value_dim, out.recent);
       if (out.total && ++tiles % tiles_per_carry == 0) carry(out);
     });
     if (tiles_.walk.stopped) return;
     gather(out);
-    for (int n = 0; n < N; ++n) write<N>(lane, n);
+    for (int n = 0; n < vectors; ++n) write(panel, n);
   }
 
   /// The tile's values; those that are not finite are 0: they are known as `nonfinite`.
@@ -302,9 +297,9 @@ class all_score_rows {
     return {ws_.value_clean, static_cast<ptrdiff_t>(b_.value_dim)};
   }
 
-  /// Weights of vector n over a tile, before they are divided by their sum; whether any is not 0.
-  template <int N>
-  bool weigh(int n, int64_t key, int keys) {
+  /// Weights of vector n of a group of so many lanes over a tile, before they are divided by their
+  /// sum; whether any is not 0.
+  bool weigh(int n, int64_t key, int keys, int lanes) {
     constexpr int parts = w / wd;
     const vec<double> zero = broadcast(0.0);
     vec<double> most = zero;
@@ -318,7 +313,7 @@ class all_score_rows {
         for (int j = 0; j < keys; ++j) {
           const vec<double> x = d(t + j * w), p = power(x) * x;
           total = total + p;
-          store_narrowed(out + j * N * w, p);
+          store_narrowed(out + j * lanes, p);
         }
         store(total_ + first, load(total_ + first) + total);
         most = max_or(most, total);
@@ -327,8 +322,7 @@ class all_score_rows {
     return any<double>(most > zero);
   }
 
-  template <int N>
-  bool weigh_largest(int n, int64_t key, int keys) {
+  bool weigh_largest(int n, int64_t key, int keys, int lanes) {
     T cut[w], top[w];
     for (int r = 0; r < w; ++r) {
       cut[r] = cut_[n * w + r].cut;
@@ -339,15 +333,15 @@ class all_score_rows {
     const T* t = kept(n, key);
     for (int j = 0; j < keys; ++j) {
       const vec<T> s = load(t + j * w), p = exp2(clamp_exponent(s - reference));
-      T* out = tiles_.ws.tile.scores + (j * N + n) * w;
+      T* out = tiles_.ws.tile.scores + j * lanes + n * w;
       vec<T> share = xsimd::select(s > limit, p, zero);
       if (any<T>(s == limit)) {
         store(out, share);
-        T lanes[w];
-        store(lanes, p);
+        T powers[w];
+        store(powers, p);
         for (int r = 0; r < w; ++r)
           if (t[j * w + r] == cut[r] && cut_[n * w + r].equals > 0)
-            out[r] = lanes[r], --cut_[n * w + r].equals;
+            out[r] = powers[r], --cut_[n * w + r].equals;
         share = load(out);
       }
       store(out, share);
@@ -357,17 +351,17 @@ class all_score_rows {
     return any<T>(total > zero);
   }
 
-  template <int N>
-  void write(int lane, int n) {
+  void write(query_panel panel, int n) {
     T factor[w];
     for (int r = 0; r < w; ++r) {
       const double total = total_[n * w + r];
       factor[r] = static_cast<T>(total > 0 ? 1 / total : 0);
     }
     T* rows = tiles_.ws.tile.rows;
-    lanes_to_rows(ws_.recent + n * w, N * w, b_.value_dim, load(factor), w, rows, b_.value_dim);
+    lanes_to_rows(ws_.recent + n * w, panel.vectors * w, b_.value_dim, load(factor), w, rows,
+                  b_.value_dim);
     for (int r = 0; r < w; ++r) {
-      const int row = lane + n * w + r;
+      const int row = panel.lane + n * w + r;
       if (row < b_.rows && wanted_[row])
         tiles_.write(row, nan_[n * w + r], rows + r * b_.value_dim);
     }

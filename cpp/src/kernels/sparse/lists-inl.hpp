@@ -116,10 +116,10 @@ class list_rows {
       shrink_at_[r] = first_shrink();
     }
     if (b_.rows <= decode_rows) return;
-    for_panels<T>(b_.rows, [&](auto count, int lane) {
-      tiles_.template pack<decltype(count)::value>(lane, ws_.score.tile.query + lane * b_.head_dim);
-    });
+    for_panels<T>(b_.rows, [&](query_panel panel) { tiles_.pack(panel, query_of(panel)); });
   }
+
+  T* query_of(query_panel panel) const { return ws_.score.tile.query + panel.lane * b_.head_dim; }
 
   void scan() {
     const int64_t first = tiles_.walk.visible.first();
@@ -128,13 +128,13 @@ class list_rows {
       const row_view<T> k = tiles_.view(at);
       const int64_t before = at.key - first;
       bool some = false;
-      for_panels<T>(b_.rows, [&](auto count, int lane) {
-        constexpr int N = decltype(count)::value;
-        for (int r = lane; r < lane + N * w; ++r) make_room(r, at.keys);
-        if (0 < before && before <= max_tile_keys) vote(lane, N * w, before);
-        if (!any_active(lane, N * w)) return whole = false, void();
+      for_panels<T>(b_.rows, [&](query_panel panel) {
+        const int lane = panel.lane, lanes = panel.vectors * w;
+        for (int r = lane; r < lane + lanes; ++r) make_room(r, at.keys);
+        if (0 < before && before <= max_tile_keys) vote(lane, lanes, before);
+        if (!any_active(lane, lanes)) return whole = false, void();
         some = true;
-        tile<N>(lane, at, k);
+        tile(panel, at, k);
       });
       if (!some) tiles_.walk.end();
     });
@@ -200,13 +200,12 @@ class list_rows {
     return false;
   }
 
-  template <int N>
-  void tile(int lane, const key_tile& at, row_view<T> k) {
-    sparse_tile<T, N> t;
-    if (!tiles_.template score<N>(lane, at, k, ws_.score.tile.query + lane * b_.head_dim, t))
-      return;
-    for (int n = 0; n < N; ++n) raise_limit(lane + n * w, t.high[n]);
-    t.biased ? collect<N, true>(lane, at.key, t.seen) : collect<N, false>(lane, at.key, t.seen);
+  void tile(query_panel panel, const key_tile& at, row_view<T> k) {
+    sparse_tile<T> t;
+    const int lane = panel.lane;
+    if (!tiles_.score(panel, at, k, query_of(panel), t)) return;
+    for (int n = 0; n < panel.vectors; ++n) raise_limit(lane + n * w, t.high[n]);
+    t.biased ? collect<true>(lane, at.key, t.seen) : collect<false>(lane, at.key, t.seen);
   }
 
   void raise_limit(int lane, vec<T> high) {
@@ -223,16 +222,16 @@ class list_rows {
   T limit_of(T top) const { return top - ((top < 0 ? -top : top) * T(4 * rounding) + gap_); }
 
   /// Appends the keys of the tile whose score is above the limit of their lane, or is NaN.
-  template <int N, bool Finished>
-  void collect(int lane, int64_t key, const vector_keys<N>& seen) {
-    for (int n = 0; n < N; ++n) {
+  template <bool Finished>
+  void collect(int lane, int64_t key, const vector_keys& seen) {
+    for (int n = 0; n < seen.vectors; ++n) {
       const int first = lane + n * w;
       unsigned open = 0;
       for (int r = 0; r < w; ++r) open |= active_[first + r] ? 1u << r : 0u;
       if (open == 0) continue;
       const vec<T> limit = load(ws_.limit + first), scale = load(ws_.score.scale + first);
       for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-        const vec<T> raw = load(ws_.score.tile.scores + (j * N + n) * w);
+        const vec<T> raw = load(ws_.score.tile.scores + (j * seen.vectors + n) * w);
         const vec<T> t = Finished ? raw : raw * scale;
         const unsigned above = not_below(t, limit) & open;
         if (above != 0) append(first, above, t, static_cast<uint32_t>(key + j - b_.key_begin));

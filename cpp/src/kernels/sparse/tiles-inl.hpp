@@ -36,9 +36,9 @@ struct sparse_tile_workspace {
 };
 
 /// The products of a tile, finished scores if it is biased; the largest score a lane in base 2.
-template <class T, int N>
-struct sparse_tile : tile_products<T, N> {
-  vec<T> high[N];
+template <class T>
+struct sparse_tile : tile_products<T> {
+  vec<T> high[panel_vectors];
 };
 
 template <class T>
@@ -53,13 +53,13 @@ class sparse_tiles {
     }
   }
 
-  /// The queries from `lane` on, with the signs of their scales.
-  template <int N>
-  void pack(int lane, T* panel) {
-    pack_queries<T, N>(b_, lane, ws.tile.rows, panel);
-    for (int i = 0; i < N * w; ++i) {
+  /// The queries of a panel, with the signs of their scales.
+  void pack(query_panel panel, T* out) {
+    const int lane = panel.lane, lanes = panel.vectors * w;
+    pack_queries(b_, panel, ws.tile.rows, out);
+    for (int i = 0; i < lanes; ++i) {
       if (lane + i >= b_.rows || !(b_.scale[(lane + i) * b_.scale_row] < 0)) continue;
-      for (int64_t c = 0; c < b_.head_dim; ++c) panel[c * N * w + i] = -panel[c * N * w + i];
+      for (int64_t c = 0; c < b_.head_dim; ++c) out[c * lanes + i] = -out[c * lanes + i];
     }
   }
 
@@ -71,18 +71,18 @@ class sparse_tiles {
   }
 
   /// Scores of a tile; false if it masks all of its keys from the panel.
-  template <int N>
-  bool score(int lane, const key_tile& tile, row_view<T> k, const T* query,
-             sparse_tile<T, N>& out) {
+  bool score(query_panel panel, const key_tile& tile, row_view<T> k, const T* query,
+             sparse_tile<T>& out) {
     T* const scores = ws.tile.scores;
-    if (!multiply_tile<T, N>(b_, ws.tile, tile, k, lane, query, scores, out)) return false;
-    if (nonfinite_) propagate_nonfinite<N>(lane, tile.keys, out);
+    const int lane = panel.lane;
+    if (!multiply_tile(b_, ws.tile, tile, k, panel, query, scores, out)) return false;
+    if (nonfinite_) propagate_nonfinite(lane, tile.keys, out);
     const panel_state<T> state{ws.scale + lane, nullptr, nullptr};
     if (out.biased) {
-      finish_scores<T, N>(state, ws.tile.bias, out.seen, b_.form, scores, scores, out.high);
+      finish_scores(state, ws.tile.bias, out.seen, b_.form, scores, scores, out.high);
       return true;
     }
-    for (int n = 0; n < N; ++n) {
+    for (int n = 0; n < panel.vectors; ++n) {
       mark_infinite(out.least[n], lane + n * w);
       out.high[n] = out.most[n] * load(state.scale + n * w);
       // Scores that are all below the type: no row without keys.
@@ -140,14 +140,14 @@ class sparse_tiles {
     for (int64_t i = 0; i < block_rows<T> * b_.value_dim; ++i) ws.nonfinite[i] = T(0);
   }
 
-  template <int N>
-  void propagate_nonfinite(int lane, int keys, const tile_products<T, N>& tile) {
+  void propagate_nonfinite(int lane, int keys, const tile_products<T>& tile) {
     if (!look_at_values) return;
-    const vector_keys<N>& seen = tile.seen;
+    const vector_keys& seen = tile.seen;
+    const int lanes = seen.vectors * w;
     for (int j = 0; j < keys; ++j)
-      for (int i = 0; nonfinite_key_[j] && i < N * w; ++i) {
+      for (int i = 0; nonfinite_key_[j] && i < lanes; ++i) {
         const bool inside = seen.begin[i / w] <= j && j < seen.end[i / w];
-        if (!inside || (tile.biased && ws.tile.bias[j * N * w + i] == masked_score<T>)) continue;
+        if (!inside || (tile.biased && ws.tile.bias[j * lanes + i] == masked_score<T>)) continue;
         T* nonfinite = ws.nonfinite + (lane + i) * b_.value_dim;
         const T* v = value_.data + j * value_.stride;
         for (int64_t c = 0; c < b_.value_dim; ++c) nonfinite[c] += v[c] * T(0);

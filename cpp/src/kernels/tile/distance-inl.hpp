@@ -24,42 +24,43 @@ inline const T* table_at(const matrix& table, int64_t row, int64_t key) {
   return static_cast<const T*>(table.data) + row * table.layout.row + key * table.layout.column;
 }
 
-/// A table over the keys [key, key + keys) and the vectors from `lane` on, [key][lane]. Lanes
-/// beyond the block repeat its last row. `copy` is scratch of width * keys elements.
-template <class T, int N>
-inline void fill_distance_panel(const matrix& table, int rows, int lane, int64_t key, int keys,
-                                T* copy, T* panel) {
+/// A table over the keys [key, key + keys) and a panel of queries, [key][lane]. Lanes beyond the
+/// block repeat its last row. `copy` is scratch of width * keys elements.
+template <class T>
+inline void fill_distance_panel(const matrix& table, int rows, query_panel panel, int64_t key,
+                                int keys, T* copy, T* out) {
   constexpr int w = width<T>;
-  for (int n = 0; n < N; ++n) {
-    const int first = lane + n * w;
+  const int lanes = panel.vectors * w;
+  for (int n = 0; n < panel.vectors; ++n) {
+    const int first = panel.lane + n * w;
     if (table.layout.column == 1 && first + w <= rows) {
       const row_view<T> in{table_at<T>(table, first, key), table.layout.row};
-      rows_to_lanes(in, keys, panel + n * w, N * w);
+      rows_to_lanes(in, keys, out + n * w, lanes);
       continue;
     }
     for (int r = 0; r < w; ++r) {
       const T* in = table_at<T>(table, first + r < rows ? first + r : rows - 1, key);
       for (int j = 0; j < keys; ++j) copy[r * keys + j] = in[j * table.layout.column];
     }
-    rows_to_lanes(row_view<T>{copy, keys}, keys, panel + n * w, N * w);
+    rows_to_lanes(row_view<T>{copy, keys}, keys, out + n * w, lanes);
   }
 }
 
 /// raw <- raw * factor, and bias <- bias + offset (in base 2) where the key is visible.
-template <class T, int N>
-inline void apply_distance_tables(const score_block& block, int lane, int64_t key, int keys,
-                                  T* copy, T* panel, T* raw, T* bias) {
-  const int elements = keys * N * width<T>;
+template <class T>
+inline void apply_distance_tables(const score_block& block, query_panel panel, int64_t key,
+                                  int keys, T* copy, T* table, T* raw, T* bias) {
+  const int elements = keys * panel.vectors * width<T>;
   if (block.tables.factor.data) {
-    fill_distance_panel<T, N>(block.tables.factor, block.rows, lane, key, keys, copy, panel);
-    for (int i = 0; i < elements; i += width<T>) store(raw + i, load(raw + i) * load(panel + i));
+    fill_distance_panel(block.tables.factor, block.rows, panel, key, keys, copy, table);
+    for (int i = 0; i < elements; i += width<T>) store(raw + i, load(raw + i) * load(table + i));
   }
   if (!block.tables.offset.data) return;
-  fill_distance_panel<T, N>(block.tables.offset, block.rows, lane, key, keys, copy, panel);
+  fill_distance_panel(block.tables.offset, block.rows, panel, key, keys, copy, table);
   const vec<T> masked = broadcast(masked_score<T>), unit = broadcast(T(log2e));
   for (int i = 0; i < elements; i += width<T>) {
     const vec<T> b = load(bias + i);
-    store(bias + i, xsimd::select(b == masked, masked, fma(load(panel + i), unit, b)));
+    store(bias + i, xsimd::select(b == masked, masked, fma(load(table + i), unit, b)));
   }
 }
 

@@ -112,22 +112,24 @@ inline void read_mask_row(const score_block& block, int row, int64_t key, int ke
 
 /// The keys of a tile, [begin[n], end[n]) and counted from its first, that vector n of a panel may
 /// see by interval: nothing outside them is computed or read.
-template <int N>
 struct vector_keys {
-  int begin[N], end[N];
+  int vectors;  ///< of the panel
+  int begin[panel_vectors], end[panel_vectors];
 
   bool nothing() const {
-    for (int n = 0; n < N; ++n)
+    for (int n = 0; n < vectors; ++n)
       if (begin[n] < end[n]) return false;
     return true;
   }
 };
 
-template <class T, int N>
-inline vector_keys<N> keys_of_vectors(const score_block& block, int lane, int64_t key, int keys) {
-  vector_keys<N> seen;
-  for (int n = 0; n < N; ++n) {
-    const int row = lane + n * width<T>, past = row + width<T>;
+template <class T>
+inline vector_keys keys_of_vectors(const score_block& block, query_panel panel, int64_t key,
+                                   int keys) {
+  vector_keys seen;
+  seen.vectors = panel.vectors;
+  for (int n = 0; n < panel.vectors; ++n) {
+    const int row = panel.lane + n * width<T>, past = row + width<T>;
     int64_t first = block.first_visible[row], last = block.last_visible[row];
     for (int r = row + 1; r < past && r < block.rows; ++r) {
       if (block.first_visible[r] < first) first = block.first_visible[r];
@@ -141,22 +143,22 @@ inline vector_keys<N> keys_of_vectors(const score_block& block, int lane, int64_
 }
 
 /// The array mask of one panel, transposed into lanes (or repeated if all rows share it).
-template <class T, int N>
-inline void fill_mask_panel(const score_block& block, int lane, int64_t key, int keys, T* rows,
-                            T* bias) {
+template <class T>
+inline void fill_mask_panel(const score_block& block, query_panel panel, int64_t key, int keys,
+                            T* rows, T* bias) {
   constexpr int w = width<T>;
   const bool shared = block.mask.layout.row == 0;
-  for (int n = 0; n < N; ++n) {
-    const int valid = block.rows - (lane + n * w);
+  for (int n = 0; n < panel.vectors; ++n) {
+    const int first = panel.lane + n * w, valid = block.rows - first;
     for (int r = 0; r < w; ++r) {
       if (r > 0 && (shared || r >= valid)) {
         // Lanes beyond the block repeat row 0; nothing reads what they compute.
         for (int j = 0; j < keys; ++j) rows[r * keys + j] = rows[j];
       } else {
-        read_mask_row(block, lane + n * w + r, key, keys, rows + r * keys);
+        read_mask_row(block, first + r, key, keys, rows + r * keys);
       }
     }
-    rows_to_lanes(row_view<T>{rows, keys}, keys, bias + n * w, N * w);
+    rows_to_lanes(row_view<T>{rows, keys}, keys, bias + n * w, panel.vectors * w);
   }
 }
 
@@ -177,22 +179,22 @@ inline void lane_intervals(const score_block& block, int lane, int64_t key, int 
   hi = load(last);
 }
 
-/// Fills the bias panel of the vectors from `lane` on, for the keys [key, key + keys), where
-/// `seen` says that there is something to see. False if the array mask masks all of it. `rows` is
-/// scratch of width * keys elements.
-template <class T, int N>
-inline bool fill_bias(const score_block& block, int lane, int64_t key, int keys,
-                      const vector_keys<N>& seen, T* rows, T* bias) {
+/// Fills the bias panel of a panel of queries, for the keys [key, key + keys), where `seen` says
+/// that there is something to see. False if the array mask masks all of it. `rows` is scratch of
+/// width * keys elements.
+template <class T>
+inline bool fill_bias(const score_block& block, query_panel panel, int64_t key, int keys,
+                      const vector_keys& seen, T* rows, T* bias) {
   constexpr int w = width<T>;
   const bool array = block.mask_type != mask_kind::none;
-  if (array) fill_mask_panel<T, N>(block, lane, key, keys, rows, bias);
+  if (array) fill_mask_panel(block, panel, key, keys, rows, bias);
   const vec<T> masked = broadcast(masked_score<T>);
   vec_mask<T> some = differ(masked, masked);
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < panel.vectors; ++n) {
     vec<T> lo, hi;
-    lane_intervals(block, lane + n * w, key, keys, lo, hi);
+    lane_intervals(block, panel.lane + n * w, key, keys, lo, hi);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
-      T* out = bias + (j * N + n) * w;
+      T* out = bias + (j * panel.vectors + n) * w;
       const vec<T> at = broadcast(static_cast<T>(j));
       const vec<T> given = array ? load(out) : broadcast(T(0));
       const vec<T> x = xsimd::select((at >= lo) & (at < hi), given, masked);
@@ -209,24 +211,25 @@ struct strip {
 };
 
 /// A masked tile along the diagonal: its vectors come and go one by one, so it is cut into strips
-/// of keys, and each strip is multiplied with the vectors that see it. At most 2 N - 1 strips.
-template <int N>
-inline int cut_strips(const vector_keys<N>& seen, strip (&strips)[2 * N]) {
-  int cuts[2 * N];
-  for (int n = 0; n < N; ++n) {
+/// of keys, and each strip is multiplied with the vectors that see it. There is one strip less than
+/// the vectors have ends, at most.
+inline int cut_strips(const vector_keys& seen, strip (&strips)[2 * panel_vectors]) {
+  int cuts[2 * panel_vectors];
+  const int ends = 2 * seen.vectors;
+  for (int n = 0; n < seen.vectors; ++n) {
     cuts[2 * n] = seen.begin[n];
     cuts[2 * n + 1] = seen.end[n];
   }
-  for (int i = 1; i < 2 * N; ++i)
+  for (int i = 1; i < ends; ++i)
     for (int k = i; k > 0 && cuts[k] < cuts[k - 1]; --k) {
       const int t = cuts[k];
       cuts[k] = cuts[k - 1];
       cuts[k - 1] = t;
     }
   int count = 0;
-  for (int i = 0; i + 1 < 2 * N; ++i) {
-    strip s{cuts[i], cuts[i + 1], N, 0};
-    for (int n = 0; n < N; ++n)
+  for (int i = 0; i + 1 < ends; ++i) {
+    strip s{cuts[i], cuts[i + 1], seen.vectors, 0};
+    for (int n = 0; n < seen.vectors; ++n)
       if (seen.begin[n] <= s.begin && s.end <= seen.end[n]) {
         if (n < s.first) s.first = n;
         s.last = n + 1;

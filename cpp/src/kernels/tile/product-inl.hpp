@@ -143,26 +143,26 @@ inline void dot_block(const T* key, ptrdiff_t stride, const T* query, ptrdiff_t 
   }
 }
 
-struct do_nothing {
-  void operator()() const {}
-};
-
-/// Raw dot products of `keys` keys with one panel, and their largest and smallest a lane. Where a
-/// product is NaN, high and low of that lane may miss others; NaN stays in the scores. `meanwhile`
-/// is called once a register block.
-template <class T, int N, class F = do_nothing>
-inline void dot_products(row_view<T> key, int keys, const T* query, ptrdiff_t lanes,
-                         int64_t head_dim, T* scores, vec<T> (&high)[N], vec<T> (&low)[N],
-                         F&& meanwhile = {}) {
+/// Raw dot products of `keys` keys with the vectors of a panel, and their largest and smallest a
+/// lane. Where a product is NaN, high and low of that lane may miss others; NaN stays in the
+/// scores. `ahead`, if any, goes on once a register block.
+template <class T>
+inline void dot_products(row_view<T> key, int keys, int vectors, const T* query, ptrdiff_t lanes,
+                         int64_t head_dim, T* scores, vec<T>* high, vec<T>* low,
+                         prefetches* ahead = nullptr) {
   constexpr int w = width<T>;
-  T most[N * w], least[N * w];
-  for (int i = 0; i < N * w; ++i) most[i] = -limits<T>::infinity, least[i] = limits<T>::infinity;
-  for_row_blocks<N>(keys, [&](auto count, int64_t j) {
-    meanwhile();
-    dot_block<T, decltype(count)::value, N>(key.data + j * key.stride, key.stride, query, lanes,
-                                            head_dim, scores + j * lanes, most, least);
+  T most[panel_vectors * w], least[panel_vectors * w];
+  for (int i = 0; i < vectors * w; ++i)
+    most[i] = -limits<T>::infinity, least[i] = limits<T>::infinity;
+  with_vectors(vectors, [&](auto of_panel) {
+    constexpr int N = decltype(of_panel)::value;
+    for_row_blocks<N>(keys, [&](auto count, int64_t j) {
+      if (ahead) ahead->next();
+      dot_block<T, decltype(count)::value, N>(key.data + j * key.stride, key.stride, query, lanes,
+                                              head_dim, scores + j * lanes, most, least);
+    });
   });
-  for (int n = 0; n < N; ++n) high[n] = load(most + n * w), low[n] = load(least + n * w);
+  for (int n = 0; n < vectors; ++n) high[n] = load(most + n * w), low[n] = load(least + n * w);
 }
 
 /// One register block of add_weighted_values.
@@ -181,14 +181,17 @@ inline void value_block(const T* value, ptrdiff_t stride, const T* weights, ptrd
     }
 }
 
-/// out += value^T weights for N vectors of a panel. The tile's sum is formed in registers and
+/// out += value^T weights for the vectors of a panel. The tile's sum is formed in registers and
 /// added once: a long sum is blocked by tiles (see docs/explanation/numerics.md).
-template <class T, int N>
-inline void add_weighted_values(row_view<T> value, int keys, const T* weights, ptrdiff_t lanes,
-                                int64_t value_dim, T* out) {
-  for_row_blocks<N>(value_dim, [&](auto count, int64_t c) {
-    value_block<T, decltype(count)::value, N>(value.data + c, value.stride, weights, lanes, keys,
-                                              out + c * lanes);
+template <class T>
+inline void add_weighted_values(row_view<T> value, int keys, int vectors, const T* weights,
+                                ptrdiff_t lanes, int64_t value_dim, T* out) {
+  with_vectors(vectors, [&](auto of_panel) {
+    constexpr int N = decltype(of_panel)::value;
+    for_row_blocks<N>(value_dim, [&](auto count, int64_t c) {
+      value_block<T, decltype(count)::value, N>(value.data + c, value.stride, weights, lanes, keys,
+                                                out + c * lanes);
+    });
   });
 }
 

@@ -18,6 +18,11 @@ using attnscale::element_type;
 using attnscale::matrix_layout;
 using attnscale::detail::matrix;
 
+/// Consecutive vectors of queries of a block, from the row `lane` on.
+struct query_panel {
+  int lane, vectors;  ///< vectors: 1 to panel_vectors
+};
+
 /// A tile of rows that a product can read: element (r, c) at data[r * stride + c].
 template <class T>
 struct row_view {
@@ -127,6 +132,15 @@ class prefetcher {
   uintptr_t next_ = 0;
   ptrdiff_t stride_ = 0, bytes_ = 0;
   int64_t rows_ = 0;
+};
+
+/// Several of them, each two rows further at a time.
+struct prefetches {
+  prefetcher rows[4];
+
+  ATTNSCALE_INLINE void next() {
+    for (prefetcher& each : rows) each.next(), each.next();
+  }
 };
 
 template <class T>

@@ -90,38 +90,39 @@ struct tile_workspace {
   }
 };
 
-/// What one panel of N vectors of queries knows of a tile: raw products of the keys that each
-/// vector may see. Nothing else is computed, and nothing else may be read.
-template <class T, int N>
+/// What one panel of queries knows of a tile: raw products of the keys that each vector may see.
+/// Nothing else is computed, and nothing else may be read.
+template <class T>
 struct tile_products {
-  vector_keys<N> seen;
+  vector_keys seen;
   bool biased;  ///< a bias panel says which of them each row sees; else each row sees all
   int n_strips;
-  strip strips[2 * N];       ///< of a biased tile
-  vec<T> most[N], least[N];  ///< extremes of a lane; of a biased tile: see find_extremes
+  strip strips[2 * panel_vectors];  ///< of a biased tile
+  /// Extremes of a lane; of a biased tile: see find_extremes.
+  vec<T> most[panel_vectors], least[panel_vectors];
 };
 
 /// The keys of a tile that each vector of a panel may see by interval.
-template <class T, int N>
-inline vector_keys<N> keys_in_tile(const score_block& b, const key_tile& tile, int lane) {
-  if (tile.masked) return keys_of_vectors<T, N>(b, lane, tile.key, tile.keys);
-  vector_keys<N> all;
-  for (int n = 0; n < N; ++n) all.begin[n] = 0, all.end[n] = tile.keys;
+template <class T>
+inline vector_keys keys_in_tile(const score_block& b, const key_tile& tile, query_panel panel) {
+  if (tile.masked) return keys_of_vectors<T>(b, panel, tile.key, tile.keys);
+  vector_keys all;
+  all.vectors = panel.vectors;
+  for (int n = 0; n < panel.vectors; ++n) all.begin[n] = 0, all.end[n] = tile.keys;
   return all;
 }
 
 /// Which keys of a tile a panel sees, with its bias and strips if it is biased. False if the panel
 /// sees none of them.
-template <class T, int N>
+template <class T>
 inline bool look_at_tile(const score_block& b, const tile_workspace<T>& ws, const key_tile& tile,
-                         int lane, tile_products<T, N>& out) {
+                         query_panel panel, tile_products<T>& out) {
   out.biased = tile.masked || changes_scores(b.form);
-  out.seen = keys_in_tile<T, N>(b, tile, lane);
+  out.seen = keys_in_tile<T>(b, tile, panel);
   if (!out.biased) return true;
-  if (out.seen.nothing() ||
-      !fill_bias<T, N>(b, lane, tile.key, tile.keys, out.seen, ws.rows, ws.bias))
+  if (out.seen.nothing() || !fill_bias(b, panel, tile.key, tile.keys, out.seen, ws.rows, ws.bias))
     return false;
-  out.n_strips = cut_strips<N>(out.seen, out.strips);
+  out.n_strips = cut_strips(out.seen, out.strips);
   return true;
 }
 
@@ -129,46 +130,46 @@ inline bool look_at_tile(const score_block& b, const tile_workspace<T>& ws, cons
 template <class T>
 inline void multiply_strip(const strip& s, row_view<T> key, const T* query, ptrdiff_t lanes,
                            int64_t head_dim, T* raw) {
-  with_vectors(s.last - s.first, [&](auto count) {
-    constexpr int n = decltype(count)::value, w = width<T>;
-    vec<T> most[n], least[n];
-    dot_products<T, n>({key.data + s.begin * key.stride, key.stride}, s.end - s.begin,
-                       query + s.first * w, lanes, head_dim, raw + s.begin * lanes + s.first * w,
-                       most, least);
-  });
+  constexpr int w = width<T>;
+  vec<T> most[panel_vectors], least[panel_vectors];
+  dot_products<T>({key.data + s.begin * key.stride, key.stride}, s.end - s.begin, s.last - s.first,
+                  query + s.first * w, lanes, head_dim, raw + s.begin * lanes + s.first * w, most,
+                  least);
 }
 
-/// The products of a tile with the panel `query`, whose first row is `lane`, into raw; its bias
-/// into the workspace. False if the panel sees none of its keys: then nothing is computed.
-/// `meanwhile` is called now and then.
-template <class T, int N, class F = do_nothing>
+/// The products of a tile with a panel of queries, packed in `query`, into raw; its bias into the
+/// workspace. False if the panel sees none of its keys: then nothing is computed. `ahead` asks for
+/// rows on the way.
+template <class T>
 inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, const key_tile& tile,
-                          row_view<T> key, int lane, const T* query, T* raw,
-                          tile_products<T, N>& out, F&& meanwhile = {}) {
-  constexpr int lanes = N * width<T>;
-  if (!look_at_tile<T, N>(b, ws, tile, lane, out)) return false;
+                          row_view<T> key, query_panel panel, const T* query, T* raw,
+                          tile_products<T>& out, prefetches* ahead = nullptr) {
+  const int lanes = panel.vectors * width<T>;
+  if (!look_at_tile(b, ws, tile, panel, out)) return false;
   if (!out.biased) {
-    dot_products<T, N>(key, tile.keys, query, lanes, b.head_dim, raw, out.most, out.least,
-                       meanwhile);
+    dot_products<T>(key, tile.keys, panel.vectors, query, lanes, b.head_dim, raw, out.most,
+                    out.least, ahead);
     return true;
   }
   for (int i = 0; i < out.n_strips; ++i)
     multiply_strip(out.strips[i], key, query, lanes, b.head_dim, raw);
   if (has_distance_tables(b))
-    apply_distance_tables<T, N>(b, lane, tile.key, tile.keys, ws.rows, ws.table, raw, ws.bias);
+    apply_distance_tables(b, panel, tile.key, tile.keys, ws.rows, ws.table, raw, ws.bias);
   return true;
 }
 
 /// Extremes of the raw products that each lane of a biased tile sees.
-template <class T, int N>
-inline void find_extremes(const T* bias, const T* raw, tile_products<T, N>& tile) {
+template <class T>
+inline void find_extremes(const T* bias, const T* raw, tile_products<T>& tile) {
   constexpr int w = width<T>;
+  const vector_keys& seen = tile.seen;
   const vec<T> masked = broadcast(masked_score<T>), infinity = broadcast(limits<T>::infinity);
-  for (int n = 0; n < N; ++n) {
+  for (int n = 0; n < seen.vectors; ++n) {
     vec<T> most = -infinity, least = infinity;
-    for (int j = tile.seen.begin[n]; j < tile.seen.end[n]; ++j) {
-      const vec<T> r = load(raw + (j * N + n) * w);
-      const vec_mask<T> is_masked = load(bias + (j * N + n) * w) == masked;
+    for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
+      const int at = (j * seen.vectors + n) * w;
+      const vec<T> r = load(raw + at);
+      const vec_mask<T> is_masked = load(bias + at) == masked;
       most = max_or(xsimd::select(is_masked, -infinity, r), most);
       least = min_or(xsimd::select(is_masked, infinity, r), least);
     }

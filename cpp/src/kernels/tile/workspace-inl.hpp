@@ -45,24 +45,32 @@ struct arena {
   }
 };
 
-/// Calls f(count_t<N>, lane) for each panel of `rows` queries: its vectors, its first lane.
+/// Bytes of scratch that a workspace takes for a block.
+template <class Workspace, class Block>
+size_t scratch_of(const Block& block) {
+  arena a{nullptr};
+  Workspace unused(block, a);
+  return a.used;
+}
+
+/// Calls f(query_panel) for each panel of `rows` queries.
 template <class T, class F>
 ATTNSCALE_INLINE void for_panels(int rows, F&& f) {
   constexpr int lanes = panel_vectors * width<T>;
   for (int lane = 0; lane < rows; lane += lanes) {
     const int vectors = (rows - lane + width<T> - 1) / width<T>;
-    with_vectors(vectors < panel_vectors ? vectors : panel_vectors,
-                 [&](auto count) { f(count, lane); });
+    f(query_panel{lane, vectors < panel_vectors ? vectors : panel_vectors});
   }
 }
 
 /// The queries of one panel into lanes.
-template <class T, int N>
-inline void pack_queries(const score_block& block, int lane, T* copy, T* panel) {
-  for (int n = 0; n < N; ++n) {
-    const int row = lane + n * width<T>;
-    pack_lanes(block.query, row, block.rows - row, block.head_dim, copy, panel + n * width<T>,
-               N * width<T>);
+template <class T>
+inline void pack_queries(const score_block& block, query_panel panel, T* copy, T* out) {
+  constexpr int w = width<T>;
+  for (int n = 0; n < panel.vectors; ++n) {
+    const int row = panel.lane + n * w;
+    pack_lanes(block.query, row, block.rows - row, block.head_dim, copy, out + n * w,
+               panel.vectors * w);
   }
 }
 

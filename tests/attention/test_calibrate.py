@@ -282,7 +282,7 @@ def test_command_on_equal_scores(tmp_path: Path, capsys: pytest.CaptureFixture[s
     captured = capsys.readouterr()
     assert "Head 0 has equal scores: no beta changes the entropy." in captured.out
     assert captured.err == ""
-    assert main(["calibrate", path, "--json"]) == 0
+    assert main(["calibrate", path, "--laws", "standard", "log_n", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["fitted_law"] is report["median_law"] is None
     assert report["heads"][0]["equal_scores"] is True

@@ -9,7 +9,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import bounds, close, mask_cases, random_inputs
+from cases import bounds, case, close, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -19,16 +19,20 @@ FIELDS = ("entropy", "lse", "mean", "variance")
 
 def check_curve(q: Any, k: Any, scales: Any = SCALES, **options: Any) -> at.EntropyCurve:
     curve = at.entropy_curve(q, k, scales, **options)
-    truth = reference.entropy_curve(q, k, scales, **options)
+    with remembering():
+        truth = reference.entropy_curve(q, k, scales, **options)
+        rows = [reference.attention_statistics(q, k, scale=float(scale), **options) for scale in scales]
+        every = [
+            bounds(q, k, None, row, scale=float(scale), **options)
+            for scale, row in zip(scales, rows, strict=True)
+        ]
     eps = 2.0**-52 if q.dtype == np.float64 else 2.0**-23
-    for index, scale in enumerate(scales):
-        rows = reference.attention_statistics(q, k, scale=float(scale), **options)
-        limits = bounds(q, k, None, rows, scale=float(scale), **options)
+    form = {name: options[name] for name in ("enable_gqa", "layout") if name in options}
+    size = reference.dot_products(np.abs(q), np.abs(k), **form).max(-1, initial=0)
+    for index, (scale, limits) in enumerate(zip(scales, every, strict=True)):
         close(curve.entropy[..., index], truth.entropy[..., index], limits.entropy, f"entropy at {scale}")
         close(curve.lse[..., index], truth.lse[..., index], limits.lse, f"lse at {scale}")
         # mean and variance of q . k: its own rounding, and that of the weights.
-        form = {name: options[name] for name in ("enable_gqa", "layout") if name in options}
-        size = reference.dot_products(np.abs(q), np.abs(k), **form).max(-1, initial=0)
         sd = np.sqrt(truth.variance[..., index])
         d = 2 * eps * (1 + max(abs(scale), 1) * size) * (1 + sd)
         close(curve.mean[..., index], truth.mean[..., index], 4 * d + 8 * eps * sd, f"mean at {scale}")
@@ -57,11 +61,11 @@ def test_numbers_of_scales(n_scales: int) -> None:
     assert curve.scales.dtype == np.float64
 
 
-@pytest.mark.parametrize("name", mask_cases(1, 1, 1, 1))
-def test_masks(name: str) -> None:
-    options = {key: each for key, each in mask_cases(2, 2, 21, 70)[name].items() if key != "scale"}
+def test_masks() -> None:
     q, k, _ = random_inputs(2, batch=(2,), heads=2, n_queries=21, n_keys=70)
-    check_curve(q, k, **options)
+    for name, mask in mask_cases(2, 2, 21, 70).items():
+        with case(name):
+            check_curve(q, k, **{key: each for key, each in mask.items() if key != "scale"})
 
 
 def test_grouped_queries_and_layout() -> None:

@@ -9,7 +9,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws, reference
-from cases import STATISTICS, check, mask_cases, random_inputs
+from cases import STATISTICS, case, check, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -21,14 +21,14 @@ LAWS = (None, "log_n", "ssmax", laws.MinistralTemperature(0.5, 4), laws.QwenLogN
 @pytest.mark.parametrize("n_queries", [33, 12])
 def test_under_every_mask(law: Any, n_queries: int) -> None:
     inputs = random_inputs(1, batch=(2,), n_queries=n_queries)
-    for name, options in mask_cases(2, 2, n_queries, 33).items():
-        if options.get("causal") == 3 and n_queries > 30:
-            continue  # the last queries have no key; see test_more_queries_than_keys
-        for ids in (IDS, np.stack([IDS, np.sort(IDS)])):
-            try:
-                check(*inputs, **{**options, "scale": law, "document_ids": ids})
-            except AssertionError as error:
-                raise AssertionError(f"under mask {name!r}: {error}") from error
+    packs = (IDS, np.stack([IDS, np.sort(IDS)]))
+    with remembering():
+        for name, options in mask_cases(2, 2, n_queries, 33).items():
+            if options.get("causal") == 3 and n_queries > 30:
+                continue  # the last queries have no key; see test_more_queries_than_keys
+            for ids in packs:
+                with case(name, f"document_ids of {ids.ndim} axes"):
+                    check(*inputs, **{**options, "scale": law, "document_ids": ids})
 
 
 def test_each_document_is_a_call_of_its_own() -> None:

@@ -9,11 +9,10 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import STATISTICS, check, mask_cases, random_inputs
+from cases import STATISTICS, case, check, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
-NAMES = tuple(mask_cases(1, 1, 1, 1))
 SIZES = [(1, 1), (1, 40), (17, 33), (33, 17), (64, 64), (65, 130), (200, 129), (16, 700)]
 
 
@@ -27,33 +26,41 @@ def same(options: dict[str, Any], others: dict[str, Any], **shape: Any) -> None:
     np.testing.assert_array_equal(one.n_visible, two.n_visible)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", SIZES)
-def test_against_the_twin(name: str, size: tuple[int, int]) -> None:
+def test_against_the_twin(size: tuple[int, int]) -> None:
     n_queries, n_keys = size
-    q, k, v = random_inputs(1, batch=(2,), heads=2, n_queries=n_queries, n_keys=n_keys, value_dim=9)
-    check(q, k, v, **mask_cases(2, 2, n_queries, n_keys)[name])
+    inputs = random_inputs(1, batch=(2,), heads=2, n_queries=n_queries, n_keys=n_keys, value_dim=9)
+    with remembering():
+        for name, options in mask_cases(2, 2, n_queries, n_keys).items():
+            with case(name):
+                check(*inputs, **options)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_in_float64(name: str) -> None:
-    q, k, v = random_inputs(2, batch=(2,), heads=2, n_queries=70, n_keys=90, dtype="float64")
-    check(q, k, v, **mask_cases(2, 2, 70, 90)[name])
+def test_in_float64() -> None:
+    inputs = random_inputs(2, batch=(2,), heads=2, n_queries=70, n_keys=90, dtype="float64")
+    with remembering():
+        for name, options in mask_cases(2, 2, 70, 90).items():
+            with case(name):
+                check(*inputs, **options)
 
 
-@pytest.mark.parametrize("left", [0, 1, 15, 16, 63, 64, 65, 500, None])
 @pytest.mark.parametrize("right", [0, 1, 16, 64, 500, None])
-def test_windows(left: int | None, right: int | None) -> None:
+def test_windows(right: int | None) -> None:
     inputs = random_inputs(4, heads=1, n_queries=150, n_keys=140, head_dim=8)
-    check(*inputs, window=(left, right))
-    check(*inputs, window=(left, right), causal="bottom_right")
+    with remembering():
+        for left in (0, 1, 15, 16, 63, 64, 65, 500, None):
+            for options in ({}, {"causal": "bottom_right"}):
+                with case(left, options):
+                    check(*inputs, window=(left, right), **options)
 
 
-@pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 140])
-def test_key_lengths(length: int) -> None:
-    q, k, v = random_inputs(5, batch=(2,), n_queries=70, n_keys=140, head_dim=8)
-    for causal in (None, "top_left", "bottom_right"):
-        check(q, k, v, key_lengths=np.array([length, 140 - length]), causal=causal)
+@pytest.mark.parametrize("causal", [None, "top_left", "bottom_right"])
+def test_key_lengths(causal: Any) -> None:
+    inputs = random_inputs(5, batch=(2,), n_queries=70, n_keys=140, head_dim=8)
+    with remembering():
+        for length in (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 140):
+            with case(length):
+                check(*inputs, key_lengths=np.array([length, 140 - length]), causal=causal)
 
 
 def test_one_key_length_serves_the_batch() -> None:
@@ -142,43 +149,49 @@ def test_a_mask_is_not_written_out() -> None:
     np.testing.assert_array_equal(rows.n_visible, 2**19)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_n_visible_agrees_with_the_count_that_laws_use(name: str) -> None:
+def test_n_visible_agrees_with_the_count_that_laws_use() -> None:
     """count_visible and the closed form for intervals, seen through a law that returns n itself."""
     at.laws.register("count")(lambda n, head_dim: n)
-    options = {**mask_cases(2, 2, 21, 40)[name], "scale": "count"}
-    q, k, _ = random_inputs(10, batch=(2,), n_queries=21, n_keys=40, head_dim=1)
-    q, k = np.ones_like(q), np.ones_like(k)
-    options.pop("softcap", None)
-    rows = at.attention_statistics(q, k, statistics=("max_score", "n_visible"), **options)
-    bias = options.get("attn_mask")
-    if bias is not None and bias.dtype != bool:
-        options["attn_mask"] = ~np.isneginf(bias)
-        rows = at.attention_statistics(q, k, statistics=("max_score", "n_visible"), **options)
-    seen = reference.visible(
-        (2, 2, 21, 40), **{name: each for name, each in options.items() if name not in ("scale", "softcap")}
-    )
-    np.testing.assert_array_equal(rows.n_visible, seen.sum(-1))
-    some = rows.n_visible > 0
-    np.testing.assert_allclose(rows.max_score[some], rows.n_visible[some], rtol=1e-6)
+    q, k = np.ones((2, 2, 21, 1), np.float32), np.ones((2, 2, 40, 1), np.float32)
+    for name, mask in mask_cases(2, 2, 21, 40).items():
+        options = {**mask, "scale": "count"}
+        options.pop("softcap", None)
+        with case(name):
+            rows = at.attention_statistics(q, k, statistics=("max_score", "n_visible"), **options)
+            bias = options.get("attn_mask")
+            if bias is not None and bias.dtype != bool:
+                options["attn_mask"] = ~np.isneginf(bias)
+                rows = at.attention_statistics(q, k, statistics=("max_score", "n_visible"), **options)
+            del options["scale"]
+            seen = reference.visible((2, 2, 21, 40), **options)
+            np.testing.assert_array_equal(rows.n_visible, seen.sum(-1))
+            some = rows.n_visible > 0
+            np.testing.assert_allclose(rows.max_score[some], rows.n_visible[some], rtol=1e-6)
 
 
-@pytest.mark.parametrize("n_queries", [1, 5, 64])
-@pytest.mark.parametrize("first", [0, 7, 36, 100])
-def test_a_block_of_queries_that_starts_at_a_key(first: int, n_queries: int) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"window": (20, None)},
+        {"distance_bias": -0.1 * np.arange(164)},
+        {"scale": at.laws.MinistralTemperature(0.5, 16)},
+    ],
+    ids=lambda options: "".join(options) or "none",
+)
+def test_a_block_of_queries_that_starts_at_a_key(options: dict[str, Any]) -> None:
     """causal=p gives the rows p ... of the whole sequence, also to laws, tables and windows."""
     q, k, v = random_inputs(41, n_queries=164, n_keys=164, dtype="float64")
-    cut = slice(first, first + n_queries)
-    bias = -0.1 * np.arange(164)
-    for options in ({}, {"window": (20, None)}, {"distance_bias": bias}, {"scale": "ministral_temperature"}):
-        if options.get("scale"):
-            options = {"scale": at.laws.MinistralTemperature(0.5, 16)}
-        whole = at.attention_statistics(q, k, v, statistics=STATISTICS, is_causal=True, **options)
-        part = at.attention_statistics(q[:, cut], k, v, statistics=STATISTICS, causal=first, **options)
-        for name in ("output", *STATISTICS):
-            np.testing.assert_allclose(
-                getattr(part, name), getattr(whole, name)[:, cut], rtol=1e-12, atol=1e-13, err_msg=name
-            )
+    whole = at.attention_statistics(q, k, v, statistics=STATISTICS, is_causal=True, **options)
+    for first in (0, 7, 36, 100):
+        for n_queries in (1, 5, 64):
+            cut = slice(first, first + n_queries)
+            part = at.attention_statistics(q[:, cut], k, v, statistics=STATISTICS, causal=first, **options)
+            for name in ("output", *STATISTICS):
+                with case(first, n_queries, name):
+                    np.testing.assert_allclose(
+                        getattr(part, name), getattr(whole, name)[:, cut], rtol=1e-12, atol=1e-13
+                    )
 
 
 def test_a_causal_offset_may_lie_outside_the_keys() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from cases import check, mask_cases, random_inputs
+from cases import case, check, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -48,15 +48,17 @@ def test_the_default_is_one_over_sqrt_head_dim() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (17,), (2, 1), (2, 17), (3, 1, 1), (3, 2, 17), (1, 1, 1, 1, 17)])
-@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
-def test_arrays_broadcast_over_heads_and_queries(shape: tuple[int, ...], dtype: str) -> None:
-    scale = np.random.default_rng(3).uniform(-3, 3, shape).astype(dtype)
+def test_arrays_broadcast_over_heads_and_queries(shape: tuple[int, ...]) -> None:
     inputs = random_inputs(3, batch=(3,))
-    squeezed = scale[0, 0] if scale.ndim == 5 else scale
-    check(*inputs, scale=squeezed)
-    np.testing.assert_array_equal(
-        at.attention(*inputs, scale=scale), at.attention(*inputs, scale=np.broadcast_to(squeezed, (3, 2, 17)))
-    )
+    for dtype in ("float64", "float32", "int64"):
+        with case(dtype):
+            scale = np.random.default_rng(3).uniform(-3, 3, shape).astype(dtype)
+            squeezed = scale[0, 0] if scale.ndim == 5 else scale
+            check(*inputs, scale=squeezed)
+            np.testing.assert_array_equal(
+                at.attention(*inputs, scale=scale),
+                at.attention(*inputs, scale=np.broadcast_to(squeezed, (3, 2, 17))),
+            )
 
 
 def test_a_scale_a_head_is_that_scale_on_each_head() -> None:
@@ -85,17 +87,18 @@ def test_scale_times_query_is_scale() -> None:
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(21, 40), (40, 21)])
 def test_laws_under_every_mask(law: Any, n_queries: int, n_keys: int) -> None:
-    for name, options in mask_cases(2, 2, n_queries, n_keys).items():
-        inputs = random_inputs(7, batch=(2,), heads=2, n_queries=n_queries, n_keys=n_keys)
-        try:
-            check(*inputs, **{**options, "scale": law})
-        except AssertionError as error:
-            raise AssertionError(f"under mask {name!r}: {error}") from error
+    inputs = random_inputs(7, batch=(2,), heads=2, n_queries=n_queries, n_keys=n_keys)
+    with remembering():
+        for name, options in mask_cases(2, 2, n_queries, n_keys).items():
+            with case(name):
+                check(*inputs, **{**options, "scale": law})
 
 
-@pytest.mark.parametrize("law", LAWS[:-2], ids=repr)
-def test_laws_for_two_axes(law: Any) -> None:
-    check(*random_inputs(8, heads=None), scale=law, is_causal=True)
+def test_laws_for_two_axes() -> None:
+    inputs = random_inputs(8, heads=None)
+    for law in LAWS[:-2]:
+        with case(law):
+            check(*inputs, scale=law, is_causal=True)
 
 
 def test_a_law_of_one_head_fits_two_axes() -> None:

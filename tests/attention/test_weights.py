@@ -11,7 +11,7 @@ import pytest
 from attnscale import normalizers as N
 from attnscale import reference
 from attnscale.matrix import _TILE
-from cases import bounds, mask_cases, random_inputs
+from cases import bounds, case, mask_cases, random_inputs, remembering
 
 pytestmark = pytest.mark.levels
 
@@ -41,11 +41,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_matrix_is_that_of_the_twin(name: str, dtype: str) -> None:
+def test_the_matrix_is_that_of_the_twin(dtype: str) -> None:
     q, k, _ = random_inputs(3, batch=(2,), n_queries=N_QUERIES, n_keys=N_KEYS, dtype=dtype, spread=1.5)
-    options = OPTIONS[name]
+    with remembering():
+        for name, options in OPTIONS.items():
+            with case(name):
+                check_matrix(q, k, dtype, options)
+
+
+def check_matrix(q: Any, k: Any, dtype: str, options: dict[str, Any]) -> None:
     found = at.attention_weights(q, k, **options)
     truth = reference.attention_weights(q, k, **options)
     assert found.dtype == q.dtype

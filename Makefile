@@ -34,6 +34,9 @@ export CCACHE_DEPEND ?= 1
 export WARNINGS_ARE_ERRORS ?= OFF
 export SKBUILD_CMAKE_DEFINE ?= CMAKE_COMPILE_WARNING_AS_ERROR=$(WARNINGS_ARE_ERRORS)
 export PATH := $(PATH):$(CURDIR)/$(BIN)
+# pip leaves bytecode to the first import (see scripts/pip-install): it has to be kept then, whatever the caller's shell
+# says. Without it, each process of a test imports NumPy in three times the time.
+unexport PYTHONDONTWRITEBYTECODE
 
 CPP_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f)
 CPP_OWN := $(shell find cpp/include cpp/src cpp/bindings cpp/tests cpp/examples -name '*.?pp')
@@ -50,14 +53,16 @@ comma := ,
 demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
-# pytest last, so that its summary ends the log but for the times of the steps.
-# test-example runs test-cpp first, so it is here and not in check, which would run those tests a second time.
-TEST_STEPS := test-example test-python
+# pip waits and unpacks on one core while C++ compiles on the others. pytest last, so that its summary ends the log but
+# for the times of the steps.
 CHECK_STEPS := lint test-clang test-asan test-neon test-levels test-rest
 
 test:
 	@scripts/step --begin
-	@$(MAKE) --no-print-directory $(TEST_STEPS)
+	@$(MAKE) --no-print-directory $(STAMPS)/install
+	@STEPS=/dev/null $(MAKE) --no-print-directory $(STAMPS)/tools & tools=$$!; \
+	$(MAKE) --no-print-directory $(STAMPS)/tested-cpp && wait $$tools || { kill $$tools 2>/dev/null; exit 1; }
+	@$(MAKE) --no-print-directory test-python
 	@scripts/step --end
 
 check:
@@ -174,6 +179,11 @@ test-neon: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-neon
 	@mkdir -p build/headers
 	@for name in xsimd xtensor xtl doctest; do ln -sfn /usr/include/$$name build/headers/$$name; done
 	$(call build_and_ctest,neon)
+
+# They have passed with these sources: `make test` does not run them again, test-cpp and test-example do.
+$(STAMPS)/tested-cpp: $(STAMPS)/install $(CPP_SOURCES) CMakePresets.json
+	@$(MAKE) --no-print-directory test-example
+	@touch $@
 
 test-example: test-cpp
 	$(call say,a project that uses the installed CMake package)

@@ -203,6 +203,8 @@ TEST_CASE("linear: sums that fade") {
     using T = decltype(zero);
     for (const std::size_t rows : {1, 63, 64, 65, 1500})
       for (const double size : {0.0, 0.1, 10.0, 1000.0}) {
+        // The oracle looks at every pair of rows: many of them under one decay that is felt.
+        if (rows > 1000 && size != 0.1) continue;
         CAPTURE(rows);
         CAPTURE(size);
         linear_case<T> one(rows, rows, 5, 9, feature_map::given);

@@ -128,9 +128,8 @@ inline row_view<T> slopes_of_elements(const linear_form& form, row_view<T> mappe
       break;
   }
   const int64_t stride = form.back_stride;
-  const auto all = [&](int64_t) { return form.features; };
-  product<T, false, false>({slopes, columns}, {static_cast<const T*>(form.back), form.back_stride},
-                           whole_vectors<T>(form.head_dim), rows, all, {out, stride});
+  product<T, false>({slopes, columns}, {static_cast<const T*>(form.back), form.back_stride},
+                    whole_vectors<T>(form.head_dim), rows, form.features, {out, stride});
   for (int64_t r = 0; r < rows; ++r) {
     T sum = T(0);
     for (int64_t f = 0; f < form.features; ++f) sum += slopes[r * columns + f];

@@ -66,11 +66,10 @@ class key_gradients {
     const row_view<T> value = whole_rows(b_.value, row, rows, form_.value_dim, ws_.value);
     if (b_.range) see(mapped, value, rows);
     const row_view<T> key = logs_ ? exponentials(mapped, rows) : mapped;
-    const auto all = [&](int64_t depth) { return [depth](int64_t) { return depth; }; };
-    product<T, false, false>(value, {ws_.sums.turned, ws_.columns}, ws_.columns, rows,
-                             all(form_.value_dim), {ws_.slopes, ws_.columns});
-    product<T, false, false>(key, {ws_.sums.products, ws_.lanes}, ws_.lanes, rows,
-                             all(form_.features), {ws_.out, ws_.lanes});
+    product<T, false>(value, {ws_.sums.turned, ws_.columns}, ws_.columns, rows, form_.value_dim,
+                      {ws_.slopes, ws_.columns});
+    product<T, false>(key, {ws_.sums.products, ws_.lanes}, ws_.lanes, rows, form_.features,
+                      {ws_.out, ws_.lanes});
     if (b_.decay) fades_.of_rows_to_end(ws_.slopes, ws_.columns, rows);
     if (b_.decay) fades_.of_rows_to_end(ws_.out, ws_.lanes, rows);
     if (adds()) within(s, key, value, row, rows);

@@ -92,9 +92,8 @@ class linear_run {
       row_view<T> query = below(query_, from);
       if (logs_) query = exponentials(query, rows);
       if (has_weights()) sum_weights(query, key, rows);
-      const auto all = [&](int64_t) { return form_.features; };
-      product<T, false, false>(query, {ws_.products, ws_.lanes}, ws_.lanes, rows, all,
-                               {ws_.out, ws_.lanes});
+      product<T, false>(query, {ws_.products, ws_.lanes}, ws_.lanes, rows, form_.features,
+                        {ws_.out, ws_.lanes});
       if (b_.decay) fades_.of_rows(ws_.out, ws_.lanes, rows);
       if (adds()) within(query, key, value, rows);
       write_out(row, rows);

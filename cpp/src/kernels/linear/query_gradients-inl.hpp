@@ -84,9 +84,8 @@ class query_gradients {
       clear_pads(ws_.query, rows, form_.features, ws_.columns);
       query = {ws_.query, ws_.columns};
     }
-    const auto all = [&](int64_t) { return form_.value_dim; };
-    product<T, false, false>(grad, {ws_.sums.turned, ws_.columns}, ws_.columns, rows, all,
-                             {ws_.slopes, ws_.columns});
+    product<T, false>(grad, {ws_.sums.turned, ws_.columns}, ws_.columns, rows, form_.value_dim,
+                      {ws_.slopes, ws_.columns});
     if (b_.decay) fades_.of_rows(ws_.slopes, ws_.columns, rows);
     if (b_.decay) note_passing(query, row + from, rows);
     row_view<T> read{nullptr, 0};

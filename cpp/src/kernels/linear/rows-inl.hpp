@@ -29,11 +29,15 @@ struct fade_arrays {
   T *since, *until, *pairs;
 };
 
-/// out(i, lane) (+)= sum over k < depth(i) of a(i, k) * b(k, lane) for the first `lanes` lanes.
-/// depth(i) is asked for the end of a register block's rows.
-template <class T, bool Transposed, bool Add, class Depth>
-inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, Depth&& depth,
-                    row_view<T> out_rows) {
+/// What a product does of a: all of it, or the lower triangle, which is added to `out`.
+enum class product_part : bool { all, lower };
+
+/// out(i, lane) = sum over k < depth of a(i, k) * b(k, lane) for the first `lanes` lanes. Of a
+/// lower triangle k ends with the rows of a register block, beyond the diagonal, where a is 0.
+template <class T, bool Transposed>
+inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, int64_t depth,
+                    row_view<T> out_rows, product_part part = product_part::all) {
+  const bool lower = part == product_part::lower;
   T* const out = const_cast<T*>(out_rows.data);
   for (int64_t lane = 0; lane < lanes; lane += panel_vectors * width<T>) {
     const int64_t left = (lanes - lane) / width<T>;
@@ -43,13 +47,13 @@ inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, D
         constexpr int m = decltype(count)::value;
         vec<T> acc[m][n];
         multiply<T, m, n, Transposed>(a.data + (Transposed ? i : i * a.stride), a.stride,
-                                      b.data + lane, b.stride, depth(i + m), acc);
+                                      b.data + lane, b.stride, lower ? i + m : depth, acc);
 #pragma GCC unroll 12
         for (int r = 0; r < m; ++r)
 #pragma GCC unroll 12
           for (int c = 0; c < n; ++c) {
             T* const o = out + (i + r) * out_rows.stride + lane + c * width<T>;
-            store(o, Add ? load(o) + acc[r][c] : acc[r][c]);
+            store(o, lower ? load(o) + acc[r][c] : acc[r][c]);
           }
       });
     });
@@ -60,9 +64,8 @@ inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, D
 template <class T>
 inline void projected_rows(row_view<T> in, int64_t rows, const linear_form& form, int64_t columns,
                            T* out) {
-  const auto all = [&](int64_t) { return form.head_dim; };
-  product<T, false, false>(in, {static_cast<const T*>(form.projection), form.projection_stride},
-                           columns, rows, all, {out, columns});
+  product<T, false>(in, {static_cast<const T*>(form.projection), form.projection_stride}, columns,
+                    rows, form.head_dim, {out, columns});
   for (int64_t r = 0; r < rows; ++r) {
     const T norm = square_of_row<T>(in.data + r * in.stride, form.head_dim);
     const vec<T> less = broadcast(static_cast<T>(form.norm_factor * norm + form.shift));

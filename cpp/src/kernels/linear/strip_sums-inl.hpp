@@ -19,8 +19,7 @@ using attnscale::detail::linear_sums;
 template <class T>
 inline void add_to_sums(row_view<T> in, row_view<T> values, int64_t rows, int64_t features,
                         int64_t columns, int64_t lanes, double fade, T* added, double* products) {
-  const auto all = [&](int64_t) { return rows; };
-  product<T, true, false>(in, values, lanes, features, all, {added, lanes});
+  product<T, true>(in, values, lanes, features, rows, {added, lanes});
   for (int64_t f = 0; f < features; ++f)
     for (int64_t c = 0; c < columns; ++c) {
       double& sum = products[f * columns + c];

@@ -44,9 +44,8 @@ inline void lower_products(row_view<T> left, const T* panel, int64_t depth, int6
     // A strip of rows needs the keys up to its last one.
     const int64_t strip = rows - i < width<T> ? rows - i : width<T>;
     const int64_t lanes = i + width<T>;
-    const auto all = [&](int64_t) { return depth; };
-    product<T, false, false>(below(left, i), {panel, linear_rows}, lanes, strip, all,
-                             {weights + i * linear_rows, linear_rows});
+    product<T, false>(below(left, i), {panel, linear_rows}, lanes, strip, depth,
+                      {weights + i * linear_rows, linear_rows});
     // A register block of the next product may reach 11 rows into the next strip.
     const int64_t end = lanes + 12 < linear_rows ? lanes + 12 : linear_rows;
     for (int64_t r = i; r < i + strip; ++r)
@@ -75,10 +74,8 @@ template <class T>
 inline void add_lower(const T* weights, row_view<T> right, int64_t lanes, int64_t rows, T* clean,
                       T* out) {
   const bool finite = all_finite<T>(right, rows, lanes);
-  const auto seen = [&](int64_t end) { return end; };
-  product<T, false, true>({weights, linear_rows},
-                          finite ? right : cleaned(right, rows, lanes, clean), lanes, rows, seen,
-                          {out, lanes});
+  product<T, false>({weights, linear_rows}, finite ? right : cleaned(right, rows, lanes, clean),
+                    lanes, rows, rows, {out, lanes}, product_part::lower);
   for (int64_t j = 0; !finite && j < rows; ++j)
     for (int64_t c = 0; c < lanes; ++c) {
       const T x = right.data[j * right.stride + c];

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,7 @@ def test_ctrl_c_prints_what_is_there_and_leaves_with_130(folder: Path) -> None:
     )
     while len(list(folder.glob("kept/cases/*.npz"))) < 2:
         assert process.poll() is None
+        time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -25,10 +25,10 @@
 # their own keys, and log-sum-exps in base 2 that are merged as if they were natural (claim **T6**). Every
 # statement with a number is asserted.
 #
-# **摘要.** 缩放律 (如 $\log_{512} n/\sqrt d$) 必须说明 $n$ 数的是什么:
+# **摘要.** 缩放规则 (如 $\log_{512} n/\sqrt d$) 必须说明 $n$ 数的是什么:
 # 可见的键, 行长, 查询的位置, 位置加一, 位置加二, 还是整段文本的长度.
 # 在单纯的因果掩码下它们几乎相同, 一旦有滑动窗口, 打包的文档, 分块计算, 差别就显现出来.
-# 本文用同一条缩放律展示 $n$ 的五种含义, 并逐一重现公开代码中出现过的错误:
+# 本文用同一条缩放规则展示 $n$ 的五种含义, 并逐一重现公开代码中出现过的错误:
 # 差一错误, 打包文档共用一个 $n$, 分块各数各的键, 以及把以 2 为底的 lse 当作自然对数来合并.
 #
 # | English | 中文 | here |

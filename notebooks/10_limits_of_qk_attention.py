@@ -549,7 +549,8 @@ for name, layers in (("no residual", graphs), ("residual", [(np.eye(64) + a) / 2
 assert [f"{each:.1e}" for each in spread.values()] == ["1.7e-09", "2.2e-03"]
 
 # %% [markdown]
-# *A mixture.* The article ends with a heading, "Transformer and model mixing". One reading is exact. Let
+# *A mixture.* The article ends with four sentences on "Transformer and model mixing": to select the best word
+# is easier than to predict it, and the candidate words are candidate models. One reading is exact. Let
 # each key be a candidate: a Gaussian around $k_j$ with variance $1/\beta$, all equally likely before the
 # query is seen. The weights of kattention are the posterior probabilities of the candidates given $q + b$,
 # and its output is the posterior mean of their values. A dot product is the same with a prior

@@ -22,14 +22,15 @@
 # source), with seeds, paired errors, more laws, and one more question: what does the accuracy fall by,
 # the number of keys or their positions?
 #
-# What would refute the claim was written before the run, and is part of every result. The models were
+# What would refute the claim is part of every result, in words; no code evaluates it, and nothing on record
+# shows that it was fixed before the run. Read the runs as exploratory. The models were
 # trained by `attnscale train length_generalization`; a small one is trained again at the end of this
 # page. Logarithms are natural, entropies in nats.
 #
 # **摘要.** 第四篇文章只有一张表 (T15): 在长度 64 上训练的掩码语言模型, 分别用 $1/\sqrt d$ (O) 与
 # $\log_{512}n/\sqrt d$ (E), 在 64 至 1024 上测准确率, E 下降较慢. 文章只做了一次训练. 本文用小模型,
-# 多个随机种子, 配对误差和更多缩放律重复这一实验, 并把准确率下降的两个原因分开: 键变多 (稀释),
-# 与旋转位置编码的距离未曾见过 (外推). 否定条件在训练之前写定. 结论见文末.
+# 多个随机种子, 配对误差和更多缩放规则重复这一实验, 并把准确率下降的两个原因分开: 键变多 (稀释),
+# 与旋转位置编码的距离未曾见过 (外推). 文章所比较的 (E 与 O) 仍未决; 结论见文末.
 #
 # | English | 中文 | here |
 # |---|---|---|
@@ -193,8 +194,11 @@ with at.plot.style():
 
 # %% [markdown]
 # Ours fall later than the article's: at 256 they have lost a fifth of their accuracy, its O nearly half.
-# Between two models that were trained apart the seeds make a difference of a point or more at 512, as
-# much as the laws do. So the question is put to the same weights.
+# Between two models that were trained apart the seeds make a difference of a point or more at 512, as much as
+# the laws do. E less O, paired by seed, is +0.59 ± 0.50 points at 256 and +2.75 ± 1.52 at 512 over the five
+# pairs of three layers, and of either sign in the three pairs that there are besides: the article's
+# comparison is open here. At 64 tokens E is below O in five of five pairs, by 0.40 ± 0.12. The second
+# question is put to the same weights; the article does not ask it.
 #
 # ## The laws, on the same weights (T15)
 #
@@ -237,7 +241,7 @@ for name, run in runs.items():
     print(f"{name}: log_64 n above the standard scale, in its paired standard errors, n = 256 and 512")
     for seed, ratio in enumerate(gain[:, 2:4] / error[:, 2:4]):
         print(f"  seed {seed}:", *(f"{each:5.1f}" for each in ratio))
-    assert passed[name].all()  # the claim stands
+    assert passed[name].all()  # the criterion, on the same weights
     assert (gain[:, 0] == 0).all()
     assert gain.mean(0)[2] < 0.015  # and is a tenth of the article's 11.02 points at 256
 
@@ -263,8 +267,9 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The claim stands, in every seed of both models, and it is small: log n adds 0.9 points at 256 and 2 at
-# 512 (0.45 and 1.6 in the larger model), where the article has 11 and 5.
+# On the same weights log n adds accuracy in every seed of both models, and little: 0.9 points at 256 and 2 at
+# 512 (0.45 and 1.6 in the larger model). The errors here take the texts as independent, though they are cut
+# from fewer files; the spread over the seeds is the better guide.
 #
 # ## Distances or keys
 #
@@ -294,7 +299,7 @@ for law, limit in (("log_n", 0.003), ("natural_log_n", 0.009)):
 # %% [markdown]
 # Without positions at all the model learns little more than how frequent the tokens are (5 %): a bag of
 # masked words tells nothing of their order. It has dilution only, loses a sixth of what it knows, and no
-# law gives that back.
+# law gives that back. As a control it is nearly empty, for there is hardly anything to lose.
 #
 # ## Likelihood and entropy
 #
@@ -363,10 +368,11 @@ for name, run in runs.items():
 # %% [markdown]
 # ## Through this package's kernels
 #
-# The models above went through PyTorch's attention on a GPU. The same small models again, trained and read
-# on a CPU through this package's kernels, forward and backward, on the library of another Python: three
-# of O, two of E, and one of O without positions. Fewer texts are read, so that one model's error is as
-# large as the gain at 256. The criterion is to be read over the models.
+# The models above went through PyTorch's attention on a GPU. The same small models again, trained and read on
+# a CPU through this package's kernels, forward and backward, on the library of another Python: three of O,
+# two of E, and one of O without positions. Fewer texts are read, so that one model's error is as large as the
+# gain at 256. By the criterion, model by model, this run refutes: one of three passes at 256. Over all runs 9
+# of 11 models pass. The mean over the models is in favour, as before.
 
 # %%
 cpu = at.experiments.stored("length_generalization", "cpu")
@@ -420,18 +426,22 @@ for law in ("standard", "log_n", "calibrated"):
 # %% [markdown]
 # ## What was shown
 #
-# **T15 stands, and is small.** The criterion of refutation is not met: log_64 n reads better than the
-# standard scale by more than two paired standard errors at 256 and at 512 in 5 of 5 models of three
-# layers and 3 of 3 of six. It is worth 0.9 and 2.0 points there (0.45 and 1.6), not 11 and 5 as in the
-# article, and the likelihood at 1024 is worse with it in most models. Three more models of three layers,
-# through this package's kernels and on another text, gain 0.5 and 1.6.
+# **T15 has two verdicts.** *The article's comparison*, E against O, is open: over five pairs of models E less
+# O is +0.59 ± 0.50 points at 256 and +2.75 ± 1.52 at 512, where the article has 11 and 5, and three other
+# pairs have either sign. At the training length E is worse.
+#
+# *The law on the same weights* gains a little accuracy: log_64 n is above the standard scale by more than two
+# paired standard errors at 256 and at 512 in 9 of 11 models (5 of 5 of three layers, 3 of 3 of six, 1 of 3
+# through this package's kernels). It is worth 0.9 and 2.0 points there (0.45 and 1.6 in six layers, 0.5 and
+# 1.6 through the kernels). The likelihood gains 0.03 and 0.07 nats in three layers, is worse in six at 128
+# and 256, and is worse at 1024 in most models.
 #
 # **Most of the fall is positions.** Clipping the distances of the same weights is worth 4 to 18 times as
 # much at 512, and with it the larger model loses 1 point of 52 from 64 to 1024.
 #
-# **Where positions are known, log n helps where the keys are many.** With clipped distances it gains 2 to
-# 8 points at 512 and 1024 in the small models, and 0.5 to 1 at 1024 in the larger ones, which are less
-# diluted.
+# **Where positions are known, log n helps where the keys are many.** With clipped distances it gains 2 to 8
+# points at 512 and 1024 in the small models, and 0.5 to 1 at 1024 in the larger ones, which are less diluted.
+# YaRN's and InfoScale's factors help there too, so that this does not speak for the logarithm.
 #
 # **Keeping the entropy is not the reason.** The laws that do, exact, annealed or measured head by head,
 # read worse than log n up to 512.

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ._checks import choose, shown
 
-__all__ = ["check_parameters", "choose_name", "read_call", "spell"]
+__all__ = ["as_literal", "check_parameters", "choose_name", "read_call", "spell"]
 
 
 def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
@@ -79,11 +80,24 @@ def check_parameters(
 
 def spell(name: str, parameters: dict[str, Any]) -> str:
     """NAME, or NAME(parameter=value, ...) with whole numbers as integers."""
-    listed = ", ".join(f"{each}={_short(value)!r}" for each, value in parameters.items())
+    listed = ", ".join(f"{each}={as_literal(value)}" for each, value in parameters.items())
     return f"{name}({listed})" if listed else name
 
 
-def _short(value: Any) -> Any:
+def as_literal(value: Any) -> str:
+    """The text of a parameter's value that :func:`read_call` reads as an equal one.
+
+    Examples
+    --------
+    >>> as_literal((64.0, 0.1, float("-inf")))
+    '[64, 0.1, -1e999]'
+    """
+    if hasattr(value, "__array__") and hasattr(value, "tolist"):  # of NumPy: its repr is no literal
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(as_literal, value))}]"
+    if isinstance(value, float) and math.isinf(value):
+        return "1e999" if value > 0 else "-1e999"
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return [_short(each) for each in value] if isinstance(value, tuple) else value
+        return repr(int(value))
+    return repr(value)

@@ -52,7 +52,7 @@ class Calibration(Tabled):
     standard_entropy : ndarray, shape (..., heads, n_lengths)
         Mean entropy under the standard scale.
     laws : tuple of Law
-        Those compared.
+        Those compared, no two equal. In tables and labels each is its ``spelling``.
     amplitude : ndarray, shape (n_laws, ..., heads)
         The constant that each law is multiplied by: the least-squares fit to ``beta``.
     law_beta : ndarray, shape (n_laws, ..., heads, n_lengths)
@@ -114,18 +114,24 @@ class Calibration(Tabled):
     def ranking(self) -> dict[str, float]:
         """Laws and the root mean square of their entropy_error over the determined heads, least first.
 
-        Names of laws that are equal up to the amplitude are joined by " = ". Empty where no head is
-        determined.
+        A law is its ``spelling``; laws that are equal up to the amplitude are joined by " = ". Empty
+        where no head is determined.
         """
-        return {" = ".join(self.laws[i].name for i in sorted(group)): error for group, error in ranked(self)}
+        spelled = [law.spelling for law in self.laws]
+        return {" = ".join(spelled[i] for i in sorted(group)): error for group, error in ranked(self)}
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Indices into ``laws`` of each entry of the ranking, in its order."""
+        return tuple(tuple(sorted(group)) for group, _ in ranked(self))
 
     @property
     def first(self) -> int:
         """Index into ``laws`` of the first of the ranking."""
-        groups = ranked(self)
+        groups = self.groups
         if not groups:
             raise ValueError(f"no law is determined: {self.recommendation}")
-        return min(groups[0][0])
+        return groups[0][0]
 
     @property
     def fitted_law(self) -> Law:
@@ -188,7 +194,8 @@ class Calibration(Tabled):
         }
 
     def _coordinates(self) -> dict[str, Any]:
-        return {**coordinates_of([self.target]), "law": [law.name for law in self.laws], "n": self.lengths}
+        spelled = [law.spelling for law in self.laws]
+        return {**coordinates_of([self.target]), "law": spelled, "n": self.lengths}
 
     def _attributes(self) -> dict[str, Any]:
         return {"n0": self.n0}
@@ -203,7 +210,7 @@ class Calibration(Tabled):
                 ", ".join(map(str, head if axes is None else map(operator.getitem, axes, head))) or "0",
                 f"{bare.target[head] / nats:.3f}",
                 *(f"{beta:.3f}" if np.isfinite(beta) else "-" for beta in bare.beta[head]),
-                "-" if best < 0 else self.laws[best].name,
+                "-" if best < 0 else self.laws[best].spelling,
             )
             for head, best in np.ndenumerate(bare.best)
         ]
@@ -245,9 +252,9 @@ def calibrate(
         Where beta is measured. Default: n0 times the powers of 2, from 32 to the number of keys.
     laws : iterable of str, float or Law, optional
         Laws to compare, as :func:`attnscale.laws.get` takes them; where a spelling leaves the training
-        length open it is n0. Default: every law of :func:`attnscale.laws.names` that gives a row one
-        scale and that this determines; of the laws that do not depend on n only "standard" is taken,
-        because the amplitude makes them equal.
+        length open it is n0. A law that is given twice, in whatever words, counts once. Default: every
+        law of :func:`attnscale.laws.names` that gives a row one scale and that this determines; of the
+        laws that do not depend on n only "standard" is taken, because the amplitude makes them equal.
     is_causal : bool, default False
         Query i sees the keys 0 ... i. Then the mean at length n is over the last eighth of the first
         n queries, which see between 7n/8 and n keys.

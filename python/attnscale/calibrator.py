@@ -117,11 +117,9 @@ class LawCalibrator:
             del given["n0"]
         inputs = _inputs(query, key, self.enable_gqa, self.num_threads, self.layout)
         found: Calibration = calibrate(query, key, **given)
-        ranking = found.ranking
-        if not ranking or not np.isfinite(found.beta).any():
+        if not found.groups or not np.isfinite(found.beta).any():
             raise ValueError(f"no law can be fitted: {found.recommendation}")
-        name = next(iter(ranking)).split(" = ")[0]
-        first = [law.name for law in found.laws].index(name)
+        first = found.first
         self.calibration_ = found
         self.law_, self.n0_, self.lengths_ = found.laws[first], found.n0, found.lengths
         # In the order of all calls, which score can meet with arrays that have other names or none.

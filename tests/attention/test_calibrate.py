@@ -111,7 +111,7 @@ def test_real_heads() -> None:
     assert found.recommendation.startswith("To keep the entropy of n = 64 over n = 64 to 512, use ")
     ranking = found.ranking
     assert list(ranking.values()) == sorted(ranking.values())
-    assert "log_n = natural_log_n = ssmax" in ranking
+    assert "log_n(base=64) = natural_log_n = ssmax" in ranking
     assert set(found.best.tolist()) <= set(range(len(names)))
     assert (
         np.take_along_axis(found.entropy_error, found.best[None], 0)[0] == found.entropy_error.min(0)
@@ -141,7 +141,7 @@ def test_to_xarray() -> None:
     table = at.calibrate(q, k, n0=20, laws=["standard", "log_n"]).to_xarray()
     assert dict(table.sizes) == {"batch": 2, "head": 3, "n": 2, "law": 2}
     assert table["beta"].dims == ("batch", "head", "n")
-    assert table["law_entropy"].sel(law="log_n", n=40).shape == (2, 3)
+    assert table["law_entropy"].sel(law="log_n(base=20)", n=40).shape == (2, 3)
     one = at.calibrate(q[0, 0], k[0, 0], n0=20, laws=["standard"]).to_xarray()
     assert one["beta"].dims == ("n",)
 
@@ -151,7 +151,7 @@ def test_plot() -> None:
     q, k, _ = random_inputs(7, n_queries=64, n_keys=64)
     ax = at.calibrate(q, k, n0=32, laws=["standard", "log_n", "annealed", "info_scale"]).plot()
     assert "keeps the entropy of $n = 32$" in ax.get_ylabel()
-    assert {text.get_text() for text in ax.texts} > {"measured, median", "log_n"}
+    assert {text.get_text() for text in ax.texts} > {"measured, median", "log_n(base=32)"}
     ax.figure.canvas.draw()
 
 
@@ -222,7 +222,7 @@ def test_the_fitted_law_is_the_law_with_its_constants() -> None:
     misses = found.median_entropy - found.target[:, None]
     misses[np.isnan(found.beta)] = np.nan
     assert found.median_error == pytest.approx(np.sqrt(np.nanmean(misses**2, axis=1).mean()))
-    assert found.median_error > found.ranking["log_n"]
+    assert found.median_error > found.ranking["log_n(base=64)"]
     # The bare law is another one: that is why the constant is told.
     assert np.abs(at.attention_entropy(data.query, data.key, scale="log_n") - rows).max() > 0.1
 
@@ -271,7 +271,7 @@ def test_ties_at_the_top_leave_critical_scale_out() -> None:
     found = at.calibrate(q, k, n0=16, laws=["critical_scale", "log_n"])
     assert np.isnan(found.amplitude[0, 0])
     assert np.isfinite(found.amplitude[1]).all()
-    assert list(found.ranking) == ["log_n"]
+    assert list(found.ranking) == ["log_n(base=16)"]
     assert found.best[0] == 1
 
 
@@ -323,7 +323,7 @@ def test_command_on_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert report["lengths"] == found.lengths.tolist() == [24, 48]
     assert [head["beta"] for head in report["heads"]] == found.beta.tolist()
     assert report["laws"] == ["LogN(base=24.0, floor=1.0)", "LogN(base=9.0, floor=1.0)"]
-    assert list(report["ranking"]) == ["log_n = log_n"]
+    assert list(report["ranking"]) == ["log_n(base=24) = log_n(base=9)"]
 
 
 @pytest.mark.parametrize(

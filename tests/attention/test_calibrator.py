@@ -26,7 +26,7 @@ def fitted(data: at.datasets.HeadActivations) -> at.LawCalibrator:
 def test_fit_is_calibrate(data: at.datasets.HeadActivations, fitted: at.LawCalibrator) -> None:
     found = at.calibrate(data.query, data.key, 64, [64, 128, 256], laws=LAWS)
     np.testing.assert_array_equal(fitted.calibration_.beta, found.beta)
-    assert fitted.law_.name == next(iter(found.ranking)) == "log_n"
+    assert fitted.law_.spelling == next(iter(found.ranking)) == "log_n(base=64)"
     np.testing.assert_array_equal(fitted.amplitude_, found.amplitude[1])
     np.testing.assert_array_equal(fitted.target_, found.target)
     assert (fitted.n0_, fitted.lengths_.tolist(), fitted.head_dim_) == (64, [64, 128, 256], 32)

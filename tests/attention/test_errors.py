@@ -95,7 +95,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call(scale=1j), TypeError, "scale must be a number, an array of numbers, a law or its name, got 1j"),
     (lambda: call(scale=at.laws.LogN), TypeError, "scale must be a number, an array of numbers, a law or its name, got <class"),
     (lambda: call(scale="log"), ValueError, "did you mean 'log_n'? the name of a law must be one of 'standard'"),
-    (lambda: call(scale="kappa"), TypeError, "law 'kappa' needs kappa: laws.get('kappa', kappa=...)"),
+    (lambda: call(scale="kappa"), TypeError, "law 'kappa' needs kappa: 'kappa(kappa=...)'"),
     (lambda: call(scale=np.ones(4)), ValueError, "scale must broadcast to (..., heads, n_queries) = (2, 4, 5), got shape (4,); one scale a head is an array of shape (heads, 1)"),
     (lambda: call(scale=np.ones((2, 4, 5, 1))), ValueError, "scale must broadcast to (..., heads, n_queries) = (2, 4, 5), got shape (2, 4, 5, 1)"),
     (lambda: call(scale=at.laws.PerHead([1, 2, 3])), ValueError, "the scale of PerHead(values=(1.0, 2.0, 3.0)) must broadcast to (..., heads, n_queries) = (2, 4, 5), got shape (3, 1)"),

@@ -118,14 +118,14 @@ def test_a_calibration_is_labelled_by_heads_lengths_and_laws() -> None:
         np.testing.assert_array_equal(seen.values, getattr(plain, name))
         assert ("units" in seen.attrs) == (name == "target" or "entropy" in name)
     assert found.beta.sel(head=5, n=7).dims == ("batch",)
-    assert found.entropy_error.sel(law="log_n").shape == (2, 3)
+    assert found.entropy_error.sel(law="log_n(base=3)").shape == (2, 3)
     assert "key" not in found.beta.coords
     assert found.fitted_law == plain.fitted_law
     assert found.median_law == plain.median_law
     assert found.median_error == plain.median_error
     assert found.ranking == plain.ranking
     assert found.recommendation == plain.recommendation
-    assert found.to_xarray().sel(head=8, law="log_n", n=3).sizes == {"batch": 2}
+    assert found.to_xarray().sel(head=8, law="log_n(base=3)", n=3).sizes == {"batch": 2}
     assert set(found.to_pandas()["head"]) == {3, 5, 8}
     rows = [line.split("  ")[1] for line in str(found).splitlines()[2:8]]
     assert rows == ["0, 3", "0, 5", "0, 8", "1, 3", "1, 5", "1, 8"]  # the labels, not the places

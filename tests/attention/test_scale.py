@@ -154,7 +154,7 @@ def test_rows_without_keys_have_a_harmless_scale() -> None:
         np.testing.assert_array_equal(rows.entropy[:, :2], 0)
 
 
-def test_a_law_that_is_undefined_somewhere_makes_those_rows_nan() -> None:
+def test_a_law_that_is_undefined_somewhere_is_refused_there() -> None:
     @at.laws.register("root_log")
     def root_log(n: Any, head_dim: int, *, n0: float = 512) -> Any:
         """sqrt(1 + 2 ln(n / n0)) / sqrt(head_dim); n: keys the row may see."""
@@ -163,14 +163,12 @@ def test_a_law_that_is_undefined_somewhere_makes_those_rows_nan() -> None:
 
     q, k, v = random_inputs(13, n_queries=60, n_keys=60)
     law = at.laws.get("root_log", n0=32)
-    rows = at.attention_statistics(q, k, v, scale=law, is_causal=True)
-    undefined = np.arange(1, 61) < 32 * np.exp(-0.5)
-    assert np.isnan(rows.entropy[:, undefined]).all()
-    assert np.isnan(rows.output[:, undefined]).all()
-    want = at.attention_statistics(
-        q, k, v, scale=np.where(undefined, 1, law.scale(np.arange(1, 61), 16)), is_causal=True
-    )
-    np.testing.assert_allclose(rows.output[:, ~undefined], want.output[:, ~undefined], rtol=2e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="law 'root_log' must return finite numbers, got nan at n = 1 "):
+        at.attention_statistics(q, k, v, scale=law, is_causal=True)
+    defined = np.arange(20, 61)  # from 32 exp(-1/2)
+    rows = at.attention_statistics(q[:, 19:], k, v, scale=law, causal="bottom_right")
+    want = at.attention_statistics(q[:, 19:], k, v, scale=law.scale(defined, 16), causal="bottom_right")
+    np.testing.assert_array_equal(rows.output, want.output)
     assert np.isfinite(at.attention_entropy(q, np.repeat(k, 10, 1), scale="root_log")).all()
 
 

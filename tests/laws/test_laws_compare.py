@@ -45,12 +45,12 @@ def test_known_numbers(run):
         ("standard", 32768): 1,
         ("mup", 512): 0.125,
         ("log_n", 32768): 15 / 9,
-        ("qwen_log_n", 512): 1,
-        ("longrope(factor=64)", 512): 15 / 9,  # one value at every length
+        ("qwen_log_n(train_length=512)", 512): 1,
+        ("longrope(train_length=512, factor=64)", 512): 15 / 9,  # one value at every length
         ("yarn(factor=64)", 512): 2.004740,
         ("llama4_temperature", 32768): 1.160944,
-        ("ministral_temperature", 32768): 1.415888,  # its length is --train-length too
-        ("info_scale", 32768): 1.25148,
+        ("ministral_temperature(length=512)", 32768): 1.415888,  # its length is --train-length too
+        ("info_scale(train_length=512)", 32768): 1.25148,
         ("annealed", 4096): 2.271317,
     }
     for key, value in multiplier.items():
@@ -74,7 +74,7 @@ def test_every_law_that_a_length_determines(run):
     learned |= {"asentmax", "mla_yarn", "retrieval", "qk_norm_scale"}
     assert named & learned == set()
     assert set(laws.names()) - named == learned
-    assert rows["log_n", 128]["definition"] == "LogN(base=64.0, floor=1.0)"
+    assert rows["log_n(base=64)", 128]["definition"] == "LogN(base=64.0, floor=1.0)"
     assert rows["yarn(factor=2)", 64]["definition"].startswith("YaRN(factor=2.0")
 
 
@@ -84,11 +84,12 @@ def test_named_laws_take_the_training_length(run):
     every = table(run(*at_all))
     names = ("annealed", "log_n", "qwen_log_n", "ministral_temperature")
     chosen = table(run(*at_all, "--laws", *names, "log_n(base=512)", "log_n(floor=2)"))
-    assert every["annealed", 512]["multiplier"] == pytest.approx(1.5448, abs=1e-4)
-    for name in names:
+    spelled = ("annealed(n0=256)", "log_n(base=256)", "qwen_log_n(train_length=256)")
+    assert every["annealed(n0=256)", 512]["multiplier"] == pytest.approx(1.5448, abs=1e-4)
+    for name in (*spelled, "ministral_temperature(length=256)"):
         assert chosen[name, 512] == every[name, 512]
-    assert chosen["log_n(base=512)", 512]["multiplier"] == 1
-    assert chosen["log_n(floor=2)", 512]["multiplier"] == 9 / 8
+    assert chosen["log_n", 512]["multiplier"] == 1
+    assert chosen["log_n(base=256, floor=2)", 512]["multiplier"] == 9 / 8
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_a_factor_stands_beside_its_law(run):
     """The multiple of yarn follows from how far the context is extended, not from n: the table says so."""
     one, several = (run("--n", "512"), run("--n", "512", "4096", "32768"))
     assert "yarn(factor=1) " in one
-    assert "longrope(factor=64) " in several
+    assert "longrope(train_length=512, factor=64) " in several
     assert "their factor is the longest n over that length" in several
 
 
@@ -169,7 +170,7 @@ def test_registered_laws_are_compared_too(run):
     rows = table(run("--n", "64", "600", "--json", "--laws", "always_two", "constant(value=0.25)"))
     for n in (64, 600):
         assert rows["always_two", n]["multiplier"] == 2
-        assert rows["always_two", n]["sphere_entropy"] == rows["constant(value=0.25)", n]["sphere_entropy"]
+        assert rows["always_two", n]["sphere_entropy"] == rows["0.25", n]["sphere_entropy"]
 
 
 def test_text_and_csv(run, tmp_path):
@@ -192,7 +193,7 @@ def test_one_figure_of_all_laws(run, tmp_path, suffix):
     assert path.stat().st_size > 5000
     if suffix == "svg":
         drawn = path.read_text(encoding="utf-8")
-        for law in ("qwen_log_n", "llama4_temperature", "yarn(factor=64)", "annealed"):
+        for law in ("qwen_log_n(train_length=512)", "llama4_temperature", "yarn(factor=64)", "annealed"):
             assert f">{law}<" in drawn
 
 

@@ -142,9 +142,12 @@ def test_commands_say_what_was_meant(name: str, heads: str, capsys: Any) -> None
 
 
 def test_a_number_means_the_same_in_two_commands(heads: str, capsys: Any) -> None:
-    assert main(["entropy", heads, "--laws", "0.25", "constant(value=0.25)", "--json"]) == 0
-    found = [row["entropy"] for row in json.loads(capsys.readouterr().out)["rows"]]
-    assert found[::2] == found[1::2]
+    found = []
+    for text in ("0.25", "constant(value=0.25)"):
+        assert main(["entropy", heads, "--laws", text, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["rows"])
+    assert found[0] == found[1]
+    assert {row["law"] for row in found[0]} == {"0.25"}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,9 @@ def test_laws_without_a_length_refuse_one() -> None:
         (laws.LogN(), "log_n"),
         (laws.LogN(base=64, floor=1.5), "log_n(base=64, floor=1.5)"),
         (laws.SSMax(s=[0.4, 2]), "ssmax(s=[0.4, 2])"),
-        (laws.Constant(0.1), "constant(value=0.1)"),
+        (laws.Constant(0.1), "0.1"),
+        (laws.Constant(64), "64"),
+        (2 * laws.Constant(0.1), "2.0 * 0.1"),
         (laws.YaRN(16, channels="all"), "yarn(factor=16, channels='all')"),
         (laws.InklingTemperature(over_head_dim=True), "inkling_temperature(over_head_dim=True)"),
         (laws.AdaptiveTemperature(threshold=1e-30), "adaptive_temperature(threshold=1e-30)"),
@@ -253,6 +258,31 @@ def test_a_registered_law_returns_numbers(returned: Any) -> None:
     laws.register("returns_something")(lambda n, head_dim: returned)
     with pytest.raises(TypeError, match="law 'returns_something' must return the scale as numbers, got"):
         at.attention_entropy(Q, K, scale="returns_something")
+
+
+@pytest.mark.parametrize(("value", "seen"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
+def test_a_registered_law_returns_finite_numbers(value: float, seen: str) -> None:
+    laws.register("is_finite_beyond")(lambda n, head_dim, *, n0=3: np.where(n > n0, -0.1, value))
+    counted = "keys that the query may see, after every mask"
+    message = rf"law 'is_finite_beyond' must return finite numbers, got {seen} at n = {{}} \({counted}\)"
+    for spelling in ("is_finite_beyond", "2 * is_finite_beyond"):
+        with pytest.raises(ValueError, match=message.format(1)):
+            at.attention(Q, K, K, scale=spelling, is_causal=True)
+        with pytest.raises(ValueError, match=message.format(1)):
+            at.attention_gradients(Q, K, K, np.ones_like(Q), scale=spelling, is_causal=True)
+    law = laws.get("is_finite_beyond")
+    with pytest.raises(ValueError, match=message.format(3)):
+        law.multiplier([512, 3], 64)
+    with pytest.raises(ValueError, match=message.format(3)):
+        at.montecarlo.entropy_vs_length(3, law=law, samples=1)
+    # A scale may be negative, and every n that is asked for is fine here.
+    assert np.isfinite(at.attention(Q, K, K, scale=laws.get("is_finite_beyond", n0=0), is_causal=True)).all()
+
+
+def test_a_registered_law_of_what_is_infinite_may_be_infinite() -> None:
+    """Keys that tie for the top have no gap: n is infinite there, as it is for critical_scale."""
+    laws.register("of_gaps", n_means="row gaps")(lambda n, head_dim: n)
+    assert laws.get("of_gaps").scale(np.inf, 64) == np.inf
 
 
 def test_the_file_of_a_sweep_takes_the_same(tmp_path: Any, capsys: Any) -> None:

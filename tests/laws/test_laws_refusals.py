@@ -129,7 +129,7 @@ from attnscale import laws
             TypeError,
             "parameters stand in the name or beside it, got 'ssmax(s=1)' and ['s']",
         ),
-        (lambda: laws.get("kappa"), TypeError, "law 'kappa' needs kappa: laws.get('kappa', kappa=...)"),
+        (lambda: laws.get("kappa"), TypeError, "law 'kappa' needs kappa: 'kappa(kappa=...)'"),
         (
             lambda: laws.get("log_n", bas=2),
             TypeError,

@@ -301,6 +301,18 @@ def test_rows_without_keys_give_and_get_nothing() -> None:
     assert all(bool((x.grad == 0).all()) for x in (q, k, v))
 
 
+def test_attention_needs_a_value() -> None:
+    """It was an empty tensor."""
+    q = draw(2, 5, 4)
+    seen = []
+    for attend, x in ((at.attention, q.detach().numpy()), (at.torch.attention, q)):
+        with pytest.raises(TypeError, match=r"value must be an? .*, got None; attention_statistics") as error:
+            attend(x, x, None)
+        seen.append(str(error.value).replace("an array", "a tensor"))
+    assert seen[0] == seen[1]
+    assert at.torch.attention_statistics(q, q).entropy.shape == (2, 5)
+
+
 def test_tensors_of_other_devices_are_refused() -> None:
     from attnscale.torch._tensors import check_on_cpu
 

@@ -185,11 +185,3 @@ def test_compiled() -> None:
 def test_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         at.torch.nn.MultiheadAttention(32, 4, **options)
-
-
-def test_dropout_is_refused_in_training_only() -> None:
-    module = at.torch.nn.MultiheadAttention(32, 4, dropout=0.1)
-    x = torch.randn(5, 2, 32)
-    with pytest.raises(ValueError, match=r"dropout must be 0 in training.*got 0\.1"):
-        module(x, x, x)
-    module.eval()(x, x, x)

@@ -95,7 +95,7 @@ def test_grouped_heads_share_keys():
 def test_a_number_is_the_scale_itself_and_laws_take_the_n_of_the_experiment():
     laws = ["log_n", at.laws.LogN(base=64), float(np.log(40) / np.log(512) / np.sqrt(8))]
     result = mc.entropy_vs_length(40, head_dim=8, law=[laws[1], laws[2]], samples=10, rng=0)
-    assert result.axes["law"][0] == "LogN(base=64.0, floor=1.0)"
+    assert result.axes["law"][0] == "log_n(base=64)"
     no_floor = mc.entropy_vs_length(1024, head_dim=8, law=["log_n", 1.0 / np.sqrt(8)], samples=10, rng=0)
     # ln 1024 / ln 512 = 10/9, so beta = 1 is flatter.
     assert (no_floor.value[1] > no_floor.value[0]).all()

@@ -151,8 +151,8 @@ _PAGES = (
     Fault(
         "a page links to a section that does not exist",
         "docs/explanation/training-evidence.md",
-        "([below](#t15-a-law-and-longer-texts))",
-        "([below](#t15-a-law-and-long-texts))",
+        "most of the fall is positions ([below](#t15-a-law-and-longer-texts))",
+        "most of the fall is positions ([below](#t15-a-law-and-long-texts))",
         tool("sphinx"),
         target="check",
     ),

@@ -34,7 +34,7 @@ def test_every_law_has_a_look_of_its_own():
 
 
 def test_a_law_with_other_parameters_keeps_its_colour():
-    first, second, third = looks(["LogN(base=64.0, floor=1.0)", "log_n", "log_n(base=1024)"])
+    first, second, third = looks(["log_n(base=64)", "log_n", "log_n(base=1024)"])
     assert first.colour == second.colour == third.colour
     assert len({first.dashes, second.dashes, third.dashes}) == 3
     assert second == looks(["standard", "log_n"])[1]
@@ -135,7 +135,11 @@ def test_calibration_names_what_it_draws():
     found = at.calibrate(data.query[:6], data.key[:6], n0=64, laws=["log_n", "ssmax", "standard"])
     ax = found.plot()
     ax.figure.canvas.draw()
-    assert {text.get_text() for text in ax.texts} == {"measured, median", "log_n =\nssmax", "standard"}
+    assert {text.get_text() for text in ax.texts} == {
+        "measured, median",
+        "log_n(base=64) =\nssmax",
+        "standard",
+    }
     for text in ax.texts:
         assert text.get_window_extent().x0 >= ax.get_window_extent().x0
     (key,) = ax.get_legend().get_texts()

@@ -50,7 +50,7 @@ def test_the_example_of_a_law_and_a_registered_law() -> None:
     assert table["scale"].values.tolist() == [
         "standard",
         "sweep_test",
-        "LogN(base=64.0, floor=1.0)",
+        "log_n(base=64)",
         "0.25",
     ]
     assert table["entropy"].dims == ("n", "scale", "head", "query")

@@ -81,7 +81,7 @@ def test_json_has_every_case(folder: Path, capsys: Any) -> None:
     finally:
         sys.path.remove(str(folder))
     assert [(row["n"], row["law"]) for row in result["rows"]] == [
-        (n, law) for n in (4, 8) for law in ("standard", "LogN(base=64.0, floor=1.0)")
+        (n, law) for n in (4, 8) for law in ("standard", "log_n(base=64)")
     ]
     np.testing.assert_array_equal([row["mean"] for row in result["rows"]], table["mean"].values.ravel())
     assert result["rows"][-1]["rows"] == [8, 9]

@@ -76,7 +76,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     )
     assert main(["sweep", str(path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["law"] for row in rows[:2]] == ["standard", "LogN(base=64.0, floor=1.0)"]
+    assert [row["law"] for row in rows[:2]] == ["standard", "log_n(base=64)"]
     for row, beta in zip(rows, (1, 1, 1, 1.5), strict=True):
         exact = at.theory.expected_entropy(row["n"], beta, head_dim=16)
         assert abs(row["value"] - exact) < 5 * row["standard_error"]

@@ -78,14 +78,14 @@ def cut(inputs: Inputs, n: int, is_causal: bool, num_threads: int | None) -> Len
 
 
 def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[Law]:
-    """The laws to compare; spellings that leave the training length open have n0."""
+    """The laws to compare, each once; spellings that leave the training length open have n0."""
     if isinstance(wanted, (str, float, int, Law)):
         wanted = (wanted,)
     if wanted is not None:
         chosen = [with_length(law, n0) for law in wanted]
         if not chosen:
             raise ValueError("laws must name at least one law, got none")
-        yield from chosen
+        yield from _each_once(chosen)
         return
     for name in names():
         try:
@@ -96,6 +96,15 @@ def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[
             continue
         if law.meaning.is_used or name == "standard":
             yield law
+
+
+def _each_once(chosen: Iterable[Law]) -> Iterator[Law]:
+    """Without repetitions: results are labelled with the spelling, which must stand for one law."""
+    seen: dict[str, Law] = {}
+    for law in chosen:
+        if seen.setdefault(law.spelling, law) != law:
+            raise ValueError(f"laws must have a spelling each, got two different ones of {law.spelling!r}")
+    yield from seen.values()
 
 
 def fit_laws(compared: Sequence[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:

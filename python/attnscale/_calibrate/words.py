@@ -86,7 +86,7 @@ def _preferences(found: _Calibration) -> str:
     best = found.best.ravel()
     counts = np.bincount(best[best >= 0], minlength=len(found.laws))
     order = [i for i in np.argsort(-counts, kind="stable") if counts[i]]
-    told = [f"{found.laws[i].name} for {counts[i]}" for i in order]
+    told = [f"{found.laws[i].spelling} for {counts[i]}" for i in order]
     left = int((best < 0).sum())
     return ", ".join([*told, *([f"undetermined for {left}"] if left else [])])
 

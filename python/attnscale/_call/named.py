@@ -237,7 +237,7 @@ class _Labels:
 
     def _calibration(self, result: Any) -> dict[str, Any]:
         """(laws, ..., heads, lengths) as far as an array of a Calibration has them."""
-        labels = {"law": [law.name for law in result.laws], "n": result.lengths}
+        labels = {"law": [law.spelling for law in result.laws], "n": result.lengths}
         changes = {}
         for name, (first, last) in _CALIBRATION_AXES.items():
             dims = (*first, *self.names.leading, *last)

@@ -21,7 +21,7 @@ from ..laws._registry import with_length
 from ._figure import Drawing
 from ._interrupt import finished
 from ._output import bad_input, emit
-from ._spelling import read_law
+from ._spelling import read_law, read_laws
 
 __all__ = ["compare"]
 
@@ -67,7 +67,7 @@ def _read_numbers(options: argparse.Namespace) -> None:
 def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
     """Those asked for, or all that a training length and a factor of extension determine."""
     if options.laws:
-        return {spelling: read_law(spelling, options.train_length) for spelling in options.laws}
+        return read_laws(options.laws, options.train_length)
     factor = max(1.0, longest / options.train_length)
     found = {}
     for name in laws.names():
@@ -77,8 +77,7 @@ def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
             law = with_length(spelling, options.train_length)
         except TypeError:  # a parameter that nothing here determines
             continue
-        shown_factor = f"{name}(factor={factor:g})" if spelling != name else name
-        found[shown_factor] = law if law.channels == "all" else replace(cast(Any, law), channels="all")
+        found[law.spelling] = law if law.channels == "all" else replace(cast(Any, law), channels="all")
     return found
 
 

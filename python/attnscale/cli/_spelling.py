@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 
 from .. import laws
 from .._io import InputError
 from ..laws._registry import with_length
 
-__all__ = ["LAW_HELP", "read_law"]
+__all__ = ["LAW_HELP", "read_law", "read_laws"]
 
 LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
 
@@ -25,9 +25,15 @@ def read_law(text: str, train_length: float | None = None) -> laws.Law:
     try:
         return laws.get(text) if train_length is None else with_length(text, train_length)
     except (ValueError, TypeError) as error:
-        raise InputError(_as_spelled(str(error))) from None
+        raise InputError(str(error)) from None
 
 
-def _as_spelled(message: str) -> str:
-    """A call of Python as it is written here: laws.get('constant', value=...) is constant(value=...)."""
-    return re.sub(r"laws\.get\('(\w+)', ([^)]*)\)", r"'\1(\2)'", message)
+def read_laws(texts: Iterable[str], train_length: float | None = None) -> dict[str, laws.Law]:
+    """Laws by their spelling, which the tables and files have; one that is given twice is there once.
+
+    Examples
+    --------
+    >>> list(read_laws(["log_n(base=512)", "log_n", "log_n(base=1e3)"]))
+    ['log_n', 'log_n(base=1000)']
+    """
+    return {law.spelling: law for law in (read_law(text, train_length) for text in texts)}

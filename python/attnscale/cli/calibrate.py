@@ -106,7 +106,7 @@ def _read(options: argparse.Namespace) -> StoredHeads:
 
 def _best(found: Calibration, head: int) -> str:
     index = int(found.best[head])
-    return "undetermined" if index < 0 else found.laws[index].name
+    return "undetermined" if index < 0 else found.laws[index].spelling
 
 
 def _text(found: Calibration, heads: StoredHeads, unit: Unit) -> str:

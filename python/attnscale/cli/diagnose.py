@@ -22,7 +22,7 @@ from ._interrupt import finished
 from ._measure import KEYS
 from ._options import add_option, add_outputs, add_unit
 from ._output import emit
-from ._spelling import read_law
+from ._spelling import read_law, read_laws
 
 _LENGTHS = (64, 128, 256, 512)
 _DESCRIPTION = """\
@@ -62,7 +62,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure and print."""
-    laws = {text: read_law(text) for text in options.laws}
+    laws = read_laws(options.laws)
     tokens, model = _load(options)
     plan = _plan(model)
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None

@@ -19,7 +19,7 @@ from ._interrupt import finished
 from ._measure import KEYS, mean_entropy, mean_uniform_entropy
 from ._options import add_option, add_outputs, add_unit
 from ._output import emit
-from ._spelling import read_law
+from ._spelling import read_laws
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure and print."""
     heads = read_heads(_files(options), layout=options.layout)
     lengths = _check_lengths(options.n, heads)
-    laws = {text: read_law(text) for text in options.laws}
+    laws = read_laws(options.laws)
     lengths, entropy = _measure(options, heads, lengths, laws)
     rows = _rows(heads, lengths, entropy, is_causal=options.causal)
     report = {**_settings(options, heads, laws), "rows": rows}

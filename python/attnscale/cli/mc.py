@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Run an experiment of attnscale.montecarlo. Options that take several values give one row for
 each combination. The same --seed gives the same numbers on every machine. Ctrl-C prints what
-is there.
+is there. What takes more than a minute says so before it begins.
 """
 
 
@@ -218,6 +218,7 @@ def _check_memory(options: argparse.Namespace) -> None:
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """What the caller gave, as the experiment takes it."""
     given: dict[str, Any] = {"rng": options.seed, "progress": True, "num_threads": options.threads}
+    given["announce"] = lambda line: print(f"attnscale: {line}", file=sys.stderr, flush=True)
     for name in ("samples", "target_error", "max_samples"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)

@@ -11,12 +11,13 @@ import numpy as np
 from .. import theory
 from .._call.scale import check_one_scale_a_row
 from .._io import InputError
+from .._spelling import as_literal
 from .._tables.tabled import nats_per
 from .._tables.text import to_text
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
 from ._output import bad_input, emit
-from ._spelling import read_law
+from ._spelling import read_laws
 
 _DESCRIPTION = """\
 Expected entropy, log-sum-exp and sum of squared weights of a row of n independent keys,
@@ -102,9 +103,8 @@ def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:
 def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:
     """The multiples at the lengths, by what the table calls them."""
     given = options.beta if options.beta or options.laws else [1.0]
-    found: dict[str, Any] = {f"beta {beta:g}": np.full(lengths.shape, beta) for beta in given or []}
-    for text in options.laws:
-        law = read_law(text)
+    found: dict[str, Any] = {f"beta {as_literal(beta)}": np.full(lengths.shape, beta) for beta in given or []}
+    for text, law in read_laws(options.laws).items():
         with bad_input(f"--laws {text}"):
             check_one_scale_a_row(law)
             beta = np.asarray(law.multiplier_at(lengths, options.head_dim))

@@ -45,7 +45,7 @@ class TrainingResult(Tabled):
     experiment, claim : str
         Name of the function in :mod:`attnscale.experiments`, and id of the claim.
     question, refuted_if : str
-        As they were written before the run.
+        In words, as they stood in the code when the models were trained. No code evaluates ``refuted_if``.
     axes : dict of str to tuple
         Labels of the cells, then of "seed".
     variables : dict of str to Variable

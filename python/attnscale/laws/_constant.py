@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from .._spelling import as_literal
 from ._base import Law, head_parameter
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, finite, one_or_per_head
@@ -94,6 +95,11 @@ class Constant(Law):
 
     def __post_init__(self) -> None:
         finite(self, "value")
+
+    @property
+    def spelling(self) -> str:
+        """The number."""
+        return as_literal(self.value)
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return np.full_like(n, self.value * math.sqrt(head_dim))

@@ -7,14 +7,15 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from .._checks import choose, shown
-from .._spelling import check_parameters, choose_name, read_call, spell
+from .._spelling import as_literal, check_parameters, choose_name, read_call, spell
 from ._base import Law
 from ._meaning import MEANINGS_OF_N, NMeans
 
@@ -83,8 +84,14 @@ class FunctionLaw(Law):
 
     @property
     def spelling(self) -> str:
-        """Name and parameters; the way back needs the function registered under this name."""
-        return spell(self.name, dict(self.parameters))
+        """Name and parameters that are no defaults; the way back needs the registered function."""
+        usual, given = _parameters_of_function(self.function)[0], dict(self.parameters)
+        same = {name for name, value in usual.items() if as_literal(value) == as_literal(given[name])}
+        return spell(self.name, {name: value for name, value in self.parameters if name not in same})
+
+    def with_defaults(self) -> FunctionLaw:
+        """The same function with those of its parameters that have a default, at that."""
+        return replace(self, parameters=tuple(_parameters_of_function(self.function)[0].items()))
 
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters; the way back needs the function registered under this name."""
@@ -95,7 +102,19 @@ class FunctionLaw(Law):
         array = np.asarray(returned)
         if array.dtype.kind not in "iuf":
             raise TypeError(f"law {self.name!r} must return the scale as numbers, got {shown(returned)}")
+        if not np.isfinite(array).all():
+            self._check_finite(*np.broadcast_arrays(array, n))
         return array
+
+    def _check_finite(self, scales: NDArray[Any], n: NDArray[np.float64]) -> None:
+        """At every finite n; one that is measured on the row may be infinite, and the scale with it."""
+        bad = np.isfinite(n) & ~np.isfinite(scales)
+        if bad.any():
+            seen, at = float(scales[bad][0]), as_literal(n[bad][0])
+            raise ValueError(
+                f"law {self.name!r} must return finite numbers, got {seen} at n = {at} "
+                f"({self.meaning.description})"
+            )
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self._scale(n, head_dim) * math.sqrt(head_dim)
@@ -274,7 +293,8 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
     Parameters
     ----------
     name : str
-        Its name. A name of this package is refused; a registered one is replaced.
+        Its name: a Python identifier, as a spelling has it. A name of this package is refused; a
+        registered one is replaced.
     n_means : str, default "visible keys"
         What n counts: one of :data:`MEANINGS_OF_N`.
 
@@ -283,7 +303,8 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
     callable
         A decorator that returns its function unchanged. The function is called as
         ``function(n, head_dim, *, <parameters>)`` with an array n (float64, at least 1) and returns
-        the scale. Where it has no value (NaN) the rows of attention are NaN.
+        the scale: finite numbers, of either sign. NaN or infinity at a finite n is a ValueError that
+        names the law and the n.
 
     Examples
     --------
@@ -298,6 +319,11 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
     """
     if not name:
         raise ValueError("name must not be empty")
+    if not name.isidentifier() or iskeyword(name) or _as_number(name) is not None:
+        raise ValueError(
+            "name must be a Python identifier, so that 'NAME(parameter=value)' is read, and no number, "
+            f"got {shown(name)}"
+        )
     if name in _classes:
         raise ValueError(f"name must not be one of this package's laws, got {shown(name)}")
     meaning = cast(NMeans, choose("n_means", n_means, list(MEANINGS_OF_N)))
@@ -366,4 +392,4 @@ def _parameters_of_function(function: Callable[..., Any]) -> tuple[dict[str, Any
 
 
 def _check_parameters(name: str, given: dict[str, Any], known: list[str], required: list[str]) -> None:
-    check_parameters(f"law {name!r}", f"laws.get({name!r}, {{}}=...)", given, known, required)
+    check_parameters(f"law {name!r}", f"'{name}({{}}=...)'", given, known, required)

@@ -14,6 +14,7 @@ import numpy as np
 from .. import laws
 from .._call.scale import check_one_scale_a_row
 from .._checks import number, positive_int, shown
+from ._limits import check_count
 
 if TYPE_CHECKING:
     from ..laws import Law
@@ -78,21 +79,21 @@ def axis(name: str, given: Any, check: Callable[[str, Any], Any]) -> Axis:
 
 
 def integer_axis(name: str, given: Any, *, least: int = 1) -> Axis:
-    """An axis of integers of at least `least`."""
+    """An axis of integers of at least `least`, and of at most 2^53."""
 
     def check(name: str, value: Any) -> int:
         converted = positive_int(name, value)
         if converted < least:
             raise ValueError(f"{name} must be at least {least}, got {converted}")
-        return converted
+        return check_count(name, converted)
 
     return distinct(axis(name, given, check))
 
 
 def law_axis(name: str, given: Any) -> Axis:
-    """An axis of laws: a law's label is its name, or its repr where the parameters are not the usual ones."""
+    """An axis of laws, each labelled with its spelling."""
     laid = axis(name, given, lambda name, value: _read_law(name, value))
-    return distinct(Axis(name, laid.values, tuple(_label(value) for value in laid.values), laid.scalar))
+    return distinct(Axis(name, laid.values, tuple(law.spelling for law in laid.values), laid.scalar))
 
 
 def fraction(name: str, value: Any) -> float:
@@ -130,17 +131,6 @@ def _read_law(name: str, value: Any) -> Law:
     if isinstance(law, laws.Constant) and law.value < 0:
         raise ValueError(f"{name}: a scale must be at least 0, got {law.value:g}")
     return law
-
-
-def _label(law: Law) -> str:
-    if isinstance(law, laws.Constant):
-        short = f"{law.value:g}"
-        return short if float(short) == law.value else repr(law.value)
-    try:
-        usual = law == laws.get(law.name)
-    except (TypeError, ValueError):  # a law with a parameter that has no default
-        usual = False
-    return law.name if usual else repr(law)
 
 
 def distinct(laid: Axis) -> Axis:

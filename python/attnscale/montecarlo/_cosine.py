@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .. import _core
 from ._axes import integer_axis, product
 from ._experiment import Case, Experiment, RowSource
+from ._limits import STREAMED, check_memory
 from ._run import RunOptions, num_threads_of, run
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def max_cosine(
     """
     threads = num_threads_of("max_cosine", options)
     lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim, least=2)
+    check_memory("n", max(lengths.values), STREAMED * max(lengths.values))
+    check_memory("head_dim", max(dims.values), 4.0 * max(dims.values))
     cases = tuple(
         Case((length, dim), _rows(length, dim, threads), float(length * dim))
         for length, dim in product(lengths, dims)

@@ -14,6 +14,7 @@ from .. import _core
 from .._checks import choose, number, shown
 from ._axes import Axis, axis, integer_axis, product
 from ._experiment import Case, Experiment, RowSource
+from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
 from ._scores import RealHeads, read_heads
 from ._tally import Tally
@@ -107,6 +108,7 @@ def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, thread
     if head_dim is None:
         raise ValueError("head_dim must be given, or query and key")
     dims = integer_axis("head_dim", head_dim)
+    check_memory("head_dim", max(dims.values), 4.0 * max(dims.values))
     kinds = axis("distribution", distribution, lambda name, value: choose(name, value, DISTRIBUTIONS))
     means = mean if isinstance(mean, tuple) and len(mean) == 2 else (mean, mean)
     means = (number("mean", means[0]), number("mean", means[1]))

@@ -13,6 +13,7 @@ from .._checks import as_array, choose, positive_int, shown
 from ._axes import axis, fraction, integer_axis, product
 from ._digest import describe_array
 from ._experiment import Case, Experiment, RowSource
+from ._limits import check_count, check_memory
 from ._run import RunOptions, num_threads_of, run
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def jl_distortion(
     kinds = axis("kind", kind, lambda name, value: choose(name, value, KINDS))
     tolerances = axis("eps", eps, fraction)
     make, shape, described = _source(points, n, dim, threads)
+    check_memory("k", max(dims.values), 4.0 * shape[0] * (shape[1] + max(dims.values)))
     bounds = np.array(tolerances.values)
     cases = tuple(
         Case(
@@ -119,9 +121,10 @@ def _source(
     if points is None:
         if n is None or dim is None:
             raise ValueError(f"points, or n and dim, must be given, got n={shown(n)} and dim={shown(dim)}")
-        shape = (positive_int("n", n), positive_int("dim", dim))
+        shape = (check_count("n", positive_int("n", n)), check_count("dim", positive_int("dim", dim)))
         if shape[0] < 2:
             raise ValueError(f"n must be at least 2, got {n}")
+        check_memory("n", shape[0], 4.0 * shape[0] * shape[1])
         return (lambda key, stream: _normal_points(shape, key, stream, threads)), shape, {"n": n, "dim": dim}
     if n is not None or dim is not None:
         raise ValueError(f"points exclude n and dim, got n={shown(n)} and dim={shown(dim)}")

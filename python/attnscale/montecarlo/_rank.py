@@ -12,6 +12,7 @@ from .. import _core
 from .._weights import effective_rank, row_entropy
 from ._axes import LawAxis, beta_of, integer_axis, law_axis, product
 from ._experiment import Case, Experiment, RowSource
+from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def rank_and_sparsity(
     laws = law_axis("law", law)
     cases = []
     for length, dim in product(lengths, dims):
+        check_memory("n", length, 8.0 * length * (length + 2 * dim))
         scales = np.array([beta_of(each, length, dim) for each in laws.values]) / np.sqrt(dim)
         cases.append(Case((length, dim), _rows(length, dim, scales, threads), 10.0 * length**3))
     experiment = Experiment(

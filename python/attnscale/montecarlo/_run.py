@@ -13,7 +13,9 @@ import numpy as np
 from .._checks import choose, number, positive_int, shown, thread_count
 from .._provenance import provenance
 from .._seeds import case_key, seed_sequence
+from ._cost import Announce, announcement, check_announce
 from ._experiment import Case, Experiment
+from ._limits import check_count
 from ._progress import Progress, check_progress, reporting
 from ._result import Estimate, ExperimentResult
 from ._tally import Tally
@@ -48,6 +50,9 @@ class RunOptions(TypedDict, total=False):
         and the numbers are those of a run that was never interrupted, bit for bit.
     num_threads : int, optional
         At least 1; by default that of :func:`attnscale.get_num_threads`. Results do not depend on it.
+    announce : callable, optional
+        Called with a line of text before a run that is expected to take more than a minute: how long,
+        and of how many samples. It is measured on a few rows, which are not those of the run.
     """
 
     target_error: float | None
@@ -56,6 +61,7 @@ class RunOptions(TypedDict, total=False):
     on_interrupt: Literal["return", "raise"]
     resume: ExperimentResult | None
     num_threads: int | None
+    announce: Announce | None
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -65,6 +71,7 @@ _DEFAULTS: dict[str, Any] = {
     "on_interrupt": "return",
     "resume": None,
     "num_threads": None,
+    "announce": None,
 }
 
 
@@ -110,8 +117,12 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
     chosen: dict[str, Any] = {**_DEFAULTS, **options}
     stopping = _read_stopping(experiment, samples, chosen)
     choose("on_interrupt", chosen["on_interrupt"], ("return", "raise"))
-    progress = check_progress(chosen["progress"])
+    progress, announce = check_progress(chosen["progress"]), check_announce(chosen["announce"])
     seed, tallies = _start(experiment, rng, chosen["resume"])
+    if announce is not None:
+        threads = num_threads_of(experiment.name, options)
+        line = announcement(experiment, stopping.most_rows, stopping.target_error, tallies, threads)
+        _ = announce(line) if line else None
     interrupted = False
     total = None
     if stopping.target_error is None:
@@ -135,14 +146,18 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
 def _read_stopping(experiment: Experiment, samples: Any, chosen: dict[str, Any]) -> _Stopping:
     target = chosen["target_error"]
     if target is None:
-        count = experiment.default_samples if samples is None else positive_int("samples", samples)
+        count = experiment.default_samples if samples is None else _read_count("samples", samples)
         return _Stopping(-(-count // experiment.block), None)
     if samples is not None:
         raise ValueError(f"samples and target_error exclude each other, got {shown(samples)} and {target!r}")
     if number("target_error", target) <= 0:
         raise ValueError(f"target_error must be greater than 0, got {shown(target)}")
-    most = positive_int("max_samples", chosen["max_samples"])
+    most = _read_count("max_samples", chosen["max_samples"])
     return _Stopping(-(-most // experiment.block), float(target))
+
+
+def _read_count(name: str, value: Any) -> int:
+    return check_count(name, positive_int(name, value))
 
 
 def _start(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ._axes import Axis, beta_of, product
 from ._experiment import Case, Experiment, RowSource
+from ._limits import STREAMED, check_memory
 from ._scores import COLUMNS, RealHeads, model_rows
 
 __all__ = ["Transform", "pick", "score_experiment"]
@@ -56,6 +57,8 @@ def score_experiment(
     """
     cases, every_beta = [], []
     for n, dim in product(lengths, dims):
+        check_memory("n", n, STREAMED * n)
+        check_memory("head_dim", dim, 4.0 * dim)
         betas = np.array([beta_of(law, n, dim) for law in laws.values])
         every_beta.append(betas)
         every = np.outer(betas, factors).ravel().tolist()

@@ -14,6 +14,7 @@ from ..attention import attention_statistics
 from ..normalizers._registry import spelling_of
 from ._axes import Axis, LawAxis, axis, beta_of, distinct, integer_axis, law_axis, product
 from ._experiment import Case, Experiment, RowSource
+from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
 from ._scores import least_head_dim
 
@@ -87,6 +88,7 @@ def sparsity(
     laws, rules = law_axis("law", law), _normalizer_axis(normalizer)
     cases, every_beta = [], []
     for length, dim in product(lengths, dims):
+        check_memory("n", length, 8.0 * length * (dim if model == "sphere" else 1))
         betas = np.array([beta_of(each, length, dim) for each in laws.values])
         every_beta.append(np.broadcast_to(betas[:, None], (len(laws), len(rules))))
         rows = _rows(model, length, dim, betas, rules.values, threads)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -38,7 +38,7 @@ class _Calibration(Protocol):
     @property
     def law_beta(self) -> NDArray[np.float64]: ...
     @property
-    def ranking(self) -> Mapping[str, float]: ...
+    def groups(self) -> Sequence[Sequence[int]]: ...
 
 
 def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = None) -> Axes:
@@ -73,17 +73,19 @@ def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = Non
         raise TypeError(f"found must be a Calibration, as attnscale.calibrate returns, got {shown(found)}")
     n = found.lengths.astype(np.float64)
     heads = np.asarray(found.beta).reshape(-1, n.size)
-    fitted = _best(found, positive_int("laws", laws))
+    groups = found.groups[: positive_int("laws", laws)]
+    spelled = [law.spelling for law in found.laws]
     with style():
         ax = new_axes(ax)
         ax.plot(n, heads.T, color=GREY, linewidth=0.6, alpha=0.45)
         lines = [Named(n, _median(heads), "measured, median", "#000000")]
         ax.plot(n, lines[0].y, color="black", marker="o", linewidth=1.8)
-        each = zip(fitted.items(), looks([*map(_first, fitted)]), strict=True)
-        for index, ((name, values), look) in enumerate(each):
+        each = zip(groups, looks([spelled[group[0]] for group in groups]), strict=True)
+        for index, (group, look) in enumerate(each):
+            values = _median(np.asarray(found.law_beta)[group[0]].reshape(-1, n.size))
             width = max(3.0 - index, 1.2)  # a law that lies on another leaves it visible on both sides
             ax.plot(n, values, color=look.colour, linestyle=look.dashes, marker=look.marker, linewidth=width)
-            lines.append(Named(n, values, name.replace(" = ", " =\n"), look.colour))
+            lines.append(Named(n, values, " =\n".join(spelled[i] for i in group), look.colour))
         middle = np.nanquantile(heads, [0.1, 0.9], axis=0).ravel() if np.isfinite(heads).any() else [1.0]
         shown_values = np.concatenate([*(np.ravel(line.y) for line in lines), middle])
         low, high = 0.95 * np.nanmin(shown_values), 1.05 * np.nanmax(shown_values)
@@ -97,19 +99,6 @@ def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = Non
         key_below(ax, _key(len(heads), outside))
     subtitle(ax, "Each law times a constant of the head, median of the heads")
     return ax
-
-
-def _best(found: _Calibration, count: int) -> dict[str, NDArray[np.float64]]:
-    """The first groups of the ranking, and the median over the heads of their fits."""
-    names, betas = [law.name for law in found.laws], np.asarray(found.law_beta)
-    return {
-        group: _median(betas[names.index(_first(group))].reshape(-1, found.lengths.size))
-        for group in list(found.ranking)[:count]
-    }
-
-
-def _first(group: str) -> str:
-    return group.split(" = ")[0]
 
 
 def _median(heads: NDArray[np.float64]) -> NDArray[np.float64]:

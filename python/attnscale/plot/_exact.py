@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import itertools
 import json
@@ -38,9 +37,11 @@ def parameters_of(result: Any) -> tuple[str, dict[str, Any]]:
         experiment = getattr(import_module(module), name)
     except (ImportError, AttributeError):  # the sweep of another version
         return "", {}
+    if "parameters" not in attrs:  # of a version that wrote the constants as text only
+        return "", {}
     signature = inspect.signature(experiment).parameters.values()
     usual = {each.name: each.default for each in signature if each.default is not each.empty}
-    given = {**usual, **_literals(str(attrs.get("constants", "")))}
+    given = {**usual, **json.loads(attrs["parameters"])}
     given["head_dim"] = given.get("head_dim") or 64
     about_the_run = ("samples", "rng", "options")
     return name, {key: value for key, value in given.items() if key not in about_the_run}
@@ -117,27 +118,5 @@ def _law(label: Any) -> Any:
 
     try:
         return laws.get(label)
-    except (TypeError, ValueError):  # the repr of one
-        pass
-    name, parameters = _call(label)
-    known = getattr(laws, name, None)
-    if isinstance(known, type):
-        return known(**parameters)
-    return laws.get(name, **parameters) if name in laws.names() else None
-
-
-def _call(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of NAME, NAME(parameter=value) or get('NAME', parameter=value)."""
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            name = ast.literal_eval(node.args[0]) if node.args else node.func.id
-            return str(name), {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
-    except (SyntaxError, ValueError):
-        pass
-    return text, {}
-
-
-def _literals(text: str) -> dict[str, Any]:
-    """From 'samples=40, cosine=0.5' to a dictionary; empty where the text is something else."""
-    return _call(f"constants({text})")[1]
+    except (TypeError, ValueError):  # of another program, or registered there
+        return None

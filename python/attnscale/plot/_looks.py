@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ._style import COLOURS, MARKERS
+from ._style import COLOURS, MARKERS, law_of
 
 __all__ = ["Look", "family", "looks"]
 
@@ -50,8 +49,8 @@ class Look(NamedTuple):
 def looks(names: Sequence[str]) -> list[Look]:
     """The look of each of these laws or other names, no two alike as long as there are looks left.
 
-    A law by its name has its own. With other parameters, ``LogN(base=64)`` or ``log_n(base=64)``, or a
-    second time, it keeps the colour and gets the next free dashes; other names get what is free.
+    A law by its name has its own. With other parameters, ``log_n(base=64)``, or a second time, it keeps
+    the colour and gets the next free dashes; other names get what is free.
     """
     taken: dict[tuple[int, int], None] = {}
     places: list[tuple[int, int] | None] = [None] * len(names)
@@ -69,17 +68,9 @@ def looks(names: Sequence[str]) -> list[Look]:
 
 
 def family(name: str) -> str:
-    """The law's own name of a spelling or a repr of it; `name` itself where it is neither."""
-    try:
-        node = ast.parse(name.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        return name
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        return name
-    from .. import laws
-
-    known = getattr(laws, node.func.id, None)
-    return known.name if isinstance(known, type) and issubclass(known, laws.Law) else node.func.id
+    """The law's own name of a spelling; `name` itself where it is none."""
+    law = law_of(name)
+    return name if law is None else law.name
 
 
 def _free(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..laws import Law
 
-__all__ = ["law_comparison", "law_name", "law_sequence", "multiple_at", "multiplier_vs_length"]
+__all__ = ["law_comparison", "law_sequence", "multiple_at", "multiplier_vs_length"]
 
 _Array = NDArray[np.float64]
 BETA = r"$\beta$, multiple of $1/\sqrt{d}$"
@@ -80,7 +80,7 @@ def law_comparison(
     curves: dict[str, _Array] = {}
     if chosen:
         every, betas = dense(lambda at: _table(chosen, at, head_dim), n[0], n[-1])
-        curves = dict(zip(map(law_name, chosen), betas.T, strict=True))
+        curves = {law.spelling: beta for law, beta in zip(chosen, betas.T, strict=True)}
     own = ax is None
     with style():
         ax = new_axes(ax)
@@ -148,15 +148,6 @@ def law_sequence(given: Any) -> list[Law]:
     """One law or several, as Law."""
     one = isinstance(given, (str, float, int, laws_module.Law)) or not isinstance(given, Iterable)
     return [laws_module.get(law) for law in ([given] if one else given)]
-
-
-def law_name(law: Law) -> str:
-    """Its name if it has the usual parameters, its repr otherwise."""
-    try:
-        usual = law == laws_module.get(law.name)
-    except TypeError:  # a parameter without a default
-        usual = False
-    return law.name if usual else repr(law)
 
 
 def multiple_at(law: Law, n: _Array, head_dim: int) -> _Array:

@@ -14,7 +14,7 @@ from .._checks import choose
 from ._dense import dense
 from ._inputs import increasing, numbers
 from ._looks import looks
-from ._multiples import BETA, law_name, law_sequence, multiple_at
+from ._multiples import BETA, law_sequence, multiple_at
 from ._names import key_below, subtitle
 from ._style import law_label, new_axes, style
 
@@ -115,7 +115,7 @@ def _law_lines(
     laws: Sequence[Law], lengths: _Array, head_dim: int, labels: Mapping[str, str] | None
 ) -> list[tuple[_Array, _Array, Look, str]]:
     """ln n, beta, the look and the name of each law."""
-    names = [law_name(law) for law in laws]
+    names = [law.spelling for law in laws]
     found = []
     for law, name, look in zip(laws, names, looks(names), strict=True):
         n, beta = dense(partial(multiple_at, law, head_dim=head_dim), lengths[0], lengths[-1])

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from .._checks import shown
+from ..laws import Constant, Law, LogN, get
 from ._inputs import check_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLOURS", "GREY", "LABELS", "MARKERS", "law_label", "new_axes", "style"]
+__all__ = ["COLOURS", "GREY", "LABELS", "MARKERS", "law_label", "law_of", "new_axes", "style"]
 
 #: Okabe and Ito 2008, in the order of use: blue, vermilion, green, orange, sky blue, purple, black.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
@@ -78,36 +77,22 @@ def style() -> Iterator[None]:
 
 
 def law_label(name: str, labels: Mapping[str, str] | None = None) -> str:
-    """What to print for a law: its entry in `labels` or LABELS, a formula for log_n, else its name."""
+    """What to print for a law: its entry in `labels` or LABELS, a formula for log_n, else its spelling."""
     if labels is not None and not isinstance(labels, Mapping):
         raise TypeError(f"labels must be a mapping from names to what is printed, got {shown(labels)}")
-    known, law = {**LABELS, **(labels or {})}, _law_of(name)
-    if labels and law is not None and law.name in labels:
-        return labels[law.name]
-    logarithm = re.fullmatch(r"LogN\(base=([0-9.e+]+), floor=1\.0\)", name)
-    if name not in known and logarithm:
-        return rf"$\log_{{{float(logarithm[1]):g}}} n\,/\sqrt{{d}}$"
-    return known.get(name) or (name if law is None else _short(name, law))
+    known, law = {**LABELS, **(labels or {})}, law_of(name)
+    spelled = name if law is None or isinstance(law, Constant) else law.spelling
+    if spelled not in known and isinstance(law, LogN) and law.floor == 1:
+        return rf"$\log_{{{law.base:g}}} n\,/\sqrt{{d}}$"
+    return known.get(name) or known.get(spelled, spelled)
 
 
-def _law_of(name: str) -> Any:
-    """The class of law of which this is the repr; None for everything else."""
-    from .. import laws
-
-    found = re.fullmatch(r"([A-Z]\w*)\(.*\)", name)
-    law = getattr(laws, found[1], None) if found else None
-    return law if isinstance(law, type) and issubclass(law, laws.Law) else None
-
-
-def _short(name: str, law: Any) -> str:
-    """Of the repr of a law its name and the parameters that are not the usual ones."""
-    usual = {each.name: each.default for each in fields(law)}
-    kept = []
-    for text in re.split(r", (?=\w+=)", name[name.index("(") + 1 : -1]):
-        parameter, _, value = text.partition("=")
-        if value and repr(usual.get(parameter)) != value:
-            kept.append(f"{parameter}={value.removesuffix('.0')}")
-    return f"{law.name}({', '.join(kept)})" if kept else str(law.name)
+def law_of(name: str) -> Law | None:
+    """The law of which this is a spelling; None for everything else."""
+    try:
+        return get(name)
+    except (TypeError, ValueError):
+        return None
 
 
 def new_axes(ax: Axes | None, *, height: float | None = None, width: float | None = None) -> Axes:

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import shown
+from ..laws import Law
 from ._describe import describe, digest, function_name
 
 __all__ = [
     "Axes",
     "GridCase",
+    "as_json",
     "check_call",
     "describe_axes",
     "labels",
@@ -158,12 +160,23 @@ def _check_distinct(where: str, values: list[Any]) -> None:
         seen.add(label)
 
 
+def as_json(value: Any) -> Any:
+    """`value` as JSON has it; laws by their spelling, and :func:`short` of what JSON has not."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (list, tuple)):
+        return [as_json(each) for each in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else short(value)
+
+
 def short(value: Any) -> str:
     """`value` for a message or a label."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray) or (hasattr(value, "shape") and not dataclasses.is_dataclass(value)):
         return f"<{type(value).__name__} {tuple(value.shape)} {digest(describe('value', value))[:8]}>"
+    if isinstance(value, Law):
+        return value.spelling
     if callable(value) and hasattr(value, "__qualname__"):
         return str(value.__qualname__)
     return repr(value)

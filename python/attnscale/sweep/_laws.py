@@ -12,7 +12,11 @@ __all__ = ["make_known", "registered_laws"]
 
 
 def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
-    """The registered laws that `values` spell, also inside of lists and tuples; one of each name."""
+    """The registered laws that `values` spell, also inside of lists and tuples.
+
+    One of each name, with the parameters that it has by default: what tells it apart is the function.
+    The parameters of a spelling are told by the spelling, which the grid or the constants have.
+    """
     found: dict[str, laws.FunctionLaw] = {}
     for text in sorted(set(_texts(values))):
         try:
@@ -22,7 +26,7 @@ def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
         while isinstance(law, laws.Scaled):
             law = law.law
         if isinstance(law, laws.FunctionLaw):
-            found.setdefault(law.name, law)
+            found.setdefault(law.name, law.with_defaults())
     return tuple(found.values())
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,17 @@ from ._case_seeds import seed_from_json, seed_to_json
 from ._dataset import assemble
 from ._describe import describe, function_name
 from ._errors import Failure, SweepError, SweepInterrupted
-from ._grid import Axes, GridCase, check_call, describe_axes, make_cases, read_constants, read_grid, short
+from ._grid import (
+    Axes,
+    GridCase,
+    as_json,
+    check_call,
+    describe_axes,
+    make_cases,
+    read_constants,
+    read_grid,
+    short,
+)
 from ._laws import registered_laws
 from ._progress import Progress
 from ._results import Fields
@@ -123,6 +134,7 @@ class Plan:
         in_order = {case: finished[case] for case in self.cases if case in finished}
         constants = ", ".join(f"{name}={short(value)}" for name, value in self.constants.items())
         ran = {"function": function_name(self.function), "constants": constants}
+        ran["parameters"] = json.dumps({name: as_json(value) for name, value in self.constants.items()})
         return assemble(self.axes, in_order, ran | provenance(self.seed).to_dict())
 
     def _error(

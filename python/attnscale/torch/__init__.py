@@ -35,6 +35,7 @@ from ._variants import (
     performer_attention,
     ssd,
 )
+from .nn._replace import replace_attention
 
 if TYPE_CHECKING:
     from ._forward import NAME, register
@@ -61,6 +62,7 @@ __all__ = [
     "record",
     "register",
     "relay_attention",
+    "replace_attention",
     "ssd",
 ]
 

@@ -148,8 +148,9 @@ def _check(module: Any, tensors: tuple[torch.Tensor, ...], dropout: float, kwarg
     check_on_cpu(*tensors)
     if dropout:
         raise ValueError(
-            f"attnscale has no dropout of weights, got dropout={dropout}: model.eval() switches it off, for "
-            "training the config does (attention_dropout=0, attention_probs_dropout_prob=0, attn_pdrop=0)"
+            f"attnscale.torch.register has no dropout of weights, got dropout={dropout}: model.eval() "
+            "switches it off, for training the config does (attention_dropout=0, "
+            "attention_probs_dropout_prob=0, attn_pdrop=0)"
         )
     for name, given in kwargs.items():
         if name not in _IRRELEVANT and given is not None and given is not False:

@@ -101,6 +101,8 @@ num_threads
     >>> q, k, v = torch.randn(3, 2, 8, 100, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     >>> at.torch.attention(q, k, v, is_causal=True).square().sum().backward()
     """
+    if value is None:
+        raise TypeError("value must be a tensor, got None; attention_statistics works without a value")
     form = _form(
         scale, is_causal, causal, window, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     )

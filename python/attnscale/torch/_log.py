@@ -11,6 +11,7 @@ import numpy as np
 
 from .._tables.tabled import Sheet, Tabled, Unit, Variable
 from ..attention import attention_entropy
+from ..laws import get
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,10 +119,23 @@ class AttentionLog(Tabled):
         """Largest score."""
         return self["max_score"]
 
-    def mean_entropy(self, law: str | None = None) -> NDArray[np.float64]:
-        """Mean over batch and queries, shape (layers, heads); of the model itself, or under a law."""
-        name = "entropy" if law is None else f"entropy under {law}"
+    def mean_entropy(self, law: str | float | Law | None = None) -> NDArray[np.float64]:
+        """Mean over batch and queries, shape (layers, heads); of the model itself, or under a law.
+
+        A law is meant by any of its spellings, or by the name that ``record(laws={...})`` gave it.
+        """
+        name = "entropy" if law is None else f"entropy under {self._called(law)}"
         return np.asarray(self[name].astype(np.float64).mean(axis=(1, 3)))
+
+    def _called(self, law: str | float | Law) -> str:
+        """Under which name the law was recorded; `law` itself where it was not."""
+        if isinstance(law, str) and law in self.laws:
+            return law
+        try:
+            wanted = get(law)
+        except (TypeError, ValueError):
+            return str(law)
+        return next((name for name, each in self.laws.items() if each == wanted), wanted.spelling)
 
     def _variables(self) -> dict[str, Variable]:
         axes = ("layer", "batch", "head", "query")

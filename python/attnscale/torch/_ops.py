@@ -16,7 +16,7 @@ from ._autograd import Differentiable
 from ._tensors import array, tensor
 from ._vmap import attend_backward_rule, attend_rule
 
-__all__ = ["run"]
+__all__ = ["pull_back_output", "row_extents", "run"]
 
 _N_TENSORS = len(Arguments._fields) - 1
 _N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; those of an operator go on
@@ -54,7 +54,7 @@ def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
 @attend.register_fake
 def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     call, asked = Arguments.of(arguments), arguments[-1]
-    rows, dtype = _rows(call)
+    rows, dtype = row_extents(call)
     new = call.query.new_empty
     output = new(0)
     if call.value is not None:
@@ -67,7 +67,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     )
 
 
-def _rows(call: Arguments) -> tuple[tuple[Any, ...], torch.dtype]:
+def row_extents(call: Arguments) -> tuple[tuple[Any, ...], torch.dtype]:
     """Shape (..., heads, n_queries), and the common type of query, key and value."""
     given = [each for each in call[:3] if each is not None]
     query, *others = (_heads_first(tuple(each.shape), call.form.layout) for each in given)
@@ -153,6 +153,14 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
 
 
 _backward = Differentiable(attend_backward, rule=attend_backward_rule)
+
+
+def pull_back_output(
+    tensors: tuple[Any, ...], form: tuple[Any, ...], grad: torch.Tensor, wanted: list[bool]
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of LEARNABLE by that of the output alone, of a call of which nothing else was kept."""
+    given = (*tensors, *form, *(None,) * (1 + len(_KEPT)), grad, *(None,) * len(_GRADIENTS), wanted)
+    return tuple(x if want else None for x, want in zip(_backward(*given), wanted, strict=True))
 
 
 # ---- autograd -----------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ def record(
         Fields of :class:`attnscale.AttentionStatistics`.
     laws : str, float or Law, sequence of them, or mapping of str to them, optional
         Laws whose entropy is measured as well, on the same queries and keys: each multiplies the
-        model's own scale. The output of the model stays its own.
+        model's own scale. The output of the model stays its own. The log calls them by their
+        ``spelling``, or as the mapping does.
 
     Yields
     ------
@@ -63,8 +64,10 @@ def record(
     ((3, 2), (3, 2))
     """
     listed = (laws,) if isinstance(laws, (str, float, int, Law)) else laws
-    spelled = listed if isinstance(listed, Mapping) else {_name(law): law for law in listed}
-    named = {name: law_registry.get(law) for name, law in spelled.items()}
+    if isinstance(listed, Mapping):
+        named = {name: law_registry.get(law) for name, law in listed.items()}
+    else:
+        named = {law.spelling: law for law in map(law_registry.get, listed)}
     wanted = statistic_names(statistics)
     log = AttentionLog(wanted, named)
     if not hasattr(model, "set_attn_implementation"):
@@ -82,7 +85,3 @@ def record(
             f"no attention of {type(model).__name__} was recorded: the model did not run in the block, or "
             f"its layers do not call the attention interface of transformers (name {NAME!r})"
         )
-
-
-def _name(law: str | float | Law) -> str:
-    return law if isinstance(law, str) else repr(law)

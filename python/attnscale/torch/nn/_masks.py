@@ -6,7 +6,55 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["join_masks"]
+__all__ = ["check_inputs", "check_masks", "join_masks"]
+
+
+def check_inputs(
+    query: Tensor, key: Tensor, value: Tensor, channels: tuple[int, int, int], batch_first: bool
+) -> None:
+    """Refuse what is not (n, channels), or with a batch, for all of them.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+    channels : (int, int, int)
+        Of each: embed_dim, kdim and vdim.
+    batch_first : bool
+        Where the batch is, if there is one.
+    """
+    given = (query, key, value)
+    if query.dim() not in (2, 3) or any(x.dim() != query.dim() for x in given):
+        axes = ", ".join(str(x.dim()) for x in given)
+        raise ValueError(f"query, key and value must have 3 axes each, or 2 without a batch, got {axes}")
+    for x, name, wide, count in zip(
+        given, ("query", "key", "value"), ("embed_dim", "kdim", "vdim"), channels, strict=True
+    ):
+        if x.shape[-1] != count:
+            raise ValueError(f"{name} must have {wide} = {count} channels, got shape {tuple(x.shape)}")
+    batch = 0 if batch_first else 1
+    if key.shape[:-1] != value.shape[:-1] or (query.dim() == 3 and query.shape[batch] != key.shape[batch]):
+        raise ValueError(
+            "key and value must have the same length, and all the same batch, got the shapes "
+            f"{', '.join(str(tuple(x.shape)) for x in given)} with batch_first={batch_first}"
+        )
+
+
+def check_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor) -> None:
+    """Refuse masks that do not fit; the arguments are those of :func:`join_masks`."""
+    for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", padding)):
+        if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+            raise TypeError(f"{name} must be bool, True hides, or float, which is added, got {mask.dtype}")
+    pairs = (query.shape[-2], key.shape[-2])
+    every = (query.shape[:-2].numel(), *pairs)
+    if attn_mask is not None and tuple(attn_mask.shape) not in (pairs, every):
+        raise ValueError(
+            f"attn_mask must have shape (n_queries, n_keys) = {pairs} or (batch * heads, n_queries, n_keys) "
+            f"= {every}, got {tuple(attn_mask.shape)}"
+        )
+    of_keys = (*query.shape[:-3], key.shape[-2])
+    if padding is not None and tuple(padding.shape) != of_keys:
+        name = "(batch, n_keys)" if len(of_keys) == 2 else "(n_keys,)"
+        raise ValueError(f"key_padding_mask must have shape {name} = {of_keys}, got {tuple(padding.shape)}")
 
 
 def join_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:

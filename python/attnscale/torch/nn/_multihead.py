@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from ... import laws, normalizers
 from ..._checks import shown
 from ..._results import statistic_names
 from ...laws._values import check_learnable, takes_one_a_head
-from ...matrix import attention_weights
 from .._functional import AttentionStatistics, attention_statistics
 from .._learned import Learned
-from .._tensors import array
-from ._masks import join_masks
+from .._rows import row_weights
+from ._dropout import Dropout, attend_with_dropout
+from ._masks import check_inputs, check_masks, join_masks
+from ._nested import by_padding
 from ._rotary import rotate
 
 __all__ = ["MultiheadAttention"]
@@ -32,7 +34,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     embed_dim, num_heads, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         As PyTorch's. A state_dict of one loads into the other.
     dropout : float, default 0
-        Of the weights, which are never all there: in training anything but 0 is an error.
+        Of the weights, in training: which are dropped is a function of the query, the key and a seed that
+        each forward pass takes from PyTorch's generator, so that ``torch.manual_seed`` repeats it. The
+        backward pass draws the same again; no array of n_queries * n_keys is kept.
     law : str, float, Law or None
         The scale, as :func:`attnscale.laws.get` takes it. None: 1/sqrt(head_dim).
     normalizer : str or Normalizer, default "softmax"
@@ -44,14 +48,15 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         in ``law_parameters``, one a head where the law takes that, and begin at the law's own values.
     statistics : sequence of str
         Kept of each forward pass in ``rows``, an :class:`attnscale.torch.AttentionStatistics` whose tensors
-        have gradients: for a term of the loss, or to be logged.
+        have gradients: for a term of the loss, or to be logged. With dropout, they are those of the weights
+        before any is dropped.
     rotary_base : float or None
         Queries and keys are turned by rotary positions of this base (10000 usually).
 
     Attributes
     ----------
     rows : AttentionStatistics or None
-        Statistics of the last forward pass.
+        Statistics of the last forward pass, of padding, too. A copy of the module begins without.
 
     Raises
     ------
@@ -60,8 +65,16 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     Notes
     -----
-    ``torch.nn.TransformerEncoderLayer`` never passes by this module on its fast path of inference: a
-    forward hook, which does nothing, keeps it from that.
+    It works in ``torch.nn.TransformerEncoderLayer``, ``TransformerEncoder``, ``TransformerDecoder`` and
+    ``Transformer``, as ``self_attn`` and ``multihead_attn``; :func:`attnscale.torch.replace_attention` puts
+    it there. ``TransformerEncoderLayer`` never passes by this module on its fast path of inference: a
+    forward hook, which does nothing, keeps it from that. Nested tensors, of which a ``TransformerEncoder``
+    makes some in inference with padding, are padded here and come back nested.
+
+    Training with dropout takes two passes over the keys and, where the mask of all queries would be large,
+    blocks of queries that the backward pass computes again. There, normalizers other than softmax, softmax_n
+    and sinks write out the weights of a block, at n_queries * n_keys^2 a head; laws of the distance without
+    ``is_causal`` take all queries of a head as one block.
 
     Examples
     --------
@@ -101,6 +114,27 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             device=device,
             dtype=dtype,
         )
+        self._choose(law, normalizer, learnable_scale, learnable_law, statistics, rotary_base)
+
+    @classmethod
+    def _of(cls, module: torch.nn.MultiheadAttention, **options: Any) -> MultiheadAttention:
+        """This module with all that one of PyTorch has: its very parameters, its hooks, its mode."""
+        found = cls.__new__(cls)
+        state = vars(module).items()
+        found.__dict__.update({name: copy(x) if isinstance(x, (dict, set)) else x for name, x in state})
+        found._choose(**options)
+        return found
+
+    def _choose(
+        self,
+        law: Any = None,
+        normalizer: Any = "softmax",
+        learnable_scale: str | None = None,
+        learnable_law: Sequence[str] = (),
+        statistics: Sequence[str] = (),
+        rotary_base: float | None = None,
+    ) -> None:
+        """What PyTorch's module does not have."""
         if learnable_scale not in (None, "head"):
             raise ValueError(f"learnable_scale must be 'head' or None, got {shown(learnable_scale)}")
         if rotary_base is not None and (rotary_base <= 1 or self.head_dim % 2):
@@ -112,10 +146,14 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         self.statistics = statistic_names(statistics)
         self.rotary_base = rotary_base
         self.rows: AttentionStatistics | None = None
-        ones = torch.nn.Parameter(torch.ones(num_heads, device=device, dtype=dtype))
+        ones = torch.nn.Parameter(self.out_proj.weight.new_ones(self.num_heads))
         self.register_parameter("scale_factor", None if learnable_scale is None else ones)
-        self.law_parameters = _law_parameters(self.law, learnable_law, ones)
+        self.law_parameters = _law_parameters(self.law, learnable_law, ones).train(self.training)
         self.register_forward_pre_hook(_nothing)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the statistics of the last pass, whose graph cannot be copied."""
+        return {**vars(self), "rows": None}
 
     def forward(
         self,
@@ -130,29 +168,68 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Output and, if wanted, weights; arguments and shapes are those of PyTorch's module.
 
-        ``is_causal`` needs no mask here. The weights have no gradient, and are an array of n_queries *
-        n_keys, which nothing else is: ``need_weights=False`` is meant for all but pictures. A query whose
-        keys are all masked has output 0, where PyTorch's has NaN.
+        ``is_causal`` needs no mask here, and a mask beside it is not read: it is the causal one. The weights
+        are those that the values are summed with, after dropout, and an array of n_queries * n_keys, which
+        nothing else is: ``need_weights=False`` is meant for all but pictures. They have a gradient, which
+        takes n_queries * n_keys^2 a head where it is asked for. A query whose keys are all masked has
+        output 0, where PyTorch's has NaN with ``need_weights=True``.
         """
-        if self.training and self.dropout:
-            raise ValueError(
-                f"dropout must be 0 in training, as weights are never all there, got {self.dropout}"
-            )
+        if query.is_nested or key.is_nested or value.is_nested:
+            masks = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
+            return self._of_nested(query, key, value, masks, need_weights, average_attn_weights, is_causal)
+        check_inputs(query, key, value, (self.embed_dim, self.kdim, self.vdim), self.batch_first)
         batched = query.dim() == 3
         projected = self._project(query, key, value)
         q, k, v = (self._split(x, batched) for x in projected)
+        check_masks(attn_mask, key_padding_mask, q, k)
         mask = join_masks(None if is_causal else attn_mask, key_padding_mask, q, k)
         if self.rotary_base is not None:
             q, k = rotate(q, self.rotary_base), rotate(k, self.rotary_base)
-        k, v, mask = self._extend(k, v, mask)
+        more = self._more(k)
+        # Keys that every query sees go before those of which a causal one sees the first ones.
+        k, v, mask = _extend(k, v, mask, more, in_front=is_causal)
         options = {"scale": self._scale(), "normalizer": self.normalizer, "attn_mask": mask}
-        if is_causal:
-            options["is_causal"] = True
-        found = attention_statistics(q, k, v, statistics=self.statistics, **options)
+        options["causal"] = len(more) if is_causal else None
+        dropout = Dropout.draw(self.dropout) if self.training and self.dropout else None
+        output = self.out_proj(self._join(self._attend(q, k, v, dropout, options), batched))
+        if not need_weights:
+            return output, None
+        weights = row_weights(q, k, **options).to(q.dtype)
+        weights = weights if dropout is None else dropout.of_weights(weights)
+        weights = weights.roll(-len(more), -1) if is_causal and more else weights
+        return output, weights.mean(dim=-3) if average_attn_weights else weights
+
+    def _of_nested(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        masks: dict[str, Tensor | None],
+        need_weights: bool,
+        average: bool,
+        is_causal: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """forward() of nested tensors."""
+        if not self.batch_first:
+            raise ValueError("batch_first must be True for nested tensors, got False")
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, padding: Tensor) -> tuple[Tensor, Tensor | None]:
+            return self.forward(q, k, v, padding, need_weights, None, average, is_causal)
+
+        return by_padding(attend, query, key, value, **masks)
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, dropout: Dropout | None, options: dict[str, Any]
+    ) -> Tensor:
+        """The output of the heads; statistics go to ``rows``."""
+        if dropout is None:
+            found = attention_statistics(q, k, v, statistics=self.statistics, **options)
+        else:
+            options = {**options, "of_distance": self.law.meaning.is_distance}
+            found = attend_with_dropout(q, k, v, dropout=dropout, statistics=self.statistics, **options)
         self.rows = found if self.statistics else None
         assert found.output is not None
-        output = self.out_proj(self._join(found.output, batched))
-        return output, _weights(q, k, options, average_attn_weights) if need_weights else None
+        return found.output
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What PyTorch's module makes of its inputs, from the same parameters."""
@@ -160,7 +237,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             weights = self.in_proj_weight.chunk(3)
         else:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        bias = self.in_proj_bias
+        biases = (None,) * 3 if bias is None else bias.to(weights[0].dtype).chunk(3)
         rows = zip((query, key, value), weights, biases, strict=True)
         q, k, v = (functional.linear(x, weight, bias) for x, weight, bias in rows)
         return q, k, v
@@ -179,27 +257,35 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
         return output.permute(*order).flatten(-2)
 
-    def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys and values that add_bias_kv and add_zero_attn append; no mask hides them."""
-        more = []
-        if self.bias_k is not None:
-            more.append((self.bias_k, self.bias_v))
+    def _more(self, k: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values, (heads, 1, head_dim), that add_bias_kv and add_zero_attn append."""
+        more = [] if self.bias_k is None else [(self.bias_k, self.bias_v)]
         if self.add_zero_attn:
             zeros = k.new_zeros(self.embed_dim)
             more.append((zeros, zeros))
-        for of_key, of_value in more:
-            rows = (x.reshape(self.num_heads, 1, self.head_dim) for x in (of_key, of_value))
-            shape = (*k.shape[:-2], 1, self.head_dim)
-            k, v = (torch.cat((x, row.expand(shape)), dim=-2) for x, row in zip((k, v), rows, strict=True))
-            if mask is not None:
-                mask = functional.pad(mask, (0, 1), value=True if mask.dtype == torch.bool else 0.0)
-        return k, v, mask
+        rows = (self.num_heads, 1, self.head_dim)
+        return [(key.reshape(rows), value.reshape(rows)) for key, value in more]
 
     def _scale(self) -> Any:
         learned = dict(self.law_parameters.items())
         if self.scale_factor is not None:
             return Learned(f"1.0 * {self.law.spelling}", amplitude=self.scale_factor, **learned)
         return Learned(self.law, **learned) if learned else self.law
+
+
+def _extend(
+    k: Tensor, v: Tensor, mask: Tensor | None, more: list[tuple[Tensor, Tensor]], in_front: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """With keys and values of each head, (heads, 1, head_dim), and a mask that sees them."""
+    if not more:
+        return k, v, mask
+    shape = (*k.shape[:-2], 1, k.shape[-1])
+    keys, values = ([x.expand(shape).to(k.dtype) for x in rows] for rows in zip(*more, strict=True))
+    ends = (len(more), 0) if in_front else (0, len(more))
+    if mask is not None:
+        mask = functional.pad(mask, ends, value=True if mask.dtype == torch.bool else 0.0)
+    k, v = (torch.cat((*x, y) if in_front else (y, *x), dim=-2) for x, y in ((keys, k), (values, v)))
+    return k, v, mask
 
 
 def _law_parameters(law: laws.Law, names: Sequence[str], heads: Tensor) -> torch.nn.ParameterDict:
@@ -215,19 +301,3 @@ def _law_parameters(law: laws.Law, names: Sequence[str], heads: Tensor) -> torch
 
 def _nothing(module: Any, arguments: Any) -> None:
     """A forward pre-hook: modules with one are not passed by."""
-
-
-@torch.compiler.disable
-def _weights(q: Tensor, k: Tensor, options: dict[str, Any], average: bool) -> Tensor:
-    """The matrix of weights, (batch, heads, n_queries, n_keys) or its mean over the heads."""
-    scale = options["scale"]
-    if isinstance(scale, Learned):
-        scale = scale.current()
-    mask = options["attn_mask"]
-    found = attention_weights(
-        array(q),
-        array(k),
-        **{**options, "scale": scale, "attn_mask": None if mask is None else array(mask)},
-    )
-    weights = torch.from_numpy(found).to(q.dtype)
-    return weights.mean(dim=-3) if average else weights

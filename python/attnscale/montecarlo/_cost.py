@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How long a run takes, said before it begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from .._checks import shown
+from .._runtime import get_num_threads
+from ._experiment import Case, Experiment
+from ._tally import Tally
+
+__all__ = ["Announce", "announcement", "check_announce"]
+
+#: Is told a line of text.
+Announce = Callable[[str], Any]
+
+_MINUTE = 60.0
+# Operations a second, as `Case.cost` counts them: less than any machine does; what a thread does.
+_LEAST_RATE = 1e7
+_USUAL_RATE = 1e10
+# Operations of a trial, some milliseconds, and of the first rows of a case, some seconds at most.
+_TRIAL, _PILOT, _PILOT_ROWS = 4e7, 4e9, 256
+
+
+def check_announce(announce: Any) -> Announce | None:
+    """`announce`, if it is None or can be called."""
+    if announce is not None and not callable(announce):
+        raise TypeError(f"announce must be None or a function of a text, got {shown(announce)}")
+    checked: Announce | None = announce
+    return checked
+
+
+def announcement(
+    experiment: Experiment, most_rows: int, target: float | None, tallies: Sequence[Tally], threads: int
+) -> str:
+    """The expected time of a run and of what, if that is more than a minute; else nothing.
+
+    The time is that of the cheapest case's first rows, done once more, or of usual rows where one alone
+    is long. For a target error so many rows are expected as the spread of the first ones asks for.
+    """
+    left = [max(most_rows - tally.rows, 0) for tally in tallies]
+    costs = [case.cost for case in experiment.cases]
+    if float(np.dot(left, costs)) < _MINUTE * _LEAST_RATE:
+        return ""
+    rate = _rate(min(experiment.cases, key=lambda case: case.cost), threads)
+    wanted = None if target is None else _rows_for(experiment, target, rate)
+    if wanted is not None:
+        left = [max(min(most_rows, wanted) - tally.rows, 0) for tally in tallies]
+    seconds = float(np.dot(left, costs)) / rate
+    if seconds < _MINUTE:
+        return ""
+    told = f"this takes about {_duration(seconds)}: {_count(max(left) * experiment.block)} samples"
+    told += f" for each of {len(costs)} cases" if len(costs) > 1 else ""
+    if wanted is None:
+        return told + ("" if target is None else f", unless the target error {target:g} is reached before")
+    needed = _count(wanted * experiment.block)
+    if wanted > most_rows:
+        return f"{told}, and the target error {target:g} needs about {needed}: it will not be reached"
+    return f"{told}, which the target error {target:g} needs"
+
+
+def _rate(case: Case, threads: int) -> float:
+    """Operations a second, of a trial if a row is short enough for one."""
+    if case.cost > _TRIAL:
+        return _USUAL_RATE * (threads or get_num_threads())
+    count = max(int(min(_TRIAL / case.cost, 1024)), 1)
+    case.rows(0, 0, 1)  # what comes with the first call only
+    start = perf_counter()
+    case.rows(0, 0, count)
+    return count * case.cost / max(perf_counter() - start, 1e-6)
+
+
+def _rows_for(experiment: Experiment, target: float, rate: float) -> int | None:
+    """Rows for which the error is the target in the case with the largest spread that is tried."""
+    found = []
+    for case in experiment.cases:
+        if _PILOT_ROWS * case.cost > min(_PILOT, rate):
+            continue
+        tally = experiment.empty_tally().add(case.rows(0, 0, _PILOT_ROWS))
+        error = float(np.max(experiment.estimate(case, tally)[1][..., 0]))
+        if math.isfinite(error):
+            found.append(math.ceil(_PILOT_ROWS * min((error / target) ** 2, 1e300)))
+    return max(found) if found else None
+
+
+def _count(value: float) -> str:
+    return str(int(value)) if value < 1e7 else f"{value:.2g}"
+
+
+def _duration(seconds: float) -> str:
+    """In the unit that it has at least two of.
+
+    Examples
+    --------
+    >>> _duration(90), _duration(9000), _duration(3e12)
+    ('90 seconds', '2.5 hours', '95000 years')
+    """
+    units = (("years", 31557600), ("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+    name, size = next((unit for unit in units if seconds >= 2 * unit[1]), units[-1])
+    return f"{float(f'{seconds / size:.2g}'):g} {name}"

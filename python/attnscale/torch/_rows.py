@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The weights of rows, written out, and the scales of rows: operators with gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._call.call import Call
+from .._call.scale import law_gradients
+from ..laws import Law
+from ..matrix import attention_weights
+from ..normalizers import Normalizer
+from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
+from ._autograd import Differentiable
+from ._learned import Learned
+from ._ops import pull_back_output, row_extents
+from ._tensors import tensor
+
+__all__ = ["row_scales", "row_weights"]
+
+_SCHEMA = f"({TENSOR_SCHEMA}, {FORM_SCHEMA}) -> Tensor"
+_N_TENSORS = len(Arguments._fields) - 1
+_SCALE = LEARNABLE.index("scale")
+
+
+def row_weights(
+    query: Tensor,
+    key: Tensor,
+    *,
+    scale: Law | Learned | Tensor,
+    normalizer: Normalizer,
+    causal: int | None = None,
+    attn_mask: Tensor | None = None,
+) -> Tensor:
+    """:func:`attnscale.attention_weights` on tensors, (..., heads, n_queries, n_keys), with gradients.
+
+    The backward pass is that of attention whose values are unit vectors: n_queries * n_keys^2 a head.
+    """
+    found: Tensor = _weights(*_arguments(query, key, scale, normalizer, causal, attn_mask))
+    return found
+
+
+def row_scales(
+    query: Tensor,
+    key: Tensor,
+    *,
+    scale: Law | Learned,
+    causal: int | None = None,
+    attn_mask: Tensor | None = None,
+) -> Tensor:
+    """What a law that is no law of the distance makes of each row, (..., heads, n_queries), in float64.
+
+    It has a gradient in what of the law is learned. What a law measures of a row counts as a constant.
+    """
+    found: Tensor = _scales(*_arguments(query, key, scale, None, causal, attn_mask))
+    return found
+
+
+def _arguments(
+    query: Tensor, key: Tensor, scale: Any, normalizer: Normalizer | None, causal: int | None, mask: Any
+) -> tuple[Any, ...]:
+    """Of an operator."""
+    if torch.is_autocast_enabled("cpu"):
+        query, key = (x.to(torch.get_autocast_dtype("cpu")) for x in (query, key))
+    learned = isinstance(scale, Learned)
+    form = Form(
+        law="" if isinstance(scale, Tensor) else scale.spelling,
+        learned=list(scale.parameters) if learned else [],
+        lengths=scale.lengths if learned else [],
+        causal="" if causal is None else str(causal),
+        normalizer="softmax" if normalizer is None else normalizer.spelling,
+    )
+    factor = scale.packed if learned else scale if isinstance(scale, Tensor) else None
+    return (query, key, None, factor, mask, *(None,) * (_N_TENSORS - 5), *form)
+
+
+# ---- weights ------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("attnscale::weights", mutates_args=(), device_types="cpu", schema=_SCHEMA)
+def weights(*arguments: Any) -> Tensor:
+    """The matrix of a call without a value."""
+    call = Arguments.of(arguments)
+    query, key, _ = call.arrays()
+    return tensor(attention_weights(query, key, **call.options()))
+
+
+@weights.register_fake
+def _(*arguments: Any) -> Tensor:
+    call = Arguments.of(arguments)
+    rows, dtype = row_extents(call)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    return call.query.new_empty((*rows, call.key.shape[-2]), dtype=wide)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.form = inputs[_N_TENSORS:]
+    ctx.save_for_backward(*inputs[:_N_TENSORS])
+
+
+def _pull_back_weights(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    query, key, _, *others = ctx.saved_tensors
+    n_keys = key.shape[-2]
+    unit = torch.eye(n_keys, dtype=key.dtype).expand(*key.shape[:-1], n_keys)
+    wanted = list(ctx.needs_input_grad[: len(LEARNABLE)])
+    found = pull_back_output((query, key, unit, *others), ctx.form, grad, wanted)
+    return (*found, *(None,) * (_N_TENSORS + len(ctx.form) - len(found)))
+
+
+_weights = Differentiable(weights, _save, _pull_back_weights)
+
+
+# ---- scales -------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("attnscale::row_scales", mutates_args=(), device_types="cpu", schema=_SCHEMA)
+def scales(*arguments: Any) -> Tensor:
+    """The scale of every row of a call."""
+    call = _call(Arguments.of(arguments))
+    return torch.tensor(np.broadcast_to(call.scale, call.row_shape), dtype=torch.float64)
+
+
+@scales.register_fake
+def _(*arguments: Any) -> Tensor:
+    call = Arguments.of(arguments)
+    return call.query.new_empty(row_extents(call)[0], dtype=torch.float64)
+
+
+@torch.library.custom_op(
+    "attnscale::row_scales_backward",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, Tensor grad) -> Tensor",
+)
+def scales_backward(*arguments: Any) -> Tensor:
+    """The gradient of the learned parameters of the law, one after another."""
+    given = Arguments.of(arguments)
+    found = law_gradients(given.options()["scale"], arguments[-1].numpy(), _call(given))
+    assert found is not None
+    parts = [np.asarray(found[name]).reshape(-1) for name in given.form.learned]
+    return torch.from_numpy(np.concatenate(parts))
+
+
+@scales_backward.register_fake
+def _(*arguments: Any) -> Tensor:
+    return torch.empty_like(arguments[_SCALE])
+
+
+def _pull_back_scales(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    found = [None] * (_N_TENSORS + len(ctx.form))
+    if ctx.needs_input_grad[_SCALE]:
+        found[_SCALE] = _scales_backward(*ctx.saved_tensors, *ctx.form, grad)
+    return tuple(found)
+
+
+def _call(arguments: Arguments) -> Call:
+    query, key, _ = arguments.arrays()
+    options = arguments.options()
+    call = Call(query, key)
+    call.see(options["attn_mask"], causal=options["causal"])
+    call.score(options["scale"])
+    return call
+
+
+_scales_backward = Differentiable(scales_backward)
+_scales = Differentiable(scales, _save, _pull_back_scales)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention with dropout of its weights: in blocks of queries, with a mask drawn anew wherever it is read.
+
+The mask is a function of a seed and of the index of a pair of query and key, so that the backward pass has
+that of the forward pass and nothing of n_queries * n_keys is kept.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ...normalizers import Normalizer, Sink, Softmax, SoftmaxN
+from .._functional import AttentionStatistics, attention_statistics
+from .._rows import row_scales, row_weights
+from .._vmap import by_loop
+
+__all__ = ["Dropout", "attend_with_dropout"]
+
+#: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.
+_PAIRS = 2**22
+#: Queries of a block, where there are as many; with fewer of them each reading of the keys serves fewer.
+_ROWS = 128
+#: Random numbers of 32 bits that one count of Philox gives. Each row of the mask begins a new one.
+_A_COUNT = 8
+
+
+class Dropout(NamedTuple):
+    """Which weights are dropped."""
+
+    p: float
+    seed: Tensor  # (2,) of int64: the key of Philox
+
+    @staticmethod
+    def draw(p: float) -> Dropout:
+        """With a seed from PyTorch's generator, which ``torch.manual_seed`` sets."""
+        if not 0 <= p <= 1:
+            raise ValueError(f"dropout must be between 0 and 1, got {p}")
+        return Dropout(p, torch.randint(2**63 - 1, (2,)))
+
+    @property
+    def factor(self) -> float:
+        """Of what is kept."""
+        return 1.0 / (1.0 - self.p) if self.p < 1 else 0.0
+
+    def kept(self, entries: tuple[int, int], heads: int, rows: tuple[int, int, int], n_keys: int) -> Tensor:
+        """True where a weight is kept, (entries, heads, rows, n_keys).
+
+        Parameters
+        ----------
+        entries : (int, int)
+            First of the batch, and past the last.
+        heads, n_keys : int
+        rows : (int, int, int)
+            First, past the last, and how many a head has.
+        """
+        first, past = (entry * heads for entry in entries)
+        flat = kept(self.seed, self.p, first, past, *rows, n_keys)
+        return flat.unflatten(0, (entries[1] - entries[0], heads))
+
+    def of_weights(self, weights: Tensor) -> Tensor:
+        """The whole matrix (..., heads, n_queries, n_keys) with its dropped weights."""
+        batch, heads, n_queries, n_keys = weights[(None,) * (4 - weights.dim())].shape
+        mask = self.kept((0, batch), heads, (0, n_queries, n_queries), n_keys)
+        return weights * mask.view(weights.shape) * self.factor
+
+
+@torch.library.custom_op("attnscale::dropout_kept", mutates_args=(), device_types="cpu")
+def kept(
+    seed: Tensor, p: float, first: int, past: int, start: int, stop: int, n_queries: int, n_keys: int
+) -> Tensor:
+    """True where a weight is kept, (matrices first ... past, rows start ... stop, n_keys).
+
+    Philox 4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") of the index of the
+    pair: no pair's number depends on the block that it is asked for in.
+    """
+    counts = -(-n_keys // _A_COUNT)  # of a row
+    found = np.empty((past - first, stop - start, n_keys), np.bool_)
+    threshold = np.uint64(round(p * 2**32))
+    for i, matrix in enumerate(range(first, past)):
+        count = (matrix * n_queries + start) * counts
+        bits = np.random.Philox(key=seed.numpy().view(np.uint64), counter=count)
+        drawn = bits.random_raw((stop - start) * counts * (_A_COUNT // 2)).view(np.uint32)
+        drawn = drawn.reshape(stop - start, counts * _A_COUNT)[:, :n_keys]
+        np.greater_equal(drawn, threshold, out=found[i])
+    return torch.from_numpy(found)
+
+
+@kept.register_fake
+def _(
+    seed: Tensor, p: float, first: int, past: int, start: int, stop: int, n_queries: int, n_keys: int
+) -> Tensor:
+    return seed.new_empty((past - first, stop - start, n_keys), dtype=torch.bool)
+
+
+kept.register_vmap(partial(by_loop, kept))
+
+
+def attend_with_dropout(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    dropout: Dropout,
+    statistics: tuple[str, ...],
+    scale: Any,
+    of_distance: bool,
+    normalizer: Normalizer,
+    attn_mask: Tensor | None,
+    causal: int | None,
+) -> AttentionStatistics:
+    """Output with dropped weights, and statistics of the weights before.
+
+    Parameters
+    ----------
+    query, key, value : Tensor, shape (batch, heads, n, head_dim) or (heads, n, head_dim)
+    dropout : Dropout
+    statistics : tuple of str
+    scale : Law or Learned
+    of_distance : bool
+        Whether it is a law of the distance, which has no one number for a row.
+    normalizer, attn_mask, causal
+        As for :func:`attnscale.torch.attention`.
+    """
+    options = {"scale": scale, "attn_mask": attn_mask, "causal": causal}
+    is_softmax = isinstance(normalizer, (Softmax, SoftmaxN, Sink))
+    wanted = tuple(dict.fromkeys((*statistics, "lse") if is_softmax else statistics))
+    found = AttentionStatistics()
+    if wanted:
+        found = attention_statistics(query, key, statistics=wanted, normalizer=normalizer, **options)
+    rows = scale if of_distance else row_scales(query, key, **options)
+    lead = (None,) * (4 - query.dim())
+    call = _Call(
+        query=query[lead],
+        key=key[lead],
+        value=value[lead],
+        scale=rows if of_distance else rows[lead],
+        lse=found.lse[lead] if is_softmax and found.lse is not None else None,
+        attn_mask=None if attn_mask is None else attn_mask[(None,) * (4 - attn_mask.dim())],
+        causal=causal,
+        normalizer=normalizer,
+        dropout=dropout,
+    )
+    output = call.output(whole_heads=of_distance and causal is None)
+    output = output if query.dim() == 4 else output[0]
+    return found._replace(output=output, lse=found.lse if "lse" in statistics else None)
+
+
+class _Call(NamedTuple):
+    """Of four axes each, but the scale of a law of the distance."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scale: Any
+    lse: Tensor | None  # None: of a normalizer whose weights are not exp(score - lse)
+    attn_mask: Tensor | None
+    causal: int | None
+    normalizer: Normalizer
+    dropout: Dropout
+
+    def output(self, whole_heads: bool) -> Tensor:
+        """All blocks; without causal, a law of the distance wants all queries of a head in one."""
+        batch, heads, n_queries, _ = self.query.shape
+        entries, rows = _extents(batch, n_queries, heads * self.key.shape[-2], whole_heads)
+        parts = []
+        for e in range(0, max(batch, 1), entries):
+            starts = range(0, max(n_queries, 1), rows)
+            blocks = [_Block((e, min(e + entries, batch)), (i, min(i + rows, n_queries))) for i in starts]
+            parts.append([self._checkpointed(each, len(starts) > 1 or entries < batch) for each in blocks])
+        joined = [_cat(each, dim=-2) for each in parts]
+        return _cat(joined, dim=0)
+
+    def _checkpointed(self, block: _Block, one_of_many: bool) -> Tensor:
+        """The block, of which nothing is kept but its inputs; one that is alone is what would be kept."""
+        transformed = torch._C._are_functorch_transforms_active()
+        if not one_of_many or transformed or not torch.is_grad_enabled():
+            return self._block(block)
+        found: Tensor = checkpoint(self._block, block, use_reentrant=False, preserve_rng_state=False)
+        return found
+
+    def _block(self, block: _Block) -> Tensor:
+        query, scale, lse, mask = block.of_rows(self.query, self.scale, self.lse, self.attn_mask)
+        key, value = (x[slice(*block.entries)] for x in (self.key, self.value))
+        start, stop = block.rows
+        options: dict[str, Any] = {"scale": scale, "normalizer": self.normalizer}
+        options["causal"] = None if self.causal is None else self.causal + start
+        heads, n_queries = self.query.shape[1:3]
+        kept = self.dropout.kept(block.entries, heads, (start, stop, n_queries), key.shape[-2])
+        if lse is None:
+            weights = row_weights(query, key, attn_mask=mask, **options) * kept * self.dropout.factor
+            return weights.to(value.dtype) @ value
+        seen = _and(mask, kept)
+        rows = attention_statistics(query, key, value, statistics=("lse",), attn_mask=seen, **options)
+        assert rows.lse is not None
+        assert rows.output is not None
+        # What the kept keys weigh of the whole row; no mask that hides a row leaves it NaN.
+        share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor
+        return (rows.output * share[..., None]).to(rows.output.dtype)
+
+
+class _Block(NamedTuple):
+    """Entries of the batch and queries, first and past the last."""
+
+    entries: tuple[int, int]
+    rows: tuple[int, int]
+
+    def of_rows(self, query: Tensor, scale: Any, lse: Tensor | None, mask: Tensor | None) -> tuple[Any, ...]:
+        """What of these belongs to the block."""
+        entries, rows = slice(*self.entries), slice(*self.rows)
+        if isinstance(scale, Tensor):
+            scale = scale[entries, :, rows]
+        if mask is not None:  # which broadcasts
+            mask = mask if mask.shape[0] == 1 else mask[entries]
+            mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
+        return query[entries, :, rows], scale, None if lse is None else lse[entries, :, rows], mask
+
+
+def _extents(batch: int, n_queries: int, pairs: int, whole_heads: bool) -> tuple[int, int]:
+    """Entries of the batch and queries of a block; `pairs` has a query of an entry."""
+    pairs, n_queries = max(pairs, 1), max(n_queries, 1)
+    least = n_queries if whole_heads else min(n_queries, _ROWS)
+    entries = max(min(_PAIRS // (pairs * least), batch), 1)
+    return entries, n_queries if whole_heads else max(min(_PAIRS // (pairs * entries), n_queries), 1)
+
+
+def _and(mask: Tensor | None, kept: Tensor) -> Tensor:
+    """A mask that hides what was dropped, too."""
+    if mask is None:
+        return kept
+    return mask & kept if mask.dtype == torch.bool else mask.masked_fill(~kept, -torch.inf)
+
+
+def _cat(parts: list[Tensor], dim: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

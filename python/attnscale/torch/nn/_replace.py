@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""This package's attention in a model that has PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from ..._checks import shown
+from ._multihead import MultiheadAttention
+
+__all__ = ["replace_attention"]
+
+
+def replace_attention(model: Module, **options: Any) -> Module:
+    """Put :class:`attnscale.torch.nn.MultiheadAttention` in the place of each of PyTorch's in a model.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Changed in place. Its parameters stay the same objects, so that an optimizer goes on, and so do the
+        mode, hooks and names of its modules: a state_dict of before loads.
+    **options
+        Of every new module: law, normalizer, learnable_scale, learnable_law, statistics and rotary_base, as
+        for :class:`attnscale.torch.nn.MultiheadAttention`. Without them the model computes what it did.
+        Parameters that are learned are new, and an optimizer has to be told of them.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model; a new module, if the model is itself a ``torch.nn.MultiheadAttention``.
+
+    Raises
+    ------
+    TypeError
+        If the model is no module, or an option is not known; if one of its modules is of a class derived from
+        ``torch.nn.MultiheadAttention``, as the forward pass of that may be another.
+    ValueError
+        If there is no ``torch.nn.MultiheadAttention`` in the model, or an option is out of range. After an
+        error the model is as it was.
+
+    Notes
+    -----
+    Modules of this package's class, which may be there already, stay as they are.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, 2)
+    >>> model = at.torch.replace_attention(model, law="log_n", statistics=["entropy"])
+    >>> _ = model(torch.zeros(2, 10, 32))
+    >>> model.layers[0].self_attn.rows.entropy.shape
+    torch.Size([2, 4, 10])
+    """
+    if not isinstance(model, Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {shown(model)}")
+    new: dict[Module, MultiheadAttention] = {}
+    for name, module in model.named_modules():
+        if type(module) is torch.nn.MultiheadAttention:
+            new[module] = MultiheadAttention._of(module, **options)
+        elif isinstance(module, torch.nn.MultiheadAttention) and not isinstance(module, MultiheadAttention):
+            raise TypeError(
+                f"model must have torch.nn.MultiheadAttention itself, no class derived from it, got "
+                f"{type(module).__module__}.{type(module).__qualname__} at {name or 'its top'}"
+            )
+    if not new:
+        raise ValueError(
+            f"model must have a torch.nn.MultiheadAttention, got {type(model).__name__} without one"
+        )
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():
+            if child in new:
+                parent._modules[name] = new[child]
+    return new.get(model, model)

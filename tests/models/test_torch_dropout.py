@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Dropout of weights in at.torch.nn.MultiheadAttention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attnscale as at
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attnscale.torch import _rows  # noqa: E402
+from attnscale.torch.nn import _dropout  # noqa: E402
+from attnscale.torch.nn._dropout import Dropout, attend_with_dropout  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+BATCH, HEADS, QUERIES, KEYS = 2, 3, 9, 11
+#: Pairs and queries of a block, so small that there are many: of entries, of queries, of single queries.
+BLOCKS = {
+    "one": (2**22, 128),
+    "of entries": (HEADS * QUERIES * KEYS, QUERIES),
+    "of queries": (70, 2),
+    "small": (1, 1),
+}
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed() -> None:
+    torch.manual_seed(0)
+
+
+def blocks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    pairs, rows = BLOCKS[name]
+    monkeypatch.setattr(_dropout, "_PAIRS", pairs)
+    monkeypatch.setattr(_dropout, "_ROWS", rows)
+
+
+def leaf(*shape: int) -> Any:
+    return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+
+def check(normalizer: str, law: str, causal: int | None, mask: Any) -> None:
+    """Output and all gradients are those of the whole matrix of weights, dropped."""
+    q, k, v = leaf(BATCH, HEADS, QUERIES, 4), leaf(BATCH, HEADS, KEYS, 4), leaf(BATCH, HEADS, KEYS, 4)
+    leaves = [q, k, v, *([mask] if mask is not None and mask.requires_grad else [])]
+    scale: Any = at.laws.get(law)
+    of_distance = scale.meaning.is_distance
+    if not of_distance:
+        leaves.append(torch.rand(HEADS, dtype=torch.float64, requires_grad=True))
+        scale = at.torch.Learned(f"1.0 * {law}", amplitude=leaves[-1])
+    options = {
+        "normalizer": at.normalizers.get(normalizer),
+        "attn_mask": mask,
+        "causal": causal,
+        "scale": scale,
+    }
+    dropout = Dropout.draw(0.4)
+    rest = {"dropout": dropout, "statistics": (), "of_distance": of_distance}
+    found = attend_with_dropout(q, k, v, **rest, **options).output
+    unit = torch.eye(KEYS, dtype=torch.float64).expand(BATCH, HEADS, KEYS, KEYS)
+    weights = at.torch.attention(q, k, unit, **options)
+    kept = dropout.kept((0, BATCH), HEADS, (0, QUERIES, QUERIES), KEYS)
+    want = (weights * kept / 0.6) @ v
+    torch.testing.assert_close(found, want)
+    grad = torch.randn_like(want)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, leaves, grad), torch.autograd.grad(want, leaves, grad)
+    )
+
+
+@pytest.mark.parametrize("size", BLOCKS)
+@pytest.mark.parametrize(
+    "normalizer", ["softmax", "softmax_n", "sink(logits=0.5)", "sigmoid", "entmax", "relu"]
+)
+def test_output_and_gradients(monkeypatch: pytest.MonkeyPatch, normalizer: str, size: str) -> None:
+    blocks(monkeypatch, size)
+    hidden = torch.rand(BATCH, 1, 1, KEYS) < 0.3
+    hidden[0] = True  # rows without keys
+    check(normalizer, "log_n", None, None)
+    check(normalizer, "log_n", 0, ~hidden)
+    check(normalizer, "natural_log_n", 2, leaf(BATCH, HEADS, QUERIES, KEYS))
+
+
+@pytest.mark.parametrize("size", BLOCKS)
+@pytest.mark.parametrize(
+    "law", ["scale_invariant", "llama4_temperature", "adaptive_temperature", "norm_softmax"]
+)
+def test_laws_that_count_or_measure_something_else(
+    monkeypatch: pytest.MonkeyPatch, law: str, size: str
+) -> None:
+    """Positions of queries, distances, and the scores of a row are those of the whole call."""
+    blocks(monkeypatch, size)
+    check("softmax", law, None, None)
+    if law != "norm_softmax":  # the scale of a row of one key has no bound
+        check("softmax", law, 0, None)
+
+
+def module_of(**options: Any) -> Any:
+    module = at.torch.nn.MultiheadAttention(16, 4, dropout=0.5, batch_first=True, **options)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return module
+
+
+def test_the_seed_is_that_of_pytorch() -> None:
+    module, x = module_of(), torch.randn(2, 7, 16)
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(module(x, x, x)[0])
+    assert torch.equal(found[0], found[1])
+    assert not torch.allclose(found[0], found[2])
+    assert not torch.allclose(found[2], module(x, x, x)[0])  # each pass draws its own
+    state = torch.get_rng_state()
+    module.eval()(x, x, x)
+    module.dropout = 0.0
+    module.train()(x, x, x)
+    assert torch.equal(state, torch.get_rng_state())  # where nothing is dropped, nothing is drawn
+
+
+def test_the_backward_pass_has_the_mask_of_the_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "small"):
+        blocks(monkeypatch, name)
+        module = module_of(learnable_scale="head").double()
+        x = torch.randn(1, 3, 16, dtype=torch.float64, requires_grad=True)
+
+        def output(x: Any, module: Any = module) -> Any:
+            torch.manual_seed(3)
+            return module(x, x, x, need_weights=False)[0]
+
+        assert torch.autograd.gradcheck(output, (x,), fast_mode=True)
+
+
+def test_the_mask_does_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x, found = module_of(law="log_n"), torch.randn(3, 7, 16), []
+    for name in BLOCKS:
+        blocks(monkeypatch, name)
+        torch.manual_seed(1)
+        found.append(module(x, x, x, need_weights=False, is_causal=True)[0])
+        torch.testing.assert_close(found[-1], found[0])
+
+
+def test_how_many_are_kept_and_that_rows_differ() -> None:
+    for p in (0.1, 0.75):
+        kept = Dropout.draw(p).kept((0, 4), 8, (0, 64, 64), 61).double()
+        size = kept.numel()
+        assert abs(kept.mean() - (1 - p)) < 4 * (p * (1 - p) / size) ** 0.5
+        rows = (kept - (1 - p)).reshape(-1, 61)
+        for pairs in ((rows[1:] * rows[:-1]), (rows[:, 1:] * rows[:, :-1]), (rows[64:] * rows[:-64])):
+            assert abs(pairs.mean()) < 4 * p * (1 - p) / pairs.numel() ** 0.5  # no correlation
+    assert bool(Dropout.draw(0.0).kept((0, 1), 1, (0, 9, 9), 9).all())
+    assert not Dropout.draw(1.0).kept((0, 1), 1, (0, 9, 9), 9).any()
+
+
+def test_the_weights_are_those_after_and_the_statistics_those_before() -> None:
+    module, x = module_of(statistics=("entropy", "max_weight"), law="log_n"), torch.randn(2, 7, 16)
+    output, weights = module(x, x, x, average_attn_weights=False)
+    rows = module.rows
+    plain = module.eval()(x, x, x, average_attn_weights=False)[1]
+    torch.testing.assert_close(rows.entropy, module.rows.entropy)
+    torch.testing.assert_close(rows.max_weight, module.rows.max_weight)
+    assert rows.lse is None
+    kept = weights != 0
+    assert 0.3 < kept.float().mean() < 0.7
+    torch.testing.assert_close(weights, plain * kept / 0.5)
+    values = (
+        (x @ module.in_proj_weight[32:].T + module.in_proj_bias[32:]).unflatten(-1, (4, 4)).transpose(1, 2)
+    )
+    torch.testing.assert_close(output, module.out_proj((weights @ values).transpose(1, 2).flatten(-2)))
+
+
+def test_the_mean_over_many_masks_is_attention_without() -> None:
+    module, x = module_of(), torch.randn(1, 6, 16)
+    many = x.expand(4000, -1, -1)
+    with torch.no_grad():
+        found = module(many, many, many, need_weights=False)[0]
+        want = module.eval()(x, x, x)[0][0]
+    assert bool(((found.mean(0) - want).abs() < 5 * found.std(0) / 4000**0.5).all())
+
+
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_mask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_dropout, "_PAIRS", 4 * 16 * 256)
+    module, x, sizes = module_of(), torch.randn(1, 256, 16, requires_grad=True), []
+
+    def pack(tensor: Any) -> Any:
+        sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = module(x, x, x, need_weights=False)[0]
+    assert 0 < max(sizes) <= 256 * 48
+    output.sum().backward()
+    assert bool(x.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_none_and_all_of_them(p: float) -> None:
+    module, x = module_of(), torch.randn(2, 7, 16, requires_grad=True)
+    module.dropout = p
+    output, weights = module(x, x, x)
+    if p:
+        torch.testing.assert_close(output, module.out_proj.bias.expand_as(output))
+        assert not weights.any()
+    else:
+        torch.testing.assert_close(output, module.eval()(x, x, x)[0])
+    (gradient,) = torch.autograd.grad(output.sum(), x)
+    assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.5])
+def test_a_probability_out_of_range(p: float) -> None:
+    module, x = module_of(), torch.randn(2, 7, 16)
+    module.dropout = p
+    with pytest.raises(ValueError, match=rf"dropout must be between 0 and 1, got {p}"):
+        module(x, x, x)
+    module.eval()(x, x, x)
+
+
+@pytest.mark.parametrize("shape", [(0, 7, 16), (2, 0, 16), (7, 16)], ids=str)
+def test_extents(shape: tuple[int, ...]) -> None:
+    module, x = module_of(), torch.randn(shape)
+    output, weights = module(x, x, x, average_attn_weights=False)
+    assert output.shape == shape
+    assert weights.shape == (*shape[:-2], 4, shape[-2], shape[-2])
+
+
+@pytest.mark.parametrize("name", ["weights", "scales"])
+def test_the_operators_of_rows_are_what_pytorch_expects(name: str) -> None:
+    q, k, s = torch.randn(1, 2, 5, 4, requires_grad=True), torch.randn(1, 2, 7, 4), torch.rand(2)
+    law = at.torch.Learned("ssmax", s=s.requires_grad_())
+    mask = torch.randn(5, 7, requires_grad=True)
+    arguments = _rows._arguments(q, k, law, at.normalizers.get("softmax"), 0, mask)
+    torch.library.opcheck(getattr(_rows, name), arguments)
+
+
+def test_the_operator_of_the_mask_is_what_pytorch_expects() -> None:
+    torch.library.opcheck(_dropout.kept, (torch.tensor([1, 2]), 0.5, 0, 2, 1, 3, 5, 7))
+
+
+def test_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_dropout, "_PAIRS", 4 * 5 * 5)  # a block for each entry of the batch
+    module, x = module_of(law="ssmax", learnable_law=("s",)), torch.randn(2, 5, 16)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    gradients = []
+    for each in (module, compiled):
+        torch.manual_seed(1)
+        output = each(x, x, x, need_weights=False)[0]
+        gradients.append(torch.autograd.grad(output.sin().sum(), list(module.parameters())))
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_under_torch_func(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks(monkeypatch, "of queries")
+    module, x = module_of(), torch.randn(2, 5, 16)
+    parameters = dict(module.named_parameters())
+
+    def loss(parameters: Any) -> Any:
+        return torch.func.functional_call(module, parameters, (x, x, x))[0].sin().sum()
+
+    torch.manual_seed(1)
+    found = torch.func.grad(loss)(parameters)
+    torch.manual_seed(1)
+    want = torch.autograd.grad(loss(parameters), list(parameters.values()))
+    torch.testing.assert_close(tuple(found.values()), want)
+    for randomness, same in (("same", True), ("different", False)):
+        rows = torch.func.vmap(lambda _: module(x, x, x)[0], randomness=randomness)(torch.zeros(2))
+        assert torch.equal(rows[0], rows[1]) == same
+
+
+def test_an_encoder_is_trained_with_it() -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 24, dropout=0.1, batch_first=True)
+    model = at.torch.replace_attention(torch.nn.TransformerEncoder(layer, 2), statistics=["entropy"])
+    assert [each.self_attn.dropout for each in model.layers] == [0.1, 0.1]
+    x, losses = torch.randn(8, 6, 16), []
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(20):
+        optimiser.zero_grad()
+        loss = (model(x) - x.flip(1)).square().mean()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the pages say of trained models is what the stored runs say: tables, counts and verdicts."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import attnscale as at
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).resolve().parents[2]
+EVIDENCE = "docs/explanation/training-evidence.md"
+
+
+@cache
+def page(name):
+    """Its text on one line, without the marks of code, of comments and of emphasis."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    if name.endswith(".py"):
+        text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+    return re.sub(r"\s+", " ", re.sub(r"[`*]", "", text))
+
+
+@cache
+def run(name, which=None):
+    return at.experiments.stored(name, which) if which else at.experiments.stored(name)
+
+
+def of_masked(which, quantity, law, *, trained="O", reading="as trained"):
+    """Of the models with rotary positions: (seeds, lengths), NaN where there is none."""
+    return run("length_generalization", which).select(
+        quantity, positions="rotary", trained=trained, reading=reading, law=law
+    )
+
+
+def there(values):
+    values = np.asarray(values, float)
+    return values[np.isfinite(values.reshape(len(values), -1)).all(-1)]
+
+
+def cells(values, form):
+    """Mean and standard error over the seeds, as tables have them."""
+    values = there(values)
+    mean, error = values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
+    return [f"{m:{form}} ± {e:{form.lstrip('+')}}" for m, e in zip(mean, error, strict=True)]
+
+
+def p_value(values):
+    return stats.ttest_1samp(there(values), 0).pvalue
+
+
+def compared(which=None):
+    """E less O by seed, in points."""
+    e = of_masked(which, "accuracy", "log_n", trained="E")
+    return 100 * there(e - of_masked(which, "accuracy", "standard"))
+
+
+RUNS = {"3 layers": None, "6 layers": "large", "3 layers, this package's kernels": "cpu"}
+
+
+def test_the_articles_comparison():
+    text = page(EVIDENCE)
+    for title, which in RUNS.items():
+        found = compared(which)
+        row = cells(found, "+.2f") if len(found) > 1 else [f"{each:+.2f}" for each in found[0]]
+        assert f"| {title} | {len(found)} | {' | '.join(row)} |" in text
+    full = compared()
+    assert (full[:, 0] < 0).all()
+    assert "below O in 5 of 5 pairs" in text
+    assert f"(p = {p_value(full[:, 2]):.2f} and {p_value(full[:, 3]):.2f} over the 5 pairs)" in text
+    assert f"in 5 of 5 pairs (p = {p_value(full[:, 0]):.2f})" in text
+    short = cells(full, "+.2f")
+    for name in (*(f"docs/articles/{each}.md" for each in ("004", "zh/004")), "docs/claims.md", EVIDENCE):
+        assert all(short[i] in page(name) for i in (2, 3)), name
+        assert short[0].lstrip("+-") in page(name), name
+
+
+def test_a_law_on_the_same_weights():
+    text = page(EVIDENCE)
+    rows = {"as trained": ("3 layers", "6 layers"), "clipped": ("3 layers", "6 layers")}
+    for reading, titles in rows.items():
+        spelled = "clipped at 48" if reading == "clipped" else reading
+        for title in titles:
+            gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n", reading=reading)
+            assert f"| {spelled}, {title} | log_64 n | {' | '.join(cells(gain, '+.2f')[1:])} |" in text
+            nll = of_masked(RUNS[title], "nll_gain", "log_n", reading=reading)
+            assert f"| {spelled}, {title} | {' | '.join(cells(nll, '+.3f')[1:])} |" in text
+
+
+@pytest.mark.parametrize("title", ["3 layers", "6 layers"])
+def test_accuracies_and_what_clipping_gives_back(title):
+    text, results = page(EVIDENCE), page("docs/explanation/results.md")
+    trained = 100 * there(of_masked(RUNS[title], "accuracy", "standard"))
+    clipped = 100 * there(of_masked(RUNS[title], "accuracy", "standard", reading="clipped"))
+    assert f"| {title}, O | {' | '.join(cells(trained, '.2f'))} |" in text
+    rows = {f"{title}, rotary positions": trained, "the same, distances clipped": clipped}
+    for (row, values), reading in zip(rows.items(), ("as trained", "clipped"), strict=True):
+        gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n", reading=reading)
+        assert f"| {row} | {values.mean(0)[3]:.2f} | {cells(gain, '+.2f')[3]} |" in results
+    if title == "3 layers":
+        fall = trained.mean(0)[0] - clipped.mean(0)
+        gain = 100 * there(of_masked(None, "accuracy_gain", "log_n", reading="clipped")).mean(0)
+        assert f"still read {fall[3]:.1f} points less at 512 than at 64, of which" in results
+        assert f"log n gives back {gain[3]:.1f}, and {fall[4]:.1f} less at 1024" in results
+        assert f"of which it gives back {gain[4]:.1f};" in results
+    else:
+        gain = 100 * of_masked("large", "accuracy_gain", "log_n", reading="clipped")[:, 3]
+        assert f"cannot be told from none (p = {p_value(gain):.2f})" in results
+
+
+def test_how_many_models_pass():
+    passed = []
+    for which in RUNS.values():
+        gain, error = (of_masked(which, f"accuracy_gain{e}", "log_n") for e in ("", "_error"))
+        kept = np.isfinite(gain).all(-1)
+        passed.append((gain[kept, 2:4] > 2 * error[kept, 2:4]).all(-1))
+    assert [(int(each.sum()), len(each)) for each in passed] == [(5, 5), (3, 3), (1, 3)]
+    count = f"{sum(each.sum() for each in passed)} of {sum(map(len, passed))} models"
+    assert count == "9 of 11 models"
+    for name in (EVIDENCE, "docs/claims.md", "notebooks/12_length.py"):
+        assert count in page(name), name
+
+
+def test_how_many_masked_tokens_are_read():
+    tokens = {}
+    for which in RUNS.values():
+        config = run("length_generalization", which).parameters
+        windows = config["windows"] * config["lengths"][-1] // config["train_length"]
+        tokens[which] = windows * config["masked"]
+    text = page(EVIDENCE)
+    assert tokens[None] == tokens["large"] == 40960
+    assert "40 960 masked tokens" in text
+    assert f"({tokens['cpu']}, {tokens['cpu'] / tokens[None]:.0%})".replace("%", " %") in text
+
+
+def test_tasks_where_only_the_length_changes():
+    tasks = run("length_tasks")
+
+    def gain(task, variant, n):
+        one, other = (
+            tasks.select("accuracy", task=task, variant=each, step=3000, n=n)
+            for each in (variant, "standard")
+        )
+        return one - other
+
+    shown = [f"{p_value(gain('needle', 'log_n', n)):.2f}" for n in (1024, 4096)]
+    assert f"With 3 models that is p = {shown[0]} at 1024 and {shown[1]} at 4096" in page(EVIDENCE)
+    for variant in ("log_n", "natural_log_n", "ssmax"):
+        assert (tasks.select("accuracy", task="average", variant=variant, step=3000, n=4096) == 1).all()
+    for variant in tasks.axes["variant"][1:]:
+        assert (gain("majority", variant, 1024).mean() < 0) == (variant != "ssmax")
+
+
+def test_hybrids_on_text():
+    ours, text = run("hybrids", "cpu"), page(EVIDENCE)
+    dot, efficient, hybrid = (ours.select("nll", variant=v) for v in ours.axes["variant"])
+    contrast = (hybrid - dot) - (efficient - hybrid)
+    assert (contrast > 0).all()
+    assert f"nearer to the efficient model by {cells(contrast[:, None], '.3f')[0]}" in text
+    assert f"takes back {cells((efficient - hybrid)[:, None], '.3f')[0]}" in text
+    whole = run("hybrids")
+    assert not np.isfinite(whole.select("nll", variant="4 efficient")).any()
+    dot, efficient, hybrid = (
+        whole.select("loss", variant=v, step=1300) for v in ("4 dot", "4 efficient", "dot + 3 efficient")
+    )
+    contrast = (hybrid - dot) - (efficient - hybrid)
+    assert f"a contrast of {cells(contrast[:, None], '.3f')[0]} (p = {p_value(contrast):.2f})" in text
+
+
+def test_collapse_and_tagging():
+    text, collapse = page(EVIDENCE), run("collapse")
+
+    def floor(rate):
+        one, other = (
+            collapse.select("test_loss", guard=g, learning_rate=rate) for g in ("entropy_floor", "none")
+        )
+        return one - other
+
+    cost = floor(0.003)
+    assert f"it costs {cells(cost[:, None], '.2f')[0]} (p = {p_value(cost):.2f}, and " in text
+    assert f"{4 * p_value(cost):.2f} after a correction for four rates" in text
+    assert f"by {cells(-floor(0.03)[:, None], '.2f')[0]} at 0.03" in text
+    by_chance = 100 * stats.t.sf(2, [2, 4])
+    assert f"in about {100 * (1 - (1 - by_chance[1] / 50) ** 4):.0f} % of the cases" in text
+    assert f"in {by_chance[0]:.0f} % of the cases, with 5 seeds in {by_chance[1]:.0f} %" in text
+    scales = run("learned_scales")
+    worse = scales.select("error", task="tagging", model="unscaled", n=32, output="sharp") - scales.select(
+        "error", task="tagging", model="fixed", n=32, output="sharp"
+    )
+    assert (worse > 0).all()
+    assert f"the difference, {cells(worse[:, None], '+.2f')[0]}" in text
+    ratio = worse.mean() / (worse.std(ddof=1) / np.sqrt(len(worse)))
+    assert f"is {ratio:.1f} standard errors (p = {p_value(worse):.2f})" in text

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Counts, rankings and numbers on pages are those of the package and of the stored runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from functools import cache
+from pathlib import Path
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale.audit._records import FRAMEWORKS
+from scipy.special import betainc
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+LENGTHS = (64, 128, 256, 512)
+
+
+def page(name):
+    """Its text on one line, without the marks of code, of comments and of emphasis."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    if name.endswith(".py"):
+        text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+    return re.sub(r"\s+", " ", re.sub(r"[`*]", "", text))
+
+
+# The shipped heads
+
+
+@cache
+def ranking(lengths):
+    """(law, nats off), all laws that can be fitted, least first; of those that are equal the first."""
+    data = at.datasets.minilm_qk()
+    found = at.calibrate(data.query, data.key, n0=64, lengths=list(lengths))
+    assert np.all(found.determined)
+    errors = np.sqrt((np.asarray(found.entropy_error) ** 2).mean(-1))
+    order = np.argsort(errors, kind="stable")
+    kept = [i for place, i in enumerate(order) if not place or errors[i] - errors[order[place - 1]] > 1e-6]
+    return [(found.laws[i].name, float(errors[i])) for i in kept]
+
+
+def first_four(lengths):
+    return ", ".join(f"{name} {error:.3f}" for name, error in ranking(lengths)[:4])
+
+
+SHORT = ("docs/claims.md", "docs/faq.md", "notebooks/07_calibrating_a_real_model.py")
+ARTICLES = tuple(f"docs/articles/{each}.md" for each in ("000", "004", "zh/000", "zh/004"))
+
+
+@pytest.mark.parametrize("name", SHORT + ARTICLES)
+def test_the_order_of_laws_on_the_shipped_heads(name):
+    assert first_four(LENGTHS) in page(name)
+
+
+def test_the_order_of_laws_that_explain_gives():
+    assert first_four(LENGTHS) in at.laws.LogN.remark
+    assert at.laws.LogN.remark[-40:] in re.sub(r"\s+", " ", str(at.laws.explain("log_n")))
+
+
+def test_the_order_of_laws_from_32_tokens_on():
+    assert first_four((32, *LENGTHS)) in page("docs/claims.md")
+
+
+def test_the_law_that_the_readme_puts_first():
+    (best, _), _, (third, _) = ranking(LENGTHS)[:3]
+    (longer, _), (second, _) = ranking((32, *LENGTHS))[:2]
+    assert third == second == "log_n"
+    text = page("README.md")
+    assert f"{best} comes closest of all laws here, and {third} third" in text
+    assert f"(attnscale calibrate --demo) {longer} does, and {second} is second" in text
+    text = page("README.zh-CN.md")
+    assert f"{best} 在这些长度上最接近保持这些头的熵, {third} 居第三" in text
+    assert f"则 {longer} 最接近, {second} 居第二" in text
+
+
+@pytest.mark.parametrize("name", ["docs/claims.md", "notebooks/07_calibrating_a_real_model.py"])
+def test_laws_that_are_judged_beyond_the_lengths_of_their_fit(name):
+    data = at.datasets.minilm_qk()
+    found = at.calibrate(data.query, data.key, n0=64, lengths=list(LENGTHS[:3]))
+    errors = {}
+    for law, amplitude in zip(found.laws, found.amplitude, strict=True):
+        if law.name in ("log_n_from_training", "annealed", "variance_invariant", "log_n"):
+            scale = np.asarray(amplitude)[:, None] * law.scale(512, data.query.shape[-1])
+            entropy = at.attention_entropy(data.query, data.key, scale=scale).mean(-1, dtype=float)
+            errors[law.name] = np.sqrt(((entropy - found.target) ** 2).mean())
+    text = page(name)
+    assert " ".join(sorted(errors, key=errors.get)) == "log_n_from_training annealed variance_invariant log_n"
+    for law, error in errors.items():
+        assert re.search(rf"\b{law} (leaves )?{error:.3f}", text), (law, error)
+
+
+# Counts
+
+NUMBERS = dict(enumerate("five six seven eight nine ten eleven twelve thirteen fourteen".split(), 5))  # noqa: SIM905
+
+
+def test_counts():
+    fields = [field.name for field in dataclasses.fields(at.AttentionStatistics)]
+    more = set(fields) - {"output", "entropy", "lse"}
+    readme = page("README.md")
+    assert f"Entropy, lse and {NUMBERS[len(more)]} more numbers of each row" in readme
+    assert f"where {len(FRAMEWORKS)} frameworks are on record" in readme
+    assert f"derives all of this slowly; there are {len(NOTEBOOKS)} of them" in page("docs/five-minutes.md")
+    results = (DOCS / "explanation" / "results.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (\d+)\. ", results, flags=re.MULTILINE)
+    assert sections == [str(i + 1) for i in range(len(sections))]
+    assert f"{NUMBERS[len(sections)]} results" in readme
+    assert results.split("\n\n")[1].startswith(f"{NUMBERS[len(sections)].capitalize()} results")
+    articles = [path for path in (DOCS / "articles").glob("*.md") if path.stem.isdigit()]
+    assert f"{NUMBERS[len(articles)].capitalize()} articles, sentence by sentence" in readme
+
+
+def test_the_questions_say_that_there_are_gradients():
+    text = (DOCS / "faq.md").read_text(encoding="utf-8")
+    assert "## Does it have gradients?\n\nYes" in text
+    assert callable(at.attention_gradients)
+    assert "Nothing here trains" not in text
+
+
+# Constants
+
+
+def test_the_constants_of_the_lemma_and_of_heads():
+    claims = page("docs/claims.md")
+    assert f"{4 / (1 - math.log(2)):.2f} or more, 4/(1 - ln 2)" in claims
+    shown = {0.47: "cosine 0.47 in {} % of the rows, one of 64 in {} %", 0.40: "cosine 0.40 in {} and {} %"}
+    shown[0.30] = "with 0.30 in {} and {} %"
+    for cosine, form in shown.items():
+        tail = betainc((np.array([50, 64]) - 1) / 2, 0.5, 1 - cosine**2) / 2
+        found = 100 * np.exp(511 * np.log1p(-tail))
+        assert form.format(*(f"{each:.0f}" for each in found)) in claims
+
+
+def test_the_bound_of_a_soft_cap_is_the_known_one():
+    """Of Cicalese, Gargano and Vaccaro, from the ratio of the largest and the smallest weight."""
+    for spread in (0.1, 1.0, 4.0):
+        ratio, r = math.exp(spread), spread / math.expm1(spread)
+        x = ratio * math.log(ratio) / (ratio - 1)
+        assert math.log(r) + 1 - r == pytest.approx(-(x - 1 - math.log(x)), abs=1e-12)
+
+
+# Words
+
+
+def test_prior_work_is_cited():
+    text = page("docs/explanation/results.md")
+    for source in ("2008.02217", "2304.14964", "1806.00900", "1712.07906", "2410.01104"):
+        assert f"arXiv {source}" in text
+    assert "Sason" in text
+    assert "inverse participation ratio" in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*(DOCS / "articles" / "zh").glob("*.md"), ROOT / "README.zh-CN.md", *NOTEBOOKS]),
+    ids=lambda path: path.name,
+)
+def test_a_law_has_one_name_in_chinese(path):
+    text = path.read_text(encoding="utf-8")
+    assert not re.search("缩放律|规律|定律|(?<!缩放)规则", text)
+
+
+@pytest.mark.parametrize("path", [*DOCS.rglob("*.md"), *NOTEBOOKS], ids=lambda path: path.name)
+def test_no_run_is_said_to_have_had_its_criterion_first(path):
+    if "_build" not in path.parts:
+        assert not re.search(r"written before\s+(?:# )?the run", path.read_text(encoding="utf-8"))

@@ -183,3 +183,38 @@ def test_known_answers() -> None:
     }.items():
         got = at.attention(q, k, np.eye(3), normalizer=name)
         np.testing.assert_allclose(got, [wanted], atol=6e-5 if name == "softmax" else 1e-10)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float32", 1e-40), ("float64", 1e-312), ("float16", 1e-42)])
+@pytest.mark.parametrize("n_queries", [1, 40])  # few queries have a kernel of their own
+@pytest.mark.parametrize(
+    "form", [{}, {"softcap": 0.5}, {"mask": True}, {"softcap": 0.5, "mask": True}], ids=str
+)
+def test_softpick_of_scores_below_the_normal_numbers(
+    dtype: str, scale: float, n_queries: int, form: dict[str, Any]
+) -> None:
+    """Their sum has no inverse in the type; the weights, shares of it, are of any size."""
+    rng = np.random.default_rng(8)
+    q = np.ones((2, n_queries, 4), dtype)
+    k, v = rng.standard_normal((2, 2, 9, 4)).astype(dtype)
+    more = {**form, "attn_mask": rng.random((n_queries, 9)) < 0.8} if form.get("mask") else dict(form)
+    more.pop("mask", None)
+    options: dict[str, Any] = {"scale": scale, "normalizer": at.normalizers.Softpick(eps=0), **more}
+    want = at.reference.attention(*(x.astype(np.float64) for x in (q, k, v)), **options)
+    assert np.isfinite(want).all()
+    # The scores themselves have few digits there.
+    np.testing.assert_allclose(at.attention(q, k, v, **options), want, rtol=0, atol=5e-3)
+    weights = at.attention_weights(q, k, **options)
+    rows = at.attention_statistics(q, k, statistics=("max_weight",), **options)
+    np.testing.assert_allclose(rows.max_weight, weights.max(-1), rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-12, 1e-20, 1e-30])
+def test_the_largest_weight_of_small_scores(scale: float) -> None:
+    """2^s - 1 cancelled: the largest weight was 0 for scores below 1e-16."""
+    rng = np.random.default_rng(9)
+    q, k = np.ones((1, 3, 4)), rng.standard_normal((1, 9, 4))
+    options: dict[str, Any] = {"scale": scale, "normalizer": at.normalizers.Softpick(eps=0)}
+    rows = at.attention_statistics(q, k, statistics=("max_weight",), **options)
+    weights = at.attention_weights(q, k, **options)
+    np.testing.assert_allclose(rows.max_weight, weights.max(-1), rtol=1e-12)

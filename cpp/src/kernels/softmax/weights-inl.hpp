@@ -209,18 +209,25 @@ struct softpick_weights : relative_weights {
     return xsimd::select(s > zero, max_or(zero, difference), zero);
   }
   static double output_factor(const finished_row& row) {
-    const double sum = row.sum + row.eps * floor(row);
-    return sum == 0 ? 0 : 1 / sum;
+    const double sum = total(row);
+    return sum == 0 ? 0 : 1 / __builtin_scalbn(sum, small_power(sum));
   }
-  static double output_power(const finished_row&) { return 0; }
+  static double output_power(const finished_row& row) { return small_power(total(row)); }
   static double weight_of_top(const finished_row& row) {
-    const double sum = row.sum + row.eps * floor(row);
-    const double above = row.top > 0 ? __builtin_exp2(row.top - row.reference) - floor(row) : 0;
-    return at_most_one(above, sum);
+    const double score = row.top > 0 ? row.top : 0;
+    // e^score - 1 without cancellation where the score is small: there the sum may be, too.
+    const double above = score < 1 ? floor(row) * __builtin_expm1(ln2 * score)
+                                   : __builtin_exp2(score - row.reference) - floor(row);
+    return at_most_one(above, total(row));
   }
 
  private:
   static double floor(const finished_row& row) { return __builtin_exp2(-row.reference); }
+  static double total(const finished_row& row) { return row.sum + row.eps * floor(row); }
+  /// The power of two that brings a sum whose inverse is beyond the type to [1/2, 1); else 0.
+  static int small_power(double sum) {
+    return sum > 0 && sum < 0x1p-100 ? -__builtin_ilogb(sum) - 1 : 0;
+  }
 };
 
 /// f(weights of the normalizer): of those that have_weights() is true of.

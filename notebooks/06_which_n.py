@@ -68,8 +68,15 @@ meanings = {
     "position + 1": "query position + 1",
     "position + 2": "query position + 2",
 }
+
+
+def law_of(name):
+    """The name that it is registered under."""
+    return "log_512_of_" + name.replace(" + ", "_plus_")
+
+
 for name, meaning in meanings.items():
-    at.laws.register(f"log_512 of {name}", n_means=meaning)(log_512)
+    at.laws.register(law_of(name), n_means=meaning)(log_512)
     print(f"{name:13} {at.laws.MEANINGS_OF_N[meaning]}")
 
 # %% [markdown]
@@ -89,7 +96,7 @@ def scales_of(scale, **options):
     return rows.max_score
 
 
-multiple = {name: scales_of(f"log_512 of {name}", **masks) * np.sqrt(head_dim) for name in meanings}
+multiple = {name: scales_of(law_of(name), **masks) * np.sqrt(head_dim) for name in meanings}
 multiple["whole text"] = np.full(length, np.log(length) / np.log(512))
 
 i = np.arange(length)
@@ -100,7 +107,7 @@ np.testing.assert_array_equal(multiple["row"], multiple["position + 1"])  # the 
 np.testing.assert_allclose(multiple["position + 2"], np.log(i + 2) / np.log(512), atol=1e-12)
 
 prefix = {"is_causal": True, "causal": None, "key_lengths": 1000}
-row, position = (scales_of(f"log_512 of {name}", **prefix) for name in ("row", "position + 1"))
+row, position = (scales_of(law_of(name), **prefix) for name in ("row", "position + 1"))
 np.testing.assert_array_equal(row[:1000], position[:1000])  # ... and not beyond the last key of a padded text
 assert (row[1000:] < position[1000:]).all()
 
@@ -130,9 +137,7 @@ with at.plot.style():
 
 # %%
 query, key = rng.standard_normal((2, 1, length, head_dim))
-entropy = {
-    name: at.attention_entropy(query, key, scale=f"log_512 of {name}", **masks)[0] for name in meanings
-}
+entropy = {name: at.attention_entropy(query, key, scale=law_of(name), **masks)[0] for name in meanings}
 late = {name: values[-512:].mean() for name, values in entropy.items()}
 print("entropy of the last 512 rows:", {name: f"{value:.2f}" for name, value in late.items()})
 assert late["visible"] - late["row"] > 0.3
@@ -183,13 +188,13 @@ with at.plot.style():
 # %%
 texts = 8
 ids = np.repeat(np.arange(texts), length // texts)
-within = scales_of("log_512 of row", is_causal=True, document_ids=ids) * np.sqrt(head_dim)
-across = scales_of("log_512 of row", is_causal=True) * np.sqrt(head_dim)
+within = scales_of(law_of("row"), is_causal=True, document_ids=ids) * np.sqrt(head_dim)
+across = scales_of(law_of("row"), is_causal=True) * np.sqrt(head_dim)
 np.testing.assert_allclose(within, np.tile(across[:256], texts), atol=1e-12)
 
 value = rng.standard_normal((1, length, 8))
-packed = at.attention(query, key, value, scale="log_512 of row", is_causal=True, document_ids=ids)
-alone = at.attention(query[:, -256:], key[:, -256:], value[:, -256:], scale="log_512 of row", is_causal=True)
+packed = at.attention(query, key, value, scale=law_of("row"), is_causal=True, document_ids=ids)
+alone = at.attention(query[:, -256:], key[:, -256:], value[:, -256:], scale=law_of("row"), is_causal=True)
 np.testing.assert_array_equal(packed[:, -256:], alone)
 
 with at.plot.style():

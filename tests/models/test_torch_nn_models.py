@@ -13,6 +13,7 @@ from unittest import mock
 
 import attnscale as at
 import pytest
+from torch_modules import HEADS, LENGTH, WIDTH, N, close, future, padding
 
 torch = pytest.importorskip("torch")
 
@@ -22,8 +23,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:enable_nested_tensor is True"),
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
 ]
-
-N, LENGTH, WIDTH, HEADS = 2, 5, 16, 4
 
 
 @pytest.fixture(autouse=True)
@@ -35,20 +34,6 @@ def model_pair(model: Any, **options: Any) -> tuple[Any, Any]:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model, at.torch.replace_attention(copy.deepcopy(model), **options)
-
-
-def close(found: Any, want: Any, **tolerance: float) -> None:
-    torch.testing.assert_close(found, want, **{"rtol": 1e-5, "atol": 2e-6, **tolerance})
-
-
-def padding() -> Any:
-    hidden = torch.zeros(N, LENGTH, dtype=torch.bool)
-    hidden[1, 3:] = True
-    return hidden
-
-
-def future(n: int = LENGTH) -> Any:
-    return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
 def layer_of(kind: str = "Encoder", **options: Any) -> Any:

@@ -31,6 +31,7 @@ from typing import Any
 
 import attnscale as at
 import pytest
+from torch_modules import HEADS, LENGTH, WIDTH, N, close, future, padding
 
 torch = pytest.importorskip("torch")
 
@@ -39,8 +40,6 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
 ]
-
-N, LENGTH, WIDTH, HEADS = 2, 5, 16, 4
 
 
 @pytest.fixture(autouse=True)
@@ -55,20 +54,6 @@ def pair(**options: Any) -> tuple[Any, Any]:
     ours = at.torch.nn.MultiheadAttention(WIDTH, HEADS, **options)
     ours.load_state_dict(theirs.state_dict())
     return theirs, ours
-
-
-def close(found: Any, want: Any, **tolerance: float) -> None:
-    torch.testing.assert_close(found, want, **{"rtol": 1e-5, "atol": 2e-6, **tolerance})
-
-
-def padding() -> Any:
-    hidden = torch.zeros(N, LENGTH, dtype=torch.bool)
-    hidden[1, 3:] = True
-    return hidden
-
-
-def future(n: int = LENGTH) -> Any:
-    return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
 MASKS = {

@@ -3,29 +3,18 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
-from pathlib import Path
 
 import attnscale as at
 import numpy as np
 import pytest
+from pages import page
 from scipy import stats
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = "docs/explanation/training-evidence.md"
-
-
-@cache
-def page(name):
-    """Its text on one line, without the marks of code, of comments and of emphasis."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    if name.endswith(".py"):
-        text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
-    return re.sub(r"\s+", " ", re.sub(r"[`*]", "", text))
 
 
 @cache

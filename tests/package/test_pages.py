@@ -7,26 +7,17 @@ import dataclasses
 import math
 import re
 from functools import cache
-from pathlib import Path
 
 import attnscale as at
 import numpy as np
 import pytest
 from attnscale.audit._records import FRAMEWORKS
+from pages import ROOT, page
 from scipy.special import betainc
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 LENGTHS = (64, 128, 256, 512)
-
-
-def page(name):
-    """Its text on one line, without the marks of code, of comments and of emphasis."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    if name.endswith(".py"):
-        text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
-    return re.sub(r"\s+", " ", re.sub(r"[`*]", "", text))
 
 
 # The shipped heads

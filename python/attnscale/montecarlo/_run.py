@@ -122,7 +122,8 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
     if announce is not None:
         threads = num_threads_of(experiment.name, options)
         line = announcement(experiment, stopping.most_rows, stopping.target_error, tallies, threads)
-        _ = announce(line) if line else None
+        if line:
+            announce(line)
     interrupted = False
     total = None
     if stopping.target_error is None:

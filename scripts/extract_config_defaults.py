@@ -54,6 +54,8 @@ KEYS = (
     *("decoder_attention_heads", "decoder_layers", "decoder_num_attention_heads"),
     *("num_decoder_attention_heads",),
     *("hybrid_override_pattern", "full_attention_interval", "layers_block_type"),
+    *("max_window_layers", "attention_chunk_size", "local_attention", "window_size", "attention_window"),
+    "num_decoder_layers",
 )
 
 
@@ -202,22 +204,24 @@ def without_share(cls: type, block: dict[str, Any]) -> dict[str, Any]:
 def computed(cls: type, names: dict[str, str]) -> set[str]:
     """Keys whose default follows from the number or the size of the heads."""
     usual, found = cls().to_dict(), set()
-    for changed, value in (("num_attention_heads", 2), ("head_dim", 8)):
+    for changed, value in (("num_attention_heads", 2), ("head_dim", 8), ("num_hidden_layers", 3)):
         if names[changed] not in usual:
             continue
         with contextlib.suppress(Exception):  # a size that the class refuses
-            other = cls(**{changed: value}).to_dict()
+            other = cls(**{names[changed]: value}).to_dict()
             follows = {name for name, alias in names.items() if other.get(alias) != usual.get(alias)}
             found |= {name for name in follows if names[name] != names[changed]}
-    return found - {"rope_parameters"}  # the kind of positions does not follow; shares of channels have rules
+    # The kind of positions does not follow, shares of channels have rules, and lists of layers go by the count.
+    return found - {"rope_parameters", "layers_block_type"}
 
 
 def source_facts(config: Any) -> str:
     """What the code of the model does, a letter each.
 
     h: the heads have config.head_dim; p: the share of rotated channels is read; y: the types of rotary
-    positions are; n: a norm of q and k before their rotation, a: one after it. And of its config class:
-    l: layer_types lists the kinds of the layers, b: layers_block_type does.
+    positions are; n: a norm of q and k before their rotation, a: one after it; s: every layer has the
+    window sliding_window, w: windows lie on both sides of a query; m: hidden_size has to be a multiple of
+    the heads. And of its config class: l: layer_types lists the kinds of the layers, b: layers_block_type does.
     """
     code = modeling_code(type(config))
     classes = re.findall(r"^class (\w*Attention\w*)\((.*?)(?=^class |^def |^@|\Z)", code, re.M | re.S)
@@ -233,9 +237,34 @@ def source_facts(config: Any) -> str:
         "n": re.search(rf"{_NORM}(?:(?!{_ROTATION}).)*{_ROTATION}", attention, re.S),
         "a": re.search(rf"{_ROTATION}(?:(?!return ).)*{_NORM}", attention, re.S),
     }
+    facts["s"] = re.search(r"\.sliding_window is None else create_sliding_window_causal_mask", code)
+    facts["w"] = re.search(r"create_bidirectional_sliding_window_mask", code) and not re.search(
+        r"create_sliding_window_causal_mask", code
+    )
+    facts["m"] = refuses_remainder(type(config), attention)
     if not re.search(_ROTATION, attention):
         facts["n"] = re.search(_NORM, attention)
     return "".join(letter for letter, found in facts.items() if found)
+
+
+def refuses_remainder(cls: type, attention: str) -> bool:
+    """Whether a config class or its attention refuses a width that the heads do not divide."""
+    if re.search(r"raise ValueError\(.{0,200}?(?:multiple of|divisible by).{0,60}?heads", attention, re.S):
+        return True
+    usual = cls().to_dict()
+    names = [
+        getattr(cls, "attribute_map", {}).get(name, name) for name in ("hidden_size", "num_attention_heads")
+    ]
+    if not all(isinstance(usual.get(name), int) for name in names):
+        return False
+    heads = usual[names[1]]
+    with contextlib.suppress(Exception):  # a class that refuses another width for another reason
+        cls(**{names[0]: usual[names[0]] + 2 * heads})
+        try:
+            cls(**{names[0]: usual[names[0]] + 1})
+        except Exception:
+            return True
+    return False
 
 
 def keeps_head_dim(cls: type) -> bool:

@@ -38,6 +38,9 @@ SIZES = {
     "n_group": 1,
     "topk_group": 1,
     "max_position_embeddings": 4096,
+    "sliding_window": 8,
+    "attention_chunk_size": 16,
+    "local_attention": 16,
     "q_lora_rank": 24,
     "kv_lora_rank": 16,
     "qk_nope_head_dim": 16,
@@ -60,6 +63,7 @@ class Seen(NamedTuple):
     unrotated: np.ndarray
     softcap: float | None
     sink: bool
+    keys: int  # the most that a query sees
 
 
 class Calls:
@@ -79,6 +83,7 @@ class Calls:
                 "query": query,
                 "key": key,
                 "value": value,
+                "mask": attention_mask,
                 "scale": scaling,
                 "softcap": softcap,
                 "sink": sinks is not None,
@@ -263,4 +268,14 @@ def multipliers(call: dict[str, Any], rotated: int) -> Seen:
             found[name] = np.asarray(call["scale"] * lengths[0] * lengths[1] / (lengths[2] * lengths[3]))
             spread = np.ptp(found[name], axis=0).max() / found[name].max()
             assert spread < 3e-6, f"differs by head: {spread}"
-    return Seen(found["rotated"][0], found["unrotated"][0], call["softcap"], call["sink"])
+    return Seen(
+        found["rotated"][0], found["unrotated"][0], call["softcap"], call["sink"], visible(call["mask"])
+    )
+
+
+def visible(mask: Any) -> int:
+    """The most keys that a query sees; behind them may be compressed keys, which are no keys of the text."""
+    if mask is None:
+        return LENGTH
+    shown = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    return int(shown[0, 0, :, :LENGTH].sum(-1).max())

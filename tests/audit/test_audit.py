@@ -257,7 +257,8 @@ def test_latent_scales_act_on_their_own_channels() -> None:
 @pytest.mark.parametrize("kind", sorted(known_types()))
 def test_every_known_type_resolves(kind: str) -> None:
     """With its sizes alone, without a warning; each layer has an answer or a reason."""
-    config = {"model_type": kind, **sizes(256, 4, 6), "n_embd": 256, "n_head": 4}
+    heads = dict.fromkeys(("n_head", "encoder_attention_heads", "decoder_attention_heads"), 4)
+    config = {"model_type": kind, **sizes(256, 4, 6), "n_embd": 256, **heads}
     if kind in ("nemotron_h", "zamba2"):
         config["layers_block_type"] = ["mamba", "attention"] * 3
     plan = resolve(config)

@@ -46,14 +46,16 @@ def compare(plan: Any, call: dict[str, Any], index: int, positions: Any = None) 
     if layer is None or layer < 0:  # then the calls are in the order of the layers that have attention
         layer = [each.index for each in plan.layers if each.refusal is None][index]
     seen = oracle.multipliers(call, plan.layer(layer).rotated)
-    positions = range(oracle.LENGTH) if positions is None else positions
+    where = range(oracle.LENGTH) if positions is None else positions
     for channels in plan.layer(layer).channel_kinds:
-        expected = [plan.multiplier(layer=layer, position=i, channels=channels) for i in positions]
+        expected = [plan.multiplier(layer=layer, position=i, channels=channels) for i in where]
         np.testing.assert_allclose(
             getattr(seen, channels), expected, rtol=2e-6, err_msg=f"{layer} {channels}"
         )
     assert plan.softcap(layer) == seen.softcap
     assert plan.sink(layer) == seen.sink
+    if positions is None:  # masks of other positions are those of a text with gaps
+        assert min(plan.window(layer) or oracle.LENGTH, oracle.LENGTH) == seen.keys
 
 
 @pytest.mark.parametrize(

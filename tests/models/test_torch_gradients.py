@@ -333,14 +333,17 @@ def test_the_values_are_those_of_the_functions_on_arrays() -> None:
 
 @pytest.mark.parametrize("kind", ["bert", "llama", "gpt_oss", "t5"])
 def test_models_are_trained_as_with_their_own_attention(kind: str) -> None:
-    """Grouped queries, sinks that learn, a position bias that learns: five steps of the same losses."""
+    """Grouped queries, sinks that learn, a position bias that learns: five steps of the same losses.
+
+    In float64: in float32 five steps are enough for rounding to switch a ReLU of T5 on or off.
+    """
     pytest.importorskip("transformers")
     import audit_oracle as oracle
 
     losses = []
     for attention in ("eager", at.torch.register()):
         torch.manual_seed(0)
-        model, _ = oracle.build(kind)
+        model = oracle.build(kind)[0].double()
         model.set_attn_implementation(attention)
         for parameter in model.parameters():
             parameter.requires_grad_()
@@ -356,7 +359,7 @@ def test_models_are_trained_as_with_their_own_attention(kind: str) -> None:
                 optimizer.step()
                 losses[-1].append(float(loss.detach()))
     assert losses[0][-1] < 0.99 * losses[0][0]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
 
 
 def test_pytorchs_own_sample_inputs() -> None:

@@ -82,6 +82,18 @@ def slowly(n: int, rng: Any = None) -> NDArray[np.float64]:
     return draw(n, rng=rng)
 
 
+_kept: list[Any] = []
+
+
+def growing(n: int) -> int:
+    """A process that grows with each case, and a joblib that minds the least growth."""
+    import joblib.externals.loky.process_executor as loky
+
+    loky._MEMORY_LEAK_CHECK_DELAY = loky._MAX_MEMORY_LEAK_SIZE = 0
+    _kept.append(np.ones(1 << 20))
+    return n
+
+
 @dataclass(frozen=True)
 class Estimate:
     """As an experiment returns it, without to_xarray."""

@@ -106,6 +106,17 @@ def test_results_do_not_depend_on_what_runs_them(runner: Any, tmp_path: Path) ->
     assert data(sweep(sweep_functions.draw, GRID, rng=3, store=tmp_path)).identical(data(here))
 
 
+def test_processes_that_grow_are_replaced_without_a_word() -> None:
+    """Where warnings are errors, as in these tests, the one of joblib would let the sweep wait for ever."""
+    pytest.importorskip("psutil")  # by which joblib measures them
+    loky = pytest.importorskip("joblib.externals.loky")
+    n = list(range(12))
+    try:
+        assert sweep(sweep_functions.growing, {"n": n}, n_jobs=2)["value"].values.tolist() == n
+    finally:
+        loky.get_reusable_executor().shutdown(kill_workers=True)
+
+
 @pytest.mark.parametrize("runner", [processes, joblib_processes])
 def test_cases_run_in_several_processes(runner: Any, tmp_path: Path) -> None:
     grid, constants = {"n": range(12)}, {"place": str(tmp_path)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -219,11 +219,12 @@ def logn_attention(layer: Layer, head_dim: int) -> Term | None:
 
 
 def grok_temperature(layer: Layer, head_dim: int) -> Term | None:
-    """Grok as SGLang serves it; a length of 0 or less switches the rule off."""
+    """Grok as SGLang serves it, behind the soft-cap; a length of 0 or less switches the rule off."""
     for name in ("attn_temperature_len", "xai_temperature_len"):
         length = layer.keys.get(name)
         if length is not None and check_number(name, length) > 0:
-            return _term(layer, GrokTemperature(layer.keys.number(name, above=1)), layer.keys.origin(name))
+            law = GrokTemperature(layer.keys.number(name, above=1))
+            return replace(_term(layer, law, layer.keys.origin(name)), behind_cap=True)
     return None
 
 

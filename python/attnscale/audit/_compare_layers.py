@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ._difference import Difference, Differences
 from ._layer import Channels, LayerPlan, Term
 
-__all__ = ["compare_layers"]
+__all__ = ["both_sides", "compare_layers"]
 
 _TOLERANCE = 1e-9  # relative; multipliers are float64
 _CHUNK = 1 << 16
@@ -28,6 +30,8 @@ def compare_layers(here: Sequence[LayerPlan], there: Sequence[LayerPlan], limit:
         pair = replace(mine, index=0), replace(theirs, index=0)
         if mine.kind == theirs.kind:  # layers that differ in nothing but the name of their kind are alike
             pair = replace(pair[0], kind=""), replace(pair[1], kind="")
+        if mine.window == theirs.window:  # and those with other windows, where both plans have the same
+            pair = tuple(replace(each, window=None, window_key="") for each in pair)
         numbers.setdefault(pair, []).append(mine.index)
     for (mine, theirs), layers in numbers.items():
         found += _layer(tuple(layers), mine, theirs, limit)
@@ -48,7 +52,14 @@ def _layer(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: i
             found += _multipliers(layers, mine, theirs, channels, limit)
     if mine.softcap != theirs.softcap:
         caps = mine.softcap, theirs.softcap
-        found.append(Difference(layers, "softcap", None, *caps, _cap_key(mine), _cap_key(theirs)))
+        keys = _some(mine.softcap_key), _some(theirs.softcap_key)
+        found.append(Difference(layers, "softcap", None, *caps, *keys))
+    if mine.softcap is not None and theirs.softcap is not None:
+        found += _behind_caps(layers, mine, theirs, limit)
+    if mine.window != theirs.window:
+        windows = mine.window, theirs.window
+        keys = _some(mine.window_key), _some(theirs.window_key)
+        found.append(Difference(layers, "window", None, *windows, *keys))
     if mine.sink != theirs.sink:
         found.append(Difference(layers, "sink", None, mine.sink, theirs.sink))
     if mine.qk_norm != theirs.qk_norm:
@@ -56,8 +67,8 @@ def _layer(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: i
     return found
 
 
-def _cap_key(layer: LayerPlan) -> tuple[str, ...]:
-    return (layer.softcap_key,) if layer.softcap_key else ()
+def _some(key: str) -> tuple[str, ...]:
+    return (key,) if key else ()
 
 
 def _channels(layer: LayerPlan) -> str:
@@ -67,15 +78,52 @@ def _channels(layer: LayerPlan) -> str:
 def _multipliers(
     layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, channels: Channels, limit: int
 ) -> list[Difference]:
+    keys = _keys(mine, theirs, channels), _keys(theirs, mine, channels)
+    found = _first(both_sides(channels, mine, theirs), limit)
+    return [Difference(layers, channels, *each, *keys) for each in found]
+
+
+def _behind_caps(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: int) -> list[Difference]:
+    """Temperatures behind the soft-cap."""
+    if not (mine.terms_behind_cap or theirs.terms_behind_cap):
+        return []
+    keys = (tuple(term.key for term in each.terms_behind_cap) for each in (mine, theirs))
+    found = _first(both_sides("capped score", mine, theirs), limit)
+    return [Difference(layers, "capped score", *each, *keys) for each in found]
+
+
+_Multipliers: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+
+
+def both_sides(what: str, mine: LayerPlan, theirs: LayerPlan) -> tuple[_Multipliers, _Multipliers]:
+    """What of each layer is compared at positions: multipliers of some channels, or of the capped score.
+
+    Where only one of the layers has a soft-cap, the other has no place behind it: all factors are compared.
+    """
+    if what == "capped score":
+        return mine.capped_multipliers, theirs.capped_multipliers
+    channels: Channels = "rotated" if what == "rotated" else "unrotated"
+    whole = (mine.softcap is None) != (theirs.softcap is None)
+    return partial(_multiplier, mine, whole, channels), partial(_multiplier, theirs, whole, channels)
+
+
+def _multiplier(
+    layer: LayerPlan, whole: bool, channels: Channels, positions: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The multiplier before the soft-cap, or with the factors behind it too."""
+    found = layer.multipliers(positions, channels)
+    return found * layer.capped_multipliers(positions) if whole else found
+
+
+def _first(both: tuple[_Multipliers, _Multipliers], limit: int) -> list[tuple[int, float, float]]:
+    """(position, here, there) of the first position below `limit` at which two multipliers differ."""
     for start in range(0, limit, _CHUNK):
         positions = np.arange(start, min(start + _CHUNK, limit))
-        here, there = (each.multipliers(positions, channels) for each in (mine, theirs))
+        here, there = (each(positions) for each in both)
         differs = np.flatnonzero(~np.isclose(here, there, rtol=_TOLERANCE, atol=0))
         if differs.size:
             first = int(differs[0])
-            values = float(here[first]), float(there[first])
-            keys = _keys(mine, theirs, channels), _keys(theirs, mine, channels)
-            return [Difference(layers, channels, int(positions[first]), *values, *keys)]
+            return [(int(positions[first]), float(here[first]), float(there[first]))]
     return []
 
 

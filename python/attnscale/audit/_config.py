@@ -85,6 +85,9 @@ class Keys:
         self.facts: str = facts.get("source", "hpylb")  # letters: scripts/extract_config_defaults.py
         self.reads_head_dim = "h" in self.facts
         self.rotates_partly = "p" in self.facts
+        self.slides_everywhere = "s" in self.facts
+        self.looks_both_ways = "w" in self.facts
+        self.heads_divide = "m" in self.facts
         self.reads_rope_types = "y" in self.facts or not self.known
         lists = {"l": "layer_types", "b": "layers_block_type"}
         self.kind_lists = tuple(name for letter, name in lists.items() if letter in self.facts)
@@ -92,6 +95,7 @@ class Keys:
         self.share_keys: tuple[str, ...] = tuple(shares[0])
         self.share: float | None = shares[1]
         self.memo: dict[str, Any] = {}  # what rules make of them, once
+        self.doubts: dict[str, None] = {}  # what rules have to say of them, each once, for all layers
         self.used: set[str] = set()
         self.last = ""  # the key that was read last, for messages
         self._renamed: dict[str, str] = facts.get("renamed", {})
@@ -135,6 +139,10 @@ class Keys:
             self.memo["overrides"] = found
         overrides: dict[int, dict[str, Any]] = self.memo["overrides"]
         return overrides
+
+    def doubt(self, text: str) -> None:
+        """Something that could make the plan wrong, for its warnings."""
+        self.doubts[text] = None
 
     def stored(self, name: str) -> str:
         """The name under which the config has the key: hidden_size is n_embd for GPT-2."""

@@ -14,6 +14,8 @@ from ._text import ranges
 
 __all__ = ["Difference", "Differences"]
 
+_CHANNELS = ("rotated", "unrotated")
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -24,7 +26,8 @@ class Difference:
     layers : tuple of int
         The layers' numbers, from 0; empty if the plans have another number of layers.
     what : str
-        "rotated", "unrotated" (the multiplier of those channels), "softcap", "sink", "refusal",
+        "rotated", "unrotated" (the multiplier of those channels), "softcap", "capped score" (what
+        multiplies it), "window" (the most keys of a query), "sink", "refusal",
         "channels" (how many, and how many of them rotary positions turn), "norm" (of q and k), "kind"
         (of the layer, as "sliding_attention") or "layers" (how many).
     first_position : int or None
@@ -65,7 +68,7 @@ class Difference:
             return f"{where}{self.what}: {_said(self.here)} here, {_said(self.there)} there"
         ratio = "" if self.ratio is None else f" ({self.ratio:.4f} times)"
         return (
-            f"{where}{self.what} channels: differs from i = {self.first_position} on: "
+            f"{where}{self.what}{' channels' if self.what in _CHANNELS else ''}: differs from i = {self.first_position} on: "
             f"{self.here:.7g} here, {self.there:.7g} there{ratio}"
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 from . import _bases as base
 from . import _heads as heads
 from . import _kinds as kinds
+from . import _windows as windows
 from ._config import Keys
 from ._family import Family
 from ._plain import PLAIN, family, refused
@@ -37,6 +38,7 @@ FAMILIES: tuple[Family, ...] = (
     family("gemma2", "vaultgemma", "t5_gemma_module", **_GEMMA, kinds=kinds.every(2)),
     family(
         *("gemma3_text", "t5gemma2_text", "t5gemma2_decoder"),
+        window=windows.embedding_gemma,
         base=base.query_pre_attn_scalar,  # the code has a soft-cap, and does not hand it on
         kinds=kinds.every(6, key="sliding_window_pattern"),
         spelling="over full attention",
@@ -77,7 +79,7 @@ FAMILIES: tuple[Family, ...] = (
         base=base.unscaled,
         notes=("a relative position bias is added to the score",),
     ),
-    family("gpt_neo", rotates=heads.never, base=base.unscaled),
+    family("gpt_neo", rotates=heads.never, base=base.unscaled, kinds=kinds.gpt_neo, window=windows.local),
     family("dia_encoder", "dia_decoder", base=base.unscaled),
     family(
         "gemma3n_text",
@@ -124,6 +126,7 @@ FAMILIES: tuple[Family, ...] = (
     # Temperatures that depend on the position.
     family(
         "llama4_text",
+        kinds=kinds.llama4,
         rotates=heads.by_layer_list,
         nope_extra=(base.llama4_temperature,),
         qk_norm=heads.norm_after_if_rotated,
@@ -212,10 +215,15 @@ FAMILIES: tuple[Family, ...] = (
         kinds=kinds.full_at(lambda i, count: i < 2 or i % 4 == 1 or i == count - 1),
         sink=heads.always,
     ),
-    family("smollm3", rotates=heads.by_layer_list),
+    family("smollm3", kinds=kinds.smollm3, rotates=heads.by_layer_list),
     family("olmo_hybrid", rotates=heads.rope_parameters_given, kinds=kinds.linear_but_fourth),
     family("olmo3", kinds=kinds.every(4), spelling="over full attention"),
-    family("modernbert", "modernbert-decoder", kinds=kinds.modernbert, spelling="over every kind"),
+    family(
+        *("modernbert", "modernbert-decoder"),
+        kinds=kinds.modernbert,
+        spelling="over every kind",
+        window=windows.modernbert,
+    ),
     family("ministral", kinds=kinds.window_or_full),
     family(
         "mimo_v2_flash",
@@ -228,15 +236,16 @@ FAMILIES: tuple[Family, ...] = (
         "neomme",
         kinds=kinds.full_at(lambda i, count: (i + 1) % 6 == 0 or i == count - 1),
         spelling="by kind with shares",
+        window=windows.neomme,
     ),
     family(
         "molmo2_text",
         rope_key=heads.scaled_if_listed("rope_scaling_layers"),
         spelling="listed layers",
     ),
-    family("ultrabert", spelling="by kind"),
+    family("ultrabert", kinds=kinds.ultrabert, spelling="by kind"),
     family("gpt_oss", kinds=kinds.every(2), sink=heads.always),
-    family("openai_privacy_filter", sink=heads.always),
+    family("openai_privacy_filter", sink=heads.always, window=windows.both_sides_everywhere),
     family(
         "deepseek_v4",
         rope_key=lambda layer: "main" if layer.kind == "sliding_attention" else "compress",
@@ -254,6 +263,15 @@ FAMILIES: tuple[Family, ...] = (
     family("phimoe", own_rope=base.phimoe_mscale),
     family("gptj", "codegen", rotated=heads.rotary_dim, rotates=heads.always),
     family("falcon", rotates=heads.unless_alibi),
+    family(
+        *("qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen2_5_omni_talker", "qwen3"),
+        *("qwen3_omni_moe_talker_code_predictor", "deepseek_ocr2_encoder", "dots1"),
+        kinds=kinds.beyond_max_window,
+    ),
+    family("qwen2_moe", kinds=kinds.below_max_window),
+    family("cwm", kinds=kinds.full_at(lambda i, count: i % 4 == 0)),
+    family("longformer", window=windows.longformer),
+    family("sam3_lite_text_text_model", kinds=kinds.convolutions_outside),
     family("esm", rotates=heads.if_set("position_embedding_type", "rotary")),
     family("roformer", rotates=heads.always),
     # Heads of another width than hidden_size / num_attention_heads.

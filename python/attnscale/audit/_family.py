@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ._config import Keys, check_number
 from ._layer import Term
 
-__all__ = ["Family", "Layer", "QKNorm", "Rope"]
+__all__ = ["ALL_KEYS", "Family", "Layer", "QKNorm", "Rope", "Window"]
 
 QKNorm = Literal["none", "before rotation", "after rotation"]
 
@@ -21,8 +21,24 @@ class Layer(NamedTuple):
     keys: Keys
     number: int  # from 0
     kind: str
-    total: int  # layers of the model
+    kinds: Sequence[str]  # of all layers
     family: Family
+
+    @property
+    def total(self) -> int:
+        """Number of layers of the model."""
+        return len(self.kinds)
+
+
+class Window(NamedTuple):
+    """The most keys that a query sees, and the key of the config that says so."""
+
+    keys: int | None
+    origin: str
+
+
+#: No window.
+ALL_KEYS = Window(None, "")
 
 
 class Rope(NamedTuple):
@@ -83,6 +99,8 @@ class Family:
         What the rotary positions bring, where it is not the common rule.
     softcap : tuple of str
         Keys of the soft-cap, the first that is given; empty if the family has none.
+    window : callable
+        The most keys that a query of the layer sees.
     sink : callable
         Whether the layer has attention sinks.
     qk_norm : callable
@@ -112,6 +130,7 @@ class Family:
     rope_extra: tuple[Callable[[Layer, Rope], Term | None], ...]
     own_rope: Callable[[Layer, Rope], Term | None] | None
     softcap: tuple[str, ...]
+    window: Callable[[Layer], Window]
     sink: Callable[[Layer], bool]
     qk_norm: Callable[[Layer], QKNorm]
     count: Callable[[Keys], int]

@@ -10,7 +10,7 @@ from typing import Any
 from .._checks import shown
 from ._config import ConfigError, check_size
 from ._family import Layer, QKNorm
-from ._kinds import check_list, first_dense
+from ._kinds import check_list, entry, first_dense, rotates_at
 
 # ---- channels of q and k -------------------------------------------------------------------------
 
@@ -26,9 +26,24 @@ def quotient(layer: Layer) -> int:
                 f"{keys.stored(name)} is missing: the head size is hidden_size / num_attention_heads{other}"
             )
         sizes.append(keys.size(name))
-    if sizes[0] < sizes[1]:
-        raise ConfigError(f"hidden_size must be at least num_attention_heads, got {sizes[0]} and {sizes[1]}")
-    return sizes[0] // sizes[1]
+    return _share(layer, "hidden_size", sizes[0], "num_attention_heads", sizes[1])
+
+
+def _share(layer: Layer, width: str, wide: int, heads: str, many: int) -> int:
+    """`wide` // `many`: refused or doubted where there is a remainder, as the code of the model type does."""
+    keys = layer.keys
+    if wide < many:
+        raise ConfigError(f"{width} must be at least {heads}, got {wide} and {many}")
+    if wide % many:
+        if keys.heads_divide:
+            raise ConfigError(
+                f"{width} must be a multiple of {heads} in the code of {keys.kind}, got {wide} and {many}"
+            )
+        keys.doubt(
+            f"{width} = {wide} is no multiple of {heads} = {many}: the head size is rounded down to "
+            f"{wide // many}"
+        )
+    return wide // many
 
 
 def key_or_quotient(layer: Layer) -> int:
@@ -55,9 +70,8 @@ def divided(**usual: int) -> Callable[[Layer], int]:
 
     def head_dim(layer: Layer) -> int:
         keys = layer.keys
-        return check_size(
-            f"{width} // {heads}", keys.size(width, default=wide) // keys.size(heads, default=many)
-        )
+        sizes = keys.size(width, default=wide), keys.size(heads, default=many)
+        return _share(layer, width, sizes[0], heads, sizes[1])
 
     return head_dim
 
@@ -75,21 +89,21 @@ def bottleneck(layer: Layer) -> int:
     """MobileBERT: the layers are narrower than the model."""
     keys = layer.keys
     width = "intra_bottleneck_size" if keys.flag("use_bottleneck", default=True) else "hidden_size"
-    return keys.size(width) // keys.size("num_attention_heads")
+    heads = "num_attention_heads"
+    return _share(layer, width, keys.size(width), heads, keys.size(heads))
 
 
 def beside_convolution(layer: Layer) -> int:
     """ConvBERT: half of each head is a convolution, and head_ratio makes them fewer and wider."""
     keys = layer.keys
     heads = max(1, keys.size("num_attention_heads") // keys.size("head_ratio", default=2))
-    return keys.size("hidden_size") // heads // 2
+    return _share(layer, "hidden_size", keys.size("hidden_size"), "the number of heads", heads) // 2
 
 
 def of_stage(layer: Layer) -> int:
     """CvT: a width and a number of heads for each stage."""
-    stage = stage_of(layer)
-    heads = layer.keys.get("num_heads", [1, 3, 6])
-    return stage_width(layer) // check_size("num_heads", heads[stage])
+    heads = check_size("num_heads", layer.keys.get("num_heads", [1, 3, 6])[stage_of(layer)])
+    return _share(layer, "embed_dim", stage_width(layer), "num_heads", heads)
 
 
 def stage_width(layer: Layer) -> int:
@@ -109,10 +123,8 @@ def half(layer: Layer) -> int:
     for name in ("attention_head_dim", "head_dim"):
         if keys.given.get(name) is not None:
             return keys.size(name)
-    return check_size(
-        "2 * hidden_size // num_attention_heads",
-        2 * keys.size("hidden_size") // keys.size("num_attention_heads"),
-    )
+    heads = "num_attention_heads"
+    return _share(layer, "2 * hidden_size", 2 * keys.size("hidden_size"), heads, keys.size(heads))
 
 
 def latent(layer: Layer) -> int:
@@ -206,18 +218,14 @@ def sliding_or_no_window(layer: Layer) -> bool:
 
 
 def by_layer_list(layer: Layer) -> bool:
-    """no_rope_layers: 1 where there are rotary positions, in spite of the name."""
-    keys = layer.keys
-    given = keys.get("no_rope_layers")
-    if given:
-        return bool(_entry("no_rope_layers", given, layer))
-    return bool((layer.number + 1) % keys.size("no_rope_layer_interval", default=4))
+    """no_rope_layers, or its rule."""
+    return rotates_at(layer.keys, layer.number, layer.total)
 
 
 def by_theta_list(layer: Layer) -> bool:
     """layer_rope_theta: 0 where there are none; without a list, everywhere."""
     given = layer.keys.get("layer_rope_theta")
-    return bool(_entry("layer_rope_theta", given, layer)) if given is not None else True
+    return bool(entry("layer_rope_theta", given, layer.number, layer.total)) if given is not None else True
 
 
 def by_theta_list_or_fourth(layer: Layer) -> bool:
@@ -277,14 +285,6 @@ def rope_parameters_given(layer: Layer) -> bool:
     return bool(keys.get("rope_parameters"))
 
 
-def _entry(name: str, given: Any, layer: Layer) -> Any:
-    if not isinstance(given, (list, tuple)):
-        raise ConfigError(f"{name} must be a list, got {shown(given)}")
-    if len(given) < layer.total:
-        raise ConfigError(f"{name} must have one entry for each of {layer.total} layers, got {len(given)}")
-    return given[layer.number]
-
-
 # ---- norms of q and k ----------------------------------------------------------------------------
 
 
@@ -332,10 +332,9 @@ def whatever_is_given(layer: Layer) -> int:
                 f"{names[0]} is missing: the head size is head_dim, or hidden_size / num_attention_heads "
                 f"(also looked for: {', '.join(names[1:])})"
             )
-        found.append(keys.size(given[0]))
-    if found[0] < found[1]:
-        raise ConfigError(f"hidden_size must be at least num_attention_heads, got {found[0]} and {found[1]}")
-    return found[0] // found[1]
+        found.append((given[0], keys.size(given[0])))
+    (width, wide), (heads, many) = found
+    return _share(layer, width, wide, heads, many)
 
 
 _SIZE_SPELLINGS = (

@@ -32,6 +32,15 @@ def check_list(name: str, value: object) -> list[Any]:
     return list(value)
 
 
+def filled_list(keys: Keys, name: str, usual: tuple[Any, ...]) -> list[Any]:
+    """A list of the config that has at least one entry; `usual` where the config does not say it."""
+    given = keys.get(name)
+    found = check_list(name, usual if given is None else given)
+    if not found:
+        raise ConfigError(f"{name} must have at least one entry, got []")
+    return found
+
+
 def first_dense(keys: Keys) -> int:
     """first_k_dense_replace; null is 0."""
     value = keys.get("first_k_dense_replace")
@@ -170,7 +179,7 @@ def hybrid_pattern(keys: Keys, count: int) -> list[str]:
 
 def block_cycle(keys: Keys, count: int) -> list[str]:
     """Recurrent Gemma: block_types repeated."""
-    cycle = check_list("block_types", keys.get("block_types") or ("recurrent", "recurrent", "attention"))
+    cycle = filled_list(keys, "block_types", ("recurrent", "recurrent", "attention"))
     kinds = {"recurrent": "linear_attention", "attention": "sliding_attention"}
     return [kinds.get(cycle[i % len(cycle)], cycle[i % len(cycle)]) for i in range(count)]
 
@@ -249,9 +258,86 @@ def lfm3(keys: Keys, count: int) -> list[str]:
     return ["conv" if i == 0 else kinds.get(i % 4, "conv") for i in range(count)]
 
 
+def beyond_max_window(keys: Keys, count: int) -> list[str]:
+    """Qwen 2 and 3: a window from layer max_window_layers on, where windows are switched on."""
+    slides = keys.flag("use_sliding_window", default=True) and keys.get("sliding_window") is not None
+    first = keys.size("max_window_layers", least=0) if slides else count
+    return ["sliding_attention" if i >= first else "full_attention" for i in range(count)]
+
+
+def below_max_window(keys: Keys, count: int) -> list[str]:
+    """Qwen 2 with experts: a window in every other layer below max_window_layers."""
+    first_full = keys.size("max_window_layers", least=0) if keys.flag("use_sliding_window") else 0
+    return ["full_attention" if i % 2 or i >= first_full else "sliding_attention" for i in range(count)]
+
+
+def smollm3(keys: Keys, count: int) -> list[str]:
+    """SmolLM 3: a window in the layers without rotary positions, where windows are switched on."""
+    slides = keys.flag("use_sliding_window") and keys.get("sliding_window") is not None
+    rotated = [rotates_at(keys, i, count) for i in range(count)]
+    return ["full_attention" if rotates or not slides else "sliding_attention" for rotates in rotated]
+
+
+def llama4(keys: Keys, count: int) -> list[str]:
+    """Llama 4: chunks in the layers with rotary positions."""
+    rotated = [rotates_at(keys, i, count) for i in range(count)]
+    return ["chunked_attention" if rotates else "full_attention" for rotates in rotated]
+
+
+def rotates_at(keys: Keys, number: int, count: int) -> bool:
+    """no_rope_layers: 1 where there are rotary positions, in spite of the name."""
+    given = keys.get("no_rope_layers")
+    if given:
+        return bool(entry("no_rope_layers", given, number, count))
+    return bool((number + 1) % keys.size("no_rope_layer_interval", default=4))
+
+
+def entry(name: str, given: Any, number: int, count: int) -> Any:
+    """The entry of one layer in a list of the config."""
+    if not isinstance(given, (list, tuple)):
+        raise ConfigError(f"{name} must be a list, got {shown(given)}")
+    if len(given) < count:
+        raise ConfigError(f"{name} must have one entry for each of {count} layers, got {len(given)}")
+    return given[number]
+
+
+def ultrabert(keys: Keys, count: int) -> list[str]:
+    """UltraBERT: every third layer is full; older files list the windows, 0 for none."""
+    listed = keys.get("attention_windows")
+    if listed is None:
+        return every(3)(keys, count)
+    windows = check_list("attention_windows", listed)
+    if len(windows) != count:
+        raise ConfigError(
+            f"attention_windows must have one entry for each of {count} layers, got {len(windows)}"
+        )
+    return ["sliding_attention" if window else "full_attention" for window in windows]
+
+
+def gpt_neo(keys: Keys, count: int) -> list[str]:
+    """GPT-Neo: attention_types lists [kinds, how often] in turn."""
+    names = {"global": "full_attention", "local": "sliding_attention"}
+    given = keys.get("attention_types")
+    blocks = [[["global", "local"], count // 2]] if given is None else given
+    kinds: list[str] = []
+    for listed, times in blocks:
+        kinds += [names[kind] for kind in listed] * check_size("attention_types", times, most=count)
+    if len(kinds) != count:
+        raise ConfigError(f"attention_types must describe {count} layers, got {len(kinds)}")
+    return kinds
+
+
+def convolutions_outside(keys: Keys, count: int) -> list[str]:
+    """The text encoder of MobileCLIP: convolutions in the first and the last layer."""
+    kinds = ["full_attention"] * count
+    if keys.flag("use_repmixer_blocks", default=True):
+        kinds[0] = kinds[-1] = "conv"
+    return kinds
+
+
 def stages(name: str, usual: tuple[int, ...]) -> Callable[[Keys], int]:
     """A list of the layers of each stage (Swin, CvT)."""
-    return lambda keys: sum(check_size(name, depth) for depth in check_list(name, keys.get(name) or usual))
+    return lambda keys: sum(check_size(name, depth) for depth in filled_list(keys, name, usual))
 
 
 def added(**usual: int) -> Callable[[Keys], int]:
@@ -261,10 +347,12 @@ def added(**usual: int) -> Callable[[Keys], int]:
 
 def funnel_layers(keys: Keys) -> int:
     """Funnel: blocks of layers that are run again and again, then a decoder."""
-    sizes = check_list("block_sizes", keys.get("block_sizes") or [4, 4, 4])
-    repeats = check_list("block_repeats", keys.get("block_repeats") or [1] * len(sizes))
-    blocks = sum(
-        check_size("block_sizes", a) * check_size("block_repeats", b)
-        for a, b in zip(sizes, repeats, strict=False)
-    )
+    sizes = filled_list(keys, "block_sizes", (4, 4, 4))
+    repeats = filled_list(keys, "block_repeats", (1,) * len(sizes))
+    if len(sizes) != len(repeats):
+        raise ConfigError(
+            f"block_repeats must have one entry for each of {len(sizes)} block_sizes, got {len(repeats)}"
+        )
+    pairs = zip(sizes, repeats, strict=True)
+    blocks = sum(check_size("block_sizes", a) * check_size("block_repeats", b) for a, b in pairs)
     return blocks + keys.size("num_decoder_layers", default=2, least=0)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,12 +38,15 @@ class Term:
         The key of the config that it comes from, with the value.
     rule : str
         Where the rule is written down.
+    behind_cap : bool
+        Whether it multiplies what the layer's soft-cap gives, and not what goes into it.
     """
 
     law: Law
     channels: Literal["all", "rotated", "unrotated"]
     key: str
     rule: str
+    behind_cap: bool = False
 
     @property
     def n_means(self) -> str:
@@ -91,9 +95,13 @@ class LayerPlan:
     terms : tuple of Term
         Factors on top of it.
     softcap : float or None
-        c of c * tanh(score / c), after all factors.
+        c of c * tanh(score / c), after all factors but those that are ``behind_cap``.
     softcap_key : str
         The key of the config that it comes from.
+    window : int or None
+        The most keys that a query sees; None if it sees all that come before it.
+    window_key : str
+        The key of the config that it comes from, and how the keys lie around the query.
     sink : bool
         Whether the softmax has a learned extra logit without a value.
     qk_norm : {"none", "before rotation", "after rotation"}
@@ -112,6 +120,8 @@ class LayerPlan:
     terms: tuple[Term, ...] = ()
     softcap: float | None = None
     softcap_key: str = ""
+    window: int | None = None
+    window_key: str = ""
     sink: bool = False
     qk_norm: Literal["none", "before rotation", "after rotation"] = "none"
     notes: tuple[str, ...] = ()
@@ -131,6 +141,7 @@ class LayerPlan:
         factors = [base, *(f"{spelling(term)}{where}" for term, where in zip(self.terms, on, strict=True))]
         parts = [f"scale {' x '.join(factors)}", f"rotary on {turned} of {self.head_dim} channels"]
         parts += [] if self.softcap is None else [f"soft-cap {self.softcap:g}"]
+        parts += [] if self.window is None else [f"window of {self.window} keys"]
         parts += ["sink"] if self.sink else []
         parts += [] if self.qk_norm == "none" else [f"q and k normed {self.qk_norm}"]
         return f"{start}: {', '.join(parts)})"
@@ -145,11 +156,25 @@ class LayerPlan:
             kinds.append("unrotated")
         return tuple(kinds)
 
+    @property
+    def terms_behind_cap(self) -> tuple[Term, ...]:
+        """The factors that multiply the capped score; without a soft-cap there is no such place."""
+        return () if self.softcap is None else tuple(term for term in self.terms if term.behind_cap)
+
     def multipliers(self, positions: NDArray[np.int64], channels: Channels) -> NDArray[np.float64]:
-        """The multiplier of q . k at each position, on one kind of channels."""
+        """The multiplier of q . k at each position, on one kind of channels, before the soft-cap."""
+        start = self.base.law.scale(np.ones(positions.shape), self.head_dim, position=positions)
+        terms = [term for term in self.terms if term not in self.terms_behind_cap and term.acts_on(channels)]
+        return self._times(np.asarray(start), terms, positions)
+
+    def capped_multipliers(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The multiplier of the capped score at each position; 1 for nearly all models."""
+        return self._times(np.ones(()), self.terms_behind_cap, positions)
+
+    def _times(
+        self, start: NDArray[np.float64], terms: Iterable[Term], positions: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
         ones = np.ones(positions.shape)
-        result = np.asarray(self.base.law.scale(ones, self.head_dim, position=positions))
-        for term in self.terms:
-            if term.acts_on(channels):
-                result = result * term.law.multiplier(ones, self.head_dim, position=positions)
-        return np.broadcast_to(result, positions.shape)
+        for term in terms:
+            start = start * term.law.multiplier(ones, self.head_dim, position=positions)
+        return np.broadcast_to(start, positions.shape)

@@ -10,6 +10,7 @@ from typing import Any
 from . import _bases as base
 from . import _heads as heads
 from . import _kinds as kinds
+from . import _windows as windows
 from ._family import Family, Layer
 from ._rope import partial_rotary_factor
 
@@ -44,6 +45,7 @@ PLAIN = Family(
     rope_extra=(),
     own_rope=None,
     softcap=(),
+    window=windows.by_kind,
     sink=heads.never,
     qk_norm=heads.norm_by_type,
     count=kinds.layer_count,

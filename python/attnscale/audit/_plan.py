@@ -92,6 +92,8 @@ class ScalePlan(Tabled):
     def multiplier(self, *, layer: int, position: int, channels: Channels | None = None) -> float:
         """What multiplies the raw q . k of a query, before soft-cap, bias and mask.
 
+        Where a temperature multiplies the capped score instead (Grok), it is in :meth:`capped_multiplier`.
+
         Parameters
         ----------
         layer : int
@@ -113,15 +115,35 @@ class ScalePlan(Tabled):
             If the layer or position is out of range, the layer has no such channels, or the config
             does not say the scale: the text gives the reason.
         """
+        return float(self._multipliers(self._answering(layer), self._position(position), channels))
+
+    def capped_multiplier(self, *, layer: int, position: int) -> float:
+        """What multiplies the score of a query behind the layer's soft-cap: 1 for nearly all models.
+
+        Parameters
+        ----------
+        layer, position : int
+            As for :meth:`multiplier`.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            As :meth:`multiplier`.
+        """
         plan = self._answering(layer)
-        positions = self._positions(position)
-        if positions.ndim:
-            raise TypeError(f"position must be one integer, got {shown(position)}")
-        return float(self._multipliers(plan, positions, channels))
+        return float(plan.capped_multipliers(self._position(position)))
 
     def softcap(self, layer: int) -> float | None:
         """c of the layer's soft-cap c * tanh(score / c), or None."""
         return self._answering(layer).softcap
+
+    def window(self, layer: int) -> int | None:
+        """The most keys that a query of the layer sees, or None if it sees all that come before it."""
+        return self._answering(layer).window
 
     def sink(self, layer: int) -> bool:
         """Whether the layer's softmax has a learned extra logit without a value."""
@@ -159,7 +181,7 @@ class ScalePlan(Tabled):
         ------
         ValueError
             As :meth:`multiplier`; and if ``sink_logits`` is missing for a layer with a sink, or given for
-            another.
+            another, or if a temperature behind the soft-cap differs between the queries.
         """
         plan = self._answering(layer)
         if plan.sink and sink_logits is None:
@@ -174,7 +196,8 @@ class ScalePlan(Tabled):
         constant = not scale.ndim or not any(term.depends_on_n for term in (plan.base, *plan.terms))
         options: dict[str, Any] = {"scale": float(scale.flat[0]) if constant and scale.size else scale}
         if plan.softcap is not None:
-            options["softcap"] = plan.softcap
+            behind = self._behind_cap(plan, where)
+            options = {"scale": options["scale"] * behind, "softcap": plan.softcap * behind}
         return options if sink_logits is None else {**options, "normalizer": Sink(sink_logits)}
 
     def explain(self) -> str:
@@ -239,6 +262,12 @@ class ScalePlan(Tabled):
             raise PlanError(f"layer {plan.index} ({plan.kind}): {plan.refusal}")
         return plan
 
+    def _position(self, position: Any) -> NDArray[np.int64]:
+        positions = self._positions(position)
+        if positions.ndim:
+            raise TypeError(f"position must be one integer, got {shown(position)}")
+        return positions
+
     def _positions(self, positions: Any) -> NDArray[np.int64]:
         where = np.asarray(positions)
         if where.dtype.kind not in "iu":
@@ -251,6 +280,16 @@ class ScalePlan(Tabled):
                 f"got {where.max()}"
             )
         return where.astype(np.int64)
+
+    def _behind_cap(self, plan: LayerPlan, positions: NDArray[np.int64]) -> float:
+        """t of t c tanh(s / c), which is a cap t c of t s: one number for all queries of a call."""
+        factors = np.unique(plan.capped_multipliers(positions))
+        if factors.size > 1:
+            raise PlanError(
+                f"positions must have one temperature behind the soft-cap of layer {plan.index}: it is "
+                f"{factors[0]:.7g} for some and {factors[-1]:.7g} for others, and one call has one soft-cap"
+            )
+        return float(factors[0]) if factors.size else 1.0
 
     def _multipliers(
         self, plan: LayerPlan, positions: NDArray[np.int64], channels: Channels | None

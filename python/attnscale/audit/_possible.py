@@ -15,7 +15,7 @@ _POSITIONS = np.array([0, 1, 4096, 2**20, 2**31 - 1])
 
 
 def impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
-    """A warning for each set of keys that gives a multiplier that is not finite, or is negative."""
+    """A warning for each set of keys that gives a negative multiplier; one that is not finite is refused."""
     found: dict[str, None] = {}
     seen = set()
     for layer in layers:
@@ -27,6 +27,8 @@ def impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
                 value = _worst(layer)
             except OverflowError:
                 raise ConfigError(f"{keys}: the multiplier is too large for a number") from None
+            if value is not None and not np.isfinite(value):
+                raise ConfigError(f"{keys}: the multiplier is {value:g}, which is no number for a score")
             if value is not None:
                 found[f"{keys}: the multiplier is {value:g}, which no score can be multiplied with"] = None
     return tuple(found)
@@ -36,8 +38,8 @@ def _worst(layer: LayerPlan) -> float | None:
     """A multiplier that is not finite or negative, or None."""
     with np.errstate(all="ignore"):
         for channels in layer.channel_kinds:
-            values = layer.multipliers(_POSITIONS, channels)
-            wrong = ~np.isfinite(values) | (values < 0)
-            if wrong.any():
-                return float(values[wrong][0])
+            values = layer.multipliers(_POSITIONS, channels) * layer.capped_multipliers(_POSITIONS)
+            for wrong in (~np.isfinite(values), values < 0):
+                if wrong.any():
+                    return float(values[wrong][0])
     return None

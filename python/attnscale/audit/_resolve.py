@@ -120,7 +120,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
     family = family_of(keys)
     count = check_size("number of layers", family.count(keys), most=_MOST_LAYERS)
     kinds = layer_kinds(keys, count, family)
-    places = [Layer(keys.of_layer(index), index, kind, count, family) for index, kind in enumerate(kinds)]
+    places = [Layer(keys.of_layer(index), index, kind, kinds, family) for index, kind in enumerate(kinds)]
     layers = tuple(_layer(place, family) for place in places)
     angles = dict.fromkeys(text for place in places if (text := _angles_only(place)) is not None)
     known = keys.known or has_row(keys.kind)
@@ -140,6 +140,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
 def _warnings(keys: Keys, family: Family, known: bool, remarks: tuple[str, ...]) -> tuple[str, ...]:
     found = list(remarks)
     found += spelling_of(keys, family).unread
+    found += keys.doubts
     cap = "attn_logit_softcapping"
     if keys.known and not family.softcap and keys.given.get(cap) and cap in keys.accepted:
         found.append(
@@ -159,7 +160,7 @@ def _warnings(keys: Keys, family: Family, known: bool, remarks: tuple[str, ...])
 def _layer(layer: Layer, family: Family) -> LayerPlan:
     if layer.kind in NO_SOFTMAX or layer.kind == "fourier":
         return _without_softmax(layer)
-    head_dim = family.head_dim(layer)
+    head_dim, window = family.head_dim(layer), family.window(layer)
     plan = LayerPlan(
         index=layer.number,
         kind=layer.kind,
@@ -168,6 +169,8 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
         base=family.base(layer, head_dim),
         softcap=(cap := _softcap(layer, family))[0],
         softcap_key=cap[1],
+        window=window.keys,
+        window_key=window.origin,
         sink=family.sink(layer),
         qk_norm=family.qk_norm(layer),
         refusal=family.refusal(layer),

@@ -26,14 +26,27 @@ _RULES = "transformers modeling_rope_utils.py"
 _UNSCALED = ("default", "linear", "dynamic", "llama3", "proportional", "axial", "mrope", "xdrope", "original")
 _LONGROPE = ("longrope", "su")
 
+#: Parameters that only have a meaning beside a type of rotary positions that is not the plain one.
+_FACTORS = (
+    *("factor", "attention_factor", "mscale", "mscale_all_dim"),
+    *("short_factor", "long_factor", "short_mscale", "long_mscale"),
+)
+
 #: Kinds that do not.
 SCALED = ("yarn", *_LONGROPE)
 
 
 def rope_of(layer: Layer, family: Family) -> Rope | None:
     """The rotary positions of a layer; None if its entry in the config is null."""
-    name, given = spelling_of(layer.keys, family).of(family.rope_key(layer))
-    return None if given is None else _rope(layer.keys, given, name)
+    keys = layer.keys
+    found = spelling_of(keys, family)
+    name, given = found.of(family.rope_key(layer))
+    if given is None:
+        return None
+    rope = _rope(keys, given, name)
+    if rope.kind == "default" and keys.has(name.partition(".")[0]) and not found.unread:
+        _doubt_factors(keys, given, name)
+    return rope
 
 
 def spelling_of(keys: Keys, family: Family) -> Spelled:
@@ -55,6 +68,15 @@ def _rope(keys: Keys, given: Mapping[str, Any], name: str) -> Rope:
     if kind in ("linear", "dynamic", "llama3"):
         rope.number("factor")  # of no consequence here, but a wrong one is an error of the config
     return rope
+
+
+def _doubt_factors(keys: Keys, given: Mapping[str, Any], name: str) -> None:
+    """Factors among the parameters of plain rotary positions, which have none."""
+    typed = given.get("rope_type") or given.get("type")
+    why = f"{name} is of type default" if typed else f"{name} has no rope_type, which is read as default"
+    for key in _FACTORS:
+        if given.get(key) is not None:
+            keys.doubt(f"{name}.{key} = {shown(given[key])} has no effect: {why}")
 
 
 def _original_length(keys: Keys, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -180,15 +180,13 @@ def _compressed(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Sp
     """DeepSeek V4: what is not given by entry belongs to the compressed layers, whose YaRN has no factor."""
     name = "rope_scaling" if legacy else "rope_parameters"
     common, entries = _split(name, legacy or given)
-    if (
-        isinstance(entries.get("main"), dict)
-        and isinstance(entries.get("compress"), dict)
-        and not _usual(keys)
-    ):
-        return Spelled(name, {}, entries, ())
+    main, compress = entries.get("main"), entries.get("compress")
     share = {"partial_rotary_factor": _compressed_share(keys)}
-    compress = {"rope_type": "default", **common, **share}
-    if compress["rope_type"] == "yarn":
+    if isinstance(main, dict) and isinstance(compress, dict) and not _usual(keys):
+        return Spelled(name, {}, {"main": {**share, **main}, "compress": {**share, **compress}}, ())
+    kind = common.get("rope_type", common.get("type", "default"))
+    compress = {**common, "rope_type": kind, **share}
+    if kind == "yarn":
         compress.setdefault("attention_factor", 1.0)
     return Spelled(name, {}, {"main": {**_PLAIN, **share}, "compress": compress}, ())
 
@@ -199,8 +197,10 @@ def _usual(keys: Keys) -> bool:
 
 
 def _compressed_share(keys: Keys) -> float:
-    if keys.get("partial_rotary_factor") is not None:
-        return check_share("partial_rotary_factor", keys.get("partial_rotary_factor"))
+    """What the config says; the default of its class only counts where it says nothing."""
+    stated = keys.given.get("partial_rotary_factor")
+    if stated is not None:
+        return check_share("partial_rotary_factor", stated)
     if keys.given.get("qk_rope_head_dim") is not None:
         return min(1.0, keys.size("qk_rope_head_dim") / keys.size("head_dim"))
     return 0.125  # of its config class

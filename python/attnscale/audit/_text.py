@@ -15,7 +15,7 @@ from ._layer import LayerPlan, Term, spelling
 
 __all__ = ["explain", "groups", "layer_columns", "layer_dict", "layer_table", "ranges"]
 
-_HEADER = ("layer", "base scale", "law", "on", "n means", "cap", "sink")
+_HEADER = ("layer", "base scale", "law", "on", "n means", "window", "cap", "sink")
 
 
 def explain(head: str, layers: Sequence[LayerPlan], remarks: Sequence[str], warnings: Sequence[str]) -> str:
@@ -51,6 +51,7 @@ def layer_columns(layers: Sequence[LayerPlan]) -> dict[str, list[Any]]:
         "base_law": [spelling(each.base) if ok else "" for each, ok in pairs],
         "laws": [" x ".join(spelling(term) for term in each.terms) for each in layers],
         "softcap": [np.nan if each.softcap is None else each.softcap for each in layers],
+        "window": [np.nan if each.window is None else each.window for each in layers],
         "sink": [each.sink for each in layers],
         "refusal": [each.refusal or "" for each in layers],
     }
@@ -91,16 +92,18 @@ def _shortened(text: str) -> str:
 
 def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
     if layer.refusal is not None:
-        return [(name, "?", layer.refusal, "", "", "", "")]
+        return [(name, "?", layer.refusal, "", "", "", "", "")]
     cap = "-" if layer.softcap is None else f"{layer.softcap:g}"
+    window = "-" if layer.window is None else str(layer.window)
+    ends = window, cap, _yes(layer.sink)
     scale = np.ravel(layer.base.law.scale(1, layer.head_dim))[0]
     rows: list[tuple[str, ...]]
-    rows = [(name, f"{scale:.7g}", spelling(layer.base), _on(layer, layer.base), "-", cap, _yes(layer.sink))]
+    rows = [(name, f"{scale:.7g}", spelling(layer.base), _on(layer, layer.base), "-", *ends)]
     for term in layer.terms:
         value = ""
         if not term.depends_on_n:
             value = f": {np.ravel(term.law.multiplier(1, layer.head_dim))[0]:.7f}"
-        rows.append(("", "x", spelling(term) + value, _on(layer, term), _n(term), "", ""))
+        rows.append(("", "x", spelling(term) + value, _on(layer, term), _n(term), "", "", ""))
     return rows + _totals(layer)
 
 
@@ -116,10 +119,12 @@ def _totals(layer: LayerPlan) -> list[tuple[str, ...]]:
     where = "at position 0" if depends else ""
     if len(set(values.values())) == 1:
         values = {"all channels": next(iter(values.values()))}
-    return [("", f"= {value:.7g}", where, kind, "", "", "") for kind, value in values.items()]
+    return [("", f"= {value:.7g}", where, kind, "", "", "", "") for kind, value in values.items()]
 
 
 def _on(layer: LayerPlan, term: Term) -> str:
+    if term in layer.terms_behind_cap:
+        return "the capped score"
     if term.channels == "all":
         return "all channels"
     count = layer.rotated if term.channels == "rotated" else layer.head_dim - layer.rotated
@@ -138,10 +143,21 @@ def _sources(layer: LayerPlan) -> list[str]:
     if layer.refusal is not None:
         return [layer.refusal]
     lines = [f"{spelling(term)}: {term.key}" for term in (layer.base, *layer.terms)]
-    lines += [f"soft-cap: {layer.softcap_key}"] if layer.softcap is not None else []
+    lines += [_cap_source(layer)] if layer.softcap is not None else []
+    lines += [f"window: {layer.window_key}"] if layer.window is not None else []
     if layer.qk_norm != "none":
         lines.append(f"q and k are normed {layer.qk_norm}; the scale is that of the normed ones")
     return [*lines, *layer.notes]
+
+
+def _cap_source(layer: LayerPlan) -> str:
+    """Where the soft-cap comes from, and which factors are inside it where some are not constant."""
+    line = f"soft-cap c: {layer.softcap_key}"
+    behind = " and ".join(spelling(term) for term in layer.terms_behind_cap)
+    if behind:
+        return f"{line}; the score is t c tanh(s / c), where {behind} is t and the other factors are in s"
+    within = any(term.depends_on_n for term in (layer.base, *layer.terms))
+    return f"{line}; the score is c tanh(s / c), with every factor in s" if within else line
 
 
 def layer_dict(layer: LayerPlan) -> dict[str, Any]:
@@ -156,6 +172,7 @@ def layer_dict(layer: LayerPlan) -> dict[str, Any]:
         "base": _term_dict(layer.base),
         "terms": [_term_dict(term) for term in layer.terms],
         "softcap": layer.softcap,
+        "window": layer.window,
         "sink": layer.sink,
         "qk_norm": layer.qk_norm,
         "notes": list(layer.notes),
@@ -167,6 +184,7 @@ def _term_dict(term: Term) -> dict[str, Any]:
         "law": term.law.to_dict(),
         "channels": term.channels,
         "n_means": term.n_means,
+        "behind_cap": term.behind_cap,
         "key": term.key,
         "rule": term.rule,
     }

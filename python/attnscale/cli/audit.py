@@ -13,6 +13,7 @@ import numpy as np
 from .. import audit
 from .._io import InputError
 from .._tables.text import counted, to_text
+from ..audit._compare_layers import both_sides
 from ..audit._frameworks import framework_named
 from ..audit._text import groups, ranges
 from ._audit_models import STATUSES, Model, is_one, look_at, report, resolve_quietly, show
@@ -133,6 +134,7 @@ def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
             "n_means": "" if term is None else term.n_means,
             "key": "" if term is None else term.key,
             "softcap": layer.softcap,
+            "window": layer.window,
             "sink": layer.sink,
             "refusal": layer.refusal,
         }
@@ -173,10 +175,12 @@ def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> _Shown:
             row: dict[str, Any] = {"layers": layers, "position": i}
             for kind in layer.channel_kinds:
                 row[kind] = plan.multiplier(layer=layers[0], position=i, channels=kind)
-            rows.append({**row, "softcap": layer.softcap, "sink": layer.sink})
-    header = ("layer", "i", "rotated", "unrotated", "cap", "sink")
+            if layer.terms_behind_cap:
+                row["capped"] = plan.capped_multiplier(layer=layers[0], position=i)
+            rows.append({**row, "softcap": layer.softcap, "window": layer.window, "sink": layer.sink})
+    header = ("layer", "i", "rotated", "unrotated", "window", "cap", "sink")
     lines = [to_text(header, [_cells(row) for row in rows]), *(f"warning: {text}" for text in plan.warnings)]
-    columns = ("position", "rotated", "unrotated", "softcap", "sink", "refusal")
+    columns = ("position", "rotated", "unrotated", "softcap", "capped", "window", "sink", "refusal")
     flat = [
         {"layer": layer, **{name: row.get(name) for name in columns}}
         for row in rows
@@ -189,10 +193,12 @@ def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> _Shown:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     start = (ranges(row["layers"]), str(row["position"]))
     if "refusal" in row:
-        return (*start, "?", "?", "-", row["refusal"])
+        return (*start, "?", "?", "-", "-", row["refusal"])
     numbers = (f"{row[kind]:.9g}" if kind in row else "-" for kind in ("rotated", "unrotated"))
     cap = "-" if row["softcap"] is None else f"{row['softcap']:g}"
-    return (*start, *numbers, cap, "yes" if row["sink"] else "-")
+    if "capped" in row:
+        cap += f", then x {row['capped']:.9g}"
+    return (*start, *numbers, str(row["window"] or "-"), cap, "yes" if row["sink"] else "-")
 
 
 def _differences(
@@ -216,7 +222,8 @@ def _differences(
     lines += [f"known: {defect}" for defect in defects]
     if not found:
         name = options.against_framework
-        lines.append("no difference" + (f": no report about {name} concerns this model" if name else ""))
+        nothing = f"nothing on record: no report about {name} concerns this model, which does not show that it is right"
+        lines.append(nothing if name else "no difference")
     lines += [f"warning: {text}" for text in plan.warnings]
     content = {
         "report": "differences",
@@ -241,9 +248,5 @@ def _at(
         return {}
     where = np.asarray(options.at)
     layer = each.layers[0]
-    pairs = zip(
-        plan.layer(layer).multipliers(where, each.what),  # type: ignore[arg-type]
-        other.layer(layer).multipliers(where, each.what),  # type: ignore[arg-type]
-        strict=True,
-    )
-    return {int(i): (float(a), float(b)) for i, (a, b) in zip(where, pairs, strict=True)}
+    here, there = (side(where) for side in both_sides(each.what, plan.layer(layer), other.layer(layer)))
+    return {int(i): (float(a), float(b)) for i, a, b in zip(where, here, there, strict=True)}

@@ -7,6 +7,7 @@ import operator
 import pickle
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -136,12 +137,25 @@ def run_with_joblib(n_jobs: int, task: Callable[[GridCase], Outcome], cases: Seq
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     try:
         run = joblib.delayed(_Portable(task))
-        for index, outcome in parallel(run(case) for case in cases):
-            yield waiting.pop(index), outcome
+        with _growing_workers():
+            for index, outcome in parallel(run(case) for case in cases):
+                yield waiting.pop(index), outcome
     except Exception as error:  # a worker died, or the task cannot be pickled
         failure = _lost(error)
         for case in waiting.values():
             yield case, failure
+
+
+@contextmanager
+def _growing_workers() -> Iterator[None]:
+    """Nothing is said of a worker that joblib replaces as it has grown by 300 MB, which an import may do.
+
+    Where warnings are errors, this one would end the thread that manages the workers, and joblib would wait
+    for it for ever.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        yield
 
 
 def run_on(executor: Executor, task: Callable[[GridCase], Outcome], cases: Sequence[GridCase]) -> Outcomes:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Cells of the family tables: the most keys that a query of a layer sees, and the key that says so.
+
+In the code of transformers a causal window of w keys ends with the query's own, one on both sides has w
+keys on each, and a chunk is the part of the text that the query lies in (masking_utils.py).
+"""
+
+from __future__ import annotations
+
+from ._config import check_size
+from ._family import ALL_KEYS, Layer, Window
+from ._kinds import check_list
+
+__all__ = ["both_sides", "both_sides_everywhere", "by_kind", "local", "longformer", "modernbert", "neomme"]
+
+_SLIDING = frozenset(("sliding_attention", "hybrid_sliding"))
+_COMPRESSED = frozenset(("compressed_sparse_attention", "heavily_compressed_attention"))
+
+
+def by_kind(layer: Layer) -> Window:
+    """Of layers whose kind has a window, or of all layers where the code of the model type has it so."""
+    keys = layer.keys
+    if layer.kind == "chunked_attention":
+        return causal(layer, "attention_chunk_size", "chunks of the text")
+    if layer.kind in _SLIDING:
+        return both_sides(layer) if keys.looks_both_ways or keys.part == "encoder" else causal(layer)
+    if layer.kind in _COMPRESSED:
+        return causal(layer, what="and behind them keys that stand for several")
+    everywhere = keys.slides_everywhere and keys.flag("use_sliding_window", default=True)
+    return causal(layer) if everywhere else ALL_KEYS
+
+
+def causal(layer: Layer, name: str = "sliding_window", what: str = "") -> Window:
+    """`name` keys, the last of which is the query's own; null is no window."""
+    if not layer.keys.get(name):
+        return ALL_KEYS
+    origin = layer.keys.origin(name)
+    return Window(layer.keys.size(name), f"{origin}, {what}" if what else origin)
+
+
+def both_sides(layer: Layer, name: str = "sliding_window") -> Window:
+    """`name` keys before the query, as many behind it, and its own."""
+    reach = layer.keys.get(name)
+    if reach is None:
+        return ALL_KEYS
+    return Window(2 * check_size(name, reach) + 1, f"{layer.keys.origin(name)} on both sides")
+
+
+def both_sides_everywhere(layer: Layer) -> Window:
+    """In every layer, whatever its kind."""
+    return both_sides(layer)
+
+
+def embedding_gemma(layer: Layer) -> Window:
+    """Gemma 3, whose window lies around the query where it reads texts for embeddings."""
+    keys = layer.keys
+    if layer.kind != "sliding_attention" or not keys.flag("use_bidirectional_attention"):
+        return by_kind(layer)
+    reach = keys.size("sliding_window") // 2
+    return Window(2 * reach + 1, f"{keys.origin('sliding_window')}, half of it on each side")
+
+
+def modernbert(layer: Layer) -> Window:
+    """local_attention is the sum of both sides; the decoder has one of them."""
+    if layer.kind != "sliding_attention":
+        return ALL_KEYS
+    name = "local_attention"
+    reach = layer.keys.size(name, default=128) // 2
+    origin = f"{name} = {layer.keys.get(name, 128)}, half of it"
+    if layer.keys.kind == "modernbert-decoder":
+        return Window(reach, f"{origin} before the query")
+    return Window(2 * reach + 1, f"{origin} on each side")
+
+
+def neomme(layer: Layer) -> Window:
+    """Without per_layer_config every second sliding layer has the long window of the code."""
+    keys = layer.keys
+    if layer.kind == "sliding_attention" and not keys.has("per_layer_config"):
+        earlier = layer.kinds[: layer.number].count("sliding_attention")
+        if earlier % 2:
+            return Window(2 * 1024 + 1, "1024 on both sides, a constant of the code")
+    return by_kind(layer)
+
+
+def local(layer: Layer) -> Window:
+    """GPT-Neo: window_size keys in its local layers."""
+    return causal(layer, "window_size") if layer.kind == "sliding_attention" else ALL_KEYS
+
+
+def longformer(layer: Layer) -> Window:
+    """attention_window: one number, or one a layer; the tokens of global attention see all keys."""
+    given = layer.keys.get("attention_window", 512)
+    if isinstance(given, (list, tuple)):
+        given = check_list("attention_window", given)[layer.number]
+    reach = check_size("attention_window", given) // 2
+    return Window(2 * reach + 1, f"attention_window = {given}, half of it on each side, and global tokens")

@@ -211,7 +211,7 @@ def computed(cls: type, names: dict[str, str]) -> set[str]:
             other = cls(**{names[changed]: value}).to_dict()
             follows = {name for name, alias in names.items() if other.get(alias) != usual.get(alias)}
             found |= {name for name in follows if names[name] != names[changed]}
-    # The kind of positions does not follow, shares of channels have rules, and lists of layers go by the count.
+    # The kind of positions does not follow, shares of channels have rules, lists of layers go by the count.
     return found - {"rope_parameters", "layers_block_type"}
 
 
@@ -221,7 +221,8 @@ def source_facts(config: Any) -> str:
     h: the heads have config.head_dim; p: the share of rotated channels is read; y: the types of rotary
     positions are; n: a norm of q and k before their rotation, a: one after it; s: every layer has the
     window sliding_window, w: windows lie on both sides of a query; m: hidden_size has to be a multiple of
-    the heads. And of its config class: l: layer_types lists the kinds of the layers, b: layers_block_type does.
+    the heads. And of its config class: l: layer_types lists the kinds of the layers, b: layers_block_type
+    does.
     """
     code = modeling_code(type(config))
     classes = re.findall(r"^class (\w*Attention\w*)\((.*?)(?=^class |^def |^@|\Z)", code, re.M | re.S)

@@ -81,14 +81,15 @@ def test_positions_that_scale_nothing_are_named(write: Any, capsys: pytest.Captu
     )
     assert main(["audit", write(llama), "--against-framework", "vllm"]) == 0
     assert capsys.readouterr().out == (
-        "nothing on record: no report about vllm concerns this model, which does not show that it is right\n"
+        "nothing on record: no report about vllm concerns this model, which is no proof of vllm\n"
     )
 
 
 def test_the_directory_will_do(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(Path(write(GEMMA2)).parent)]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^0-44:2 .* 4096 ", out, re.M) and re.search(r"^1-45:2 ", out, re.M)
+    assert re.search(r"^0-44:2 .* 4096 ", out, re.M)
+    assert re.search(r"^1-45:2 ", out, re.M)
     assert "query_pre_attn_scalar = 144" in out
     assert "soft-cap c: attn_logit_softcapping = 50.0 (default of gemma2)" in out
 

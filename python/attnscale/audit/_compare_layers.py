@@ -31,7 +31,7 @@ def compare_layers(here: Sequence[LayerPlan], there: Sequence[LayerPlan], limit:
         if mine.kind == theirs.kind:  # layers that differ in nothing but the name of their kind are alike
             pair = replace(pair[0], kind=""), replace(pair[1], kind="")
         if mine.window == theirs.window:  # and those with other windows, where both plans have the same
-            pair = tuple(replace(each, window=None, window_key="") for each in pair)
+            pair = _without_window(pair[0]), _without_window(pair[1])
         numbers.setdefault(pair, []).append(mine.index)
     for (mine, theirs), layers in numbers.items():
         found += _layer(tuple(layers), mine, theirs, limit)
@@ -65,6 +65,10 @@ def _layer(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: i
     if mine.qk_norm != theirs.qk_norm:
         found.append(Difference(layers, "norm", None, mine.qk_norm, theirs.qk_norm))
     return found
+
+
+def _without_window(layer: LayerPlan) -> LayerPlan:
+    return replace(layer, window=None, window_key="")
 
 
 def _some(key: str) -> tuple[str, ...]:

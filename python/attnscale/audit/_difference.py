@@ -67,8 +67,9 @@ class Difference:
         if self.first_position is None:
             return f"{where}{self.what}: {_said(self.here)} here, {_said(self.there)} there"
         ratio = "" if self.ratio is None else f" ({self.ratio:.4f} times)"
+        what = f"{self.what} channels" if self.what in _CHANNELS else self.what
         return (
-            f"{where}{self.what}{' channels' if self.what in _CHANNELS else ''}: differs from i = {self.first_position} on: "
+            f"{where}{what}: differs from i = {self.first_position} on: "
             f"{self.here:.7g} here, {self.there:.7g} there{ratio}"
         )
 

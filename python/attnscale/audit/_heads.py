@@ -7,7 +7,6 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from .._checks import shown
 from ._config import ConfigError, check_size
 from ._family import Layer, QKNorm
 from ._kinds import check_list, entry, first_dense, rotates_at

@@ -318,7 +318,7 @@ def gpt_neo(keys: Keys, count: int) -> list[str]:
     """GPT-Neo: attention_types lists [kinds, how often] in turn."""
     names = {"global": "full_attention", "local": "sliding_attention"}
     given = keys.get("attention_types")
-    blocks = [[["global", "local"], count // 2]] if given is None else given
+    blocks: Any = [[["global", "local"], count // 2]] if given is None else given
     kinds: list[str] = []
     for listed, times in blocks:
         kinds += [names[kind] for kind in listed] * check_size("attention_types", times, most=count)

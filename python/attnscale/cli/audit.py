@@ -222,7 +222,9 @@ def _differences(
     lines += [f"known: {defect}" for defect in defects]
     if not found:
         name = options.against_framework
-        nothing = f"nothing on record: no report about {name} concerns this model, which does not show that it is right"
+        nothing = (
+            f"nothing on record: no report about {name} concerns this model, which is no proof of {name}"
+        )
         lines.append(nothing if name else "no difference")
     lines += [f"warning: {text}" for text in plan.warnings]
     content = {

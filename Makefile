@@ -191,8 +191,7 @@ test-example: test-cpp
 	cmake --install build/gcc > /dev/null
 	cmake -S cpp/examples -B build/example -DCMAKE_PREFIX_PATH=$(CURDIR)/build/gcc/prefix --log-level=WARNING
 	cmake --build build/example
-	build/example/entropy
-	build/example/gradients
+	for each in $(basename $(notdir $(wildcard cpp/examples/*.cpp))); do build/example/$$each || exit 1; done
 
 build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 	scripts/fetch-xsimd14 $(BIN)/python $@

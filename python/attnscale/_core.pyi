@@ -177,6 +177,16 @@ def mc_project(
     density: float = ...,
     num_threads: int = 0,
 ) -> NDArray[np.float32]: ...
+def jl_min_dim(
+    n: NDArray[np.float64],
+    eps: NDArray[np.float64],
+    failure_probability: NDArray[np.float64] | float,
+    chi_square: bool,
+) -> Any: ...
+def jl_rule_of_thumb(n: NDArray[np.float64], constant: NDArray[np.float64]) -> Any: ...
+def equivalent_head_dim(
+    n: NDArray[np.float64], head_dim: NDArray[np.float64], n0: NDArray[np.float64]
+) -> Any: ...
 def pair_distances_ratio(
     points: NDArray[np.float32],
     projected: NDArray[np.float32],

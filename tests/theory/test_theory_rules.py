@@ -67,6 +67,23 @@ def test_jl_with_a_failure_probability_is_the_tight_union_bound(eps):
         assert union[0] <= delta < union[1]
 
 
+def test_jl_with_the_exponent_of_chi_square():
+    """Fewer dimensions than the relaxed bound, and a projection to one less fails more often than allowed."""
+    n, delta = 200, 0.01
+    for eps in (0.1, 0.5, 0.9):
+        rate = eps - np.log1p(eps)
+        exact = theory.jl_min_dim(n, eps=eps, tail="chi_square")
+        assert exact == np.ceil(4 * np.log(n) / rate) <= theory.jl_min_dim(n, eps=eps)
+        k = theory.jl_min_dim(n, eps=eps, failure_probability=delta, tail="chi_square")
+        union = [n * (n - 1) * np.exp(-each * rate / 2) for each in (k, k - 1)]
+        assert union[0] <= delta < union[1]
+    assert theory.jl_min_dim(512, eps=1 - 1e-12, tail="chi_square") == np.ceil(
+        4 / (1 - np.log(2)) * np.log(512)
+    )
+    with pytest.raises(ValueError, match="tail must be one of 'relaxed', 'chi_square'"):
+        theory.jl_min_dim(512, eps=0.5, tail="chi")
+
+
 def test_t19_numbers():
     """8 ln n is the entropy estimate, and never the lemma: its constant is at least 24."""
     rule = theory.jl_rule_of_thumb

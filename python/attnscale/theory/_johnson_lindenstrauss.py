@@ -3,23 +3,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from .. import _core
+from .._checks import choose
 from ._arguments import at_least, between, plain
 
 __all__ = ["equivalent_head_dim", "jl_min_dim", "jl_rule_of_thumb"]
 
 
-def jl_min_dim(n: ArrayLike, *, eps: ArrayLike, failure_probability: ArrayLike | None = None) -> Any:
+def jl_min_dim(
+    n: ArrayLike,
+    *,
+    eps: ArrayLike,
+    failure_probability: ArrayLike | None = None,
+    tail: Literal["relaxed", "chi_square"] = "relaxed",
+) -> Any:
     """Dimension in which a random projection keeps all squared distances of n vectors to a factor 1 +- eps.
 
-    ``4 ln n / (eps^2/2 - eps^3/3)``, rounded up: Dasgupta and Gupta 2003, Random Struct. Algorithms
-    22, theorem 2.1. A projection then succeeds with probability 1/n or more, which is all the theorem
-    needs. With a failure probability delta it is ``2 ln(n (n - 1) / delta) / (eps^2/2 - eps^3/3)``:
-    the union of n (n - 1)/2 pairs, two tails each of at most ``exp(-k (eps^2/2 - eps^3/3) / 2)``.
+    ``4 ln n / rate``, rounded up, with ``rate = eps^2/2 - eps^3/3``: Dasgupta and Gupta 2003, Random
+    Struct. Algorithms 22, theorem 2.1. A projection then succeeds with probability 1/n or more, which is
+    all the theorem needs. With a failure probability delta it is ``2 ln(n (n - 1) / delta) / rate``: the
+    union of n (n - 1)/2 pairs, two tails each of at most ``exp(-k rate / 2)``.
 
     Parameters
     ----------
@@ -29,6 +38,9 @@ def jl_min_dim(n: ArrayLike, *, eps: ArrayLike, failure_probability: ArrayLike |
         Relative error of squared distances, in (0, 1).
     failure_probability : array_like, optional
         In (0, 1).
+    tail : {"relaxed", "chi_square"}
+        The rate as above, or ``eps - ln(1 + eps)``: the exponent of chi-square itself, from which the
+        other one is rounded down. It holds for matrices of normal numbers.
 
     Returns
     -------
@@ -42,8 +54,9 @@ def jl_min_dim(n: ArrayLike, *, eps: ArrayLike, failure_probability: ArrayLike |
 
     Notes
     -----
-    The constant in front of ln n is 24 or more for every eps < 1: :func:`jl_rule_of_thumb` is no such
-    bound. scikit-learn's ``johnson_lindenstrauss_min_dim`` rounds down, which is one too few.
+    The constant in front of ln n is 24 or more for every eps < 1, and 4 / (1 - ln 2) = 13.04 or more under
+    "chi_square": :func:`jl_rule_of_thumb` is no such bound. scikit-learn's
+    ``johnson_lindenstrauss_min_dim`` rounds down, which is one too few.
 
     Examples
     --------
@@ -51,19 +64,16 @@ def jl_min_dim(n: ArrayLike, *, eps: ArrayLike, failure_probability: ArrayLike |
     array([5348,  300,  155])
     >>> jl_min_dim(512, eps=0.5, failure_probability=0.01)
     410
+    >>> jl_min_dim(512, eps=0.5, tail="chi_square")
+    264
     """
     counts, error = at_least("n", n, 1), between("eps", eps, 0, 1)
-    rate = error**2 / 2 - error**3 / 3
-    if failure_probability is None:
-        dimension = 4 * np.log(counts) / rate
-    else:
-        delta = between("failure_probability", failure_probability, 0, 1)
-        pairs = np.log(counts) + np.log(np.maximum(counts - 1, 1e-300))
-        dimension = 2 * (pairs - np.log(delta)) / rate
-    if not (dimension < 2**62).all():
-        raise ValueError(f"eps must ask for a dimension that int64 holds, got {np.min(error):g}")
-    whole: NDArray[np.int64] = np.ceil(np.maximum(dimension, 1)).astype(np.int64)
-    return whole if whole.ndim else int(whole)
+    choose("tail", tail, ("relaxed", "chi_square"))
+    allowed: Any = math.nan
+    if failure_probability is not None:
+        allowed = between("failure_probability", failure_probability, 0, 1)
+    whole = _core.jl_min_dim(counts, error, allowed, tail == "chi_square")
+    return whole if np.ndim(whole) else int(whole)
 
 
 def jl_rule_of_thumb(n: ArrayLike, constant: ArrayLike = 8) -> Any:
@@ -93,7 +103,7 @@ def jl_rule_of_thumb(n: ArrayLike, constant: ArrayLike = 8) -> Any:
     factor = at_least("constant", constant, 0)
     if not (factor > 0).all():
         raise ValueError(f"constant must be greater than 0, got {factor.min():g}")
-    return plain(factor * np.log(at_least("n", n, 1)))
+    return plain(_core.jl_rule_of_thumb(at_least("n", n, 1), factor))
 
 
 def equivalent_head_dim(n: ArrayLike, *, head_dim: ArrayLike, n0: ArrayLike = 512) -> Any:
@@ -119,4 +129,5 @@ def equivalent_head_dim(n: ArrayLike, *, head_dim: ArrayLike, n0: ArrayLike = 51
     base = at_least("n0", n0, 1)
     if not (base > 1).all():
         raise ValueError(f"n0 must be greater than 1, got {base.min():g}")
-    return plain(at_least("head_dim", head_dim, 1) * np.log(at_least("n", n, 1)) / np.log(base))
+    dims = at_least("head_dim", head_dim, 1)
+    return plain(_core.equivalent_head_dim(at_least("n", n, 1), dims, base))

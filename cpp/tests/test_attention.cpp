@@ -80,6 +80,12 @@ TEST_CASE("scales: negative, zero, one a head, one a row") {
     }
     s.scale = xt::linspace<double>(-1, 1, 67);
     check_call(in, {.scale = s.scale}, s);
+
+    // The last rows of 67 are too few for lanes; those of 83 fill some lanes of the last vector.
+    const inputs<T> more(83, 50, 12, 5);
+    s = more.setting();
+    s.scale = xt::linspace<double>(-1, 1, 83);
+    check_call(more, {.scale = s.scale}, s);
   });
 }
 

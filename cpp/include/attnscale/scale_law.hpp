@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Scale laws: named rules that give the multiplier of q . k from a count n, head_dim and their own
+// parameters. By type, or by the spelling that Python and the command line write:
+//
+//   const attnscale::scale_law law = attnscale::laws::log_n{.base = 1024};
+//   const auto same = attnscale::scale_law::parse("log_n(base=1024)");
+//   law.scale(4096, 64);  // ln 4096 / ln 1024 / 8
+//
+// Laws differ in what n counts as often as in the formula: scale_law::meaning says it. A law with a
+// model behind it (entropy_invariant, or one that was fitted) is a table of multipliers:
+// laws::table. Bad input is a std::invalid_argument whose text names the parameter, the rule and
+// what was seen.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace attnscale {
+
+/// What a law's n counts for a query; the names are those of Python (MEANINGS_OF_N).
+enum class n_means : std::uint8_t {
+  not_used,        ///< the scale is the same at every length
+  visible_keys,    ///< keys that the query may see, after every mask
+  row_size,        ///< keys up to the last one that causal, window and key_lengths let it see
+  query_position,  ///< 0-based index of the key that the query is aligned with
+  query_position_plus_1,  ///< 1-based
+  query_position_plus_2,
+  query_key_distance,  ///< positions between the query and each key: one row has many n
+  row_entropy,         ///< measured on the row at the standard scale, in nats
+  row_gaps,            ///< sup over t > 0 of ln N(t) / t, N(t) = scores at most t below the top one
+  row_spread,  ///< standard deviation of the scores that the row sees, at the standard scale
+};
+
+/// "visible keys", "query position + 1", ...
+std::string_view name_of(n_means meaning);
+
+/// The laws by type: structs of their parameters, in the order of attnscale.laws.names(). A
+/// parameter without a usual value is NaN until it is given.
+namespace laws {
+
+inline constexpr double not_given = std::numeric_limits<double>::quiet_NaN();
+
+struct standard {};  ///< 1 / sqrt(head_dim)
+struct unscaled {};  ///< 1
+struct constant {    ///< value, whatever head_dim is
+  double value = not_given;
+};
+struct mup {};               ///< 1 / head_dim
+struct layer_index {         ///< 1 / ((layer + 1) sqrt(head_dim))
+  double layer = not_given;  ///< 0-based, whole
+};
+struct disentangled_scale {  ///< 1 / sqrt(terms * head_dim)
+  double terms = not_given;  ///< whole, at least 1
+};
+struct latent_scale {  ///< sqrt(hidden / rank) / sqrt(head_dim)
+  double hidden = not_given, rank = not_given;
+};
+struct log_n {  ///< ln(max(n, floor)) / ln(base) / sqrt(head_dim)
+  double base = 512, floor = 1;
+};
+struct log_n_from_training {  ///< max(1, ln(n) / ln(train_length)) / sqrt(head_dim)
+  double train_length = not_given;
+};
+struct natural_log_n {};  ///< ln(n) / sqrt(head_dim)
+struct kappa {            ///< kappa ln(n) / head_dim
+  double kappa = not_given;
+};
+struct qwen_log_n {  ///< ln(n) / ln(train_length) beyond train_length, else 1; over sqrt(head_dim)
+  double train_length = not_given;
+};
+struct grok_temperature {  ///< log2(n) / log2(length) beyond length, else 1; over sqrt(head_dim)
+  double length = not_given;
+};
+struct ssmax {  ///< (s ln(max(n, floor)) + b) / sqrt(head_dim)
+  double s = 0.43, b = 0, floor = 1;
+};
+struct asentmax {  ///< (delta + beta ln(n)^gamma) / sqrt(head_dim)
+  double delta = not_given, beta = not_given, gamma = not_given;
+};
+struct llama4_temperature {  ///< (1 + a ln(1 + floor(n / floor))) / sqrt(head_dim)
+  double a = 0.1, floor = 8192;
+};
+struct ministral_temperature {  ///< (1 + beta ln(1 + floor(n / length))) / sqrt(head_dim)
+  double beta = 0.1, length = 16384;
+};
+struct beam_temperature {  ///< (1 + n / length)^exponent / sqrt(head_dim)
+  double exponent = 0.1, length = 2048;
+};
+struct inkling_temperature {  ///< (1 + alpha ln(max(1, n / floor))) / sqrt(head_dim), or / head_dim
+  double alpha = 0.1, floor = 128000;
+  bool over_head_dim = false;
+};
+/// m^2 / sqrt(head_dim): m = attention_factor if given, else g(factor, mscale) / g(factor,
+/// mscale_all_dim) if both are, else g(factor, 1); g(s, a) = slope a ln(s) + 1, 1 for s <= 1.
+struct yarn {
+  double factor = not_given, attention_factor = not_given, mscale = not_given,
+         mscale_all_dim = not_given, slope = 0.1;
+};
+struct mla_yarn {  ///< (0.1 mscale_all_dim ln(max(1, factor)) + 1)^2 / sqrt(head_dim)
+  double factor = not_given, mscale_all_dim = not_given;
+};
+struct longrope {  ///< (1 + ln(max(1, factor)) / ln(train_length)) / sqrt(head_dim)
+  double train_length = not_given, factor = not_given, attention_factor = not_given;
+};
+struct info_scale {  ///< sqrt((1 - n^(-2/d)) / (1 - train_length^(-2/d))) / sqrt(d), d = head_dim
+  double train_length = not_given;
+};
+struct annealed {  ///< max(least, sqrt(max(0, 1 + 2 ln(n / n0) / variance))) / sqrt(head_dim)
+  double n0 = 512, least = 0, variance = 1;
+};
+struct sparsity_invariant {  ///< max(least, isf(keys / n) / isf(keys / n0)) / sqrt(head_dim)
+  double n0 = 512, keys = 1, least = 0;
+};
+struct variance_invariant {  ///< max(least, sqrt(max(0, 1 + ln(n / n0)))) / sqrt(head_dim)
+  double n0 = 512, least = 0;
+};
+/// max(least, gap - sqrt(max(0, gap^2 - 2 ln(n w / (1 - w))))) / sqrt(head_dim), w = weight
+struct retrieval {
+  double gap = not_given, weight = 0.5, least = 0;
+};
+struct scale_invariant {  ///< sqrt(1 + 2 ln(1 + n / tau)) / sqrt(head_dim)
+  double tau = 10;
+};
+struct critical_scale {};  ///< n / sqrt(head_dim)
+struct norm_softmax {      ///< gamma / max(n, least) / sqrt(head_dim)
+  double gamma = 1, least = 1e-6;
+};
+struct qk_norm_scale {  ///< log2(train_length^2 - train_length) / head_dim
+  double train_length = not_given;
+};
+struct swin_v2 {  ///< exp(min(theta, ln(most))) / head_dim
+  double theta = 2.302585092994046, most = 100;
+};
+struct lssa {};  ///< ln(head_dim) ln(n) / head_dim
+
+/// A multiplier of 1 / sqrt(head_dim) for each n from 0 on; n beyond them is refused.
+struct table {
+  std::vector<double> multipliers;
+  n_means meaning = n_means::visible_keys;
+};
+
+}  // namespace laws
+
+/// A law with its parameters: a value, small to copy but for laws::table.
+class scale_law {
+ public:
+  using any =
+      std::variant<laws::standard, laws::unscaled, laws::constant, laws::mup, laws::layer_index,
+                   laws::disentangled_scale, laws::latent_scale, laws::log_n,
+                   laws::log_n_from_training, laws::natural_log_n, laws::kappa, laws::qwen_log_n,
+                   laws::grok_temperature, laws::ssmax, laws::asentmax, laws::llama4_temperature,
+                   laws::ministral_temperature, laws::beam_temperature, laws::inkling_temperature,
+                   laws::yarn, laws::mla_yarn, laws::longrope, laws::info_scale, laws::annealed,
+                   laws::sparsity_invariant, laws::variance_invariant, laws::retrieval,
+                   laws::scale_invariant, laws::critical_scale, laws::norm_softmax,
+                   laws::qk_norm_scale, laws::swin_v2, laws::lssa, laws::table>;
+
+  /// From a law's type; refuses parameters out of range, and those that have to be given.
+  template <class L>
+  requires std::is_constructible_v<any, L> scale_law(L law) : law_(std::move(law)) { check(); }
+
+  /// NAME, NAME(parameter=value, ...), or a number, which is the scale: as Python's Law.spelling.
+  static scale_law parse(std::string_view text);
+
+  /// The names that parse knows.
+  static std::vector<std::string_view> names();
+
+  std::string_view name() const;
+  n_means meaning() const;
+
+  /// The shortest text that parse reads as this law. laws::table has none: std::logic_error.
+  std::string spelling() const;
+
+  /// Beta: the multiple of 1 / sqrt(head_dim) at n, which is at least 1, or 0 for the meanings that
+  /// start there.
+  double multiplier(double n, std::int64_t head_dim) const;
+
+  /// The whole multiplier of q . k.
+  double scale(double n, std::int64_t head_dim) const;
+
+  /// n of a causal query at this 0-based position that sees every key up to its own. Refused where
+  /// n is no count.
+  double n_of_position(std::int64_t position) const;
+
+  /// The law by its type: std::get_if<laws::log_n>(&law.alternatives()).
+  const any& alternatives() const { return law_; }
+
+ private:
+  void check() const;
+  void checked(double n, std::int64_t head_dim) const;
+
+  any law_;
+};
+
+}  // namespace attnscale

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Spellings: NAME or NAME(parameter=value, ...), whose values are numbers, True or False.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace attnscale::detail {
+
+/// A number as messages show it.
+std::string shown(double number);
+
+/// The shortest text that reads back as the same number; whole numbers have no point.
+std::string as_literal(double number);
+
+struct spelled_call {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> parameters;  ///< name and text of the value
+};
+
+/// Name and parameters of a spelling; refuses what is none.
+spelled_call read_call(std::string_view text);
+
+/// Whether the whole text is a number, which is then stored.
+bool is_number(std::string_view text, double& number);
+
+/// The number that a value's text is. Refuses other texts, naming the parameter.
+double read_number(std::string_view name, const std::string& text);
+
+/// True or False.
+bool read_flag(std::string_view name, const std::string& text);
+
+}  // namespace attnscale::detail

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "attnscale/scale_law.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <stdexcept>
+
+using attnscale::n_means;
+using attnscale::scale_law;
+namespace laws = attnscale::laws;
+
+TEST_CASE("a law by its type is the law of its spelling") {
+  const scale_law by_type = laws::log_n{.base = 1024};
+  const auto by_text = scale_law::parse(" log_n( base = 1024 )");
+  CHECK(by_type.name() == "log_n");
+  CHECK(by_type.spelling() == "log_n(base=1024)");
+  CHECK(by_text.spelling() == by_type.spelling());
+  CHECK(by_type.meaning() == n_means::visible_keys);
+  CHECK(by_type.scale(4096, 64) == doctest::Approx(1.2 / 8));
+  CHECK(by_type.multiplier(4096, 64) == by_text.multiplier(4096, 64));
+  CHECK(std::get_if<laws::log_n>(&by_text.alternatives())->base == 1024);
+}
+
+TEST_CASE("a number is the scale itself") {
+  CHECK(scale_law::parse("0.125").scale(10, 7) == 0.125);
+  CHECK(scale_law(laws::constant{1e-5}).spelling() == "1e-05");
+  CHECK_THROWS_WITH(scale_law::parse("nan"), doctest::Contains("law must be one of 'standard', "));
+  CHECK_THROWS_WITH(scale_law::parse("1 +"),
+                    "a law is written NAME or NAME(parameter=value, ...), got '1 +'");
+}
+
+TEST_CASE("every name makes a law, or says what it needs") {
+  CHECK(scale_law::names().size() == 33);
+  for (const std::string_view name : scale_law::names()) {
+    try {
+      const scale_law law = scale_law::parse(name);
+      CHECK(law.name() == name);
+      CHECK(law.spelling() == name);
+      CHECK(std::isfinite(law.scale(100, 64)));
+    } catch (const std::invalid_argument& error) {
+      const std::string said = error.what();
+      CHECK_MESSAGE(said.find("' needs ") != std::string::npos, said);
+    }
+  }
+}
+
+TEST_CASE("whole scales are exact where a law has one") {
+  CHECK(scale_law(laws::constant{0.3}).scale(10, 7) == 0.3);
+  CHECK(scale_law(laws::unscaled{}).scale(10, 7) == 1);
+  CHECK(scale_law(laws::mup{}).scale(10, 7) == 1.0 / 7);
+  CHECK(scale_law(laws::standard{}).scale(10, 64) == 0.125);
+}
+
+TEST_CASE("a table holds the multipliers of a model") {
+  const scale_law law = laws::table{{0, 1, 1.5, 2}, n_means::row_size};
+  CHECK(law.meaning() == n_means::row_size);
+  CHECK(law.multiplier(2, 64) == 1.5);
+  CHECK(law.scale(3, 16) == 0.5);
+  CHECK_THROWS_WITH(law.multiplier(4, 64),
+                    "n must be a whole number below the 4 multipliers of the table, got 4");
+  CHECK_THROWS_AS(law.spelling(), std::logic_error);
+  CHECK_THROWS_WITH(scale_law(laws::table{{1, NAN}, n_means::row_size}),
+                    "multipliers must be finite, got nan");
+}
+
+TEST_CASE("n of a position is what the law counts there") {
+  CHECK(scale_law(laws::log_n{}).n_of_position(9) == 10);
+  CHECK(scale_law(laws::grok_temperature{100}).n_of_position(9) == 9);
+  CHECK(scale_law(laws::asentmax{1, 1, 1}).n_of_position(9) == 11);
+  CHECK_THROWS_WITH(scale_law(laws::critical_scale{}).n_of_position(9),
+                    "law 'critical_scale' has no n at a position: its n is the row gaps");
+  CHECK_THROWS_WITH(scale_law(laws::log_n{}).n_of_position(-1),
+                    "position must be at least 0, got -1");
+  CHECK(attnscale::name_of(n_means::query_position_plus_2) == "query position + 2");
+}
+
+TEST_CASE("parameters out of range are refused by name") {
+  CHECK_THROWS_WITH(scale_law(laws::log_n{.base = 1}), "base must be greater than 1, got 1");
+  CHECK_THROWS_WITH(scale_law(laws::kappa{}), "law 'kappa' needs kappa: 'kappa(kappa=...)'");
+  CHECK_THROWS_WITH(scale_law(laws::layer_index{1.5}), "layer must be an integer, got 1.5");
+  CHECK_THROWS_WITH(scale_law(laws::yarn{.factor = 4, .mscale = -1}),
+                    "mscale must be at least 0, got -1");
+  CHECK_THROWS_WITH(scale_law(laws::log_n{}).scale(0.5, 64), "n must be at least 1, got 0.5");
+}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The laws of the C++ core against those of Python, which are their twins."""
+
+from __future__ import annotations
+
+import re
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale import _core
+
+#: Laws without a closed form of one number a parameter, and why C++ has none of that name.
+ELSEWHERE = {
+    "per_head": "one number a head: a scale for each head",
+    "entropy_invariant": "the solution of an equation: a table of multipliers",
+    "adaptive_temperature": "a polynomial of any degree: a table of multipliers",
+}
+
+#: What has to be given, and what is worth another value.
+SPELLINGS = [
+    *(
+        "standard",
+        "unscaled",
+        "constant(value=0.3)",
+        "0.125",
+        "-1e-05",
+        "constant(value=-2)",
+        "mup",
+        "layer_index(layer=3)",
+    ),
+    *("disentangled_scale(terms=3)", "latent_scale(hidden=5120, rank=1536)", "log_n", "log_n(base=1024)"),
+    *(
+        "log_n(base=10, floor=2)",
+        "log_n_from_training(train_length=100)",
+        "natural_log_n",
+        "kappa(kappa=1.5)",
+    ),
+    *("qwen_log_n(train_length=64)", "grok_temperature(length=64)", "ssmax", "ssmax(s=0.1, b=0.5, floor=3)"),
+    "asentmax(delta=1, beta=0.2, gamma=1.5)",
+    *("llama4_temperature", "llama4_temperature(a=0.3, floor=8)", "ministral_temperature(length=50)"),
+    *("beam_temperature", "inkling_temperature(floor=20)", "inkling_temperature(over_head_dim=True)"),
+    *("yarn(factor=4)", "yarn(factor=4, attention_factor=1.5)", "yarn(factor=0.5)"),
+    *(
+        "yarn(factor=40, mscale=0.8, mscale_all_dim=0.5, slope=0.2)",
+        "yarn(factor=4, mscale=0, mscale_all_dim=1)",
+    ),
+    *("mla_yarn(factor=40, mscale_all_dim=0.707)", "longrope(train_length=512, factor=64)"),
+    *("longrope(train_length=512, factor=64, attention_factor=1.2)", "info_scale(train_length=512)"),
+    *(
+        "annealed",
+        "annealed(n0=64, least=0.5, variance=2)",
+        "sparsity_invariant",
+        "variance_invariant(least=0.1)",
+    ),
+    *("sparsity_invariant(n0=64, keys=3, least=0.2)", "retrieval(gap=4.624)"),
+    *("retrieval(gap=2, weight=0.9, least=1)", "scale_invariant", "scale_invariant(tau=3)", "critical_scale"),
+    *("norm_softmax", "norm_softmax(gamma=2, least=0.5)", "qk_norm_scale(train_length=512)", "swin_v2"),
+    *("swin_v2(theta=9, most=50)", "lssa"),
+]
+
+
+def test_every_law_is_there_or_has_a_reason() -> None:
+    assert [*_core.law_names()] == [name for name in at.laws.names() if name not in ELSEWHERE]
+    assert {at.laws.get(each).name for each in SPELLINGS} == {*_core.law_names()}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_values_meaning_and_spelling_are_pythons(spelling: str) -> None:
+    law = at.laws.get(spelling)
+    assert _core.law_identity(spelling) == (law.spelling, law.n_means)
+    n = np.r_[max(law.meaning.least, 1) : 70, 511, 512, 513, 4096.0, 1e6, 1e12]
+    for head_dim in (1, 64, 192):
+        expected = np.broadcast_to(law.scale(n, head_dim), n.shape)
+        np.testing.assert_allclose(_core.law_scale(spelling, n, head_dim), expected, rtol=4e-15, atol=1e-300)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        *("log_n(base=1)", "log_n(floor=0.5)", "log_n(bas=3)", "kappa", "kappa()", "log_n(", "log_n(512)"),
+        *("constant(value=1e999)", "layer_index(layer=-1)", "yarn(factor=0)", "yarn(factor=4, mscale=-1)"),
+        *("retrieval(gap=4, weight=1)", "sparsity_invariant(n0=2)", "qk_norm_scale(train_length=1)"),
+    ],
+)
+def test_refusals_say_what_pythons_do(spelling: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as python:
+        at.laws.get(spelling)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(python.value))}$"):
+        _core.law_identity(spelling)
+
+
+def test_other_refusals() -> None:
+    for spelling, said in {
+        "log_m": "law must be one of 'standard', 'unscaled', ",
+        "inkling_temperature(over_head_dim=1)": "over_head_dim must be True or False, got 1",
+        "layer_index(layer=1.5)": "layer must be an integer, got 1.5",
+        "log_n(base=0x10)": "base must be a number, got 0x10",
+    }.items():
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+            _core.law_identity(spelling)
+    with pytest.raises(ValueError, match=r"^n must be at least 1, got 0$"):
+        _core.law_scale("log_n", np.zeros(1), 64)
+    with pytest.raises(ValueError, match=r"^head_dim must be at least 1, got 0$"):
+        _core.law_scale("log_n", np.ones(1), 0)

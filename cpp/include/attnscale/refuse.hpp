@@ -3,6 +3,7 @@
 // How arguments are refused. Messages name the argument, the rule and what was seen.
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +25,7 @@ std::string text_of(Number number) {
 /// With as many digits as it takes to tell the number from others: 0.1, 1e+39, nan.
 template <std::floating_point Number>
 std::string text_of(Number number) {
-  if (number != number) return "nan";  // whatever its sign
+  if (std::isnan(number)) return "nan";  // whatever its sign
   char text[32];
   for (int digits = 6; digits <= 17; ++digits) {
     std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(number));

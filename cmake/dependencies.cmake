@@ -65,9 +65,11 @@ function(attnscale_fetch name result)
   set(${result} ${${name}_SOURCE_DIR} PARENT_SCOPE)
 endfunction()
 
-# attnscale_require(NAME MINIMUM_VERSION): adds NAME's include directory to attnscale_NAME.
+# attnscale_require(NAME MINIMUM_VERSION): adds NAME's include directory to attnscale_NAME. Sets NAME_headers to that
+# directory, and NAME_packaged to TRUE where an installed CMake package led to it.
 function(attnscale_require name minimum)
   string(TOUPPER ${name} upper)
+  set(${name}_packaged FALSE PARENT_SCOPE)
   add_library(attnscale_${name} INTERFACE)
   if(ATTNSCALE_${upper}_INCLUDE_DIR)
     set(include_dir ${ATTNSCALE_${upper}_INCLUDE_DIR})
@@ -80,6 +82,7 @@ function(attnscale_require name minimum)
       endif()
       get_target_property(include_dir ${imported} INTERFACE_INCLUDE_DIRECTORIES)
       set(origin "${${name}_VERSION} installed")
+      set(${name}_packaged TRUE PARENT_SCOPE)
     else()
       attnscale_fetch(${name} source_dir)
       set(include_dir ${source_dir}/include)
@@ -95,6 +98,7 @@ function(attnscale_require name minimum)
       "Install ${${name}_names}, or pass -DATTNSCALE_${upper}_INCLUDE_DIR=DIRECTORY.")
   endif()
   message(STATUS "${name}: ${origin} ${include_dir}")
+  set(${name}_headers ${first_dir} PARENT_SCOPE)
   target_include_directories(attnscale_${name} SYSTEM INTERFACE ${include_dir})
 endfunction()
 

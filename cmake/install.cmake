@@ -11,10 +11,21 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/cpp/include/attnscale COMPONENT cpp
 install(EXPORT attnscaleTargets NAMESPACE attnscale::
   DESTINATION ${package_dir} COMPONENT cpp)
 
+# attnscale's headers include those of xtensor and xtl. Where no CMake package led to them (they were fetched, or given as
+# a directory), whoever uses attnscale has none to ask for either: they go along.
+set(third_party_dir ${CMAKE_INSTALL_INCLUDEDIR}/attnscale/third_party)
+if(xtensor_packaged AND xtl_packaged)
+  set(bundles_xtensor FALSE)
+else()
+  set(bundles_xtensor TRUE)
+  install(DIRECTORY ${xtensor_headers}/xtensor ${xtl_headers}/xtl COMPONENT cpp
+    DESTINATION ${third_party_dir} FILES_MATCHING PATTERN "*.hpp")
+endif()
+
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/attnscaleConfig.cmake.in
   ${PROJECT_BINARY_DIR}/attnscaleConfig.cmake
-  INSTALL_DESTINATION ${package_dir})
+  INSTALL_DESTINATION ${package_dir} PATH_VARS third_party_dir)
 write_basic_package_version_file(
   ${PROJECT_BINARY_DIR}/attnscaleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random numbers and simulations. Python has checked the values; here is checked only what would
-// write where it may not.
+// Random numbers and simulations. Python has checked the values, and the core checks them too; here
+// is checked only what the arrays for the results are made from.
 #include <pybind11/stl.h>
 
 #include <array>
@@ -11,9 +11,12 @@
 
 #include "arrays.hpp"
 #include "attnscale/montecarlo.hpp"
+#include "attnscale/refuse.hpp"
 
 namespace attnscale::bindings {
 namespace {
+
+using detail::check_at_least;
 
 distribution distribution_named(const std::string& name) {
   if (name == "uniform") return distribution::uniform;
@@ -85,19 +88,11 @@ score_model model_named(const std::string& name) {
   throw std::invalid_argument("there is no model '" + name + "'");
 }
 
-void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
-  if (value < least)
-    throw std::invalid_argument(std::string(name) + " must be at least " + std::to_string(least) +
-                                ", got " + std::to_string(value));
-}
-
 /// (count, multipliers, 9): the members of score_row.
 py::array mc_score_rows(const std::string& model, std::int64_t n, std::int64_t head_dim,
                         double correlation, const std::vector<double>& multipliers,
                         double needle_cosine, std::uint64_t key, std::uint64_t stream,
                         std::int64_t first, std::int64_t count, int num_threads) {
-  check_at_least("n", n, 1);
-  check_at_least("head_dim", head_dim, 1);
   check_at_least("count", count, 0);
   score_rows_problem problem{model_named(model), n,           head_dim,
                              correlation,        multipliers, needle_cosine,
@@ -113,8 +108,6 @@ py::array mc_score_rows(const std::string& model, std::int64_t n, std::int64_t h
 py::array mc_max_cosine(std::int64_t n, std::int64_t head_dim, std::uint64_t key,
                         std::uint64_t stream, std::int64_t first, std::int64_t count,
                         int num_threads) {
-  check_at_least("n", n, 1);
-  check_at_least("head_dim", head_dim, 1);
   check_at_least("count", count, 0);
   py::array result = new_array({count}, {}, element_type::float64);
   auto* const out = static_cast<double*>(result.mutable_data());
@@ -130,7 +123,6 @@ using named_variate = std::pair<std::string, std::vector<double>>;
 py::array mc_dot_products(std::int64_t head_dim, const named_variate& x, const named_variate& y,
                           std::int64_t block, std::uint64_t key, std::uint64_t stream,
                           std::int64_t first, std::int64_t count, int num_threads) {
-  check_at_least("head_dim", head_dim, 1);
   check_at_least("block", block, 1);
   check_at_least("count", count, 0);
   const dot_products_problem problem{head_dim,

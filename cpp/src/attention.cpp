@@ -204,6 +204,7 @@ class attention_run {
 }  // namespace
 
 void run(const attention_problem& problem, const execution& how) {
+  check_scales(problem);
   attention_run(problem, how)();
   const auto count = [&](statistic which) {
     if (void* counts = problem.statistics[which])

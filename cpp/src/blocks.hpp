@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "attnscale/problem.hpp"
+#include "attnscale/refuse.hpp"
 #include "kernels/gradient/block.hpp"
 #include "kernels/tile/block.hpp"
 
@@ -23,6 +24,13 @@ inline void* element_at(void* data, const matrix_layout& layout, std::int64_t ro
 }
 inline const void* element_at(const void* data, const matrix_layout& layout, std::int64_t row) {
   return element_at(const_cast<void*>(data), layout, row);
+}
+
+/// Null is no scale of 1 / sqrt(head_dim): the core has no defaults.
+inline void check_scales(const score_problem& p) {
+  for (const attention_head& head : p.heads)
+    if (!head.scale && p.n_queries > 0)
+      refuse("attention_head::scale must point at a number or one a row, got null");
 }
 
 /// Keys [begin, end) that query i of a head may see by its interval.

@@ -7,6 +7,7 @@
 
 #include "attnscale/montecarlo.hpp"
 #include "kernels/level.hpp"
+#include "montecarlo_checks.hpp"
 #include "thread_pool.hpp"
 #include "variate.hpp"
 
@@ -83,6 +84,7 @@ class sampler {
 }  // namespace
 
 void run(const dot_products_problem& p, power_sums* out, const execution& how) {
+  check_dot_products(p);
   const sampler samples(p);
   const std::int64_t n = samples.parts(), step = samples.parts_of_task();
   std::vector<power_sums> parts(static_cast<std::size_t>(n));

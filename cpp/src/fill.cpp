@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "attnscale/refuse.hpp"
 #include "dispatch.hpp"
+#include "montecarlo_checks.hpp"
 #include "thread_pool.hpp"
 #include "variate.hpp"
 
@@ -107,6 +109,8 @@ fill_block describe(const variate& what, const random_stream& from) {
 template <class T>
 void fill_any(T* out, std::int64_t count, const variate& what, const random_stream& from,
               std::int64_t first, const execution& how) {
+  check_range(first, count);
+  check_variate(what);
   const fill_block block = describe<T>(what, from);
   const std::int64_t tasks = count / task_elements + (count % task_elements != 0);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {
@@ -131,9 +135,11 @@ double sum_of_squares(const T* x, std::int64_t n) {
 template <class T>
 void fill_sphere_any(T* out, std::int64_t count, std::int64_t dim, double radius,
                      const random_stream& from, std::int64_t first, const execution& how) {
+  check_range(first, count);
+  check_at_least("dim", dim, 1);
+  check_radius(radius);
   const fill_block block = describe<T>({distribution::normal, 0, 1}, from);
-  const std::int64_t task_rows =
-      std::max<std::int64_t>(1, task_elements / std::max<std::int64_t>(dim, 1));
+  const std::int64_t task_rows = std::max<std::int64_t>(1, task_elements / dim);
   const std::int64_t tasks = count / task_rows + (count % task_rows != 0);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {
     const std::int64_t begin = task * task_rows, rows = std::min(task_rows, count - begin);

@@ -324,6 +324,7 @@ class gradient_run {
 
 void run(const gradient_problem& problem, const execution& how) {
   if (problem.heads.empty() || problem.n_queries == 0) return;
+  check_scales(problem);
   gradient_run(problem, how)(how);
 }
 

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
-#include "attnscale/check.hpp"
+#include "attnscale/refuse.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale {
@@ -13,29 +12,23 @@ namespace {
 
 using namespace detail;
 
-/// A number as messages show it.
-std::string shown(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", number);
-  return text;
-}
-
 double at_least(const char* name, double value, double bound) {
-  if (!std::isfinite(value)) refuse(std::string(name) + " must be finite, got " + shown(value));
+  if (!std::isfinite(value)) refuse(std::string(name) + " must be finite, got " + text_of(value));
   if (value < bound)
-    refuse(std::string(name) + " must be at least " + shown(bound) + ", got " + shown(value));
+    refuse(std::string(name) + " must be at least " + text_of(bound) + ", got " + text_of(value));
   return value;
 }
 
 double above(const char* name, double value, double bound) {
   if (!(value > bound) || !std::isfinite(value))
-    refuse(std::string(name) + " must be greater than " + shown(bound) + ", got " + shown(value));
+    refuse(std::string(name) + " must be greater than " + text_of(bound) + ", got " +
+           text_of(value));
   return value;
 }
 
 double in_unit_interval(const char* name, double value) {
   if (!(value > 0 && value < 1))
-    refuse(std::string(name) + " must be in (0, 1), got " + shown(value));
+    refuse(std::string(name) + " must be in (0, 1), got " + text_of(value));
   return value;
 }
 
@@ -83,12 +76,10 @@ void check(const float* points, std::int64_t n, std::int64_t dim,
            text_of(dim) + ")");
   if (options.k < 1) refuse("k must be at least 1, got " + text_of(options.k));
   for (const double eps : options.eps) in_unit_interval("eps", eps);
-  if (!(options.matrix.density > 0 && options.matrix.density <= 1))
-    refuse("density must be in (0, 1], got " + shown(options.matrix.density));
   const float* const end = points + n * dim;
   const float* const bad = std::find_if(points, end, [](float x) { return !std::isfinite(x); });
   if (bad != end)
-    refuse("points must be finite in float32, got " + shown(static_cast<double>(*bad)));
+    refuse("points must be finite in float32, got " + text_of(static_cast<double>(*bad)));
 }
 
 }  // namespace
@@ -103,7 +94,7 @@ std::int64_t jl_min_dim(double n, const jl_options& options) {
     dimension = 2 * (log_pairs(n) - std::log(allowed)) / rate;
   }
   if (!(dimension < 0x1p62))
-    refuse("eps must ask for a dimension that int64 holds, got " + shown(options.eps));
+    refuse("eps must ask for a dimension that int64 holds, got " + text_of(options.eps));
   return static_cast<std::int64_t>(std::ceil(std::max(dimension, 1.0)));
 }
 

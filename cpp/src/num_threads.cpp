@@ -24,6 +24,9 @@ namespace attnscale {
 namespace detail {
 namespace {
 
+/// A call may take as many on any machine, however few CPUs it has.
+constexpr int enough_threads = 256;
+
 int affinity_cpus() {
 #if defined(__linux__)
   // The kernel refuses a mask smaller than its own: 1024 CPUs fit the fixed type, double from
@@ -80,6 +83,10 @@ int usable_cpus() {
   return quota > 0 ? std::min(allowed, quota) : allowed;
 }
 
+int threads_of_call(int asked) {
+  return asked <= enough_threads ? asked : std::min(asked, max_threads());
+}
+
 int parse_num_threads(const char* text) {
   int n = 0;
   const char* end = text + std::strlen(text);
@@ -104,6 +111,11 @@ int num_threads() {
   const bool asked = text != nullptr && *text != '\0';
   const int decided = asked ? detail::parse_num_threads(text) : detail::usable_cpus();
   return default_threads.compare_exchange_strong(n, decided) ? decided : n;
+}
+
+int max_threads() {
+  static const int most = std::max(detail::enough_threads, detail::usable_cpus());
+  return most;
 }
 
 void set_num_threads(int n) {

@@ -12,6 +12,9 @@ int usable_cpus();
 /// "max period". 0 = no limit, or nothing that can be read as one.
 int quota_cpus(const std::string& text);
 
+/// What a call takes of the threads that it is asked to take: at most max_threads().
+int threads_of_call(int asked);
+
 /// The value of ATTNSCALE_NUM_THREADS; anything but an integer >= 1 is a std::runtime_error.
 int parse_num_threads(const char* text);
 

@@ -9,6 +9,7 @@
 #include "attnscale/montecarlo.hpp"
 #include "kernels/level.hpp"
 #include "kernels/random/random.hpp"
+#include "montecarlo_checks.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 
@@ -71,6 +72,7 @@ distance_ratios merge(const std::vector<pairs_found>& all, std::int64_t points, 
 
 void project(float* out, std::int64_t columns, const float* points, std::int64_t n_points,
              std::int64_t dim, const projection& what, const execution& how) {
+  check_projection(what, columns, n_points, dim);
   const random_unit& table = active_kernels().random;
   const std::int64_t width = table.panel_columns, panels = blocks_of(columns, width);
   const std::int64_t ranges = blocks_of(n_points, projected_rows);
@@ -97,6 +99,7 @@ void project(float* out, std::int64_t columns, const float* points, std::int64_t
 distance_ratios compare_distances(const float* before, std::int64_t dim_before, const float* after,
                                   std::int64_t dim_after, std::int64_t n_points,
                                   const std::vector<double>& eps, const execution& how) {
+  check_comparison(dim_before, dim_after, n_points, eps);
   const random_unit& table = active_kernels().random;
   const std::vector<pairs_task> tasks = tasks_of(n_points, table.panel_columns);
   std::vector<pairs_found> found(tasks.size());

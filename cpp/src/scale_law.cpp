@@ -6,7 +6,7 @@
 #include <numbers>
 #include <stdexcept>
 
-#include "attnscale/check.hpp"
+#include "attnscale/refuse.hpp"
 #include "scale_law_formulas.hpp"
 #include "scale_law_text.hpp"
 
@@ -173,7 +173,7 @@ void scale_law::check() const {
         using L = std::decay_t<decltype(law)>;
         if constexpr (std::is_same_v<L, laws::table>) {
           for (const double each : law.multipliers)
-            if (!std::isfinite(each)) refuse("multipliers must be finite, got " + shown(each));
+            if (!std::isfinite(each)) refuse("multipliers must be finite, got " + text_of(each));
         } else {
           for (const field<L>& each : law_of<L>::fields()) each.check(law);
           check_together(law);
@@ -185,7 +185,7 @@ void scale_law::check() const {
 void scale_law::checked(double n, std::int64_t head_dim) const {
   if (head_dim < 1) refuse("head_dim must be at least 1, got " + text_of(head_dim));
   if (!(n >= least_n(meaning())))
-    refuse("n must be at least " + shown(least_n(meaning())) + ", got " + shown(n));
+    refuse("n must be at least " + text_of(least_n(meaning())) + ", got " + text_of(n));
 }
 
 }  // namespace attnscale

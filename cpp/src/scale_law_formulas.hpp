@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attnscale/check.hpp"
+#include "attnscale/refuse.hpp"
 #include "attnscale/scale_law.hpp"
 #include "scale_law_text.hpp"
 
@@ -40,15 +40,15 @@ struct field {
     if (how == rule::flag) return;
     const double value = law.*number;
     const auto wrong = [&](const std::string& what) {
-      refuse(std::string(name) + " must be " + what + ", got " + shown(value));
+      refuse(std::string(name) + " must be " + what + ", got " + text_of(value));
     };
     if (std::isnan(value) && how == rule::given_at_least) return;
     if (std::isnan(value)) refuse_missing();
     if (!std::isfinite(value)) wrong("finite");
-    if (how == rule::above && value <= bound) wrong("greater than " + shown(bound));
+    if (how == rule::above && value <= bound) wrong("greater than " + text_of(bound));
     if ((how == rule::at_least || how == rule::given_at_least || how == rule::whole) &&
         value < bound)
-      wrong("at least " + shown(bound));
+      wrong("at least " + text_of(bound));
     if (how == rule::whole && value != std::floor(value)) wrong("an integer");
     if (how == rule::between && !(value > 0 && value < 1)) wrong("in (0, 1)");
   }
@@ -154,7 +154,7 @@ template <class L>
 void check_together(const L&) {}
 inline void check_together(const laws::sparsity_invariant& law) {
   if (!(law.n0 > 2 * law.keys))
-    refuse("n0 must be greater than " + shown(2 * law.keys) + ", got " + shown(law.n0));
+    refuse("n0 must be greater than " + text_of(2 * law.keys) + ", got " + text_of(law.n0));
 }
 
 template <class L>
@@ -287,9 +287,8 @@ inline double beta(const laws::lssa&, double n, double d) {
 }
 inline double beta(const laws::table& law, double n, double) {
   if (!(n < static_cast<double>(law.multipliers.size())) || n != std::floor(n))
-    refuse("n must be a whole number below the " +
-           text_of(static_cast<std::int64_t>(law.multipliers.size())) +
-           " multipliers of the table, got " + shown(n));
+    refuse("n must be a whole number below the " + text_of(law.multipliers.size()) +
+           " multipliers of the table, got " + text_of(n));
   return law.multipliers[static_cast<std::size_t>(n)];
 }
 

@@ -4,10 +4,9 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 
-#include "attnscale/check.hpp"
+#include "attnscale/refuse.hpp"
 
 namespace attnscale::detail {
 namespace {
@@ -32,12 +31,6 @@ bool is_name(std::string_view text) {
 }
 
 }  // namespace
-
-std::string shown(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", number);
-  return text;
-}
 
 std::string as_literal(double number) {
   char text[64];

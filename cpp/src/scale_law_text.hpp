@@ -10,9 +10,6 @@
 
 namespace attnscale::detail {
 
-/// A number as messages show it.
-std::string shown(double number);
-
 /// The shortest text that reads back as the same number; whole numbers have no point.
 std::string as_literal(double number);
 

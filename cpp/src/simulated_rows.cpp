@@ -10,6 +10,7 @@
 #include "attnscale/montecarlo.hpp"
 #include "kernels/level.hpp"
 #include "kernels/random/random.hpp"
+#include "montecarlo_checks.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
@@ -25,6 +26,10 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr std::int64_t range_keys = std::int64_t{1} << 18;
 
 std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); }
+
+/// What rounding took beyond a limit comes back to it; NaN stays (std::max(0.0, NaN) is 0).
+double at_least_zero(double x) { return x <= 0 ? 0 : x; }
+double at_most_one(double x) { return x >= 1 ? 1 : x; }
 
 /// Sums of a range and the extremes of its random scores.
 struct range_sums {
@@ -178,7 +183,7 @@ class simulation {
   /// The weight of a key of that score, as the kernel rounds its exponent.
   double weight_of(float score, std::size_t k, const simulated_sums& s) const {
     const double t = score * factors_[k];
-    return std::min(1.0, std::exp2(t - s.reference) / s.weight);
+    return at_most_one(std::exp2(t - s.reference) / s.weight);
   }
 
   score_row finish_one(const range_sums& all, const row_scores& made, std::size_t k) const {
@@ -191,13 +196,13 @@ class simulation {
         has_needle_ && (factors_[k] == 0 || all.most == -infinity ||
                         (rising ? made.needle >= best : made.needle <= best));
     score_row row{};
-    row.entropy = std::max(0.0, log_weight - ln2 * first);
+    row.entropy = at_least_zero(log_weight - ln2 * first);
     row.lse = ln2 * s.reference + log_weight;
     row.concentration = s.squares / (s.weight * s.weight);
     row.max_weight = weight_of(needle_is_top ? made.needle : best, k, s);
     row.mean_score = ln2 * (s.reference + first);
     row.score_variance =
-        multiplier * multiplier * std::max(0.0, s.score_second / s.weight - center * center);
+        multiplier * multiplier * at_least_zero(s.score_second / s.weight - center * center);
     row.needle_weight = has_needle_ ? weight_of(made.needle, k, s) : p_.needle_cosine;
     row.needle_is_top = has_needle_ ? static_cast<double>(needle_is_top) : p_.needle_cosine;
     row.weighted_value = s.value / s.weight;
@@ -214,6 +219,7 @@ class simulation {
 /// Calls done(i, sums, scores) for each row.
 template <class Done>
 void for_each_row(const score_rows_problem& p, const execution& how, Done&& done) {
+  check_score_rows(p);
   const simulation rows(p);
   if (p.n > range_keys) {
     for (std::int64_t i = 0; i < p.count; ++i) {
@@ -224,7 +230,7 @@ void for_each_row(const score_rows_problem& p, const execution& how, Done&& done
     }
     return;
   }
-  const std::int64_t task_rows = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(p.n, 1));
+  const std::int64_t task_rows = std::max<std::int64_t>(1, 32768 / p.n);
   parallel_for(blocks_of(p.count, task_rows), how, [&](std::int64_t task, const stop_signal& stop) {
     const std::int64_t end = std::min(p.count, (task + 1) * task_rows);
     range_sums all;

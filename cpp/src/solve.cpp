@@ -242,6 +242,7 @@ class panel_search {
 }  // namespace
 
 void run(const solve_problem& p, const execution& how) {
+  check_scales(p);
   const bool wide = p.compute == element_type::float64;
   const solve_kernels& kernels = active_kernels(p.compute).solve;
   // As many vectors of queries as keep their products in the cache; one is always possible.

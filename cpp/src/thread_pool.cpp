@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "attnscale/threads.hpp"
+#include "num_threads.hpp"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -111,7 +112,13 @@ class job {
     const auto now = clock::now();
     if (now < next_poll_) return;
     next_poll_ = now + poll_interval;
-    if (how_.interrupted(how_.context)) interrupt();
+    // Kernels that poll have no exceptions: what the check throws waits until all threads have
+    // left.
+    try {
+      if (how_.interrupted(how_.context)) interrupt();
+    } catch (...) {
+      fail(std::current_exception());
+    }
   }
 
   /// In the child of a fork inside the loop: tasks of others are half done, and stay so.
@@ -301,7 +308,7 @@ pool& shared_pool() {
 
 void run_parallel(const parallel_loop& loop, const execution& how) {
   if (loop.n_tasks <= 0) return;
-  const std::int64_t asked = how.num_threads > 0 ? how.num_threads : num_threads();
+  const std::int64_t asked = threads_of_call(how.num_threads > 0 ? how.num_threads : num_threads());
   const int helpers = static_cast<int>(std::min(asked, loop.n_tasks)) - 1;
   job work(loop, how);
   if (helpers > 0 && !busy.exchange(true)) {

@@ -16,10 +16,11 @@ struct parallel_loop {
   void* context;
 };
 
-/// Runs the loop on at most `how.num_threads` threads (0: the default), the caller being one of
-/// them; tasks are handed out in order by an atomic counter. The first exception of a body ends
-/// the loop and is rethrown here; an interrupt throws attnscale::interrupted. Nested and
-/// concurrent calls are safe: a call that finds the workers busy runs on its own thread.
+/// Runs the loop on at most `how.num_threads` threads (0: the default) and max_threads(), the
+/// caller being one of them; tasks are handed out in order by an atomic counter. The first
+/// exception of a body or of `how.interrupted` ends the loop and is rethrown here; an interrupt
+/// throws attnscale::interrupted. Nested and concurrent calls are safe: a call that finds the
+/// workers busy runs on its own thread.
 void run_parallel(const parallel_loop& loop, const execution& how);
 
 /// The same for a callable: body(task, stop).

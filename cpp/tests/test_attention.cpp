@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <stdexcept>
 
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
@@ -237,6 +238,20 @@ TEST_CASE("an interrupted call throws before it is finished, and the next call w
                                     .interrupted = [&] { return ++asked == 2; }};
     CHECK_THROWS_AS(attention(in.query, in.key, in.value, options), attnscale::interrupted);
     CHECK(asked == 2);
+    CHECK(identical(wanted, attention(next.query, next.key, next.value)));
+  }
+}
+
+TEST_CASE("what options.interrupted throws reaches the caller, and the next call works") {
+  const inputs<float> in(100000, 100000, 16, 16);
+  const inputs<float> next(400, 600, 16, 16);
+  const auto wanted = attention(next.query, next.key, next.value);
+  for (const int threads : {1, 3}) {
+    const attention_options options{.num_threads = threads, .interrupted = []() -> bool {
+                                      throw std::domain_error("no answer");
+                                    }};
+    CHECK_THROWS_WITH_AS(attention(in.query, in.key, in.value, options), "no answer",
+                         std::domain_error);
     CHECK(identical(wanted, attention(next.query, next.key, next.value)));
   }
 }

@@ -7,12 +7,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "attnscale/threads.hpp"
 #include "thread_pool.hpp"
 
 using attnscale::execution;
@@ -126,5 +128,21 @@ TEST_CASE("a fork inside a loop: the parent finishes it, the child gets an error
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == good);
 }
+
+#if defined(__linux__)
+TEST_CASE("a call that asks for thousands of threads starts max_threads() at most") {
+  // In a child: what it starts stays in its own pool.
+  CHECK(in_child([] {
+          execution how;
+          how.num_threads = 3000;
+          parallel_for(3000, how, [](std::int64_t, const stop_signal&) {});
+          std::ptrdiff_t threads = 0;
+          for ([[maybe_unused]] const auto& each :
+               std::filesystem::directory_iterator("/proc/self/task"))
+            ++threads;
+          return threads > 100 && threads <= attnscale::max_threads() ? good : wrong;
+        }) == good);
+}
+#endif
 
 TEST_SUITE_END();

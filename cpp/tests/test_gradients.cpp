@@ -118,6 +118,27 @@ TEST_CASE("gradients: the same bits for any number of threads, and with a forwar
   CHECK(identical(one.key, saved.key));
 }
 
+TEST_CASE("gradients: a forward pass of another call is refused") {
+  const inputs<double> in(200, 300, 8, 5), few(3, 300, 8, 5), one(1, 300, 8, 5);
+  const auto g = normal<double>({200, 5}, 4);
+  auto forward = attnscale::attention_statistics(in.query, in.key, in.value);
+  const auto message = [&] {
+    return refusal([&] { attention_gradients(in.query, in.key, in.value, g, {}, {}, &forward); });
+  };
+  CHECK(message() == "no error");
+  for (const auto* other : {&few, &one}) {
+    forward.lse = attnscale::attention_statistics(other->query, other->key).lse;
+    CHECK(message() ==
+          "forward must be of the same call, whose rows are (200,), got lse of shape (" +
+              std::to_string(other->query.shape(0)) + ",)");
+  }
+  forward.lse.reset();
+  forward.argmax = xt::zeros<std::int64_t>({200, 1});
+  CHECK(message() ==
+        "forward must be of the same call, whose rows are (200,), got argmax of shape "
+        "(200, 1)");
+}
+
 TEST_CASE("gradients: a sink's is that of its lse") {
   const inputs<double> in(40, 50, 8, 8);
   const xt::xarray<double> none = xt::zeros<double>({std::size_t{40}, std::size_t{8}});

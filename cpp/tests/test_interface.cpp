@@ -83,6 +83,8 @@ TEST_CASE("options out of range are refused") {
         "attn_mask must broadcast to (..., heads, n_queries, n_keys) = (2, 3, 5, 5), got shape "
         "(4, 5)");
   CHECK(refusal_of({.window = {-1, 0}}) == "window.left must be at least 0, or unbounded, got -1");
+  CHECK(refusal_of({.is_causal = true, .window = {0, -5}}) ==
+        "window.right must be at least 0, or unbounded, got -5");
   CHECK(refusal_of({.key_lengths = 6}) ==
         "key_lengths must be between 0 and the number of keys, 5, got 6");
   CHECK(refusal_of({.key_lengths = xt::xtensor<int, 1>{1, 2, 3}}) ==
@@ -95,7 +97,7 @@ TEST_CASE("options out of range are refused") {
         "causal_offset must be between -2^60 and 2^60, got 9223372036854775807");
   for (const double cap : {0.0, -1.0, nan})
     CHECK(refusal_of({.softcap = cap}) ==
-          "softcap must be finite and greater than 0, got " + std::to_string(cap));
+          "softcap must be finite and greater than 0, got " + attnscale::detail::text_of(cap));
   CHECK(refusal_of({.num_threads = -1}) ==
         "num_threads must be at least 1, or 0 for the default, got -1");
   const auto x = zeros({5, 4});
@@ -104,6 +106,50 @@ TEST_CASE("options out of range are refused") {
   CHECK(refusal([&] {
           attnscale::entropy_curve(x, x, {1.0, nan});
         }) == "scales must be finite, got nan");
+}
+
+TEST_CASE("numbers of normalizers out of range are refused where they are given") {
+  namespace normalizers = attnscale::normalizers;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(refusal([] { normalizers::softmax_n(-1); }) ==
+        "n must be greater than 0 (softmax() is n = 0), got -1");
+  CHECK(refusal([] { normalizers::softmax_n(0); }) ==
+        "n must be greater than 0 (softmax() is n = 0), got 0");
+  for (const double each : {nan, -nan})
+    CHECK(refusal([&] { normalizers::softmax_n(each); }) == "n must be finite, got nan");
+  CHECK(refusal([] { normalizers::sink({}); }) ==
+        "score of a sink must be a number or an array, got none");
+  CHECK(refusal([] { normalizers::sigmoid({}); }) ==
+        "bias of sigmoid must be a number or an array, got none");
+}
+
+TEST_CASE("numbers are shown with the digits that tell them from others") {
+  using attnscale::detail::text_of;
+  CHECK(text_of(-1.0) == "-1");
+  CHECK(text_of(0.1) == "0.1");
+  CHECK(text_of(0.1f) == "0.1");
+  CHECK(text_of(4.0000001) == "4.0000001");
+  CHECK(text_of(1e39) == "1e+39");
+  CHECK(text_of(1.0 / 3) == "0.3333333333333333");
+  CHECK(text_of(-std::numeric_limits<double>::infinity()) == "-inf");
+  CHECK(text_of(std::int64_t{-5}) == "-5");
+}
+
+TEST_CASE("a problem whose heads have no scale is refused") {
+  const xt::xarray<float> x = xt::ones<float>({3, 4});
+  const attnscale::attention_head head{.query = x.data(), .key = x.data()};
+  const auto refused = [&](auto problem) {
+    problem.n_queries = problem.n_keys = 3;
+    problem.head_dim = 4;
+    problem.query = problem.key = {.row = 4};
+    problem.heads = {head};
+    return refusal([&] { run(problem); });
+  };
+  const std::string wanted = "attention_head::scale must point at a number or one a row, got null";
+  CHECK(refused(attnscale::attention_problem{}) == wanted);
+  CHECK(refused(attnscale::gradient_problem{}) == wanted);
+  CHECK(refused(attnscale::solve_problem{}) == wanted);
+  CHECK(refused(attnscale::curve_problem{}) == "no error");
 }
 
 TEST_CASE("a result that no memory can hold is std::bad_alloc") {

@@ -125,5 +125,7 @@ TEST_CASE("solve: what it refuses") {
   CHECK(message(1, {.attn_mask = bias}).find("0 and -inf only, got 0.5") != std::string::npos);
   CHECK(message(-1, {}).find("target_entropy must be finite and at least 0") != std::string::npos);
   CHECK(message(std::nan(""), {}).find("target_entropy must be finite") != std::string::npos);
+  CHECK(refusal([&] { solve_scale(in.query, in.key, {}); }) ==
+        "target_entropy must be a number or an array, got none");
   CHECK(message(1, {}, -1).find("tolerance must be greater than 0") != std::string::npos);
 }

@@ -132,6 +132,19 @@ TEST_CASE("an interrupt between short tasks ends the loop") {
   }
 }
 
+TEST_CASE("an interrupt check that throws ends the loop, and its exception reaches the caller") {
+  for (const int n_threads : {1, 2, 4}) {
+    execution how = threads(n_threads);
+    how.interrupted = [](void*) -> bool { throw std::out_of_range("no answer"); };
+    const auto loop = [&] {
+      parallel_for(1 << 30, how,
+                   [](std::int64_t, const stop_signal&) { std::this_thread::sleep_for(1ms); });
+    };
+    CHECK_THROWS_WITH_AS(loop(), "no answer", std::out_of_range);
+    CHECK(count_runs(50, n_threads) == std::vector<int>(50, 1));
+  }
+}
+
 TEST_CASE("an interrupt inside long tasks reaches all threads through the stop signal") {
   for (const int n_threads : {1, 2, 4}) {
     alarm_clock alarm;
@@ -233,6 +246,20 @@ TEST_CASE("num_threads is set for the process, and refuses less than one") {
   CHECK(attnscale::num_threads() == 3);
   attnscale_set_num_threads(before);
   CHECK(attnscale::num_threads() == before);
+}
+
+TEST_CASE("a call takes max_threads() at most, whatever num_threads() says") {
+  using attnscale::detail::threads_of_call;
+  const int most = attnscale::max_threads();
+  CHECK(most >= 256);
+  CHECK(most >= attnscale::detail::usable_cpus());
+  CHECK(threads_of_call(3) == 3);
+  CHECK(threads_of_call(most) == most);
+  CHECK(threads_of_call(most + 1) == most);
+  const int before = attnscale::num_threads();
+  attnscale::set_num_threads(2147483647);
+  CHECK(attnscale::num_threads() == 2147483647);
+  attnscale::set_num_threads(before);
 }
 
 TEST_CASE("ATTNSCALE_NUM_THREADS is an integer of at least one") {

@@ -89,7 +89,8 @@ def set_num_threads(n: int) -> None:
     Parameters
     ----------
     n : int
-        At least 1.
+        At least 1. A call takes at most 256 of them, or as many as there are CPUs for this process if these
+        are more.
 
     Examples
     --------

@@ -108,6 +108,46 @@ def test_a_given_directory_comes_first_and_must_hold_the_library(tmp_path: Path)
     assert configure(build).returncode != 0
 
 
+def run_cmake(*arguments: str | Path) -> str:
+    """What a run of CMake that has to work says."""
+    done = subprocess.run(["cmake", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_cmake
+def test_a_parent_project_keeps_its_build_type_and_its_prefix(tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(parent LANGUAGES CXX)\n"
+        f"add_subdirectory({ROOT} attnscale)\n"
+    )
+    build, prefix = tmp_path / "build", tmp_path / "prefix"
+    run_cmake("-S", tmp_path, "-B", build)
+    assert re.findall(r"^CMAKE_BUILD_TYPE:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M) == [""]
+    run_cmake("--install", build, "--prefix", prefix)
+    assert not prefix.exists() or not any(prefix.rglob("*.*"))
+
+
+@needs_cmake
+def test_a_package_with_fetched_xtensor_brings_it_along(tmp_path: Path) -> None:
+    """The consumer finds no xtensor of its own, and compiles attnscale's headers."""
+    options = [option for name in ("xtl", "xtensor") for option in make_archive(name, tmp_path)]
+    build, prefix, user = tmp_path / "build", tmp_path / "prefix", tmp_path / "user"
+    assert configure(build, *hidden("xtl", "xtensor"), *options).returncode == 0
+    (build / "libattnscale.a").write_bytes(b"!<arch>\n")  # compiling the library is not the subject
+    run_cmake("--install", build, "--prefix", prefix)
+    user.mkdir()
+    (user / "user.cpp").write_text("#include <attnscale/dense_array.hpp>\nattnscale::dense_array<float> x;\n")
+    (user / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES CXX)\n"
+        "find_package(attnscale REQUIRED)\nadd_library(user OBJECT user.cpp)\n"
+        "target_link_libraries(user PRIVATE attnscale::attnscale)\n"
+    )
+    run_cmake("-S", user, "-B", user / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *hidden("xtl", "xtensor"))
+    command = run_cmake("--build", user / "build", "--verbose")
+    assert f"-isystem {prefix}/include/attnscale/third_party" in command
+
+
 @needs_cmake
 def test_flags_of_the_compilers(tmp_path: Path) -> None:
     """Kernels are optimised in debug builds too; nothing breaks NaN, inf or signed zeros."""

@@ -67,40 +67,45 @@ attention_statistics_result<T> attend(const call_description& call, const statis
 
 /// softmax(scale * query key^T) value, or the weights of another normalizer: (..., heads,
 /// n_queries, value_dim).
-template <float_array Q, float_array K, float_array V>
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto attention(const Q& query, const K& key, const V& value,
                const attention_options& options = {}) {
+  detail::require_float_arrays<Q, K, V>();
   const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
   return *detail::attend<detail::compute_t<Q, K, V>>(call, {}).output;
 }
 
 /// The output and the statistics of every row of weights.
-template <float_array Q, float_array K, float_array V>
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto attention_statistics(const Q& query, const K& key, const V& value,
                           const attention_options& options = {},
                           const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
+  detail::require_float_arrays<Q, K, V>();
   const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
   return detail::attend<detail::compute_t<Q, K, V>>(call, statistics);
 }
 
 /// The same without a value: no output, and half of the work.
-template <float_array Q, float_array K>
+template <detail::array_argument Q, detail::array_argument K>
 auto attention_statistics(const Q& query, const K& key, const attention_options& options = {},
                           const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
+  detail::require_float_arrays<Q, K>();
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
   return detail::attend<detail::compute_t<Q, K>>(call, statistics);
 }
 
 /// Entropy of every row of weights, in nats: (..., heads, n_queries).
-template <float_array Q, float_array K>
+template <detail::array_argument Q, detail::array_argument K>
 auto attention_entropy(const Q& query, const K& key, const attention_options& options = {}) {
+  detail::require_float_arrays<Q, K>();
   return *attention_statistics(query, key, options, {statistic::entropy}).entropy;
 }
 
 /// Statistics at many scales from one pass over q . k. options.scale must not be given.
-template <float_array Q, float_array K>
+template <detail::array_argument Q, detail::array_argument K>
 auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scales,
                    const attention_options& options = {}) {
+  detail::require_float_arrays<Q, K>();
   using T = detail::compute_t<Q, K>;
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
   detail::require_softmax(options, "entropy_curve");
@@ -110,7 +115,7 @@ auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scal
         "also options.scale");
   for (const double scale : scales)
     if (!std::isfinite(scale))
-      detail::refuse("scales must be finite, got " + std::to_string(scale));
+      detail::refuse("scales must be finite, got " + detail::text_of(scale));
   const auto n_scales = static_cast<std::int64_t>(scales.size());
   const auto make = [&] {
     return detail::new_array<T>(call.leading(), {call.n_queries(), n_scales});
@@ -128,19 +133,20 @@ auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scal
 }
 
 /// Scales from a container or view with one axis.
-template <float_array Q, float_array K, class S>
+template <detail::array_argument Q, detail::array_argument K, class S>
 requires std::derived_from<S, xt::xexpression<S>>
 auto entropy_curve(const Q& query, const K& key, const S& scales,
                    const attention_options& options = {}) {
   if (scales.dimension() != 1)
-    detail::refuse("scales must have one axis, got " + std::to_string(scales.dimension()));
+    detail::refuse("scales must have one axis, got " + detail::text_of(scales.dimension()));
   return entropy_curve(query, key, std::vector<double>(scales.begin(), scales.end()), options);
 }
 
 /// Number of keys that each row may see: (..., heads, n_queries).
-template <float_array Q, float_array K>
-xt::xarray<std::int64_t> count_visible(const Q& query, const K& key,
-                                       const attention_options& options = {}) {
+template <detail::array_argument Q, detail::array_argument K>
+dense_array<std::int64_t> count_visible(const Q& query, const K& key,
+                                        const attention_options& options = {}) {
+  detail::require_float_arrays<Q, K>();
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
   auto counts = detail::new_array<std::int64_t>(call.leading(), {call.n_queries()});
   score_problem problem;
@@ -151,9 +157,10 @@ xt::xarray<std::int64_t> count_visible(const Q& query, const K& key,
 
 /// Attention to a part of the keys. Masks and alignment are those of this part: its key 0 is the
 /// first one given here.
-template <float_array Q, float_array K, float_array V>
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto attention_state(const Q& query, const K& key, const V& value,
                      const attention_options& options = {}) {
+  detail::require_float_arrays<Q, K, V>();
   detail::require_softmax(options, "attention_state");
   auto all =
       attention_statistics(query, key, value, options, {statistic::lse, statistic::mean_score});

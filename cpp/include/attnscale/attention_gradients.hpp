@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,19 +29,19 @@ struct statistic_gradients {
 
 template <class T>
 struct attention_gradients_result {
-  xt::xarray<T> query, key, value;           ///< of the shapes of their arrays
-  xt::xarray<double> scale;                  ///< of each row: (..., heads, n_queries)
-  std::optional<xt::xarray<double>> sink{};  ///< of each row's sink, if there is one
-  std::optional<xt::xarray<double>> bias{};  ///< of each row's bias of a sigmoid
-  std::optional<double> alpha{};             ///< of entmax
+  dense_array<T> query, key, value;           ///< of the shapes of their arrays
+  dense_array<double> scale;                  ///< of each row: (..., heads, n_queries)
+  std::optional<dense_array<double>> sink{};  ///< of each row's sink, if there is one
+  std::optional<dense_array<double>> bias{};  ///< of each row's bias of a sigmoid
+  std::optional<double> alpha{};              ///< of entmax
 };
 
 namespace detail {
 
 /// An array of the shape of another, all 0.
 template <class T, class A>
-xt::xarray<T> zeros_like(const A& array) {
-  xt::xarray<T> zeros = xt::xarray<T>::from_shape(
+dense_array<T> zeros_like(const A& array) {
+  dense_array<T> zeros = dense_array<T>::from_shape(
       std::vector<std::size_t>(array.shape().begin(), array.shape().end()));
   zeros.fill(T(0));
   return zeros;
@@ -74,16 +75,31 @@ class gradient_rows_of_statistics {
     if (!given) return;
     const strided_array values(given.values(), 1);
     check_broadcast(name, values, shape_, "(..., heads, n_queries)");
-    const xt::xarray<T> rows = xt::cast<T>(given.values());
-    xt::xarray<T> all =
-        xt::xarray<T>::from_shape(std::vector<std::size_t>(shape_.begin(), shape_.end()));
+    const dense_array<T> rows = xt::cast<T>(given.values());
+    dense_array<T> all =
+        dense_array<T>::from_shape(std::vector<std::size_t>(shape_.begin(), shape_.end()));
     all = xt::broadcast(rows, all.shape());
     rows_.emplace_back(which, std::move(all));
   }
 
   extents shape_;
-  std::vector<std::pair<statistic, xt::xarray<T>>> rows_;
+  std::vector<std::pair<statistic, dense_array<T>>> rows_;
 };
+
+/// Lets the problem read the statistics of a forward pass, which have one number for each of
+/// `rows`.
+template <class T>
+void use_statistics(const attention_statistics_result<T>& forward, const extents& rows,
+                    row_outputs& places) {
+  for_each_statistic(forward, [&](statistic which, const auto& array) {
+    if (!array) return;
+    const extents shape(array->shape().begin(), array->shape().end());
+    if (shape != rows)
+      refuse("forward must be of the same call, whose rows are " + text_of(rows) + ", got " +
+             std::string(name_of(which)) + " of shape " + text_of(shape));
+    places[which] = const_cast<void*>(static_cast<const void*>(array->data()));
+  });
+}
 
 }  // namespace detail
 
@@ -91,11 +107,13 @@ class gradient_rows_of_statistics {
 /// softmax, with or without a sink. forward: what attention_statistics gave for the same call; what
 /// it has is not computed again. Those of max_score and max_weight go to the first key with the
 /// largest score.
-template <float_array Q, float_array K, float_array V, float_array G>
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V,
+          detail::array_argument G>
 auto attention_gradients(
     const Q& query, const K& key, const V& value, const G& grad_output,
     const attention_options& options = {}, const statistic_gradients& of = {},
     const attention_statistics_result<detail::compute_t<Q, K, V>>* forward = nullptr) {
+  detail::require_float_arrays<Q, K, V, G>();
   using T = detail::compute_t<Q, K, V>;
   const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
   const detail::extents& leading = call.leading();
@@ -120,10 +138,10 @@ auto attention_gradients(
   problem.cotangents = rows.places();
   problem.d_scale = result.scale.data();
   if (options.normalizer.of_row.sink) {
-    result.sink = xt::xarray<double>(result.scale);
+    result.sink = dense_array<double>(result.scale);
     problem.d_sink = result.sink->data();
   }
-  xt::xarray<double> of_rule;  // of each row
+  dense_array<double> of_rule;  // of each row
   if (rule == normalizer::sigmoid || rule == normalizer::entmax) {
     of_rule = result.scale;
     (rule == normalizer::sigmoid ? problem.d_bias : problem.d_alpha) = of_rule.data();
@@ -135,10 +153,8 @@ auto attention_gradients(
     if (output && output.shape() != wanted)
       detail::refuse("forward must be of the same call, got an output of shape " +
                      detail::text_of(output.shape()));
-    for_each_statistic(*forward, [&](statistic which, const auto& array) {
-      if (array)
-        problem.statistics[which] = const_cast<void*>(static_cast<const void*>(array->data()));
-    });
+    detail::use_statistics(*forward, detail::joined(leading, {call.n_queries()}),
+                           problem.statistics);
   }
   problem.output = output.layout();
   problem.grad_output = grad.layout();

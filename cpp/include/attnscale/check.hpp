@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Refusals of the C++ API. Messages name the argument, the rule and what was seen.
+// Refusals that are about arrays.
 #pragma once
 
-#include <cstdint>
-#include <stdexcept>
 #include <string>
 
+#include "attnscale/refuse.hpp"
 #include "attnscale/strided_array.hpp"
 
 namespace attnscale::detail {
-
-[[noreturn]] inline void refuse(const std::string& message) {
-  throw std::invalid_argument(message);
-}
-
-inline std::string text_of(std::int64_t number) { return std::to_string(number); }
 
 /// `array` has to broadcast to `shape`, whose axes `axes` names.
 inline void check_broadcast(const char* name, const strided_array& array, const extents& shape,

@@ -114,7 +114,7 @@ inline extents batch_of(const extents& leading) {
 inline score_form read_form(const attention_options& options) {
   if (!options.softcap) return {};
   if (!(*options.softcap > 0) || std::isinf(*options.softcap))
-    refuse("softcap must be finite and greater than 0, got " + std::to_string(*options.softcap));
+    refuse("softcap must be finite and greater than 0, got " + text_of(*options.softcap));
   return {.softcap = *options.softcap};
 }
 
@@ -122,11 +122,10 @@ inline score_form read_form(const attention_options& options) {
 inline void check_numbers(const normalizer_numbers& numbers) {
   const auto [alpha, k, eps] = numbers;
   if (!(alpha > 1 && alpha <= 4))
-    refuse("alpha must be above 1 (where entmax is softmax) and at most 4, got " +
-           std::to_string(alpha));
+    refuse("alpha must be above 1 (where entmax is softmax) and at most 4, got " + text_of(alpha));
   if (k < 1) refuse("k must be at least 1, got " + text_of(k));
   if (!(eps >= 0 && std::isfinite(eps)))
-    refuse("eps must be finite and at least 0, got " + std::to_string(eps));
+    refuse("eps must be finite and at least 0, got " + text_of(eps));
 }
 
 /// Calls whose results are about a plain softmax.
@@ -233,13 +232,13 @@ class call_description {
   void read_rule() {
     check_numbers(options_.normalizer.numbers);
     if (!options_.normalizer.row_number()) return;
-    const xt::xarray<double>& values = options_.normalizer.row_number().values();
+    const dense_array<double>& values = options_.normalizer.row_number().values();
     row_numbers_ = strided_array(values, 1);
     check_broadcast("the numbers of the normalizer", row_numbers_, joined(leading_, {n_queries()}),
                     "(..., heads, n_queries)");
     for (const double each : values)
       if (!std::isfinite(each))
-        refuse("the numbers of the normalizer must be finite, got " + std::to_string(each));
+        refuse("the numbers of the normalizer must be finite, got " + text_of(each));
   }
 
   void read_scale() {
@@ -248,7 +247,7 @@ class call_description {
     scales_ = strided_array(options_.scale.values(), 1);
     check_broadcast("scale", scales_, joined(leading_, {n_queries()}), "(..., heads, n_queries)");
     for (const double scale : options_.scale.values())
-      if (!std::isfinite(scale)) refuse("scale must be finite, got " + std::to_string(scale));
+      if (!std::isfinite(scale)) refuse("scale must be finite, got " + text_of(scale));
   }
 
   strided_array query_, key_, value_, mask_, scales_, row_numbers_;

@@ -28,7 +28,8 @@ class key_intervals {
     // A side that reaches beyond all keys is open: no sum of indices can then overflow.
     const std::int64_t everything = n_queries + n_keys + (offset_ < 0 ? -offset_ : offset_);
     left_ = read_side("left", options.window.left, everything);
-    right_ = causal_ ? 0 : read_side("right", options.window.right, everything);
+    right_ = read_side("right", options.window.right, everything);
+    if (causal_) right_ = 0;
     if (!options.key_lengths) {
       if (left_ != unbounded || right_ != unbounded) add(n_keys);
       return;

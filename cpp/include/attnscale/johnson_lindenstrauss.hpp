@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "attnscale/check.hpp"
+#include "attnscale/dense_array.hpp"
 #include "attnscale/montecarlo.hpp"
+#include "attnscale/refuse.hpp"
 #include "attnscale/strided_array.hpp"
-#include "attnscale/xtensor_compat.hpp"
 
 namespace attnscale {
 
@@ -59,29 +59,25 @@ double equivalent_head_dim(double n, double head_dim, double n0 = 512);
 
 /// Number by number of an xtensor expression of counts, in the shape of the expression.
 template <class E>
-xt::xarray<std::int64_t, xt::layout_type::row_major> jl_min_dim(const xt::xexpression<E>& n,
-                                                                const jl_options& options) {
-  const xt::xarray<double, xt::layout_type::row_major> counts = n;
-  xt::xarray<std::int64_t, xt::layout_type::row_major> found =
-      xt::zeros<std::int64_t>(counts.shape());
+dense_array<std::int64_t> jl_min_dim(const xt::xexpression<E>& n, const jl_options& options) {
+  const dense_array<double> counts = n;
+  dense_array<std::int64_t> found = xt::zeros<std::int64_t>(counts.shape());
   for (std::size_t i = 0; i < counts.size(); ++i)
     found.flat(i) = jl_min_dim(counts.flat(i), options);
   return found;
 }
 
 template <class E>
-xt::xarray<double, xt::layout_type::row_major> jl_rule_of_thumb(const xt::xexpression<E>& n,
-                                                                double constant = 8) {
-  xt::xarray<double, xt::layout_type::row_major> found = n;
+dense_array<double> jl_rule_of_thumb(const xt::xexpression<E>& n, double constant = 8) {
+  dense_array<double> found = n;
   for (double& number : found) number = jl_rule_of_thumb(number, constant);
   return found;
 }
 
 template <class E>
-xt::xarray<double, xt::layout_type::row_major> equivalent_head_dim(const xt::xexpression<E>& n,
-                                                                   double head_dim,
-                                                                   double n0 = 512) {
-  xt::xarray<double, xt::layout_type::row_major> found = n;
+dense_array<double> equivalent_head_dim(const xt::xexpression<E>& n, double head_dim,
+                                        double n0 = 512) {
+  dense_array<double> found = n;
   for (double& number : found) number = equivalent_head_dim(number, head_dim, n0);
   return found;
 }

@@ -20,10 +20,11 @@ namespace detail {
 template <class T>
 void check_states(const std::vector<attention_state_result<T>>& states) {
   if (states.empty()) refuse("states must hold at least one state, got none");
-  const auto shape_of = [](const xt::xarray<T>& array) {
+  const auto shape_of = [](const dense_array<T>& array) {
     return extents(array.shape().begin(), array.shape().end());
   };
-  const auto check = [&](const char* name, const xt::xarray<T>& seen, const xt::xarray<T>& wanted) {
+  const auto check = [&](const char* name, const dense_array<T>& seen,
+                         const dense_array<T>& wanted) {
     if (seen.shape() != wanted.shape())
       refuse(std::string("states must agree in the shape of ") + name + ", got " +
              text_of(shape_of(wanted)) + " and " + text_of(shape_of(seen)));

@@ -2,6 +2,10 @@
 //
 // Random numbers and what is simulated with them. A number depends on key, stream and index alone:
 // results are the same bits for any number of threads, any split of the work and any SIMD level.
+//
+// Numbers out of range are a std::invalid_argument in the words of the Python package: counts and
+// `first` are at least 0, numbers of keys, coordinates and columns at least 1, parameters finite.
+// The arrays are the caller's, with room for all that is written.
 #pragma once
 
 #include <array>
@@ -18,11 +22,12 @@ namespace attnscale {
 std::array<std::uint32_t, 4> philox4x32_10(const std::array<std::uint32_t, 4>& counter,
                                            const std::array<std::uint32_t, 2>& key);
 
-/// A distribution and its parameters.
+/// A distribution and its parameters, which messages call by the names of the Python package: mean
+/// and std (of laplace: scale), low and high.
 struct variate {
   distribution kind = distribution::normal;
-  double a = 0;     ///< mean; uniform: start of the interval
-  double b = 1;     ///< standard deviation, of laplace the scale; uniform: end of the interval
+  double a = 0;  ///< mean; uniform: start of the interval (low)
+  double b = 1;  ///< standard deviation, of laplace the scale; uniform: end of the interval (high)
   double low = -2;  ///< truncated_normal: interval in standard deviations from the mean, not
   double high = 2;  ///< rescaled; beyond 37.5 all of it counts as its inner end
 };
@@ -46,16 +51,16 @@ void fill_sphere(double* out, std::int64_t count, std::int64_t dim, double radiu
 ///   correlated  q and the keys have standard normal components, and the keys share a part:
 ///               k_j = sqrt(correlation) m + sqrt(1 - correlation) e_j, a new m in each row
 /// Each row is one sample with its own numbers. No key is ever formed: given q, the scores have a
-/// distribution of their own, which is sampled exactly (docs/explanation/random.md).
+/// distribution of their own, which is sampled exactly.
 struct score_rows_problem {
   score_model model = score_model::sphere;
   std::int64_t n = 1;  ///< keys a row, the needle among them
   std::int64_t head_dim = 1;
-  double correlation = 0;
-  std::vector<double> multipliers;
+  double correlation = 0;             ///< from 0 to 1
+  std::vector<double> multipliers{};  ///< finite; beyond float all of a row is NaN
   /// Key 0 has norm sqrt(head_dim) and this cosine with q; NaN: key 0 is like the others.
   double needle_cosine = std::numeric_limits<double>::quiet_NaN();
-  random_stream from;
+  random_stream from{};
   std::int64_t first = 0;  ///< rows first ... first + count - 1
   std::int64_t count = 0;
 };
@@ -80,9 +85,9 @@ void max_cosine(double* out, std::int64_t count, std::int64_t n, std::int64_t he
 /// Samples of s = sum over i of x_i y_i with head_dim random components each.
 struct dot_products_problem {
   std::int64_t head_dim = 1;
-  variate x, y;
+  variate x{}, y{};
   std::int64_t block = 1;  ///< samples that are summed up
-  random_stream from;
+  random_stream from{};
   std::int64_t first = 0;  ///< samples first ... first + count - 1; a multiple of block
   std::int64_t count = 0;
 };
@@ -99,8 +104,8 @@ void run(const dot_products_problem& problem, power_sums* out, const execution& 
 /// drawn where it is needed. R is the same at every level; products round as the level does.
 struct projection {
   projection_kind kind = projection_kind::gaussian;
-  double density = 1.0 / 3;  ///< of sparse
-  random_stream from;
+  double density = 1.0 / 3;  ///< of sparse: above 0, at most 1
+  random_stream from{};
 };
 void project(float* out, std::int64_t columns, const float* points, std::int64_t n_points,
              std::int64_t dim, const projection& how, const execution& run_how = {});
@@ -109,7 +114,7 @@ void project(float* out, std::int64_t columns, const float* points, std::int64_t
 /// points that stay equal. All NaN (outside: 0) if there is no pair.
 struct distance_ratios {
   double least, most, mean, variance;
-  std::vector<std::int64_t> outside;  ///< pairs with |ratio - 1| > eps, one an eps
+  std::vector<std::int64_t> outside{};  ///< pairs with |ratio - 1| > eps, one an eps
 };
 distance_ratios compare_distances(const float* before, std::int64_t dim_before, const float* after,
                                   std::int64_t dim_after, std::int64_t n_points,

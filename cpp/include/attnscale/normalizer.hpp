@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// attention_options::normalizer: how the scores of a row become its weights. Formulas and sources
-// are in docs/reference/normalizers.md.
+// attention_options::normalizer: how the scores of a row become its weights. Formulas stand beside
+// the functions that choose them; the documentation of the Python package has their sources.
 #pragma once
 
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "attnscale/number_or_array.hpp"
+#include "attnscale/refuse.hpp"
 #include "attnscale/types.hpp"
 
 namespace attnscale {
@@ -31,14 +32,19 @@ namespace normalizers {
 inline normalizer_choice softmax() { return {}; }
 /// exp(s) / (n + sum exp(s)); n > 0.
 inline normalizer_choice softmax_n(double n) {
+  if (!std::isfinite(n)) detail::refuse("n must be finite, got " + detail::text_of(n));
+  if (n <= 0)
+    detail::refuse("n must be greater than 0 (softmax() is n = 0), got " + detail::text_of(n));
   return {normalizer::softmax, {}, {.sink = std::log(n)}};
 }
 /// One more outcome of this score, whose value is 0.
 inline normalizer_choice sink(number_or_array<double> score) {
+  if (!score) detail::refuse("score of a sink must be a number or an array, got none");
   return {normalizer::softmax, {}, {.sink = std::move(score)}};
 }
 /// 1 / (1 + exp(-s - bias)).
 inline normalizer_choice sigmoid(number_or_array<double> bias) {
+  if (!bias) detail::refuse("bias of sigmoid must be a number or an array, got none");
   return {normalizer::sigmoid, {}, {.bias = std::move(bias)}};
 }
 /// factor * max(s, 0), or without a factor max(s, 0) over its sum.

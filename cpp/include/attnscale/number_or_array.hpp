@@ -4,18 +4,20 @@
 #include <concepts>
 #include <type_traits>
 
-#include "attnscale/xtensor_compat.hpp"
+#include "attnscale/dense_array.hpp"
 
 namespace attnscale {
 
-/// One number, or an array that broadcasts to the shape its option wants. Holds a copy.
+/// One number, or an array that broadcasts to the shape its option wants. Holds a copy. One of
+/// integers takes no floating-point numbers, which would be cut.
 template <class T>
 class number_or_array {
  public:
   number_or_array() = default;  ///< not given
 
   template <class N>
-  requires std::is_arithmetic_v<N> number_or_array(N number)
+  requires(std::is_arithmetic_v<N> && (std::floating_point<T> || std::integral<N>))
+      number_or_array(N number)
       : values_(static_cast<T>(number)), given_(true) {}
 
   template <class E>
@@ -26,10 +28,10 @@ class number_or_array {
   given_(true) {}
 
   explicit operator bool() const { return given_; }
-  const xt::xarray<T>& values() const { return values_; }
+  const dense_array<T>& values() const { return values_; }
 
  private:
-  xt::xarray<T> values_;
+  dense_array<T> values_;
   bool given_ = false;
 };
 

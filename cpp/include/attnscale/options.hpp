@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "attnscale/dense_array.hpp"
 #include "attnscale/normalizer.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/problem.hpp"
@@ -33,23 +34,25 @@ struct key_window {
 };
 
 /// A boolean mask (true: the key takes part) or an additive one (float or double; -inf hides the
-/// key) that broadcasts to (..., heads, n_queries, n_keys). An lvalue container or view is
-/// referred to and has to outlive the call; a temporary is taken over; any other expression is
-/// evaluated.
+/// key) that broadcasts to (..., heads, n_queries, n_keys). Holds a copy, as all options do; a
+/// temporary container is taken over. std::cref(mask) is the exception for a mask that is too large
+/// to be copied: a container or view that has to outlive the options.
 class attention_mask {
  public:
   attention_mask() = default;  ///< no mask
 
   template <class E, class D = std::remove_cvref_t<E>>
   requires std::derived_from<D, xt::xexpression<D>> attention_mask(E&& mask) {
-    if constexpr (!strided_container<D>) {
-      using element = std::remove_cv_t<typename D::value_type>;
-      take(xt::xarray<element>(std::forward<E>(mask)));
-    } else if constexpr (std::is_lvalue_reference_v<E>) {
-      refer(mask);
-    } else {
-      take(D(std::move(mask)));
-    }
+    using element = std::remove_cv_t<typename D::value_type>;
+    auto kept = std::make_shared<dense_array<element>>(std::forward<E>(mask));
+    refer(*kept);
+    owner_ = std::move(kept);
+  }
+
+  template <class A>
+  requires strided_container<std::remove_const_t<A>> attention_mask(
+      std::reference_wrapper<A> mask) {
+    refer(mask.get());
   }
 
   mask_kind kind() const { return kind_; }
@@ -66,13 +69,6 @@ class attention_mask {
     array_ = detail::strided_array(mask, 2);
   }
 
-  template <class A>
-  void take(A&& mask) {
-    auto kept = std::make_shared<A>(std::move(mask));
-    refer(*kept);
-    owner_ = std::move(kept);
-  }
-
   detail::strided_array array_;
   mask_kind kind_ = mask_kind::none;
   std::shared_ptr<const void> owner_;
@@ -80,7 +76,8 @@ class attention_mask {
 
 /// Written with designated initialisers: attention(q, k, v, {.scale = 0.1, .is_causal = true}).
 /// A key is seen if is_causal / causal, attn_mask, window and key_lengths all let it. The score
-/// is scale * (q . k), then soft-cap, then bias.
+/// is scale * (q . k), then soft-cap, then bias. Options hold copies of what they are given (but
+/// for a mask in std::cref), so that a function may make and return them.
 struct attention_options {
   /// Multiplier of q . k: a number, or an array that broadcasts to (..., heads, n_queries).
   /// Not given: 1 / sqrt(head_dim).
@@ -97,6 +94,7 @@ struct attention_options {
   normalizer_choice normalizer{};   ///< softmax; see attnscale::normalizers
   int num_threads = 0;              ///< 0: attnscale::num_threads()
   /// Asked now and then on the calling thread; true makes the call throw attnscale::interrupted.
+  /// What it throws ends the call, too, and reaches the caller.
   std::function<bool()> interrupted{};
 };
 

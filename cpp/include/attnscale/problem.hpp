@@ -15,21 +15,23 @@
 
 namespace attnscale {
 
-/// One (batch, head): where its rows start. value and output may be null (no output wanted),
-/// mask is null for mask_kind::none.
+/// One (batch, head): where its rows start. query, key and scale are required. value and output may
+/// be null (no output wanted), mask is null for mask_kind::none.
 struct attention_head {
   const void* query = nullptr;
   const void* key = nullptr;
   const void* value = nullptr;
   void* output = nullptr;
   const void* mask = nullptr;
-  const double* scale = nullptr;  ///< multiplier of the raw dot product, one or one a row
+  /// Multiplier of the raw dot product, one or one a row. It has no default: null is refused, but
+  /// by run(curve_problem) and count_visible, which do not read it.
+  const double* scale = nullptr;
   /// Query i may see the keys [begin[i * begin_row], end[i * end_row]). Null: from the first one,
   /// to the last one.
   const std::int64_t* begin = nullptr;
   const std::int64_t* end = nullptr;
-  score_tables<const void*> tables;
-  row_numbers<const double*> numbers;  ///< of the normalizer: one number or one a row
+  score_tables<const void*> tables{};
+  row_numbers<const double*> numbers{};  ///< of the normalizer: one number or one a row
 };
 
 /// Outputs per row, contiguous (heads, n_queries): std::int64_t where is_count(), else of the
@@ -55,29 +57,29 @@ struct score_problem {
   std::int64_t n_queries = 0;
   std::int64_t n_keys = 0;
   std::int64_t head_dim = 0;
-  matrix_layout query;
-  matrix_layout key;
-  matrix_layout mask;  ///< for mask_kind::boolean the type is ignored: one byte an element
+  matrix_layout query{};
+  matrix_layout key{};
+  matrix_layout mask{};  ///< for mask_kind::boolean the type is ignored: one byte an element
   mask_kind mask_type = mask_kind::none;
   /// Of attention_head::tables: finite numbers of the compute type. A table of the distance alone
   /// is one of n_queries + n_keys - 1 numbers with strides -1 and 1.
-  score_tables<matrix_layout> tables;
+  score_tables<matrix_layout> tables{};
   std::ptrdiff_t scale_row = 0;  ///< stride of attention_head::scale over queries; 0: one scale
   /// Strides over queries of attention_head::begin and end; 0: the same for all.
   std::ptrdiff_t begin_row = 0, end_row = 0;
-  score_form form;
-  std::vector<attention_head> heads;
+  score_form form{};
+  std::vector<attention_head> heads{};
 };
 
 /// output = weights value, with row statistics of the same pass.
 struct attention_problem : score_problem {
   normalizer rule = normalizer::softmax;
-  normalizer_numbers numbers;
+  normalizer_numbers numbers{};
   std::ptrdiff_t number_row = 0;  ///< stride of attention_head::numbers over queries
   std::int64_t value_dim = 0;
-  matrix_layout value;
-  matrix_layout output;  ///< any element type; rows are converted on the way out
-  row_outputs statistics;
+  matrix_layout value{};
+  matrix_layout output{};  ///< any element type; rows are converted on the way out
+  row_outputs statistics{};
 };
 
 /// One head of a backward pass: where its rows start. Heads that share an array add up in it.
@@ -95,13 +97,13 @@ struct gradient_head {
 /// alone for other normalizers. attention_head::output and attention_problem::statistics are those
 /// of the forward pass, which are read; those that are null are computed where they are needed.
 struct gradient_problem : attention_problem {
-  std::vector<gradient_head> gradients;  ///< one a head
-  matrix_layout grad_output;             ///< of any type
+  std::vector<gradient_head> gradients{};  ///< one a head
+  matrix_layout grad_output{};             ///< of any type
   /// Of the compute type, neighbouring columns, zero before: the gradients are added.
-  matrix_layout d_query, d_key, d_value;
+  matrix_layout d_query{}, d_key{}, d_value{};
   /// Of the compute type and zero before, too.
-  matrix_layout d_mask;
-  row_outputs cotangents;  ///< of lse, entropy, ... as statistics; null = 0; they are read
+  matrix_layout d_mask{};
+  row_outputs cotangents{};  ///< of lse, entropy, ... as statistics; null = 0; they are read
   /// Contiguous (heads, n_queries); null = not asked for.
   double* d_scale = nullptr;  ///< of the scale of each row
   double* d_sink = nullptr;   ///< of row_numbers::sink of each row
@@ -111,7 +113,7 @@ struct gradient_problem : attention_problem {
 
 /// Row statistics at many scales from one pass over q . k. attention_head::scale is not read.
 struct curve_problem : score_problem {
-  std::vector<double> scales;
+  std::vector<double> scales{};
   /// Contiguous (heads, n_queries, scales), in the compute type; null = not asked for. mean and
   /// variance are of the raw q . k under the weights.
   void* entropy = nullptr;
@@ -137,7 +139,8 @@ struct solve_problem : score_problem {
 };
 
 /// How to run. `interrupted` is called now and then on the calling thread only; true stops the
-/// work and makes run() throw attnscale::interrupted.
+/// work and makes run() throw attnscale::interrupted. What it throws stops the work, too, and run()
+/// throws it.
 struct execution {
   int num_threads = 0;  ///< 0: attnscale::num_threads()
   bool (*interrupted)(void* context) = nullptr;
@@ -150,8 +153,9 @@ struct interrupted : std::runtime_error {
 
 /// Computes what the non-null outputs ask for. Preconditions (the caller checks): extents >= 0,
 /// 0 <= begin, end <= n_keys, neither decreases from a query to the next, strides within the
-/// arrays. Results are bit-identical for any number of threads. Throws std::bad_alloc and
-/// attnscale::interrupted.
+/// arrays. Results are bit-identical for any number of threads. Throws std::bad_alloc,
+/// attnscale::interrupted, what execution::interrupted throws, and std::invalid_argument for a head
+/// without a scale.
 void run(const attention_problem& problem, const execution& how = {});
 void run(const gradient_problem& problem, const execution& how = {});
 void run(const curve_problem& problem, const execution& how = {});

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "attnscale/dense_array.hpp"
 #include "attnscale/statistic.hpp"
-#include "attnscale/xtensor_compat.hpp"
 
 namespace attnscale {
 
@@ -17,11 +17,11 @@ namespace attnscale {
 /// was a value. A row without keys has lse and max_score -inf, argmax -1 and zeros elsewhere.
 template <class T>
 struct attention_statistics_result {
-  std::optional<xt::xarray<T>> output;  ///< (..., heads, n_queries, value_dim)
-  std::optional<xt::xarray<T>> lse, entropy, max_score, mean_score, score_variance, concentration;
-  std::optional<xt::xarray<std::int64_t>> n_visible, argmax;
-  std::optional<xt::xarray<T>> max_weight, sink_weight;
-  std::optional<xt::xarray<std::int64_t>> support;
+  std::optional<dense_array<T>> output;  ///< (..., heads, n_queries, value_dim)
+  std::optional<dense_array<T>> lse, entropy, max_score, mean_score, score_variance, concentration;
+  std::optional<dense_array<std::int64_t>> n_visible, argmax;
+  std::optional<dense_array<T>> max_weight, sink_weight;
+  std::optional<dense_array<std::int64_t>> support;
 };
 
 /// f(statistic, its array) for every statistic of an attention_statistics_result.
@@ -46,19 +46,19 @@ void for_each_statistic(Result& result, F&& f) {
 template <class T>
 struct entropy_curve_result {
   std::vector<double> scales;
-  xt::xarray<T> entropy, lse, mean, variance;
+  dense_array<T> entropy, lse, mean, variance;
 };
 
 /// Attention to a part of the keys: all that it takes to merge it with the other parts.
 template <class T>
 struct attention_state_result {
-  xt::xarray<T> output;      ///< (..., heads, n_queries, value_dim)
-  xt::xarray<T> lse;         ///< (..., heads, n_queries)
-  xt::xarray<T> mean_score;  ///< (..., heads, n_queries)
+  dense_array<T> output;      ///< (..., heads, n_queries, value_dim)
+  dense_array<T> lse;         ///< (..., heads, n_queries)
+  dense_array<T> mean_score;  ///< (..., heads, n_queries)
 
   /// lse - mean_score, in nats; 0 for a row without keys.
-  xt::xarray<T> entropy() const {
-    xt::xarray<T> result = lse;
+  dense_array<T> entropy() const {
+    dense_array<T> result = lse;
     auto mean = mean_score.begin();
     for (T& h : result) {
       const T difference = h - *mean++;

@@ -16,12 +16,12 @@ namespace attnscale {
 /// Arrays (..., heads, n_queries).
 template <class T>
 struct scale_solution {
-  xt::xarray<double> scale;       ///< 0 if the target is out of reach above, infinity if below
-  xt::xarray<T> entropy;          ///< at this scale, in nats
-  xt::xarray<T> lowest, highest;  ///< ln(keys tied at the top), ln(visible keys)
-  xt::xarray<bool> converged;     ///< entropy is the target, to the tolerance
-  xt::xarray<bool> feasible;      ///< lowest <= target <= highest, to the tolerance
-  xt::xarray<std::int64_t> iterations;
+  dense_array<double> scale;       ///< 0 if the target is out of reach above, infinity if below
+  dense_array<T> entropy;          ///< at this scale, in nats
+  dense_array<T> lowest, highest;  ///< ln(keys tied at the top), ln(visible keys)
+  dense_array<bool> converged;     ///< entropy is the target, to the tolerance
+  dense_array<bool> feasible;      ///< lowest <= target <= highest, to the tolerance
+  dense_array<std::int64_t> iterations;
 };
 
 namespace detail {
@@ -31,7 +31,7 @@ inline void check_falling_entropy(const attention_options& options) {
   if (options.scale) refuse("solve_scale finds the scale, got also options.scale");
   if (options.softcap)
     refuse("solve_scale takes no softcap: under it entropy need not fall with the scale, got " +
-           std::to_string(*options.softcap));
+           text_of(*options.softcap));
 }
 
 /// A bias is as harmful; a mask of 0 and -inf is only another way to hide keys.
@@ -47,7 +47,7 @@ inline void check_no_bias(const score_problem& problem, const extents& leading,
                              ? static_cast<const double*>(data)[at]
                              : static_cast<double>(static_cast<const float*>(data)[at]);
         if (x != 0 && !(std::isinf(x) && x < 0))
-          refuse("attn_mask of solve_scale must hold 0 and -inf only, got " + std::to_string(x));
+          refuse("attn_mask of solve_scale must hold 0 and -inf only, got " + text_of(x));
       }
   });
 }
@@ -55,12 +55,13 @@ inline void check_no_bias(const score_problem& problem, const extents& leading,
 /// One target a row.
 inline std::vector<double> read_targets(const number_or_array<double>& target,
                                         const call_description& call) {
+  if (!target) refuse("target_entropy must be a number or an array, got none");
   const strided_array given(target.values(), 1);
   check_broadcast("target_entropy", given, joined(call.leading(), {call.n_queries()}),
                   "(..., heads, n_queries)");
   for (const double x : target.values())
     if (!(x >= 0) || std::isinf(x))
-      refuse("target_entropy must be finite and at least 0, got " + std::to_string(x));
+      refuse("target_entropy must be finite and at least 0, got " + text_of(x));
   std::vector<double> targets;
   for_each_index(call.leading(), [&](const extents& index) {
     const auto* row = static_cast<const double*>(given.at(index, call.leading()));
@@ -74,15 +75,16 @@ inline std::vector<double> read_targets(const number_or_array<double>& target,
 /// The least scale >= 0 of each row at which its entropy is at most the target, in nats.
 /// `target_entropy` broadcasts to (..., heads, n_queries); `tolerance` 0 is 1e-9 for double, else
 /// 1e-6.
-template <float_array Q, float_array K>
+template <detail::array_argument Q, detail::array_argument K>
 auto solve_scale(const Q& query, const K& key, const number_or_array<double>& target_entropy,
                  const attention_options& options = {}, double tolerance = 0) {
+  detail::require_float_arrays<Q, K>();
   using T = detail::compute_t<Q, K>;
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
   detail::check_falling_entropy(options);
   if (!(tolerance >= 0) || std::isinf(tolerance))
     detail::refuse("tolerance must be greater than 0, or 0 for the default, got " +
-                   std::to_string(tolerance));
+                   detail::text_of(tolerance));
   const std::vector<double> targets = detail::read_targets(target_entropy, call);
   const auto make = [&]<class E>(E) {
     return detail::new_array<E>(call.leading(), {call.n_queries()});

@@ -14,8 +14,8 @@
 namespace attnscale {
 
 /// What attention_statistics can report of a row with scores s and weights p. A sink is an outcome
-/// of lse, entropy, mean_score, score_variance and concentration, and no key. statistics_of() says
-/// which of them the rows of a normalizer have.
+/// of lse, entropy, mean_score, score_variance and concentration, and no key. has_statistic() of
+/// normalizer_traits.hpp says which of them the rows of a normalizer have.
 enum class statistic : std::uint8_t {
   lse,             ///< ln sum exp s
   entropy,         ///< -sum p ln p, in nats

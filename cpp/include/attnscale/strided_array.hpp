@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "attnscale/dense_array.hpp"
 #include "attnscale/types.hpp"
 #include "attnscale/xtensor_compat.hpp"
 
@@ -37,6 +38,25 @@ concept float_array = strided_container<A> &&
     (std::same_as<typename A::value_type, float> || std::same_as<typename A::value_type, double>);
 
 namespace detail {
+
+/// What the calls take to look at: require_float_arrays() says what is wrong with it.
+template <class A>
+concept array_argument = strided_container<A> || std::derived_from<A, xt::xexpression<A>>;
+
+template <class A>
+consteval void require_float_array() {
+  static_assert(
+      strided_container<A>,
+      "attnscale reads arrays in place: give it a container or a view with strides, and an "
+      "expression as what xt::eval(expression) returns");
+  if constexpr (strided_container<A>)
+    static_assert(float_array<A>, "attnscale takes arrays of float or double");
+}
+
+template <class... Arrays>
+consteval void require_float_arrays() {
+  (require_float_array<Arrays>(), ...);
+}
 
 /// Extents or strides; as many as most arrays have axes need no allocation.
 using extents = xt::svector<std::int64_t, 6>;
@@ -152,11 +172,11 @@ void for_each_index(const extents& shape, Visit visit) {
 
 /// A new row-major array (leading..., inner...), not initialised.
 template <class T>
-xt::xarray<T> new_array(const extents& leading, std::initializer_list<std::int64_t> inner) {
+dense_array<T> new_array(const extents& leading, std::initializer_list<std::int64_t> inner) {
   extents shape = leading;
   shape.insert(shape.end(), inner);
   count_entries(shape);
-  return xt::xarray<T>::from_shape(std::vector<std::size_t>(shape.begin(), shape.end()));
+  return dense_array<T>::from_shape(std::vector<std::size_t>(shape.begin(), shape.end()));
 }
 
 }  // namespace detail

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//
+// How many threads a call has. The calling thread is one of them; the others are started when a
+// call first wants them, sleep between calls and stay until the process ends. One call has them at
+// a time: another one that comes from another thread meanwhile runs on its own thread alone, as
+// does a call inside a task of another. Results have the same bits either way.
 #pragma once
 
 namespace attnscale {
@@ -8,8 +13,13 @@ namespace attnscale {
 /// std::runtime_error here, at the first use.
 int num_threads();
 
-/// Sets the default for the whole process; n >= 1 (std::invalid_argument otherwise).
+/// Sets the default for the whole process; n >= 1 (std::invalid_argument otherwise). num_threads()
+/// is then n, of which a call takes max_threads() at most.
 void set_num_threads(int n);
+
+/// The most threads that a call takes, whatever it is asked to take: 256, or the CPUs that this
+/// process may run on where they are more.
+int max_threads();
 
 }  // namespace attnscale
 

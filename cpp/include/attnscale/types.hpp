@@ -19,7 +19,7 @@ struct matrix_layout {
   ptrdiff_t column = 1;
 };
 
-/// How the scores of a row become its weights; docs/reference/normalizers.md has the formulas.
+/// How the scores of a row become its weights; normalizer.hpp has the formulas.
 enum class normalizer : uint8_t {
   softmax,
   sigmoid,
@@ -61,7 +61,7 @@ struct score_tables {
 enum class mask_kind : uint8_t { none, boolean, additive };
 
 /// One of 2^64 sequences under each of 2^64 keys. A number is a function of key, stream and its
-/// index alone (docs/explanation/random.md).
+/// index alone.
 struct random_stream {
   uint64_t key = 0;
   uint64_t stream = 0;

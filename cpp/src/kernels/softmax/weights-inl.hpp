@@ -230,7 +230,8 @@ struct softpick_weights : relative_weights {
   }
 };
 
-/// f(weights of the normalizer): of those that have_weights() is true of.
+/// f(weights of the normalizer), one of those whose weights are functions of single scores: not of
+/// those that have from_all_scores in normalizer_traits.hpp.
 template <class F>
 ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
   switch (rule) {

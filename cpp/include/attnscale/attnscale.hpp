@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// All of attnscale. Each of these headers can also be included alone.
+#pragma once
+
+#include "attnscale/attention.hpp"
+#include "attnscale/attention_gradients.hpp"
+#include "attnscale/johnson_lindenstrauss.hpp"
+#include "attnscale/merge_states.hpp"
+#include "attnscale/montecarlo.hpp"
+#include "attnscale/normalizer_traits.hpp"
+#include "attnscale/scale_law.hpp"
+#include "attnscale/simd_level.hpp"
+#include "attnscale/solve_scale.hpp"
+#include "attnscale/threads.hpp"
+#include "attnscale/version.hpp"

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How arguments are refused. Messages name the argument, the rule and what was seen.
+#pragma once
+
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace attnscale::detail {
+
+[[noreturn]] inline void refuse(const std::string& message) {
+  throw std::invalid_argument(message);
+}
+
+template <std::integral Number>
+std::string text_of(Number number) {
+  return std::to_string(number);
+}
+
+/// With as many digits as it takes to tell the number from others: 0.1, 1e+39, nan.
+template <std::floating_point Number>
+std::string text_of(Number number) {
+  if (std::isnan(number)) return "nan";  // whatever its sign
+  char text[32];
+  for (int digits = 6; digits <= 17; ++digits) {
+    std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(number));
+    if (static_cast<Number>(std::strtod(text, nullptr)) == number) break;
+  }
+  return text;
+}
+
+inline void check_at_least(const char* name, std::int64_t number, std::int64_t least) {
+  if (number < least)
+    refuse(std::string(name) + " must be at least " + text_of(least) + ", got " + text_of(number));
+}
+
+}  // namespace attnscale::detail

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A program whose xtensor arrays are column-major, of its own: the macro has to be the same in all
+// files of a program. The oracle reads element by element, so that no layout is in it.
+#define XTENSOR_DEFAULT_LAYOUT ::xt::layout_type::column_major
+#include "attnscale/attnscale.hpp"
+//
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+using attnscale::attention_options;
+
+namespace {
+
+using array = xt::xarray<double>;
+static_assert(!std::is_same_v<array, attnscale::dense_array<double>>);
+
+constexpr std::size_t heads = 2, queries = 3, keys = 5, dim = 4, value_dim = 2;
+
+array normal(const std::vector<std::size_t>& shape, unsigned seed) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<double> distribution;
+  array result = array::from_shape(shape);
+  for (double& x : result) x = distribution(engine);
+  return result;
+}
+
+const array query = normal({heads, queries, dim}, 1), key = normal({heads, keys, dim}, 2),
+            value = normal({heads, keys, value_dim}, 3);
+
+struct row {
+  std::vector<double> weight;
+  double lse = 0, entropy = 0;
+};
+
+/// The weights of a row, at a scale; `seen` says which keys it sees.
+template <class Seen>
+row row_of(std::size_t h, std::size_t i, double scale, Seen seen) {
+  row found{std::vector<double>(keys)};
+  double sum = 0;
+  for (std::size_t j = 0; j < keys; ++j) {
+    double product = 0;
+    for (std::size_t c = 0; c < dim; ++c) product += query(h, i, c) * key(h, j, c);
+    sum += found.weight[j] = seen(j) ? std::exp(scale * product) : 0;
+  }
+  found.lse = std::log(sum);
+  for (double& w : found.weight) {
+    w /= sum;
+    if (w > 0) found.entropy -= w * std::log(w);
+  }
+  return found;
+}
+
+row row_of(std::size_t h, std::size_t i, double scale = 0.5) {
+  return row_of(h, i, scale, [](std::size_t) { return true; });
+}
+
+template <class Check>
+void for_each_row(Check check) {
+  for (std::size_t h = 0; h < heads; ++h)
+    for (std::size_t i = 0; i < queries; ++i) check(h, i);
+}
+
+doctest::Approx near(double x) { return doctest::Approx(x).epsilon(1e-9); }
+
+}  // namespace
+
+TEST_CASE("outputs and statistics stand where they belong") {
+  const auto output = attnscale::attention(query, key, value);
+  const auto rows = attnscale::attention_statistics(query, key);
+  const auto counts = attnscale::count_visible(query, key, {.is_causal = true});
+  for_each_row([&](std::size_t h, std::size_t i) {
+    const row wanted = row_of(h, i);
+    for (std::size_t c = 0; c < value_dim; ++c) {
+      double sum = 0;
+      for (std::size_t j = 0; j < keys; ++j) sum += wanted.weight[j] * value(h, j, c);
+      CHECK(output(h, i, c) == near(sum));
+    }
+    CHECK((*rows.lse)(h, i) == near(wanted.lse));
+    CHECK((*rows.entropy)(h, i) == near(wanted.entropy));
+    CHECK(counts(h, i) == static_cast<std::int64_t>(i) + 1);
+  });
+}
+
+TEST_CASE("masks and scales of any layout belong to their rows") {
+  xt::xarray<bool> mask = xt::zeros<bool>({heads, queries, keys});
+  array scale = xt::zeros<double>({heads, queries});
+  for_each_row([&](std::size_t h, std::size_t i) {
+    for (std::size_t j = 0; j < keys; ++j) mask(h, i, j) = (h + 2 * i + j) % 3 != 0;
+    scale(h, i) = 0.1 + static_cast<double>(h + 2 * i);
+  });
+  const auto entropy =
+      attnscale::attention_entropy(query, key, {.scale = scale, .attn_mask = mask});
+  for_each_row([&](std::size_t h, std::size_t i) {
+    const row wanted =
+        row_of(h, i, scale(h, i), [&](std::size_t j) { return (h + 2 * i + j) % 3 != 0; });
+    CHECK(entropy(h, i) == near(wanted.entropy));
+  });
+}
+
+TEST_CASE("curves, scales and merged states stand where they belong") {
+  const auto curve = attnscale::entropy_curve(query, key, {0.25, 0.5});
+  const auto solution = attnscale::solve_scale(query, key, 1.0);
+  const auto part = [](std::size_t first, std::size_t last) {
+    return attnscale::attention_state(query, xt::view(key, xt::all(), xt::range(first, last)),
+                                      xt::view(value, xt::all(), xt::range(first, last)));
+  };
+  const auto merged = attnscale::merge_states(std::vector{part(0, 2), part(2, keys)});
+  const auto entropy = merged.entropy();
+  for_each_row([&](std::size_t h, std::size_t i) {
+    CHECK(curve.entropy(h, i, 0) == near(row_of(h, i, 0.25).entropy));
+    CHECK(curve.lse(h, i, 1) == near(row_of(h, i).lse));
+    if (solution.converged(h, i))
+      CHECK(std::abs(row_of(h, i, solution.scale(h, i)).entropy - 1) < 1e-6);
+    CHECK(merged.lse(h, i) == near(row_of(h, i).lse));
+    CHECK(entropy(h, i) == near(row_of(h, i).entropy));
+  });
+}
+
+TEST_CASE("gradients stand where they belong") {
+  const array grad_output = normal({heads, queries, value_dim}, 4);
+  array of_lse = xt::zeros<double>({heads, queries});
+  for_each_row(
+      [&](std::size_t h, std::size_t i) { of_lse(h, i) = static_cast<double>(1 + h + 2 * i); });
+  const array nothing = xt::zeros<double>({heads, queries, value_dim});
+  const auto forward = attnscale::attention_statistics(query, key, value);
+  const auto of_output =
+      attnscale::attention_gradients(query, key, value, grad_output, {}, {}, &forward);
+  const auto of_rows =
+      attnscale::attention_gradients(query, key, value, nothing, {}, {.lse = of_lse});
+  for (std::size_t h = 0; h < heads; ++h)
+    for (std::size_t j = 0; j < keys; ++j)
+      for (std::size_t c = 0; c < value_dim; ++c) {
+        double sum = 0;
+        for (std::size_t i = 0; i < queries; ++i)
+          sum += row_of(h, i).weight[j] * grad_output(h, i, c);
+        CHECK(of_output.value(h, j, c) == near(sum));
+      }
+  for_each_row([&](std::size_t h, std::size_t i) {
+    for (std::size_t c = 0; c < dim; ++c) {
+      double sum = 0;
+      for (std::size_t j = 0; j < keys; ++j) sum += row_of(h, i).weight[j] * key(h, j, c);
+      CHECK(of_rows.query(h, i, c) == near(0.5 * of_lse(h, i) * sum));
+    }
+  });
+}

@@ -15,22 +15,6 @@ namespace {
 
 using namespace detail;
 
-/// The smallest n of a meaning.
-double least_n(n_means meaning) {
-  switch (meaning) {
-    case n_means::query_position:
-    case n_means::query_key_distance:
-    case n_means::row_entropy:
-    case n_means::row_gaps:
-    case n_means::row_spread:
-      return 0;
-    case n_means::query_position_plus_2:
-      return 2;
-    default:
-      return 1;
-  }
-}
-
 /// The alternative of that name with its usual parameters; false if no law has it.
 template <std::size_t I = 0>
 bool make_named(std::string_view name, scale_law::any& law) {
@@ -133,6 +117,26 @@ std::string scale_law::spelling() const {
       law_);
 }
 
+std::int64_t scale_law::least_n() const {
+  switch (meaning()) {
+    case n_means::query_position:
+    case n_means::query_key_distance:
+    case n_means::row_entropy:
+    case n_means::row_gaps:
+    case n_means::row_spread:
+      return 0;
+    case n_means::query_position_plus_2:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+bool scale_law::acts_on_some_channels() const {
+  return std::holds_alternative<laws::yarn>(law_) || std::holds_alternative<laws::longrope>(law_) ||
+         std::holds_alternative<laws::latent_scale>(law_);
+}
+
 double scale_law::multiplier(double n, std::int64_t head_dim) const {
   checked(n, head_dim);
   const auto d = static_cast<double>(head_dim);
@@ -150,12 +154,7 @@ double scale_law::scale(double n, std::int64_t head_dim) const {
 
 double scale_law::n_of_position(std::int64_t position) const {
   if (position < 0) refuse("position must be at least 0, got " + text_of(position));
-  const auto where = static_cast<double>(position);
   switch (meaning()) {
-    case n_means::query_position:
-      return where;
-    case n_means::query_position_plus_2:
-      return where + 2;
     case n_means::query_key_distance:
     case n_means::row_entropy:
     case n_means::row_gaps:
@@ -163,7 +162,7 @@ double scale_law::n_of_position(std::int64_t position) const {
       refuse("law '" + std::string(name()) + "' has no n at a position: its n is the " +
              std::string(name_of(meaning())));
     default:
-      return where + 1;
+      return static_cast<double>(position + least_n());
   }
 }
 
@@ -184,8 +183,9 @@ void scale_law::check() const {
 
 void scale_law::checked(double n, std::int64_t head_dim) const {
   if (head_dim < 1) refuse("head_dim must be at least 1, got " + text_of(head_dim));
-  if (!(n >= least_n(meaning())))
-    refuse("n must be at least " + text_of(least_n(meaning())) + ", got " + text_of(n));
+  const std::int64_t least = least_n();
+  if (!(n >= static_cast<double>(least)))
+    refuse("n must be at least " + text_of(least) + ", got " + text_of(n));
 }
 
 }  // namespace attnscale

@@ -134,6 +134,17 @@ inline void require_softmax(const attention_options& options, const char* call) 
     refuse(std::string(call) + " is of a plain softmax, got another normalizer");
 }
 
+/// A scale multiplies whole rows, all channels and all keys alike, before any score is known.
+inline void require_one_scale_a_row(const scale_law& law) {
+  const std::string start = "law '" + std::string(law.name()) + "' ";
+  if (law.acts_on_some_channels()) refuse(start + "acts on some channels only, and a scale on all");
+  if (law.meaning() == n_means::query_key_distance)
+    refuse(start + "gives the keys of a row different scales, and scale takes one a row");
+  if (law.meaning() == n_means::row_entropy || law.meaning() == n_means::row_gaps ||
+      law.meaning() == n_means::row_spread)
+    refuse(start + "counts what is measured on a row: measure it, and give scale an array");
+}
+
 /// The arrays and options of one call in the core's form, and what they own.
 class call_description {
  public:
@@ -152,11 +163,11 @@ class call_description {
       check_broadcast("attn_mask", mask_, joined(leading_, {n_queries(), n_keys()}),
                       "(..., heads, n_queries, n_keys)");
     intervals_ = key_intervals(options, batch_of(leading_), n_queries(), n_keys());
-    read_scale();
-    read_rule();
     if (options.num_threads < 0)
       refuse("num_threads must be at least 1, or 0 for the default, got " +
              text_of(options.num_threads));
+    read_rule();
+    read_scale();
   }
   call_description(const call_description&) = delete;  // its arrays refer to options_
   call_description& operator=(const call_description&) = delete;
@@ -244,13 +255,45 @@ class call_description {
   void read_scale() {
     standard_scale_ = 1 / std::sqrt(std::max(1.0, static_cast<double>(query_.extent(1))));
     if (!options_.scale) return;
-    scales_ = strided_array(options_.scale.values(), 1);
-    check_broadcast("scale", scales_, joined(leading_, {n_queries()}), "(..., heads, n_queries)");
-    for (const double scale : options_.scale.values())
+    if (options_.scale.law()) law_scales_ = scales_of(*options_.scale.law());
+    const dense_array<double>& given =
+        options_.scale.law() ? law_scales_ : options_.scale.numbers().values();
+    const strided_array scales(given, 1);
+    check_broadcast("scale", scales, joined(leading_, {n_queries()}), "(..., heads, n_queries)");
+    for (const double scale : given)
       if (!std::isfinite(scale)) refuse("scale must be finite, got " + text_of(scale));
+    scales_ = scales;
+  }
+
+  /// A law's scale of each row, of what it counts there; a number where it counts nothing.
+  dense_array<double> scales_of(const scale_law& law) const {
+    const std::int64_t head_dim = std::max<std::int64_t>(1, query_.extent(1));
+    require_one_scale_a_row(law);
+    if (law.meaning() == n_means::not_used) return law.scale(1, head_dim);
+    dense_array<double> scales = dense_array<double>::from_shape(joined(leading_, {n_queries()}));
+    std::vector<std::int64_t> visible;
+    if (law.meaning() == n_means::visible_keys) {
+      visible.resize(scales.size());
+      score_problem problem;
+      fill(problem, element_type::float32);
+      count_visible(problem, visible.data(), how());
+    }
+    std::size_t at = 0;
+    for_each_index(leading_, [&](const extents& index) {
+      for (std::int64_t i = 0; i < n_queries(); ++i, ++at) {
+        const key_intervals::row_place place = intervals_.place(index, i);
+        const std::int64_t n = law.meaning() == n_means::visible_keys ? visible[at]
+                               : law.meaning() == n_means::row_size   ? place.end
+                                                                    : place.aligned + law.least_n();
+        // A row without keys has no scale to speak of: the least n keeps logarithms finite there.
+        scales.flat(at) = law.scale(static_cast<double>(std::max(n, law.least_n())), head_dim);
+      }
+    });
+    return scales;
   }
 
   strided_array query_, key_, value_, mask_, scales_, row_numbers_;
+  dense_array<double> law_scales_;
   key_intervals intervals_;
   const attention_options& options_;
   extents leading_;

@@ -44,6 +44,20 @@ class key_intervals {
     }
   }
 
+  /// Index of the key that query i of the head at a leading index is aligned with, and the end of
+  /// the keys that causal, window and key_lengths let it see.
+  struct row_place {
+    std::int64_t aligned, end;
+  };
+  row_place place(const extents& index, std::int64_t i) const {
+    const extents batch(index.begin(), index.empty() ? index.end() : index.end() - 1);
+    const auto* given = static_cast<const std::int64_t*>(lengths_.at(batch, batch_));
+    const std::int64_t length = given ? *given : n_keys_;
+    const std::int64_t aligned = i + (bottom_right_ ? length - n_queries_ : offset_);
+    if (right_ == unbounded) return {aligned, length};
+    return {aligned, std::clamp<std::int64_t>(aligned + right_ + 1, 0, length)};
+  }
+
   /// What the rows of all heads share.
   void describe(score_problem& problem) const {
     problem.begin_row = 1;

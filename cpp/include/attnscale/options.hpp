@@ -16,6 +16,7 @@
 #include "attnscale/normalizer.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/problem.hpp"
+#include "attnscale/scale_law.hpp"
 #include "attnscale/strided_array.hpp"
 
 namespace attnscale {
@@ -74,14 +75,38 @@ class attention_mask {
   std::shared_ptr<const void> owner_;
 };
 
+/// attention_options::scale: a number, an array, or a law of what it counts for each query.
+class scale_option {
+ public:
+  scale_option() = default;  ///< not given
+
+  template <class E>
+  requires std::constructible_from < number_or_array<double>,
+  const E& > scale_option(const E& numbers) : numbers_(numbers) {}
+
+  template <class L>
+  requires(!std::constructible_from<number_or_array<double>, const L&> &&
+           std::constructible_from<scale_law, const L&>) scale_option(const L& law)
+      : law_(law) {}
+
+  explicit operator bool() const { return law_ || numbers_; }
+  const number_or_array<double>& numbers() const { return numbers_; }
+  const std::optional<scale_law>& law() const { return law_; }
+
+ private:
+  number_or_array<double> numbers_;
+  std::optional<scale_law> law_;
+};
+
 /// Written with designated initialisers: attention(q, k, v, {.scale = 0.1, .is_causal = true}).
 /// A key is seen if is_causal / causal, attn_mask, window and key_lengths all let it. The score
 /// is scale * (q . k), then soft-cap, then bias. Options hold copies of what they are given (but
 /// for a mask in std::cref), so that a function may make and return them.
 struct attention_options {
-  /// Multiplier of q . k: a number, or an array that broadcasts to (..., heads, n_queries).
-  /// Not given: 1 / sqrt(head_dim).
-  number_or_array<double> scale{};
+  /// Multiplier of q . k: a number, an array that broadcasts to (..., heads, n_queries), or a law,
+  /// as laws::log_n{} or scale_law::parse("log_n"), whose n is counted for each query: visible
+  /// keys, row size or position. Not given: 1 / sqrt(head_dim).
+  scale_option scale{};
   bool is_causal = false;  ///< the same as causal = top_left
   causal_alignment causal = causal_alignment::none;
   std::int64_t causal_offset = 0;  ///< for causal_alignment::offset

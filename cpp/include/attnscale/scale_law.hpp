@@ -175,6 +175,12 @@ class scale_law {
   std::string_view name() const;
   n_means meaning() const;
 
+  /// The smallest n: 0, 1 or 2. Where n follows from the position alone, also what is added to it.
+  std::int64_t least_n() const;
+
+  /// Whether it multiplies the channels that rotary positions turn, or those of a latent, alone.
+  bool acts_on_some_channels() const;
+
   /// The shortest text that parse reads as this law. laws::table has none: std::logic_error.
   std::string spelling() const;
 

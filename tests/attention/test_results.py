@@ -198,7 +198,7 @@ def test_a_layer_of_a_plan_is_one_short_line() -> None:
     sinks = at.audit.resolve({"model_type": "gpt_oss", **sizes, "sliding_window": 128})
     assert repr(sinks[0]) == (
         "LayerPlan(layer 0, sliding_attention: scale 0.125 (standard) x yarn(factor=32) on rotated, "
-        "rotary on all of 64 channels, sink)"
+        "rotary on all of 64 channels, window of 128 keys, sink)"
     )
     mixed = at.audit.resolve({"model_type": "qwen3_next", **sizes})
     assert repr(mixed[0]) == (

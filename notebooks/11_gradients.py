@@ -358,7 +358,9 @@ with at.plot.style():
 #
 # The training sets are small, 512 and 128 sequences: there is something to overfit. The loss is cross-entropy
 # plus $\lambda \bar H$, with $\bar H$ the mean entropy of the rows. A positive $\lambda$ penalises entropy, a
-# negative one rewards it. Six seeds, tested on new data at the length of training and at longer ones.
+# negative one rewards it. Six seeds, tested on new data at the length of training and at longer ones. The 24
+# models of a task, four $\lambda$ by six seeds, are trained in one: `torch.func.vmap` has one axis more for all
+# parameters, and attention over all models is one call.
 
 # %%
 CODE, LABELS, WIDTH = 16, 8, 32
@@ -401,37 +403,53 @@ class Reader(torch.nn.Module):
         self.answer = torch.nn.Linear(WIDTH, LABELS)
 
     def forward(self, query, tokens):
-        """Logits of the label; self.attend.rows has the entropies."""
+        """Logits of the label, and the entropies of the rows."""
         query, tokens = self.embed(functional.pad(query, (0, LABELS)))[:, None], self.embed(tokens)
-        return self.answer(self.attend(query, tokens, tokens, need_weights=False)[0][:, 0])
+        logits = self.answer(self.attend(query, tokens, tokens, need_weights=False)[0][:, 0])
+        return logits, self.attend.rows.entropy
 
 
-def trained(task, size, weight, seed, steps=200, batch=32, n=16):
-    """A model after training, and the effective keys of each step."""
-    torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    data = task(size, n, generator)
-    model, keys = Reader(), []
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(steps):
-        pick = torch.randint(size, (batch,), generator=generator)
-        query, tokens, label = (part[pick] for part in data)
-        loss = functional.cross_entropy(model(query, tokens), label)
-        entropy = model.attend.rows.entropy
+READER = Reader()  # its own parameters are not used
+
+
+def read(parameters, query, tokens, label):
+    """Of one model: accuracy, cross-entropy, mean entropy and mean effective keys."""
+    logits, entropy = torch.func.functional_call(READER, parameters, (query, tokens))
+    right = (logits.argmax(-1) == label).float().mean()
+    return right, functional.cross_entropy(logits, label), entropy.mean(), entropy.exp().mean()
+
+
+def trained(task, size, weights, seeds, steps=200, batch=32, n=16):
+    """Parameters (weights * seeds, ...) after training, and the effective keys of each step."""
+    models, data, picks = [], [], []
+    for seed in seeds:  # each seed has its own data, order and initial parameters, the same for all weights
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        data.append(task(size, n, generator))
+        picks.append([torch.randint(size, (batch,), generator=generator) for _ in range(steps)])
+        models.append(Reader())
+    parameters, _ = torch.func.stack_module_state(models * len(weights))
+    factor = torch.tensor(weights).repeat_interleave(len(seeds))
+    optimiser, keys = torch.optim.Adam(parameters.values(), lr=0.01), []
+    for pick in zip(*picks, strict=True):
+        drawn = [[part[own] for part in each] for each, own in zip(data, pick, strict=True)]
+        given = (
+            torch.stack(each).repeat(len(weights), *[1] * each[0].dim()) for each in zip(*drawn, strict=True)
+        )
+        _, loss, entropy, effective = torch.func.vmap(read)(parameters, *given)
         optimiser.zero_grad()
-        (loss + weight * entropy.mean()).backward()
+        (loss + factor * entropy).sum().backward()
         optimiser.step()
-        keys.append(entropy.detach().exp().mean().item())
-    return model, keys
+        keys.append(effective.detach())
+    return parameters, torch.stack(keys, -1)
 
 
 @torch.no_grad()
-def measured(model, task, n):
-    """Accuracy, loss and effective keys on new data."""
-    query, tokens, label = task(500, n, torch.Generator().manual_seed(1000 + n))
-    logits = model(query, tokens)
-    loss = functional.cross_entropy(logits, label)
-    return (logits.argmax(-1) == label).float().mean(), loss, model.attend.rows.entropy.exp().mean()
+def measured(parameters, task, n):
+    """Accuracy, loss and effective keys of each model on the same new data."""
+    given = task(500, n, torch.Generator().manual_seed(1000 + n))
+    accuracy, loss, _, keys = torch.func.vmap(read, (0, None, None, None))(parameters, *given)
+    return torch.stack((accuracy, loss, keys), -1)
 
 
 # %%
@@ -439,10 +457,10 @@ TASKS = {"retrieve": (retrieve, 512), "average": (average, 128)}
 WEIGHTS, SEEDS, LENGTHS = [0.1, 0.0, -0.1, -0.5], range(6), [16, 64, 256]
 results, traces = {}, {}
 for name, (task, size) in TASKS.items():
-    runs = [[trained(task, size, weight, seed) for seed in SEEDS] for weight in WEIGHTS]
-    traces[name] = np.array([[keys for _, keys in row] for row in runs])  # (weights, seeds, steps)
-    found = [[[measured(model, task, n) for n in LENGTHS] for model, _ in row] for row in runs]
-    results[name] = np.array(found)  # (weights, seeds, lengths, accuracy or loss or keys)
+    parameters, keys = trained(task, size, WEIGHTS, SEEDS)
+    traces[name] = keys.unflatten(0, (len(WEIGHTS), -1)).numpy()  # (weights, seeds, steps)
+    found = torch.stack([measured(parameters, task, n) for n in LENGTHS], 1)
+    results[name] = found.unflatten(0, (len(WEIGHTS), -1)).numpy()  # (weights, seeds, lengths, what)
     print(f"{name}: mean and standard deviation over {len(SEEDS)} seeds, trained at n = 16")
     ceiling = ", ".join(f"{best(task, n):.3f}" for n in LENGTHS)
     print(f"  a reader that knows the task: {ceiling}")

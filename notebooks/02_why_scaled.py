@@ -22,9 +22,8 @@
 # the scale is a temperature, which moves the weights between uniform and one-hot (**T3**, **T4**).
 #
 # Each step is derived, computed exactly where that is possible, and checked by simulation with error bars.
-# Three results are not in the article: what BERT's initialiser really does to the scores, what the formula
-# says of trained heads, and which part of the gradient vanishes. Every statement with a number is asserted.
-# Logarithms are natural, entropies in nats.
+# Not in the article: what BERT's initialiser really does, what the formula says of trained heads, and which
+# part of the gradient vanishes. Every statement with a number is asserted. Logarithms are natural.
 #
 # **摘要.** 注意力为什么要除以 $\sqrt d$? 原文给出两个角度, 本文逐步推导并用蒙特卡罗实验验证:
 # 其一, 点积的方差与 $d$ 成正比 (T1), 过大的分数使 softmax 饱和, 其雅可比矩阵趋于零 (T2);
@@ -81,16 +80,15 @@ def against_d(ax, d, **options):
 # Let the components of $q$ and $k$ be independent random numbers $x_i$ and $y_i$ with means $m_x, m_y$ and
 # variances $v_x, v_y$.
 #
-# 1. *One product.* For independent $x$ and $y$, moments multiply: $\mathbb E[xy] = m_x m_y$ and
-#    $\mathbb E[x^2 y^2] = (v_x + m_x^2)(v_y + m_y^2)$. Subtract the square of the first from the second:
-#    $$\mathrm{Var}(xy) = v_x v_y + v_x m_y^2 + v_y m_x^2.$$
-# 2. *A sum of $d$ products.* The products $x_i y_i$ are independent of each other, so variances add:
+# 1. *One product.* Moments multiply, $\mathbb E[xy] = m_x m_y$ and
+#    $\mathbb E[x^2 y^2] = (v_x + m_x^2)(v_y + m_y^2)$, so
+#    $\mathrm{Var}(xy) = v_x v_y + v_x m_y^2 + v_y m_x^2.$
+# 2. *A sum of $d$ products.* They are independent of each other, so variances add:
 #    $$\mathrm{Var}(q \cdot k) = d\,(v_x v_y + v_x m_y^2 + v_y m_x^2).$$
-# 3. *A scale.* A factor $\lambda$ multiplies the variance by $\lambda^2$. With $v = 1$ and $m = 0$,
-#    $\lambda = 1/\sqrt d$ gives a variance of 1 at every $d$, and no other power of $d$ does.
+# 3. *A scale.* With $v = 1$ and $m = 0$ the factor $1/\sqrt d$ gives a variance of 1 at every $d$.
 #
-# No limit is in this. It holds at $d = 1$ and for any distribution with a variance. So it can be checked
-# without chance: take two-point distributions, and go through all $4^d$ pairs of vectors.
+# No limit is in this: it holds for any distribution with a variance. Two-point distributions check it without
+# chance, over all $4^d$ pairs of vectors.
 
 # %%
 x_values, y_values = np.array([-1.0, 2.0]), np.array([0.5, 3.0])  # each with probability 1/2
@@ -101,9 +99,8 @@ for d in (1, 2, 5):
     np.testing.assert_allclose(np.var(q @ k.T), formula, rtol=1e-13)
 
 # %% [markdown]
-# Now by chance. `dot_product_variance` draws pairs of vectors and estimates the variance, with a standard
-# error that follows from the fourth moment. The four distributions have the same standard deviation before
-# the cut: normal, uniform, Laplace, and the normal distribution that is cut at 2 standard deviations.
+# Now by chance, with standard errors: four distributions of the same standard deviation, the last of them cut
+# at 2 standard deviations.
 
 # %%
 dims = [4, 16, 64, 256]
@@ -128,14 +125,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The variance is the same for all distributions of variance 1, but the shape is not. The kurtosis (fourth
-# moment over squared variance) of a product is the product of the two kurtoses. Among $d$ of them the excess
-# over 3, the value of a normal distribution, is divided by $d$:
-#
-# $$K(q \cdot k) = 3 + \frac{K_x K_y - 3}{d}.$$
-#
-# At $d = 64$ that is 3.09 for normal components and 3.52 for Laplace ones: wide heads have nearly normal
-# scores.
+# The variance is the same for all distributions of variance 1; the shape becomes so. The kurtosis is
+# $3 + (K_x K_y - 3)/d$, at $d = 64$ 3.09 for normal components and 3.52 for Laplace ones (3: normal).
 
 # %%
 np.testing.assert_allclose(exact["kurtosis"][2, [0, 2]], [3.09375, 3.515625], rtol=1e-14)
@@ -190,16 +181,10 @@ print(f"normal scores of this variance on 512 keys: {np.exp(entropy):.0f} effect
 assert np.exp(entropy) > 490
 
 # %% [markdown]
-# T5 divides by nothing, and an article (of December 2021, on entropy) points to one on initialisation for the
-# reason: T5's initialiser has the factor in it. It draws $W_k$ with the variance $1/D$ and $W_q$ with
-# $1/(D d)$. Its layer norm leaves $|h|^2 = D$, so the components of $k$ have variance 1, those of $q$
-# $1/d$, and by T1
-#
-# $$\mathrm{Var}(q \cdot k) = d \cdot \tfrac1d \cdot 1 = 1$$
-#
-# without any scale. At the first step that is the same model as with $1/\sqrt d$ in the score and $W_q$ of
-# variance $1/D$. In training it is not: an optimiser such as Adam, whose steps do not depend on the size of a
-# weight, moves T5's smaller $W_q$ by more of itself.
+# T5 divides by nothing: its initialiser has the factor in it. It draws $W_k$ with variance $1/D$ and $W_q$
+# with $1/(D d)$, so that the components of $k$ have variance 1, those of $q$ $1/d$, and by T1
+# $\mathrm{Var}(q \cdot k) = 1$ without any scale. In training that is not the same model: Adam, whose steps
+# do not depend on the size of a weight, moves T5's smaller $W_q$ by more of itself.
 
 # %%
 w_query = at.montecarlo.normal((n_heads, width, head_dim), std=(width * head_dim) ** -0.5, rng=13)
@@ -467,23 +452,20 @@ with at.plot.style():
 
 # %% [markdown]
 # The article is right about the row that one meets: without the scale, half the rows have a gradient below
-# 0.01 at $d = 1024$. The mean does not vanish. It is ten times that of scaled attention, and a twentieth of
-# the rows, those in which two keys happen to tie, carries most of its square. With the scale the mean is the
-# same at every $d$, and from 16 components on no few rows dominate it. These are random vectors of unit
-# variance. They say nothing about how training would go on.
+# 0.01 at $d = 1024$. The mean does not vanish: it is ten times that of scaled attention, and a twentieth of
+# the rows, those in which two keys happen to tie, carries most of its square. These are random vectors; they
+# say nothing about how training would go on.
 #
 # ## From uniform to one-hot, the article's way (T3)
 #
-# The second reason starts from the hard choice, $\mathrm{onehot}(\arg\max x)$, and makes it smooth. For large
-# $a$ the number $e^{a (x_i - \max x)}$ is 1 at the largest $x_i$ and nearly 0 elsewhere. It is not smooth,
-# because $\max$ is not, and it does not add up to 1. Replace $\max x$ by the *smooth maximum*
-# $\mathrm{lse}(a x)/a$:
+# The second reason makes the hard choice smooth. For large $a$ the number $e^{a (x_i - \max x)}$ is 1 at the
+# largest $x_i$ and nearly 0 elsewhere, but not smooth, and it does not add up to 1. Replace $\max x$ by the
+# *smooth maximum* $\mathrm{lse}(a x)/a$:
 #
 # $$e^{a (x_i - \mathrm{lse}(a x)/a)} = \frac{e^{a x_i}}{\sum_j e^{a x_j}} = \mathrm{softmax}(a x)_i.$$
 #
-# This repairs both at once. The smooth maximum lies between $\max x$ and $\max x + \ln(n)/a$, because
-# $e^{a \max x} \le \sum_j e^{a x_j} \le n e^{a \max x}$. With a gap $\Delta$ between the two largest
-# numbers, the rate is exponential: $1 - p_{\max} \le (n - 1)\, e^{-a \Delta}$. Keys that tie share.
+# The smooth maximum lies between $\max x$ and $\max x + \ln(n)/a$, and with a gap $\Delta$ between the two
+# largest numbers $1 - p_{\max} \le (n - 1)\, e^{-a \Delta}$. Keys that tie share.
 # [Notebook 1](01_attention_and_entropy.ipynb) draws these limits.
 
 # %%
@@ -522,11 +504,10 @@ np.testing.assert_allclose(-picture.variance[0] / sigma**2, -(sigma**2) / 2, rto
 np.testing.assert_allclose(np.exp(picture.entropy[0]) / sigma, 4.1327, atol=1e-4)
 
 # %% [markdown]
-# For random keys the scale sets the range of the context in the same way. Of 512 normal keys, how many does
-# a query use? With $1/\sqrt d$ the answer hardly depends on $d$. Without it, nine keys are left at
-# 16 components, and at $d = 256$ little more than one. Unscaled attention is not wrong as such: a sharp row
-# can be what a task needs, and the article cites TENER, which drops the scale for named entities. But
-# then the width of the head decides how sharp it is, and that is nobody's intention.
+# For random keys the scale sets the range of the context in the same way. Of 512 normal keys a query uses
+# as many at every $d$ with $1/\sqrt d$; without it nine at 16 components, and at $d = 256$ little more than
+# one. A sharp row can be what a task needs (the article cites TENER, which drops the scale for named
+# entities), but then the width of the head decides how sharp it is.
 
 
 # %%

@@ -17,14 +17,12 @@
 #
 # An article of April 2022 asks what a score $x^\top Q^\top K y$ cannot say, and repairs it step by step:
 # $f_1$ is the dot product, $f_4$ has a best key, and $f_5$ is the score of "kattention". This notebook
-# computes each step (claims **T28** to **T33**). Most of it holds. Some of it needs a second look:
+# computes each step (claims **T28** to **T33**), with mathematics and random vectors. Most of it holds, but:
 #
 # - "the normalising constant is finite" and "some directions of $y$ are free" exclude each other;
 # - a rotary score can look one to the right, but for one content at a time;
 # - the norm of the Jacobian is not a function of the attention weight alone;
 # - kattention can find the neighbour of every token, and float32 ends that after some thousand positions.
-#
-# All of it is mathematics and random vectors: no model is trained here.
 #
 # **摘要.** 2022 年的一篇文章讨论了点积注意力 $x^\top Q^\top K y$ 的局限, 并逐步修改打分函数:
 # $f_1$ 为点积, $f_4$ 具有有限的极大值点, 以 $f_5$ 为打分函数的注意力称为 kattention.
@@ -63,10 +61,9 @@ rng = np.random.default_rng(20220427)
 # f_5 &= f_4 \text{ with } Q = K, & f_6 &= -\tfrac12 \lvert Qx - Ky\rvert^2 + b^\top K y + c^\top Q x.
 # \end{aligned}$$
 #
-# $f_1$ grows with the length of $y$ and has no best key. The penalty of $f_2$ gives it one,
-# $y = K^\top Q x$, but every change of $y$ now counts. $f_3$ puts the penalty on $Ky$: what $K$ does not see
-# is free, and the best keys are those with $Ky = Qx$. $f_4$ moves them to $Ky = Qx + b$, so that with $Q = K$
-# the best key is no longer $x$ itself. $f_6$ treats both sides alike, and is $f_4$ and a term of $x$.
+# $f_1$ has no best key. That of $f_2$ is $y = K^\top Q x$, but every change of $y$ now counts. To $f_3$ what
+# $K$ does not see is free, and the best keys are those with $Ky = Qx$. $f_4$ moves them to $Ky = Qx + b$, so
+# that with $Q = K$ it is no longer $x$ itself. $f_6$ treats both sides alike, and is $f_4$ and a term of $x$.
 
 # %%
 E, D = 6, 4
@@ -137,10 +134,9 @@ with at.plot.style():
 # $$E_{ij} = (Qx_i + b - \tfrac12 Kx_j)\cdot Kx_j
 #   = -\tfrac12 \lvert Qx_i + b - Kx_j\rvert^2 + \tfrac12 \lvert Qx_i + b\rvert^2.$$
 #
-# The last term belongs to the row, and softmax does not see it: the weights are those of a Gaussian kernel
-# around $Qx_i + b$. What belongs to the key alone, $-\lvert Kx_j\rvert^2/2$, is one more channel of a dot
-# product: $(q + b,\, 1)\cdot(k,\, -\lvert k\rvert^2/2)$. So `kattention` runs on the exact kernel, with its
-# masks and statistics, and without an $n \times n$ matrix.
+# Softmax does not see the last term: the weights are those of a Gaussian kernel around $Qx_i + b$. As one
+# more channel, $(q + b,\, 1)\cdot(k,\, -\lvert k\rvert^2/2)$, it runs on the exact kernel, with its masks
+# and statistics, and without an $n \times n$ matrix.
 
 # %%
 x = rng.standard_normal((40, E))
@@ -156,9 +152,8 @@ np.testing.assert_allclose(rows.entropy, entropy, atol=1e-12)
 print(f"entropy of a row: {entropy.mean():.2f} of at most {np.log(40):.2f} nats")
 
 # %% [markdown]
-# One consequence is the article's guess about layer normalisation. Under $f_1$ a key that is long enough,
-# and points roughly where the query points, takes the whole row. Under $f_4$ it gets nothing. And if all keys
-# have one length, which is what a normalisation sees to, $f_3$ and $f_1$ are the same.
+# So the article's guess about layer normalisation: under $f_1$ a long key that points roughly where the query
+# points takes the whole row, under $f_4$ it gets nothing. If all keys have one length $f_3$ and $f_1$ agree.
 
 # %%
 keys = rng.standard_normal((1, 64, 16))
@@ -196,9 +191,8 @@ with at.plot.style():
 # ## "The constant is finite, and $y$ is free": not both (T30)
 #
 # The article lists two properties of $f_3$: $Z = \int_{\mathbb R^E} e^{f(x,y)}\,\mathrm dy \neq \infty$, and
-# $f(x, y + \delta) = f(x, y)$ for $\delta$ in the kernel of $K$. But a function that does not change along
-# parallel lines, and is positive, has no finite integral. With $p = Qx + b$, and $P$ the projection onto the
-# range of $K$, the two possible readings are
+# $f(x, y + \delta) = f(x, y)$ for $\delta$ in the kernel of $K$. But a positive function that does not change
+# along parallel lines has no finite integral. With $p = Qx + b$ and $P$ the projection onto the range of $K$,
 #
 # $$\int_{\mathbb R^E} e^{f_4}\,\mathrm dy = (2\pi)^{E/2} \det(K^\top K)^{-1/2} e^{\lvert Pp\rvert^2/2}
 #   \text{ if } \ker K = \{0\}, \text{ else } \infty; \qquad
@@ -256,10 +250,9 @@ with at.plot.style():
 # %% [markdown]
 # ## Rotary positions (T31)
 #
-# A rotary score turns queries and keys by their positions, $(R_m q)\cdot(R_n k) = q^\top R_{n-m} k$. It
-# depends on $m - n$ alone, and leaves norms as they are. Random keys therefore do not notice: uniform
-# directions stay uniform, and every statement about the sphere model and its entropy holds with rotary
-# positions too. What decays is the score of *related* contents: if $\mathbb E[q_c k_c] = r$, then
+# A rotary score, $(R_m q)\cdot(R_n k) = q^\top R_{n-m} k$, depends on $m - n$ alone, and leaves norms as they
+# are. Random keys do not notice: every statement about the sphere model holds with rotary positions too. What
+# decays is the score of *related* contents: if $\mathbb E[q_c k_c] = r$, then
 #
 # $$\mathbb E[\text{score}] = r d \cdot \frac{2}{d}\sum_c \cos(t\,\theta_c), \qquad t = m - n.$$
 #
@@ -331,14 +324,12 @@ assert near[shifted.argmax()] == -10
 # ## First to the right (T31)
 #
 # "There is no simple $W$ for *the first to the right*", the article says of rotary scores. With kattention
-# there is: let the position be a channel, let $Q = K$ read that channel, and put $b = 1$. Then
-# $E_{ij} = -\tfrac12 (i + 1 - j)^2$ up to a term of the row, and a token's weights are a Gaussian on the
-# integers around $i + 1$, whatever the contents are. The weight of the right key is
-# $1/\vartheta_3(e^{-\beta/2})$, where $\vartheta_3(z) = \sum_j z^{j^2}$.
+# there is: let $Q = K$ read a channel that is the position, and put $b = 1$. Then
+# $E_{ij} = -\tfrac12 (i + 1 - j)^2$ up to a term of the row: a Gaussian on the integers around $i + 1$. The
+# weight of the right key is $1/\vartheta_3(e^{-\beta/2})$, where $\vartheta_3(z) = \sum_j z^{j^2}$.
 #
-# A rotary score with $q = R_1 k$ does have its largest value one to the right, but only among keys of the
-# *same* content. Where all contents differ, the one key with the query's own content is the query's own
-# token, one step from where it should be: it wins, and not its neighbour.
+# A rotary score with $q = R_1 k$ has its largest value one to the right among keys of the *same* content.
+# Where all contents differ the query's own token wins, one step from where it should be.
 
 # %%
 n, d = 24, 32
@@ -383,10 +374,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Over longer texts, and in float32: in float64 kattention finds every neighbour at 16384 positions. In
-# float32 it does at 4096, where the whole numbers in $(i + 1) j - j^2/2$ are still exact, and no longer at
-# 16384: beyond $n^2 = 2^{24}$ a difference of 1/2 is below the rounding of the score. A position in one
-# channel costs precision, which angles do not.
+# In float64 kattention finds every neighbour at 16384 positions. In float32 it does at 4096 and no longer at
+# 16384: beyond $n^2 = 2^{24}$ a difference of 1/2 is below the rounding of $(i + 1) j - j^2/2$.
 
 
 # %%
@@ -411,9 +400,8 @@ assert table["float32"][-1] < 0.5
 # %% [markdown]
 # ## What an output depends on (T32)
 #
-# In pure self-attention, the article says, the Frobenius norm of the Jacobian between the nodes of two layers
-# should only be affected by the attention, and so captures association. With $y_i = V \sum_j p_{ij} x_j$ and
-# scores $x_i^\top M x_j$,
+# In pure self-attention, the article says, the norm of the Jacobian between nodes of two layers should only
+# be affected by the attention. With $y_i = V \sum_j p_{ij} x_j$ and scores $x_i^\top M x_j$,
 #
 # $$\frac{\partial y_i}{\partial x_j} = p_{ij}\, V \left(I + u w_i^\top\right), \qquad
 #   w_i = M^\top x_i, \quad u = x_j - \bar x_i, \quad j \neq i,$$
@@ -423,10 +411,8 @@ assert table["float32"][-1] < 0.5
 #   + \lvert Vu\rvert^2 \lvert w_i\rvert^2\right).$$
 #
 # For $j = i$ the query moves as well, which adds $V\,\mathrm{Cov}_p(x) M^\top$. The norm is the weight times
-# a factor that tells how far $x_j$ is from the average that the query reads: $x_j$ can move the weights of
-# others through its key. Here the factor is between 1.0 and 6.2 times $\lvert V\rvert_F$, and the order of
-# the pairs nearly that of their weights. `attention_jacobian_norms` computes the whole map with two products
-# of matrices.
+# a factor that tells how far $x_j$ is from the average that the query reads: here 1.0 to 6.2 times
+# $\lvert V\rvert_F$, and the order of the pairs is nearly that of their weights.
 
 # %%
 n, E, D = 48, 16, 8
@@ -483,17 +469,14 @@ with at.plot.style():
 # %% [markdown]
 # ## Data as code: an energy, a graph, a mixture
 #
-# The article has three pictures of attention in which the data act on themselves, $z = f_x(x)$ in the place
-# of $z = f(x)$. With the weights $A$ held fixed a head is a linear map of its tokens; what makes it $f_x$ is
-# that $A$ moves with them, the term with $w_i$ in the Jacobian above.
+# The article has three pictures in which the data act on themselves, $z = f_x(x)$ in the place of $z = f(x)$.
+# With the weights held a head is linear in its tokens; what makes it $f_x$ is the term with $w_i$ above.
 #
-# *An energy.* Each node $h$ is joined by a head to a companion $t$ and takes a message $\mathrm dh = Vt$,
-# "which maximises $E = h^\top V t$". For companions that do not move it is the gradient,
-# $\partial E/\partial h = Vt$, and a step of size $\eta$ raises $E$ by $\eta \lvert Vt\rvert^2$ exactly. But
-# the companion of attention does move, $t_i = \sum_j p_{ij} x_j$ with weights that depend on $h_i$. Then
-# $\partial E/\partial h$ has the term $M\,\mathrm{Cov}_p(x)\,V^\top h$ more. The energy whose gradient is
-# one head's message to its query, keys held, is $\mathrm{lse}_j(h^\top M x_j)$, if $V = M$: the energy of
-# modern Hopfield networks.
+# *An energy.* A head joins each node $h$ to a companion $t$ and sends it $\mathrm dh = Vt$, "which maximises
+# $E = h^\top V t$". For companions that do not move it is the gradient, and a step of size $\eta$ raises $E$
+# by $\eta \lvert Vt\rvert^2$ exactly. But attention's moves with $h_i$, $t_i = \sum_j p_{ij} x_j$, which
+# adds $M\,\mathrm{Cov}_p(x)\,V^\top h$. One head's message to its query, keys held, is the gradient of
+# $\mathrm{lse}_j(h^\top M x_j)$ if $V = M$: the energy of modern Hopfield networks.
 
 # %%
 tokens, h = rng.standard_normal((30, 6)), rng.standard_normal(6)
@@ -526,13 +509,10 @@ print("the part of the gradient that the message leaves out:", end=" ")
 print(f"{np.linalg.norm(moving - V @ t) / np.linalg.norm(moving):.2f} of its length")
 
 # %% [markdown]
-# *A graph.* BERT computes a new graph in each layer. One could compute all of them first and then propagate;
-# the article guesses that residual connections are there so that every layer still hears the first one. With
-# the graphs given, the layers are a product of matrices whose rows sum to 1. At the standard scale twelve of
-# random tokens make all rows alike, to 2e-9 of their length: what is left of the first layer is one average.
-# With residuals the product $\prod (I + A_l)/2$ contains every sub-path, the empty one with the share
-# $2^{-12}$, and the rows still differ by 2e-3. How far a real encoder depends on the freshness of its graphs
-# takes a trained model (T34).
+# *A graph.* The article guesses that residual connections are there so that every layer still hears the
+# first. With the graphs given, layers are a product of matrices whose rows sum to 1. Twelve of random tokens
+# make all rows alike, to 2e-9 of their length. With residuals, $\prod (I + A_l)/2$, the rows still differ by
+# 2e-3. What a real encoder does takes a trained model (T34).
 
 # %%
 graphs = []
@@ -549,14 +529,12 @@ for name, layers in (("no residual", graphs), ("residual", [(np.eye(64) + a) / 2
 assert [f"{each:.1e}" for each in spread.values()] == ["1.7e-09", "2.2e-03"]
 
 # %% [markdown]
-# *A mixture.* The article ends with four sentences on "Transformer and model mixing": to select the best word
-# is easier than to predict it, and the candidate words are candidate models. One reading is exact. Let
-# each key be a candidate: a Gaussian around $k_j$ with variance $1/\beta$, all equally likely before the
-# query is seen. The weights of kattention are the posterior probabilities of the candidates given $q + b$,
-# and its output is the posterior mean of their values. A dot product is the same with a prior
-# $\propto e^{\beta \lvert k_j\rvert^2/2}$: long keys are likelier from the start. The output of either is an
-# average of values, inside their convex hull, and for a single token a linear map of it: what is not linear
-# in one token is left to the feed-forward layer.
+# *A mixture.* "The candidate words are candidate models": one reading is exact. Let each key be a Gaussian
+# around $k_j$ with variance $1/\beta$, all equally likely at first. The weights of kattention are the
+# posterior probabilities of the candidates given $q + b$, its output the posterior mean of their values. A
+# dot product has the prior $\propto e^{\beta \lvert k_j\rvert^2/2}$: long keys are likelier from the start.
+# Either output is inside the convex hull of the values, and for a single token a linear map of it: what is
+# not linear in one token is left to the feed-forward layer.
 
 # %%
 q, k, v = rng.standard_normal((3, 20, 5))
@@ -582,10 +560,9 @@ np.testing.assert_allclose(at.attention(q[:1], k[:1], v[:1]), v[:1])
 #
 # $$A_{ik} = \frac{e^{\mu_k \cdot x_i}}{\sum_i e^{\mu_k \cdot x_i}}, \qquad B_k = \sum_i A_{ik} x_i,$$
 #
-# and interact among themselves: $O(nKE)$ to read, $O(KED)$ to interact, nothing in $n^2$. This is attention
-# of $K$ fixed queries, and it is the key half of efficient attention,
-# $\mathrm{softmax}_{\text{col}}(X\mu^\top)^\top X$. An energy of the nodes sends a message to each token;
-# $L$ and $R$ are $D \times K$:
+# and interact among themselves: $O(nKE)$ to read, $O(KED)$ to interact. It is the key half of efficient
+# attention, $\mathrm{softmax}_{\text{col}}(X\mu^\top)^\top X$. An energy of the nodes sends a message to each
+# token; $L$ and $R$ are $D \times K$:
 #
 # $$E = \mathrm{tr}\, B^\top L^\top R B, \qquad
 #   \frac{\partial E}{\partial x_i} = \sum_k A_{ik} \left(g_k + ((x_i - B_k)\cdot g_k)\, \mu_k\right), \qquad

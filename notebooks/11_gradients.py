@@ -73,12 +73,9 @@ def softmax(scores):
 # $$\frac{\partial\, \mathrm{lse}}{\partial s_j} = p_j, \qquad
 #   \frac{\partial p_i}{\partial s_j} = p_i (\delta_{ij} - p_j).$$
 #
-# The second gives $\partial m/\partial s_j = p_j + \sum_i s_i\, p_i (\delta_{ij} - p_j) = p_j (1 + s_j - m)$,
-# and the difference of the first and this is, with $s_j = \ln p_j + \mathrm{lse}$,
+# The second gives $\partial m/\partial s_j = p_j (1 + s_j - m)$, and with $s_j = \ln p_j + \mathrm{lse}$
 #
 # $$\boxed{\frac{\partial H}{\partial s_j} = -p_j\, (s_j - m) = -p_j\, (\ln p_j + H).}$$
-#
-# The others go the same way:
 #
 # | statistic of a row | derivative by $s_j$ | sum over $j$ |
 # |---|---|---|
@@ -89,11 +86,9 @@ def softmax(scores):
 # | concentration $c = \sum p^2$ | $2 p_j (p_j - c)$ | 0 |
 # | largest score | 1 at the largest | 1 |
 #
-# The sum is what adding a constant to all scores does: it adds 1 to the first kind and nothing to the others.
-#
-# Each formula is checked twice: against finite differences, and against `at.attention_gradients`, the
-# backward pass of the kernel. With a query of one channel that is 1, and the scores as keys, the gradient at
-# the keys is the gradient at the scores.
+# The sum is what adding a constant to all scores does. Each formula is checked against finite differences
+# and against `at.attention_gradients`, the backward pass of the kernel. With a query of one channel that is
+# 1, and the scores as keys, the gradient at the keys is that at the scores.
 
 # %%
 STATISTICS = ("lse", "mean_score", "entropy", "score_variance", "concentration", "max_score")
@@ -147,8 +142,7 @@ for name, total in zip(STATISTICS, (1, 1, 0, 0, 0, 1), strict=True):
 #
 # Read the boxed formula with $N = e^H$ effective keys: $\ln p_j + H = \ln(p_j N)$. Every key is compared with
 # $1/N$. A step *down* in entropy, $s_j$ plus $p_j \ln(p_j N)$, raises the keys with a weight above $1/N$ and
-# lowers the others; a step *up* does the opposite. The factor $p_j$ in front says who is moved: hardly the
-# tail, where $p \ln p$ is small.
+# lowers the others; a step *up* does the opposite. The tail, where $p \ln p$ is small, is hardly moved.
 #
 # **Fixed points.** The gradient is 0 where every $p_j$ is 0 or $1/N$: the rows that are even on the keys they
 # use. With finite scores that is the even row alone, the maximum, $H = \ln n$. One-hot rows and rows that
@@ -213,10 +207,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Up, the tail comes last: a key with little weight is lifted little, and the row is even everywhere else by
-# then. Down, the second best key loses although its weight was above $1/N$: $N$ falls, and $1/N$ overtakes
-# it. How strong the force is depends on where the row is. For scores $a x$ it is 0 at $a = 0$,
-# large in between, and 0 again for large $a$.
+# Up, the tail comes last. Down, the second best key loses although its weight was above $1/N$: $N$ falls, and
+# $1/N$ overtakes it.
 #
 # ## The gradient at the scale (T4)
 #
@@ -225,10 +217,9 @@ with at.plot.style():
 # $$\frac{\mathrm dH}{\mathrm da} = \sum_j x_j \frac{\partial H}{\partial s_j} = -\sum_j x_j\, p_j (s_j - m)
 #   = -a\, \mathrm{Var}_p(x),$$
 #
-# the identity of notebooks 1 and 2, now as what a learned scale receives. An entropy term can so be met by
-# the scale alone, without a change of what the keys say. The backward pass gives this number for a scale
-# that is one number, one a head, or one a row. (The second bump in the figure: the two best of these 64 keys
-# are close, and part late.)
+# the identity of notebooks 1 and 2, now as what a learned scale receives: an entropy term can be met by the
+# scale alone. The force on a row is 0 at $a = 0$, large in between, and 0 again for large $a$. (The second
+# bump in the figure: the two best of these 64 keys are close, and part late.)
 
 # %%
 x = at.montecarlo.normal(64, rng=2)
@@ -265,12 +256,10 @@ with at.plot.style():
 # %% [markdown]
 # ## Which gradient vanishes in a backward pass (T2)
 #
-# [Notebook 2](02_why_scaled.ipynb) drew rows one by one, with a gradient at the weights of standard normal
-# numbers, and found: without a scale the gradient of a typical query vanishes, the mean one tends to
-# $\rho \sqrt{2/\pi} = 1.870$ (64 keys), and few rows carry it. Now the same in backward passes: 64 queries
-# and 64 keys and values of $d$ normal channels, a normal gradient $g$ at the output, divided by $\sqrt d$ so
-# that the gradient at a weight, $g \cdot v_j$, has variance 1 at every $d$. We look at all three gradients.
-# That of a key adds up what 64 queries send it, that of a value is $\sum_i p_{ij}\, g_i$.
+# [Notebook 2](02_why_scaled.ipynb) drew rows one by one, and found: without a scale the gradient of a typical
+# query vanishes, the mean one tends to $\rho \sqrt{2/\pi} = 1.870$ (64 keys), and few rows carry it. Now the
+# same in backward passes: 64 queries, keys and values of $d$ normal channels, a normal gradient $g$ at the
+# output, divided by $\sqrt d$ so that the gradient at a weight has variance 1 at every $d$.
 
 # %%
 dims, n, heads = [16, 64, 256, 1024], 64, 60
@@ -337,14 +326,11 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The backward pass shows what the rows by themselves did. Scaled attention gives every query, key and value
-# the same gradient at every $d$. Unscaled, at $d = 1024$, the mean at the queries is nine times the scaled
-# one, 5 % of them carry 79 % of its square, and the median is 0.3 % of the mean. Keys and values are new. A
-# key gathers from 64 queries, and the more there are, the likelier is one that is in the balance: its
-# gradient vanishes too, but later in $d$. At the values nothing vanishes on the mean, since the weights of a
-# row sum to 1. But a value that no query chose learns nothing: a quarter of them at $d = 1024$, 37 % in the
-# limit. So "the gradient vanishes" means that it becomes a lottery. These are random vectors; they say
-# nothing about how training would go on.
+# Scaled attention gives every query, key and value the same gradient at every $d$. Unscaled, at $d = 1024$,
+# the mean at the queries is nine times the scaled one, 5 % of them carry 79 % of its square, and the median
+# is 0.3 % of the mean. A key gathers from 64 queries, of which one may be in the balance: its gradient
+# vanishes later in $d$. A value that no query chose learns nothing: a quarter of them at $d = 1024$, 37 % in
+# the limit. So "the gradient vanishes" means that it becomes a lottery, for these random vectors.
 #
 # ## A small model, with an entropy term
 #
@@ -358,7 +344,9 @@ with at.plot.style():
 #
 # The training sets are small, 512 and 128 sequences: there is something to overfit. The loss is cross-entropy
 # plus $\lambda \bar H$, with $\bar H$ the mean entropy of the rows. A positive $\lambda$ penalises entropy, a
-# negative one rewards it. Six seeds, tested on new data at the length of training and at longer ones.
+# negative one rewards it. Six seeds, tested on new data at the length of training and at longer ones. The 24
+# models of a task, four $\lambda$ by six seeds, are trained in one: `torch.func.vmap` has one axis more for
+# all parameters, and attention over all models is one call.
 
 # %%
 CODE, LABELS, WIDTH = 16, 8, 32
@@ -401,37 +389,53 @@ class Reader(torch.nn.Module):
         self.answer = torch.nn.Linear(WIDTH, LABELS)
 
     def forward(self, query, tokens):
-        """Logits of the label; self.attend.rows has the entropies."""
+        """Logits of the label, and the entropies of the rows."""
         query, tokens = self.embed(functional.pad(query, (0, LABELS)))[:, None], self.embed(tokens)
-        return self.answer(self.attend(query, tokens, tokens, need_weights=False)[0][:, 0])
+        logits = self.answer(self.attend(query, tokens, tokens, need_weights=False)[0][:, 0])
+        return logits, self.attend.rows.entropy
 
 
-def trained(task, size, weight, seed, steps=200, batch=32, n=16):
-    """A model after training, and the effective keys of each step."""
-    torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    data = task(size, n, generator)
-    model, keys = Reader(), []
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(steps):
-        pick = torch.randint(size, (batch,), generator=generator)
-        query, tokens, label = (part[pick] for part in data)
-        loss = functional.cross_entropy(model(query, tokens), label)
-        entropy = model.attend.rows.entropy
+READER = Reader()  # its own parameters are not used
+
+
+def read(parameters, query, tokens, label):
+    """Of one model: accuracy, cross-entropy, mean entropy and mean effective keys."""
+    logits, entropy = torch.func.functional_call(READER, parameters, (query, tokens))
+    right = (logits.argmax(-1) == label).float().mean()
+    return right, functional.cross_entropy(logits, label), entropy.mean(), entropy.exp().mean()
+
+
+def trained(task, size, weights, seeds, steps=200, batch=32, n=16):
+    """Parameters (weights * seeds, ...) after training, and the effective keys of each step."""
+    models, data, picks = [], [], []
+    for seed in seeds:  # each seed has its own data, order and initial parameters, the same for all weights
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        data.append(task(size, n, generator))
+        picks.append([torch.randint(size, (batch,), generator=generator) for _ in range(steps)])
+        models.append(Reader())
+    parameters, _ = torch.func.stack_module_state(models * len(weights))
+    factor = torch.tensor(weights).repeat_interleave(len(seeds))
+    optimiser, keys = torch.optim.Adam(parameters.values(), lr=0.01), []
+    for pick in zip(*picks, strict=True):
+        drawn = [[part[own] for part in each] for each, own in zip(data, pick, strict=True)]
+        given = (
+            torch.stack(each).repeat(len(weights), *[1] * each[0].dim()) for each in zip(*drawn, strict=True)
+        )
+        _, loss, entropy, effective = torch.func.vmap(read)(parameters, *given)
         optimiser.zero_grad()
-        (loss + weight * entropy.mean()).backward()
+        (loss + factor * entropy).sum().backward()
         optimiser.step()
-        keys.append(entropy.detach().exp().mean().item())
-    return model, keys
+        keys.append(effective.detach())
+    return parameters, torch.stack(keys, -1)
 
 
 @torch.no_grad()
-def measured(model, task, n):
-    """Accuracy, loss and effective keys on new data."""
-    query, tokens, label = task(500, n, torch.Generator().manual_seed(1000 + n))
-    logits = model(query, tokens)
-    loss = functional.cross_entropy(logits, label)
-    return (logits.argmax(-1) == label).float().mean(), loss, model.attend.rows.entropy.exp().mean()
+def measured(parameters, task, n):
+    """Accuracy, loss and effective keys of each model on the same new data."""
+    given = task(500, n, torch.Generator().manual_seed(1000 + n))
+    accuracy, loss, _, keys = torch.func.vmap(read, (0, None, None, None))(parameters, *given)
+    return torch.stack((accuracy, loss, keys), -1)
 
 
 # %%
@@ -439,10 +443,10 @@ TASKS = {"retrieve": (retrieve, 512), "average": (average, 128)}
 WEIGHTS, SEEDS, LENGTHS = [0.1, 0.0, -0.1, -0.5], range(6), [16, 64, 256]
 results, traces = {}, {}
 for name, (task, size) in TASKS.items():
-    runs = [[trained(task, size, weight, seed) for seed in SEEDS] for weight in WEIGHTS]
-    traces[name] = np.array([[keys for _, keys in row] for row in runs])  # (weights, seeds, steps)
-    found = [[[measured(model, task, n) for n in LENGTHS] for model, _ in row] for row in runs]
-    results[name] = np.array(found)  # (weights, seeds, lengths, accuracy or loss or keys)
+    parameters, keys = trained(task, size, WEIGHTS, SEEDS)
+    traces[name] = keys.unflatten(0, (len(WEIGHTS), -1)).numpy()  # (weights, seeds, steps)
+    found = torch.stack([measured(parameters, task, n) for n in LENGTHS], 1)
+    results[name] = found.unflatten(0, (len(WEIGHTS), -1)).numpy()  # (weights, seeds, lengths, what)
     print(f"{name}: mean and standard deviation over {len(SEEDS)} seeds, trained at n = 16")
     ceiling = ", ".join(f"{best(task, n):.3f}" for n in LENGTHS)
     print(f"  a reader that knows the task: {ceiling}")

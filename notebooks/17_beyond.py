@@ -15,13 +15,14 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Beyond the articles: twelve results
 #
-# What should stay the same when the text grows? The articles answer "the entropy". This notebook asks the
-# question again with other answers (the number of keys, the variance of the output, one key, an average),
-# tests five recent papers at finite lengths, and holds the formulas against 18 real heads. The derivations
-# are on the page [results](../docs/explanation/results.md); here every number is computed and asserted.
+# What should stay the same when the text grows? The articles answer "the entropy". Here are other answers
+# (the number of keys, the variance of the output, one key, an average), five recent papers at finite
+# lengths, and 18 real heads. The derivations are on the page [results](../docs/explanation/results.md); read
+# one section at a time, each stands by itself.
 #
 # $\beta$ is the scale times $\sqrt d$, $n$ the number of keys a row sees, logarithms are natural. "Normal
-# scores" are independent and standard normal at $\beta = 1$.
+# scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,
+# made once, within 4.5 standard errors: another random stream passes as well.
 #
 # **摘要.** 文本变长时, 究竟应该保持什么不变? 文章的回答是"熵". 本文考察其它选择: 有权重的键数 (1),
 # 单个关键键 (2), 输出方差 (3), 平均值与检索的取舍 (12); 并在有限长度下检验五篇近期论文 (3, 4, 5, 9, 10),
@@ -48,13 +49,17 @@ def root_mean_square(x):
     return float(np.sqrt((np.asarray(x) ** 2).mean()))
 
 
+def median_error(x):
+    """Standard error of a median: half of what lies between the quantiles 1/2 -+ 1/(2 sqrt(rows))."""
+    return np.ptp(np.quantile(x, 0.5 + np.array([-0.5, 0.5]) / np.sqrt(len(x)))) / 2
+
+
 # %% [markdown]
 # ## 1. The law that keeps sparsity
 #
-# How many keys have a weight under sparsemax? A key has one if and only if the scores above it exceed it by
-# less than 1 in all. From that follows the exact expectation for normal scores, `theory.expected_support`.
-# For many keys the number has the law of $1 + \mathrm{Poisson}(b/\beta)$ with $b = \Phi^{-1}(1 - 1/n)$: the
-# sum of excesses grows by independent exponential steps of mean $\beta / b$ as one goes down the row. So
+# How many keys have a weight under sparsemax? `theory.expected_support` has the exact expectation for normal
+# scores. For many keys the number has the law of $1 + \mathrm{Poisson}(b/\beta)$, $b = \Phi^{-1}(1 - 1/n)$.
+# So
 #
 # $$\beta(n) = \frac{\mathrm{isf}(k/n)}{\mathrm{isf}(k/n_0)}$$
 #
@@ -100,8 +105,7 @@ with at.plot.style():
 #
 # One key lies $a$ standard deviations above $n$ others. It has half of the weight where
 # $\beta a = \ln n + \beta^2/2$, that is from $\beta = a - \sqrt{a^2 - 2 \ln n}$ on, and it can be found at
-# all if and only if $n < e^{a^2/2}$. A cosine $c$ is $a = c \sqrt d$. The other root of the equation is no
-# end of the window: it lies beyond the freezing point, where the equation does not hold.
+# all if and only if $n < e^{a^2/2}$. A cosine $c$ is $a = c \sqrt d$.
 
 # %%
 long = np.array([512, 4096, 32768])
@@ -151,9 +155,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The model has scores of unit variance at $1/\sqrt d$. Trained heads have what they have: a head that
-# retrieves has learned a larger $W_q$ (see 7), which multiplies $\beta$ and the axis of this figure. What
-# the figure says of the laws is their *growth*: from 4096 to 32768 the window rises by 1.38, log n by 1.25.
+# A head that retrieves has learned a larger $W_q$ (see 7), which multiplies the axis of this figure. What it
+# says of the laws is their *growth*: from 4096 to 32768 the window rises by 1.38, log n by 1.25.
 
 # %%
 growth = theory.retrieval_beta([4096, 32768], gap=gap)
@@ -163,12 +166,11 @@ np.testing.assert_allclose([growth[1] / growth[0], np.log(32768) / np.log(4096)]
 # %% [markdown]
 # ## 3. The law that keeps the output's variance
 #
-# The output $\sum p_j v_j$ of independent values has the variance $\sum p^2$, which is $e^{\beta^2}/n$
-# while many keys share the weight. So $\beta = \sqrt{1 + \ln(n/n_0)}$ keeps it, not
-# $\sqrt{1 + 2 \ln(n/n_0)}$, which keeps the entropy. "On Vanishing Variance" (arXiv 2504.02827) sees this
-# variance fall with length and normalises the output. Normalising keeps the *size*. What it cannot bring
-# back is the share of one key in the direction: with the normalised output of a row that holds a key of gap
-# 4.624, that share falls from 0.86 to 0.20 under the standard scale, and to 0.83 under the law.
+# The output $\sum p_j v_j$ of independent values has the variance $\sum p^2$, which is $e^{\beta^2}/n$ while
+# many keys share the weight. So $\beta = \sqrt{1 + \ln(n/n_0)}$ keeps it, not $\sqrt{1 + 2 \ln(n/n_0)}$,
+# which keeps the entropy. "On Vanishing Variance" (arXiv 2504.02827) normalises the output. That keeps its
+# *size*, and cannot bring back the share of one key in its direction: of a key of gap 4.624 it falls from
+# 0.86 to 0.20 under the standard scale, and to 0.83 under the law.
 
 # %%
 far = np.array([4096, 32768, 2**20])
@@ -185,24 +187,28 @@ def share_of_needle(n, beta, rows=400):
     s[:, 0] = 4.624
     p = np.exp(beta * (s - s.max(-1, keepdims=True)))
     p /= p.sum(-1, keepdims=True)
-    return float((p[:, 0] / np.sqrt((p * p).sum(-1))).mean())
+    found = p[:, 0] / np.sqrt((p * p).sum(-1))
+    return found.mean(), found.std() / np.sqrt(rows)
 
 
-variance, share = {}, {}
+variance, share, share_error = {}, {}, {}
 for name in ("standard", "variance_invariant", "annealed"):
     beta = laws.get(name).multiplier([512, *far[:2]], 64) * np.ones(3)
     found = theory.expected_concentration([512, *far[:2]], beta, model="gaussian")
     variance[name] = found / found[0]
-    share[name] = [share_of_needle(*each) for each in zip((512, *far[:2]), beta, strict=True)]
-    print(
-        f"{name:18} variance {variance[name].round(3)}   share after normalising {np.round(share[name], 2)}"
-    )
+    drawn = [share_of_needle(*each) for each in zip((512, *far[:2]), beta, strict=True)]
+    share[name], share_error[name] = np.transpose(drawn)
+    print(f"{name:18} variance {variance[name].round(3)}   share after normalising {share[name].round(2)}")
 np.testing.assert_allclose(variance["standard"], [1, 0.127, 0.016], atol=6e-4)
 np.testing.assert_allclose(variance["variance_invariant"], [1, 0.904, 0.752], atol=6e-4)
 np.testing.assert_allclose(variance["annealed"], [1, 3.80, 6.28], atol=6e-3)
-np.testing.assert_allclose(share["standard"], [0.86, 0.51, 0.20], atol=6e-3)
-np.testing.assert_allclose(share["variance_invariant"], [0.86, 0.93, 0.83], atol=6e-3)
-np.testing.assert_allclose(share["annealed"], [0.86, 0.98, 0.91], atol=6e-3)
+of_many_rows = {
+    "standard": [0.858, 0.507, 0.203],
+    "variance_invariant": [0.858, 0.931, 0.834],
+    "annealed": [0.858, 0.975, 0.910],
+}
+for name, many in of_many_rows.items():
+    assert (abs(share[name] - many) < 4.5 * share_error[name] + 2e-3).all()  # they are 2e-3 off at most
 
 # %%
 grid = np.geomspace(512, 2**20, 12)
@@ -223,11 +229,10 @@ with at.plot.style():
 #
 # Chen, Lin, Polyanskiy and Rigollet (arXiv 2510.05554) give $n$ tokens of pairwise cosine $\rho$ the scores
 # $\gamma \ln n\; x \cdot y$. A token's weight on itself is $1/(1 + (n-1) n^{-\gamma (1-\rho)})$, a jump at
-# $\gamma_c = 1/(1-\rho)$ for $n \to \infty$. At finite $n$ it is a logistic curve that goes from 0.27 to
-# 0.73 while $\gamma$ changes by $2/((1-\rho) \ln n)$: 0.40 for $\rho = 0.4$ and $n = 4096$, a quarter of
-# $\gamma_c$ itself. Layers move it: each makes the tokens a little more alike, which raises the critical
-# $\gamma$ of the next. At $1.5\,\gamma_c$ and $n = 4096$ one layer leaves a cosine of 0.41, four 0.44, and
-# twelve leave one direction.
+# $\gamma_c = 1/(1-\rho)$ for $n \to \infty$. At finite $n$ it goes from 0.27 to 0.73 while $\gamma$ changes
+# by $2/((1-\rho) \ln n)$: 0.40 for $\rho = 0.4$ and $n = 4096$, a quarter of $\gamma_c$ itself. Each layer
+# makes the tokens more alike, which raises the critical $\gamma$ of the next: at $1.5\,\gamma_c$ and $n =
+# 4096$ one layer leaves a cosine of 0.41, four 0.44, and twelve leave one direction.
 
 # %%
 rho = 0.4
@@ -274,10 +279,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Real heads are not of this kind. The keys of the 18 heads have a mean cosine of 0.12 to 0.38 to each
-# other, but a query is no key: its score with its own key is above the others by 0.04 to 6 times $\ln n$,
-# and even where the model says "beyond critical" the weight on itself is at most 0.06, since other keys
-# score higher still.
+# Real heads are not of this kind: keys have a mean cosine of 0.12 to 0.38, but a query is no key. Its score
+# with its own key is above the others by 0.04 to 6 times $\ln n$, and the weight on itself at most 0.06.
 
 # %%
 unit = key / np.linalg.norm(key, axis=-1, keepdims=True)
@@ -312,8 +315,13 @@ np.testing.assert_allclose(tail, [0.1919, 0.0209, 0.0021], atol=6e-5)
 drawn = laws.CriticalScale.measure(rng.standard_normal((20_000, 512)))
 running = [drawn[:rows].mean() for rows in (200, 2000, 20_000)]
 print("means of 200, 2000, 20000 rows:", np.round(running, 1), "median:", round(float(np.median(drawn)), 2))
-np.testing.assert_allclose(running, [13.8, 13.0, 28.0], atol=0.06)
-assert abs(np.median(drawn) - 3.88) < 6e-3
+# A mean that is infinite has no standard error. Shares and the median have.
+shares = (drawn[:, None] > levels).mean(0)
+assert (shares > tail - 4.5 * np.sqrt(tail / drawn.size)).all()
+assert abs(np.median(drawn) - 3.862) < 4.5 * median_error(drawn)
+largest = np.sort(drawn)[::-1]
+print(f"a thousandth of the rows has {largest[:20].sum() / drawn.sum():.0%} of the sum")
+assert largest[:20].sum() > 0.15 * drawn.sum()
 
 quantiles = {
     size: np.median(laws.CriticalScale.measure(scores[:, :size, :size]), axis=-1) for size in (64, 512)
@@ -342,17 +350,16 @@ ends = {
     "heavy (Pareto 3)": lambda shape: rng.pareto(3, shape),
 }
 sizes = np.array([64, 512, 4096])
-slope, medians = {}, {}
-for name, draw in ends.items():
-    medians[name] = [np.median(laws.CriticalScale.measure(draw((1500, size)))) for size in sizes]
-    slope[name] = np.polyfit(np.log(np.log(sizes)), np.log(medians[name]), 1)[0]
-    print(f"{name:17} medians {np.round(medians[name], 2)}  exponent of ln n: {slope[name]:.2f}")
-np.testing.assert_allclose(
-    [slope["normal"], slope["exponential"], slope["thin wall"]], [0.62, -0.02, 2.23], atol=6e-3
-)
-assert abs(slope["heavy (Pareto 3)"] + 1.35) < 6e-3
-shown = [3.03, 4.03, 4.64], [1.27, 1.27, 1.26], [18.26, 46.11, 85.30], [1.29, 0.83, 0.50]
-np.testing.assert_allclose(list(medians.values()), shown, atol=6e-3)
+of_many_rows = [2.99, 3.88, 4.54], [1.27, 1.27, 1.28], [18.67, 44.2, 79.4], [1.305, 0.821, 0.512]
+place = np.log(np.log(sizes))
+lever = (place - place.mean()) / ((place - place.mean()) ** 2).sum()  # the slope is this times ln median
+for (name, draw), many in zip(ends.items(), of_many_rows, strict=True):
+    rows = [laws.CriticalScale.measure(draw((1500, size))) for size in sizes]
+    median, error = np.median(rows, axis=-1), np.array([median_error(each) for each in rows])
+    slope, slope_error = lever @ np.log(median), np.linalg.norm(lever * error / median)
+    print(f"{name:17} medians {median.round(2)}  exponent of ln n: {slope:.2f} +- {slope_error:.2f}")
+    assert (abs(median - many) < 4.5 * error + 0.01 * np.array(many)).all()
+    assert abs(slope - lever @ np.log(many)) < 4.5 * slope_error + 0.05
 
 # %%
 with at.plot.style():
@@ -462,11 +469,10 @@ with at.plot.style():
 # %% [markdown]
 # ## 7. A scale a head is a choice of coordinates
 #
-# $\beta\, (W_q x) \cdot k = ((\beta W_q) x) \cdot k$: a model with a learned scale a head is one without.
-# That holds under rotary positions, biases and masks. It fails where queries are normalised (the norm drops
-# $\beta$), where heads or layers share one $W_q$, and for an adapter of low rank. Weight decay picks one of
-# the equal models: under decay $\lambda$ of both, $a^2 - |W|^2$ falls as $e^{-2 \lambda t}$ whatever the
-# loss is; of $W$ alone, the scale grows and $W$ shrinks for ever.
+# $\beta\, (W_q x) \cdot k = ((\beta W_q) x) \cdot k$: a model with a learned scale a head is one without,
+# unless queries are normalised, heads or layers share one $W_q$, or an adapter has low rank. Weight decay
+# picks one of the equal models: under decay $\lambda$ of both, $a^2 - |W|^2$ falls as $e^{-2 \lambda t}$; of
+# $W$ alone, the scale grows and $W$ shrinks for ever.
 
 # %%
 x = rng.standard_normal((64, 48))
@@ -480,10 +486,9 @@ lost = [at.attention_entropy(x @ w.swapaxes(-1, -2), k_heads, scale=4.0, qk_norm
 np.testing.assert_allclose(*lost, atol=1e-12)
 
 residual = [theory.scale_update_residual(rng.standard_normal((64, 768)), 1.5, rank=r) for r in (0, 8, 32, 64)]
-print(
-    "share of a scale that an adapter of rank 0, 8, 32, 64 misses (64 x 768, random):", np.round(residual, 3)
-)
-np.testing.assert_allclose(residual, [1, 0.902, 0.617, 0], atol=6e-4)
+print("share of a scale that an adapter of rank 0, 8, 32, 64 misses (64 x 768):", np.round(residual, 3))
+spread = np.array([0, 8e-4, 1.5e-3, 0])  # over 30 matrices, whose mean is held against
+assert (abs(residual - np.array([1, 0.9016, 0.6142, 0])) < 4.5 * spread + 1e-9).all()
 
 
 def train(decay_of_scale, decay=0.5, steps=6000, step=1e-3):
@@ -544,14 +549,10 @@ drawn = [
     at.reference.propagated_correlation(0.3, n=200, beta=5.0, rng=np.random.default_rng(seed))
     for seed in range(6)
 ]
-expected = theory.propagated_correlation(0.3, n=200, beta=5.0)
-print(
-    f"one layer of 200 tokens from 0.3: {expected:.3f}, "
-    f"drawn {np.mean(drawn):.3f} +- {np.std(drawn) / 6**0.5:.3f}"
-)
-np.testing.assert_allclose(
-    [expected, np.mean(drawn), np.std(drawn) / 6**0.5], [0.552, 0.535, 0.011], atol=6e-4
-)
+expected, error = theory.propagated_correlation(0.3, n=200, beta=5.0), np.std(drawn) / 6**0.5
+print(f"one layer of 200 tokens from 0.3: {expected:.3f}, drawn {np.mean(drawn):.3f} +- {error:.3f}")
+assert abs(expected - 0.552) < 6e-4
+assert abs(np.mean(drawn) - expected) < 4.5 * error < 0.1
 
 
 def in_the_limit(rho, n, beta, alpha, layers):
@@ -572,9 +573,8 @@ np.testing.assert_allclose([after[n][3, 3] for n in after], [0.66, 0.72], atol=6
 np.testing.assert_allclose([rem[n][3, 3] for n in rem], [0.63, 0.81], atol=6e-3)
 
 # %% [markdown]
-# The diagram: the line on which four layers with a skip connection take the cosine of two tokens from 0.3
-# to 0.6. Above it tokens become one; far to the right every token looks at one other. The finite rows
-# change smoothly with $\beta$ where the limit (dashed) has a corner, and differ less with $n$.
+# The line on which four layers with a skip connection take the cosine of two tokens from 0.3 to 0.6. Above it
+# tokens become one. Finite rows change smoothly with $\beta$ where the limit (dashed) has a corner.
 
 # %%
 with at.plot.style():
@@ -692,11 +692,10 @@ with at.plot.style():
 # %% [markdown]
 # ## 12. Average or needle: no law serves both
 #
-# That softmax cannot stay sharp as $n$ grows is shown by Veličković et al. (arXiv 2410.01104).
-# At one $n$ every law is one $\beta$, and both the weight of a needle and the error of an average,
-# $\sum p^2$, rise with it. So all laws lie on one curve a length, and choose a place on it. To average as
-# well as $1/n$ the place must not move; to hold the needle it must. At 64 times the training length 1/2 for
-# the needle costs 66 times the error of the best average; $\log n$ pays 26 times for a weight of 0.27.
+# At one $n$ every law is one $\beta$, and both the weight of a needle and the error of an average, $\sum
+# p^2$, rise with it (compare Veličković et al., arXiv 2410.01104). So all laws lie on one curve a length. At
+# 64 times the training length 1/2 for the needle costs 66 times the error of the best average; $\log n$ pays
+# 26 times for a weight of 0.27.
 
 # %%
 lengths = np.array([64, 128, 512, 4096])

@@ -9,7 +9,7 @@ from typing import Any
 
 from ._checks import choose, shown
 
-__all__ = ["as_literal", "check_parameters", "choose_name", "read_call", "spell"]
+__all__ = ["as_literal", "as_number", "check_parameters", "choose_name", "read_call", "spell"]
 
 
 def read_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
@@ -82,6 +82,17 @@ def spell(name: str, parameters: dict[str, Any]) -> str:
     """NAME, or NAME(parameter=value, ...) with whole numbers as integers."""
     listed = ", ".join(f"{each}={as_literal(value)}" for each, value in parameters.items())
     return f"{name}({listed})" if listed else name
+
+
+def as_number(value: float) -> str:
+    """The shortest text of a number that is a label, such as a parameter: no two numbers have the same.
+
+    Examples
+    --------
+    >>> as_number(64.0), as_number(1 / 12), as_number(float("inf"))
+    ('64', '0.08333333333333333', 'inf')
+    """
+    return as_literal(value) if math.isfinite(value) else str(float(value))
 
 
 def as_literal(value: Any) -> str:

@@ -304,14 +304,6 @@ def test_bad_use_is_a_clear_error() -> None:
         pass
     with pytest.raises(ValueError, match="law"), at.torch.record(model, laws=["lig_n"]):
         pass
-    model.set_attn_implementation(at.torch.register())
-    model.config.attention_dropout = 0.5
-    dropping = model.train()
-    for module in dropping.modules():
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.5
-    with pytest.raises(ValueError, match=r"no dropout of weights, got dropout=0\.5"):
-        dropping(input_ids=IDS)
 
 
 def test_an_unknown_argument_is_not_ignored() -> None:

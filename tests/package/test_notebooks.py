@@ -116,6 +116,18 @@ def test_ipynb_has_the_same_cells_and_their_outputs(source):
     assert not [output for output in outputs if "not installed" in "".join(output.get("text", ""))]
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=by_name)
+def test_links_lead_to_pages(source):
+    """In the repository and in the documentation, which has a copy; other sites are not asked."""
+    written = source.read_text(encoding="utf-8").splitlines()
+    text = "\n".join(line for line in written if line.startswith("# "))
+    for target in re.findall(r"\w`?\]\(([^()\s]+)\)", text):
+        if not target.startswith("https://"):
+            place = source.parent / target.partition("#")[0]
+            assert place.suffix in (".ipynb", ".md"), target  # and not a file that a browser saves
+            assert place.exists(), target
+
+
 @pytest.mark.parametrize("colours", [5, 40_000])
 def test_a_palette_does_not_change_a_stored_figure(colours, monkeypatch):
     image = pytest.importorskip("PIL.Image")

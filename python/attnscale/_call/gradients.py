@@ -11,6 +11,7 @@ import numpy as np
 from .._checks import as_array, fit_to, shown
 from .arrays import FLOAT64, in_native_order, is_float_type, swap_heads
 from .distance import matrix_of
+from .small_sums import powers_of_small_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,9 +73,34 @@ def differentiate(
     wanted: tuple[str, ...],
 ) -> RawGradients:
     """Gradients of a call; what `forward` has is not computed again."""
-    inputs, form = call.inputs, call.form
     grad = None if grad_output is None else _read_grad_output(call, grad_output)
     saved = {} if forward is None else _read_forward(call, forward, grad is not None)
+
+    def run(saved: dict[str, NDArray[Any]], scale: Any) -> RawGradients:
+        return _differentiate(call, normalizer, grad, saved, cotangents, scale, wanted)
+
+    found = run(saved, call.scale)
+    given = tuple(x for x in (found.scale, found.query, found.key, found.value) if x is not None)
+    powers = powers_of_small_sums(call, normalizer, given)
+    if powers is None:
+        return found
+    # What was saved has the digits of scores below the normal numbers.
+    again = run({}, np.ldexp(np.broadcast_to(call.scale, powers.shape), powers))
+    own = found._replace(query=again.query, key=again.key, value=again.value)
+    return own._replace(scale=np.ldexp(again.scale, powers), distance_scale=again.distance_scale)
+
+
+def _differentiate(
+    call: Call,
+    normalizer: Normalizer | None,
+    grad: NDArray[Any] | None,
+    saved: dict[str, NDArray[Any]],
+    cotangents: dict[str, NDArray[Any]],
+    scales: Any,
+    wanted: tuple[str, ...],
+) -> RawGradients:
+    """Gradients under these scales, in place of the call's own."""
+    inputs, form = call.inputs, call.form
     rule = None if normalizer is None else normalizer._rule(call)
     value = None if grad is None else inputs.value
     query, key, d_value = (_zeros(x, call) for x in (inputs.query, inputs.key, value))
@@ -91,7 +117,7 @@ def differentiate(
         for name, of in (("bias", "sigmoid"), ("alpha", "entmax"))
     )
     into |= {"bias": bias, "alpha": alpha}
-    scale, sink = call.core.gradients(value, grad, into, saved, cotangents, call.scale, rule)
+    scale, sink = call.core.gradients(value, grad, into, saved, cotangents, scales, rule)
     if not np.isfinite(scale).all():  # of a query with a NaN that sees no key it is 0, too
         scale[np.broadcast_to(call.visible_keys() == 0, scale.shape)] = 0
     return RawGradients(query, key, d_value, scale, sink, mask, factor, offset, bias, alpha)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from .._spelling import as_number, spell
 from ..laws import Law
 
 if TYPE_CHECKING:
@@ -68,12 +69,7 @@ def spelling(term: Term) -> str:
     given = term.law.to_dict()["parameters"]
     hidden = {"channels", *(["slope"] if given.get("slope") == 0.1 else [])}
     parameters = {name: value for name, value in given.items() if value is not None and name not in hidden}
-    listed = ", ".join(f"{name}={_short(value)}" for name, value in parameters.items())
-    return f"{term.law.name}({listed})" if listed else term.law.name
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return spell(term.law.name, parameters)
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,7 @@ class LayerPlan:
         on = ("" if term.channels == "all" else f" on {term.channels}" for term in self.terms)
         factors = [base, *(f"{spelling(term)}{where}" for term, where in zip(self.terms, on, strict=True))]
         parts = [f"scale {' x '.join(factors)}", f"rotary on {turned} of {self.head_dim} channels"]
-        parts += [] if self.softcap is None else [f"soft-cap {self.softcap:g}"]
+        parts += [] if self.softcap is None else [f"soft-cap {as_number(self.softcap)}"]
         parts += [] if self.window is None else [f"window of {self.window} keys"]
         parts += ["sink"] if self.sink else []
         parts += [] if self.qk_norm == "none" else [f"q and k normed {self.qk_norm}"]

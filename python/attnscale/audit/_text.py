@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._spelling import as_number
 from .._tables.text import to_text
 from ._layer import LayerPlan, Term, spelling
 
@@ -93,7 +94,7 @@ def _shortened(text: str) -> str:
 def _rows(name: str, layer: LayerPlan) -> list[tuple[str, ...]]:
     if layer.refusal is not None:
         return [(name, "?", layer.refusal, "", "", "", "", "")]
-    cap = "-" if layer.softcap is None else f"{layer.softcap:g}"
+    cap = "-" if layer.softcap is None else as_number(layer.softcap)
     window = "-" if layer.window is None else str(layer.window)
     ends = window, cap, _yes(layer.sink)
     scale = np.ravel(layer.base.law.scale(1, layer.head_dim))[0]

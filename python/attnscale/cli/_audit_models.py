@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import audit
 from .._io import InputError
+from .._spelling import as_number
 from .._tables.text import counted, to_text
 from ..audit._layer import spelling
 
@@ -191,7 +192,7 @@ def _row(model: Model, framework: bool) -> tuple[str, ...]:
         str(found["layers"]),
         _few(found["multipliers"]) or "?",
         ", ".join(names) or "-",
-        _few(found["softcaps"]) or "-",
+        ", ".join(map(as_number, found["softcaps"])) or "-",
         "yes" if found["sinks"] else "-",
         str(len(model.plan.warnings) or "-"),
         *((str(len(model.known) or "-"),) if framework else ()),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._spelling import as_number
 from .._tables.tabled import nats_per
 from .._tables.text import to_text
 
@@ -47,7 +48,7 @@ def table_text(table: xarray.Dataset, axes: list[str], unit: Unit = "nats") -> s
     header = [f"{name} ({unit})" if kind == "nat" else name for name, kind in units.items()]
     rows = [
         [
-            *(f"{value:g}" if isinstance(value, float) else str(value) for value in place.values()),
+            *(as_number(value) if isinstance(value, float) else str(value) for value in place.values()),
             *(_cell(array / size[name] if size[name] != 1 else array) for name, array in results.items()),
         ]
         for place, results in _cases(table, axes)

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import audit
 from .._io import InputError
+from .._spelling import as_number
 from .._tables.text import counted, to_text
 from ..audit._compare_layers import both_sides
 from ..audit._frameworks import framework_named
@@ -195,7 +196,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     if "refusal" in row:
         return (*start, "?", "?", "-", "-", row["refusal"])
     numbers = (f"{row[kind]:.9g}" if kind in row else "-" for kind in ("rotated", "unrotated"))
-    cap = "-" if row["softcap"] is None else f"{row['softcap']:g}"
+    cap = "-" if row["softcap"] is None else as_number(row["softcap"])
     if "capped" in row:
         cap += f", then x {row['capped']:.9g}"
     return (*start, *numbers, str(row["window"] or "-"), cap, "yes" if row["sink"] else "-")

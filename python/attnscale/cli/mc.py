@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._io import InputError, read_heads
+from .._spelling import as_number
 from .._tables.tabled import nats_per
 from .._tables.text import to_text
 from ._figure import Drawing
@@ -190,7 +191,7 @@ def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]
     missed = int(np.sum(~np.ravel(result.target_reached))) if options.target_error is not None else 0
     if missed:
         remarks.append(
-            f"--target-error {options.target_error:g} was not reached in {missed} of "
+            f"--target-error {as_number(options.target_error)} was not reached in {missed} of "
             f"{np.size(result.samples)} rows within {drawn} samples: --max-samples is the most that it draws"
         )
     if options.samples not in (None, drawn):

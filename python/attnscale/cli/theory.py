@@ -11,7 +11,7 @@ import numpy as np
 from .. import theory
 from .._call.scale import check_one_scale_a_row
 from .._io import InputError
-from .._spelling import as_literal
+from .._spelling import as_literal, as_number
 from .._tables.tabled import nats_per
 from .._tables.text import to_text
 from ._figure import Drawing
@@ -125,7 +125,7 @@ def _cell(value: Any) -> str:
 def _legend(options: argparse.Namespace) -> str:
     return (
         f"Model: {_where(options)}. E[H] and E[lse] are in {options.unit}.\n"
-        f"invariant beta keeps the entropy of n0 = {options.n0:g} keys at beta 1;\n"
+        f"invariant beta keeps the entropy of n0 = {as_number(options.n0)} keys at beta 1;\n"
         "'-': n keys cannot have it. critical beta = sqrt(2 ln n) is where Gaussian scores freeze."
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._checks import choose
+from .._spelling import as_number
 from ._base import Law, head_parameter
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, at_least, one_or_per_head
@@ -74,7 +75,9 @@ class Annealed(Law):
         at_least(self, "least", 0)
         one_or_per_head(self, "variance")
         if np.min(np.asarray(self.variance)) <= 0:
-            raise ValueError(f"variance must be greater than 0, got {np.min(np.asarray(self.variance)):g}")
+            raise ValueError(
+                f"variance must be greater than 0, got {as_number(np.min(np.asarray(self.variance)))}"
+            )
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         squared = 1 + 2 * (np.log(n) - math.log(self.n0)) / head_parameter(self, "variance")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._checks import choose, number, shown
+from .._spelling import as_number
 
 __all__ = [
     "OneOrPerHead",
@@ -37,14 +38,14 @@ def greater_than(law: Any, name: str, bound: float) -> None:
     """Check that the parameter is a finite number > bound."""
     value = finite(law, name)
     if value <= bound:
-        raise ValueError(f"{name} must be greater than {bound:g}, got {value:g}")
+        raise ValueError(f"{name} must be greater than {bound:g}, got {as_number(value)}")
 
 
 def at_least(law: Any, name: str, bound: float) -> None:
     """Check that the parameter is a finite number >= bound."""
     value = finite(law, name)
     if value < bound:
-        raise ValueError(f"{name} must be at least {bound:g}, got {value:g}")
+        raise ValueError(f"{name} must be at least {bound:g}, got {as_number(value)}")
 
 
 def one_or_per_head(law: Any, name: str) -> None:

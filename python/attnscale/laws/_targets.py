@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from .._spelling import as_number
 from ._base import Law
 from ._meaning import NMeans
 from ._parameters import at_least, finite, greater_than
@@ -165,7 +166,7 @@ class Retrieval(Law):
         greater_than(self, "gap", 0)
         share = finite(self, "weight")
         if not 0 < share < 1:
-            raise ValueError(f"weight must be in (0, 1), got {share:g}")
+            raise ValueError(f"weight must be in (0, 1), got {as_number(share)}")
         at_least(self, "least", 0)
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._checks import shown
 from .._runtime import get_num_threads
+from .._spelling import as_number
 from ._experiment import Case, Experiment
 from ._tally import Tally
 
@@ -57,12 +58,13 @@ def announcement(
         return ""
     told = f"this takes about {_duration(seconds)}: {_count(max(left) * experiment.block)} samples"
     told += f" for each of {len(costs)} cases" if len(costs) > 1 else ""
+    aim = "" if target is None else f"target error {as_number(target)}"
     if wanted is None:
-        return told + ("" if target is None else f", unless the target error {target:g} is reached before")
+        return told + (f", unless the {aim} is reached before" if aim else "")
     needed = _count(wanted * experiment.block)
     if wanted > most_rows:
-        return f"{told}, and the target error {target:g} needs about {needed}: it will not be reached"
-    return f"{told}, which the target error {target:g} needs"
+        return f"{told}, and the {aim} needs about {needed}: it will not be reached"
+    return f"{told}, which the {aim} needs"
 
 
 def _rate(case: Case, threads: int) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._provenance import Provenance
+from .._spelling import as_number
 from .._tables.tabled import Sheet, Tabled, Unit, Variable, nats_per
 from ._exact import Grid, exact
 from ._tally import Tally
@@ -231,9 +232,8 @@ class ExperimentResult(Tabled):
         notes = [f"  also: {', '.join(others)}"] if others else []
         missed = 0 if self.target_error is None else int(np.size(self.samples) - np.sum(self.target_reached))
         if missed:
-            notes.append(
-                f"  target_error={self.target_error:g} not reached in {missed} of {np.size(self.samples)}"
-            )
+            aim = as_number(cast(float, self.target_error))
+            notes.append(f"  target_error={aim} not reached in {missed} of {np.size(self.samples)}")
         notes += ["  interrupted; resume=result continues"] if self.interrupted else []
         return Sheet(f"{self.experiment}({_fixed(self)})", header, rows, tuple(notes))
 

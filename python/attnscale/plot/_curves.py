@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._spelling import as_number
 from .._tables.tabled import Unit, nats_per
 from ._exact import exact_curve
 from ._looks import looks
@@ -258,7 +259,8 @@ def _word(axis: str, label: Any, labels: Mapping[str, str] | None) -> str:
     if isinstance(label, bool):
         return f"{axis} {label}"
     short = {"head_dim": "d"}.get(axis, axis)
-    return rf"${short} = {label:g}$" if len(short) == 1 else f"{short} {label:g}"
+    number = as_number(label)
+    return rf"${short} = {number}$" if len(short) == 1 else f"{short} {number}"
 
 
 def _arrays(result: Any, quantity: str | None, default: str = "") -> _Arrays:

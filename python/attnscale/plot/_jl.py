@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import theory
+from .._spelling import as_number
 from ._inputs import increasing, numbers
 from ._names import Named, name_lines, subtitle
 from ._style import COLOURS, GREY, new_axes, style
@@ -62,7 +63,9 @@ def jl_dimensions(
         ax = new_axes(ax)
         for index, change in enumerate(changes):
             bound = theory.jl_min_dim(every, eps=change, failure_probability=failure_probability)
-            lines.append(Named(every, bound, rf"$\varepsilon = {change:g}$", COLOURS[index % len(COLOURS)]))
+            lines.append(
+                Named(every, bound, rf"$\varepsilon = {as_number(change)}$", COLOURS[index % len(COLOURS)])
+            )
         lines.append(Named(every, theory.jl_rule_of_thumb(every), r"$8 \ln n$", GREY))
         for line in lines:
             dashes: Any = (0, (4, 2)) if line.colour == GREY else "-"

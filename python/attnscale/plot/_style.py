@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .._checks import shown
+from .._spelling import as_number
 from ..laws import Constant, Law, LogN, get
 from ._inputs import check_axes
 
@@ -83,7 +84,7 @@ def law_label(name: str, labels: Mapping[str, str] | None = None) -> str:
     known, law = {**LABELS, **(labels or {})}, law_of(name)
     spelled = name if law is None or isinstance(law, Constant) else law.spelling
     if spelled not in known and isinstance(law, LogN) and law.floor == 1:
-        return rf"$\log_{{{law.base:g}}} n\,/\sqrt{{d}}$"
+        return rf"$\log_{{{as_number(law.base)}}} n\,/\sqrt{{d}}$"
     return known.get(name) or known.get(spelled, spelled)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._spelling import as_number
 from ._exact import parameters_of
 from ._style import law_label
 
@@ -55,7 +56,7 @@ def describe(result: Any, unchanging: Sequence[str] = ()) -> str:
 def _value(name: str, value: Any) -> str:
     if isinstance(value, str):
         return law_label(value) if name in ("law", "scale") else value
-    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+    return as_number(value) if isinstance(value, (int, float)) else str(value)
 
 
 def _moments(fixed: Mapping[str, Any]) -> list[str]:

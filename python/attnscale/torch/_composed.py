@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._checks import shown
 from ._functional import AttentionStatistics, attention, attention_statistics
+from ._tensors import check_tensors
 
 __all__ = ["differential_attention", "relay_attention"]
 
@@ -46,6 +47,7 @@ def relay_attention(
     >>> nodes.entropy.sum().backward()
     """
     names = ("lse", "entropy", "mean_score")
+    check_tensors(x=x, centres=centres)
     given = x if value is None else value
     return attention_statistics(centres, x, given, statistics=names, scale=1.0, num_threads=num_threads)
 
@@ -97,6 +99,7 @@ def differential_attention(
     """
     if not isinstance(lam, (int, float, Tensor)) or isinstance(lam, bool):
         raise TypeError(f"lam must be a number or a tensor, got {shown(lam)}")
+    check_tensors(query1=query1, key1=key1, query2=query2, key2=key2, value=value)
     tensors = [query1, key1, query2, key2, value]
     if torch.is_autocast_enabled("cpu"):
         tensors = [x.to(torch.get_autocast_dtype("cpu")) for x in tensors]

@@ -9,12 +9,15 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from .._results import AttentionStatistics
+from ..normalizers import Softmax
 from ._arguments import sink_of_array
+from ._functional import AttentionStatistics as TensorStatistics
 from ._functional import attention_statistics
 from ._learned import Sink
 from ._log import AttentionLog
 from ._mask import PatternMask, make_mask
 from ._tensors import array, check_on_cpu
+from .nn._dropout import Dropout, attend_with_dropout
 
 __all__ = ["NAME", "log_to", "register"]
 
@@ -45,8 +48,11 @@ def register() -> str:
     Notes
     -----
     Causal and bidirectional masks, sliding windows and padding cost O(n) memory; other masks are
-    arrays of one byte for each query and key. On the CPU, without dropout. Models can be trained: the
-    gradient is that of :func:`attnscale.torch.attention`.
+    arrays of one byte for each query and key. On the CPU. Models can be trained: the gradient is that of
+    :func:`attnscale.torch.attention`. Dropout of the weights, which models ask for in training, is that of
+    :class:`attnscale.torch.nn.MultiheadAttention`: each call takes a seed from PyTorch's generator, the
+    backward pass draws the same mask again, and what is recorded are statistics of the weights before any is
+    dropped.
 
     Examples
     --------
@@ -111,7 +117,7 @@ def attend(
     weights : None
         They are never all there.
     """
-    _check(module, (query, key, value), dropout, kwargs)
+    _check(module, (query, key, value), kwargs)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = _masks(query, key, attention_mask, bool(causal), kwargs.get("sliding_window"))
     if position_bias is not None:
@@ -122,12 +128,7 @@ def attend(
     sink = _sink(module, s_aux if s_aux is not None else sinks)
     if sink is not None:
         options["normalizer"] = sink
-    rows = attention_statistics(
-        *(x.transpose(1, 2) for x in (query, key, value)),
-        statistics=_logs[-1].statistics if _logs else (),
-        layout="bshd",
-        **options,
-    )
+    rows = _rows(query, key, value, dropout, options)
     if _logs:
         found = {name: array(x) for name, x in rows._asdict().items() if x is not None}
         measured = AttentionStatistics(**found)
@@ -137,6 +138,33 @@ def attend(
     return rows.output, None
 
 
+def _rows(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, p: float, options: dict[str, Any]
+) -> TensorStatistics:
+    """Output, (batch, n_queries, heads, value_dim), and what the logs want; p: the share that is dropped."""
+    statistics = _logs[-1].statistics if _logs else ()
+    if not p:
+        swapped = (x.transpose(1, 2) for x in (query, key, value))
+        return attention_statistics(*swapped, statistics=statistics, layout="bshd", **options)
+    causal = 0 if options.get("is_causal") else None
+    if options.get("causal") == "bottom_right":
+        causal = key.shape[2] - query.shape[2]
+    rows = attend_with_dropout(
+        *(query, key, value),
+        dropout=Dropout.draw(p),
+        statistics=tuple(statistics),
+        scale=options["scale"],
+        of_distance=False,
+        normalizer=options.get("normalizer", Softmax()),
+        attn_mask=options.get("attn_mask"),
+        causal=causal,
+        window=options.get("window"),
+        softcap=options["softcap"],
+    )
+    assert rows.output is not None
+    return rows._replace(output=rows.output.transpose(1, 2))
+
+
 def _plain(option: Any) -> Any:
     """An option of the functions on tensors as one of those on arrays."""
     if isinstance(option, Sink):
@@ -144,14 +172,8 @@ def _plain(option: Any) -> Any:
     return array(option) if isinstance(option, torch.Tensor) else option
 
 
-def _check(module: Any, tensors: tuple[torch.Tensor, ...], dropout: float, kwargs: dict[str, Any]) -> None:
+def _check(module: Any, tensors: tuple[torch.Tensor, ...], kwargs: dict[str, Any]) -> None:
     check_on_cpu(*tensors)
-    if dropout:
-        raise ValueError(
-            f"attnscale.torch.register has no dropout of weights, got dropout={dropout}: model.eval() "
-            "switches it off, for training the config does (attention_dropout=0, "
-            "attention_probs_dropout_prob=0, attn_pdrop=0)"
-        )
     for name, given in kwargs.items():
         if name not in _IRRELEVANT and given is not None and given is not False:
             raise NotImplementedError(

@@ -6,20 +6,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from .._checks import shown
 from .._results import NAMES
 from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Form
 from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
+from ._tensors import check_tensors
 
 if TYPE_CHECKING:
     from .._call.types import QKNorm
 
 __all__ = ["AttentionStatistics", "attention", "attention_statistics"]
+
+_NUMBERS = (int, float, np.integer, np.floating)
 
 
 class AttentionStatistics(NamedTuple):
@@ -193,8 +198,9 @@ def _form(
     num_threads: int | None,
 ) -> Form:
     """The options that are no tensors, as the operator's schema has them."""
-    number = scale if isinstance(scale, (int, float)) else None
+    _check_scale(scale)
     learns = isinstance(scale, Learned)
+    number = float(scale) if isinstance(scale, _NUMBERS) else None
     given = scale.spelling if learns else scale
     law = given.spelling if isinstance(given, Law) else given if isinstance(given, str) else ""
     left, right = (None, None) if window is None else window
@@ -218,6 +224,12 @@ def _form(
     )
 
 
+def _check_scale(scale: Any) -> None:
+    """Refuse what the operator would pass over."""
+    if isinstance(scale, bool) or not isinstance(scale, (*_NUMBERS, Tensor, str, Law, Learned, type(None))):
+        raise TypeError(f"scale must be a number, a tensor, a law or the name of one, got {shown(scale)}")
+
+
 def _run(
     query: Tensor,
     key: Tensor,
@@ -230,6 +242,9 @@ def _run(
     asked: tuple[str, ...],
 ) -> tuple[Tensor, ...]:
     """Output and all statistics; what was not asked for is empty."""
+    check_tensors(query=query, key=key)
+    optional = zip(("value", "attn_mask", "distance_scale", "distance_bias"), (value, *tables), strict=True)
+    check_tensors(**{name: each for name, each in optional if each is not None})
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         query, key = query.to(dtype), key.to(dtype)

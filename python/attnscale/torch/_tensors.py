@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from .._checks import bfloat16_tensor
+from .._checks import bfloat16_tensor, shown
 
-__all__ = ["array", "check_on_cpu", "tensor"]
+__all__ = ["array", "check_on_cpu", "check_tensors", "tensor"]
 
 
 def array(tensor: torch.Tensor) -> Any:
@@ -34,3 +34,10 @@ def check_on_cpu(*tensors: torch.Tensor | None) -> None:
             raise ValueError(
                 f"attnscale runs on the CPU, got tensors on {each.device}; use .cpu() or model.to('cpu')"
             )
+
+
+def check_tensors(**given: Any) -> None:
+    """Refuse what is no tensor, by the name of the argument; PyTorch would name the operator's schema."""
+    for name, each in given.items():
+        if not isinstance(each, torch.Tensor):
+            raise TypeError(f"{name} must be a tensor, got {shown(each)}")

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from .. import variants
+from .._checks import number, shown
 from ._autograd import Differentiable
-from ._tensors import array, check_on_cpu, tensor
+from ._tensors import array, check_on_cpu, check_tensors, tensor
 
 __all__ = [
     "cosformer_attention",
@@ -63,7 +64,7 @@ def efficient_attention(
     >>> at.torch.efficient_attention(q, k, v, is_causal=True).shape
     torch.Size([2, 50, 8])
     """
-    own = (None, None, normalization, float(scale), None)
+    own = (None, None, normalization, number("scale", scale), None)
     shared = (is_causal, causal, enable_gqa, layout, num_threads)
     return _run("efficient_attention", query, key, value, own, shared)
 
@@ -104,8 +105,12 @@ def linear_attention(
     torch.Size([2, 50, 8])
     """
     name = feature_map
-    if isinstance(feature_map, tuple):
+    if isinstance(feature_map, tuple) and len(feature_map) == 2:
+        check_tensors(query=query, key=key)
+        check_tensors(**dict(zip(("feature_map[0]", "feature_map[1]"), feature_map, strict=True)))
         (query, key), name = feature_map, "given"
+    elif not isinstance(feature_map, str):
+        raise TypeError(f"feature_map must be a name or a pair of tensors, got {shown(feature_map)}")
     own = (None, None, name, None, None)
     shared = (is_causal, causal, enable_gqa, layout, num_threads)
     return _run("linear_attention", query, key, value, own, shared)
@@ -184,9 +189,10 @@ def performer_attention(
     >>> at.torch.performer_attention(q, k, v, projection=directions).shape
     torch.Size([2, 50, 8])
     """
+    check_tensors(projection=projection)
     if projection.requires_grad:
         raise ValueError("projection has no gradient in performer_attention; use projection.detach()")
-    own = (None, projection, "", None if scale is None else float(scale), None)
+    own = (None, projection, "", None if scale is None else number("scale", scale), None)
     shared = (is_causal, causal, enable_gqa, layout, num_threads)
     return _run("performer_attention", query, key, value, own, shared)
 
@@ -223,6 +229,7 @@ def ssd(
     >>> decay.grad.shape
     torch.Size([2, 50])
     """
+    check_tensors(log_decay=log_decay)
     own = (log_decay, None, "", None, None)
     return _run("ssd", query, key, value, own, (False, None, enable_gqa, layout, num_threads))
 
@@ -236,6 +243,7 @@ def _run(
     shared: tuple[Any, ...],
 ) -> Tensor:
     is_causal, causal, *rest = shared
+    check_tensors(query=query, key=key, value=value)
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)

@@ -135,7 +135,7 @@ class MultiHeadAttention:
         if self.scale is not None:
             array = isinstance(self.scale, np.ndarray)
             parts.append(f"scale={np.array2string(self.scale, threshold=8) if array else repr(self.scale)}")
-        parts += [f"dropout={self.dropout:g}"] if self.dropout else []
+        parts += [f"dropout={self.dropout!r}"] if self.dropout else []
         parts += [f"normalizer={self.normalizer!r}"] if self.normalizer != normalizers.get("softmax") else []
         parts += [f"qk_norm={self.qk_norm!r}"] if self.qk_norm is not None else []
         parts += [] if self.dtype == np.float64 else [f"dtype={self.dtype}"]

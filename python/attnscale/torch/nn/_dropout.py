@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ...normalizers import Normalizer, Sink, Softmax, SoftmaxN
 from .._functional import AttentionStatistics, attention_statistics
+from .._learned import Sink as LearnedSink
 from .._rows import row_scales, row_weights
 from .._vmap import by_loop
 
@@ -110,39 +111,48 @@ def attend_with_dropout(
     statistics: tuple[str, ...],
     scale: Any,
     of_distance: bool,
-    normalizer: Normalizer,
+    normalizer: Normalizer | LearnedSink,
     attn_mask: Tensor | None,
     causal: int | None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
 ) -> AttentionStatistics:
     """Output with dropped weights, and statistics of the weights before.
 
     Parameters
     ----------
     query, key, value : Tensor, shape (batch, heads, n, head_dim) or (heads, n, head_dim)
+        Heads of the query may share those of key and value.
     dropout : Dropout
     statistics : tuple of str
-    scale : Law or Learned
+    scale : Law, Learned or float
     of_distance : bool
         Whether it is a law of the distance, which has no one number for a row.
-    normalizer, attn_mask, causal
-        As for :func:`attnscale.torch.attention`.
+    normalizer, attn_mask, causal, window, softcap
+        As for :func:`attnscale.torch.attention`. A window or a soft-cap goes with a number as the scale and a
+        softmax, of which the layers of models have no other.
     """
     options = {"scale": scale, "attn_mask": attn_mask, "causal": causal}
-    is_softmax = isinstance(normalizer, (Softmax, SoftmaxN, Sink))
+    form: dict[str, Any] = {"softcap": softcap, "enable_gqa": query.shape[-3] != key.shape[-3]}
+    is_softmax = isinstance(normalizer, (Softmax, SoftmaxN, Sink, LearnedSink))
     wanted = tuple(dict.fromkeys((*statistics, "lse") if is_softmax else statistics))
     found = AttentionStatistics()
     if wanted:
-        found = attention_statistics(query, key, statistics=wanted, normalizer=normalizer, **options)
-    rows = scale if of_distance else row_scales(query, key, **options)
+        more = {**options, **form, "window": window, "normalizer": normalizer}
+        found = attention_statistics(query, key, statistics=wanted, **more)
+    whole = of_distance or isinstance(scale, float)
+    rows = scale if whole else row_scales(query, key, **options)
     lead = (None,) * (4 - query.dim())
     call = _Call(
         query=query[lead],
         key=key[lead],
         value=value[lead],
-        scale=rows if of_distance else rows[lead],
+        scale=rows if whole else rows[lead],
         lse=found.lse[lead] if is_softmax and found.lse is not None else None,
         attn_mask=None if attn_mask is None else attn_mask[(None,) * (4 - attn_mask.dim())],
         causal=causal,
+        window=window,
+        form=form,
         normalizer=normalizer,
         dropout=dropout,
     )
@@ -161,7 +171,9 @@ class _Call(NamedTuple):
     lse: Tensor | None  # None: of a normalizer whose weights are not exp(score - lse)
     attn_mask: Tensor | None
     causal: int | None
-    normalizer: Normalizer
+    window: tuple[int, int] | None
+    form: dict[str, Any]  # the soft-cap, and whether heads share keys
+    normalizer: Normalizer | LearnedSink
     dropout: Dropout
 
     def output(self, whole_heads: bool) -> Tensor:
@@ -188,20 +200,29 @@ class _Call(NamedTuple):
         query, scale, lse, mask = block.of_rows(self.query, self.scale, self.lse, self.attn_mask)
         key, value = (x[slice(*block.entries)] for x in (self.key, self.value))
         start, stop = block.rows
-        options: dict[str, Any] = {"scale": scale, "normalizer": self.normalizer}
+        options: dict[str, Any] = {"scale": scale, "normalizer": block.of_sink(self.normalizer)}
         options["causal"] = None if self.causal is None else self.causal + start
         heads, n_queries = self.query.shape[1:3]
         kept = self.dropout.kept(block.entries, heads, (start, stop, n_queries), key.shape[-2])
         if lse is None:
             weights = row_weights(query, key, attn_mask=mask, **options) * kept * self.dropout.factor
             return weights.to(value.dtype) @ value
-        seen = _and(mask, kept)
-        rows = attention_statistics(query, key, value, statistics=("lse",), attn_mask=seen, **options)
+        seen = _and(mask, kept if self.window is None else kept & self._band(start, stop))
+        options |= {"attn_mask": seen, **self.form}
+        rows = attention_statistics(query, key, value, statistics=("lse",), **options)
         assert rows.lse is not None
         assert rows.output is not None
         # What the kept keys weigh of the whole row; no mask that hides a row leaves it NaN.
         share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor
         return (rows.output * share[..., None]).to(rows.output.dtype)
+
+    def _band(self, start: int, stop: int) -> Tensor:
+        """True where the window shows a key to a query, (rows, n_keys)."""
+        assert self.window is not None
+        first = 0 if self.causal is None else self.causal
+        place = torch.arange(start + first, stop + first)[:, None]
+        ahead = torch.arange(self.key.shape[-2]) - place
+        return (ahead >= -self.window[0]) & (ahead <= self.window[1])
 
 
 class _Block(NamedTuple):
@@ -219,6 +240,12 @@ class _Block(NamedTuple):
             mask = mask if mask.shape[0] == 1 else mask[entries]
             mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
         return query[entries, :, rows], scale, None if lse is None else lse[entries, :, rows], mask
+
+    def of_sink(self, normalizer: Normalizer | LearnedSink) -> Normalizer | LearnedSink:
+        """The normalizer; of a sink with a logit a row, (batch, heads, n_queries), those of the block."""
+        if not isinstance(normalizer, LearnedSink) or normalizer.logits.dim() < 3:
+            return normalizer
+        return LearnedSink(normalizer.logits[slice(*self.entries), :, slice(*self.rows)])
 
 
 def _extents(batch: int, n_queries: int, pairs: int, whole_heads: bool) -> tuple[int, int]:

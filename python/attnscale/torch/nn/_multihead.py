@@ -18,6 +18,7 @@ from ...laws._values import check_learnable, takes_one_a_head
 from .._functional import AttentionStatistics, attention_statistics
 from .._learned import Learned
 from .._rows import row_weights
+from .._tensors import check_tensors
 from ._dropout import Dropout, attend_with_dropout
 from ._masks import check_inputs, check_masks, join_masks
 from ._nested import by_padding
@@ -174,6 +175,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         takes n_queries * n_keys^2 a head where it is asked for. A query whose keys are all masked has
         output 0, where PyTorch's has NaN with ``need_weights=True``.
         """
+        check_tensors(query=query, key=key, value=value)
         if query.is_nested or key.is_nested or value.is_nested:
             masks = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
             return self._of_nested(query, key, value, masks, need_weights, average_attn_weights, is_causal)

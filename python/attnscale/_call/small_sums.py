@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows whose weights are divided by a sum that has no inverse in the type.
+
+Softpick without eps and max(s, 0)^p over its sum do not change when all scores of a row are multiplied by
+one number, softpick as far as e^s - 1 is s. Then neither do the gradients of query, key and value, and that
+of the row's scale is multiplied by it. So a power of two brings such a row to where its sum has an inverse.
+Where something is added to the scores, a factor on the scale is none on them: such rows stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .arrays import FLOAT64
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..normalizers import Normalizer
+    from .call import Call
+
+__all__ = ["powers_of_small_sums"]
+
+#: Where a row is brought to, as a power of two: the sum of softpick, so small that e^s - 1 is s in float64;
+#: the largest score of the others, whose square and its inverse are numbers of float32, too.
+_SOFTPICK, _OTHERS = -62, -40
+#: Rows that are nearer to it are no such rows.
+_FAR = 10
+#: A soft-cap so many powers above that changes no digit.
+_BELOW_CAP = 31
+
+
+def powers_of_small_sums(
+    call: Call, normalizer: Normalizer | None, gradients: tuple[NDArray[Any], ...]
+) -> NDArray[np.int64] | None:
+    """The power of two for the scale of each row, 0 for most of them; None: no row needs one.
+
+    Parameters
+    ----------
+    call : Call
+    normalizer : Normalizer or None
+    gradients : tuple of arrays
+        Those of the scale of each row, of query, key and value, as they came out without.
+    """
+    target = _target(normalizer)
+    if normalizer is None or target is None or not _may_be_lost(normalizer, gradients):
+        return None
+    if 0 < call.form.softcap < 2.0 ** (target + _BELOW_CAP):
+        return None
+    rows = call.core.attend(None, None, ("max_score", "max_weight"), call.scale, normalizer._rule(call))
+    top, weight = (np.asarray(each, np.float64) for each in rows)
+    size = np.where(top > 0, top, 1.0)
+    if target == _SOFTPICK:
+        size = size / np.where(weight > 0, weight, 1.0)  # the sum, of what is negative, too
+    powers = np.where(np.isfinite(size), target - np.frexp(size)[1], 0)
+    proportional = call.form.softcap == 0 and target == _OTHERS  # of large scores, too
+    far = (powers > _FAR) | (proportional & (powers < -2 * _FAR))
+    powers = np.where((top > 0) & (weight > 0) & far, powers, 0)
+    if target == _SOFTPICK:  # a row without a weight has none under any factor
+        no_weight = (top <= 0) & ~np.isfinite(gradients[0])
+        powers = np.where(no_weight, 960 if call.inputs.dtype == FLOAT64 else 80, powers)
+    powers = np.where(_added_to(call), 0, powers)
+    return powers.astype(np.int64) if powers.any() else None
+
+
+def _may_be_lost(normalizer: Normalizer, gradients: tuple[NDArray[Any], ...]) -> bool:
+    """Whether there may be such a row: something is not finite, or all of a row of squares is 0."""
+    if not all(np.isfinite(each).all() for each in gradients):
+        return True
+    return normalizer.name == "squared_relu" and not bool(gradients[0].all())
+
+
+def _target(normalizer: Normalizer | None) -> int | None:
+    """None: its weights change with a factor on the scores."""
+    if normalizer is None:
+        return None
+    if normalizer.name == "softpick":
+        return _SOFTPICK if getattr(normalizer, "eps", 1.0) == 0 else None
+    return _OTHERS if getattr(normalizer, "divide", "") == "sum" else None
+
+
+def _added_to(call: Call) -> Any:
+    """Whether something is added to the scores of a row; of a table of distances, for all rows alike."""
+    mask, table = call.mask, call.form.offset
+    if table is not None and ((table[..., 0, :] != 0).any() or (table[..., 0] != 0).any()):
+        return True
+    if mask is None or mask.dtype == np.bool_:
+        return False
+    return ((mask != 0) & ~np.isneginf(mask)).any(-1)

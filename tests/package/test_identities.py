@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A number that tells laws or parameters apart is printed in full: its text reads back as the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import pytest
+from attnscale._spelling import as_number
+from attnscale.audit import resolve
+from attnscale.audit._layer import spelling
+from attnscale.cli import main
+
+#: The next number is another one, and has the same six digits.
+TWELFTH = 1 / 12
+NEXT = math.nextafter(TWELFTH, 1)
+
+
+@pytest.mark.parametrize(
+    "value", [TWELFTH, NEXT, 64.0, 1e-5, 1e300, 1234567.0, 0.1 + 0.2, math.inf, -math.inf]
+)
+def test_the_shortest_text_reads_back(value: float) -> None:
+    assert float(as_number(value)) == value
+    assert len(as_number(value)) <= len(repr(value)) or value == 1e300
+
+
+def test_a_base_of_the_audit_reads_back() -> None:
+    plan = resolve(
+        {
+            "model_type": "gemma2",
+            "hidden_size": 2304,
+            "num_hidden_layers": 2,
+            "head_dim": 144,
+            "query_pre_attn_scalar": 144,
+            "num_attention_heads": 8,
+        }
+    )
+    base = plan.layers[0].base
+    assert at.laws.get(spelling(base)) == base.law
+    assert spelling(base) == "constant(value=0.08333333333333333)"
+
+
+def test_two_laws_of_the_audit_do_not_look_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their temperatures differ in the seventh digit."""
+    listed = []
+    for beta in (0.1, 0.1000001):
+        rope = {
+            "rope_type": "yarn",
+            "factor": 16.0,
+            "original_max_position_embeddings": 16384,
+            "llama_4_scaling_beta": beta,
+            "rope_theta": 1e6,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+        }
+        config = {
+            "model_type": "ministral3",
+            "hidden_size": 4096,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "rope_parameters": rope,
+        }
+        path = tmp_path / f"{beta}" / "config.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps(config), encoding="utf-8")
+        listed.append([spelling(term) for term in resolve(config).layers[0].terms])
+    assert main(["audit", str(tmp_path), "--json"]) == 0
+    laws = [model["laws"] for model in json.loads(capsys.readouterr().out)["models"]]
+    assert laws == listed
+    assert laws[0] != laws[1]
+    assert "ministral_temperature(beta=0.1000001, length=16384)" in laws[1]
+
+
+def test_a_soft_cap_is_a_parameter() -> None:
+    config: dict[str, Any] = {
+        "model_type": "gemma2",
+        "num_hidden_layers": 1,
+        "attn_logit_softcapping": 50.00001,
+    }
+    assert "soft-cap 50.00001," in repr(resolve(config).layers[0])
+
+
+def test_a_label_of_a_figure_tells_bases_apart() -> None:
+    pytest.importorskip("matplotlib")
+    from attnscale.plot._curves import _word
+    from attnscale.plot._style import law_label
+    from attnscale.plot._subtitle import _value
+
+    assert law_label("log_n(base=512)") == r"$\log_{512} n\,/\sqrt{d}$"
+    assert law_label("log_n(base=512.0001)") == r"$\log_{512.0001} n\,/\sqrt{d}$"
+    assert _word("n", 1234567, None) == "$n = 1234567$"
+    assert _word("cosine", 0.1234567, None) == "cosine 0.1234567"
+    assert _value("n", 1234567) == "1234567"
+
+
+def test_the_parameters_of_a_grid_are_not_rounded() -> None:
+    xarray = pytest.importorskip("xarray")
+    from attnscale.cli._sweep_table import table_text
+
+    values = [TWELFTH, NEXT, math.inf]
+    table = xarray.Dataset({"y": ("x", [1.0, 2.0, 3.0])}, {"x": values})
+    rows = [line.split()[0] for line in table_text(table, ["x"]).splitlines()]
+    assert [float(row) for row in rows if row not in ("x",) and not row.startswith("-")] == values
+
+
+def test_what_was_refused_is_not_shown_as_the_bound() -> None:
+    with pytest.raises(ValueError, match=r"n0 must be at least 1, got 0\.99999999"):
+        at.laws.get("annealed(n0=0.99999999)")
+
+
+def test_dropout_of_a_module_is_a_parameter() -> None:
+    module = at.variants.MultiHeadAttention(8, 2, dropout=0.1234567, rng=0)
+    assert "dropout=0.1234567" in repr(module)

@@ -11,7 +11,6 @@ import numpy as np
 from .._checks import as_array, fit_to, shown
 from .arrays import FLOAT64, in_native_order, is_float_type, swap_heads
 from .distance import matrix_of
-from .small_sums import powers_of_small_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,6 +79,10 @@ def differentiate(
         return _differentiate(call, normalizer, grad, saved, cotangents, scale, wanted)
 
     found = run(saved, call.scale)
+    if normalizer is None:
+        return found
+    from .small_sums import powers_of_small_sums  # only here: most calls need none
+
     given = tuple(x for x in (found.scale, found.query, found.key, found.value) if x is not None)
     powers = powers_of_small_sums(call, normalizer, given)
     if powers is None:

@@ -6,6 +6,7 @@
 //
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -43,6 +44,16 @@ void call_all() {
 TEST_CASE("calls compile without a warning") {
   call_all<float>();
   call_all<double>();
+}
+
+TEST_CASE("the program of the documentation's page") {
+  const xt::xarray<float> query = xt::ones<float>({2, 5, 4}), key = query, value = query;
+  auto output = attnscale::attention(query, key, value, {.scale = 0.125, .is_causal = true});
+  // clang-format off
+  auto entropy = attnscale::attention_entropy(query, key, {.scale = attnscale::laws::log_n{.base = 512}});
+  // clang-format on
+  CHECK(output(1, 4, 3) == doctest::Approx(1));
+  CHECK(entropy(1, 4) == doctest::Approx(std::log(5.0)));
 }
 
 TEST_CASE("problems compile without a warning where members are left out") {

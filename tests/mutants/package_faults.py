@@ -56,13 +56,6 @@ _SCALES = (
         pytest("tests/laws/test_laws_derivatives.py"),
     ),
     Fault(
-        "a dimension of Johnson and Lindenstrauss is rounded down",
-        f"{_PACKAGE}/theory/_johnson_lindenstrauss.py",
-        "np.ceil(np.maximum(dimension, 1))",
-        "np.floor(np.maximum(dimension, 1))",
-        pytest("tests/theory/test_theory_rules.py"),
-    ),
-    Fault(
         "the audit takes one weight of YaRN for the other",
         f"{_PACKAGE}/audit/_rope.py",
         'mscale_all_dim=_weight(rope, "mscale_all_dim")',

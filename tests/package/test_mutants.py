@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`make mutants` takes an hour: that its faults can still be planted is seen here."""
+"""`make mutants` takes half an hour: that its faults can still be planted is seen here."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class key_intervals {
     const extents batch(index.begin(), index.empty() ? index.end() : index.end() - 1);
     const auto* given = static_cast<const std::int64_t*>(lengths_.at(batch, batch_));
     const std::int64_t length = given ? *given : n_keys_;
-    const std::int64_t aligned = i + (bottom_right_ ? length - n_queries_ : offset_);
+    const std::int64_t aligned = i + first_aligned(length);
     if (right_ == unbounded) return {aligned, length};
     return {aligned, std::clamp<std::int64_t>(aligned + right_ + 1, 0, length)};
   }
@@ -99,11 +99,16 @@ class key_intervals {
     if (options.causal == causal_alignment::offset) offset_ = options.causal_offset;
   }
 
+  /// Index of the key that query 0 is aligned with, where the keys end at `length`.
+  std::int64_t first_aligned(std::int64_t length) const {
+    return bottom_right_ ? length - n_queries_ : offset_;
+  }
+
   /// The rows of a call whose keys end at `length`.
   void add(std::int64_t length) {
     if (rows_.count(length) != 0) return;
     interval_ends& rows = rows_[length];
-    const std::int64_t offset = bottom_right_ ? length - n_queries_ : offset_;
+    const std::int64_t offset = first_aligned(length);
     if (right_ == unbounded) rows.end.push_back(length);
     for (std::int64_t at = offset; at < offset + n_queries_; ++at) {
       if (left_ != unbounded) rows.begin.push_back(std::clamp<std::int64_t>(at - left_, 0, length));

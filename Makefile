@@ -192,6 +192,11 @@ test-example: test-cpp
 	cmake -S cpp/examples -B build/example -DCMAKE_PREFIX_PATH=$(CURDIR)/build/gcc/prefix --log-level=WARNING
 	cmake --build build/example
 	for each in $(basename $(notdir $(wildcard cpp/examples/*.cpp))); do build/example/$$each || exit 1; done
+	@if command -v pkg-config > /dev/null; then \
+	  export PKG_CONFIG_PATH=$$(dirname $$(find $(CURDIR)/build/gcc/prefix -name attnscale.pc)) && \
+	  $(CXX) cpp/examples/entropy.cpp $$(pkg-config --cflags --libs attnscale) -o build/example/by-pkg-config && \
+	  build/example/by-pkg-config; \
+	else echo "-- no pkg-config: its file is not tried"; fi
 
 build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 	scripts/fetch-xsimd14 $(BIN)/python $@

@@ -32,5 +32,18 @@ install(FILES
   ${PROJECT_BINARY_DIR}/attnscaleConfig.cmake
   ${PROJECT_BINARY_DIR}/attnscaleConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT cpp)
+
+# For programs that are built without CMake. Paths are relative to the file, so that a prefix may be moved.
+if(bundles_xtensor)
+  set(pc_requires "")
+  set(pc_third_party " -isystem \${includedir}/attnscale/third_party")
+else()
+  set(pc_requires xtensor)
+  set(pc_third_party "")
+endif()
+file(RELATIVE_PATH pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/attnscale.pc.in ${PROJECT_BINARY_DIR}/attnscale.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/attnscale.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT cpp)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/LICENSE-THIRD-PARTY
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT cpp)

@@ -146,6 +146,35 @@ def test_a_package_with_fetched_xtensor_brings_it_along(tmp_path: Path) -> None:
     run_cmake("-S", user, "-B", user / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *hidden("xtl", "xtensor"))
     command = run_cmake("--build", user / "build", "--verbose")
     assert f"-isystem {prefix}/include/attnscale/third_party" in command
+    assert f"-isystem {prefix}/include/attnscale/third_party" in flags_of_package(prefix)
+
+
+def flags_of_package(prefix: Path) -> str:
+    """What the installed file of pkg-config says, without pkg-config."""
+    (file,) = prefix.rglob("attnscale.pc")
+    values = {"pcfiledir": str(file.parent)}
+    found = ""
+    for line in file.read_text().splitlines():
+        name, equals, value = line.partition("=") if ":" not in line else ("", "", "")
+        line = re.sub(r"\$\{(\w+)\}", lambda each: values[each[1]], value if equals else line)
+        if equals:
+            values[name] = str(Path(line).resolve())
+        elif line.startswith(("Cflags:", "Requires:")):
+            found += line + "\n"
+    return found
+
+
+@needs_cmake
+def test_a_package_with_installed_xtensor_asks_for_it(tmp_path: Path) -> None:
+    build, prefix = tmp_path / "build", tmp_path / "prefix"
+    assert configure(build).returncode == 0
+    (build / "libattnscale.a").write_bytes(b"!<arch>\n")
+    run_cmake("--install", build, "--prefix", prefix)
+    if any(prefix.rglob("third_party")):
+        pytest.skip("no CMake package of xtensor on this system")
+    flags = flags_of_package(prefix)
+    assert "Requires: xtensor\n" in flags
+    assert f"-I{prefix}/include " in flags
 
 
 @needs_cmake

@@ -34,13 +34,13 @@ bool make_named(std::string_view name, scale_law::any& law) {
 template <class L>
 void read_parameters(L& law, const spelled_call& call) {
   const auto fields = law_of<L>::fields();
-  for (const auto& [name, value] : call.parameters) {
+  for (const spelled_parameter& given : call.parameters) {
     const auto found = std::find_if(fields.begin(), fields.end(),
-                                    [&](const field<L>& each) { return each.name == name; });
+                                    [&](const field<L>& each) { return each.name == given.name; });
     if (found == fields.end())
-      refuse("law '" + call.name + "' has no parameter '" + name +
+      refuse("law '" + call.name + "' has no parameter '" + given.name +
              "'; its parameters: " + listed(fields));
-    found->read(law, value);
+    found->read(law, given.value);
   }
 }
 

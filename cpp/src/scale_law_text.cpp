@@ -55,7 +55,7 @@ spelled_call read_call(std::string_view given) {
     if (equals == std::string_view::npos) not_a_call(given);
     const std::string_view name = trimmed(one.substr(0, equals));
     if (!is_name(name)) not_a_call(given);
-    call.parameters.emplace_back(name, trimmed(one.substr(equals + 1)));
+    call.parameters.push_back({std::string(name), std::string(trimmed(one.substr(equals + 1)))});
     rest = comma == std::string_view::npos ? std::string_view{} : trimmed(rest.substr(comma + 1));
   }
   return call;

@@ -5,7 +5,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace attnscale::detail {
@@ -13,9 +12,13 @@ namespace attnscale::detail {
 /// The shortest text that reads back as the same number; whole numbers have no point.
 std::string as_literal(double number);
 
+struct spelled_parameter {
+  std::string name, value;
+};
+
 struct spelled_call {
   std::string name;
-  std::vector<std::pair<std::string, std::string>> parameters;  ///< name and text of the value
+  std::vector<spelled_parameter> parameters;
 };
 
 /// Name and parameters of a spelling; refuses what is none.

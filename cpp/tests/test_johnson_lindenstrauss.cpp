@@ -9,7 +9,6 @@
 
 using attnscale::jl_distortion_options;
 using attnscale::jl_min_dim;
-using attnscale::jl_options;
 using attnscale::jl_tail;
 
 namespace {

@@ -20,7 +20,7 @@ using loops::matrix;
 namespace {
 
 template <class T>
-constexpr double close = std::is_same_v<T, float> ? 2e-5 : 1e-12;
+constexpr double near = std::is_same_v<T, float> ? 2e-5 : 1e-12;
 
 /// Rows of one head.
 template <class T>
@@ -59,7 +59,7 @@ void for_each_case(Check check) {
         CAPTURE(n);
         CAPTURE(m);
         CAPTURE(each.offset);
-        check(in, each, close<T>);
+        check(in, each, near<T>);
       }
     }
   });
@@ -96,6 +96,69 @@ TEST_CASE("linear attention divides sums of features") {
     for (auto* const features : {&phi_q, &phi_k})
       for (auto& x : *features) x = x > 0 ? x : 0;
     CHECK(difference(linear_attention(phi_q, phi_k, in.value, options), of_relu) < bound);
+  });
+}
+
+TEST_CASE("cosFormer weighs by the cosine of the distance") {
+  for_each_case([](const auto& in, const sight& see, double bound) {
+    const cosformer_attention_options options{
+        .max_length = 150, .causal = see.causal, .causal_offset = see.given};
+    const std::int64_t first = see.offset == everything ? 0 : see.offset;
+    CHECK(difference(cosformer_attention(in.query, in.key, in.value, options),
+                     loops::cosformer(in.query, in.key, in.value, see.offset, 150, first)) < bound);
+  });
+}
+
+TEST_CASE("Performer estimates the exponential by its directions") {
+  const matrix directions = performer_projection(12, 5, {.from = {3, 1}});
+  for_each_case([&](const auto& in, const sight& see, double bound) {
+    performer_attention_options options{.projection = directions, .causal = see.causal};
+    options.causal_offset = see.given;
+    const auto seen = performer_attention(in.query, in.key, in.value, options);
+    const double scale = 1 / std::sqrt(5.0);
+    CHECK(difference(seen, loops::performer(in.query, in.key, in.value, see.offset, directions,
+                                            scale)) < 4 * bound);
+    options = {.features = 12, .from = {3, 1}, .causal = see.causal, .causal_offset = see.given};
+    CHECK(identical(performer_attention(in.query, in.key, in.value, options), seen));
+    options.scale = 0.3;
+    CHECK(difference(performer_attention(in.query, in.key, in.value, options),
+                     loops::performer(in.query, in.key, in.value, see.offset, directions, 0.3)) <
+          4 * bound);
+  });
+}
+
+TEST_CASE("directions are normal, and orthogonal in blocks") {
+  const auto drawn = performer_projection(7, 3, {.from = {1, 2}});
+  CHECK(drawn.shape() == dense_array<double>::shape_type{7, 3});
+  for (std::size_t i = 0; i < 7; ++i)
+    for (std::size_t j = i / 3 * 3; j < i; ++j)
+      CHECK(std::abs(xt::sum(xt::row(drawn, int(i)) * xt::row(drawn, int(j)))()) < 1e-14);
+  for (const bool orthogonal : {true, false}) {
+    const auto many = performer_projection(30000, 4, {.orthogonal = orthogonal});
+    double mean = 0, squares = 0, fourth = 0;
+    for (const double x : many) mean += x, squares += x * x, fourth += x * x * x * x;
+    const auto n = static_cast<double>(many.size());
+    CHECK(std::abs(mean / n) < 0.02);
+    CHECK(std::abs(squares / n - 1) < 0.03);
+    CHECK(std::abs(fourth / n - 3) < 0.2);
+  }
+  CHECK(refusal([] { performer_projection(0, 3); }) == "features must be at least 1, got 0");
+  CHECK(refusal([] { performer_projection(3, 0); }) == "head_dim must be at least 1, got 0");
+}
+
+TEST_CASE("state-space duality fades with its log-decays") {
+  for_both_types([](auto number) {
+    using T = decltype(number);
+    for (const std::size_t n : {1, 17, 130}) {
+      const rows_of<T> in(n, n);
+      const auto decay = xt::xarray<double>(-0.2 * xt::abs(normal<double>({n}, 4)));
+      const std::vector<double> decays(decay.begin(), decay.end());
+      CHECK(difference(ssd(in.query, in.key, in.value, decay),
+                       loops::ssd(in.query, in.key, in.value, decays)) < 20 * near<T>);
+      CHECK(difference(ssd(in.query, in.key, in.value, -0.5),
+                       loops::ssd(in.query, in.key, in.value, std::vector<double>(n, -0.5))) <
+            20 * near<T>);
+    }
   });
 }
 
@@ -182,4 +245,23 @@ TEST_CASE("what does not fit is refused with the argument, the rule and what was
   CHECK(refusal([&] {
           linear_attention(x, negative, x, {.feature_map = linear_feature_map::given});
         }) == "key must not be negative where feature_map is given: weights would be; got -0.5");
+  CHECK(refusal([&] { cosformer_attention(x, x, x, {}); }) ==
+        "max_length must be at least 1, got 0");
+  CHECK(refusal([&] { cosformer_attention(x, x, x, {.max_length = 4}); }) ==
+        "max_length must be at least the number of positions, 5, got 4");
+  CHECK(refusal([&] { performer_attention(x, x, x, {.features = 0}); }) ==
+        "features must be at least 1, got 0");
+  CHECK(refusal([&] { performer_attention(x, x, x, {.scale = -1.0}); }) ==
+        "scale must be positive, got -1");
+  CHECK(refusal([&] {
+          performer_attention(x, x, x, {.projection = zeros({7, 3})});
+        }) == "projection must have the shape (features, head_dim) with head_dim = 4, got (7, 3)");
+  CHECK(refusal([&] {
+          ssd(x, zeros({2, 6, 4}), zeros({2, 6, 4}), 0);
+        }) == "query and key must have the same number of rows, got 5 and 6");
+  CHECK(refusal([&] { ssd(x, x, x, 0.25); }) == "log_decay must be finite and at most 0, got 0.25");
+  CHECK(refusal([&] { ssd(x, x, x, -INFINITY); }) ==
+        "log_decay must be finite and at most 0, got NaN or infinity");
+  CHECK(refusal([&] { ssd(x, x, x, xt::zeros<double>({4})); }) ==
+        "log_decay must broadcast to (..., heads, n) = (2, 5), got shape (4,)");
 }

@@ -53,8 +53,8 @@ std::optional<std::int64_t> offset_of(const Options& options, const linear_input
   return std::nullopt;
 }
 
-/// State-space duality pairs the rows.
-inline std::optional<std::int64_t> offset_of(const ssd_options&, const linear_inputs& in) {
+/// Rows in pairs: query i sees the keys 0 ... i.
+inline std::optional<std::int64_t> paired_rows(const linear_inputs& in) {
   if (in.n_queries() != in.n_keys())
     refuse("query and key must have the same number of rows, got " + text_of(in.n_queries()) +
            " and " + text_of(in.n_keys()));
@@ -73,13 +73,10 @@ void check_given(const char* name, const A& features) {
            text_of(least));
 }
 
-template <class Q, class K, class Options>
-void check_features(const Options& options, const Q& query, const K& key) {
-  if constexpr (std::is_same_v<Options, linear_attention_options>) {
-    if (options.feature_map != linear_feature_map::given) return;
-    check_given("query", query);
-    check_given("key", key);
-  }
+template <class A, class Options>
+void check_features(const Options& options, const char* name, const A& rows) {
+  if constexpr (std::is_same_v<Options, linear_attention_options>)
+    if (options.feature_map == linear_feature_map::given) check_given(name, rows);
 }
 
 /// Log-decays as (..., heads, n), all of them there.

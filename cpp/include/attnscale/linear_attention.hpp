@@ -19,6 +19,7 @@
 #include "attnscale/describe_linear.hpp"
 #include "attnscale/linear_family.hpp"
 #include "attnscale/linear_options.hpp"
+#include "attnscale/linear_state.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/strided_array.hpp"
 
@@ -32,7 +33,8 @@ auto linear_call(const Q& query, const K& key, const V& value, const Options& op
   const linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
   const std::optional<std::int64_t> offset = offset_of(options, in);
   check_threads(options.num_threads);
-  check_features(options, query, key);
+  check_features(options, "query", query);
+  check_features(options, "key", key);
   const linear_family family = family_of(options, in.head_dim());
   family.check_positions(std::max(in.n_queries(), in.n_keys()));
   return attend_linear<linear_compute_t<Q, K, V>>(family, in, offset, execution_of(options),
@@ -82,7 +84,7 @@ auto ssd(const Q& query, const K& key, const V& value, const number_or_array<dou
          const ssd_options& options = {}) {
   detail::require_float_arrays<Q, K, V>();
   const detail::linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
-  const std::optional<std::int64_t> offset = detail::offset_of(options, in);
+  const std::optional<std::int64_t> offset = detail::paired_rows(in);
   detail::check_threads(options.num_threads);
   const dense_array<double> decay = detail::read_decay(log_decay, in.leading, in.n_queries());
   return detail::attend_linear<detail::linear_compute_t<Q, K, V>>(

@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "attnscale/describe_linear.hpp"
+#include "attnscale/linear_attention_gradients.hpp"
 #include "attnscale/linear_family.hpp"
 #include "attnscale/linear_options.hpp"
 #include "attnscale/linear_state.hpp"

@@ -125,9 +125,13 @@ inline linear_family family_of(const performer_attention_options& options, std::
   linear_family family;
   family.map = feature_map::projected;
   const dense_array<double> directions = directions_of(options, head_dim);
-  family.projection = xt::transpose(directions) * std::sqrt(scale);
+  const std::size_t features = directions.shape(0), columns = directions.shape(1);
+  family.projection = dense_array<double>::from_shape({columns, features});
+  for (std::size_t f = 0; f < features; ++f)
+    for (std::size_t c = 0; c < columns; ++c)
+      family.projection(c, f) = directions(f, c) * std::sqrt(scale);
   family.norm_factor = scale / 2;
-  family.shift = std::log(static_cast<double>(directions.shape(0))) / 2;
+  family.shift = std::log(static_cast<double>(features)) / 2;
   return family;
 }
 

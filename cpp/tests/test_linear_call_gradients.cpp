@@ -155,6 +155,19 @@ TEST_CASE("rows that see nothing, and keys that nobody sees, have gradient 0") {
   CHECK(found.value(0, 0) == doctest::Approx(x(4, 0)));
 }
 
+TEST_CASE("arrays without elements have gradients without elements, and leave the others theirs") {
+  const array none = xt::zeros<double>({5, 0}), ones = xt::ones<double>({5, 2});
+  const auto found = performer_attention_gradients(none, none, ones, ones);
+  CHECK(found.query.size() == 0);
+  CHECK(difference(found.value, ones) < 1e-12);
+  const auto other = linear_attention_gradients(ones, ones, none, none);
+  CHECK(other.value.size() == 0);
+  CHECK(difference(other.key, array(xt::zeros<double>({5, 2}))) == 0);
+  const array no_rows = xt::zeros<double>({0, 2});
+  const auto unseen = linear_attention_gradients(no_rows, ones, ones, no_rows);
+  CHECK(difference(unseen.value, array(xt::zeros<double>({5, 2}))) == 0);
+}
+
 TEST_CASE("gradients refuse what their calls refuse, and an output gradient that does not fit") {
   const array x = xt::ones<double>({2, 5, 4});
   const array grad = xt::ones<double>({5, 3});

@@ -4,7 +4,12 @@
 // refuse.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <cstdint>
+#include <new>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "attnscale/linear_attention.hpp"
@@ -201,6 +206,13 @@ TEST_CASE("views and column-major arrays are read in place, and float with doubl
 TEST_CASE("without keys, queries or channels rows are 0 or not there") {
   CHECK(linear_attention(zeros({3, 4}), zeros({0, 4}), zeros({0, 2})) == zeros({3, 2}));
   CHECK(efficient_attention(zeros({3, 0}), zeros({5, 0}), zeros({5, 2})) == zeros({3, 2}));
+  const xt::xarray<float> ones = xt::ones<float>({5, 2});  // of no channel, all weights are equal
+  const auto mean = performer_attention(zeros({3, 0}), zeros({5, 0}), ones);
+  CHECK(difference(mean, xt::xarray<float>(xt::ones<float>({3, 2}))) < 1e-6);
+  performer_state state;
+  state.update(zeros({5, 0}), ones);
+  CHECK(difference(state.read(zeros({3, 0})), mean) < 1e-6);
+  CHECK_THROWS_AS(performer_projection(std::int64_t{1} << 60, 1024), std::bad_alloc);
   CHECK(linear_attention(zeros({0, 4}), zeros({5, 4}), zeros({5, 2})).size() == 0);
 }
 
@@ -245,6 +257,10 @@ TEST_CASE("what does not fit is refused with the argument, the rule and what was
   CHECK(refusal([&] {
           linear_attention(x, negative, x, {.feature_map = linear_feature_map::given});
         }) == "key must not be negative where feature_map is given: weights would be; got -0.5");
+}
+
+TEST_CASE("families refuse what is theirs") {
+  const auto x = zeros({2, 5, 4});
   CHECK(refusal([&] { cosformer_attention(x, x, x, {}); }) ==
         "max_length must be at least 1, got 0");
   CHECK(refusal([&] { cosformer_attention(x, x, x, {.max_length = 4}); }) ==

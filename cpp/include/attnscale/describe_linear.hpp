@@ -133,6 +133,15 @@ struct linear_arrays {
   std::int64_t first_key = 0;
 };
 
+/// Where the rows of a head begin. The core takes null for an array that is not there, and one
+/// without elements may be null as well.
+inline const void* rows_at(const strided_array& array, const extents& index,
+                           const extents& leading) {
+  alignas(64) static double nothing = 0;
+  const void* const found = array.at(index, leading);
+  return array && !found ? &nothing : found;
+}
+
 /// Calls the core on every head of `leading`.
 inline void run_linear(const linear_family& family, const linear_arrays& arrays,
                        const extents& leading, std::optional<std::int64_t> offset,
@@ -153,7 +162,7 @@ inline void run_linear(const linear_family& family, const linear_arrays& arrays,
   p.query = query.layout(), p.key = key.layout();
   p.value = value.layout(), p.output = output.layout();
   for_each_index(leading, [&](const extents& index) {
-    const auto at = [&](const strided_array& array) { return array.at(index, leading); };
+    const auto at = [&](const strided_array& array) { return rows_at(array, index, leading); };
     p.heads.push_back({at(query), at(key), at(value), const_cast<void*>(at(output)),
                        static_cast<const double*>(at(decay)),
                        sums ? sums->at(index, leading) : linear_sums{}});

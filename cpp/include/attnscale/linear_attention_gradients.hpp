@@ -94,7 +94,7 @@ inline void run_linear_gradients(const linear_family& family, const linear_input
   p.grad = arrays.grad.layout(), p.query_out = arrays.query.layout();
   p.key_out = arrays.key.layout(), p.value_out = arrays.value.layout();
   for_each_index(in.leading, [&](const extents& index) {
-    const auto at = [&](const strided_array& array) { return array.at(index, in.leading); };
+    const auto at = [&](const strided_array& array) { return rows_at(array, index, in.leading); };
     const auto to = [&](const strided_array& array) { return const_cast<void*>(at(array)); };
     p.heads.push_back({at(in.query), at(in.key), at(in.value), at(arrays.grad), to(arrays.query),
                        to(arrays.key), to(arrays.value),

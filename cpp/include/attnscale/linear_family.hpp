@@ -54,7 +54,7 @@ struct linear_family {
     std::vector<double> numbers;
     if (map != feature_map::turned) return numbers;
     constexpr double pi = 3.14159265358979323846;
-    const double step = pi / static_cast<double>(2 * max_length);
+    const double step = pi / (2 * static_cast<double>(max_length));
     for (std::int64_t at = first; at < first + n; ++at) {
       numbers.push_back(std::cos(static_cast<double>(at) * step));
       numbers.push_back(std::sin(static_cast<double>(at) * step));
@@ -106,8 +106,7 @@ inline dense_array<double> directions_of(const performer_attention_options& opti
                                          std::int64_t head_dim) {
   if (!options.projection) {
     check_at_least("features", options.features, 1);
-    if (head_dim == 0)
-      return dense_array<double>::from_shape({static_cast<std::size_t>(options.features), 0});
+    if (head_dim == 0) return new_array<double>({}, {options.features, 0});
     return performer_projection(options.features, head_dim, {.from = options.from});
   }
   const extents shape(options.projection->shape().begin(), options.projection->shape().end());

@@ -12,6 +12,7 @@
 #include "attnscale/dense_array.hpp"
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/refuse.hpp"
+#include "attnscale/strided_array.hpp"
 
 namespace attnscale {
 
@@ -50,8 +51,7 @@ inline dense_array<double> performer_projection(std::int64_t features, std::int6
                                                 const performer_projection_options& options = {}) {
   detail::check_at_least("features", features, 1);
   detail::check_at_least("head_dim", head_dim, 1);
-  auto directions = dense_array<double>::from_shape(
-      {static_cast<std::size_t>(features), static_cast<std::size_t>(head_dim)});
+  auto directions = detail::new_array<double>({}, {features, head_dim});
   double* const rows = directions.data();
   const std::int64_t count = features * head_dim;
   const variate normal{.kind = distribution::normal};

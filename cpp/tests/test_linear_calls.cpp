@@ -61,8 +61,8 @@ void for_each_case(Check check) {
     for (const auto& [n, m] : {std::pair{1, 1}, {7, 19}, {40, 33}, {130, 130}}) {
       const rows_of<T> in(static_cast<std::size_t>(n), static_cast<std::size_t>(m));
       for (const sight& each : sights(in.query.shape(0), in.key.shape(0))) {
-        CAPTURE(n);
-        CAPTURE(m);
+        CAPTURE(in.query.shape(0));
+        CAPTURE(in.key.shape(0));
         CAPTURE(each.offset);
         check(in, each, near<T>);
       }

@@ -146,26 +146,27 @@ inline const void* rows_at(const strided_array& array, const extents& index,
 inline void run_linear(const linear_family& family, const linear_arrays& arrays,
                        const extents& leading, std::optional<std::int64_t> offset,
                        const execution& how) {
-  const auto& [query, key, value, output, decay, sums, n_summed, first_query, first_key] = arrays;
   linear_problem p{};
-  p.form = family.form((query ? query : key).extent(1), (output ? output : value).extent(1));
-  p.n_queries = query ? query.extent(2) : 0;
-  p.n_keys = key ? key.extent(2) : 0;
+  p.form = family.form((arrays.query ? arrays.query : arrays.key).extent(1),
+                       (arrays.output ? arrays.output : arrays.value).extent(1));
+  p.n_queries = arrays.query ? arrays.query.extent(2) : 0;
+  p.n_keys = arrays.key ? arrays.key.extent(2) : 0;
   p.is_causal = offset.has_value();
   p.offset = std::clamp(offset.value_or(0), -p.n_queries, p.n_keys);
-  const std::vector<double> query_turn = family.turn(first_query, p.n_queries);
-  const std::vector<double> key_turn = family.turn(first_key, p.n_keys);
+  const std::vector<double> query_turn = family.turn(arrays.first_query, p.n_queries);
+  const std::vector<double> key_turn = family.turn(arrays.first_key, p.n_keys);
   p.query_turn = query_turn.data();
   p.key_turn = key_turn.data();
-  p.n_summed = n_summed;
+  p.n_summed = arrays.n_summed;
   if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
-  p.query = query.layout(), p.key = key.layout();
-  p.value = value.layout(), p.output = output.layout();
+  p.query = arrays.query.layout(), p.key = arrays.key.layout();
+  p.value = arrays.value.layout(), p.output = arrays.output.layout();
   for_each_index(leading, [&](const extents& index) {
     const auto at = [&](const strided_array& array) { return rows_at(array, index, leading); };
-    p.heads.push_back({at(query), at(key), at(value), const_cast<void*>(at(output)),
-                       static_cast<const double*>(at(decay)),
-                       sums ? sums->at(index, leading) : linear_sums{}});
+    p.heads.push_back({at(arrays.query), at(arrays.key), at(arrays.value),
+                       const_cast<void*>(at(arrays.output)),
+                       static_cast<const double*>(at(arrays.decay)),
+                       arrays.sums ? arrays.sums->at(index, leading) : linear_sums{}});
   });
   run(p, how);
 }

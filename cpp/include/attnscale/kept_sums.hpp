@@ -82,7 +82,7 @@ struct kept_sums {
   extents leading_of(const strided_array& query, bool enable_gqa) const {
     if (!any()) refuse("the state holds no keys yet; update(key, value) comes before read(query)");
     const strided_array key = shape_alone(key_shape), value = shape_alone(value_shape);
-    const extents leading =
+    extents leading =
         leading_shape({{"query", &query}, {"key", &key}, {"value", &value}}, enable_gqa);
     check_matrices(query, key, value);
     return leading;
@@ -92,7 +92,7 @@ struct kept_sums {
     if (!any())
       refuse("the state holds no keys yet; update(key, value, log_decay) comes before read(query)");
     const strided_array key(sums.products, 2);
-    const extents leading = leading_shape({{"query", &query}, {"key", &key}}, enable_gqa);
+    extents leading = leading_shape({{"query", &query}, {"key", &key}}, enable_gqa);
     if (query.extent(1) != key.extent(2))
       refuse("query must have the keys' head_dim, " + detail::text_of(key.extent(2)) + ", got " +
              detail::text_of(query.extent(1)));

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "arrays.hpp"
-#include "linear.hpp"
+#include "attnscale/linear_form.hpp"
 
 namespace attnscale::bindings {
 

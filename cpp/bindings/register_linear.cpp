@@ -2,8 +2,8 @@
 //
 // Linear attention.
 #include "arrays.hpp"
+#include "attnscale/linear_problem.hpp"
 #include "linear_arrays.hpp"
-#include "linear_problem.hpp"
 
 namespace attnscale::bindings {
 namespace {

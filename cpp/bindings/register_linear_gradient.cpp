@@ -2,8 +2,8 @@
 //
 // Gradients of linear attention.
 #include "arrays.hpp"
+#include "attnscale/linear_gradient_problem.hpp"
 #include "linear_arrays.hpp"
-#include "linear_gradient_problem.hpp"
 
 namespace attnscale::bindings {
 namespace {

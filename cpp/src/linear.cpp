@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "attnscale/linear_problem.hpp"
 #include "attnscale/threads.hpp"
 #include "dispatch.hpp"
 #include "linear_parts.hpp"
-#include "linear_problem.hpp"
 #include "linear_sums.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
@@ -359,7 +359,10 @@ void run(const linear_problem& p, const execution& how) {
   if (!p.n_queries && (!p.n_keys || !p.heads.front().sums.products)) return;
   heads_list heads;
   for (const linear_head& head : p.heads) heads.push_back(&head);
-  const bool wide = holds_double(p) || !p.heads.front().key;
+  // Of what was before the keys nobody has seen whether its products fit float32.
+  const linear_head& any = p.heads.front();
+  const bool goes_on = any.query && any.sums.products && p.n_summed;
+  const bool wide = holds_double(p) || !any.key || goes_on;
   linear_form form = p.form;
   // Nothing is divided by a sum that may vanish: without a norm, the type of the arrays does.
   const bool has_wider = form.norm != linear_norm::none && (!wide || form.map == feature_map::elu);

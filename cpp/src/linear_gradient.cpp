@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "attnscale/linear_gradient_problem.hpp"
 #include "attnscale/threads.hpp"
 #include "dispatch.hpp"
-#include "linear_gradient_problem.hpp"
 #include "linear_parts.hpp"
 #include "linear_sums.hpp"
 #include "scratch.hpp"

@@ -149,3 +149,61 @@ TEST_CASE("gradients stand where they belong") {
     }
   });
 }
+
+TEST_CASE("linear attention, its gradients and its states stand where they belong") {
+  const auto phi = [](double x) { return x > 0 ? x + 1 : std::exp(x); };
+  const auto output = attnscale::linear_attention(query, key, value);
+  attnscale::linear_state state;
+  state.update(key, value);
+  const auto read = state.read(query);
+  const array grad_output = normal({heads, queries, value_dim}, 4);
+  const auto gradients = attnscale::linear_attention_gradients(query, key, value, grad_output);
+  array of_value = xt::zeros<double>({heads, keys, value_dim});
+  for_each_row([&](std::size_t h, std::size_t i) {
+    std::vector<double> weight(keys);
+    double sum = 0;
+    for (std::size_t j = 0; j < keys; ++j) {
+      for (std::size_t c = 0; c < dim; ++c) weight[j] += phi(query(h, i, c)) * phi(key(h, j, c));
+      sum += weight[j];
+    }
+    for (std::size_t c = 0; c < value_dim; ++c) {
+      double wanted = 0;
+      for (std::size_t j = 0; j < keys; ++j) {
+        wanted += weight[j] / sum * value(h, j, c);
+        of_value(h, j, c) += weight[j] / sum * grad_output(h, i, c);
+      }
+      CHECK(output(h, i, c) == near(wanted));
+      CHECK(read(h, i, c) == near(wanted));
+    }
+  });
+  for (std::size_t h = 0; h < heads; ++h)
+    for (std::size_t j = 0; j < keys; ++j)
+      for (std::size_t c = 0; c < value_dim; ++c)
+        CHECK(gradients.value(h, j, c) == near(of_value(h, j, c)));
+}
+
+TEST_CASE("directions and decays of any layout are those of their channels and rows") {
+  const array directions = normal({6, dim}, 5);
+  const xt::xarray<double, xt::layout_type::row_major> same = directions;
+  const auto one = attnscale::performer_attention(query, key, value, {.projection = directions});
+  const auto two = attnscale::performer_attention(query, key, value, {.projection = same});
+  const auto pairs = [](const array& rows) {
+    return xt::view(rows, xt::all(), xt::range(0, queries));
+  };
+  array decay = xt::zeros<double>({heads, queries});
+  for_each_row([&](std::size_t h, std::size_t i) { decay(h, i) = -0.1 * double(h + 2 * i); });
+  const auto faded = attnscale::ssd(query, pairs(key), pairs(value), decay);
+  for_each_row([&](std::size_t h, std::size_t i) {
+    for (std::size_t c = 0; c < value_dim; ++c) {
+      CHECK(one(h, i, c) == near(two(h, i, c)));
+      double wanted = 0;
+      for (std::size_t j = 0; j <= i; ++j) {
+        double left = 0, product = 0;
+        for (std::size_t at = j + 1; at <= i; ++at) left += decay(h, at);
+        for (std::size_t d = 0; d < dim; ++d) product += query(h, i, d) * key(h, j, d);
+        wanted += std::exp(left) * product * value(h, j, c);
+      }
+      CHECK(faded(h, i, c) == near(wanted));
+    }
+  });
+}

@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "attnscale/linear_problem.hpp"
 #include "compare.hpp"
-#include "linear_problem.hpp"
 
 using attnscale::execution;
 using attnscale::matrix_layout;

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "attnscale/linear_gradient_problem.hpp"
+#include "attnscale/linear_problem.hpp"
 #include "compare.hpp"
-#include "linear_gradient_problem.hpp"
-#include "linear_problem.hpp"
 
 using attnscale::element_type;
 using attnscale::execution;

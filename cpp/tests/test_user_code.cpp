@@ -39,11 +39,39 @@ void call_all() {
     CHECK(attention(x, x, x, {.normalizer = each}).shape() == x.shape());
 }
 
+/// The same of linear_attention.hpp.
+template <class T>
+void call_linear() {
+  const xt::xarray<T> x = xt::ones<T>({2, 3, 4});
+  const xt::xarray<double> decay = -xt::ones<double>({3});
+  CHECK(efficient_attention(x, x, x, {.is_causal = true}).shape() == x.shape());
+  CHECK(linear_attention(x, x, x, {.feature_map = linear_feature_map::given}).size() == 24);
+  CHECK(cosformer_attention(x, x, x, {.max_length = 3}).size() == 24);
+  CHECK(performer_attention(x, x, x, {.features = 5, .scale = 0.5}).size() == 24);
+  CHECK(ssd(x, x, x, decay, {.num_threads = 1}).size() == 24);
+  CHECK(efficient_attention_gradients(x, x, x, x).key.shape() == x.shape());
+  CHECK(linear_attention_gradients(x, x, x, x).key.shape() == x.shape());
+  CHECK(cosformer_attention_gradients(x, x, x, x, {.max_length = 3}).value.size() == 24);
+  CHECK(performer_attention_gradients(x, x, x, x, {.from = {.key = 1}}).value.size() == 24);
+  CHECK(ssd_gradients(x, x, x, decay, x).log_decay.size() == 3);
+  CHECK(efficient_state({.scale = 2}).update(x, x).read(x).size() == 24);
+  linear_state state;
+  CHECK(state.extend(x, x, x).size() == 24);
+  CHECK(state.merge(state).n_keys() == 6);
+  CHECK(cosformer_state({.max_length = 3}).update(x, x).n_keys() == 3);
+  CHECK(performer_state({.features = 5}).update(x, x).n_keys() == 3);
+  ssd_state faded;
+  CHECK(faded.extend(x, x, x, decay).size() == 24);
+  CHECK(faded.update(x, x, -0.5).read(x).size() == 24);
+}
+
 }  // namespace
 
 TEST_CASE("calls compile without a warning") {
   call_all<float>();
   call_all<double>();
+  call_linear<float>();
+  call_linear<double>();
 }
 
 TEST_CASE("the program of the documentation's page") {

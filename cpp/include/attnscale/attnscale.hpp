@@ -6,6 +6,7 @@
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
 #include "attnscale/johnson_lindenstrauss.hpp"
+#include "attnscale/linear_attention.hpp"
 #include "attnscale/merge_states.hpp"
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/normalizer_traits.hpp"

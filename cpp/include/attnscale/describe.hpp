@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -145,6 +146,21 @@ inline void require_one_scale_a_row(const scale_law& law) {
     refuse(start + "counts what is measured on a row: measure it, and give scale an array");
 }
 
+/// How a call with these options runs; they have to outlive it.
+template <class Options>
+execution execution_of(const Options& options) {
+  execution how{options.num_threads, nullptr, nullptr};
+  if (!options.interrupted) return how;
+  how.interrupted = [](void* f) { return (*static_cast<const std::function<bool()>*>(f))(); };
+  how.context = const_cast<std::function<bool()>*>(&options.interrupted);
+  return how;
+}
+
+inline void check_threads(int num_threads) {
+  if (num_threads < 0)
+    refuse("num_threads must be at least 1, or 0 for the default, got " + text_of(num_threads));
+}
+
 /// The arrays and options of one call in the core's form, and what they own.
 class call_description {
  public:
@@ -163,9 +179,7 @@ class call_description {
       check_broadcast("attn_mask", mask_, joined(leading_, {n_queries(), n_keys()}),
                       "(..., heads, n_queries, n_keys)");
     intervals_ = key_intervals(options, batch_of(leading_), n_queries(), n_keys());
-    if (options.num_threads < 0)
-      refuse("num_threads must be at least 1, or 0 for the default, got " +
-             text_of(options.num_threads));
+    check_threads(options.num_threads);
     read_rule();
     read_scale();
   }
@@ -215,13 +229,7 @@ class call_description {
         refuse("this normalizer has no such statistic: " + std::string(name));
   }
 
-  execution how() const {
-    execution how{options_.num_threads, nullptr, nullptr};
-    if (!options_.interrupted) return how;
-    how.interrupted = [](void* f) { return (*static_cast<const std::function<bool()>*>(f))(); };
-    how.context = const_cast<std::function<bool()>*>(&options_.interrupted);
-    return how;
-  }
+  execution how() const { return execution_of(options_); }
 
  private:
   attention_head head_at(const extents& index) const {

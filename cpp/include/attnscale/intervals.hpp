@@ -16,6 +16,18 @@
 
 namespace attnscale::detail {
 
+/// What says up to which key queries see, in any of the structs of options.
+template <class Options>
+void check_causal(const Options& options) {
+  constexpr std::int64_t most = std::int64_t{1} << 60;
+  if (options.is_causal && options.causal == causal_alignment::bottom_right)
+    refuse("is_causal means causal = top_left, got also causal = bottom_right");
+  if (options.is_causal && options.causal == causal_alignment::offset)
+    refuse("is_causal means causal = top_left, got also causal = offset");
+  if (options.causal_offset < -most || options.causal_offset > most)
+    refuse("causal_offset must be between -2^60 and 2^60, got " + text_of(options.causal_offset));
+}
+
 /// The intervals of a call: of all of its heads, or of each key length.
 class key_intervals {
  public:
@@ -87,14 +99,8 @@ class key_intervals {
   }
 
   void read_alignment(const attention_options& options) {
-    constexpr std::int64_t most = std::int64_t{1} << 60;
+    check_causal(options);
     causal_ = options.is_causal || options.causal != causal_alignment::none;
-    if (options.is_causal && options.causal == causal_alignment::bottom_right)
-      refuse("is_causal means causal = top_left, got also causal = bottom_right");
-    if (options.is_causal && options.causal == causal_alignment::offset)
-      refuse("is_causal means causal = top_left, got also causal = offset");
-    if (options.causal_offset < -most || options.causal_offset > most)
-      refuse("causal_offset must be between -2^60 and 2^60, got " + text_of(options.causal_offset));
     bottom_right_ = options.causal == causal_alignment::bottom_right;
     if (options.causal == causal_alignment::offset) offset_ = options.causal_offset;
   }

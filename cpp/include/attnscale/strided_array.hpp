@@ -21,7 +21,8 @@
 namespace attnscale {
 
 /// An xtensor container or view whose elements lie in memory at fixed strides: xarray, xtensor,
-/// adapt, transpose, view and strided_view with ranges. Other expressions become one by xt::eval.
+/// adapt, transpose, view and strided_view with ranges. Another expression becomes one by being
+/// assigned to one.
 template <class A>
 concept strided_container = requires(const A& a) {
   typename A::value_type;
@@ -48,7 +49,7 @@ consteval void require_float_array() {
   static_assert(
       strided_container<A>,
       "attnscale reads arrays in place: give it a container or a view with strides, and an "
-      "expression as what xt::eval(expression) returns");
+      "expression as the array that it is assigned to: xt::xarray<float> x = 2 * q");
   if constexpr (strided_container<A>)
     static_assert(float_array<A>, "attnscale takes arrays of float or double");
 }

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["LinearForm", "attend", "check_features", "empty_sums", "read_sums", "sum_keys"]
 
-# attnscale::detail::feature_map and linear_norm of cpp/src/linear.hpp.
+# attnscale::detail::feature_map and linear_norm of cpp/include/attnscale/linear_form.hpp.
 MAPS = ("given", "elu", "relu", "turned", "exponential", "log_elu", "projected")
 NORMS = ("weights", "count", "channels", "none")
 
 
 @dataclass(frozen=True, eq=False)
 class LinearForm:
-    """A family with its options: names as in cpp/src/linear.hpp."""
+    """A family with its options: names as in cpp/include/attnscale/linear_form.hpp."""
 
     map: str
     norm: str = "weights"

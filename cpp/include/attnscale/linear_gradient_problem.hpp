@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "attnscale/linear_form.hpp"
 #include "attnscale/problem.hpp"
-#include "linear_gradient.hpp"
 
 namespace attnscale::detail {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "attnscale/linear_form.hpp"
 #include "attnscale/problem.hpp"
-#include "linear.hpp"
 
 namespace attnscale::detail {
 
@@ -18,7 +18,7 @@ struct linear_head {
   const void* value;
   void* output;
   const double* decay;  ///< of every row, before it is added; null: none, else norm is `none`
-  linear_sums sums;  ///< without keys: what queries read; without queries: what keys are added to
+  linear_sums sums;  ///< what queries read before any key; without queries: what keys are added to
 };
 
 struct linear_problem {

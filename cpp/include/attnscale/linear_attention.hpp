@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Attentions of linear time over xtensor containers and views: what a query reads of the keys are
+// sums whose size does not depend on their number. Names and meanings are those of the Python
+// package, attnscale.variants.
+//
+//   auto whole = attnscale::linear_attention(q, k, v, {.is_causal = true});
+//
+// query is (..., heads, n_queries, head_dim), key (..., kv_heads, n_keys, head_dim) and value
+// (..., kv_heads, n_keys, value_dim), as for attention(): of float or double, with any strides,
+// read in place. Results are (..., heads, n_queries, value_dim), row-major, double if any input is,
+// else float; rows that see no key are 0, and they are the same bits for any number of threads.
+// Arguments that do not fit are a std::invalid_argument.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "attnscale/describe_linear.hpp"
+#include "attnscale/linear_attention_gradients.hpp"
+#include "attnscale/linear_family.hpp"
+#include "attnscale/linear_options.hpp"
+#include "attnscale/linear_state.hpp"
+#include "attnscale/number_or_array.hpp"
+#include "attnscale/strided_array.hpp"
+
+namespace attnscale {
+
+namespace detail {
+
+template <class Q, class K, class V, class Options>
+auto linear_call(const Q& query, const K& key, const V& value, const Options& options) {
+  require_float_arrays<Q, K, V>();
+  const linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
+  const std::optional<std::int64_t> offset = offset_of(options, in);
+  check_threads(options.num_threads);
+  check_features(options, "query", query);
+  check_features(options, "key", key);
+  const linear_family family = family_of(options, in.head_dim());
+  family.check_positions(std::max(in.n_queries(), in.n_keys()));
+  return attend_linear<linear_compute_t<Q, K, V>>(family, in, offset, execution_of(options),
+                                                  {.first_query = offset.value_or(0)});
+}
+
+}  // namespace detail
+
+/// softmax over channels(query) (softmax over keys(key)^T value), in O(n head_dim value_dim): Shen
+/// et al. 2021, arXiv 1812.01243. A causal query's softmax of a channel runs over the keys that it
+/// sees.
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
+auto efficient_attention(const Q& query, const K& key, const V& value,
+                         const efficient_attention_options& options = {}) {
+  return detail::linear_call(query, key, value, options);
+}
+
+/// sum_j phi(q) . phi(k_j) v_j / sum_j phi(q) . phi(k_j), in O(n features value_dim): Katharopoulos
+/// et al. 2020, arXiv 2006.16236. Rows whose weights are all 0 are 0.
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
+auto linear_attention(const Q& query, const K& key, const V& value,
+                      const linear_attention_options& options = {}) {
+  return detail::linear_call(query, key, value, options);
+}
+
+/// Weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 max_length)), normalised: Qin et al. 2022,
+/// arXiv 2202.08791. causal says where the first query stands among the keys; otherwise it is at
+/// the first one.
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
+auto cosformer_attention(const Q& query, const K& key, const V& value,
+                         const cosformer_attention_options& options) {
+  return detail::linear_call(query, key, value, options);
+}
+
+/// Softmax attention with exp(scale q . k) estimated by random features, in O(n features
+/// value_dim): Choromanski et al. 2021, arXiv 2009.14794.
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
+auto performer_attention(const Q& query, const K& key, const V& value,
+                         const performer_attention_options& options = {}) {
+  return detail::linear_call(query, key, value, options);
+}
+
+/// y_i = sum over j <= i of exp(a_(j+1) + ... + a_i) (q_i . k_j) v_j for log-decays a <= 0 that
+/// broadcast to (..., heads, n): state-space duality, Dao and Gu 2024, arXiv 2405.21060, section 6.
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
+auto ssd(const Q& query, const K& key, const V& value, const number_or_array<double>& log_decay,
+         const ssd_options& options = {}) {
+  detail::require_float_arrays<Q, K, V>();
+  const detail::linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
+  const std::optional<std::int64_t> offset = detail::paired_rows(in);
+  detail::check_threads(options.num_threads);
+  const dense_array<double> decay = detail::read_decay(log_decay, in.leading, in.n_queries());
+  return detail::attend_linear<detail::linear_compute_t<Q, K, V>>(
+      detail::family_of(options, in.head_dim()), in, offset, detail::execution_of(options),
+      {.decay = detail::strided_array(decay, 1)});
+}
+
+}  // namespace attnscale

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The options of the attentions of linear time, with the names and defaults of the Python API.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "attnscale/dense_array.hpp"
+#include "attnscale/options.hpp"
+#include "attnscale/types.hpp"
+
+namespace attnscale {
+
+/// The two of efficient attention. scaling: query (key^T value) / n, where n counts the keys that
+/// the query sees; its weights can be negative.
+enum class efficient_normalization : std::uint8_t { softmax, scaling };
+
+/// From a row to features that are not negative: elu(x) + 1; max(x, 0); given: query and key are
+/// the features themselves, (..., n, features).
+enum class linear_feature_map : std::uint8_t { elu, relu, given };
+
+// is_causal, causal, causal_offset, enable_gqa, num_threads and interrupted are in each what they
+// are in attention_options.
+
+struct efficient_attention_options {
+  efficient_normalization normalization = efficient_normalization::softmax;
+  double scale = 1;  ///< multiplies query and key before their softmaxes; the paper has none
+  bool is_causal = false;
+  causal_alignment causal = causal_alignment::none;
+  std::int64_t causal_offset = 0;
+  bool enable_gqa = false;
+  int num_threads = 0;
+  std::function<bool()> interrupted{};
+};
+
+struct linear_attention_options {
+  linear_feature_map feature_map = linear_feature_map::elu;
+  bool is_causal = false;
+  causal_alignment causal = causal_alignment::none;
+  std::int64_t causal_offset = 0;
+  bool enable_gqa = false;
+  int num_threads = 0;
+  std::function<bool()> interrupted{};
+};
+
+struct cosformer_attention_options {
+  /// M, at least the number of positions; has to be given.
+  std::int64_t max_length = 0;
+  bool is_causal = false;
+  causal_alignment causal = causal_alignment::none;  ///< also the positions of the queries
+  std::int64_t causal_offset = 0;
+  bool enable_gqa = false;
+  int num_threads = 0;
+  std::function<bool()> interrupted{};
+};
+
+struct performer_attention_options {
+  std::int64_t features = 256;  ///< random directions; not read where a projection is given
+  /// The directions, (features, head_dim), as from performer_projection.
+  std::optional<dense_array<double>> projection{};
+  random_stream from{};           ///< of the directions, where no projection is given
+  std::optional<double> scale{};  ///< positive; not given: 1 / sqrt(head_dim)
+  bool is_causal = false;
+  causal_alignment causal = causal_alignment::none;
+  std::int64_t causal_offset = 0;
+  bool enable_gqa = false;
+  int num_threads = 0;
+  std::function<bool()> interrupted{};
+};
+
+/// State-space duality is causal: query i sees the keys 0 ... i.
+struct ssd_options {
+  bool enable_gqa = false;
+  int num_threads = 0;
+  std::function<bool()> interrupted{};
+};
+
+}  // namespace attnscale

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What decoding keeps instead of keys and values: sums whose size does not depend on their number.
+//
+//   attnscale::linear_state state;
+//   state.update(k, v);                      // takes keys in
+//   auto rows = state.read(q);               // queries that see all of them
+//   auto next = state.extend(q2, k2, v2);    // causal rows of the next chunk, which is taken in
+//
+// A call that throws leaves the state as it was.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "attnscale/describe_linear.hpp"
+#include "attnscale/kept_sums.hpp"
+#include "attnscale/linear_options.hpp"
+#include "attnscale/number_or_array.hpp"
+#include "attnscale/strided_array.hpp"
+
+namespace attnscale {
+
+/// Keys and values of a family taken in so far, as the sums that later queries read. Options are
+/// those of the family's call, but for causal ones: each query sees all keys so far.
+template <class Options>
+class linear_time_state {
+ public:
+  explicit linear_time_state(Options options = {}) : options_(std::move(options)) {
+    detail::refuse_causal(options_);
+    detail::check_threads(options_.num_threads);
+    family_for(detail::known_head_dim(options_));
+  }
+
+  /// Keys taken in so far.
+  std::int64_t n_keys() const { return sums_.n_keys; }
+
+  /// Takes keys (..., kv_heads, n, head_dim) and values in, after those before.
+  template <detail::array_argument K, detail::array_argument V>
+  linear_time_state& update(const K& key, const V& value) {
+    detail::require_float_arrays<K, V>();
+    detail::check_features(options_, "key", key);
+    const detail::new_keys keys({key, 2}, {value, 2});
+    take(keys, checked_family(keys));
+    return *this;
+  }
+
+  /// Outputs (..., heads, n, value_dim) of queries that see all keys so far, the last query beside
+  /// the last key.
+  template <detail::array_argument Q>
+  dense_array<typename Q::value_type> read(const Q& query) const {
+    detail::require_float_arrays<Q>();
+    detail::check_features(options_, "query", query);
+    const detail::strided_array rows(query, 2);
+    const detail::extents leading = sums_.leading_of(rows, options_.enable_gqa);
+    return detail::read_sums<typename Q::value_type>(*family_, sums_, rows, leading,
+                                                     detail::execution_of(options_));
+  }
+
+  /// Causal outputs of a chunk with as many queries as keys: query i sees all keys so far and the
+  /// keys 0 ... i of the chunk, which is then taken in.
+  template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
+  auto extend(const Q& query, const K& key, const V& value) {
+    detail::require_float_arrays<Q, K, V>();
+    const detail::linear_inputs in({query, 2}, {key, 2}, {value, 2}, options_.enable_gqa);
+    const std::optional<std::int64_t> offset = detail::paired_rows(in);
+    detail::check_features(options_, "query", query);
+    detail::check_features(options_, "key", key);
+    const detail::new_keys keys(in.key, in.value);
+    const family_pointer family = checked_family(keys);
+    auto output = detail::attend_linear<detail::linear_compute_t<Q, K, V>>(
+        *family, in, offset, detail::execution_of(options_),
+        {.sums = sums_.sums_or_null(),
+         .n_summed = sums_.n_keys,
+         .first_query = sums_.n_keys,
+         .first_key = sums_.n_keys});
+    take(keys, family);
+    return output;
+  }
+
+  /// The state over the keys of both, those of the other one after one's own; neither is changed.
+  linear_time_state merge(const linear_time_state& other) const {
+    detail::check_same_positions(options_, other.options_);
+    linear_time_state both = *this;
+    if (!both.family_) both.family_ = other.family_;
+    if (both.family_) both.sums_ = detail::merged(sums_, other.sums_, *both.family_);
+    return both;
+  }
+
+ private:
+  using family_pointer = std::shared_ptr<const detail::linear_family>;
+
+  family_pointer family_for(std::int64_t head_dim) const {
+    return std::make_shared<detail::linear_family>(
+        detail::state_family(detail::family_of(options_, head_dim)));
+  }
+
+  /// The family, where these keys may come next.
+  family_pointer checked_family(const detail::new_keys& keys) const {
+    sums_.check_shapes(keys, options_.enable_gqa);
+    family_pointer family = family_ ? family_ : family_for(keys.key.extent(1));
+    family->check_positions(sums_.n_keys + keys.n());
+    return family;
+  }
+
+  void take(const detail::new_keys& keys, family_pointer family) {
+    sums_ = detail::taken(sums_, keys, *family, {}, detail::execution_of(options_));
+    family_ = std::move(family);
+  }
+
+  Options options_;
+  family_pointer family_;  ///< of the keys' head_dim; null before the first of them
+  detail::kept_sums sums_;
+};
+
+using efficient_state = linear_time_state<efficient_attention_options>;
+using linear_state = linear_time_state<linear_attention_options>;
+using cosformer_state = linear_time_state<cosformer_attention_options>;
+using performer_state = linear_time_state<performer_attention_options>;
+
+/// The recurrent form of state-space duality: one matrix a head, whatever the number of keys.
+class ssd_state {
+ public:
+  explicit ssd_state(ssd_options options = {}) : options_(std::move(options)) {
+    detail::check_threads(options_.num_threads);
+  }
+
+  /// Keys taken in so far.
+  std::int64_t n_keys() const { return sums_.n_keys; }
+
+  /// Decays the state and adds keys, one after the other. log_decay: as for ssd().
+  template <detail::array_argument K, detail::array_argument V>
+  ssd_state& update(const K& key, const V& value, const number_or_array<double>& log_decay) {
+    detail::require_float_arrays<K, V>();
+    const detail::new_keys keys({key, 2}, {value, 2});
+    sums_.check_state_shape(keys);
+    const dense_array<double> decay = detail::read_decay(log_decay, keys.leading, keys.n());
+    take(keys, {decay, 1});
+    return *this;
+  }
+
+  /// q^T S for every query (..., heads, n, head_dim).
+  template <detail::array_argument Q>
+  dense_array<typename Q::value_type> read(const Q& query) const {
+    detail::require_float_arrays<Q>();
+    const detail::strided_array rows(query, 2);
+    const detail::extents leading = sums_.leading_of_ssd(rows, options_.enable_gqa);
+    return detail::read_sums<typename Q::value_type>(detail::family_of(options_, 0), sums_, rows,
+                                                     leading, detail::execution_of(options_));
+  }
+
+  /// ssd() of the next chunk, which goes on from the state and is taken in.
+  template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
+  auto extend(const Q& query, const K& key, const V& value,
+              const number_or_array<double>& log_decay) {
+    detail::require_float_arrays<Q, K, V>();
+    const detail::linear_inputs in({query, 2}, {key, 2}, {value, 2}, options_.enable_gqa);
+    const std::optional<std::int64_t> offset = detail::paired_rows(in);
+    const detail::new_keys keys(in.key, in.value);
+    sums_.check_state_shape(keys);
+    const dense_array<double> decay = detail::read_decay(log_decay, keys.leading, keys.n());
+    auto output = detail::attend_linear<detail::linear_compute_t<Q, K, V>>(
+        detail::family_of(options_, 0), in, offset, detail::execution_of(options_),
+        {.decay = {decay, 1}, .sums = sums_.sums_or_null(), .n_summed = sums_.n_keys});
+    take(keys, {decay, 1});
+    return output;
+  }
+
+ private:
+  void take(const detail::new_keys& keys, const detail::strided_array& decay) {
+    sums_ = detail::taken(sums_, keys, detail::family_of(options_, 0), decay,
+                          detail::execution_of(options_));
+  }
+
+  ssd_options options_;
+  detail::kept_sums sums_;
+};
+
+}  // namespace attnscale

@@ -20,8 +20,8 @@
 # one, its position plus two, or the whole text. On a causal mask without anything else most of these are
 # nearly the same number, which is why the difference is found late.
 #
-# This notebook takes one law and gives its $n$ five meanings, then looks at mistakes that were made in public
-# with these laws: blocks that begin one token early, packs whose documents share one $n$, chunks that count
+# This notebook takes one law and gives its $n$ five meanings, then looks at mistakes that are easily made with
+# these laws, some of them in public: blocks that begin one token early, packs whose documents share one $n$, chunks that count
 # their own keys, and log-sum-exps in base 2 that are merged as if they were natural (claim **T6**). Every
 # statement with a number is asserted.
 #
@@ -183,7 +183,9 @@ with at.plot.style():
 #
 # Training packs short texts into one sequence. `document_ids` hides the others and lets a law count within
 # each text. Counted over the pack, the last of eight texts of 256 tokens would be treated as 2048 tokens
-# long: sharper by a factor that depends on where the text happened to lie.
+# long: sharper by a factor that depends on where the text happened to lie. Where a program gets the position
+# within a text from is no small question ([NVIDIA/TensorRT-LLM
+# 836](https://github.com/NVIDIA/TensorRT-LLM/issues/836)).
 
 # %%
 texts = 8
@@ -234,7 +236,10 @@ assert off > 0.2
 # $w = 1/(1 + e^{\mathrm{lse}_B - \mathrm{lse}_A})$. GPU kernels often work in base 2, because `exp2` is one
 # instruction, and some return $\mathrm{lse}_2 = \mathrm{lse}/\ln 2$. Merged as if natural, the parts are
 # weighed by $Z_A^{1.4427} : Z_B^{1.4427}$. Nothing crashes, equal parts come out right, and the larger part
-# always gets too much.
+# always gets too much. It was noticed as two libraries that disagree ([flashinfer-ai/flashinfer
+# 2113](https://github.com/flashinfer-ai/flashinfer/issues/2113)), as an output that is 12 % off after a cached
+# prefix ([sgl-project/sglang 40903](https://github.com/sgl-project/sglang/issues/40903)), and as text that
+# repeats itself ([vllm-project/vllm 52796](https://github.com/vllm-project/vllm/pull/52796)).
 
 # %%
 share = np.linspace(0.02, 0.98, 97)

@@ -75,7 +75,7 @@ def test_beside_ordinary_rows(name: str) -> None:
     found = at.attention_gradients(q, k, v, grad, scale=scale, **options)
     wide = [x.astype(np.float64) for x in (q, k, v, grad)]
     want = at.attention_gradients(*wide, scale=np.where(scale < 1e-30, 1e-30, scale), **options)
-    check(found, want, 3e-6)
+    check(found, want, 1e-5)  # a sum of few positive scores has as many digits as their products
     assert not found.query[0, 6].any()
 
 

@@ -20,10 +20,10 @@
 # one, its position plus two, or the whole text. On a causal mask without anything else most of these are
 # nearly the same number, which is why the difference is found late.
 #
-# This notebook takes one law and gives its $n$ five meanings, then looks at mistakes that are easily made with
-# these laws, some of them in public: blocks that begin one token early, packs whose documents share one $n$, chunks that count
-# their own keys, and log-sum-exps in base 2 that are merged as if they were natural (claim **T6**). Every
-# statement with a number is asserted.
+# This notebook takes one law and gives its $n$ five meanings, then looks at mistakes that are easily made
+# with these laws, some of them in public: blocks that begin one token early, packs whose documents share one
+# $n$, chunks that count their own keys, and log-sum-exps in base 2 that are merged as if they were natural
+# (claim **T6**). Every statement with a number is asserted.
 #
 # **摘要.** 缩放规则 (如 $\log_{512} n/\sqrt d$) 必须说明 $n$ 数的是什么:
 # 可见的键, 行长, 查询的位置, 位置加一, 位置加二, 还是整段文本的长度.
@@ -237,9 +237,9 @@ assert off > 0.2
 # instruction, and some return $\mathrm{lse}_2 = \mathrm{lse}/\ln 2$. Merged as if natural, the parts are
 # weighed by $Z_A^{1.4427} : Z_B^{1.4427}$. Nothing crashes, equal parts come out right, and the larger part
 # always gets too much. It was noticed as two libraries that disagree ([flashinfer-ai/flashinfer
-# 2113](https://github.com/flashinfer-ai/flashinfer/issues/2113)), as an output that is 12 % off after a cached
-# prefix ([sgl-project/sglang 40903](https://github.com/sgl-project/sglang/issues/40903)), and as text that
-# repeats itself ([vllm-project/vllm 52796](https://github.com/vllm-project/vllm/pull/52796)).
+# 2113](https://github.com/flashinfer-ai/flashinfer/issues/2113)), as an output that is 12 % off after a
+# cached prefix ([sgl-project/sglang 40903](https://github.com/sgl-project/sglang/issues/40903)), and as text
+# that repeats itself ([vllm-project/vllm 52796](https://github.com/vllm-project/vllm/pull/52796)).
 
 # %%
 share = np.linspace(0.02, 0.98, 97)

@@ -245,7 +245,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     family("ultrabert", kinds=kinds.ultrabert, spelling="by kind"),
     family("gpt_oss", kinds=kinds.every(2), sink=heads.always),
-    family("openai_privacy_filter", sink=heads.always, window=windows.both_sides_everywhere),
+    family("openai_privacy_filter", sink=heads.always, window=windows.both_sides),
     family(
         "deepseek_v4",
         rope_key=lambda layer: "main" if layer.kind == "sliding_attention" else "compress",

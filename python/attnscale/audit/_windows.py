@@ -11,7 +11,7 @@ from ._config import check_size
 from ._family import ALL_KEYS, Layer, Window
 from ._kinds import check_list
 
-__all__ = ["both_sides", "both_sides_everywhere", "by_kind", "local", "longformer", "modernbert", "neomme"]
+__all__ = ["both_sides", "by_kind", "embedding_gemma", "local", "longformer", "modernbert", "neomme"]
 
 _SLIDING = frozenset(("sliding_attention", "hybrid_sliding"))
 _COMPRESSED = frozenset(("compressed_sparse_attention", "heavily_compressed_attention"))
@@ -38,17 +38,12 @@ def causal(layer: Layer, name: str = "sliding_window", what: str = "") -> Window
     return Window(layer.keys.size(name), f"{origin}, {what}" if what else origin)
 
 
-def both_sides(layer: Layer, name: str = "sliding_window") -> Window:
-    """`name` keys before the query, as many behind it, and its own."""
-    reach = layer.keys.get(name)
-    if reach is None:
+def both_sides(layer: Layer) -> Window:
+    """sliding_window keys before the query, as many behind it, and its own, whatever the layer's kind."""
+    keys = layer.keys
+    if keys.get("sliding_window") is None:
         return ALL_KEYS
-    return Window(2 * check_size(name, reach) + 1, f"{layer.keys.origin(name)} on both sides")
-
-
-def both_sides_everywhere(layer: Layer) -> Window:
-    """In every layer, whatever its kind."""
-    return both_sides(layer)
+    return Window(2 * keys.size("sliding_window") + 1, f"{keys.origin('sliding_window')} on both sides")
 
 
 def embedding_gemma(layer: Layer) -> Window:

@@ -96,7 +96,8 @@ class padded_projection {
     if (form.map != feature_map::projected) return 0;
     const std::int64_t there = form.head_dim * whole(form.features);
     const std::int64_t back = form.features * whole(form.head_dim);
-    return static_cast<std::size_t>(there + back) * (wide ? 8 : 4);
+    // One vector where heads have no channels: kernels move this pointer, which may not be null.
+    return static_cast<std::size_t>(std::max<std::int64_t>(there + back, 16)) * (wide ? 8 : 4);
   }
 
   template <class T>

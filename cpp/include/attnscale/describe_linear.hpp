@@ -79,6 +79,26 @@ void check_features(const Options& options, const char* name, const A& rows) {
     if (options.feature_map == linear_feature_map::given) check_given(name, rows);
 }
 
+/// A call of a family with options of its own, checked.
+struct linear_description {
+  linear_inputs in;
+  std::optional<std::int64_t> offset;
+  linear_family family;
+};
+
+template <class Q, class K, class V, class Options>
+linear_description describe_linear(const Q& query, const K& key, const V& value,
+                                   const Options& options) {
+  linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
+  const std::optional<std::int64_t> offset = offset_of(options, in);
+  check_threads(options.num_threads);
+  check_features(options, "query", query);
+  check_features(options, "key", key);
+  linear_family family = family_of(options, in.head_dim());
+  family.check_positions(std::max(in.n_queries(), in.n_keys()));
+  return {std::move(in), offset, std::move(family)};
+}
+
 /// Log-decays as (..., heads, n), all of them there.
 inline dense_array<double> read_decay(const number_or_array<double>& log_decay,
                                       const extents& leading, std::int64_t n) {

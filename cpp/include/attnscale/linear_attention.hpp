@@ -31,13 +31,7 @@ namespace detail {
 template <class Q, class K, class V, class Options>
 auto linear_call(const Q& query, const K& key, const V& value, const Options& options) {
   require_float_arrays<Q, K, V>();
-  const linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
-  const std::optional<std::int64_t> offset = offset_of(options, in);
-  check_threads(options.num_threads);
-  check_features(options, "query", query);
-  check_features(options, "key", key);
-  const linear_family family = family_of(options, in.head_dim());
-  family.check_positions(std::max(in.n_queries(), in.n_keys()));
+  const auto [in, offset, family] = describe_linear(query, key, value, options);
   return attend_linear<linear_compute_t<Q, K, V>>(family, in, offset, execution_of(options),
                                                   {.first_query = offset.value_or(0)});
 }

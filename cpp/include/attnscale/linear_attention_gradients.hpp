@@ -114,13 +114,7 @@ auto linear_gradients(const Q& query, const K& key, const V& value, const G& gra
                       const Options& options) {
   require_float_arrays<Q, K, V, G>();
   using T = linear_compute_t<Q, K, V>;
-  const linear_inputs in({query, 2}, {key, 2}, {value, 2}, options.enable_gqa);
-  const std::optional<std::int64_t> offset = offset_of(options, in);
-  check_threads(options.num_threads);
-  check_features(options, "query", query);
-  check_features(options, "key", key);
-  const linear_family family = family_of(options, in.head_dim());
-  family.check_positions(std::max(in.n_queries(), in.n_keys()));
+  const auto [in, offset, family] = describe_linear(query, key, value, options);
   const strided_array grad(grad_output, 2);
   check_grad(grad, in);
   head_gradients<T> of_query(in.query, in.leading), of_key(in.key, in.leading),

@@ -32,12 +32,6 @@ struct fade_arrays {
 /// What a product does of a: all of it, or the lower triangle, which is added to `out`.
 enum class product_part : bool { all, lower };
 
-/// The pointer `by` elements on. The rows of an empty array, of which none is read, may be null.
-template <class T>
-inline const T* moved(const T* rows, int64_t by) {
-  return rows ? rows + by : rows;
-}
-
 /// out(i, lane) = sum over k < depth of a(i, k) * b(k, lane) for the first `lanes` lanes. Of a
 /// lower triangle k ends with the rows of a register block, beyond the diagonal, where a is 0.
 template <class T, bool Transposed>
@@ -52,8 +46,8 @@ inline void product(row_view<T> a, row_view<T> b, int64_t lanes, int64_t rows, i
       for_row_blocks<n>(rows, [&](auto count, int64_t i) {
         constexpr int m = decltype(count)::value;
         vec<T> acc[m][n];
-        multiply<T, m, n, Transposed>(moved(a.data, Transposed ? i : i * a.stride), a.stride,
-                                      moved(b.data, lane), b.stride, lower ? i + m : depth, acc);
+        multiply<T, m, n, Transposed>(a.data + (Transposed ? i : i * a.stride), a.stride,
+                                      b.data + lane, b.stride, lower ? i + m : depth, acc);
 #pragma GCC unroll 12
         for (int r = 0; r < m; ++r)
 #pragma GCC unroll 12

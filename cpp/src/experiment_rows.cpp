@@ -20,13 +20,6 @@ constexpr std::array<std::string_view, 5> score_experiment_names{
     "entropy_vs_length", "softmax_saturation", "needle_dilution", "averaging_error",
     "head_dimension"};
 
-/// Multiples of a multiplier at which each row is looked at: partition functions at 1, 2 and 3
-/// times the scale give the sums of p^2 and p^3.
-std::vector<double> factors_of(score_experiment what) {
-  if (what == score_experiment::softmax_saturation) return {1, 2, 3};
-  return {1};
-}
-
 /// Of the weights p at this scale and J = diag(p) - p p^T: whether the row is saturated, the trace
 /// and the Frobenius norm of J, a bound of its largest eigenvalue, and scale times the norm.
 void write_norms(const score_row* at, double scale, double* out) {
@@ -102,6 +95,9 @@ std::string_view name_of(score_experiment what) {
   return score_experiment_names[static_cast<std::size_t>(what)];
 }
 
+/// Partition functions at 1, 2 and 3 times the scale give the sums of p^2 and p^3.
+int looks_of(score_experiment what) { return what == score_experiment::softmax_saturation ? 3 : 1; }
+
 score_experiment score_experiment_named(std::string_view name) {
   for (std::size_t i = 0; i < score_experiment_names.size(); ++i)
     if (score_experiment_names[i] == name) return static_cast<score_experiment>(i);
@@ -125,7 +121,7 @@ const std::vector<quantity>& quantities_of(score_experiment what) {
 
 void draw_rows(const score_experiment_case& what, std::uint64_t key, std::int64_t first,
                std::int64_t count, double* out, const execution& how) {
-  const std::vector<double> factors = factors_of(what.what);
+  const int looks = looks_of(what.what);
   score_rows_problem problem{.model = what.model,
                              .n = what.n,
                              .head_dim = what.head_dim,
@@ -135,7 +131,8 @@ void draw_rows(const score_experiment_case& what, std::uint64_t key, std::int64_
                              .first = first,
                              .count = count};
   for (const double beta : what.betas)
-    for (const double factor : factors) problem.multipliers.push_back(beta * factor);
+    for (int multiple = 1; multiple <= looks; ++multiple)
+      problem.multipliers.push_back(beta * multiple);
   check_score_rows(problem);
   std::vector<score_row> rows(static_cast<std::size_t>(count) * problem.multipliers.size());
   run(problem, rows.data(), how);
@@ -145,7 +142,7 @@ void draw_rows(const score_experiment_case& what, std::uint64_t key, std::int64_
   for (std::int64_t i = 0; i < count; ++i)
     for (const double beta : what.betas) {
       write_quantities(what.what, at, beta / root, out);
-      at += factors.size();
+      at += looks;
       out += width;
     }
 }

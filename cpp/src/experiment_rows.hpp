@@ -36,6 +36,9 @@ score_experiment score_experiment_named(std::string_view name);
 
 const std::vector<quantity>& quantities_of(score_experiment what);
 
+/// At how many multiples of its multiplier an experiment looks at each row.
+int looks_of(score_experiment what);
+
 /// n random keys a row, and the multiples of 1 / sqrt(head_dim) at which all see the same rows.
 struct score_experiment_case {
   score_experiment what = score_experiment::entropy_vs_length;

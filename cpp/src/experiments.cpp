@@ -84,8 +84,9 @@ experiment_result run_scores(score_experiment_case what, const std::vector<law_o
                     {"cosine", text_of(what.cosine)}};
   run.identity = {identity_of(what.n), identity_of(what.head_dim)};
   run.usual_samples = usual_samples;
-  run.cost = static_cast<double>(what.n) *
-             (static_cast<double>(what.head_dim) + 8.0 * static_cast<double>(law.size()));
+  run.cost =
+      static_cast<double>(what.n) * (static_cast<double>(what.head_dim) +
+                                     8.0 * static_cast<double>(law.size()) * looks_of(what.what));
   run.draw = [&](std::uint64_t key, std::int64_t first, std::int64_t count, double* out,
                  const execution& with) { draw_rows(what, key, first, count, out, with); };
   return run_case(run, how);
@@ -125,7 +126,10 @@ void check_projections(const projection_options& options) {
   check_count("k", options.k);
   check_matrix("n", options.n, std::max(options.dim, options.k));
   if (options.eps.empty()) refuse("eps must have at least one value, got none");
-  for (const double eps : options.eps) check_in_unit_interval("eps", eps);
+  for (const double eps : options.eps) {
+    check_finite("eps", eps);
+    if (eps <= 0 || eps >= 1) refuse("eps must be between 0 and 1, got " + text_of(eps));
+  }
   if (options.points) check_points(options);
 }
 

@@ -100,5 +100,6 @@ def softmax_saturation(
         default_samples=1000,
         source="correlated",  # with correlation 0: normal q and keys
         shares=("saturated",),
+        looks=3,
     )
     return run(experiment, samples, rng, options)

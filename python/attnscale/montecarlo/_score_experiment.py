@@ -30,8 +30,12 @@ def score_experiment(
     cosine: float = math.nan,
     parameters: dict[str, Any] | None = None,
     shares: tuple[str, ...] = (),
+    looks: int = 1,
 ) -> Experiment:
-    """An experiment on rows of n keys: outer axes n and head_dim, inner axis the laws."""
+    """An experiment on rows of n keys: outer axes n and head_dim, inner axis the laws.
+
+    `looks`: at how many multiples of its scale the core looks at each row, for the cost.
+    """
     cases, every_beta = [], []
     for n, dim in product(lengths, dims):
         check_memory("n", n, STREAMED * n)
@@ -42,7 +46,7 @@ def score_experiment(
             rows, cost = source.rows(n, betas.tolist(), threads), 1e5 * len(betas)
         else:
             rows = model_rows(name, source, n, dim, betas, threads, correlation=correlation, cosine=cosine)
-            cost = n * (dim + 8.0 * len(betas))
+            cost = n * (dim + 8.0 * looks * len(betas))
         cases.append(Case((n, dim), rows, cost))
     found = {lengths.name: lengths.given, dims.name: dims.given, laws.name: laws.given}
     return Experiment(

@@ -122,8 +122,9 @@ class RealHeads:
         # One query a scale: the heads of one call.
         query = np.broadcast_to(self.query[head, token], (len(scales), 1, self.head_dim))
         keys = np.broadcast_to(keys, (len(scales), *keys.shape))
-        options = {"statistics": _COLUMNS, "num_threads": threads}
-        rows = attention_statistics(query, keys, scale=scales[:, None], **options)
+        rows = attention_statistics(
+            query, keys, scale=scales[:, None], statistics=_COLUMNS, num_threads=threads
+        )
         return np.stack([getattr(rows, name)[:, 0] for name in _COLUMNS], axis=-1).tolist()  # type: ignore[no-any-return]
 
 

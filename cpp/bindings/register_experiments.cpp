@@ -2,9 +2,9 @@
 //
 // Experiments: rows, sums over them, estimates and when to stop, as experiments.hpp has them.
 // Python has checked the values; a tally is its class of that name, whose fields are read by name.
-#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -200,7 +200,7 @@ std::vector<normalizer_choice> normalizers_of(const py::dict& given) {
 
 using experiment_call = std::function<experiment_result(const run_options&)>;
 
-experiment_call call_of_scores(const std::string& name, const py::dict& given) {
+experiment_call call_with_laws(const std::string& name, const py::dict& given) {
   const auto law = laws_of(given);
   const auto n = given["n"].cast<std::int64_t>();
   const auto head_dim = given["head_dim"].cast<std::int64_t>();
@@ -218,6 +218,7 @@ experiment_call call_of_scores(const std::string& name, const py::dict& given) {
     return [=](const run_options& how) { return averaging_error({n, law, head_dim}, how); };
   if (name == "head_dimension")
     return [=](const run_options& how) { return head_dimension({head_dim, n, cosine, law}, how); };
+  if (name != "sparsity") throw std::invalid_argument("there is no experiment " + name);
   const auto normalizer = normalizers_of(given);
   const score_model model = model_named(given["model"].cast<std::string>());
   return [=](const run_options& how) {
@@ -248,7 +249,7 @@ experiment_call call_of(const std::string& name, const py::dict& given) {
                                      given["eps"].cast<std::vector<double>>()};
     return [=](const run_options& how) { return jl_distortion(options, how); };
   }
-  return call_of_scores(name, given);
+  return call_with_laws(name, given);
 }
 
 /// A call of experiments.hpp: (quantities, values, errors, samples), the second and third one

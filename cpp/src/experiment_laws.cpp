@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "attnscale/describe.hpp"
+#include "attnscale/check_law.hpp"
 #include "attnscale/refuse.hpp"
 
 namespace attnscale::detail {

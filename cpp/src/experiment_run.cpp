@@ -46,25 +46,22 @@ stopping read_stopping(const experiment_case& what, const run_options& how) {
   return {rows_of(how.max_samples), target};
 }
 
-std::int64_t columns_of(const experiment_case& what) {
-  return what.columns > 0 ? what.columns : static_cast<std::int64_t>(what.quantities.size());
-}
-
 /// Refuses a state of other parameters than these.
 void check_parameters(const experiment_case& what, const experiment_state& state) {
   for (const auto& [name, here] : what.parameters) {
     std::string there = "none";
     for (const auto& [other, value] : state.parameters)
       if (other == name) there = value;
-    if (here != there)
-      refuse("resume must have the same " + name + ", got " + here + " here and " + there +
-             " there");
+    if (here == there) continue;
+    std::string message = "resume must have the same ";
+    message.append(name).append(", got ").append(here).append(" here and ").append(there);
+    refuse(message.append(" there"));
   }
 }
 
 experiment_state start(const experiment_case& what, const run_options& how) {
   const auto entries = static_cast<std::int64_t>(what.entries.size());
-  const std::int64_t columns = columns_of(what);
+  const auto columns = static_cast<std::int64_t>(what.quantities.size());
   if (!how.resume)
     return {std::string(what.name), what.parameters, how.seed.value_or(0), tally(columns, entries)};
   const experiment_state& before = *how.resume;

@@ -26,10 +26,10 @@ struct experiment_case {
   std::vector<std::pair<std::string, std::string>> parameters;
   std::vector<std::uint64_t> identity;  ///< tells its random numbers from those of other cases
   std::int64_t usual_samples = 1000;
-  std::int64_t block = 1;    ///< samples of a row
-  std::int64_t columns = 0;  ///< of an entry of a row; 0: as many as there are quantities
-  double cost = 1;           ///< about how many operations a row takes
-  /// Rows first ... first + count - 1 of the generator with that key: (count, entries, columns).
+  std::int64_t block = 1;  ///< samples of a row
+  double cost = 1;         ///< about how many operations a row takes
+  /// Rows first ... first + count - 1 of the generator with that key: (count, entries,
+  /// quantities); the means of dot_product_variance are of powers.
   std::function<void(std::uint64_t key, std::int64_t first, std::int64_t count, double* out,
                      const execution& how)>
       draw;
@@ -39,7 +39,8 @@ struct experiment_case {
 
 experiment_result run_case(const experiment_case& what, const run_options& how);
 
-/// What float64, in which laws and means are computed, has a place for: at least 1, at most 2^53.
+/// Refuses a count below the least, or beyond 2^53, where float64, in which laws and means are
+/// computed, skips integers.
 void check_count(const char* name, std::int64_t number, std::int64_t least = 1);
 
 }  // namespace attnscale::detail

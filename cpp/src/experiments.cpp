@@ -235,7 +235,7 @@ experiment_result sparsity(const sparsity_options& options, const run_options& h
   run.quantities = {{"support"}, {"entropy"}, {"concentration"}, {"max_weight"}};
   for (const std::string& law : laws.names)
     for (const std::string& normalizer : rows.names())
-      run.entries.push_back(law + ", " + normalizer);
+      run.entries.emplace_back(law).append(", ").append(normalizer);
   run.parameters = {{"n", text_of(options.n)},
                     {"head_dim", text_of(options.head_dim)},
                     {"law", joined(laws.names)},

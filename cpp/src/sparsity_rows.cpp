@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "attnscale/describe.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/refuse.hpp"
@@ -16,7 +15,7 @@ constexpr statistic reported[] = {statistic::support, statistic::entropy, statis
 
 /// Its name with its numbers: entmax(alpha=1.5), softmax(sink=0).
 std::string name_of(const normalizer_choice& choice) {
-  const std::string name(traits_of(choice.rule).name);
+  std::string name(traits_of(choice.rule).name);
   if (choice.rule == normalizer::entmax)
     return name + "(alpha=" + text_of(choice.numbers.alpha) + ")";
   if (choice.rule == normalizer::top_k) return name + "(k=" + text_of(choice.numbers.k) + ")";

@@ -189,7 +189,8 @@ struct sparsity_options {
 };
 
 /// Keys with a positive weight: `support`, with `entropy` (nats), `concentration` and `max_weight`.
-/// 1000 rows by default.
+/// 1000 rows by default. Rows of 16384 keys or more under a softmax are summed in parts where fewer
+/// than 16 are drawn at once: going on may change their last digit.
 experiment_result sparsity(const sparsity_options& options, const run_options& how = {});
 
 /// One query and n keys, uniform on the sphere.

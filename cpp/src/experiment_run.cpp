@@ -23,6 +23,11 @@ std::string quoted(const Names& names) {
   return text;
 }
 
+/// The name that a result of no experiment lacks, too.
+std::string_view first_of(const std::vector<std::string_view>& quantities) {
+  return quantities.empty() ? std::string_view{} : quantities.front();
+}
+
 struct stopping {
   std::int64_t most_rows;
   std::optional<double> target_error;
@@ -162,11 +167,11 @@ const estimate& experiment_result::at(std::string_view quantity, std::size_t ent
 }
 
 double experiment_result::value(std::size_t entry) const {
-  return at(quantities.front(), entry).value;
+  return at(first_of(quantities), entry).value;
 }
 
 double experiment_result::standard_error(std::size_t entry) const {
-  return at(quantities.front(), entry).standard_error;
+  return at(first_of(quantities), entry).standard_error;
 }
 
 }  // namespace attnscale

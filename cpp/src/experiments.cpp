@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "attnscale/refuse.hpp"
 #include "case_key.hpp"

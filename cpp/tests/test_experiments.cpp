@@ -201,6 +201,7 @@ TEST_CASE("what cannot go on is refused by name") {
   CHECK_THROWS_WITH(of_kind(4, drawn(5)).at("weight"),
                     "quantity must be one of 'max_cosine', got 'weight'");
   CHECK_THROWS_WITH(of_kind(4, drawn(5)).value(1), "entry must be below 1, got 1");
+  CHECK_THROWS_AS(experiment_result().value(), std::invalid_argument);
 }
 
 TEST_CASE("options out of range are refused by name") {

@@ -36,6 +36,13 @@ struct field {
       law.*number = read_number(name, text);
   }
 
+  void set(L& law, double value) const {
+    if (how == rule::flag)
+      law.*switch_ = value != 0;
+    else
+      law.*number = value;
+  }
+
   void check(const L& law) const {
     if (how == rule::flag) return;
     const double value = law.*number;
@@ -286,10 +293,7 @@ inline double beta(const laws::lssa&, double n, double d) {
   return std::log(d) * std::log(n) / std::sqrt(d);
 }
 inline double beta(const laws::table& law, double n, double) {
-  if (!(n < static_cast<double>(law.multipliers.size())) || n != std::floor(n))
-    refuse("n must be a whole number below the " + text_of(law.multipliers.size()) +
-           " multipliers of the table, got " + text_of(n));
-  return law.multipliers[static_cast<std::size_t>(n)];
+  return law.multipliers[static_cast<std::size_t>(n)];  // scale_law::check has seen it
 }
 
 }  // namespace attnscale::detail

@@ -43,9 +43,9 @@ _CALLS = (
 _SCALES = (
     Fault(
         "the law log_n forgets its floor",
-        f"{_PACKAGE}/laws/_log_n.py",
-        "return np.log(np.maximum(n, self.floor)) / math.log(self.base)",
-        "return np.log(n) / math.log(self.base)",
+        "cpp/src/scale_law_formulas.hpp",
+        "return std::log(std::max(n, law.floor)) / std::log(law.base);",
+        "return std::log(n) / std::log(law.base);",
         pytest("tests/laws/test_laws.py"),
     ),
     Fault(

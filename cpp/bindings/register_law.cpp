@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attnscale/refuse.hpp"
 #include "attnscale/scale_law.hpp"
 
 namespace py = pybind11;
@@ -54,15 +55,15 @@ struct laws_of_heads {
     if (!py::isinstance<py::tuple>(given)) return as_double(given);
     const auto numbers = py::reinterpret_borrow<py::tuple>(given);
     if (numbers.size() != heads && numbers.size() != 1)
-      throw std::invalid_argument("parameters with one number a head must have as many, got " +
-                                  std::to_string(numbers.size()) + " and " + std::to_string(heads));
+      detail::refuse("parameters with one number a head must have as many, got " +
+                     detail::text_of(numbers.size()) + " and " + detail::text_of(heads));
     return as_double(numbers[numbers.size() == 1 ? 0 : head]);
   }
 };
 
 std::int64_t whole_head_dim(double head_dim) {
   if (head_dim != std::floor(head_dim) || !(std::fabs(head_dim) < 0x1p53))
-    throw std::invalid_argument("head_dim must be an integer, got " + std::to_string(head_dim));
+    detail::refuse("head_dim must be an integer, got " + detail::text_of(head_dim));
   return static_cast<std::int64_t>(head_dim);
 }
 
@@ -74,8 +75,8 @@ std::vector<py::ssize_t> shape_of(const counts_array& n, const laws_of_heads& la
   py::ssize_t& rows = *(shape.end() - 2);
   const auto heads = static_cast<py::ssize_t>(laws.laws.size());
   if (rows != 1 && heads != 1 && rows != heads)
-    throw std::invalid_argument("n must fit the parameters' " + std::to_string(heads) +
-                                " heads, got " + std::to_string(rows) + " of them");
+    detail::refuse("n must fit the parameters' " + detail::text_of(heads) + " heads, got " +
+                   detail::text_of(rows) + " of them");
   if (rows == 1) rows = heads;
   return shape;
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <numbers>
 #include <stdexcept>
 
@@ -33,6 +35,8 @@ constexpr meaning_of_n meanings_of_n[] = {{"not used", 1, true},
                                           {"row entropy", 0, false},
                                           {"row gaps", 0, false},
                                           {"row spread", 0, false}};
+
+static_assert(std::size(meanings_of_n) == static_cast<std::size_t>(n_means::row_spread) + 1);
 
 const meaning_of_n& about(n_means meaning) {
   return meanings_of_n[static_cast<std::size_t>(meaning)];
@@ -97,6 +101,7 @@ void read_parameters(L& law, const spelled_call& call) {
 
 double detail::normal_isf(double p) {
   if (p == 0.5) return 0;
+  if (p == 0) return std::numeric_limits<double>::infinity();
   // Abramowitz and Stegun 26.2.23 to 4.5e-4, then two steps of Halley's method, which takes the
   // third power of an error: below 1e-7 after the first, also where x is 37, and rounding after
   // the second.

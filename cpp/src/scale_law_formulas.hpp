@@ -182,7 +182,7 @@ std::string spell(const L& law) {
   return text.empty() ? name : name + "(" + text + ")";
 }
 
-/// isf(p) = -Phi^-1(p) for p in (0, 1/2]: where a standard normal number is exceeded with
+/// isf(p) = -Phi^-1(p) for p in [0, 1/2]: where a standard normal number is exceeded with
 /// probability p.
 double normal_isf(double p);
 

@@ -42,13 +42,6 @@ _CALLS = (
 
 _SCALES = (
     Fault(
-        "the law log_n forgets its floor",
-        "cpp/src/scale_law_formulas.hpp",
-        "return std::log(std::max(n, law.floor)) / std::log(law.base);",
-        "return std::log(n) / std::log(law.base);",
-        pytest("tests/laws/test_laws.py"),
-    ),
-    Fault(
         "a training length has a derivative of the other sign",
         f"{_PACKAGE}/laws/_log_n.py",
         "np.where(beta > 1, -beta / (length * math.log(length)), 0.0)",

@@ -42,10 +42,10 @@ enum class n_means : std::uint8_t {
 /// "visible keys", "query position + 1", ...
 std::string_view name_of(n_means meaning);
 
-/// The laws by type: structs of their parameters, in the order of attnscale.laws.names(). A
-/// parameter without a usual value is NaN until it is given.
+// The laws by type: structs of their parameters, in the order of attnscale.laws.names().
 namespace laws {
 
+/// NaN: what a parameter without a usual value is until it is given.
 inline constexpr double not_given = std::numeric_limits<double>::quiet_NaN();
 
 struct standard {};  ///< 1 / sqrt(head_dim)

@@ -2,6 +2,7 @@
 #include "attnscale/scale_law.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -10,6 +11,7 @@
 
 #include "attnscale/refuse.hpp"
 #include "scale_law_formulas.hpp"
+#include "scale_law_parameters.hpp"
 #include "scale_law_text.hpp"
 
 namespace attnscale {
@@ -49,52 +51,56 @@ void check_places(const laws::table& law, std::span<const double> n) {
              " multipliers of the table, got " + text_of(each));
 }
 
-/// The alternative of that name with its usual parameters; false if no law has it.
-template <std::size_t I = 0>
-bool make_named(std::string_view name, scale_law::any& law) {
-  if constexpr (I == std::variant_size_v<scale_law::any>) {
-    return false;
-  } else {
-    using L = std::variant_alternative_t<I, scale_law::any>;
-    if constexpr (!std::is_same_v<L, laws::table>)
-      if (name == law_of<L>::name) {
-        law.emplace<I>();
-        return true;
-      }
-    return make_named<I + 1>(name, law);
-  }
+template <class L>
+constexpr L usual_law{};
+
+template <class L>
+constexpr law_record record_of() {
+  using law = law_of<L>;
+  const std::span<const law_parameter> parameters(law::parameters);
+  if constexpr (std::is_same_v<L, laws::table>)
+    return {law::name, law::meaning, parameters, nullptr};
+  else
+    return {law::name, law::meaning, parameters, &usual_law<L>};
+}
+
+template <std::size_t I>
+scale_law::any make() {
+  return scale_law::any(std::in_place_index<I>);
+}
+
+/// All laws but laws::table, which has no name to be spelled by, in the order of scale_law::any.
+constexpr std::size_t n_named = std::variant_size_v<scale_law::any> - 1;
+static_assert(std::is_same_v<std::variant_alternative_t<n_named, scale_law::any>, laws::table>);
+
+constexpr auto records = []<std::size_t... I>(std::index_sequence<I...>) {
+  return std::array{record_of<std::variant_alternative_t<I, scale_law::any>>()...};
+}
+(std::make_index_sequence<n_named + 1>{});
+
+constexpr auto makers = []<std::size_t... I>(std::index_sequence<I...>) {
+  return std::array{&make<I>...};
+}
+(std::make_index_sequence<n_named>{});
+
+const law_record& record_of(const scale_law::any& law) { return records[law.index()]; }
+
+/// The struct of the law's parameters, whichever it is.
+void* struct_of(scale_law::any& law) {
+  return std::visit([](auto& each) -> void* { return &each; }, law);
+}
+const void* struct_of(const scale_law::any& law) {
+  return std::visit([](const auto& each) -> const void* { return &each; }, law);
 }
 
 /// The law of that name before its parameters are set; refuses a name that none has.
 scale_law::any usual(std::string_view name) {
-  scale_law::any law;
-  if (make_named(name, law)) return law;
+  for (std::size_t i = 0; i < n_named; ++i)
+    if (records[i].name == name) return makers[i]();
   std::string known;
   for (const std::string_view each : scale_law::names())
     known += (known.empty() ? "'" : ", '") + std::string(each) + "'";
   refuse("law must be one of " + known + ", got '" + std::string(name) + "'");
-}
-
-template <class L>
-void take_parameters(L& law, std::span<const double> numbers) {
-  const auto fields = law_of<L>::fields();
-  if (numbers.size() != fields.size())
-    refuse("law '" + std::string(law_of<L>::name) + "' has " + text_of(fields.size()) +
-           " parameters, got " + text_of(numbers.size()));
-  for (std::size_t i = 0; i < fields.size(); ++i) fields[i].set(law, numbers[i]);
-}
-
-template <class L>
-void read_parameters(L& law, const spelled_call& call) {
-  const auto fields = law_of<L>::fields();
-  for (const spelled_parameter& given : call.parameters) {
-    const auto found = std::find_if(fields.begin(), fields.end(),
-                                    [&](const field<L>& each) { return each.name == given.name; });
-    if (found == fields.end())
-      refuse("law '" + call.name + "' has no parameter '" + given.name +
-             "'; its parameters: " + listed(fields));
-    found->read(law, given.value);
-  }
 }
 
 }  // namespace
@@ -125,64 +131,41 @@ scale_law scale_law::parse(std::string_view text) {
   double number = 0;
   if (is_number(text, number)) return laws::constant{number};
   const spelled_call call = read_call(text);
-  return std::visit(
-      [&](auto filled) {
-        if constexpr (!std::is_same_v<decltype(filled), laws::table>) read_parameters(filled, call);
-        return scale_law(filled);
-      },
-      usual(call.name));
+  any law = usual(call.name);
+  read_parameters(record_of(law), struct_of(law), call);
+  return law;
 }
 
 scale_law scale_law::of_numbers(std::string_view name, std::span<const double> numbers) {
-  return std::visit(
-      [&](auto filled) {
-        if constexpr (!std::is_same_v<decltype(filled), laws::table>)
-          take_parameters(filled, numbers);
-        return scale_law(filled);
-      },
-      usual(name));
+  any law = usual(name);
+  set_parameters(record_of(law), struct_of(law), numbers);
+  return law;
 }
 
 std::vector<std::string_view> scale_law::parameters(std::string_view name) {
-  return std::visit(
-      [](const auto& law) {
-        using L = std::decay_t<decltype(law)>;
-        std::vector<std::string_view> found;
-        if constexpr (!std::is_same_v<L, laws::table>)
-          for (const field<L>& each : law_of<L>::fields()) found.push_back(each.name);
-        return found;
-      },
-      usual(name));
+  std::vector<std::string_view> found;
+  for (const law_parameter& each : record_of(usual(name)).parameters) found.push_back(each.name);
+  return found;
 }
 
 std::vector<std::string_view> scale_law::names() {
-  return []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::vector<std::string_view>{law_of<std::variant_alternative_t<I, any>>::name...};
-  }
-  (std::make_index_sequence<std::variant_size_v<any> - 1>{});
+  std::vector<std::string_view> found;
+  for (std::size_t i = 0; i < n_named; ++i) found.push_back(records[i].name);
+  return found;
 }
 
-std::string_view scale_law::name() const {
-  return std::visit([](const auto& law) { return law_of<std::decay_t<decltype(law)>>::name; },
-                    law_);
-}
+std::string_view scale_law::name() const { return record_of(law_).name; }
 
 n_means scale_law::meaning() const {
-  return std::visit([](const auto& law) { return meaning_of(law); }, law_);
+  const auto* const table = std::get_if<laws::table>(&law_);
+  return table ? table->meaning : record_of(law_).meaning;
 }
 
 std::string scale_law::spelling() const {
-  return std::visit(
-      [](const auto& law) -> std::string {
-        using L = std::decay_t<decltype(law)>;
-        if constexpr (std::is_same_v<L, laws::table>)
-          throw std::logic_error("a table of multipliers has no spelling");
-        else if constexpr (std::is_same_v<L, laws::constant>)
-          return as_literal(law.value);
-        else
-          return spell(law);
-      },
-      law_);
+  if (std::holds_alternative<laws::table>(law_))
+    throw std::logic_error("a table of multipliers has no spelling");
+  if (const auto* given = std::get_if<laws::constant>(&law_)) return as_literal(given->value);
+  return spell(record_of(law_), struct_of(law_));
 }
 
 std::int64_t scale_law::least_n() const { return about(meaning()).least; }
@@ -239,18 +222,13 @@ double scale_law::n_of_position(std::int64_t position) const {
 }
 
 void scale_law::check() const {
-  std::visit(
-      [](const auto& law) {
-        using L = std::decay_t<decltype(law)>;
-        if constexpr (std::is_same_v<L, laws::table>) {
-          for (const double each : law.multipliers)
-            if (!std::isfinite(each)) refuse("multipliers must be finite, got " + text_of(each));
-        } else {
-          for (const field<L>& each : law_of<L>::fields()) each.check(law);
-          check_together(law);
-        }
-      },
-      law_);
+  check_parameters(record_of(law_), struct_of(law_));
+  if (const auto* table = std::get_if<laws::table>(&law_))
+    for (const double each : table->multipliers)
+      if (!std::isfinite(each)) refuse("multipliers must be finite, got " + text_of(each));
+  if (const auto* law = std::get_if<laws::sparsity_invariant>(&law_);
+      law && law->n0 <= 2 * law->keys)
+    refuse("n0 must be greater than " + text_of(2 * law->keys) + ", got " + text_of(law->n0));
 }
 
 void scale_law::check(std::span<const double> n, std::int64_t head_dim,

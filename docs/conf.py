@@ -36,11 +36,13 @@ numpydoc_xref_param_type = False
 # Sphinx reads only what lies below docs/: the notebooks are copied in.
 HERE = Path(__file__).parent
 (HERE / "tutorials").mkdir(exist_ok=True)  # nothing in it is kept in git
-# So are the pages of the laws, written from the registry.
+# So are the pages of the laws, written from the registry, and those of the C++ headers.
 sys.path.insert(0, str(HERE))
+from _cpp_pages import write_cpp_pages  # noqa: E402
 from _law_pages import write_law_pages  # noqa: E402
 
 write_law_pages(HERE / "laws")
+write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")
 for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
     # Links to pages start from notebooks/ in the repository.
     text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")

@@ -4,6 +4,10 @@
 // would read or write where it may not.
 #pragma once
 
+#include <array>
+#include <string>
+#include <string_view>
+
 #include "arrays.hpp"
 #include "attnscale/linear_form.hpp"
 
@@ -30,6 +34,40 @@ inline void require_leading(const numpy_array& array, const extents& shape) {
   }
 }
 
+/// A record of variants/_linear_form.py, whose fields are read by their names. It keeps the arrays
+/// that the results of read_form and read_turn point into.
+class record {
+ public:
+  explicit record(py::object given) : given_(std::move(given)) {}
+  py::object operator[](const char* field) const { return given_.attr(field); }
+  template <class T>
+  T get(const char* field) const {
+    return given_.attr(field).cast<T>();
+  }
+
+ private:
+  py::object given_;
+};
+
+/// The enumerators of detail::feature_map and detail::linear_norm, in their order.
+inline constexpr std::array<std::string_view, 7> feature_map_names{
+    "given", "elu", "relu", "turned", "exponential", "log_elu", "projected"};
+inline constexpr std::array<std::string_view, 4> linear_norm_names{"weights", "count", "channels",
+                                                                   "none"};
+static_assert(feature_map_names.size() ==
+              static_cast<std::size_t>(detail::feature_map::projected) + 1);
+static_assert(linear_norm_names.size() == static_cast<std::size_t>(detail::linear_norm::none) + 1);
+
+/// The enumerator that the field of a record names.
+template <class Enum, std::size_t N>
+Enum enumerator(const record& form, const char* field,
+                const std::array<std::string_view, N>& names) {
+  const auto name = form.get<std::string>(field);
+  for (std::size_t i = 0; i < N; ++i)
+    if (names[i] == name) return static_cast<Enum>(i);
+  throw std::invalid_argument("there is no " + std::string(field) + " " + name);
+}
+
 inline const double* read_turn(const py::object& turn, std::int64_t rows) {
   if (turn.is_none()) return nullptr;
   const auto array = py::reinterpret_borrow<py::array>(turn);
@@ -41,8 +79,8 @@ inline const double* read_turn(const py::object& turn, std::int64_t rows) {
 }
 
 /// x W - norm_factor |x|^2 - shift are the logarithms of the features.
-inline void read_projection(detail::linear_form& form, const py::object& projection,
-                            double norm_factor, double shift) {
+inline void read_projection(detail::linear_form& form, const record& given) {
+  const py::object projection = given["projection"];
   require(projection.is_none() == (form.map != detail::feature_map::projected),
           "projection goes with projected");
   if (projection.is_none()) return;
@@ -53,26 +91,39 @@ inline void read_projection(detail::linear_form& form, const py::object& project
           "projection must be C-contiguous float64 of shape (head_dim, features)");
   form.projection = array.data();
   form.features = array.shape(1);
-  form.norm_factor = norm_factor;
-  form.shift = shift;
+  form.norm_factor = given.get<double>("norm_factor");
+  form.shift = given.get<double>("shift");
 }
 
-inline detail::linear_form read_form(int map, int norm, double scale, std::int64_t head_dim,
+/// A LinearForm; the array of its projection has to outlive the result.
+inline detail::linear_form read_form(const record& given, std::int64_t head_dim,
                                      std::int64_t value_dim) {
-  require(map >= 0 && map <= static_cast<int>(detail::feature_map::projected) && norm >= 0 &&
-              norm <= static_cast<int>(detail::linear_norm::none),
-          "map and norm must be one of those that there are");
   detail::linear_form form{};
-  form.map = static_cast<detail::feature_map>(map);
-  form.norm = static_cast<detail::linear_norm>(norm);
+  form.map = enumerator<detail::feature_map>(given, "map", feature_map_names);
+  form.norm = enumerator<detail::linear_norm>(given, "norm", linear_norm_names);
   require(
       form.norm != detail::linear_norm::channels || form.map == detail::feature_map::exponential,
       "norm by channels goes with exponentials");
-  form.scale = scale;
+  form.scale = given.get<double>("scale");
   form.head_dim = head_dim;
   form.value_dim = value_dim;
   form.features = form.map == detail::feature_map::turned ? 2 * head_dim : head_dim;
+  read_projection(form, given);
   return form;
+}
+
+/// Which keys a query sees, and the turns of the rows that a call has: `reads` and `adds` say
+/// whether it has queries and keys.
+template <class Problem>
+void read_positions(Problem& problem, const record& call, bool reads = true, bool adds = true) {
+  const py::object offset = call["offset"];
+  problem.is_causal = !offset.is_none();
+  if (problem.is_causal) problem.offset = offset.cast<std::int64_t>();
+  problem.query_turn = reads ? read_turn(call["query_turn"], problem.n_queries) : nullptr;
+  problem.key_turn = adds ? read_turn(call["key_turn"], problem.n_keys) : nullptr;
+  require(problem.form.map != detail::feature_map::turned ||
+              ((problem.query_turn || !reads) && (problem.key_turn || !adds)),
+          "turns go with turned");
 }
 
 /// Log-decays (..., n_keys), rows contiguous.

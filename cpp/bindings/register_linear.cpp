@@ -41,65 +41,82 @@ struct state_arrays {
   }
 };
 
-/// query and out, key and value, or all four; sums go with a call that lacks one of the pairs.
-void linear(const py::object& query, const py::object& key, const py::object& value,
-            const py::object& out, const py::object& sums, int map, int norm, double scale,
-            const py::object& offset, const py::object& projection, double norm_factor,
-            double shift, const py::object& query_turn, const py::object& key_turn,
-            const py::object& decay, std::int64_t n_summed, int num_threads) {
-  const bool reads = !query.is_none(), adds = !key.is_none();
-  require((reads || adds) && reads == !out.is_none() && adds == !value.is_none() &&
-              (reads && adds) == sums.is_none(),
-          "query goes with out, key with value, and sums with one pair alone");
-  require(!reads || py::reinterpret_borrow<py::array>(out).writeable(), "out must be writable");
-  require(!reads || is_aligned(py::reinterpret_borrow<py::array>(out)), "out must be aligned");
-  const numpy_array q(query, 2), k(key, 2), v(value, 2), o(out, 2);
+/// The arrays of a LinearCall: query and out, key and value, or all four; sums go with a call that
+/// lacks one of the pairs.
+struct call_arrays {
+  numpy_array query, key, value, out, decay;
+  state_arrays sums;
+  bool reads, adds;
+
+  explicit call_arrays(const record& call)
+      : query(call["query"], 2),
+        key(call["key"], 2),
+        value(call["value"], 2),
+        out(call["out"], 2),
+        reads(query),
+        adds(key) {
+    require((reads || adds) && reads == bool(out) && adds == bool(value) &&
+                (reads && adds) == call["sums"].is_none(),
+            "query goes with out, key with value, and sums with one pair alone");
+    if (!reads) return;
+    const auto written = py::reinterpret_borrow<py::array>(call["out"]);
+    require(written.writeable(), "out must be writable");
+    require(is_aligned(written), "out must be aligned");
+  }
+
+  /// Sizes of one head, which all arrays have.
+  void describe(linear_problem& p, const record& call) {
+    p.form = read_form(record(call["form"]), (reads ? query : key).extent(1),
+                       (reads ? out : value).extent(1));
+    p.n_queries = reads ? query.extent(2) : 0;
+    p.n_keys = adds ? key.extent(2) : 0;
+    if (reads) require_inner(query, p.n_queries, p.form.head_dim);
+    if (reads) require_inner(out, p.n_queries, p.form.value_dim);
+    if (adds) require_inner(key, p.n_keys, p.form.head_dim);
+    if (adds) require_inner(value, p.n_keys, p.form.value_dim);
+    if (!(reads && adds))
+      sums = state_arrays(py::reinterpret_borrow<py::tuple>(call["sums"]), p.form.features,
+                          p.form.value_dim);
+    decay = read_decay(call["decay"], p.form.norm, p.n_keys);
+  }
+};
+
+void linear(const py::object& given) {
+  const record call(given);
+  call_arrays x(call);
   linear_problem p{};
-  p.form = read_form(map, norm, scale, (reads ? q : k).extent(1), (reads ? o : v).extent(1));
-  read_projection(p.form, projection, norm_factor, shift);
-  p.n_queries = reads ? q.extent(2) : 0;
-  p.n_keys = adds ? k.extent(2) : 0;
-  if (reads) require_inner(q, p.n_queries, p.form.head_dim);
-  if (reads) require_inner(o, p.n_queries, p.form.value_dim);
-  if (adds) require_inner(k, p.n_keys, p.form.head_dim);
-  if (adds) require_inner(v, p.n_keys, p.form.value_dim);
-  const state_arrays state = sums.is_none() ? state_arrays()
-                                            : state_arrays(py::reinterpret_borrow<py::tuple>(sums),
-                                                           p.form.features, p.form.value_dim);
-  p.is_causal = !offset.is_none();
-  if (p.is_causal) p.offset = offset.cast<std::int64_t>();
-  p.query_turn = reads ? read_turn(query_turn, p.n_queries) : nullptr;
-  p.key_turn = adds ? read_turn(key_turn, p.n_keys) : nullptr;
-  require(p.form.map != detail::feature_map::turned ||
-              ((p.query_turn || !reads) && (p.key_turn || !adds)),
-          "turns go with turned");
-  const numpy_array faded = read_decay(decay, p.form.norm, p.n_keys);
-  p.n_summed = n_summed;
+  x.describe(p, call);
+  read_positions(p, call, x.reads, x.adds);
+  p.n_summed = call.get<std::int64_t>("n_summed");
   if (p.form.features == 0) p.n_keys = 0;  // keys have no weight then, whatever their values are
-  p.query = q.layout(), p.key = k.layout(), p.value = v.layout(), p.output = o.layout();
-  const extents shape = leading_shape({reads ? &o : &state.products});
+  p.query = x.query.layout(), p.key = x.key.layout(), p.value = x.value.layout();
+  p.output = x.out.layout();
+  const extents shape = leading_shape({x.reads ? &x.out : &x.sums.products});
   for (const numpy_array* each :
-       {&q, &k, &v, &faded, &state.reference, &state.total, &state.products})
+       {&x.query, &x.key, &x.value, &x.decay, &x.sums.reference, &x.sums.total, &x.sums.products})
     if (*each) require_leading(*each, shape);
   for_each_index(shape, [&](const extents& index) {
     const auto at = [&](const numpy_array& array) { return array.at(index, shape); };
-    p.heads.push_back({at(q), at(k), at(v), const_cast<void*>(at(o)),
-                       static_cast<const double*>(at(faded)),
-                       sums.is_none() ? detail::linear_sums{} : state.at(index, shape)});
+    p.heads.push_back({at(x.query), at(x.key), at(x.value), const_cast<void*>(at(x.out)),
+                       static_cast<const double*>(at(x.decay)),
+                       x.reads && x.adds ? detail::linear_sums{} : x.sums.at(index, shape)});
   });
-  run_released(num_threads, [&](const execution& how) { detail::run(p, how); });
+  run_released(call.get<int>("num_threads"), [&](const execution& how) { detail::run(p, how); });
+}
+
+template <std::size_t N>
+py::tuple as_tuple(const std::array<std::string_view, N>& names) {
+  py::tuple found(N);
+  for (std::size_t i = 0; i < N; ++i) found[i] = py::str(names[i]);
+  return found;
 }
 
 }  // namespace
 
 void register_linear(py::module_& module) {
-  module.def("linear", &linear, py::arg("query"), py::arg("key"), py::arg("value"), py::arg("out"),
-             py::arg("sums") = py::none(), py::kw_only(), py::arg("map") = 0, py::arg("norm") = 0,
-             py::arg("scale") = 1.0, py::arg("offset") = py::none(),
-             py::arg("projection") = py::none(), py::arg("norm_factor") = 0.0,
-             py::arg("shift") = 0.0, py::arg("query_turn") = py::none(),
-             py::arg("key_turn") = py::none(), py::arg("decay") = py::none(),
-             py::arg("n_summed") = 0, py::arg("num_threads") = 0);
+  module.attr("feature_map_names") = as_tuple(feature_map_names);
+  module.attr("linear_norm_names") = as_tuple(linear_norm_names);
+  module.def("linear", &linear);
 }
 
 }  // namespace attnscale::bindings

@@ -24,61 +24,69 @@ void require_shape(const numpy_array& out, const extents& shape) {
             "gradients must have all heads");
 }
 
-/// Every head has gradients of its own, (..., rows, dim), also of keys that heads share.
-void linear_gradient(const py::object& query, const py::object& key, const py::object& value,
-                     const py::object& grad, const py::object& query_out, const py::object& key_out,
-                     const py::object& value_out, int map, int norm, double scale,
-                     const py::object& offset, const py::object& projection, double norm_factor,
-                     double shift, const py::object& query_turn, const py::object& key_turn,
-                     const py::object& decay, const py::object& decay_out, int num_threads) {
-  const numpy_array q(query, 2), k(key, 2), v(value, 2), g(grad, 2),
-      dq = read_output(query_out), dk = read_output(key_out), dv = read_output(value_out);
+/// The arrays of a LinearGradientCall. Every head has gradients of its own, (..., rows, dim), also
+/// of keys that heads share.
+struct gradient_arrays {
+  numpy_array query, key, value, grad, query_out, key_out, value_out, decay, decay_out;
+
+  explicit gradient_arrays(const record& call)
+      : query(call["query"], 2),
+        key(call["key"], 2),
+        value(call["value"], 2),
+        grad(call["grad"], 2),
+        query_out(read_output(call["query_out"])),
+        key_out(read_output(call["key_out"])),
+        value_out(read_output(call["value_out"])) {}
+
+  /// Sizes of one head, which all arrays have.
+  void describe(linear_gradient_problem& p, const record& call) {
+    p.form = read_form(record(call["form"]), query.extent(1), value.extent(1));
+    p.n_queries = query.extent(2), p.n_keys = key.extent(2);
+    for (const numpy_array* each : {&query, &query_out})
+      require_inner(*each, p.n_queries, p.form.head_dim);
+    for (const numpy_array* each : {&key, &key_out})
+      require_inner(*each, p.n_keys, p.form.head_dim);
+    for (const numpy_array* each : {&value, &value_out})
+      require_inner(*each, p.n_keys, p.form.value_dim);
+    require_inner(grad, p.n_queries, p.form.value_dim);
+    read_positions(p, call);
+    decay = read_decay(call["decay"], p.form.norm, p.n_keys);
+    decay_out = read_decay(call["decay_out"], p.form.norm, p.n_keys);
+    require(bool(decay) == bool(decay_out) &&
+                (!decay || (p.is_causal && p.offset == 0 && p.n_queries == p.n_keys &&
+                            py::reinterpret_borrow<py::array>(call["decay_out"]).writeable())),
+            "decay goes with its gradient, and with as many queries as keys");
+  }
+};
+
+void linear_gradient(const py::object& given) {
+  const record call(given);
+  gradient_arrays x(call);
   linear_gradient_problem p{};
-  p.form = read_form(map, norm, scale, q.extent(1), v.extent(1));
-  read_projection(p.form, projection, norm_factor, shift);
-  p.n_queries = q.extent(2), p.n_keys = k.extent(2);
-  for (const numpy_array* each : {&q, &dq}) require_inner(*each, p.n_queries, p.form.head_dim);
-  for (const numpy_array* each : {&k, &dk}) require_inner(*each, p.n_keys, p.form.head_dim);
-  for (const numpy_array* each : {&v, &dv}) require_inner(*each, p.n_keys, p.form.value_dim);
-  require_inner(g, p.n_queries, p.form.value_dim);
-  p.is_causal = !offset.is_none();
-  if (p.is_causal) p.offset = offset.cast<std::int64_t>();
-  p.query_turn = read_turn(query_turn, p.n_queries), p.key_turn = read_turn(key_turn, p.n_keys);
-  require(p.form.map != detail::feature_map::turned || (p.query_turn && p.key_turn),
-          "turns go with turned");
-  const numpy_array faded = read_decay(decay, p.form.norm, p.n_keys),
-                    dfaded = read_decay(decay_out, p.form.norm, p.n_keys);
-  require(decay.is_none() == decay_out.is_none() &&
-              (decay.is_none() || (p.is_causal && p.offset == 0 && p.n_queries == p.n_keys &&
-                                   py::reinterpret_borrow<py::array>(decay_out).writeable())),
-          "decay goes with its gradient, and with as many queries as keys");
-  p.query = q.layout(), p.key = k.layout(), p.value = v.layout(), p.grad = g.layout();
-  p.query_out = dq.layout(), p.key_out = dk.layout(), p.value_out = dv.layout();
-  const extents shape = leading_shape({&dq});
-  for (const numpy_array* each : {&q, &k, &v, &g, &faded})
+  x.describe(p, call);
+  p.query = x.query.layout(), p.key = x.key.layout(), p.value = x.value.layout();
+  p.grad = x.grad.layout(), p.query_out = x.query_out.layout();
+  p.key_out = x.key_out.layout(), p.value_out = x.value_out.layout();
+  const extents shape = leading_shape({&x.query_out});
+  for (const numpy_array* each : {&x.query, &x.key, &x.value, &x.grad, &x.decay})
     if (*each) require_leading(*each, shape);
-  for (const numpy_array* each : {&dq, &dk, &dv}) require_shape(*each, shape);
-  if (!decay.is_none()) require_shape(dfaded, shape);
+  for (const numpy_array* each : {&x.query_out, &x.key_out, &x.value_out})
+    require_shape(*each, shape);
+  if (x.decay_out) require_shape(x.decay_out, shape);
   for_each_index(shape, [&](const extents& index) {
     const auto at = [&](const numpy_array& array) { return array.at(index, shape); };
     const auto to = [&](const numpy_array& array) { return const_cast<void*>(at(array)); };
-    p.heads.push_back({at(q), at(k), at(v), at(g), to(dq), to(dk), to(dv),
-                       static_cast<const double*>(at(faded)), static_cast<double*>(to(dfaded))});
+    p.heads.push_back({at(x.query), at(x.key), at(x.value), at(x.grad), to(x.query_out),
+                       to(x.key_out), to(x.value_out), static_cast<const double*>(at(x.decay)),
+                       static_cast<double*>(to(x.decay_out))});
   });
-  run_released(num_threads, [&](const execution& how) { detail::run(p, how); });
+  run_released(call.get<int>("num_threads"), [&](const execution& how) { detail::run(p, how); });
 }
 
 }  // namespace
 
 void register_linear_gradient(py::module_& module) {
-  module.def("linear_gradient", &linear_gradient, py::arg("query"), py::arg("key"),
-             py::arg("value"), py::arg("grad"), py::arg("query_out"), py::arg("key_out"),
-             py::arg("value_out"), py::kw_only(), py::arg("map") = 0, py::arg("norm") = 0,
-             py::arg("scale") = 1.0, py::arg("offset") = py::none(),
-             py::arg("projection") = py::none(), py::arg("norm_factor") = 0.0,
-             py::arg("shift") = 0.0, py::arg("query_turn") = py::none(),
-             py::arg("key_turn") = py::none(), py::arg("decay") = py::none(),
-             py::arg("decay_out") = py::none(), py::arg("num_threads") = 0);
+  module.def("linear_gradient", &linear_gradient);
 }
 
 }  // namespace attnscale::bindings

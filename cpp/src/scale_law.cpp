@@ -2,12 +2,16 @@
 #include "attnscale/scale_law.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <numbers>
 #include <stdexcept>
 
 #include "attnscale/refuse.hpp"
 #include "scale_law_formulas.hpp"
+#include "scale_law_parameters.hpp"
 #include "scale_law_text.hpp"
 
 namespace attnscale {
@@ -15,122 +19,158 @@ namespace {
 
 using namespace detail;
 
-/// The alternative of that name with its usual parameters; false if no law has it.
-template <std::size_t I = 0>
-bool make_named(std::string_view name, scale_law::any& law) {
-  if constexpr (I == std::variant_size_v<scale_law::any>) {
-    return false;
-  } else {
-    using L = std::variant_alternative_t<I, scale_law::any>;
-    if constexpr (!std::is_same_v<L, laws::table>)
-      if (name == law_of<L>::name) {
-        law.emplace<I>();
-        return true;
-      }
-    return make_named<I + 1>(name, law);
-  }
+/// A meaning of n: its name, its smallest value, and whether it is a count (scale_law::counts).
+struct meaning_of_n {
+  std::string_view name;
+  std::int64_t least;
+  bool is_count;
+};
+
+/// The one place that says it, in the order of n_means.
+constexpr meaning_of_n meanings_of_n[] = {{"not used", 1, true},
+                                          {"visible keys", 1, true},
+                                          {"row size", 1, true},
+                                          {"query position", 0, true},
+                                          {"query position + 1", 1, true},
+                                          {"query position + 2", 2, true},
+                                          {"query-key distance", 0, false},
+                                          {"row entropy", 0, false},
+                                          {"row gaps", 0, false},
+                                          {"row spread", 0, false}};
+
+static_assert(std::size(meanings_of_n) == static_cast<std::size_t>(n_means::row_spread) + 1);
+
+const meaning_of_n& about(n_means meaning) {
+  return meanings_of_n[static_cast<std::size_t>(meaning)];
+}
+
+void check_places(const laws::table& law, std::span<const double> n) {
+  for (const double each : n)
+    if (!(each < static_cast<double>(law.multipliers.size())) || each != std::floor(each))
+      refuse("n must be a whole number below the " + text_of(law.multipliers.size()) +
+             " multipliers of the table, got " + text_of(each));
 }
 
 template <class L>
-void read_parameters(L& law, const spelled_call& call) {
-  const auto fields = law_of<L>::fields();
-  for (const spelled_parameter& given : call.parameters) {
-    const auto found = std::find_if(fields.begin(), fields.end(),
-                                    [&](const field<L>& each) { return each.name == given.name; });
-    if (found == fields.end())
-      refuse("law '" + call.name + "' has no parameter '" + given.name +
-             "'; its parameters: " + listed(fields));
-    found->read(law, given.value);
-  }
+constexpr L usual_law{};
+
+template <class L>
+constexpr law_record record_of() {
+  using law = law_of<L>;
+  const std::span<const law_parameter> parameters(law::parameters);
+  if constexpr (std::is_same_v<L, laws::table>)
+    return {law::name, law::meaning, parameters, nullptr};
+  else
+    return {law::name, law::meaning, parameters, &usual_law<L>};
+}
+
+template <std::size_t I>
+scale_law::any make() {
+  return scale_law::any(std::in_place_index<I>);
+}
+
+/// All laws but laws::table, which has no name to be spelled by, in the order of scale_law::any.
+constexpr std::size_t n_named = std::variant_size_v<scale_law::any> - 1;
+static_assert(std::is_same_v<std::variant_alternative_t<n_named, scale_law::any>, laws::table>);
+
+constexpr auto records = []<std::size_t... I>(std::index_sequence<I...>) {
+  return std::array{record_of<std::variant_alternative_t<I, scale_law::any>>()...};
+}
+(std::make_index_sequence<n_named + 1>{});
+
+constexpr auto makers = []<std::size_t... I>(std::index_sequence<I...>) {
+  return std::array{&make<I>...};
+}
+(std::make_index_sequence<n_named>{});
+
+const law_record& record_of(const scale_law::any& law) { return records[law.index()]; }
+
+/// The struct of the law's parameters, whichever it is.
+void* struct_of(scale_law::any& law) {
+  return std::visit([](auto& each) -> void* { return &each; }, law);
+}
+const void* struct_of(const scale_law::any& law) {
+  return std::visit([](const auto& each) -> const void* { return &each; }, law);
+}
+
+/// The law of that name before its parameters are set; refuses a name that none has.
+scale_law::any usual(std::string_view name) {
+  for (std::size_t i = 0; i < n_named; ++i)
+    if (records[i].name == name) return makers[i]();
+  std::string known;
+  for (const std::string_view each : scale_law::names())
+    known += (known.empty() ? "'" : ", '") + std::string(each) + "'";
+  refuse("law must be one of " + known + ", got '" + std::string(name) + "'");
 }
 
 }  // namespace
 
 double detail::normal_isf(double p) {
   if (p == 0.5) return 0;
-  // Abramowitz and Stegun 26.2.23 to 4.5e-4, then three steps of Halley's method.
+  if (p == 0) return std::numeric_limits<double>::infinity();
+  // Abramowitz and Stegun 26.2.23 to 4.5e-4, then two steps of Halley's method, which takes the
+  // third power of an error: below 1e-7 after the first, also where x is 37, and rounding after
+  // the second.
   const double t = std::sqrt(-2 * std::log(p));
   double x = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
                      (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
-  for (int step = 0; step < 3; ++step) {
+  for (int step = 0; step < 2; ++step) {
     const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
-    const double miss = (std::erfc(x / std::numbers::sqrt2) / 2 - p) / density;
+    const double z = x / std::numbers::sqrt2;
+    // 1/2 - p is exact where p is above 1/4, and its digits are all there are where x is near 0.
+    const double above = p > 0.25 ? 0.5 - p - std::erf(z) / 2 : std::erfc(z) / 2 - p;
+    const double miss = above / density;
     x += miss / (1 - x * miss / 2);
   }
   return x;
 }
 
-std::string_view name_of(n_means meaning) {
-  constexpr std::string_view names[] = {
-      "not used",           "visible keys",       "row size",           "query position",
-      "query position + 1", "query position + 2", "query-key distance", "row entropy",
-      "row gaps",           "row spread"};
-  return names[static_cast<std::size_t>(meaning)];
-}
+std::string_view name_of(n_means meaning) { return about(meaning).name; }
 
 scale_law scale_law::parse(std::string_view text) {
   double number = 0;
   if (is_number(text, number)) return laws::constant{number};
   const spelled_call call = read_call(text);
-  any law;
-  if (!make_named(call.name, law)) {
-    std::string known;
-    for (const std::string_view each : names())
-      known += (known.empty() ? "'" : ", '") + std::string(each) + "'";
-    refuse("law must be one of " + known + ", got '" + call.name + "'");
-  }
-  return std::visit(
-      [&](auto filled) {
-        if constexpr (!std::is_same_v<decltype(filled), laws::table>) read_parameters(filled, call);
-        return scale_law(filled);
-      },
-      law);
+  any law = usual(call.name);
+  read_parameters(record_of(law), struct_of(law), call);
+  return law;
+}
+
+scale_law scale_law::of_numbers(std::string_view name, std::span<const double> numbers) {
+  any law = usual(name);
+  set_parameters(record_of(law), struct_of(law), numbers);
+  return law;
+}
+
+std::vector<std::string_view> scale_law::parameters(std::string_view name) {
+  std::vector<std::string_view> found;
+  for (const law_parameter& each : record_of(usual(name)).parameters) found.push_back(each.name);
+  return found;
 }
 
 std::vector<std::string_view> scale_law::names() {
-  return []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::vector<std::string_view>{law_of<std::variant_alternative_t<I, any>>::name...};
-  }
-  (std::make_index_sequence<std::variant_size_v<any> - 1>{});
+  std::vector<std::string_view> found;
+  for (std::size_t i = 0; i < n_named; ++i) found.push_back(records[i].name);
+  return found;
 }
 
-std::string_view scale_law::name() const {
-  return std::visit([](const auto& law) { return law_of<std::decay_t<decltype(law)>>::name; },
-                    law_);
-}
+std::string_view scale_law::name() const { return record_of(law_).name; }
 
 n_means scale_law::meaning() const {
-  return std::visit([](const auto& law) { return meaning_of(law); }, law_);
+  const auto* const table = std::get_if<laws::table>(&law_);
+  return table ? table->meaning : record_of(law_).meaning;
 }
 
 std::string scale_law::spelling() const {
-  return std::visit(
-      [](const auto& law) -> std::string {
-        using L = std::decay_t<decltype(law)>;
-        if constexpr (std::is_same_v<L, laws::table>)
-          throw std::logic_error("a table of multipliers has no spelling");
-        else if constexpr (std::is_same_v<L, laws::constant>)
-          return as_literal(law.value);
-        else
-          return spell(law);
-      },
-      law_);
+  if (std::holds_alternative<laws::table>(law_))
+    throw std::logic_error("a table of multipliers has no spelling");
+  if (const auto* given = std::get_if<laws::constant>(&law_)) return as_literal(given->value);
+  return spell(record_of(law_), struct_of(law_));
 }
 
-std::int64_t scale_law::least_n() const {
-  switch (meaning()) {
-    case n_means::query_position:
-    case n_means::query_key_distance:
-    case n_means::row_entropy:
-    case n_means::row_gaps:
-    case n_means::row_spread:
-      return 0;
-    case n_means::query_position_plus_2:
-      return 2;
-    default:
-      return 1;
-  }
-}
+std::int64_t scale_law::least_n() const { return about(meaning()).least; }
+
+bool scale_law::counts() const { return about(meaning()).is_count; }
 
 bool scale_law::acts_on_some_channels() const {
   return std::holds_alternative<laws::yarn>(law_) || std::holds_alternative<laws::longrope>(law_) ||
@@ -138,54 +178,70 @@ bool scale_law::acts_on_some_channels() const {
 }
 
 double scale_law::multiplier(double n, std::int64_t head_dim) const {
-  checked(n, head_dim);
-  const auto d = static_cast<double>(head_dim);
-  return std::visit([&](const auto& law) { return beta(law, n, d); }, law_);
+  multipliers({&n, 1}, head_dim, {&n, 1});
+  return n;
 }
 
 double scale_law::scale(double n, std::int64_t head_dim) const {
-  checked(n, head_dim);
+  scales({&n, 1}, head_dim, {&n, 1});
+  return n;
+}
+
+void scale_law::multipliers(std::span<const double> n, std::int64_t head_dim,
+                            std::span<double> out) const {
+  check(n, head_dim, out);
   const auto d = static_cast<double>(head_dim);
-  if (const auto* given = std::get_if<laws::constant>(&law_)) return given->value;
-  if (std::holds_alternative<laws::unscaled>(law_)) return 1;
-  if (std::holds_alternative<laws::mup>(law_)) return 1 / d;
-  return std::visit([&](const auto& law) { return beta(law, n, d); }, law_) / std::sqrt(d);
-}
-
-double scale_law::n_of_position(std::int64_t position) const {
-  if (position < 0) refuse("position must be at least 0, got " + text_of(position));
-  switch (meaning()) {
-    case n_means::query_key_distance:
-    case n_means::row_entropy:
-    case n_means::row_gaps:
-    case n_means::row_spread:
-      refuse("law '" + std::string(name()) + "' has no n at a position: its n is the " +
-             std::string(name_of(meaning())));
-    default:
-      return static_cast<double>(position + least_n());
-  }
-}
-
-void scale_law::check() const {
   std::visit(
-      [](const auto& law) {
+      [&](const auto& law) {
         using L = std::decay_t<decltype(law)>;
-        if constexpr (std::is_same_v<L, laws::table>) {
-          for (const double each : law.multipliers)
-            if (!std::isfinite(each)) refuse("multipliers must be finite, got " + text_of(each));
-        } else {
-          for (const field<L>& each : law_of<L>::fields()) each.check(law);
-          check_together(law);
-        }
+        if constexpr (law_of<L>::meaning == n_means::not_used && !std::is_same_v<L, laws::table>)
+          return std::fill(out.begin(), out.end(), beta(law, 1, d));
+        for (std::size_t i = 0; i < n.size(); ++i) out[i] = beta(law, n[i], d);
       },
       law_);
 }
 
-void scale_law::checked(double n, std::int64_t head_dim) const {
+void scale_law::scales(std::span<const double> n, std::int64_t head_dim,
+                       std::span<double> out) const {
+  multipliers(n, head_dim, out);
+  const auto d = static_cast<double>(head_dim);
+  // Exact where beta would be multiplied by a root of head_dim that is then divided by.
+  const auto fill = [&](double scale) { std::fill(out.begin(), out.end(), scale); };
+  if (const auto* given = std::get_if<laws::constant>(&law_)) return fill(given->value);
+  if (std::holds_alternative<laws::unscaled>(law_)) return fill(1);
+  if (std::holds_alternative<laws::mup>(law_)) return fill(1 / d);
+  for (double& each : out) each /= std::sqrt(d);
+}
+
+double scale_law::n_of_position(std::int64_t position) const {
+  if (position < 0) refuse("position must be at least 0, got " + text_of(position));
+  if (!counts())
+    refuse("law '" + std::string(name()) + "' has no n at a position: its n is the " +
+           std::string(name_of(meaning())));
+  return static_cast<double>(position + least_n());
+}
+
+void scale_law::check() const {
+  check_parameters(record_of(law_), struct_of(law_));
+  if (const auto* table = std::get_if<laws::table>(&law_))
+    for (const double each : table->multipliers)
+      if (!std::isfinite(each)) refuse("multipliers must be finite, got " + text_of(each));
+  if (const auto* law = std::get_if<laws::sparsity_invariant>(&law_);
+      law && law->n0 <= 2 * law->keys)
+    refuse("n0 must be greater than " + text_of(2 * law->keys) + ", got " + text_of(law->n0));
+}
+
+void scale_law::check(std::span<const double> n, std::int64_t head_dim,
+                      std::span<double> out) const {
   if (head_dim < 1) refuse("head_dim must be at least 1, got " + text_of(head_dim));
+  if (out.size() != n.size())
+    refuse("out must have a place for each n, got " + text_of(out.size()) + " for " +
+           text_of(n.size()));
   const std::int64_t least = least_n();
-  if (!(n >= static_cast<double>(least)))
-    refuse("n must be at least " + text_of(least) + ", got " + text_of(n));
+  for (const double each : n)
+    if (!(each >= static_cast<double>(least)))
+      refuse("n must be at least " + text_of(least) + ", got " + text_of(each));
+  if (const auto* table = std::get_if<laws::table>(&law_)) check_places(*table, n);
 }
 
 }  // namespace attnscale

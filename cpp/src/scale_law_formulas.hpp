@@ -5,81 +5,35 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstdint>
-#include <string>
+#include <cstddef>
 #include <string_view>
-#include <vector>
 
-#include "attnscale/refuse.hpp"
 #include "attnscale/scale_law.hpp"
-#include "scale_law_text.hpp"
+#include "scale_law_parameters.hpp"
 
 namespace attnscale::detail {
-
-/// What a parameter may be.
-enum class rule : std::uint8_t { finite, above, at_least, whole, given_at_least, between, flag };
-
-/// A parameter: the member that holds it, its rule and the rule's bound.
-template <class L>
-struct field {
-  std::string_view name;
-  double L::*number = nullptr;
-  bool L::*switch_ = nullptr;
-  rule how = rule::finite;
-  double bound = 0;
-
-  void read(L& law, const std::string& text) const {
-    if (how == rule::flag)
-      law.*switch_ = read_flag(name, text);
-    else if (how != rule::given_at_least || text != "None")
-      law.*number = read_number(name, text);
-  }
-
-  void check(const L& law) const {
-    if (how == rule::flag) return;
-    const double value = law.*number;
-    if (std::isnan(value) && how == rule::given_at_least) return;
-    if (std::isnan(value)) refuse_missing();
-    check_finite(name, value);
-    if (how == rule::above) check_greater(name, value, bound);
-    if (how == rule::at_least || how == rule::given_at_least || how == rule::whole)
-      check_finite_from(name, value, bound);
-    if (how == rule::whole && value != std::floor(value))
-      refuse(std::string(name) + " must be an integer, got " + text_of(value));
-    if (how == rule::between) check_in_unit_interval(name, value);
-  }
-
-  [[noreturn]] void refuse_missing() const;
-};
 
 /// The name, the meaning of n and the parameters of a law; specialised for each.
 template <class L>
 struct law_of;
 
-template <class L>
-void field<L>::refuse_missing() const {
-  const std::string law(law_of<L>::name), own(name);
-  refuse("law '" + law + "' needs " + own + ": '" + law + "(" + own + "=...)'");
+template <class... Each>
+constexpr std::array<law_parameter, sizeof...(Each)> listed(Each... each) {
+  return {each...};
 }
 
-template <class Fields>
-std::string listed(const Fields& fields) {
-  std::string text;
-  for (const auto& each : fields) text += (text.empty() ? "" : ", ") + std::string(each.name);
-  return text.empty() ? "none" : text;
-}
-
-#define ATTNSCALE_LAW(L, N_MEANS, ...)                                \
-  template <>                                                         \
-  struct law_of<laws::L> {                                            \
-    using law = laws::L;                                              \
-    static constexpr std::string_view name = #L;                      \
-    static constexpr n_means meaning = n_means::N_MEANS;              \
-    static std::vector<field<law>> fields() { return {__VA_ARGS__}; } \
+#define ATTNSCALE_LAW(L, N_MEANS, ...)                      \
+  template <>                                               \
+  struct law_of<laws::L> {                                  \
+    using law = laws::L;                                    \
+    static constexpr std::string_view name = #L;            \
+    static constexpr n_means meaning = n_means::N_MEANS;    \
+    static constexpr auto parameters = listed(__VA_ARGS__); \
   }
 #define ATTNSCALE_NUMBER(NAME, HOW, BOUND) \
-  { #NAME, &law::NAME, nullptr, rule::HOW, BOUND }
+  law_parameter { #NAME, offsetof(law, NAME), rule::HOW, BOUND }
 
 ATTNSCALE_LAW(standard, not_used);
 ATTNSCALE_LAW(unscaled, not_used);
@@ -107,8 +61,7 @@ ATTNSCALE_LAW(ministral_temperature, query_position, ATTNSCALE_NUMBER(beta, fini
 ATTNSCALE_LAW(beam_temperature, query_position_plus_1, ATTNSCALE_NUMBER(exponent, finite, 0),
               ATTNSCALE_NUMBER(length, above, 0));
 ATTNSCALE_LAW(inkling_temperature, query_position_plus_1, ATTNSCALE_NUMBER(alpha, finite, 0),
-              ATTNSCALE_NUMBER(floor, above, 0),
-              {"over_head_dim", nullptr, &law::over_head_dim, rule::flag, 0});
+              ATTNSCALE_NUMBER(floor, above, 0), ATTNSCALE_NUMBER(over_head_dim, flag, 0));
 ATTNSCALE_LAW(yarn, not_used, ATTNSCALE_NUMBER(factor, above, 0),
               ATTNSCALE_NUMBER(attention_factor, given_at_least, 0),
               ATTNSCALE_NUMBER(mscale, given_at_least, 0),
@@ -140,39 +93,7 @@ ATTNSCALE_LAW(table, not_used);
 #undef ATTNSCALE_NUMBER
 #undef ATTNSCALE_LAW
 
-template <class L>
-n_means meaning_of(const L&) {
-  return law_of<L>::meaning;
-}
-inline n_means meaning_of(const laws::table& law) { return law.meaning; }
-
-/// Rules between parameters.
-template <class L>
-void check_together(const L&) {}
-inline void check_together(const laws::sparsity_invariant& law) {
-  if (!(law.n0 > 2 * law.keys))
-    refuse("n0 must be greater than " + text_of(2 * law.keys) + ", got " + text_of(law.n0));
-}
-
-template <class L>
-std::string spell(const L& law) {
-  std::string text;
-  for (const field<L>& each : law_of<L>::fields()) {
-    static constexpr L usual{};
-    std::string value;
-    if (each.how == rule::flag) {
-      if (law.*each.switch_ != usual.*each.switch_) value = law.*each.switch_ ? "True" : "False";
-    } else if (const double number = law.*each.number;
-               !std::isnan(number) && number != usual.*each.number) {
-      value = as_literal(number);
-    }
-    if (!value.empty()) text += (text.empty() ? "" : ", ") + std::string(each.name) + "=" + value;
-  }
-  const std::string name(law_of<L>::name);
-  return text.empty() ? name : name + "(" + text + ")";
-}
-
-/// isf(p) = -Phi^-1(p) for p in (0, 1/2]: where a standard normal number is exceeded with
+/// isf(p) = -Phi^-1(p) for p in [0, 1/2]: where a standard normal number is exceeded with
 /// probability p.
 double normal_isf(double p);
 
@@ -283,10 +204,7 @@ inline double beta(const laws::lssa&, double n, double d) {
   return std::log(d) * std::log(n) / std::sqrt(d);
 }
 inline double beta(const laws::table& law, double n, double) {
-  if (!(n < static_cast<double>(law.multipliers.size())) || n != std::floor(n))
-    refuse("n must be a whole number below the " + text_of(law.multipliers.size()) +
-           " multipliers of the table, got " + text_of(n));
-  return law.multipliers[static_cast<std::size_t>(n)];
+  return law.multipliers[static_cast<std::size_t>(n)];  // scale_law::check has seen it
 }
 
 }  // namespace attnscale::detail

@@ -4,7 +4,10 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <span>
 #include <stdexcept>
+#include <string_view>
+#include <vector>
 
 using attnscale::n_means;
 using attnscale::scale_law;
@@ -64,6 +67,39 @@ TEST_CASE("a table holds the multipliers of a model") {
                     "multipliers must be finite, got nan");
 }
 
+TEST_CASE("many n at once, all of them or none") {
+  const scale_law law = laws::log_n{.base = 2};
+  std::vector<double> n{1, 2, 8}, out{-1, -1, -1};
+  law.multipliers(n, 4, out);
+  CHECK(out == std::vector<double>{0, 1, 3});
+  law.scales(n, 4, n);
+  CHECK(n == std::vector<double>{0, 0.5, 1.5});
+  const std::vector<double> bad{4, 0, 4};
+  CHECK_THROWS_WITH(law.multipliers(bad, 4, out), "n must be at least 1, got 0");
+  CHECK_THROWS_WITH(
+      scale_law(laws::table{{1, 2}}).multipliers(std::vector<double>{1, 9, 1}, 4, out),
+      doctest::Contains("got 9"));
+  CHECK(out == std::vector<double>{0, 1, 3});
+  CHECK_THROWS_WITH(law.scales(bad, 4, {}), "out must have a place for each n, got 0 for 3");
+}
+
+TEST_CASE("a law by its name and numbers is the law of its spelling") {
+  CHECK(scale_law::parameters("ssmax") == std::vector<std::string_view>{"s", "b", "floor"});
+  const double numbers[] = {0.5, 1, 2};
+  CHECK(scale_law::of_numbers("ssmax", numbers).spelling() == "ssmax(s=0.5, b=1, floor=2)");
+  const double flags[] = {0.1, 128000, 1};
+  CHECK(scale_law::of_numbers("inkling_temperature", flags).spelling() ==
+        "inkling_temperature(over_head_dim=True)");
+  const double open[] = {4, NAN, NAN, NAN, 0.1};
+  CHECK(scale_law::of_numbers("yarn", open).spelling() == "yarn(factor=4)");
+  CHECK_THROWS_WITH(scale_law::of_numbers("ssmax", open), "law 'ssmax' has 3 parameters, got 5");
+  CHECK_THROWS_WITH(scale_law::of_numbers("ssmaks", numbers),
+                    doctest::Contains("law must be one of 'standard', "));
+  const double missing[] = {NAN};
+  CHECK_THROWS_WITH(scale_law::of_numbers("kappa", missing),
+                    "law 'kappa' needs kappa: 'kappa(kappa=...)'");
+}
+
 TEST_CASE("n of a position is what the law counts there") {
   CHECK(scale_law(laws::log_n{}).n_of_position(9) == 10);
   CHECK(scale_law(laws::grok_temperature{100}).n_of_position(9) == 9);
@@ -72,6 +108,10 @@ TEST_CASE("n of a position is what the law counts there") {
                     "law 'critical_scale' has no n at a position: its n is the row gaps");
   CHECK_THROWS_WITH(scale_law(laws::log_n{}).n_of_position(-1),
                     "position must be at least 0, got -1");
+  CHECK(scale_law(laws::natural_log_n{}).counts());
+  CHECK(scale_law(laws::standard{}).counts());
+  CHECK_FALSE(scale_law(laws::scale_invariant{}).counts());
+  CHECK_FALSE(scale_law(laws::norm_softmax{}).counts());
   CHECK(attnscale::name_of(n_means::query_position_plus_2) == "query position + 2");
 }
 

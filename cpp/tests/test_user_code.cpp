@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -130,4 +131,168 @@ TEST_CASE("integers are not cut from floating-point numbers") {
   static_assert(std::is_convertible_v<int, number_or_array<std::int64_t>>);
   static_assert(std::is_convertible_v<int, number_or_array<double>>);
   CHECK(number_or_array<std::int64_t>(2).values()() == 2);
+}
+
+// The examples of the pages of the documentation, one a header. Those of headers that a program of
+// cpp/examples is about are that program.
+
+TEST_CASE("example of linear_attention_gradients.hpp") {
+  const xt::xarray<double> q = xt::ones<double>({2, 5, 4}), k = q, v = q, grad_output = q;
+  const auto of = attnscale::linear_attention_gradients(q, k, v, grad_output, {.is_causal = true});
+  CHECK(of.query.shape() == q.shape());
+  CHECK(std::abs(xt::sum(of.value)() - 40) < 1e-12);  // rows of weights have the sum 1
+}
+
+TEST_CASE("example of linear_state.hpp") {
+  const xt::xarray<float> q = xt::ones<float>({2, 5, 4}), k = q, v = q;
+  attnscale::linear_state state;
+  const auto first = state.extend(q, k, v);  // five causal rows, whose keys are taken in
+  const auto next = state.extend(q, k, v);   // the five after them, which see up to ten keys
+  CHECK(state.n_keys() == 10);
+  CHECK(next.shape() == first.shape());
+}
+
+TEST_CASE("example of linear_options.hpp") {
+  const xt::xarray<float> q = xt::ones<float>({2, 5, 4});
+  const attnscale::linear_attention_options options{
+      .feature_map = attnscale::linear_feature_map::relu, .is_causal = true};
+  CHECK(attnscale::linear_attention(q, q, q, options)(1, 4, 3) == 1);
+}
+
+TEST_CASE("example of performer_projection.hpp") {
+  const auto directions = attnscale::performer_projection(8, 4, {.from = {.key = 7}});
+  double product = 0;  // of the first two rows, which are orthogonal
+  for (std::size_t c = 0; c < 4; ++c) product += directions(0, c) * directions(1, c);
+  CHECK(std::abs(product) < 1e-12);
+}
+
+TEST_CASE("example of solve_scale.hpp") {
+  const xt::xtensor<double, 2> query{{1, 0}}, key{{2, 0}, {1, 0}, {0, 0}};
+  const auto found = attnscale::solve_scale(query, key, std::log(2.0));  // two effective keys
+  CHECK(found.converged(0));
+  const auto entropy = attnscale::attention_entropy(query, key, {.scale = found.scale(0)});
+  CHECK(std::abs(entropy(0) - std::log(2.0)) < 1e-8);
+}
+
+TEST_CASE("example of merge_states.hpp") {
+  const xt::xtensor<double, 2> query{{1, 0}}, key{{2, 0}, {1, 0}}, value{{1}, {3}};
+  const auto part = [&](int i) {
+    return attnscale::attention_state(query, xt::view(key, xt::range(i, i + 1)),
+                                      xt::view(value, xt::range(i, i + 1)));
+  };
+  const auto both = attnscale::merge_states(std::vector{part(0), part(1)});
+  CHECK(std::abs(both.output(0, 0) - attnscale::attention(query, key, value)(0, 0)) < 1e-12);
+}
+
+TEST_CASE("example of options.hpp") {
+  const xt::xarray<float> q = xt::ones<float>({2, 5, 4});
+  const attnscale::attention_options options{
+      .scale = attnscale::laws::log_n{}, .is_causal = true, .window = {.left = 1}, .softcap = 30};
+  const auto seen = attnscale::count_visible(q, q, options);
+  CHECK(seen(1, 0) == 1);  // the query's own key
+  CHECK(seen(1, 4) == 2);  // and the one to the left of it
+}
+
+TEST_CASE("example of normalizer.hpp") {
+  const xt::xtensor<double, 2> query{{1}}, key{{4}, {0}}, value{{1}, {0}};
+  const auto weight = [&](const attnscale::normalizer_choice& normalizer) {
+    return attnscale::attention(query, key, value, {.scale = 1, .normalizer = normalizer})(0, 0);
+  };
+  CHECK(weight(attnscale::normalizers::sparsemax()) == 1);
+  CHECK(weight(attnscale::normalizers::softmax()) < 1);
+  CHECK(weight(attnscale::normalizers::softmax_n(1)) < weight(attnscale::normalizers::softmax()));
+}
+
+TEST_CASE("example of number_or_array.hpp") {
+  const xt::xtensor<float, 2> q = xt::ones<float>({3, 4});
+  const xt::xtensor<double, 1> by_row{0.1, 0.2, 0.3};
+  CHECK(attnscale::attention_entropy(q, q, {.scale = 0.5}).size() == 3);
+  CHECK(attnscale::attention_entropy(q, q, {.scale = by_row}).size() == 3);
+}
+
+TEST_CASE("example of normalizer_traits.hpp") {
+  const auto rule = attnscale::normalizer_named("top_k");
+  CHECK(attnscale::has_statistic(rule, true, attnscale::statistic::entropy));
+  CHECK(!attnscale::traits_of(rule).merges);
+}
+
+TEST_CASE("example of dense_array.hpp") {
+  const attnscale::dense_array<float> q = xt::ones<float>({3, 4});
+  const attnscale::dense_array<float> output = attnscale::attention(q, q, q);
+  CHECK(output.data() + 4 == &output(1, 0));  // row-major, without gaps
+}
+
+TEST_CASE("example of results.hpp") {
+  const xt::xtensor<float, 2> q = xt::ones<float>({3, 4});
+  using attnscale::statistic;
+  const auto rows = attnscale::attention_statistics(q, q, {}, {statistic::argmax, statistic::lse});
+  CHECK((*rows.argmax)(2) == 0);
+  CHECK(!rows.output.has_value());   // there was no value
+  CHECK(!rows.entropy.has_value());  // it was not asked for
+}
+
+TEST_CASE("example of statistic.hpp") {
+  const attnscale::statistic_set wanted{attnscale::statistic::entropy,
+                                        attnscale::statistic_named("max_weight")};
+  CHECK(wanted.contains(attnscale::statistic::max_weight));
+  CHECK(attnscale::name_of(attnscale::statistic::entropy) == "entropy");
+}
+
+TEST_CASE("example of problem.hpp") {
+  const std::vector<float> rows{1, 2, 3, 4};  // two rows of two channels: query, key and value
+  std::vector<float> output(4);
+  const double scale = 0.5;
+  attnscale::attention_problem problem;
+  problem.n_queries = problem.n_keys = problem.head_dim = problem.value_dim = 2;
+  problem.query = problem.key = problem.value = problem.output = {.row = 2};
+  problem.heads.push_back({.query = rows.data(),
+                           .key = rows.data(),
+                           .value = rows.data(),
+                           .output = output.data(),
+                           .scale = &scale});
+  attnscale::run(problem);
+  CHECK(std::abs(output[1] - output[0] - 1) < 1e-5f);  // as in every row of value
+}
+
+TEST_CASE("example of types.hpp") {
+  std::vector<double> first(4), other(4);
+  attnscale::fill(first.data(), 4, {.kind = attnscale::distribution::laplace}, {.key = 7});
+  attnscale::fill(other.data(), 4, {.kind = attnscale::distribution::laplace}, {.key = 8});
+  CHECK(first != other);
+}
+
+TEST_CASE("example of simd_level.hpp") {
+  bool listed = false;
+  for (const std::string_view level : attnscale::available_simd_levels())
+    listed = listed || level == attnscale::simd_level();
+  CHECK(listed);
+}
+
+TEST_CASE("example of threads.hpp") {
+  const int before = attnscale::num_threads();
+  attnscale::set_num_threads(1);
+  CHECK(attnscale::num_threads() == 1);
+  attnscale::set_num_threads(before);
+}
+
+TEST_CASE("example of scale_law.hpp") {
+  const attnscale::scale_law law = attnscale::laws::log_n{.base = 1024};
+  CHECK(law.spelling() == "log_n(base=1024)");
+  CHECK(std::abs(law.scale(1024, 64) - 0.125) < 1e-15);
+  std::vector<double> lengths{1, 32, 1024}, multipliers(3);
+  law.multipliers(lengths, 64, multipliers);
+  CHECK(std::abs(multipliers[1] - 0.5) < 1e-15);
+}
+
+TEST_CASE("example of montecarlo.hpp") {
+  const attnscale::score_rows_problem problem{
+      .n = 1000, .head_dim = 64, .multipliers = {0.5, 1}, .from = {.key = 7}, .count = 10};
+  std::vector<attnscale::score_row> rows(20);
+  attnscale::run(problem, rows.data());
+  CHECK(rows[0].entropy > rows[1].entropy);  // of one row at the two multipliers
+}
+
+TEST_CASE("example of version.hpp") {
+  static_assert(ATTNSCALE_VERSION_NUMBER >= 1000);  // 0.1.0 or later
+  CHECK(std::string(ATTNSCALE_VERSION).size() >= 5);
 }

@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 
 from ._call.form import ScoreForm
 from .normalizers._base import Rule
+from .variants._linear_form import LinearCall, LinearGradientCall
 
 __version__: str
 statistic_names: tuple[str, ...]
+feature_map_names: tuple[str, ...]
+linear_norm_names: tuple[str, ...]
 
 def simd_level() -> str: ...
 def available_simd_levels() -> tuple[str, ...]: ...
@@ -70,48 +73,8 @@ class Call:
     ]: ...
     def count(self) -> NDArray[np.int64]: ...
 
-def linear(
-    query: NDArray[Any] | None,
-    key: NDArray[Any] | None,
-    value: NDArray[Any] | None,
-    out: NDArray[Any] | None,
-    sums: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None = None,
-    *,
-    map: int = 0,
-    norm: int = 0,
-    scale: float = 1.0,
-    offset: int | None = None,
-    projection: NDArray[np.float64] | None = None,
-    norm_factor: float = 0.0,
-    shift: float = 0.0,
-    query_turn: NDArray[np.float64] | None = None,
-    key_turn: NDArray[np.float64] | None = None,
-    decay: NDArray[np.float64] | None = None,
-    n_summed: int = 0,
-    num_threads: int = 0,
-) -> None: ...
-def linear_gradient(
-    query: NDArray[Any],
-    key: NDArray[Any],
-    value: NDArray[Any],
-    grad: NDArray[Any],
-    query_out: NDArray[Any],
-    key_out: NDArray[Any],
-    value_out: NDArray[Any],
-    *,
-    map: int = 0,
-    norm: int = 0,
-    scale: float = 1.0,
-    offset: int | None = None,
-    projection: NDArray[np.float64] | None = None,
-    norm_factor: float = 0.0,
-    shift: float = 0.0,
-    query_turn: NDArray[np.float64] | None = None,
-    key_turn: NDArray[np.float64] | None = None,
-    decay: NDArray[np.float64] | None = None,
-    decay_out: NDArray[np.float64] | None = None,
-    num_threads: int = 0,
-) -> None: ...
+def linear(call: LinearCall, /) -> None: ...
+def linear_gradient(call: LinearGradientCall, /) -> None: ...
 def run_fma(n_tasks: int, rounds: int, wide: bool, num_threads: int, /) -> float: ...
 def read_memory(array: NDArray[Any], num_threads: int, /) -> int: ...
 def philox4x32_10(counter: Sequence[int], key: Sequence[int]) -> list[int]: ...
@@ -186,7 +149,10 @@ def jl_min_dim(
 def jl_rule_of_thumb(n: NDArray[np.float64], constant: NDArray[np.float64]) -> Any: ...
 def law_names() -> list[str]: ...
 def law_identity(spelling: str) -> tuple[str, str]: ...
-def law_scale(spelling: str, n: NDArray[np.float64], head_dim: int) -> Any: ...
+def law_parameters(name: str) -> list[str]: ...
+def law_values(
+    name: str, parameters: tuple[Any, ...], n: NDArray[np.float64], head_dim: float, scale: bool
+) -> NDArray[np.float64]: ...
 def equivalent_head_dim(
     n: NDArray[np.float64], head_dim: NDArray[np.float64], n0: NDArray[np.float64]
 ) -> Any: ...

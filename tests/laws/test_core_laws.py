@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The laws of the C++ core against those of Python, which are their twins."""
+"""The core evaluates the laws: their values against NumPy, their names and refusals against Python's."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import attnscale as at
 import numpy as np
 import pytest
 from attnscale import _core
+from attnscale.laws._closed_form import ClosedForm
+from attnscale.laws._registry import class_of
+from law_formulas import FORMULAS, multiplier
 
 #: Laws without a closed form of one number a parameter, and why C++ has none of that name.
 ELSEWHERE = {
@@ -60,19 +64,86 @@ SPELLINGS = [
 ]
 
 
+#: Laws with one number a head, which no spelling of C++ has.
+BY_HEAD = [
+    at.laws.SSMax(s=[0.4, 0.5, 0.6], b=0.1),
+    at.laws.SSMax(s=0.3, b=[0.1, -2.0, 7.0], floor=3),
+    at.laws.SSMax(s=[0.4, 0.5, 0.6], b=[2.0]),
+    at.laws.ASEntmax(1, [0.5, 0.7, 2.0], [1, -1, 0.5]),
+    at.laws.Annealed(variance=[0.5, 4.0, 1.0]),
+    at.laws.SwinV2(theta=[1.0, 9.0, -1.0], most=50),
+]
+
+
 def test_every_law_is_there_or_has_a_reason() -> None:
     assert [*_core.law_names()] == [name for name in at.laws.names() if name not in ELSEWHERE]
-    assert {at.laws.get(each).name for each in SPELLINGS} == {*_core.law_names()}
+    assert {at.laws.get(each).name for each in SPELLINGS} == {*_core.law_names()} == FORMULAS.keys()
+    for name in (*_core.law_names(), *ELSEWHERE):
+        assert issubclass(class_of(name) or object, ClosedForm) == (name not in ELSEWHERE), name
+
+
+@pytest.mark.parametrize("name", _core.law_names())
+def test_parameters_have_the_same_names_and_order(name: str) -> None:
+    found = [each.name for each in dataclasses.fields(class_of(name)) if each.name != "channels"]  # type: ignore[arg-type]
+    assert _core.law_parameters(name) == found
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_values_meaning_and_spelling_are_pythons(spelling: str) -> None:
+def test_values_meaning_and_spelling(spelling: str) -> None:
     law = at.laws.get(spelling)
     assert _core.law_identity(spelling) == (law.spelling, law.n_means)
     n = np.r_[max(law.meaning.least, 1) : 70, 511, 512, 513, 4096.0, 1e6, 1e12]
     for head_dim in (1, 64, 192):
-        expected = np.broadcast_to(law.scale(n, head_dim), n.shape)
-        np.testing.assert_allclose(_core.law_scale(spelling, n, head_dim), expected, rtol=4e-15, atol=1e-300)
+        expected = multiplier(law, n, head_dim)
+        np.testing.assert_allclose(law.multiplier(n, head_dim), expected, rtol=4e-15, atol=1e-300)
+        expected = expected / np.sqrt(head_dim)
+        np.testing.assert_allclose(law.scale(n, head_dim), expected, rtol=4e-15, atol=1e-300)
+
+
+@pytest.mark.parametrize("law", BY_HEAD, ids=repr)
+def test_one_number_a_head(law: at.laws.Law) -> None:
+    n = np.random.default_rng(5).integers(2, 5000, (2, 3, 4)).astype(float)
+    for counts in (
+        n,
+        n[:, :1],
+        n[0],
+        n[0, :1],
+        n[0, 0],
+        n[0, 0, 0],
+        n[:, :, :0],
+        np.asfortranarray(n),
+        n[:, ::-1],
+    ):
+        expected = multiplier(law, counts, 64)
+        found = law.multiplier(counts, 64)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=4e-15)
+    with pytest.raises(ValueError, match=r"^n must fit the parameters' 3 heads, got 2 of them$"):
+        law.multiplier(n[0, :2], 64)
+
+
+def test_heads_that_do_not_fit_each_other() -> None:
+    with pytest.raises(
+        ValueError, match=r"^parameters with one number a head must have as many, got 2 and 3$"
+    ):
+        at.laws.SSMax(s=[1, 2], b=[1, 2, 3]).multiplier(5, 64)
+
+
+def test_the_quantile_keeps_its_digits_at_both_ends() -> None:
+    """Where keys / n is near 1/2, and where it is tiny."""
+    law = at.laws.SparsityInvariant(n0=2001.0, keys=1000.0)
+    n = np.r_[2000 + 10.0 ** np.arange(-6, 4), 10.0 ** np.arange(5, 300, 7), np.inf]
+    np.testing.assert_allclose(law.multiplier(n, 64), multiplier(law, n, 64), rtol=4e-15)
+
+
+def test_counts_of_any_memory() -> None:
+    law, n = at.laws.LogN(), np.arange(1.0, 25).reshape(2, 3, 4)
+    expected = np.log(n) / np.log(512)
+    for counts in (n, np.asfortranarray(n), n[::-1, :, ::-2], n.astype(np.int32), n.tolist(), n[:0]):
+        wanted = np.log(np.asarray(counts, float)) / np.log(512)
+        np.testing.assert_allclose(law.multiplier(counts, 64), wanted, rtol=4e-15)
+    np.testing.assert_array_equal(n, np.arange(1.0, 25).reshape(2, 3, 4))
+    assert law.multiplier(n, 64).shape == expected.shape
 
 
 @pytest.mark.parametrize(
@@ -99,7 +170,13 @@ def test_other_refusals() -> None:
     }.items():
         with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
             _core.law_identity(spelling)
-    with pytest.raises(ValueError, match=r"^n must be at least 1, got 0$"):
-        _core.law_scale("log_n", np.zeros(1), 64)
-    with pytest.raises(ValueError, match=r"^head_dim must be at least 1, got 0$"):
-        _core.law_scale("log_n", np.ones(1), 0)
+    wrong = {
+        "n must be at least 1, got 0": ("log_n", (512.0, 1.0), np.zeros(1), 64, True),
+        "head_dim must be at least 1, got 0": ("log_n", (512.0, 1.0), np.ones(1), 0, False),
+        "head_dim must be an integer, got 64.5": ("log_n", (512.0, 1.0), np.ones(1), 64.5, False),
+        "law 'log_n' has 2 parameters, got 1": ("log_n", (512.0,), np.ones(1), 64, False),
+        "base must be greater than 1, got 1": ("log_n", (1.0, 1.0), np.ones(1), 64, False),
+    }
+    for said, arguments in wrong.items():
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+            _core.law_values(*arguments)

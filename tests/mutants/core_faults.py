@@ -60,6 +60,13 @@ _ARITHMETIC = (
         pytest("tests/variants/test_variants_threads.py"),
     ),
     Fault(
+        "the law log_n forgets its floor",
+        "cpp/src/scale_law_formulas.hpp",
+        "return std::log(std::max(n, law.floor)) / std::log(law.base);",
+        "return std::log(n) / std::log(law.base);",
+        pytest("tests/laws/test_laws.py"),
+    ),
+    Fault(
         "a dimension of Johnson and Lindenstrauss is rounded down",
         "cpp/src/johnson_lindenstrauss.cpp",
         "std::ceil(std::max(dimension, 1.0))",

@@ -42,13 +42,6 @@ _CALLS = (
 
 _SCALES = (
     Fault(
-        "the law log_n forgets its floor",
-        f"{_PACKAGE}/laws/_log_n.py",
-        "return np.log(np.maximum(n, self.floor)) / math.log(self.base)",
-        "return np.log(n) / math.log(self.base)",
-        pytest("tests/laws/test_laws.py"),
-    ),
-    Fault(
         "a training length has a derivative of the other sign",
         f"{_PACKAGE}/laws/_log_n.py",
         "np.where(beta > 1, -beta / (length * math.log(length)), 0.0)",

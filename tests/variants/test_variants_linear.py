@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from attnscale import _core, reference
 from attnscale import variants as av
+from attnscale.variants._linear_form import LinearCall, LinearForm
 from cases import dtype_of, random_inputs
 
 pytestmark = pytest.mark.levels
@@ -365,10 +366,16 @@ def test_given_features_around_lanes_and_blocks(features, value_dim, dtype):
             np.testing.assert_allclose(found, expected, rtol=tolerance, atol=4 * tolerance)
 
 
+def call(**given):
+    """One of the core, with the fields of its form beside its own."""
+    form = {name: given.pop(name) for name in ("map", "norm", "projection") if name in given}
+    _core.linear(LinearCall(LinearForm(**{"map": "given", **form}), **given))
+
+
 def test_the_binding_refuses_what_it_could_not_read():
     rows, sums = np.ones((4, 3)), (np.zeros((1, 3)), np.zeros((1, 3)), np.zeros((3, 2)))
     good = {"query": rows, "key": rows, "value": np.ones((4, 2)), "out": np.ones((4, 2))}
-    _core.linear(**good)
+    call(**good)
     frozen = np.ones((4, 2))
     frozen.flags.writeable = False
     for wrong, message in (
@@ -381,23 +388,23 @@ def test_the_binding_refuses_what_it_could_not_read():
         ({"out": None}, "query goes with out"),
         ({"query": None}, "query goes with out"),
         ({"sums": sums}, "query goes with out"),
-        ({"map": 7}, "one of those"),
-        ({"norm": 4}, "one of those"),
+        ({"map": "eighth"}, "there is no map eighth"),
+        ({"norm": "Count"}, "there is no norm Count"),
         ({"decay": np.zeros(4)}, "decay goes with norm none"),
-        ({"decay": np.zeros(3), "norm": 3}, "of shape"),
-        ({"decay": np.zeros(8)[::2], "norm": 3}, "contiguous rows"),
-        ({"decay": np.zeros((2, 4)), "norm": 3}, "leading axes must fit"),
-        ({"norm": 2}, "goes with exponentials"),
-        ({"map": 3}, "turns go with turned"),
-        ({"map": 3, "query_turn": np.ones((4, 2)), "key_turn": np.ones((3, 2))}, "turns must be"),
-        ({"map": 6}, "projection goes with"),
-        ({"map": 6, "projection": np.ones((2, 5))}, "projection must be"),
+        ({"decay": np.zeros(3), "norm": "none"}, "of shape"),
+        ({"decay": np.zeros(8)[::2], "norm": "none"}, "contiguous rows"),
+        ({"decay": np.zeros((2, 4)), "norm": "none"}, "leading axes must fit"),
+        ({"norm": "channels"}, "goes with exponentials"),
+        ({"map": "turned"}, "turns go with turned"),
+        ({"map": "turned", "query_turn": np.ones((4, 2)), "key_turn": np.ones((3, 2))}, "turns must be"),
+        ({"map": "projected"}, "projection goes with"),
+        ({"map": "projected", "projection": np.ones((2, 5))}, "projection must be"),
     ):
         with pytest.raises(ValueError, match=message):
-            _core.linear(**{**good, **wrong})
+            call(**{**good, **wrong})
     for wrong in (sums[:2], (sums[0], sums[1], np.zeros((3, 3))), (*sums[:2], np.zeros((3, 2), np.float32))):
         with pytest.raises(ValueError, match=r"sums must be|must fit"):
-            _core.linear(rows, None, None, good["out"], wrong, n_summed=1)
+            call(query=rows, out=good["out"], sums=wrong, n_summed=1)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -27,6 +27,7 @@ struct statistic_gradients {
       concentration{}, max_weight{};
 };
 
+/// What attention_gradients returns.
 template <class T>
 struct attention_gradients_result {
   dense_array<T> query, key, value;           ///< of the shapes of their arrays

@@ -28,6 +28,7 @@ struct linear_gradients_result {
   dense_array<T> query, key, value;
 };
 
+/// Of the shapes of their arrays.
 template <class T>
 struct ssd_gradients_result {
   dense_array<T> query, key, value;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The options of the attentions of linear time, with the names and defaults of the Python API.
+// is_causal, causal, causal_offset, enable_gqa, num_threads and interrupted are in each what they
+// are in attention_options.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +23,7 @@ enum class efficient_normalization : std::uint8_t { softmax, scaling };
 /// the features themselves, (..., n, features).
 enum class linear_feature_map : std::uint8_t { elu, relu, given };
 
-// is_causal, causal, causal_offset, enable_gqa, num_threads and interrupted are in each what they
-// are in attention_options.
-
+/// Of efficient_attention, its gradients and its state.
 struct efficient_attention_options {
   efficient_normalization normalization = efficient_normalization::softmax;
   double scale = 1;  ///< multiplies query and key before their softmaxes; the paper has none
@@ -35,6 +35,7 @@ struct efficient_attention_options {
   std::function<bool()> interrupted{};
 };
 
+/// Of linear_attention, its gradients and its state.
 struct linear_attention_options {
   linear_feature_map feature_map = linear_feature_map::elu;
   bool is_causal = false;
@@ -45,6 +46,7 @@ struct linear_attention_options {
   std::function<bool()> interrupted{};
 };
 
+/// Of cosformer_attention, its gradients and its state.
 struct cosformer_attention_options {
   /// M, at least the number of positions; has to be given.
   std::int64_t max_length = 0;
@@ -56,6 +58,7 @@ struct cosformer_attention_options {
   std::function<bool()> interrupted{};
 };
 
+/// Of performer_attention, its gradients and its state.
 struct performer_attention_options {
   std::int64_t features = 256;  ///< random directions; not read where a projection is given
   /// The directions, (features, head_dim), as from performer_projection.

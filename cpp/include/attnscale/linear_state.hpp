@@ -115,6 +115,7 @@ class linear_time_state {
   detail::kept_sums sums_;
 };
 
+/// The state of each family whose weights do not fade.
 using efficient_state = linear_time_state<efficient_attention_options>;
 using linear_state = linear_time_state<linear_attention_options>;
 using cosformer_state = linear_time_state<cosformer_attention_options>;

@@ -29,6 +29,7 @@ struct normalizer_choice {
 
 namespace normalizers {
 
+/// exp(s) / sum exp(s).
 inline normalizer_choice softmax() { return {}; }
 /// exp(s) / (n + sum exp(s)); n > 0.
 inline normalizer_choice softmax_n(double n) {
@@ -61,6 +62,7 @@ inline normalizer_choice softpick(double eps = 1e-8) {
 }
 /// max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the sum 1; 1 < alpha <= 4.
 inline normalizer_choice entmax(double alpha) { return {normalizer::entmax, {.alpha = alpha}}; }
+/// entmax with alpha = 2: max(s - tau, 0) with the sum 1.
 inline normalizer_choice sparsemax() { return entmax(2); }
 /// Softmax of the k largest scores; of equal ones the first keys.
 inline normalizer_choice top_k(std::int64_t k) { return {normalizer::top_k, {.k = k}}; }

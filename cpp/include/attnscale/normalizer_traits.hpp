@@ -14,6 +14,7 @@
 
 namespace attnscale {
 
+/// One normalizer: its name, and what its rows have.
 struct normalizer_traits {
   normalizer rule;
   std::string_view name;
@@ -28,8 +29,10 @@ struct normalizer_traits {
 inline constexpr statistic_set pointwise_statistics{statistic::max_score, statistic::n_visible,
                                                     statistic::argmax, statistic::max_weight,
                                                     statistic::support};
+/// Those of weights that are divided by their sum, beside them.
 inline constexpr statistic_set distribution_statistics{statistic::entropy,
                                                        statistic::concentration};
+/// Of softmax and top_k, and of entmax, which has no lse.
 inline constexpr statistic_set softmax_statistics =
     all_statistics | statistic_set{statistic::sink_weight, statistic::support};
 inline constexpr statistic_set entmax_statistics = softmax_statistics.without(statistic::lse);
@@ -64,6 +67,7 @@ inline constexpr std::array<normalizer_traits, 7> all_normalizers{{
      .from_all_scores = true},
 }};
 
+/// The row of a normalizer.
 inline const normalizer_traits& traits_of(normalizer rule) {
   for (const normalizer_traits& each : all_normalizers)
     if (each.rule == rule) return each;

@@ -104,8 +104,8 @@ class scale_option {
 /// for a mask in std::cref), so that a function may make and return them.
 struct attention_options {
   /// Multiplier of q . k: a number, an array that broadcasts to (..., heads, n_queries), or a law,
-  /// as laws::log_n{} or scale_law::parse("log_n"), whose n is counted for each query: visible
-  /// keys, row size or position. Not given: 1 / sqrt(head_dim).
+  /// as laws::log_n{} or scale_law::parse("log_n"), whose n is counted for each query
+  /// (scale_law::counts). Not given: 1 / sqrt(head_dim).
   scale_option scale{};
   bool is_causal = false;  ///< the same as causal = top_left
   causal_alignment causal = causal_alignment::none;

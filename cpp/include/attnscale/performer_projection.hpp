@@ -16,6 +16,7 @@
 
 namespace attnscale {
 
+/// How the directions are drawn.
 struct performer_projection_options {
   bool orthogonal = true;  ///< otherwise all rows are independent, and the estimate varies more
   random_stream from{};

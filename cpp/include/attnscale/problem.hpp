@@ -147,6 +147,7 @@ struct execution {
   void* context = nullptr;
 };
 
+/// What a call throws that was stopped.
 struct interrupted : std::runtime_error {
   interrupted() : std::runtime_error("interrupted") {}
 };

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -41,10 +42,10 @@ enum class n_means : std::uint8_t {
 /// "visible keys", "query position + 1", ...
 std::string_view name_of(n_means meaning);
 
-/// The laws by type: structs of their parameters, in the order of attnscale.laws.names(). A
-/// parameter without a usual value is NaN until it is given.
+// The laws by type: structs of their parameters, in the order of attnscale.laws.names().
 namespace laws {
 
+/// NaN: what a parameter without a usual value is until it is given.
 inline constexpr double not_given = std::numeric_limits<double>::quiet_NaN();
 
 struct standard {};  ///< 1 / sqrt(head_dim)
@@ -172,11 +173,22 @@ class scale_law {
   /// The names that parse knows.
   static std::vector<std::string_view> names();
 
+  /// The law of that name with a number for each of its parameters, in the order of parameters():
+  /// NaN for one that is not given, 0 or 1 for a flag.
+  static scale_law of_numbers(std::string_view name, std::span<const double> numbers);
+
+  /// Names of the parameters of the law of that name, in the order of its members.
+  static std::vector<std::string_view> parameters(std::string_view name);
+
   std::string_view name() const;
   n_means meaning() const;
 
   /// The smallest n: 0, 1 or 2. Where n follows from the position alone, also what is added to it.
   std::int64_t least_n() const;
+
+  /// Whether n is a count that a query has before any score is known, and one for all of its keys:
+  /// neither a distance nor something measured on the row's scores.
+  bool counts() const;
 
   /// Whether it multiplies the channels that rotary positions turn, or those of a latent, alone.
   bool acts_on_some_channels() const;
@@ -191,6 +203,11 @@ class scale_law {
   /// The whole multiplier of q . k.
   double scale(double n, std::int64_t head_dim) const;
 
+  /// The same of many n, whose results `out` has a place for each. All are checked before the first
+  /// is written; `out` may be `n` itself.
+  void multipliers(std::span<const double> n, std::int64_t head_dim, std::span<double> out) const;
+  void scales(std::span<const double> n, std::int64_t head_dim, std::span<double> out) const;
+
   /// n of a causal query at this 0-based position that sees every key up to its own. Refused where
   /// n is no count.
   double n_of_position(std::int64_t position) const;
@@ -200,7 +217,7 @@ class scale_law {
 
  private:
   void check() const;
-  void checked(double n, std::int64_t head_dim) const;
+  void check(std::span<const double> n, std::int64_t head_dim, std::span<double> out) const;
 
   any law_;
 };

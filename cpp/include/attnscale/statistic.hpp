@@ -36,6 +36,7 @@ inline constexpr std::array<std::string_view, 11> statistic_names{
     "n_visible", "argmax",  "max_weight", "sink_weight", "support"};
 static_assert(statistic_names.size() == static_cast<std::size_t>(statistic::support) + 1);
 
+/// Its name.
 inline constexpr std::string_view name_of(statistic each) {
   return statistic_names[static_cast<std::size_t>(each)];
 }

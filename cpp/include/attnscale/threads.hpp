@@ -23,9 +23,9 @@ int max_threads();
 
 }  // namespace attnscale
 
-// For threadpoolctl, which looks symbols up by name in the loaded library. They cannot throw:
-// get returns 0 when the environment variable is bad, set ignores n < 1.
 extern "C" {
+/// For threadpoolctl, which looks symbols up by name in the loaded library. They cannot throw:
+/// get returns 0 when the environment variable is bad, set ignores n < 1.
 int attnscale_get_num_threads();
 void attnscale_set_num_threads(int n);
 const char* attnscale_get_version();

@@ -58,6 +58,7 @@ struct score_tables {
   Table offset{};  ///< is added to the score after soft-cap
 };
 
+/// What a mask holds: true where a key takes part, or what is added to the score.
 enum class mask_kind : uint8_t { none, boolean, additive };
 
 /// One of 2^64 sequences under each of 2^64 keys. A number is a function of key, stream and its
@@ -67,6 +68,7 @@ struct random_stream {
   uint64_t stream = 0;
 };
 
+/// Distributions of random numbers; variate of montecarlo.hpp has their parameters.
 enum class distribution : uint8_t { uniform, normal, truncated_normal, laplace };
 
 /// Entries of a random projection: standard normal, +-1, or +-1 / sqrt(density) with probability

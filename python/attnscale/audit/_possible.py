@@ -23,10 +23,7 @@ def impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
         if layer.refusal is None and alike not in seen:
             seen.add(alike)
             keys = "; ".join(term.key for term in (layer.base, *layer.terms))
-            try:
-                value = _worst(layer)
-            except OverflowError:
-                raise ConfigError(f"{keys}: the multiplier is too large for a number") from None
+            value = _worst(layer)
             if value is not None and not np.isfinite(value):
                 raise ConfigError(f"{keys}: the multiplier is {value:g}, which is no number for a score")
             if value is not None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law, head_parameter
+from ._base import head_parameter
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, one_or_per_head
 from ._registry import built_in
@@ -22,7 +23,7 @@ __all__ = ["ASEntmax"]
 
 @built_in
 @dataclass(frozen=True)
-class ASEntmax(Law):
+class ASEntmax(ClosedForm):
     """(delta + beta ln(n)^gamma) / sqrt(head_dim), n = i + 2; the scores then go into entmax.
 
     Parameters
@@ -52,10 +53,6 @@ class ASEntmax(Law):
     def __post_init__(self) -> None:
         for name in ("delta", "beta", "gamma"):
             one_or_per_head(self, name)
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        delta, beta, gamma = (head_parameter(self, name) for name in ("delta", "beta", "gamma"))
-        return delta + beta * np.log(n) ** gamma
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         delta, beta, gamma = (head_parameter(self, name) for name in ("delta", "beta", "gamma"))

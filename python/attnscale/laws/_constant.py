@@ -12,6 +12,7 @@ import numpy as np
 
 from .._spelling import as_literal
 from ._base import Law, head_parameter
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, finite, one_or_per_head
 from ._registry import built_in
@@ -24,7 +25,7 @@ __all__ = ["Constant", "PerHead", "Standard", "Unscaled"]
 
 @built_in
 @dataclass(frozen=True)
-class Standard(Law):
+class Standard(ClosedForm):
     """1 / sqrt(head_dim): what ``scale=None`` means.
 
     Examples
@@ -40,13 +41,10 @@ class Standard(Law):
     used_by: ClassVar[str] = "nearly every transformer"
     remark: ClassVar[str] = "unit variance of scores for unit-variance q and k; entropy then grows like ln n"
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.ones_like(n)
-
 
 @built_in
 @dataclass(frozen=True)
-class Unscaled(Law):
+class Unscaled(ClosedForm):
     """1: raw dot products.
 
     Examples
@@ -61,16 +59,10 @@ class Unscaled(Law):
     source: ClassVar[str] = "TENER, Yan et al. 2019, arXiv 1911.04474"
     used_by: ClassVar[str] = "TENER, T5 (whose initialisation carries the factor)"
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, math.sqrt(head_dim))
-
-    def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.ones_like(n)
-
 
 @built_in
 @dataclass(frozen=True)
-class Constant(Law):
+class Constant(ClosedForm):
     """A given scale.
 
     Parameters
@@ -101,14 +93,8 @@ class Constant(Law):
         """The number."""
         return as_literal(self.value)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, self.value * math.sqrt(head_dim))
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"value": np.full_like(n, math.sqrt(head_dim))}
-
-    def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, self.value)
 
 
 @built_in

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law, head_parameter
+from ._base import head_parameter
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, at_least, greater_than, one_or_per_head
 from ._registry import built_in
@@ -33,7 +34,7 @@ _LENGTH = (
 
 @built_in
 @dataclass(frozen=True)
-class QKNormScale(Law):
+class QKNormScale(ClosedForm):
     """log2(L^2 - L) / head_dim: where QKNorm starts the number that it learns.
 
     Parameters
@@ -59,10 +60,6 @@ class QKNormScale(Law):
     def __post_init__(self) -> None:
         at_least(self, "train_length", 2)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        g = math.log2(self.train_length * (self.train_length - 1))
-        return np.full_like(n, g / math.sqrt(head_dim))
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         length = self.train_length
         slope = (2 * length - 1) / (length * (length - 1) * math.log(2))
@@ -71,7 +68,7 @@ class QKNormScale(Law):
 
 @built_in
 @dataclass(frozen=True)
-class SwinV2(Law):
+class SwinV2(ClosedForm):
     """exp(min(theta, ln most)) / head_dim, theta learned a head.
 
     Parameters
@@ -102,10 +99,6 @@ class SwinV2(Law):
         one_or_per_head(self, "theta")
         greater_than(self, "most", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        g = np.exp(np.minimum(head_parameter(self, "theta"), math.log(self.most)))
-        return g / math.sqrt(head_dim) * np.ones_like(n)
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         learning = head_parameter(self, "theta") < math.log(self.most)
         return {"theta": np.where(learning, self._beta(n, head_dim), 0.0)}
@@ -113,7 +106,7 @@ class SwinV2(Law):
 
 @built_in
 @dataclass(frozen=True)
-class LSSA(Law):
+class LSSA(ClosedForm):
     """ln(head_dim) ln(n) / head_dim: the scale inside of softplus attention.
 
     Examples
@@ -128,6 +121,3 @@ class LSSA(Law):
     source: ClassVar[str] = "Gao, Spratling & Gionfrida 2025, arXiv 2501.13428"
     used_by: ClassVar[str] = "LSSA, whose weights are softplus of these scores over their sum"
     remark: ClassVar[str] = f"{_LENGTH}. Under softmax, as here, it is another attention than its authors'"
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return math.log(head_dim) * np.log(n) / math.sqrt(head_dim)

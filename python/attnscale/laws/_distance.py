@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ._base import Law
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import greater_than
 from ._registry import built_in
@@ -21,7 +21,7 @@ __all__ = ["ScaleInvariant"]
 
 @built_in
 @dataclass(frozen=True)
-class ScaleInvariant(Law):
+class ScaleInvariant(ClosedForm):
     """Scale-invariant attention: score = a_t q . k / sqrt(head_dim) + m_t at distance t.
 
     Parameters
@@ -63,9 +63,6 @@ class ScaleInvariant(Law):
     def bias(self, distance: ArrayLike) -> NDArray[np.float64]:
         """m_t: what is added to the score at each distance, of the shape of `distance`."""
         return np.asarray(-2 * np.log1p(_distances(distance) / self.tau), np.float64)
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.sqrt(1 + 2 * np.log1p(n / self.tau))
 
 
 def _distances(distance: ArrayLike) -> NDArray[np.float64]:

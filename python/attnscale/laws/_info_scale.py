@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import greater_than
 from ._registry import built_in
@@ -22,7 +22,7 @@ __all__ = ["InfoScale"]
 
 @built_in
 @dataclass(frozen=True)
-class InfoScale(Law):
+class InfoScale(ClosedForm):
     """sqrt(1 - n^(-2/d)) / sqrt(1 - n0^(-2/d)) / sqrt(d), d = head_dim.
 
     Parameters
@@ -55,11 +55,6 @@ class InfoScale(Law):
 
     def __post_init__(self) -> None:
         greater_than(self, "train_length", 1)
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        # -expm1(-x) is 1 - exp(-x) without the loss of digits at large head_dim.
-        trained = -math.expm1(-2 / head_dim * math.log(self.train_length))
-        return np.sqrt(-np.expm1(-2 / head_dim * np.log(n)) / trained)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         # Of 1 - L^(-2/d) by L, over itself: 2 / (d L (L^(2/d) - 1)).

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +13,7 @@ import numpy as np
 from .._checks import choose
 from .._spelling import as_number
 from ._base import Law, head_parameter
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, at_least, one_or_per_head
 from ._registry import built_in
@@ -30,7 +30,7 @@ _WIDTH, _NODES = 1.0, 10
 
 @built_in
 @dataclass(frozen=True)
-class Annealed(Law):
+class Annealed(ClosedForm):
     """sqrt(1 + 2 ln(n / n0) / variance) / sqrt(head_dim): entropy-invariant to first order.
 
     Parameters
@@ -78,10 +78,6 @@ class Annealed(Law):
             raise ValueError(
                 f"variance must be greater than 0, got {as_number(np.min(np.asarray(self.variance)))}"
             )
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        squared = 1 + 2 * (np.log(n) - math.log(self.n0)) / head_parameter(self, "variance")
-        return np.maximum(np.sqrt(np.maximum(squared, 0.0)), self.least)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         beta = self._beta(n, head_dim)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import at_least, finite, greater_than
 from ._registry import built_in
@@ -22,7 +22,7 @@ __all__ = ["Kappa", "LogN", "LogNFromTraining", "NaturalLogN", "by_length"]
 
 @built_in
 @dataclass(frozen=True)
-class LogN(Law):
+class LogN(ClosedForm):
     """log_base(n) / sqrt(head_dim): 1/sqrt(head_dim) at n = base.
 
     Parameters
@@ -58,16 +58,13 @@ class LogN(Law):
         greater_than(self, "base", 1)
         at_least(self, "floor", 1)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.log(np.maximum(n, self.floor)) / math.log(self.base)
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"base": -self._beta(n, head_dim) / (self.base * math.log(self.base))}
 
 
 @built_in
 @dataclass(frozen=True)
-class LogNFromTraining(Law):
+class LogNFromTraining(ClosedForm):
     """max(1, log_L(n)) / sqrt(head_dim): the standard scale up to the training length L.
 
     Parameters
@@ -92,16 +89,13 @@ class LogNFromTraining(Law):
     def __post_init__(self) -> None:
         greater_than(self, "train_length", 1)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.maximum(1.0, np.log(n) / math.log(self.train_length))
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"train_length": by_length(self._beta(n, head_dim), self.train_length)}
 
 
 @built_in
 @dataclass(frozen=True)
-class NaturalLogN(Law):
+class NaturalLogN(ClosedForm):
     """ln(n) / sqrt(head_dim).
 
     Examples
@@ -124,13 +118,10 @@ class NaturalLogN(Law):
         "18 shipped heads, 512 tokens, the median trace of the Jacobian falls from 0.98 to 0.11"
     )
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.log(n)
-
 
 @built_in
 @dataclass(frozen=True)
-class Kappa(Law):
+class Kappa(ClosedForm):
     """kappa * ln(n) / head_dim: the entropy-invariant scale before its constant is chosen.
 
     Parameters
@@ -154,9 +145,6 @@ class Kappa(Law):
 
     def __post_init__(self) -> None:
         finite(self, "kappa")
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return self.kappa * np.log(n) / math.sqrt(head_dim)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"kappa": np.log(n) / math.sqrt(head_dim)}

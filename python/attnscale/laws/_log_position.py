@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law
+from ._closed_form import ClosedForm
 from ._log_n import by_length
 from ._meaning import NMeans
 from ._parameters import greater_than
@@ -23,7 +22,7 @@ __all__ = ["GrokTemperature", "QwenLogN"]
 
 @built_in
 @dataclass(frozen=True)
-class QwenLogN(Law):
+class QwenLogN(ClosedForm):
     """log_L(i + 1) / sqrt(head_dim) beyond the training length L, else 1 / sqrt(head_dim).
 
     Parameters
@@ -53,16 +52,13 @@ class QwenLogN(Law):
     def __post_init__(self) -> None:
         greater_than(self, "train_length", 1)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.where(n > self.train_length, np.log(n) / math.log(self.train_length), 1.0)
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"train_length": by_length(self._beta(n, head_dim), self.train_length)}
 
 
 @built_in
 @dataclass(frozen=True)
-class GrokTemperature(Law):
+class GrokTemperature(ClosedForm):
     """log2(i) / log2(T) / sqrt(head_dim) beyond position T, else 1 / sqrt(head_dim).
 
     Parameters
@@ -88,9 +84,6 @@ class GrokTemperature(Law):
 
     def __post_init__(self) -> None:
         greater_than(self, "length", 1)
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.where(n > self.length, np.log2(np.maximum(n, 1)) / math.log2(self.length), 1.0)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"length": by_length(self._beta(n, head_dim), self.length)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ._base import Law
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import finite, greater_than, several
 from ._registry import built_in
@@ -64,7 +65,7 @@ class AdaptiveTemperature(Law):
 
 @built_in
 @dataclass(frozen=True)
-class CriticalScale(Law):
+class CriticalScale(ClosedForm):
     """Lambda / sqrt(head_dim): the critical inverse temperature of the row's own gaps.
 
     Notes
@@ -94,9 +95,6 @@ class CriticalScale(Law):
         "mean): take the median. Two keys that tie for the top make it infinite"
     )
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return n.copy()
-
     @staticmethod
     def measure(scores: ArrayLike) -> Any:
         """Lambda of each row of scores at the standard scale.
@@ -124,7 +122,7 @@ class CriticalScale(Law):
 
 @built_in
 @dataclass(frozen=True)
-class NormSoftmax(Law):
+class NormSoftmax(ClosedForm):
     """gamma / (spread sqrt(head_dim)): scores of standard deviation gamma in every row.
 
     Parameters
@@ -154,9 +152,6 @@ class NormSoftmax(Law):
     def __post_init__(self) -> None:
         finite(self, "gamma")
         greater_than(self, "least", 0)
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return self.gamma / np.maximum(n, self.least)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"gamma": 1 / np.maximum(n, self.least)}

@@ -5,29 +5,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from ._base import Channels, Law
+from ._base import Channels
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import acting_channels, at_least, greater_than, none_or_at_least
 from ._registry import built_in
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 __all__ = ["LongRoPE", "MLAYaRN", "YaRN"]
-
-
-def _yarn_scale(factor: float, weight: float, slope: float = 0.1) -> float:
-    """g(s, a) = slope a ln s + 1; 1 where the context is not extended."""
-    return slope * weight * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 @built_in
 @dataclass(frozen=True)
-class YaRN(Law):
+class YaRN(ClosedForm):
     """m^2 / sqrt(head_dim) on the rotated channels, m = 0.1 ln(factor) + 1.
 
     Parameters
@@ -93,22 +84,12 @@ class YaRN(Law):
     @property
     def attention_scaling(self) -> float:
         """m: what cos and sin are multiplied by."""
-        if self.attention_factor is not None:
-            return self.attention_factor
-        if self.mscale and self.mscale_all_dim:
-            top, bottom = (
-                _yarn_scale(self.factor, a, self.slope) for a in (self.mscale, self.mscale_all_dim)
-            )
-            return top / bottom
-        return _yarn_scale(self.factor, 1.0, self.slope)
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, self.attention_scaling**2)
+        return math.sqrt(self.multiplier(1, 1))
 
 
 @built_in
 @dataclass(frozen=True)
-class MLAYaRN(Law):
+class MLAYaRN(ClosedForm):
     """g(factor, mscale_all_dim)^2 / sqrt(head_dim) on all channels, g(s, a) = 0.1 a ln(s) + 1.
 
     Parameters
@@ -141,13 +122,10 @@ class MLAYaRN(Law):
         greater_than(self, "factor", 0)
         at_least(self, "mscale_all_dim", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, _yarn_scale(self.factor, self.mscale_all_dim) ** 2)
-
 
 @built_in
 @dataclass(frozen=True)
-class LongRoPE(Law):
+class LongRoPE(ClosedForm):
     """(1 + ln s / ln L) / sqrt(head_dim) = log_L(s L) / sqrt(head_dim) on the rotated channels.
 
     Parameters
@@ -190,9 +168,3 @@ class LongRoPE(Law):
         greater_than(self, "factor", 0)
         none_or_at_least(self, "attention_factor", 0)
         acting_channels(self, "rotated")
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        if self.attention_factor is not None:
-            return np.full_like(n, self.attention_factor**2)
-        extension = math.log(self.factor) / math.log(self.train_length) if self.factor > 1 else 0.0
-        return np.full_like(n, 1 + extension)

@@ -3,26 +3,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from ._base import Channels, Law
+from ._base import Channels
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import acting_channels, greater_than, integer_at_least
 from ._registry import built_in
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["DisentangledScale", "LatentScale", "LayerIndex", "MuP"]
 
 
 @built_in
 @dataclass(frozen=True)
-class MuP(Law):
+class MuP(ClosedForm):
     """1 / head_dim: the scale that maximal update parametrisation asks for.
 
     Examples
@@ -38,16 +33,10 @@ class MuP(Law):
     used_by: ClassVar[str] = "models trained with muP; Inkling as the base of its temperature"
     remark: ClassVar[str] = "the README of microsoft/mup writes 8/d, which is 1/sqrt(d) at head_dim 64"
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, 1 / math.sqrt(head_dim))
-
-    def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, 1 / head_dim)
-
 
 @built_in
 @dataclass(frozen=True)
-class LayerIndex(Law):
+class LayerIndex(ClosedForm):
     """1 / ((layer + 1) sqrt(head_dim)).
 
     Parameters
@@ -73,13 +62,10 @@ class LayerIndex(Law):
     def __post_init__(self) -> None:
         integer_at_least(self, "layer", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, 1 / (self.layer + 1))
-
 
 @built_in
 @dataclass(frozen=True)
-class DisentangledScale(Law):
+class DisentangledScale(ClosedForm):
     """1 / sqrt(terms * head_dim): for a score that is a sum of several dot products.
 
     Parameters
@@ -104,13 +90,10 @@ class DisentangledScale(Law):
     def __post_init__(self) -> None:
         integer_at_least(self, "terms", 1)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, 1 / math.sqrt(self.terms))
-
 
 @built_in
 @dataclass(frozen=True)
-class LatentScale(Law):
+class LatentScale(ClosedForm):
     """sqrt(hidden / rank) / sqrt(head_dim) on the channels that a latent of that rank feeds.
 
     Parameters
@@ -143,6 +126,3 @@ class LatentScale(Law):
         greater_than(self, "hidden", 0)
         greater_than(self, "rank", 0)
         acting_channels(self, "latent")
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.full_like(n, math.sqrt(self.hidden / self.rank))

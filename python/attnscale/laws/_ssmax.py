@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law, head_parameter
+from ._base import head_parameter
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import OneOrPerHead, at_least, one_or_per_head
 from ._registry import built_in
@@ -22,7 +23,7 @@ __all__ = ["SSMax"]
 
 @built_in
 @dataclass(frozen=True)
-class SSMax(Law):
+class SSMax(ClosedForm):
     """(s * ln(max(n, floor)) + b) / sqrt(head_dim), s and b learned.
 
     Parameters
@@ -54,9 +55,6 @@ class SSMax(Law):
         one_or_per_head(self, "s")
         one_or_per_head(self, "b")
         at_least(self, "floor", 1)
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return head_parameter(self, "s") * np.log(np.maximum(n, self.floor)) + head_parameter(self, "b")
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         shape = np.ones_like(head_parameter(self, "s") + head_parameter(self, "b"))

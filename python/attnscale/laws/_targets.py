@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._spelling import as_number
-from ._base import Law
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import at_least, finite, greater_than
 from ._registry import built_in
@@ -23,7 +23,7 @@ __all__ = ["Retrieval", "SparsityInvariant", "VarianceInvariant"]
 
 @built_in
 @dataclass(frozen=True)
-class SparsityInvariant(Law):
+class SparsityInvariant(ClosedForm):
     """isf(keys / n) / isf(keys / n0) / sqrt(head_dim), isf the upper quantile of the normal distribution.
 
     Parameters
@@ -65,16 +65,10 @@ class SparsityInvariant(Law):
         greater_than(self, "n0", 2 * self.keys)
         at_least(self, "least", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        from scipy.special import ndtri  # at first use: `import attnscale` stays fast
-
-        quantile = ndtri(np.minimum(self.keys / n, 0.5)) / ndtri(self.keys / self.n0)
-        return np.maximum(quantile, self.least)
-
 
 @built_in
 @dataclass(frozen=True)
-class VarianceInvariant(Law):
+class VarianceInvariant(ClosedForm):
     """sqrt(1 + ln(n / n0)) / sqrt(head_dim): keeps the variance of the output over independent values.
 
     Parameters
@@ -108,10 +102,6 @@ class VarianceInvariant(Law):
         at_least(self, "n0", 1)
         at_least(self, "least", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        squared = 1 + np.log(n) - math.log(self.n0)
-        return np.maximum(np.sqrt(np.maximum(squared, 0.0)), self.least)
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         beta = self._beta(n, head_dim)
         moves = beta > self.least
@@ -120,7 +110,7 @@ class VarianceInvariant(Law):
 
 @built_in
 @dataclass(frozen=True)
-class Retrieval(Law):
+class Retrieval(ClosedForm):
     """(a - sqrt(a^2 - 2 ln n)) / sqrt(head_dim): the least scale at which a key of gap a has half the weight.
 
     Parameters
@@ -169,16 +159,8 @@ class Retrieval(Law):
             raise ValueError(f"weight must be in (0, 1), got {as_number(share)}")
         at_least(self, "least", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        noise, root = self._root(n)
-        # gap - root without the cancellation, where there is a root.
-        return np.maximum(np.where(root > 0, 2 * noise / (self.gap + root), self.gap), self.least)
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
-        _, root = self._root(n)
+        noise = np.log(n) + math.log(self.weight / (1 - self.weight))
+        root = np.sqrt(np.maximum(self.gap**2 - 2 * noise, 0.0))
         inner = np.where(root > 0, 1 - self.gap / np.where(root > 0, root, 1), 1.0)
         return {"gap": np.where(self._beta(n, head_dim) > self.least, inner, 0.0)}
-
-    def _root(self, n: NDArray[np.float64]) -> tuple[Any, Any]:
-        noise = np.log(n) + math.log(self.weight / (1 - self.weight))
-        return noise, np.sqrt(np.maximum(self.gap**2 - 2 * noise, 0.0))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._base import Law
+from ._closed_form import ClosedForm
 from ._meaning import NMeans
 from ._parameters import finite, flag, greater_than
 from ._registry import built_in
@@ -22,7 +22,7 @@ __all__ = ["BeamTemperature", "InklingTemperature", "Llama4Temperature", "Minist
 
 @built_in
 @dataclass(frozen=True)
-class Llama4Temperature(Law):
+class Llama4Temperature(ClosedForm):
     """(1 + a ln(1 + floor((i + 1) / F))) / sqrt(head_dim), on layers without rotary positions.
 
     Parameters
@@ -54,16 +54,13 @@ class Llama4Temperature(Law):
         finite(self, "a")
         greater_than(self, "floor", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return 1 + self.a * np.log1p(np.floor(n / self.floor))
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"a": np.log1p(np.floor(n / self.floor))}
 
 
 @built_in
 @dataclass(frozen=True)
-class MinistralTemperature(Law):
+class MinistralTemperature(ClosedForm):
     """(1 + beta ln(1 + floor(i / L))) / sqrt(head_dim).
 
     Parameters
@@ -98,16 +95,13 @@ class MinistralTemperature(Law):
         finite(self, "beta")
         greater_than(self, "length", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return 1 + self.beta * np.log1p(np.floor(n / self.length))
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         return {"beta": np.log1p(np.floor(n / self.length))}
 
 
 @built_in
 @dataclass(frozen=True)
-class BeamTemperature(Law):
+class BeamTemperature(ClosedForm):
     """(1 + (i + 1) / length) ** exponent / sqrt(head_dim), on layers without rotary positions.
 
     Parameters
@@ -137,9 +131,6 @@ class BeamTemperature(Law):
         finite(self, "exponent")
         greater_than(self, "length", 0)
 
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return np.exp(self.exponent * np.log1p(n / self.length))
-
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         temperature, log = self._beta(n, head_dim), np.log1p(n / self.length)
         of_length = -temperature * self.exponent * n / (self.length * (n + self.length))
@@ -148,7 +139,7 @@ class BeamTemperature(Law):
 
 @built_in
 @dataclass(frozen=True)
-class InklingTemperature(Law):
+class InklingTemperature(ClosedForm):
     """(1 + alpha ln(max(1, (i + 1) / floor))) / sqrt(head_dim), on full-attention layers.
 
     Parameters
@@ -182,10 +173,6 @@ class InklingTemperature(Law):
         finite(self, "alpha")
         greater_than(self, "floor", 0)
         flag(self, "over_head_dim")
-
-    def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        temperature = 1 + self.alpha * np.log(np.maximum(1.0, n / self.floor))
-        return temperature / math.sqrt(head_dim) if self.over_head_dim else temperature
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         log = np.log(np.maximum(1.0, n / self.floor))

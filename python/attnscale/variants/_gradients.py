@@ -20,7 +20,7 @@ from ._differential import differential_attention
 from ._efficient import efficient_attention, efficient_form
 from ._heads import offset_of, read_layout
 from ._linear import given_features, linear_attention, read_map
-from ._linear_form import LinearForm
+from ._linear_form import LinearForm, LinearGradientCall
 from ._performer import performer_attention, performer_form
 from ._relay import relay_attention
 from ._ssd import SSD_FORM, read_decay, ssd
@@ -125,18 +125,22 @@ def _of_sums(
     arrays = [_Gradient(x, inputs, layout) for x in (inputs.query, inputs.key, inputs.value)]
     changed = None if decay is None else np.empty((*inputs.leading, decay.shape[-1]))
     _core.linear_gradient(
-        inputs.query,
-        inputs.key,
-        inputs.value,
-        _read_grad(grad_output, inputs, layout),
-        *(each.heads for each in arrays),
-        offset=offset,
-        query_turn=form.turn(offset or 0, inputs.query.shape[-2]),
-        key_turn=form.turn(0, inputs.key.shape[-2]),
-        decay=decay,
-        decay_out=changed,
-        num_threads=read_num_threads(options.get("num_threads")),
-        **form.options(),
+        LinearGradientCall(
+            form,
+            query=inputs.query,
+            key=inputs.key,
+            value=inputs.value,
+            grad=_read_grad(grad_output, inputs, layout),
+            query_out=arrays[0].heads,
+            key_out=arrays[1].heads,
+            value_out=arrays[2].heads,
+            offset=offset,
+            query_turn=form.turn(offset or 0, inputs.query.shape[-2]),
+            key_turn=form.turn(0, inputs.key.shape[-2]),
+            decay=decay,
+            decay_out=changed,
+            num_threads=read_num_threads(options.get("num_threads")),
+        )
     )
     first, second, third = (each.result() for each in arrays)
     if pair is not None:

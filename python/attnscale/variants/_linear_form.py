@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,23 +21,29 @@ if TYPE_CHECKING:
 
     KeySums = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
-__all__ = ["LinearForm", "attend", "check_features", "empty_sums", "read_sums", "sum_keys"]
-
-# attnscale::detail::feature_map and linear_norm of cpp/include/attnscale/linear_form.hpp.
-MAPS = ("given", "elu", "relu", "turned", "exponential", "log_elu", "projected")
-NORMS = ("weights", "count", "channels", "none")
+__all__ = [
+    "LinearCall",
+    "LinearForm",
+    "LinearGradientCall",
+    "attend",
+    "check_features",
+    "empty_sums",
+    "read_sums",
+    "sum_keys",
+]
 
 
 @dataclass(frozen=True, eq=False)
 class LinearForm:
-    """A family with its options: names as in cpp/include/attnscale/linear_form.hpp."""
+    """A family with its options, which the core reads by their names, but for those of Python alone."""
 
-    map: str
-    norm: str = "weights"
+    map: str  # one of _core.feature_map_names
+    norm: str = "weights"  # one of _core.linear_norm_names
     scale: float = 1.0
     projection: NDArray[np.float64] | None = None
     norm_factor: float = 0.0
     shift: float = 0.0
+    # Of Python alone.
     #: Of "turned": a quarter of a turn takes so many positions.
     max_length: int = 1
     #: Of "given": the features of rows (..., n, head_dim), checked.
@@ -66,16 +72,44 @@ class LinearForm:
             return int(self.projection.shape[1])
         return 2 * dim if self.map == "turned" else dim
 
-    def options(self) -> dict[str, Any]:
-        """Arguments of the core that every call shares."""
-        return {
-            "map": MAPS.index(self.map),
-            "norm": NORMS.index(self.norm),
-            "scale": self.scale,
-            "projection": self.projection,
-            "norm_factor": self.norm_factor,
-            "shift": self.shift,
-        }
+
+class LinearCall(NamedTuple):
+    """What the core reads and writes, by name: query and out, key and value, or all four.
+
+    Rows are (..., n, dim), and None is what a call does not have.
+    """
+
+    form: LinearForm
+    query: NDArray[Any] | None = None
+    key: NDArray[Any] | None = None
+    value: NDArray[Any] | None = None
+    out: NDArray[Any] | None = None
+    sums: KeySums | None = None  # of a call that lacks queries, and then adds to them, or keys
+    offset: int | None = None  # query i sees the keys 0 ... i + offset; None: all
+    query_turn: NDArray[np.float64] | None = None
+    key_turn: NDArray[np.float64] | None = None
+    decay: NDArray[np.float64] | None = None  # logarithms (..., n_keys)
+    n_summed: int = 0  # keys in the sums
+    num_threads: int = 0  # 0: the default
+
+
+class LinearGradientCall(NamedTuple):
+    """The same of gradients; every head has its own, also of keys that heads share."""
+
+    form: LinearForm
+    query: NDArray[Any]
+    key: NDArray[Any]
+    value: NDArray[Any]
+    grad: NDArray[Any]  # of the output
+    query_out: NDArray[Any]
+    key_out: NDArray[Any]
+    value_out: NDArray[Any]
+    offset: int | None = None
+    query_turn: NDArray[np.float64] | None = None
+    key_turn: NDArray[np.float64] | None = None
+    decay: NDArray[np.float64] | None = None
+    decay_out: NDArray[np.float64] | None = None
+    num_threads: int = 0
 
 
 def check_features(name: str, found: Any, rows: tuple[int, ...]) -> NDArray[Any]:
@@ -105,16 +139,18 @@ def attend(
     assert inputs.value is not None
     dtype = wide_type(inputs.dtype)
     _core.linear(
-        form.rows(inputs.query, dtype),
-        form.rows(inputs.key, dtype),
-        inputs.value,
-        output,
-        offset=offset,
-        query_turn=form.turn(offset or 0, inputs.query.shape[-2]),
-        key_turn=form.turn(0, inputs.key.shape[-2]),
-        decay=decay,
-        num_threads=read_num_threads(num_threads),
-        **form.options(),
+        LinearCall(
+            form,
+            query=form.rows(inputs.query, dtype),
+            key=form.rows(inputs.key, dtype),
+            value=inputs.value,
+            out=output,
+            offset=offset,
+            query_turn=form.turn(offset or 0, inputs.query.shape[-2]),
+            key_turn=form.turn(0, inputs.key.shape[-2]),
+            decay=decay,
+            num_threads=read_num_threads(num_threads),
+        )
     )
 
 
@@ -141,7 +177,7 @@ def sum_keys(
         # Copies: an interrupted call leaves the state as it was.
         taken = reference.copy(), total.copy(), products.copy()
     turn = form.turn(first, key.shape[-2])
-    _core.linear(None, key, inputs.value, None, taken, key_turn=turn, decay=decay, **form.options())
+    _core.linear(LinearCall(form, key=key, value=inputs.value, sums=taken, key_turn=turn, decay=decay))
     return taken
 
 
@@ -151,12 +187,12 @@ def read_sums(
     """Write the outputs of queries that see those keys, the last query beside the last key."""
     n = query.shape[-2]
     _core.linear(
-        form.rows(query, wide_type(query.dtype)),
-        None,
-        None,
-        output,
-        sums,
-        query_turn=form.turn(n_keys - n, n),
-        n_summed=n_keys,
-        **form.options(),
+        LinearCall(
+            form,
+            query=form.rows(query, wide_type(query.dtype)),
+            out=output,
+            sums=sums,
+            query_turn=form.turn(n_keys - n, n),
+            n_summed=n_keys,
+        )
     )

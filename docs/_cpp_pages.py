@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A page for each public C++ header, written from what it declares and says, so that it cannot go stale."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from _cpp_headers import Entry, Header, HeaderError, read_header
+
+#: Programs of cpp/examples that are the example of a header; the others have theirs in the C++ tests.
+PROGRAMS = {
+    "attention.hpp": "entropy",
+    "attention_gradients.hpp": "gradients",
+    "johnson_lindenstrauss.hpp": "johnson_lindenstrauss",
+    "linear_attention.hpp": "linear_attention",
+}
+
+
+def read_index(readme: str) -> dict[str, str]:
+    """Headers that users include, with what each is, from the table of cpp/README.md."""
+    table = readme.split("## include/attnscale: what users include")[1].split("Installed beside them")[0]
+    rows = re.findall(r"^\| `(\w+\.hpp)` \| (.*) \|$", table, re.MULTILINE)
+    return {name: what for name, what in rows if name != "attnscale.hpp"}
+
+
+def read_examples(tests: str) -> dict[str, str]:
+    """Bodies of the cases "example of NAME" of a C++ test, whose checks become assertions."""
+    case = re.compile(r'^TEST_CASE\("example of (\w+\.hpp)"\) \{\n(.*?)\n\}$', re.MULTILINE | re.DOTALL)
+    found = case.findall(tests)
+    return {name: _dedented(body).replace("CHECK(", "assert(") for name, body in found}
+
+
+def _dedented(body: str) -> str:
+    return "\n".join(line.removeprefix("  ") for line in body.splitlines())
+
+
+def write_cpp_pages(folder: Path, cpp: Path) -> None:
+    """One page for each header of the table; pages of before are removed."""
+    folder.mkdir(exist_ok=True)
+    index = read_index((cpp / "README.md").read_text(encoding="utf-8"))
+    examples = read_examples((cpp / "tests" / "test_user_code.cpp").read_text(encoding="utf-8"))
+    wrong = index.keys() ^ (examples.keys() | PROGRAMS.keys())
+    if wrong or examples.keys() & PROGRAMS.keys():
+        raise HeaderError(f"every header has one example, got {sorted(wrong)} without or beside")
+    written = {}
+    for name, what in index.items():
+        header = read_header((cpp / "include" / "attnscale" / name).read_text(encoding="utf-8"), name)
+        written[f"{name.removesuffix('.hpp')}.md"] = _page(name, what, header, examples.get(name))
+    for page in folder.glob("*.md"):
+        if page.name not in written:
+            page.unlink()
+    for name, text in written.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # keeps the builder's cache
+            path.write_text(text, encoding="utf-8")
+
+
+def _page(name: str, what: str, header: Header, example: str | None) -> str:
+    program = PROGRAMS.get(name)
+    shown = (
+        f"```{{literalinclude}} ../../cpp/examples/{program}.cpp\n:language: cpp\n:lines: 2-\n```"
+        if example is None
+        else _block(f"#include <attnscale/attnscale.hpp>\n\n{example}")
+    )
+    parts = [f"# `{name}`", f"{_escaped(what)}: `#include <attnscale/{name}>`", _prose(header.text)]
+    parts += [f"## Example\n\n{shown}", *(_section(entry) for entry in header.entries)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section(entry: Entry) -> str:
+    title = ", ".join(f"`{name}`" for name in entry.names)
+    return f"## {title}\n\n{_block(chr(10).join(entry.code))}\n\n{_prose(entry.text)}"
+
+
+def _block(code: str) -> str:
+    return f"```cpp\n{code}\n```"
+
+
+def _prose(lines: list[str]) -> str:
+    """Paragraphs of a comment; what is indented is shown as it stands."""
+    parts: list[tuple[bool, list[str]]] = []
+    for line in lines:
+        indented = line.startswith("  ") if line else bool(parts) and parts[-1][0]
+        if not line and not indented:
+            parts.append((False, []))
+        elif parts and parts[-1][0] == indented:
+            parts[-1][1].append(line)
+        else:
+            parts.append((indented, [line]))
+    shown = (
+        _block(_dedented("\n".join(each)).strip("\n")) if literal else _escaped("\n".join(each))
+        for literal, each in parts
+        if any(each)
+    )
+    return "\n\n".join(shown)
+
+
+def _escaped(text: str) -> str:
+    """Nothing in a comment is markup but `code`; what begins a line begins no list and no comment."""
+    parts = re.split(r"(`[^`]+`)", text)
+    parts[::2] = [re.sub(r"([\\`*_{}\[\]<>$|#~])", r"\\\1", each) for each in parts[::2]]
+    return re.sub(r"^(\d*)(?=[+%-]|[.)] )", r"\1\\", "".join(parts), flags=re.MULTILINE)

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
-#include "attnscale/matrix_product.hpp"
+#include "attnscale/product_problem.hpp"
 #include "dispatch.hpp"
+#include "linear_parts.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 
@@ -15,14 +17,6 @@ namespace attnscale::detail {
 namespace {
 
 std::int64_t parts_of(std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); }
-
-std::ptrdiff_t item_size(element_type type) {
-  return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
-}
-
-const void* moved(const void* data, const matrix_layout& layout, std::ptrdiff_t elements) {
-  return static_cast<const char*>(data) + elements * item_size(layout.type);
-}
 
 }  // namespace
 
@@ -36,13 +30,12 @@ void run(const product_problem& problem, const execution& how) {
     const std::int64_t row = task / across % down * product_rows;
     const std::int64_t column = task % across * product_columns;
     product_block block{};
-    block.a = {moved(head.a, problem.a, row * problem.a.row), problem.a};
-    block.b = {moved(head.b, problem.b, column * problem.b.column), problem.b};
+    block.a = {row_at(head.a, problem.a, row), problem.a};
+    block.b = {row_at(head.b, {problem.b.type, problem.b.column}, column), problem.b};
     block.rows = std::min(product_rows, problem.rows - row);
     block.columns = std::min(product_columns, problem.columns - column);
     block.depth = problem.depth;
-    block.out = static_cast<char*>(head.out) +
-                (row * problem.columns + column) * item_size(problem.compute);
+    block.out = row_at(head.out, {problem.compute, 1}, row * problem.columns + column);
     block.out_stride = problem.columns;
     block.stop = &stop;
     block.scratch = thread_scratch(kernels.scratch(block));

@@ -219,6 +219,21 @@ TEST_CASE("differential attention is the difference of two maps") {
   CHECK(difference(differential_attention(x, x, wide, x, ones, 0.8), array(0.2 * ones)) < 1e-12);
 }
 
+TEST_CASE("maps of other types than the result are those of the arrays as the result's type") {
+  const auto x = normal<float>({6, 4}, 1), y = normal<float>({6, 4}, 2);
+  const array wide_x = x, wide_y = y, wide_query = normal<double>({6, 4}, 3);
+  const attention_options options{.is_causal = true};
+  CHECK(
+      identical(differential_attention(x, y, wide_query, x, y, 0.3, options),
+                differential_attention(wide_x, wide_y, wide_query, wide_x, wide_y, 0.3, options)));
+  const auto found = differential_attention_gradients(x, y, wide_query, x, y, 0.3, y, options);
+  const auto wide = differential_attention_gradients(wide_x, wide_y, wide_query, wide_x, wide_y,
+                                                     0.3, wide_y, options);
+  static_assert(std::is_same_v<decltype(found.value), dense_array<float>>);
+  CHECK(difference(found.key1, wide.key1) < 1e-6);
+  CHECK(identical(found.query2, wide.query2));
+}
+
 TEST_CASE("gradients of differential attention are the differences of its output") {
   array q1 = normal<double>({4, 6, 3}, 1), k1 = normal<double>({2, 6, 3}, 2),
         q2 = normal<double>({4, 6, 2}, 3), k2 = normal<double>({2, 6, 2}, 4),
@@ -240,6 +255,11 @@ TEST_CASE("gradients of differential attention are the differences of its output
     CHECK(difference(found.key2, differences(k2, loss)) < 1e-7);
     CHECK(difference(found.value, differences(v, loss)) < 1e-7);
   }
+  const attention_options gates{.enable_gqa = true, .normalizer = normalizers::sigmoid(-1.0)};
+  const auto of_gates = differential_attention_gradients(q1, k1, q2, k2, v, 0.4, grad, gates);
+  CHECK(difference(of_gates.key2, differences(k2, [&] {
+                     return xt::sum(grad * differential_attention(q1, k1, q2, k2, v, 0.4, gates))();
+                   })) < 1e-7);
   CHECK(refusal([&] {
           differential_attention_gradients(q1, k1, q2, k2, v, 0.5, array(xt::ones<double>({5, 2})),
                                            options);
@@ -273,13 +293,15 @@ TEST_CASE("a hybrid is its heads") {
       check(3, [&](auto&... x) { return loops::cosformer(x..., offset, 9); });
       check(4, [&](auto&... x) { return loops::performer(x..., offset, directions, 0.5); });
     }
-    const auto grouped = xt::view(k, xt::range(0, 1));
+    const auto two = xt::view(k, xt::range(0, 2));  // of four heads, in groups
     const auto shared =
-        hybrid(xt::view(q, 0, xt::range(0, 4)), grouped, grouped,
+        hybrid(xt::view(q, 0, xt::range(0, 4)), two, two,
                std::vector<attention_kind>(4, linear_attention_options{}), {.enable_gqa = true});
-    CHECK(difference(xt::view(shared, 3),
-                     loops::linear(xt::view(q, 0, 3), xt::view(k, 0), xt::view(k, 0),
-                                   loops::everything, loops::elu)) < near<T>);
+    for (const std::size_t head : {1, 2})
+      CHECK(difference(xt::view(shared, head),
+                       loops::linear(xt::view(q, 0, head), xt::view(k, head / 2),
+                                     xt::view(k, head / 2), loops::everything, loops::elu)) <
+            near<T>);
   });
   const auto x = zeros({2, 5, 4});
   const attention_options exact;

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,10 +27,15 @@
 
 namespace attnscale {
 
-template <class T>
+/// Of the shapes and types of their arrays.
+template <class Q1, class K1, class Q2, class K2, class V>
 struct differential_gradients_result {
-  dense_array<T> query1, key1, query2, key2, value;  ///< of the shapes of their arrays
-  dense_array<double> lam;                           ///< of the shape of lam
+  dense_array<Q1> query1;
+  dense_array<K1> key1;
+  dense_array<Q2> query2;
+  dense_array<K2> key2;
+  dense_array<V> value;
+  dense_array<double> lam;
 };
 
 namespace detail {
@@ -51,6 +57,15 @@ inline dense_array<double> read_lam(const number_or_array<double>& lam, const ex
 
 inline extents rows_of(const call_description& call) {
   return joined(call.leading(), {call.n_queries()});
+}
+
+/// An array as T: itself where it is.
+template <class T, class A>
+decltype(auto) as_type(const A& array) {
+  if constexpr (std::is_same_v<typename A::value_type, T>)
+    return (array);
+  else
+    return dense_array<T>(xt::cast<T>(array));
 }
 
 /// first - lam second, row by row.
@@ -95,8 +110,9 @@ auto differential_attention(const Q1& query1, const K1& key1, const Q2& query2, 
                             const attention_options& options = {}) {
   detail::require_float_arrays<Q1, K1, Q2, K2, V>();
   using T = detail::compute_t<Q1, K1, Q2, K2, V>;
-  const detail::call_description first({query1, 2}, {key1, 2}, {value, 2}, options);
-  const detail::call_description second({query2, 2}, {key2, 2}, {value, 2}, options);
+  const auto& wide = detail::as_type<T>(value);  // both maps in the type of the result
+  const detail::call_description first({query1, 2}, {key1, 2}, {wide, 2}, options);
+  const detail::call_description second({query2, 2}, {key2, 2}, {wide, 2}, options);
   const dense_array<double> share =
       detail::read_lam(lam, detail::rows_of(first), detail::rows_of(second));
   dense_array<T> output = std::move(*detail::attend<T>(first, {}).output);
@@ -114,27 +130,31 @@ auto differential_attention_gradients(const Q1& query1, const K1& key1, const Q2
                                       const attention_options& options = {}) {
   detail::require_float_arrays<Q1, K1, Q2, K2, V, G>();
   using T = detail::compute_t<Q1, K1, Q2, K2, V>;
-  const detail::call_description first({query1, 2}, {key1, 2}, {value, 2}, options);
-  const detail::call_description second({query2, 2}, {key2, 2}, {value, 2}, options);
+  const auto& wide = detail::as_type<T>(value);  // both maps in the type of the result
+  const detail::call_description first({query1, 2}, {key1, 2}, {wide, 2}, options);
+  const detail::call_description second({query2, 2}, {key2, 2}, {wide, 2}, options);
   const detail::extents rows = detail::rows_of(first);
   const dense_array<double> share = detail::read_lam(lam, rows, detail::rows_of(second));
-  // Both maps at the type of the result, as the output has them.
   const dense_array<T> grad =
       detail::whole_grad<T>(grad_output, rows, first.value_dim(), "the output");
-  const dense_array<T> wide = xt::cast<T>(value);
   auto one = attention_gradients(query1, key1, wide, grad, options);
-  const auto seen = detail::attend<T>(second, {statistic::lse});
+  // What the backward pass would compute again; other normalizers have no log-sum-exp.
+  const bool has_lse = options.normalizer.rule == normalizer::softmax;
+  const auto seen =
+      detail::attend<T>(second, has_lse ? statistic_set{statistic::lse} : statistic_set{});
   dense_array<T> scaled = grad;
   const dense_array<double> by_lam = detail::share_gradients(share, *seen.output, scaled);
   auto two = attention_gradients(query2, key2, wide, scaled, options, {}, &seen);
-  one.value += two.value;
+  const dense_array<T> by_value = one.value + two.value;
   const auto& shape = lam.values().shape();
-  return differential_gradients_result<T>{
-      std::move(one.query),
-      std::move(one.key),
-      std::move(two.query),
-      std::move(two.key),
-      std::move(one.value),
+  return differential_gradients_result<typename Q1::value_type, typename K1::value_type,
+                                       typename Q2::value_type, typename K2::value_type,
+                                       typename V::value_type>{
+      xt::cast<typename Q1::value_type>(one.query),
+      xt::cast<typename K1::value_type>(one.key),
+      xt::cast<typename Q2::value_type>(two.query),
+      xt::cast<typename K2::value_type>(two.key),
+      xt::cast<typename V::value_type>(by_value),
       detail::sum_heads(by_lam, first.leading(), detail::extents(shape.begin(), shape.end()), 1)};
 }
 

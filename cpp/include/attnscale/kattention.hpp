@@ -10,8 +10,6 @@
 // are a std::invalid_argument.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -41,37 +39,33 @@ inline void refuse_row_measures(const attention_options& options) {
            "array or a law of n");
 }
 
-/// The scale that a call's queries and keys have by themselves, before a channel is added to them.
-inline scale_option own_scale(const call_description& call, const attention_options& options,
-                              std::int64_t head_dim) {
-  if (!options.scale) return 1 / std::sqrt(std::max(1.0, static_cast<double>(head_dim)));
-  if (!options.scale.law()) return options.scale;
-  score_problem problem;
-  call.fill(problem, element_type::float32);
-  dense_array<double> scales = new_array<double>(call.leading(), {call.n_queries()});
-  double* out = scales.data();
-  for (const attention_head& head : problem.heads)
-    for (std::int64_t i = 0; i < call.n_queries(); ++i) *out++ = head.scale[i * problem.scale_row];
-  return scales;
+/// An element of an array of this type.
+template <class T>
+T element_at(const void* data, element_type type, std::ptrdiff_t index) {
+  if (type == element_type::float64) return static_cast<T>(static_cast<const double*>(data)[index]);
+  return static_cast<T>(static_cast<const float*>(data)[index]);
 }
 
 /// Rows of T with room for one more channel.
-template <class T, class A>
-dense_array<T> with_room(const A& rows) {
-  extents shape(rows.shape().begin(), rows.shape().end());
-  const std::int64_t dim = shape.back();
-  shape.pop_back();
-  dense_array<T> wide = new_array<T>(shape, {dim + 1});
-  auto element = rows.template begin<xt::layout_type::row_major>();
+template <class T>
+dense_array<T> with_room(const strided_array& rows) {
+  const extents leading = leading_of(rows);
+  const std::int64_t dim = rows.extent(1);
+  const matrix_layout layout = rows.layout();
+  dense_array<T> wide = new_array<T>(leading, {rows.extent(2), dim + 1});
   T* out = wide.data();
-  for (std::int64_t left = count_entries(shape); left > 0; --left, ++out)
-    for (std::int64_t c = 0; c < dim; ++c) *out++ = static_cast<T>(*element++);
+  for_each_index(leading, [&](const extents& index) {
+    const void* const head = rows.at(index, leading);
+    for (std::int64_t i = 0; i < rows.extent(2); ++i, ++out)
+      for (std::int64_t c = 0; c < dim; ++c)
+        *out++ = element_at<T>(head, layout.type, i * layout.row + c * layout.column);
+  });
   return wide;
 }
 
 /// (q + b, 1).
-template <class T, class Q>
-dense_array<T> with_one(const Q& query, const number_or_array<double>& bias) {
+template <class T>
+dense_array<T> with_one(const strided_array& query, const number_or_array<double>& bias) {
   dense_array<T> wide = with_room<T>(query);
   const strided_array rows(wide, 2), steps(bias.values(), 1);
   const extents leading = leading_of(rows);
@@ -90,8 +84,8 @@ dense_array<T> with_one(const Q& query, const number_or_array<double>& bias) {
 }
 
 /// (k, -|k|^2 / 2).
-template <class T, class K>
-dense_array<T> with_half_square(const K& key) {
+template <class T>
+dense_array<T> with_half_square(const strided_array& key) {
   dense_array<T> wide = with_room<T>(key);
   const auto channels = static_cast<std::size_t>(wide.shape().back());
   for (std::size_t row = 0; row < wide.size(); row += channels) {
@@ -105,18 +99,17 @@ dense_array<T> with_half_square(const K& key) {
 }
 
 /// One call with the term of the key as one more channel: (q + b, 1) . (k, -|k|^2 / 2).
-template <class T, class Q, class K>
-attention_statistics_result<T> kattend(const Q& query, const K& key, const strided_array& value,
-                                       const attention_options& options,
+template <class T>
+attention_statistics_result<T> kattend(const strided_array& query, const strided_array& key,
+                                       const strided_array& value, const attention_options& options,
                                        const number_or_array<double>& bias,
                                        const statistic_set& statistics) {
   refuse_row_measures(options);
-  const strided_array given(key, 2);
-  const call_description call({query, 2}, given, value, options);
-  attention_options own = options;
-  own.scale = own_scale(call, options, given.extent(1));
-  const dense_array<T> queries = with_one<T>(query, bias), keys = with_half_square<T>(key);
-  return attend<T>(call_description({queries, 2}, {keys, 2}, value, own), statistics);
+  call_description call(query, key, value, options);
+  const dense_array<T> queries = with_one<T>(call.query(), bias);
+  const dense_array<T> keys = with_half_square<T>(call.key());
+  call.set_rows({queries, 2}, {keys, 2});
+  return attend<T>(call, statistics);
 }
 
 }  // namespace detail
@@ -132,7 +125,7 @@ auto kattention_heads(const Q& query, const K& key, const V& value,
                       const number_or_array<double>& bias = {}) {
   detail::require_float_arrays<Q, K, V>();
   using T = detail::compute_t<Q, K, V>;
-  return std::move(*detail::kattend<T>(query, key, {value, 2}, options, bias, {}).output);
+  return std::move(*detail::kattend<T>({query, 2}, {key, 2}, {value, 2}, options, bias, {}).output);
 }
 
 /// The output of kattention_heads() and statistics of every row of its weights, in one pass. lse,
@@ -145,7 +138,7 @@ auto kattention_statistics(const Q& query, const K& key, const V& value,
                            const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
   detail::require_float_arrays<Q, K, V>();
   using T = detail::compute_t<Q, K, V>;
-  return detail::kattend<T>(query, key, {value, 2}, options, bias, statistics);
+  return detail::kattend<T>({query, 2}, {key, 2}, {value, 2}, options, bias, statistics);
 }
 
 /// The same without a value: no output.
@@ -154,7 +147,8 @@ auto kattention_statistics(const Q& query, const K& key, const attention_options
                            const number_or_array<double>& bias = {},
                            const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
   detail::require_float_arrays<Q, K>();
-  return detail::kattend<detail::compute_t<Q, K>>(query, key, {}, options, bias, statistics);
+  return detail::kattend<detail::compute_t<Q, K>>({query, 2}, {key, 2}, {}, options, bias,
+                                                  statistics);
 }
 
 /// y_i = sum_j softmax_j(scale E_ij) x_j with E_ij = (Q x_i + b - K x_j / 2) . K x_j, for x
@@ -179,7 +173,7 @@ auto kattention(const X& x, const Q& q_weight, const K& k_weight,
   attention_options given = options;
   if (!given.scale) given.scale = 1.0;
   dense_array<typename X::value_type> output = xt::cast<typename X::value_type>(
-      *detail::kattend<T>(query, key, value, given, bias, {}).output);
+      *detail::kattend<T>({query, 2}, {key, 2}, value, given, bias, {}).output);
   if (q.dimension() == 3) return output;
   std::vector<std::size_t> shape(output.shape().begin(), output.shape().end());
   shape.erase(shape.end() - 3);

@@ -6,32 +6,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "attnscale/dense_array.hpp"
 #include "attnscale/describe.hpp"
 #include "attnscale/problem.hpp"
+#include "attnscale/product_problem.hpp"
 #include "attnscale/strided_array.hpp"
 
 namespace attnscale::detail {
-
-/// Where the matrices of a head begin; out is row-major, of the compute type.
-struct product_head {
-  const void* a = nullptr;
-  const void* b = nullptr;
-  void* out = nullptr;
-};
-
-/// out = a b with a (rows, depth) and b (depth, columns), in every head.
-struct product_problem {
-  element_type compute = element_type::float32;  ///< float32 or float64
-  std::int64_t rows = 0, depth = 0, columns = 0;
-  matrix_layout a{}, b{};
-  std::vector<product_head> heads{};
-};
-
-/// The same bits for any number of threads.
-void run(const product_problem& problem, const execution& how);
 
 /// All axes but the last two.
 inline extents leading_of(const strided_array& array) {

@@ -34,9 +34,12 @@ struct relay_attention_options {
   std::function<bool()> interrupted{};
 };
 
-template <class T>
+/// Of the shapes and types of their arrays.
+template <class X, class C, class V>
 struct relay_gradients_result {
-  dense_array<T> x, centres, value;  ///< of the shapes of their arrays
+  dense_array<X> x;
+  dense_array<C> centres;
+  dense_array<V> value;
 };
 
 namespace detail {
@@ -65,7 +68,7 @@ auto relay_attention(const X& x, const C& centres, const relay_attention_options
 }
 
 /// Gradients of sum(grad_output * relay_attention(x, centres, value).output); grad_output
-/// broadcasts to the nodes' shape.
+/// broadcasts to the nodes' shape. Where value is x, the gradient by x is the sum of those of both.
 template <detail::array_argument X, detail::array_argument C, detail::array_argument V,
           detail::array_argument G>
 auto relay_attention_gradients(const X& x, const C& centres, const V& value, const G& grad_output,
@@ -78,8 +81,10 @@ auto relay_attention_gradients(const X& x, const C& centres, const V& value, con
       detail::whole_grad<T>(grad_output, detail::joined(call.leading(), {call.n_queries()}),
                             call.value_dim(), "the nodes");
   auto found = attention_gradients(centres, x, value, grad, exact);
-  return relay_gradients_result<T>{std::move(found.key), std::move(found.query),
-                                   std::move(found.value)};
+  return relay_gradients_result<typename X::value_type, typename C::value_type,
+                                typename V::value_type>{
+      xt::cast<typename X::value_type>(found.key), xt::cast<typename C::value_type>(found.query),
+      xt::cast<typename V::value_type>(found.value)};
 }
 
 /// dE/dx_i = sum_k A_ik (G_k + (G_k . (x_i - B_k)) centre_k) for G = dE/dB of the nodes B of x, as

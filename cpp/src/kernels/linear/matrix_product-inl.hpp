@@ -35,10 +35,8 @@ struct product_workspace {
 
 /// The matrix without its first columns.
 inline matrix columns_from(const matrix& m, int64_t first) {
-  const ptrdiff_t size = m.layout.type == element_type::float64   ? 8
-                         : m.layout.type == element_type::float32 ? 4
-                                                                  : 2;
-  return {static_cast<const char*>(m.data) + first * m.layout.column * size, m.layout};
+  const ptrdiff_t step = m.layout.column * item_size(m.layout.type);
+  return {static_cast<const char*>(m.data) + first * step, m.layout};
 }
 
 template <class T>

@@ -11,7 +11,8 @@ namespace attnscale::detail {
   {                                                                                           \
     level::softmax.type, level::sparse.type, level::scales.curve_##type,                      \
         level::scales.solve_##type, level::gradient.type, level::linear.type,                 \
-        level::linear_gradient.type, level::random.fill_##type, level::random.fma_peak_##type \
+        level::linear_gradient.type, level::linear.product_##type, level::random.fill_##type, \
+        level::random.fma_peak_##type                                                         \
   }
 // Joined before anything runs: a table may be asked for while other files are still initialised.
 #define ATTNSCALE_JOIN(level)                              \

@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "attnscale/linear_attention.hpp"
+#include "central_differences.hpp"
 #include "compare.hpp"
 #include "linear_loops.hpp"
 
 using namespace attnscale;
 using loops::difference;
+using testing::differences;
 using testing::identical;
 using testing::normal;
 using testing::refusal;
@@ -23,22 +25,6 @@ using testing::refusal;
 namespace {
 
 using array = xt::xarray<double>;
-
-/// The loss's gradient by each number of `at`, which loss() reads.
-template <class Loss>
-array differences(array& at, Loss loss) {
-  array found = xt::zeros<double>(at.shape());
-  constexpr double step = 1e-5;
-  for (std::size_t i = 0; i < at.size(); ++i) {
-    const double kept = at.flat(i);
-    at.flat(i) = kept + step;
-    const double above = loss();
-    at.flat(i) = kept - step;
-    found.flat(i) = (above - loss()) / (2 * step);
-    at.flat(i) = kept;
-  }
-  return found;
-}
 
 constexpr double near = 1e-7;
 

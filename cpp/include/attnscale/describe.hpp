@@ -211,6 +211,15 @@ class call_description {
 
   execution how() const { return execution_of(options_); }
 
+  const strided_array& query() const { return query_; }
+  const strided_array& key() const { return key_; }
+
+  /// Rows that take the place of query and key. Scales stay those of the ones that were given.
+  void set_rows(strided_array query, strided_array key) {
+    query_ = std::move(query);
+    key_ = std::move(key);
+  }
+
  private:
   attention_head head_at(const extents& index) const {
     const auto* scale = static_cast<const double*>(scales_.at(index, leading_));

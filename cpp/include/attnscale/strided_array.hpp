@@ -107,6 +107,30 @@ class strided_array {
   }
   std::int64_t leading_extent(int from_last) const { return extent(inner_ + from_last); }
 
+  /// The same array with its last two axes swapped.
+  strided_array transposed() const {
+    strided_array swapped = *this;
+    std::swap(swapped.shape_[at_axis(1)], swapped.shape_[at_axis(2)]);
+    std::swap(swapped.strides_[at_axis(1)], swapped.strides_[at_axis(2)]);
+    return swapped;
+  }
+
+  /// Rows [first, last) of the axis before the last one.
+  strided_array rows(std::int64_t first, std::int64_t last) const {
+    strided_array part = *this;
+    if (extent(2) > 1) part.data_ += first * stride(2) * item_size_;
+    part.shape_[at_axis(2)] = last - first;
+    return part;
+  }
+
+  /// The same array with one more axis before the last two, of extent 1.
+  strided_array with_axis_of_heads() const {
+    strided_array wide = *this;
+    wide.shape_.insert(wide.shape_.end() - 2, 1);
+    wide.strides_.insert(wide.strides_.end() - 2, 0);
+    return wide;
+  }
+
   matrix_layout layout() const {
     if (!present_) return {};
     return {type_, stride(2), stride(1)};

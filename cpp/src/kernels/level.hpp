@@ -20,6 +20,7 @@ struct gradient_block;
 struct linear_block;
 struct linear_form;
 struct linear_gradient_block;
+struct product_block;
 struct solve_block;
 struct simulated_row_block;
 struct sample_block;
@@ -64,6 +65,11 @@ struct linear_gradient_kernels {
   void (*key_gradients)(const linear_gradient_block& block) noexcept;
 };
 
+struct product_kernels {
+  size_t (*scratch)(const product_block& block);
+  void (*run)(const product_block& block) noexcept;
+};
+
 /// Independent multiply-adds in registers for `rounds` rounds: returns the number of floating
 /// point operations done (2 an element) and writes a value that depends on all of them.
 using fma_peak_kernel = double (*)(int64_t rounds, double* sink) noexcept;
@@ -91,6 +97,7 @@ struct gradient_unit {
 
 struct linear_unit {
   linear_kernels float32, float64;
+  product_kernels product_float32, product_float64;
 };
 
 struct linear_gradient_unit {
@@ -121,6 +128,7 @@ struct typed_kernels {
   const gradient_kernels& gradient;
   const linear_kernels& linear;
   const linear_gradient_kernels& linear_gradient;
+  const product_kernels& product;
   const fill_kernel& fill;
   const fma_peak_kernel& fma_peak;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Linear-time attention.
+// Linear-time attention, and the product of two matrices.
 #include "kernels/level.hpp"
 #include "kernels/linear/linear-inl.hpp"
+#include "kernels/linear/matrix_product-inl.hpp"
 
 namespace {
 
@@ -10,7 +11,11 @@ template <class T>
 constexpr attnscale::detail::linear_kernels kernels = {scratch_of<linear_workspace<T>, linear_form>,
                                                        linear<T>};
 
+template <class T>
+constexpr attnscale::detail::product_kernels products = {
+    scratch_of<product_workspace<T>, product_block>, matrix_product<T>};
+
 }  // namespace
 
-const attnscale::detail::linear_unit attnscale::detail::ATTNSCALE_LEVEL::linear = {kernels<float>,
-                                                                                   kernels<double>};
+const attnscale::detail::linear_unit attnscale::detail::ATTNSCALE_LEVEL::linear = {
+    kernels<float>, kernels<double>, products<float>, products<double>};

@@ -33,6 +33,11 @@ struct row_view {
 template <class T>
 constexpr element_type native = sizeof(T) == 4 ? element_type::float32 : element_type::float64;
 
+/// Bytes of an element.
+constexpr ptrdiff_t item_size(element_type type) {
+  return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
+}
+
 template <class T>
 inline T read_element(const void* data, element_type type, ptrdiff_t i) {
   switch (type) {
@@ -107,9 +112,7 @@ class prefetcher {
   /// Rows [row, row + rows) of a matrix, as far as they are contiguous. They may lie past its end.
   prefetcher(const void* data, const matrix_layout& layout, int64_t row, int64_t rows,
              int64_t columns) {
-    const ptrdiff_t size = layout.type == element_type::float64   ? 8
-                           : layout.type == element_type::float32 ? 4
-                                                                  : 2;
+    const ptrdiff_t size = item_size(layout.type);
     if (layout.column != 1 || !data) return;
     stride_ = layout.row * size;
     bytes_ = columns * size;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Relay nodes: a few nodes read the sequence by softmax averages, interact through an energy, and
+// send messages back. Names and meanings are those of the Python package, attnscale.variants.
+//
+//   const auto nodes = attnscale::relay_attention(x, centres).output;
+//   const auto gradient = attnscale::relay_energy_gradient(nodes, weight);
+//   const auto message = attnscale::relay_message(x, centres, gradient);  // dE/dx
+//
+// Arrays are containers or views of float or double, with any strides, read in place. Arguments
+// that do not fit are a std::invalid_argument.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "attnscale/attention.hpp"
+#include "attnscale/attention_gradients.hpp"
+#include "attnscale/broadcast_gradients.hpp"
+#include "attnscale/merge_states.hpp"
+#include "attnscale/options.hpp"
+#include "attnscale/relay_energy.hpp"
+#include "attnscale/results.hpp"
+#include "attnscale/strided_array.hpp"
+
+namespace attnscale {
+
+/// As in attention_options.
+struct relay_attention_options {
+  int num_threads = 0;
+  std::function<bool()> interrupted{};
+};
+
+/// Of the shapes and types of their arrays.
+template <class X, class C, class V>
+struct relay_gradients_result {
+  dense_array<X> x;
+  dense_array<C> centres;
+  dense_array<V> value;
+};
+
+namespace detail {
+
+/// Attention of the nodes to the sequence with scale 1.
+inline attention_options exact_options(const relay_attention_options& options) {
+  return {.scale = 1.0, .num_threads = options.num_threads, .interrupted = options.interrupted};
+}
+
+}  // namespace detail
+
+/// The nodes B_k = sum_i A_ik value_i, with A_ik = softmax over i of centre_k . x_i, in O(n nodes
+/// dim), for x (..., n, dim), centres (..., nodes, dim) and value (..., n, value_dim): output
+/// (..., nodes, value_dim), lse and entropy of the weights over the sequence. States over parts of
+/// it merge with merge_states().
+template <detail::array_argument X, detail::array_argument C, detail::array_argument V>
+auto relay_attention(const X& x, const C& centres, const V& value,
+                     const relay_attention_options& options = {}) {
+  return attention_state(centres, x, value, detail::exact_options(options));
+}
+
+/// The same of the sequence itself.
+template <detail::array_argument X, detail::array_argument C>
+auto relay_attention(const X& x, const C& centres, const relay_attention_options& options = {}) {
+  return relay_attention(x, centres, x, options);
+}
+
+/// Gradients of sum(grad_output * relay_attention(x, centres, value).output); grad_output
+/// broadcasts to the nodes' shape. Where value is x, the gradient by x is the sum of those of both.
+template <detail::array_argument X, detail::array_argument C, detail::array_argument V,
+          detail::array_argument G>
+auto relay_attention_gradients(const X& x, const C& centres, const V& value, const G& grad_output,
+                               const relay_attention_options& options = {}) {
+  detail::require_float_arrays<X, C, V, G>();
+  using T = detail::compute_t<X, C, V>;
+  const attention_options exact = detail::exact_options(options);
+  const detail::call_description call({centres, 2}, {x, 2}, {value, 2}, exact);
+  const auto grad =
+      detail::whole_grad<T>(grad_output, detail::joined(call.leading(), {call.n_queries()}),
+                            call.value_dim(), "the nodes");
+  auto found = attention_gradients(centres, x, value, grad, exact);
+  return relay_gradients_result<typename X::value_type, typename C::value_type,
+                                typename V::value_type>{
+      xt::cast<typename X::value_type>(found.key), xt::cast<typename C::value_type>(found.query),
+      xt::cast<typename V::value_type>(found.value)};
+}
+
+/// dE/dx_i = sum_k A_ik (G_k + (G_k . (x_i - B_k)) centre_k) for G = dE/dB of the nodes B of x, as
+/// from relay_energy_gradient(): (..., n, dim), in double. Memory is O(n nodes).
+template <detail::array_argument X, detail::array_argument C, detail::array_argument G>
+dense_array<double> relay_message(const X& x, const C& centres, const G& gradient,
+                                  const relay_attention_options& options = {}) {
+  detail::require_float_arrays<X, C, G>();
+  const dense_array<double> rows = xt::cast<double>(x), mu = xt::cast<double>(centres),
+                            g = xt::cast<double>(gradient);
+  const auto state = relay_attention(rows, mu, options);
+  return detail::relay_message({rows, 2}, {mu, 2}, {g, 2}, state, detail::execution_of(options));
+}
+
+}  // namespace attnscale

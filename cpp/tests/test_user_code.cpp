@@ -108,6 +108,13 @@ TEST_CASE("problems compile without a warning where members are left out") {
   run(problem);
 }
 
+TEST_CASE("experiments compile without a warning where members are left out") {
+  CHECK(entropy_vs_length({.n = 3, .law = {0.5, laws::log_n{}}}, {.samples = 2}).samples == 2);
+  CHECK(sparsity({.n = 3, .normalizer = {normalizers::entmax(1.5)}}, {.samples = 2}).value() > 0);
+  CHECK(max_cosine({.n = 3}, {.target_error = 1}).target_reached == true);
+  CHECK(tally(2).rows() == 0);
+}
+
 TEST_CASE("the version can be read and compared") {
   const auto part = [](int number) { return std::to_string(number); };
   CHECK(part(ATTNSCALE_VERSION_MAJOR) + "." + part(ATTNSCALE_VERSION_MINOR) + "." +
@@ -283,6 +290,15 @@ TEST_CASE("example of montecarlo.hpp") {
   std::vector<attnscale::score_row> rows(20);
   attnscale::run(problem, rows.data());
   CHECK(rows[0].entropy > rows[1].entropy);  // of one row at the two multipliers
+}
+
+TEST_CASE("example of tally.hpp") {
+  const std::vector<double> first{1, 10, 2, 20}, others{3, 30};  // rows of two columns
+  attnscale::tally rows(2);
+  rows.add(first.data(), 2);
+  rows.add(others.data(), 1);
+  CHECK(rows.mean() == std::vector<double>{2, 20});
+  CHECK(std::abs(rows.standard_error()[0] - std::sqrt(1.0 / 3)) < 1e-15);
 }
 
 TEST_CASE("example of version.hpp") {

@@ -5,6 +5,7 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
+#include "attnscale/experiments.hpp"
 #include "attnscale/johnson_lindenstrauss.hpp"
 #include "attnscale/linear_attention.hpp"
 #include "attnscale/merge_states.hpp"
@@ -13,5 +14,6 @@
 #include "attnscale/scale_law.hpp"
 #include "attnscale/simd_level.hpp"
 #include "attnscale/solve_scale.hpp"
+#include "attnscale/tally.hpp"
 #include "attnscale/threads.hpp"
 #include "attnscale/version.hpp"

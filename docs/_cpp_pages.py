@@ -12,6 +12,7 @@ from _cpp_headers import Entry, Header, HeaderError, read_header
 PROGRAMS = {
     "attention.hpp": "entropy",
     "attention_gradients.hpp": "gradients",
+    "experiments.hpp": "dot_product_variance",
     "johnson_lindenstrauss.hpp": "johnson_lindenstrauss",
     "linear_attention.hpp": "linear_attention",
 }

@@ -292,6 +292,15 @@ TEST_CASE("example of montecarlo.hpp") {
   CHECK(rows[0].entropy > rows[1].entropy);  // of one row at the two multipliers
 }
 
+TEST_CASE("example of tally.hpp") {
+  const std::vector<double> first{1, 10, 2, 20}, others{3, 30};  // rows of two columns
+  attnscale::tally rows(2);
+  rows.add(first.data(), 2);
+  rows.add(others.data(), 1);
+  CHECK(rows.mean() == std::vector<double>{2, 20});
+  CHECK(std::abs(rows.standard_error()[0] - std::sqrt(1.0 / 3)) < 1e-15);
+}
+
 TEST_CASE("example of version.hpp") {
   static_assert(ATTNSCALE_VERSION_NUMBER >= 1000);  // 0.1.0 or later
   CHECK(std::string(ATTNSCALE_VERSION).size() >= 5);

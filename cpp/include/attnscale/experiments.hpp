@@ -11,9 +11,9 @@
 //                                                  {.samples = 100'000, .resume = some.state});
 //
 // One call is one case of the experiment of that name in attnscale.montecarlo: under rng = seed
-// Python computes the same numbers by the same functions (a law's multiplier may differ in its last
-// digit). Laws, multipliers and normalizers of a call see the same rows. Results have the same bits
-// for any number of threads, and whether a run was interrupted and resumed or not.
+// Python computes the same numbers by the same functions. Laws, multipliers and normalizers of a
+// call see the same rows. Results have the same bits for any number of threads, and whether a run
+// was interrupted and resumed or not.
 //
 // What does not fit is a std::invalid_argument that names the argument, the rule and what was seen.
 #pragma once

@@ -135,7 +135,7 @@ TEST_CASE("tables of the distance are matrices of (query, key)") {
       const numbers t = distances(n_queries, n_keys);
       auto s = in.setting();
       s.bias = -0.25 * xt::abs(t);
-      const numbers alibi = -0.25 * xt::arange<double>(60);
+      const attnscale::distance_table alibi(numbers(-0.25 * xt::arange<double>(60)));
       check_call(in, {.distance_bias = alibi}, s);
       // One side differs from the other: a function of the signed distance.
       s.bias = xt::where(t > 0, -0.1 * t, 0.3 * t);

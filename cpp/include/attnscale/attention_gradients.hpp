@@ -136,8 +136,8 @@ class backward_pass {
   backward_pass(const backward_pass&) = delete;  // the problem refers to its arrays
   backward_pass& operator=(const backward_pass&) = delete;
 
-  void read_grad_output(strided_array grad) {
-    grad_ = std::move(grad);
+  void read_grad_output(const strided_array& grad) {
+    grad_ = grad;
     if (grad_.shape() != output_shape())
       refuse("grad_output must have the shape of the output, " + text_of(output_shape()) +
              ", got " + text_of(grad_.shape()));
@@ -207,7 +207,8 @@ class backward_pass {
     if (wanted_.attn_mask && options_.attn_mask.kind() == mask_kind::additive)
       d_mask_ = zeros_of<T>(mask.shape());
     const strided_array d_mask = d_mask_ ? strided_array(*d_mask_, 2) : strided_array();
-    d_tables_ = call_.form().zeros(wanted_.distance_scale, wanted_.distance_bias);
+    d_tables_ = call_.form().zeros(wanted_.distance_scale && options_.distance_scale,
+                                   wanted_.distance_bias && options_.distance_bias);
     problem_.output = output_.layout();
     problem_.grad_output = grad_.layout();
     problem_.d_query = d_query.layout();

@@ -5,6 +5,8 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
+#include "attnscale/attention_weights.hpp"
+#include "attnscale/float16.hpp"
 #include "attnscale/johnson_lindenstrauss.hpp"
 #include "attnscale/linear_attention.hpp"
 #include "attnscale/merge_states.hpp"
@@ -12,6 +14,7 @@
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/scale_law.hpp"
 #include "attnscale/simd_level.hpp"
+#include "attnscale/solve_perplexity.hpp"
 #include "attnscale/solve_scale.hpp"
 #include "attnscale/threads.hpp"
 #include "attnscale/version.hpp"

@@ -94,8 +94,13 @@ class distance_form {
   /// Zeros in place of the tables, for their gradients to be added to.
   score_tables<table_matrix> zeros(bool of_factor, bool of_offset) const {
     score_tables<table_matrix> result;
-    if (of_factor && factor_.matrix) result.factor = new_matrix(0 * factor_.numbers());
-    if (of_offset && offset_.matrix) result.offset = new_matrix(0 * offset_.numbers());
+    const auto zeros_like = [&](const table_matrix& table) {
+      dense_array<double> numbers = table.numbers();
+      numbers.fill(0);
+      return new_matrix(std::move(numbers));
+    };
+    if (of_factor && factor_.matrix) result.factor = zeros_like(factor_);
+    if (of_offset && offset_.matrix) result.offset = zeros_like(offset_);
     return result;
   }
 

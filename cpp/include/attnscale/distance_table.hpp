@@ -29,8 +29,8 @@ class distance_table {
       : values_(xt::cast<double>(table)), given_(true) {}
 
   template <class F>
-  requires(!std::derived_from<F, xt::xexpression<F>> && std::copy_constructible<F> &&
-           std::invocable<const F&, const distances&>) distance_table(F function)
+  requires(!std::derived_from<F, xt::xexpression<F>> && std::invocable<const F&, const distances&>)
+      distance_table(F function)
       : function_([function = std::move(function)](const distances& steps) {
           return dense_array<double>(xt::cast<double>(function(steps)));
         }),

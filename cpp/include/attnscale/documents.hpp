@@ -49,8 +49,7 @@ struct document_runs {
 /// Every query is of the document of a key, so there has to be one.
 inline void check_document_queries(std::int64_t n_queries, std::int64_t offset,
                                    std::int64_t n_keys) {
-  if (offset <= 0 ? n_queries <= n_keys : n_queries <= n_keys && offset <= n_keys - n_queries)
-    return;
+  if (n_queries <= n_keys - std::max<std::int64_t>(offset, 0)) return;
   const std::string from =
       n_queries <= n_keys ? " queries from key " + text_of(offset) + " on and " : " queries and ";
   refuse("document_ids needs a key for each query, whose document the query is of, got " +

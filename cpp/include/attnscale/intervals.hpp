@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attnscale/check.hpp"
@@ -121,7 +122,9 @@ class key_intervals {
   struct group {
     std::int64_t length;
     const std::int64_t* ids;  ///< null: no documents
-    auto operator<=>(const group&) const = default;
+    bool operator<(const group& other) const {
+      return std::tie(length, ids) < std::tie(other.length, other.ids);
+    }
   };
   group group_of(const extents& batch) const {
     const auto* length = static_cast<const std::int64_t*>(lengths_.at(batch, batch_));

@@ -111,7 +111,8 @@ class scale_option {
 struct attention_options {
   /// Multiplier of q . k: a number, an array that broadcasts to (..., heads, n_queries), or a law,
   /// as laws::log_n{} or scale_law::parse("log_n"), whose n is counted for each query: visible
-  /// keys, row size or position. Not given: 1 / sqrt(head_dim).
+  /// keys, row size or position; a law of the distance is distance_scale and distance_bias. Not
+  /// given: 1 / sqrt(head_dim).
   scale_option scale{};
   bool is_causal = false;  ///< the same as causal = top_left
   causal_alignment causal = causal_alignment::none;
@@ -124,13 +125,13 @@ struct attention_options {
   /// equal numbers. A query is of the document of the key that it is aligned with and sees no
   /// other; masks and the n of a law count within it, as if each document had its own call.
   number_or_array<std::int64_t> document_ids{};
-  distance_table distance_scale{};  ///< multiplies q . k
-  distance_table distance_bias{};   ///< is added to the score after soft-cap; ALiBi, T5
-  bool enable_gqa = false;          ///< query head h uses key head h / (heads / kv_heads)
-  std::optional<double> softcap{};  ///< c > 0: score <- c tanh(score / c)
-  row_norm qk_norm = row_norm::none;
-  normalizer_choice normalizer{};  ///< softmax; see attnscale::normalizers
-  int num_threads = 0;             ///< 0: attnscale::num_threads()
+  distance_table distance_scale{};    ///< multiplies q . k
+  distance_table distance_bias{};     ///< is added to the score after soft-cap; ALiBi, T5
+  bool enable_gqa = false;            ///< query head h uses key head h / (heads / kv_heads)
+  std::optional<double> softcap{};    ///< c > 0: score <- c tanh(score / c)
+  row_norm qk_norm = row_norm::none;  ///< of queries and keys; the scale applies as ever
+  normalizer_choice normalizer{};     ///< softmax; see attnscale::normalizers
+  int num_threads = 0;                ///< 0: attnscale::num_threads()
   /// Asked now and then on the calling thread; true makes the call throw attnscale::interrupted.
   /// What it throws ends the call, too, and reaches the caller.
   std::function<bool()> interrupted{};

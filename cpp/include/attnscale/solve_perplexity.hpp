@@ -84,7 +84,8 @@ class perplexity_search {
     const std::size_t n = squared.shape(0);
     dense_array<T> query = dense_array<T>::from_shape({n, std::size_t{1}, std::size_t{1}});
     query.fill(T(-1));
-    const dense_array<T> key = xt::reshape_view(squared, {n, n_columns_, std::size_t{1}});
+    dense_array<T> key = dense_array<T>::from_shape({n, n_columns_, std::size_t{1}});
+    std::copy_n(squared.data(), n * n_columns_, key.data());
     dense_array<bool> others = dense_array<bool>::from_shape({n, std::size_t{1}, n_columns_});
     others.fill(true);
     for (std::size_t r = 0; but_itself && r < n; ++r) others(r, 0, first + r) = false;

@@ -24,8 +24,7 @@ int main() {
   for (int step = 0; step < 400; ++step) {
     const auto entropy = attnscale::attention_entropy(query, key);
     const xt::xarray<double> of_entropy = 2 * (entropy - wanted);
-    const auto gradients =
-        attnscale::attention_gradients(query, key, {}, {.entropy = of_entropy});
+    const auto gradients = attnscale::attention_gradients(query, key, {}, {.entropy = of_entropy});
     query -= 0.5 * gradients.query;
   }
 

@@ -135,6 +135,7 @@ void check_empty() {
     CHECK(rows.argmax->flat(i) == -1);
   }
   CHECK(attnscale::attention_weights(q, none).size() == 0);
+  CHECK(attnscale::attention_weights(none, sized<A>({2, 200, 4})).size() == 0);
   const xt::xarray<double> mask = xt::zeros<double>({5, 0});
   for (const auto each : attention(q, none, no_value, {.attn_mask = mask})) CHECK(each == 0);
   const auto table = [](const auto& t) { return 0.5 * t; };
@@ -145,6 +146,7 @@ void check_empty() {
   for (const auto each : attention_gradients(none, k, v, no_value).key) CHECK(each == 0);
   const A no_heads = sized<A>({0, 5, 4});
   CHECK(attention(no_heads, no_heads, no_heads).size() == 0);
+  CHECK(attention_gradients(no_heads, no_heads, no_heads, no_heads).key.size() == 0);
   CHECK(attnscale::solve_scale(none, k, 1.0).scale.size() == 0);
   CHECK(attnscale::entropy_curve(q, none, {1.0, 2.0}).entropy.size() == 20);
   const auto state = attnscale::attention_state(q, none, no_value);

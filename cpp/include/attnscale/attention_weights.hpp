@@ -56,7 +56,7 @@ class weights_of_call {
     auto weights = new_array<T>(call_.leading(), {call_.n_queries(), n_keys()});
     if (!is_softmax_ || n_keys() <= weights_tile)
       at_once(weights);
-    else
+    else if (weights.size() > 0)
       by_tiles(weights);
     return weights;
   }

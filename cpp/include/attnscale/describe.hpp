@@ -136,8 +136,8 @@ inline void require_one_scale_a_row(const scale_law& law) {
     refuse(start + "counts what is measured on a row: measure it, and give scale an array");
 }
 
-/// Calls that know the distances of a part of the sequence alone, or whose answer needs scores that
-/// are proportional to the scale.
+/// For calls that know the distances of a part of the sequence alone, or whose answer needs scores
+/// that are proportional to the scale.
 inline void refuse_tables(const attention_options& options, const char* call, const char* reason) {
   for (const auto& [name, table] : {std::pair{"distance_scale", &options.distance_scale},
                                     std::pair{"distance_bias", &options.distance_bias}})

@@ -84,6 +84,7 @@ class distance_form {
     factor_ = as_matrix(factor);
     offset_ = as_matrix(offset);
   }
+
   score_tables<matrix_layout> layouts() const {
     return {factor_.matrix.layout(), offset_.matrix.layout()};
   }

@@ -49,7 +49,6 @@ class perplexity_search {
     found = {dense_array<double>::from_shape({n_rows, n_columns}),
              dense_array<double>::from_shape(rows), dense_array<double>::from_shape(rows),
              dense_array<bool>::from_shape(rows), dense_array<bool>::from_shape(rows)};
-    target_.resize(n_rows);
   }
 
   /// All rows from queries and keys. Row i does not see key i.

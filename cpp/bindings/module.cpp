@@ -13,6 +13,7 @@ void register_bench(py::module_& m);
 void register_linear(py::module_& m);
 void register_linear_gradient(py::module_& m);
 void register_montecarlo(py::module_& m);
+void register_experiments(py::module_& m);
 void register_theory(py::module_& m);
 
 }  // namespace attnscale::bindings
@@ -26,5 +27,6 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   attnscale::bindings::register_linear(m);
   attnscale::bindings::register_linear_gradient(m);
   attnscale::bindings::register_montecarlo(m);
+  attnscale::bindings::register_experiments(m);
   attnscale::bindings::register_theory(m);
 }

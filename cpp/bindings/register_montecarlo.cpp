@@ -12,19 +12,12 @@
 #include "arrays.hpp"
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/refuse.hpp"
+#include "named.hpp"
 
 namespace attnscale::bindings {
 namespace {
 
 using detail::check_at_least;
-
-distribution distribution_named(const std::string& name) {
-  if (name == "uniform") return distribution::uniform;
-  if (name == "normal") return distribution::normal;
-  if (name == "truncated_normal") return distribution::truncated_normal;
-  if (name == "laplace") return distribution::laplace;
-  throw std::invalid_argument("there is no distribution '" + name + "'");
-}
 
 /// Two parameters, of truncated_normal four.
 variate variate_of(const std::string& name, const std::vector<double>& parameters) {
@@ -81,13 +74,6 @@ void mc_sphere(py::array& out, double radius, std::uint64_t key, std::uint64_t s
   });
 }
 
-score_model model_named(const std::string& name) {
-  if (name == "sphere") return score_model::sphere;
-  if (name == "gaussian") return score_model::gaussian;
-  if (name == "correlated") return score_model::correlated;
-  throw std::invalid_argument("there is no model '" + name + "'");
-}
-
 /// (count, multipliers, 9): the members of score_row.
 py::array mc_score_rows(const std::string& model, std::int64_t n, std::int64_t head_dim,
                         double correlation, const std::vector<double>& multipliers,
@@ -137,13 +123,6 @@ py::array mc_dot_products(std::int64_t head_dim, const named_variate& x, const n
   auto* const out = static_cast<power_sums*>(result.mutable_data());
   run_released(num_threads, [&](const execution& how) { run(problem, out, how); });
   return result;
-}
-
-projection_kind projection_named(const std::string& name) {
-  if (name == "gaussian") return projection_kind::gaussian;
-  if (name == "sign") return projection_kind::sign;
-  if (name == "sparse") return projection_kind::sparse;
-  throw std::invalid_argument("there is no projection '" + name + "'");
 }
 
 using float_matrix = py::array_t<float, py::array::c_style>;

@@ -12,26 +12,6 @@ namespace {
 
 using namespace detail;
 
-double at_least(const char* name, double value, double bound) {
-  if (!std::isfinite(value)) refuse(std::string(name) + " must be finite, got " + text_of(value));
-  if (value < bound)
-    refuse(std::string(name) + " must be at least " + text_of(bound) + ", got " + text_of(value));
-  return value;
-}
-
-double above(const char* name, double value, double bound) {
-  if (!(value > bound) || !std::isfinite(value))
-    refuse(std::string(name) + " must be greater than " + text_of(bound) + ", got " +
-           text_of(value));
-  return value;
-}
-
-double in_unit_interval(const char* name, double value) {
-  if (!(value > 0 && value < 1))
-    refuse(std::string(name) + " must be in (0, 1), got " + text_of(value));
-  return value;
-}
-
 double rate_of(double eps, jl_tail tail) {
   return tail == jl_tail::relaxed ? eps * eps / 2 - eps * eps * eps / 3 : eps - std::log1p(eps);
 }
@@ -75,7 +55,7 @@ void check(const float* points, std::int64_t n, std::int64_t dim,
     refuse("points must have shape (n, dim) with n of at least 2, got (" + text_of(n) + ", " +
            text_of(dim) + ")");
   if (options.k < 1) refuse("k must be at least 1, got " + text_of(options.k));
-  for (const double eps : options.eps) in_unit_interval("eps", eps);
+  for (const double eps : options.eps) check_in_unit_interval("eps", eps);
   const float* const end = points + n * dim;
   const float* const bad = std::find_if(points, end, [](float x) { return !std::isfinite(x); });
   if (bad != end)
@@ -85,13 +65,14 @@ void check(const float* points, std::int64_t n, std::int64_t dim,
 }  // namespace
 
 std::int64_t jl_min_dim(double n, const jl_options& options) {
-  at_least("n", n, 1);
-  const double rate = rate_of(in_unit_interval("eps", options.eps), options.tail);
+  check_finite_from("n", n, 1);
+  check_in_unit_interval("eps", options.eps);
+  const double rate = rate_of(options.eps, options.tail);
   const bool bounded = !std::isnan(options.failure_probability);
   double dimension = 4 * std::log(n) / rate;
   if (bounded) {
-    const double allowed = in_unit_interval("failure_probability", options.failure_probability);
-    dimension = 2 * (log_pairs(n) - std::log(allowed)) / rate;
+    check_in_unit_interval("failure_probability", options.failure_probability);
+    dimension = 2 * (log_pairs(n) - std::log(options.failure_probability)) / rate;
   }
   if (!(dimension < 0x1p62))
     refuse("eps must ask for a dimension that int64 holds, got " + text_of(options.eps));
@@ -99,12 +80,16 @@ std::int64_t jl_min_dim(double n, const jl_options& options) {
 }
 
 double jl_rule_of_thumb(double n, double constant) {
-  return above("constant", constant, 0) * std::log(at_least("n", n, 1));
+  check_greater("constant", constant, 0);
+  check_finite_from("n", n, 1);
+  return constant * std::log(n);
 }
 
 double equivalent_head_dim(double n, double head_dim, double n0) {
-  const double base = std::log(above("n0", n0, 1));
-  return at_least("head_dim", head_dim, 1) * std::log(at_least("n", n, 1)) / base;
+  check_greater("n0", n0, 1);
+  check_finite_from("head_dim", head_dim, 1);
+  check_finite_from("n", n, 1);
+  return head_dim * std::log(n) / std::log(n0);
 }
 
 jl_distortion_result jl_distortion(const float* points, std::int64_t n, std::int64_t dim,

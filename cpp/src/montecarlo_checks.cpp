@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "montecarlo_checks.hpp"
 
-#include <cmath>
 #include <string>
 
 #include "attnscale/refuse.hpp"
 
 namespace attnscale::detail {
 namespace {
-
-void check_finite(const char* name, double number) {
-  if (!std::isfinite(number)) refuse(std::string(name) + " must be finite, got " + text_of(number));
-}
-
-void check_at_least_zero(const char* name, double number) {
-  check_finite(name, number);
-  if (number < 0) refuse(std::string(name) + " must be at least 0, got " + text_of(number));
-}
 
 void check_order(const char* rule, double low, double high, bool in_order) {
   if (!in_order) refuse(std::string(rule) + ", got " + text_of(low) + " and " + text_of(high));
@@ -37,12 +27,12 @@ void check_variate(const variate& what) {
     return;
   }
   check_finite("mean", what.a);
-  check_at_least_zero(what.kind == distribution::laplace ? "scale" : "std", what.b);
+  check_finite_from(what.kind == distribution::laplace ? "scale" : "std", what.b, 0);
   if (what.kind == distribution::truncated_normal)  // half a normal distribution, too: to infinity
     check_order("low must be below high", what.low, what.high, what.low < what.high);
 }
 
-void check_radius(double radius) { check_at_least_zero("radius", radius); }
+void check_radius(double radius) { check_finite_from("radius", radius, 0); }
 
 void check_score_rows(const score_rows_problem& problem) {
   check_at_least("n", problem.n, 1);

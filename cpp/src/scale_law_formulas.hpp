@@ -39,18 +39,15 @@ struct field {
   void check(const L& law) const {
     if (how == rule::flag) return;
     const double value = law.*number;
-    const auto wrong = [&](const std::string& what) {
-      refuse(std::string(name) + " must be " + what + ", got " + text_of(value));
-    };
     if (std::isnan(value) && how == rule::given_at_least) return;
     if (std::isnan(value)) refuse_missing();
-    if (!std::isfinite(value)) wrong("finite");
-    if (how == rule::above && value <= bound) wrong("greater than " + text_of(bound));
-    if ((how == rule::at_least || how == rule::given_at_least || how == rule::whole) &&
-        value < bound)
-      wrong("at least " + text_of(bound));
-    if (how == rule::whole && value != std::floor(value)) wrong("an integer");
-    if (how == rule::between && !(value > 0 && value < 1)) wrong("in (0, 1)");
+    check_finite(name, value);
+    if (how == rule::above) check_greater(name, value, bound);
+    if (how == rule::at_least || how == rule::given_at_least || how == rule::whole)
+      check_finite_from(name, value, bound);
+    if (how == rule::whole && value != std::floor(value))
+      refuse(std::string(name) + " must be an integer, got " + text_of(value));
+    if (how == rule::between) check_in_unit_interval(name, value);
   }
 
   [[noreturn]] void refuse_missing() const;

@@ -113,6 +113,13 @@ TEST_CASE("problems compile without a warning where members are left out") {
   run(problem);
 }
 
+TEST_CASE("experiments compile without a warning where members are left out") {
+  CHECK(entropy_vs_length({.n = 3, .law = {0.5, laws::log_n{}}}, {.samples = 2}).samples == 2);
+  CHECK(sparsity({.n = 3, .normalizer = {normalizers::entmax(1.5)}}, {.samples = 2}).value() > 0);
+  CHECK(max_cosine({.n = 3}, {.target_error = 1}).target_reached == true);
+  CHECK(tally(2).rows() == 0);
+}
+
 TEST_CASE("the version can be read and compared") {
   const auto part = [](int number) { return std::to_string(number); };
   CHECK(part(ATTNSCALE_VERSION_MAJOR) + "." + part(ATTNSCALE_VERSION_MINOR) + "." +

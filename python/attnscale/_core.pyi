@@ -196,3 +196,72 @@ def pair_distances_ratio(
     eps: Sequence[float] | NDArray[np.float64],
     num_threads: int = 0,
 ) -> tuple[float, float, float, float, NDArray[np.int64]]: ...
+
+mc_pairs_of_row: int
+
+def tally_add(
+    tally: Any, rows: NDArray[np.float64]
+) -> tuple[int, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
+def tally_mean(tally: Any) -> NDArray[np.float64]: ...
+def tally_covariance(tally: Any) -> NDArray[np.float64]: ...
+def tally_standard_error(tally: Any) -> NDArray[np.float64]: ...
+def share_error(share: NDArray[np.float64] | float, rows: NDArray[np.int64] | int) -> Any: ...
+def mc_means_and_shares(
+    tally: Any, shares: Sequence[int], bounded: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+def mc_dot_product_moments(tally: Any, head_dim: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+def mc_rows_wanted(
+    rows: int, most: int, target_error: float | None, errors: Sequence[float] | NDArray[np.float64]
+) -> int: ...
+def mc_experiment_rows(
+    *,
+    experiment: str,
+    model: str,
+    n: int,
+    head_dim: int,
+    correlation: float,
+    cosine: float,
+    betas: Sequence[float] | NDArray[np.float64],
+    key: int,
+    first: int,
+    count: int,
+    num_threads: int = 0,
+) -> NDArray[np.float64]: ...
+def mc_dot_product_rows(
+    *,
+    head_dim: int,
+    distribution: str,
+    query_mean: float,
+    key_mean: float,
+    std: float,
+    key: int,
+    first: int,
+    count: int,
+    num_threads: int = 0,
+) -> NDArray[np.float64]: ...
+def mc_projection_rows(
+    *,
+    points: NDArray[np.float32] | None,
+    n: int,
+    dim: int,
+    k: int,
+    kind: str,
+    eps: Sequence[float],
+    key: int,
+    first: int,
+    count: int,
+    num_threads: int = 0,
+) -> NDArray[np.float64]: ...
+def mc_random_scores(
+    *,
+    model: str,
+    n: int,
+    head_dim: int,
+    key: int,
+    first: int,
+    count: int,
+    num_threads: int = 0,
+) -> NDArray[np.float64]: ...
+def mc_experiment(
+    name: str, options: dict[str, Any], run: dict[str, Any]
+) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64], int]: ...

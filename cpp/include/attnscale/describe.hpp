@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "attnscale/check.hpp"
+#include "attnscale/check_law.hpp"
 #include "attnscale/distance_form.hpp"
 #include "attnscale/intervals.hpp"
 #include "attnscale/normalizer_traits.hpp"
@@ -111,29 +112,10 @@ inline score_form read_form(const attention_options& options) {
   return {.softcap = *options.softcap};
 }
 
-/// What the numbers of a normalizer may be. Those that it does not read have their defaults.
-inline void check_numbers(const normalizer_numbers& numbers) {
-  const auto [alpha, k, eps] = numbers;
-  if (!(alpha > 1 && alpha <= 4))
-    refuse("alpha must be above 1 (where entmax is softmax) and at most 4, got " + text_of(alpha));
-  if (k < 1) refuse("k must be at least 1, got " + text_of(k));
-  if (!(eps >= 0 && std::isfinite(eps)))
-    refuse("eps must be finite and at least 0, got " + text_of(eps));
-}
-
 /// Calls whose results are about a plain softmax.
 inline void require_softmax(const attention_options& options, const char* call) {
   if (options.normalizer.rule != normalizer::softmax || options.normalizer.of_row.sink)
     refuse(std::string(call) + " is of a plain softmax, got another normalizer");
-}
-
-/// A scale multiplies whole rows, all channels and all keys alike, before any score is known.
-inline void require_one_scale_a_row(const scale_law& law) {
-  const std::string start = "law '" + std::string(law.name()) + "' ";
-  if (law.acts_on_some_channels()) refuse(start + "acts on some channels only, and a scale on all");
-  if (law.meaning() == n_means::row_entropy || law.meaning() == n_means::row_gaps ||
-      law.meaning() == n_means::row_spread)
-    refuse(start + "counts what is measured on a row: measure it, and give scale an array");
 }
 
 /// For calls that know the distances of a part of the sequence alone, or whose answer needs scores

@@ -66,4 +66,18 @@ inline normalizer_choice sparsemax() { return entmax(2); }
 inline normalizer_choice top_k(std::int64_t k) { return {normalizer::top_k, {.k = k}}; }
 
 }  // namespace normalizers
+
+namespace detail {
+
+/// What the numbers of a normalizer may be. Those that it does not read have their defaults.
+inline void check_numbers(const normalizer_numbers& numbers) {
+  const auto [alpha, k, eps] = numbers;
+  if (!(alpha > 1 && alpha <= 4))
+    refuse("alpha must be above 1 (where entmax is softmax) and at most 4, got " + text_of(alpha));
+  if (k < 1) refuse("k must be at least 1, got " + text_of(k));
+  if (!(eps >= 0 && std::isfinite(eps)))
+    refuse("eps must be finite and at least 0, got " + text_of(eps));
+}
+
+}  // namespace detail
 }  // namespace attnscale

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ._axes import LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
 from ._score_experiment import score_experiment
-from ._scores import column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +61,6 @@ def averaging_error(
     experiment = score_experiment(
         "averaging_error",
         {"error_variance": "", "concentration": ""},
-        _errors,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim, least=2),
         laws=law_axis("law", law),
@@ -73,9 +68,3 @@ def averaging_error(
         default_samples=10_000,
     )
     return run(experiment, samples, rng, options)
-
-
-def _errors(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.float64]:
-    del scales
-    value = rows[:, :, 0, column("weighted_value")]
-    return np.stack([value**2, rows[:, :, 0, column("concentration")]], axis=-1)

@@ -116,7 +116,7 @@ def beta_of(law: Law, n: int, head_dim: int) -> float:
         raise ValueError(f"law must give one scale for each n, got {shown(law)} with one for each head")
     if not math.isfinite(beta) or beta < 0:
         raise ValueError(
-            f"law must give a finite scale of at least 0, got {beta} from {shown(law)} at n = {n}"
+            f"law must give a finite scale of at least 0, got {beta} from {law.spelling} at n = {n}"
         )
     return beta
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -32,7 +31,7 @@ _Array = NDArray[np.float64]
 DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "laplace")
 _QUANTITIES = {"variance": "", "scaled_variance": "", "mean": "", "kurtosis": ""}
 # Pairs whose sums of powers come as one row.
-_BLOCK = 64
+_BLOCK = _core.mc_pairs_of_row
 
 
 def dot_product_variance(
@@ -117,8 +116,7 @@ def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, thread
         raise ValueError(f"std must be greater than 0, got {spread:g}")
     cases = []
     for dim, kind in product(dims, kinds):
-        x, y = ((kind, _parameters(kind, m, spread)) for m in means)
-        cases.append(_case(dim, DISTRIBUTIONS.index(kind), _pairs(dim, x, y, threads)))
+        cases.append(_case(dim, DISTRIBUTIONS.index(kind), _pairs(dim, kind, means, spread, threads)))
     parameters = {"head_dim": dims.given, "distribution": kinds.given, "mean": list(means), "std": spread}
     return _experiment((dims, kinds), cases, parameters)
 
@@ -159,36 +157,19 @@ def _case(head_dim: int, number: int, rows: RowSource) -> Case:
     return Case((head_dim, number), rows, 8.0 * head_dim * _BLOCK, estimate)
 
 
-def _parameters(kind: str, mean: float, std: float) -> tuple[float, ...]:
-    """Of the core's distribution with this mean and standard deviation."""
-    if kind == "uniform":
-        half = math.sqrt(3) * std
-        return mean - half, mean + half
-    if kind == "truncated_normal":
-        return mean, std, -2.0, 2.0
-    if kind == "laplace":
-        return mean, std / math.sqrt(2)
-    return mean, std
-
-
-def _pairs(
-    head_dim: int,
-    x: tuple[str, tuple[float, ...]],
-    y: tuple[str, tuple[float, ...]],
-    threads: int,
-) -> RowSource:
+def _pairs(head_dim: int, kind: str, means: tuple[float, float], std: float, threads: int) -> RowSource:
     def rows(key: int, first: int, count: int) -> _Array:
-        sums = _core.mc_dot_products(
+        return _core.mc_dot_product_rows(
             head_dim=head_dim,
-            x=x,
-            y=y,
-            block=_BLOCK,
+            distribution=kind,
+            query_mean=means[0],
+            key_mean=means[1],
+            std=std,
             key=key,
-            first=first * _BLOCK,
-            count=count * _BLOCK,
+            first=first,
+            count=count,
             num_threads=threads,
         )
-        return sums / _BLOCK
 
     return rows
 
@@ -212,19 +193,4 @@ def _array_pairs(heads: RealHeads, head: int, threads: int) -> RowSource:
 
 def _moments(tally: Tally, head_dim: int) -> tuple[_Array, _Array]:
     """Values and standard errors of _QUANTITIES from the mean powers of blocks."""
-    if not tally.rows:
-        return np.full(4, np.nan), np.full(4, np.nan)
-    m1, m2, m3, m4 = tally.mean
-    count = tally.rows * _BLOCK
-    mu2 = m2 - m1**2
-    mu4 = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
-    variance = mu2 * count / (count - 1)
-    error = np.sqrt(max(mu4 - mu2**2 * (count - 3) / (count - 1), 0.0) / count)
-    with np.errstate(invalid="ignore", divide="ignore"):  # no kurtosis without variance
-        kurtosis = mu4 / mu2**2
-        d_mu2 = np.array([-2 * m1, 1, 0, 0])
-        d_mu4 = np.array([-4 * m3 + 12 * m1 * m2 - 12 * m1**3, 6 * m1**2, -4 * m1, 1])
-        slope = d_mu4 / mu2**2 - 2 * mu4 / mu2**3 * d_mu2
-        kurtosis_error = np.sqrt(np.maximum(slope @ tally.covariance @ slope, 0) / tally.rows)
-    values = [variance, variance / head_dim, m1, kurtosis]
-    return np.array(values), np.array([error, error / head_dim, np.sqrt(mu2 / count), kurtosis_error])
+    return _core.mc_dot_product_moments(tally, head_dim)

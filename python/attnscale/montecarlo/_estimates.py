@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _core
 from ._tally import Tally
 
 __all__ = ["means_and_shares", "share_error"]
@@ -16,27 +17,19 @@ _Array = NDArray[np.float64]
 
 
 def means_and_shares(
-    tally: Tally, shares: Collection[int] = (), bounded: Collection[int] = ()
+    tally: Tally, shares: Sequence[int] = (), bounded: Sequence[int] = ()
 ) -> tuple[_Array, _Array]:
     """Means over the rows with their errors, shape (..., quantities).
 
     Parameters
     ----------
     tally : Tally
-    shares : collection of int
+    shares : sequence of int
         Columns that are 0 or 1 in every row: their error is :func:`share_error`.
-    bounded : collection of int
+    bounded : sequence of int
         Columns from 0 to 1: the same where all rows are 0 or all are 1, which says nothing of their spread.
     """
-    value, error = tally.mean, tally.standard_error
-    if tally.rows:
-        for column in shares:
-            error[..., column] = share_error(value[..., column], tally.rows)
-        for column in bounded:
-            mean = value[..., column]
-            alike = (mean == 0) | (mean == 1)
-            error[..., column] = np.where(alike, share_error(mean, tally.rows), error[..., column])
-    return value, error
+    return _core.mc_means_and_shares(tally, shares, bounded)
 
 
 def share_error(share: _Array, rows: int) -> _Array:
@@ -56,5 +49,4 @@ def share_error(share: _Array, rows: int) -> _Array:
     the interval of Wilson (z = 1) in the place of this error holds it in 63 %, the standard deviation of the
     posterior of Jeffreys in 75 %, sqrt(share (1 - share) / N) in none where the share is far below 1/N.
     """
-    mean = (share * rows + 1) / (rows + 2)
-    return np.asarray(np.sqrt(mean * (1 - mean) / (rows + 3) + (mean - share) ** 2))
+    return np.asarray(_core.share_error(share, rows))

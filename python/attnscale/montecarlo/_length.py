@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from .._checks import shown
 from ._axes import Axis, LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
-from ._score_experiment import pick, score_experiment
+from ._score_experiment import score_experiment
 from ._scores import RealHeads, least_head_dim, read_correlation, read_model
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ def entropy_vs_length(
     experiment = score_experiment(
         "entropy_vs_length",
         _QUANTITIES,
-        pick(*_QUANTITIES),
         lengths=lengths,
         dims=dims,
         laws=law_axis("law", law),

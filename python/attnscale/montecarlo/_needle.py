@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from .._checks import number
 from ._axes import LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
-from ._score_experiment import pick, score_experiment
+from ._score_experiment import score_experiment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,6 @@ def needle_dilution(
     experiment = score_experiment(
         "needle_dilution",
         {"needle_weight": "", "needle_is_top": "", "entropy": "nat"},
-        pick("needle_weight", "needle_is_top", "entropy"),
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim, least=2),
         laws=law_axis("law", law),
@@ -129,7 +128,6 @@ def head_dimension(
     experiment = score_experiment(
         "head_dimension",
         {"accuracy": "", "needle_weight": ""},
-        pick("needle_is_top", "needle_weight"),
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim, least=2),
         laws=law_axis("law", law),

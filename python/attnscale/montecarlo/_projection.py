@@ -17,7 +17,7 @@ from ._limits import check_count, check_memory
 from ._run import RunOptions, num_threads_of, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .._seeds import RNG
     from ._result import ExperimentResult
@@ -88,13 +88,12 @@ def jl_distortion(
     dims = integer_axis("k", k)
     kinds = axis("kind", kind, lambda name, value: choose(name, value, KINDS))
     tolerances = axis("eps", eps, fraction)
-    make, shape, described = _source(points, n, dim, threads)
+    fixed, shape, described = _source(points, n, dim)
     check_memory("k", max(dims.values), 4.0 * shape[0] * (shape[1] + max(dims.values)))
-    bounds = np.array(tolerances.values)
     cases = tuple(
         Case(
             (*shape, size, KINDS.index(chosen)),
-            _rows(make, size, chosen, bounds, threads),
+            _rows(fixed, shape, size, chosen, tolerances.values, threads),
             shape[0] * size * float(shape[1] + shape[0]),
         )
         for size, chosen in product(dims, kinds)
@@ -115,9 +114,9 @@ def jl_distortion(
 
 
 def _source(
-    points: Any, n: Any, dim: Any, threads: int
-) -> tuple[Callable[[int, int], NDArray[np.float32]], tuple[int, int], dict[str, Any]]:
-    """A function of (key, stream) that gives the points, their shape, and what to call them."""
+    points: Any, n: Any, dim: Any
+) -> tuple[NDArray[np.float32] | None, tuple[int, int], dict[str, Any]]:
+    """The points, or None where they are normal; their shape; and what to call them."""
     if points is None:
         if n is None or dim is None:
             raise ValueError(f"points, or n and dim, must be given, got n={shown(n)} and dim={shown(dim)}")
@@ -125,7 +124,7 @@ def _source(
         if shape[0] < 2:
             raise ValueError(f"n must be at least 2, got {n}")
         check_memory("n", shape[0], 4.0 * shape[0] * shape[1])
-        return (lambda key, stream: _normal_points(shape, key, stream, threads)), shape, {"n": n, "dim": dim}
+        return None, shape, {"n": n, "dim": dim}
     if n is not None or dim is not None:
         raise ValueError(f"points exclude n and dim, got n={shown(n)} and dim={shown(dim)}")
     given = as_array("points", points)
@@ -141,32 +140,29 @@ def _source(
         raise ValueError(
             "points must be distinct in float32, got two equal ones, whose distance has no ratio"
         )
-    return (lambda key, stream: fixed), given.shape, {"points": describe_array(given)}
-
-
-def _normal_points(shape: tuple[int, int], key: int, stream: int, threads: int) -> NDArray[np.float32]:
-    points = np.empty(shape, np.float32)
-    _core.mc_fill(points.reshape(-1), "normal", (0.0, 1.0), key, stream, 0, threads)
-    return points
+    return fixed, given.shape, {"points": describe_array(given)}
 
 
 def _rows(
-    make: Callable[[int, int], NDArray[np.float32]],
+    points: NDArray[np.float32] | None,
+    shape: tuple[int, int],
     k: int,
     kind: str,
-    eps: NDArray[np.float64],
+    eps: tuple[float, ...],
     threads: int,
 ) -> RowSource:
-    def one(key: int, index: int) -> NDArray[np.float64]:
-        # Two streams a sample: the points and the matrix.
-        points = make(key, 2 * index)
-        projected = _core.mc_project(points, k, kind, key, 2 * index + 1, num_threads=threads)
-        low, high, mean, variance, outside = _core.pair_distances_ratio(points, projected, eps, threads)
-        pairs = len(points) * (len(points) - 1) / 2
-        columns = [max(high - 1, 1 - low), outside / pairs, outside == 0, mean, np.sqrt(variance)]
-        return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
-
     def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
-        return np.stack([one(key, first + i) for i in range(count)])
+        return _core.mc_projection_rows(
+            points=points,
+            n=shape[0],
+            dim=shape[1],
+            k=k,
+            kind=kind,
+            eps=eps,
+            key=key,
+            first=first,
+            count=count,
+            num_threads=threads,
+        )
 
     return rows

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
+from .. import _core
 from .._checks import choose, number, positive_int, shown, thread_count
 from .._provenance import provenance
 from .._seeds import case_key, seed_sequence
@@ -22,8 +23,6 @@ from ._tally import Tally
 
 __all__ = ["RunOptions", "num_threads_of", "run"]
 
-# A target error is looked at each time this many rows are there, whatever the pieces of work are.
-_ROWS_BETWEEN_LOOKS = 256
 # Operations of a piece of work: a fraction of a second, which is what Ctrl-C can lose.
 _PIECE = 4e8
 _MOST_ROWS = 1 << 15
@@ -84,13 +83,8 @@ class _Stopping:
 
     def goal(self, experiment: Experiment, case: Case, tally: Tally) -> int:
         """Draw until there are so many rows, then ask again; done if there are."""
-        if self.target_error is None:
-            return self.most_rows
-        if tally.rows and tally.rows % _ROWS_BETWEEN_LOOKS == 0:
-            errors = experiment.estimate(case, tally)[1][..., 0]
-            if (errors <= self.target_error).all():
-                return tally.rows
-        return min(self.most_rows, (tally.rows // _ROWS_BETWEEN_LOOKS + 1) * _ROWS_BETWEEN_LOOKS)
+        errors = experiment.estimate(case, tally)[1][..., 0]
+        return _core.mc_rows_wanted(tally.rows, self.most_rows, self.target_error, errors.ravel())
 
 
 def num_threads_of(name: str, options: RunOptions) -> int:

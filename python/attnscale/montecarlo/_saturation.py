@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .._checks import shown
 from ._axes import LawAxis, integer_axis, law_axis
 from ._run import RunOptions, num_threads_of, run
 from ._score_experiment import score_experiment
-from ._scores import column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +25,6 @@ _QUANTITIES = {
     "spectral_bound": "",
     "gradient_norm": "",
 }
-#: A row counts as saturated from this largest weight on.
-_SATURATED = 0.99
 
 
 def softmax_saturation(
@@ -99,25 +93,13 @@ def softmax_saturation(
     experiment = score_experiment(
         "softmax_saturation",
         _QUANTITIES,
-        _norms,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim),
         laws=law_axis(name, ("standard", "unscaled") if given is None else given),
         threads=num_threads_of("softmax_saturation", options),
         default_samples=1000,
         source="correlated",  # with correlation 0: normal q and keys
-        factors=(1.0, 2.0, 3.0),
         shares=("saturated",),
+        looks=3,
     )
     return run(experiment, samples, rng, options)
-
-
-def _norms(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.float64]:
-    lse = rows[..., column("lse")]
-    top = rows[:, :, 0, column("max_weight")]
-    squares = rows[:, :, 0, column("concentration")]
-    cubes = np.exp(lse[:, :, 2] - 3 * lse[:, :, 0])
-    # Of a one-hot row, rounding may leave a little less than 0.
-    norm = np.sqrt(np.maximum(squares - 2 * cubes + squares**2, 0))
-    bound = np.minimum(0.5, 2 * top * (1 - top))
-    return np.stack([top > _SATURATED, 1 - squares, norm, bound, scales * norm], axis=-1)

@@ -16,10 +16,8 @@ from ._digest import describe_array
 from ._experiment import RowSource
 
 __all__ = [
-    "COLUMNS",
     "MODELS",
     "RealHeads",
-    "column",
     "least_head_dim",
     "model_rows",
     "read_correlation",
@@ -27,24 +25,9 @@ __all__ = [
     "read_model",
 ]
 
-#: What the core reports of each row and multiplier.
-COLUMNS = (
-    "entropy",
-    "lse",
-    "concentration",
-    "max_weight",
-    "mean_score",
-    "score_variance",
-    "needle_weight",
-    "needle_is_top",
-    "weighted_value",
-)
+#: What a row of real heads reports.
+_COLUMNS = ("entropy", "lse", "concentration", "max_weight", "mean_score", "score_variance")
 MODELS = ("sphere", "gaussian", "correlated")
-
-
-def column(name: str) -> int:
-    """Where `name` stands in a row."""
-    return COLUMNS.index(name)
 
 
 def least_head_dim(model: Any) -> int:
@@ -53,28 +36,28 @@ def least_head_dim(model: Any) -> int:
 
 
 def model_rows(
+    experiment: str,
     model: str,
     n: int,
     head_dim: int,
-    betas: list[float],
+    betas: NDArray[np.float64],
     num_threads: int,
     *,
     correlation: float = 0.0,
     cosine: float = math.nan,
 ) -> RowSource:
-    """Rows over n random keys with the scores ``beta q.k / sqrt(head_dim)``; columns as COLUMNS."""
-    multipliers = np.array(betas, np.float64)
+    """An experiment's quantities of rows over n random keys, for scores ``beta q.k / sqrt(head_dim)``."""
 
     def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
-        return _core.mc_score_rows(
+        return _core.mc_experiment_rows(
+            experiment=experiment,
             model=model,
             n=n,
             head_dim=head_dim,
             correlation=correlation,
-            multipliers=multipliers,
-            needle_cosine=cosine,
+            cosine=cosine,
+            betas=betas,
             key=key,
-            stream=0,
             first=first,
             count=count,
             num_threads=num_threads,
@@ -114,7 +97,7 @@ class RealHeads:
         return [describe_array(self.query), describe_array(self.key)]
 
     def rows(self, n: int, betas: list[float], num_threads: int) -> RowSource:
-        """Columns as the first six of COLUMNS; n keys are drawn without replacement."""
+        """Columns as _COLUMNS; n keys are drawn without replacement."""
         scales = np.array(betas) / math.sqrt(self.head_dim)
         threads = num_threads or None
 
@@ -139,9 +122,10 @@ class RealHeads:
         # One query a scale: the heads of one call.
         query = np.broadcast_to(self.query[head, token], (len(scales), 1, self.head_dim))
         keys = np.broadcast_to(keys, (len(scales), *keys.shape))
-        names = COLUMNS[:6]
-        rows = attention_statistics(query, keys, scale=scales[:, None], statistics=names, num_threads=threads)
-        return np.stack([getattr(rows, name)[:, 0] for name in names], axis=-1).tolist()  # type: ignore[no-any-return]
+        rows = attention_statistics(
+            query, keys, scale=scales[:, None], statistics=_COLUMNS, num_threads=threads
+        )
+        return np.stack([getattr(rows, name)[:, 0] for name in _COLUMNS], axis=-1).tolist()  # type: ignore[no-any-return]
 
 
 def read_heads(query: Any, key: Any) -> RealHeads:

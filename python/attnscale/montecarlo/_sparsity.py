@@ -112,19 +112,10 @@ def sparsity(
 def _rows(
     model: str, n: int, head_dim: int, betas: _Array, rules: tuple[Any, ...], threads: int
 ) -> RowSource:
-    def scores(key: int, index: int) -> _Array:
-        """beta = 1, one stream a row."""
-        if model == "gaussian":
-            row = np.empty(n)
-            _core.mc_fill(row, "normal", (0.0, 1.0), key, index, 0, threads)
-            return row
-        # The query lies along the first axis; all norms are sqrt(head_dim).
-        keys = np.empty((n, head_dim))
-        _core.mc_sphere(keys, np.sqrt(head_dim), key, index, 0, threads)
-        return keys[:, 0]
-
     def rows(key: int, first: int, count: int) -> _Array:
-        drawn = np.stack([scores(key, first + i) for i in range(count)])
+        drawn = _core.mc_random_scores(
+            model=model, n=n, head_dim=head_dim, key=key, first=first, count=count, num_threads=threads
+        )
         one = np.ones((count, len(betas), 1, 1))
         found = []
         for rule in rules:

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Monte Carlo experiments on attention: estimates with their standard errors, from a number of
+// samples or until an error is reached, which can go on where they stopped:
+//
+//   const auto some = attnscale::entropy_vs_length({.n = 4096, .law = {attnscale::laws::log_n{}}},
+//                                                  {.target_error = 0.01, .seed = 7});
+//   some.value(), some.standard_error();  // of the entropy, in nats
+//   some.at("concentration").value;       // others by name
+//   const auto more = attnscale::entropy_vs_length({.n = 4096, .law = {attnscale::laws::log_n{}}},
+//                                                  {.samples = 100'000, .resume = some.state});
+//
+// One call is one case of the experiment of that name in attnscale.montecarlo: under rng = seed
+// Python computes the same numbers by the same functions (a law's multiplier may differ in its last
+// digit). Laws, multipliers and normalizers of a call see the same rows. Results have the same bits
+// for any number of threads, and whether a run was interrupted and resumed or not.
+//
+// What does not fit is a std::invalid_argument that names the argument, the rule and what was seen.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "attnscale/montecarlo.hpp"
+#include "attnscale/normalizer.hpp"
+#include "attnscale/problem.hpp"
+#include "attnscale/scale_law.hpp"
+#include "attnscale/tally.hpp"
+
+namespace attnscale {
+
+/// All that a run needs to go on: what it drew from, and the sums over what it drew.
+struct experiment_state {
+  std::string experiment{};
+  std::vector<std::pair<std::string, std::string>> parameters{};  ///< names and values, as text
+  std::uint64_t seed = 0;
+  tally rows{};
+};
+
+/// How many samples to draw, and from which numbers.
+struct run_options {
+  /// Not given: the experiment's own number. Those of dot_product_variance are rounded up to a
+  /// multiple of 64.
+  std::optional<std::int64_t> samples{};
+  /// Instead of samples: draw until the standard error of the first quantity is at most this, for
+  /// every law. It is looked at after every 256 rows.
+  std::optional<double> target_error{};
+  /// The most that a target error draws; the error may then be larger.
+  std::int64_t max_samples = 1'000'000;
+  std::optional<std::uint64_t> seed{};  ///< not given: 0, or that of `resume`
+  /// Go on from the state of a result of the same call.
+  std::optional<experiment_state> resume{};
+  /// Once `interrupted` says true, the result is that of what was drawn before.
+  execution how{};
+};
+
+/// A quantity with its standard error. NaN where there are no samples; the error of a mean is NaN
+/// with one sample, too. That of a share is never 0, also where all rows agree.
+struct estimate {
+  double value, standard_error;
+};
+
+/// Estimates of one case.
+struct experiment_result {
+  std::vector<std::string_view> quantities{};  ///< the first is the one that a target error is for
+  std::vector<std::string> entries{};    ///< what saw the same rows: laws as they are spelled, ...
+  std::vector<estimate> estimates{};     ///< of each entry, the quantities
+  std::int64_t samples = 0;              ///< drawn, those of the state that was resumed among them
+  bool interrupted = false;              ///< before all samples were drawn
+  std::optional<bool> target_reached{};  ///< in every entry; empty without a target error
+  experiment_state state{};              ///< for run_options::resume
+
+  /// The quantity of that name. Refuses others, and entries that are not there.
+  const estimate& at(std::string_view quantity, std::size_t entry = 0) const;
+
+  /// Of the first quantity.
+  double value(std::size_t entry = 0) const;
+  double standard_error(std::size_t entry = 0) const;
+};
+
+/// A law, or a number of at least 0, which is the multiplier of q . k itself. The n of a law is
+/// that of the last of n causal queries, which sees all keys.
+struct law_or_scale {
+  template <class N>
+  requires std::is_arithmetic_v<N> law_or_scale(N scale)
+      : law(laws::constant{static_cast<double>(scale)}) {}
+
+  template <class L>
+  requires(!std::same_as<L, law_or_scale> && !std::is_arithmetic_v<L> &&
+           std::constructible_from<scale_law, const L&>) law_or_scale(const L& rule)
+      : law(rule) {}
+
+  scale_law law;
+};
+
+/// Random queries and keys with independent components.
+struct dot_product_options {
+  std::int64_t head_dim = 0;  ///< at least 1; has to be given
+  distribution components = distribution::normal;
+  double query_mean = 0, key_mean = 0;
+  double std = 1;  ///< above 0; before the cut of truncated_normal at two of it, not rescaled
+};
+
+/// Variance of q . k over random pairs: `variance`, with `scaled_variance` (over head_dim), `mean`
+/// and `kurtosis` (fourth central moment over squared variance). 102400 pairs by default.
+experiment_result dot_product_variance(const dot_product_options& options,
+                                       const run_options& how = {});
+
+/// Rows of n random keys, of a model of score_rows_problem, under laws.
+struct entropy_options {
+  std::int64_t n = 0;  ///< at least 1; has to be given; also the n of the laws
+  std::vector<law_or_scale> law = {laws::standard{}};
+  std::int64_t head_dim = 64;  ///< at least 2 on the sphere
+  score_model model = score_model::sphere;
+  /// Of the correlated model: from 0 to 1, 0.5 where it is not given. Of no other.
+  std::optional<double> correlation{};
+};
+
+/// Entropy of rows of n random keys: `entropy` and `lse` (nats), `concentration` (sum p^2),
+/// `max_weight`, `mean_score` and `score_variance`. 1000 rows by default.
+experiment_result entropy_vs_length(const entropy_options& options, const run_options& how = {});
+
+/// Rows of n keys; queries and keys have standard normal components.
+struct saturation_options {
+  std::int64_t head_dim = 0;  ///< at least 1; has to be given
+  std::int64_t n = 512;       ///< at least 1
+  std::vector<law_or_scale> law = {laws::standard{}, laws::unscaled{}};
+};
+
+/// How often a row is all but one-hot, and what gradient the softmax lets through. With the weights
+/// p and J = diag(p) - p p^T: `saturated` (share of rows whose largest weight exceeds 0.99),
+/// `jacobian_trace`, `jacobian_norm` (of Frobenius), `spectral_bound` (min(1/2, 2 m (1 - m)), m the
+/// largest weight; J's largest eigenvalue is at least half of it and at most it) and
+/// `gradient_norm` (scale times jacobian_norm). 1000 rows by default.
+experiment_result softmax_saturation(const saturation_options& options,
+                                     const run_options& how = {});
+
+/// Rows of n keys on the sphere, one of which has a given cosine with the query.
+struct needle_options {
+  std::int64_t n = 0;  ///< at least 1, the needle among them; has to be given
+  std::vector<law_or_scale> law = {laws::standard{}};
+  std::int64_t head_dim = 64;                                ///< at least 2
+  double cosine = std::numeric_limits<double>::quiet_NaN();  ///< from -1 to 1; has to be given
+};
+
+/// What weight a needle keeps: `needle_weight`, `needle_is_top` (share of rows where no key has a
+/// larger weight) and `entropy` (nats). 1000 rows by default.
+experiment_result needle_dilution(const needle_options& options, const run_options& how = {});
+
+/// Rows of n keys on the sphere.
+struct averaging_options {
+  std::int64_t n = 0;  ///< at least 1; has to be given
+  std::vector<law_or_scale> law = {laws::standard{}};
+  std::int64_t head_dim = 64;  ///< at least 2
+};
+
+/// Variance of attention's estimate of a mean from n independent values of variance 1:
+/// `error_variance`, and `concentration`, which it equals in expectation. 10000 rows by default.
+experiment_result averaging_error(const averaging_options& options, const run_options& how = {});
+
+/// A right key of a given cosine among n.
+struct head_dimension_options {
+  std::int64_t head_dim = 0;  ///< at least 2; has to be given
+  std::int64_t n = 512;       ///< at least 1, the right key among them
+  double cosine = 0.5;        ///< from -1 to 1
+  std::vector<law_or_scale> law = {laws::standard{}};
+};
+
+/// How often the right key has the largest weight: `accuracy`, with `needle_weight`. 1000 rows by
+/// default.
+experiment_result head_dimension(const head_dimension_options& options,
+                                 const run_options& how = {});
+
+/// Rows of n keys under laws and normalizers; entry law * normalizers + normalizer of the result.
+struct sparsity_options {
+  std::int64_t n = 0;  ///< at least 1; has to be given
+  std::vector<law_or_scale> law = {laws::standard{}};
+  /// Whose rows have a support and an entropy. Their numbers of a row are single numbers.
+  std::vector<normalizer_choice> normalizer = {normalizers::sparsemax()};
+  std::int64_t head_dim = 64;
+  score_model model = score_model::gaussian;  ///< or sphere, with a head_dim of at least 2
+};
+
+/// Keys with a positive weight: `support`, with `entropy` (nats), `concentration` and `max_weight`.
+/// 1000 rows by default. Rows of 16384 keys or more under a softmax are summed in parts where fewer
+/// than 16 are drawn at once: going on may change their last digit.
+experiment_result sparsity(const sparsity_options& options, const run_options& how = {});
+
+/// One query and n keys, uniform on the sphere.
+struct max_cosine_options {
+  std::int64_t n = 0;          ///< at least 1; has to be given
+  std::int64_t head_dim = 64;  ///< at least 2
+};
+
+/// Largest cosine of the query with a key: `max_cosine`. 1000 rows by default.
+experiment_result max_cosine(const max_cosine_options& options, const run_options& how = {});
+
+/// Random projections of n points to k dimensions.
+struct projection_options {
+  /// (n, dim), contiguous: finite, and no two equal. Null: standard normal coordinates, other ones
+  /// for each projection.
+  const float* points = nullptr;
+  std::int64_t n = 0;    ///< at least 2; has to be given
+  std::int64_t dim = 0;  ///< at least 1; has to be given
+  std::int64_t k = 0;    ///< at least 1; has to be given
+  projection_kind kind = projection_kind::gaussian;
+  std::vector<double> eps = {0.5};  ///< in (0, 1); an entry each
+};
+
+/// What jl_distortion finds, as means over projections: `distortion` (the largest relative change
+/// of a squared distance), `outside` (share of pairs that change by more than eps), `success`
+/// (share of projections that keep all pairs), `mean_ratio` and `ratio_std` of the squared
+/// distances after and before. 10 projections by default.
+experiment_result jl_distortion(const projection_options& options, const run_options& how = {});
+
+}  // namespace attnscale

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Entropy in a loss: queries follow the gradient of (entropy - 2)^2 until each attends to e^2 = 7.4
-// keys. The values take no part, so that their gradients and that of the output are 0.
+// keys. No value takes part.
 #include <attnscale/attention.hpp>
 #include <attnscale/attention_gradients.hpp>
 #include <cmath>
@@ -19,15 +19,12 @@ int main() {
   std::mt19937 generator(0);
   xt::xarray<double> query = normal_rows(4, generator);
   const xt::xarray<double> key = normal_rows(100, generator);
-  const xt::xarray<double> value = xt::ones<double>({100, 1});
-  const xt::xarray<double> no_gradient = xt::zeros<double>({4, 1});
   const double wanted = 2;
 
   for (int step = 0; step < 400; ++step) {
     const auto entropy = attnscale::attention_entropy(query, key);
     const xt::xarray<double> of_entropy = 2 * (entropy - wanted);
-    const auto gradients =
-        attnscale::attention_gradients(query, key, value, no_gradient, {}, {.entropy = of_entropy});
+    const auto gradients = attnscale::attention_gradients(query, key, {}, {.entropy = of_entropy});
     query -= 0.5 * gradients.query;
   }
 

@@ -207,3 +207,58 @@ TEST_CASE("directions and decays of any layout are those of their channels and r
     }
   });
 }
+
+TEST_CASE("tables of the distance, normalised rows and weights that are written out") {
+  array table = array::from_shape({heads, keys});
+  for (std::size_t h = 0; h < heads; ++h)
+    for (std::size_t t = 0; t < keys; ++t) table(h, t) = 0.1 * double(h + 1) * double(t);
+  const attention_options options{
+      .scale = 0.5, .distance_bias = table, .qk_norm = attnscale::row_norm::rms};
+  const auto weights = attnscale::attention_weights(query, key, options);
+  const auto gradients = attnscale::attention_gradients(query, key, options, {.lse = 1}, nullptr,
+                                                        {.distance_bias = true});
+  const auto length = [](const array& rows, std::size_t h, std::size_t i) {
+    double sum = 0;
+    for (std::size_t c = 0; c < dim; ++c) sum += rows(h, i, c) * rows(h, i, c);
+    return std::sqrt(sum / dim);
+  };
+  array of_table = xt::zeros<double>({heads, keys});
+  for_each_row([&](std::size_t h, std::size_t i) {
+    std::vector<double> weight(keys);
+    double sum = 0;
+    for (std::size_t j = 0; j < keys; ++j) {
+      double product = 0;
+      for (std::size_t c = 0; c < dim; ++c) product += query(h, i, c) * key(h, j, c);
+      product /= length(query, h, i) * length(key, h, j);
+      sum += weight[j] = std::exp(0.5 * product + table(h, i > j ? i - j : j - i));
+    }
+    for (std::size_t j = 0; j < keys; ++j) {
+      CHECK(weights(h, i, j) == near(weight[j] / sum));
+      of_table(h, i > j ? i - j : j - i) += weight[j] / sum;
+    }
+  });
+  for (std::size_t h = 0; h < heads; ++h)
+    for (std::size_t t = 0; t < keys; ++t)
+      CHECK((*gradients.distance_bias)(h, t) == near(of_table(h, t)));
+}
+
+TEST_CASE("perplexities of points, and of their squared distances") {
+  const array points = normal({7, 2}, 8);
+  array squared = xt::zeros<double>({7, 7});
+  for (std::size_t i = 0; i < 7; ++i)
+    for (std::size_t j = 0; j < 7; ++j)
+      squared(i, j) =
+          std::pow(points(i, 0) - points(j, 0), 2) + std::pow(points(i, 1) - points(j, 1), 2);
+  const auto one = attnscale::solve_perplexity(points, 3.0);
+  const auto two = attnscale::solve_perplexity_of_distances(squared, 3.0);
+  for (std::size_t i = 0; i < 7; ++i) {
+    double sum = 0;
+    for (std::size_t j = 0; j < 7; ++j)
+      if (i != j) sum += std::exp(-one.beta(i) * squared(i, j));
+    for (std::size_t j = 0; j < 7; ++j) {
+      const double wanted = i == j ? 0 : std::exp(-one.beta(i) * squared(i, j)) / sum;
+      CHECK(one.affinities(i, j) == near(wanted));
+      CHECK(std::abs(two.affinities(i, j) - wanted) < 1e-7);
+    }
+  }
+}

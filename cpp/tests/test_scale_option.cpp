@@ -102,9 +102,6 @@ TEST_CASE("laws that are no scale of a row are refused") {
   CHECK_THROWS_WITH(entropy_under(laws::yarn{.factor = 4}),
                     "law 'yarn' acts on some channels only, and a scale on all");
   CHECK_THROWS_WITH(
-      entropy_under(laws::scale_invariant{}),
-      "law 'scale_invariant' gives the keys of a row different scales, and scale takes one a row");
-  CHECK_THROWS_WITH(
       entropy_under(laws::critical_scale{}),
       "law 'critical_scale' counts what is measured on a row: measure it, and give scale an array");
   CHECK_THROWS_WITH(entropy_under(laws::table{{0, 1}, attnscale::n_means::visible_keys}),

@@ -129,3 +129,63 @@ TEST_CASE("solve: what it refuses") {
         "target_entropy must be a number or an array, got none");
   CHECK(message(1, {}, -1).find("tolerance must be greater than 0") != std::string::npos);
 }
+
+TEST_CASE("solve: rows that share a scale have the target on average") {
+  const auto q = normal<double>({2, 3, 20, 8}, 1), k = normal<double>({2, 1, 30, 8}, 2);
+  const attention_options options{.is_causal = true, .key_lengths = xt::xarray<int>{30, 12}};
+  const xt::xarray<double> target{{1.0, 1.5, 1.8}};
+  const auto heads = solve_scale(q, k, target, attnscale::scale_per::head, options);
+  REQUIRE(heads.scale.shape() == shape_type{2, 3});
+  attention_options at = options;
+  at.scale = xt::xarray<double>(xt::view(heads.scale, xt::all(), xt::all(), xt::newaxis()));
+  const xt::xarray<double> mean = xt::mean(attnscale::attention_entropy(q, k, at), {2});
+  for (std::size_t b = 0; b < 2; ++b)
+    for (std::size_t h = 0; h < 3; ++h) {
+      CHECK(std::abs(mean(b, h) - target(0, h)) < 2e-9);
+      CHECK(heads.converged(b, h));
+      CHECK(heads.iterations(b, h) < 20);
+    }
+  const auto all = solve_scale(q, k, 1.25, attnscale::scale_per::all, options);
+  REQUIRE(all.scale.shape() == shape_type{});
+  at.scale = all.scale();
+  CHECK(std::abs(xt::mean(attnscale::attention_entropy(q, k, at))() - 1.25) < 2e-9);
+  const xt::xarray<float> narrow = q;
+  CHECK(std::abs(solve_scale(narrow, k, 1.25, attnscale::scale_per::all, options).scale() -
+                 all.scale()) < 1e-5);
+}
+
+TEST_CASE("solve: rows without keys do not count, and targets out of reach say so") {
+  const auto q = normal<double>({20, 8}, 1), k = normal<double>({30, 8}, 2);
+  using attnscale::scale_per;
+  const attention_options some{.window = {.left = 3, .right = 0}, .key_lengths = 10};
+  const auto found = solve_scale(q, k, 0.7, scale_per::head, some);
+  REQUIRE(found.scale.shape() == shape_type{});
+  attention_options at = some;
+  at.scale = found.scale();
+  const auto entropy = attnscale::attention_entropy(q, k, at);
+  CHECK(std::abs(xt::sum(entropy)() / 13 - 0.7) < 2e-9);  // 13 of 20 rows see a key
+  const auto flat = solve_scale(q, k, 9.0, scale_per::all, {});
+  CHECK(!flat.feasible());
+  CHECK(!flat.converged());
+  CHECK(flat.scale() == 0);
+  CHECK(std::abs(flat.entropy() - std::log(30.0)) < 1e-12);
+  const xt::xarray<double> zeros = xt::zeros<double>({3, 8});
+  const auto tied = solve_scale(zeros, k, 0.5, scale_per::all, {});
+  CHECK(std::isinf(tied.scale()));
+  CHECK(!tied.feasible());
+  CHECK(refusal([&] { solve_scale(q, k, -1.0, scale_per::all); }) ==
+        "target_entropy must be finite and at least 0, got -1");
+  CHECK(refusal([&] {
+          solve_scale(q, k, xt::xarray<double>{1, 2}, scale_per::all);
+        }) == "target_entropy must broadcast to () = (), got shape (2,)");
+}
+
+TEST_CASE("solve: options under which entropy need not fall are refused") {
+  const auto q = normal<double>({5, 8}, 1);
+  CHECK(refusal([&] {
+          solve_scale(q, q, 1.0, {.normalizer = attnscale::normalizers::sparsemax()});
+        }) == "solve_scale is of a plain softmax, got another normalizer");
+  CHECK(refusal([&] {
+          solve_scale(q, q, 1.0, {.distance_bias = xt::xarray<double>{0, 1, 2, 3, 4}});
+        }) == "solve_scale takes no distance_bias: under it entropy need not fall with the scale");
+}

@@ -34,6 +34,12 @@ void call_all() {
   CHECK(solve_scale(x, x, 1.0).scale.size() == 6);
   const auto gradients = attention_gradients(x, x, x, x, options, {.entropy = 1}, &rows);
   CHECK(gradients.query.shape() == x.shape());
+  CHECK(attention_gradients(x, x, {}, {.lse = 1}).key.shape() == x.shape());
+  CHECK(attention_weights(x, x, {.document_ids = 1, .qk_norm = row_norm::l2}).size() == 18);
+  CHECK(solve_scale(x, x, 1.0, scale_per::head).scale.size() == 2);
+  const xt::xarray<T> points{{0, 0}, {1, 0}, {0, 2}};
+  CHECK(solve_perplexity(points, 1.5).beta.size() == 3);
+  CHECK(solve_perplexity_of_distances(points, 1.5).affinities.size() == 6);
   for (const normalizer_choice& each :
        {normalizers::softmax_n(1), normalizers::sigmoid(0), normalizers::relu(0.5),
         normalizers::softpick(), normalizers::sparsemax(), normalizers::top_k(2)})

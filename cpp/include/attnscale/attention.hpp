@@ -4,9 +4,10 @@
 // weights from the same streaming pass. Names and meanings are those of the Python package.
 //
 // query is (..., heads, n_queries, head_dim), key (..., kv_heads, n_keys, head_dim) and value
-// (..., kv_heads, n_keys, value_dim), of float or double, with any strides; they are read in
-// place. Leading axes broadcast; two axes are one head. Results are row-major, double if any input
-// is, else float. Arguments that do not fit are a std::invalid_argument.
+// (..., kv_heads, n_keys, value_dim), of float, double, float16 or bfloat16, with any strides; they
+// are read in place. Leading axes broadcast; two axes are one head. Results are row-major, double
+// if any input is, else float; an output of 16-bit inputs is of their type. Arguments that do not
+// fit are a std::invalid_argument.
 #pragma once
 
 #include <cmath>
@@ -27,13 +28,10 @@ namespace attnscale {
 
 namespace detail {
 
-template <class... Arrays>
-using compute_t = std::common_type_t<typename Arrays::value_type...>;
-
 /// Makes the statistics that are wanted and lets the problem point at them.
-template <class T>
-void make_statistics(const call_description& call, const statistic_set& wanted,
-                     attention_statistics_result<T>& result, row_outputs& rows) {
+template <class Result>
+void make_statistics(const call_description& call, const statistic_set& wanted, Result& result,
+                     row_outputs& rows) {
   for_each_statistic(result, [&](statistic which, auto& array) {
     if (!wanted.contains(which)) return;
     using element = typename std::remove_cvref_t<decltype(array)>::value_type::value_type;
@@ -42,23 +40,35 @@ void make_statistics(const call_description& call, const statistic_set& wanted,
   });
 }
 
+/// Lets the heads of a problem write to an output (..., heads, n_queries, value_dim).
+template <class Output>
+void write_to(dense_array<Output>& output, const call_description& call,
+              attention_problem& problem) {
+  problem.output = {element_type_of<Output>, static_cast<std::ptrdiff_t>(call.value_dim()), 1};
+  Output* head_output = output.data();
+  for (attention_head& head : problem.heads) {
+    head.output = head_output;
+    head_output += call.n_queries() * call.value_dim();
+  }
+}
+
 /// One pass: the output if there is a value, and the statistics that are wanted.
-template <class T>
-attention_statistics_result<T> attend(const call_description& call, const statistic_set& wanted) {
-  attention_statistics_result<T> result;
+template <class T, class Output = T>
+attention_statistics_result<T, Output> attend(const call_description& call,
+                                              const statistic_set& wanted) {
+  attention_statistics_result<T, Output> result;
   attention_problem problem;
-  void* output = nullptr;
-  if (call.value()) {
-    result.output = new_array<T>(call.leading(), {call.n_queries(), call.value_dim()});
-    output = result.output->data();
+  // Before the walk over the heads: a result that is too large fails at once.
+  if (call.value())
+    result.output = new_array<Output>(call.leading(), {call.n_queries(), call.value_dim()});
+  make_statistics(call, wanted, result, problem.statistics);
+  call.fill(problem);
+  call.fill_rule(problem, wanted);
+  if (result.output) {
     problem.value = call.value().layout();
     problem.value_dim = call.value_dim();
-    problem.output = {element_type_of<T>, static_cast<std::ptrdiff_t>(call.value_dim()), 1};
+    write_to(*result.output, call, problem);
   }
-  // Before the walk over the heads: a result that is too large fails at once.
-  make_statistics(call, wanted, result, problem.statistics);
-  call.fill(problem, element_type_of<T>, output);
-  call.fill_rule(problem, wanted);
   run(problem, call.how());
   return result;
 }
@@ -70,9 +80,9 @@ attention_statistics_result<T> attend(const call_description& call, const statis
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto attention(const Q& query, const K& key, const V& value,
                const attention_options& options = {}) {
-  detail::require_float_arrays<Q, K, V>();
+  detail::require_attention_arrays<Q, K, V>();
   const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
-  return *detail::attend<detail::compute_t<Q, K, V>>(call, {}).output;
+  return *detail::attend<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>(call, {}).output;
 }
 
 /// The output and the statistics of every row of weights.
@@ -80,16 +90,16 @@ template <detail::array_argument Q, detail::array_argument K, detail::array_argu
 auto attention_statistics(const Q& query, const K& key, const V& value,
                           const attention_options& options = {},
                           const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
-  detail::require_float_arrays<Q, K, V>();
+  detail::require_attention_arrays<Q, K, V>();
   const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
-  return detail::attend<detail::compute_t<Q, K, V>>(call, statistics);
+  return detail::attend<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>(call, statistics);
 }
 
 /// The same without a value: no output, and half of the work.
 template <detail::array_argument Q, detail::array_argument K>
 auto attention_statistics(const Q& query, const K& key, const attention_options& options = {},
                           const statistic_set& statistics = {statistic::lse, statistic::entropy}) {
-  detail::require_float_arrays<Q, K>();
+  detail::require_attention_arrays<Q, K>();
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
   return detail::attend<detail::compute_t<Q, K>>(call, statistics);
 }
@@ -97,7 +107,7 @@ auto attention_statistics(const Q& query, const K& key, const attention_options&
 /// Entropy of every row of weights, in nats: (..., heads, n_queries).
 template <detail::array_argument Q, detail::array_argument K>
 auto attention_entropy(const Q& query, const K& key, const attention_options& options = {}) {
-  detail::require_float_arrays<Q, K>();
+  detail::require_attention_arrays<Q, K>();
   return *attention_statistics(query, key, options, {statistic::entropy}).entropy;
 }
 
@@ -105,7 +115,7 @@ auto attention_entropy(const Q& query, const K& key, const attention_options& op
 template <detail::array_argument Q, detail::array_argument K>
 auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scales,
                    const attention_options& options = {}) {
-  detail::require_float_arrays<Q, K>();
+  detail::require_attention_arrays<Q, K>();
   using T = detail::compute_t<Q, K>;
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
   detail::require_softmax(options, "entropy_curve");
@@ -122,7 +132,7 @@ auto entropy_curve(const Q& query, const K& key, const std::vector<double>& scal
   };
   entropy_curve_result<T> result{scales, make(), make(), make(), make()};
   curve_problem problem;
-  call.fill(problem, detail::element_type_of<T>);
+  call.fill(problem);
   problem.scales = scales;
   problem.entropy = result.entropy.data();
   problem.lse = result.lse.data();
@@ -146,11 +156,11 @@ auto entropy_curve(const Q& query, const K& key, const S& scales,
 template <detail::array_argument Q, detail::array_argument K>
 dense_array<std::int64_t> count_visible(const Q& query, const K& key,
                                         const attention_options& options = {}) {
-  detail::require_float_arrays<Q, K>();
+  detail::require_attention_arrays<Q, K>();
   const detail::call_description call({query, 2}, {key, 2}, {}, options);
   auto counts = detail::new_array<std::int64_t>(call.leading(), {call.n_queries()});
   score_problem problem;
-  call.fill(problem, detail::element_type_of<detail::compute_t<Q, K>>);
+  call.fill(problem);
   count_visible(problem, counts.data(), call.how());
   return counts;
 }
@@ -160,11 +170,12 @@ dense_array<std::int64_t> count_visible(const Q& query, const K& key,
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
 auto attention_state(const Q& query, const K& key, const V& value,
                      const attention_options& options = {}) {
-  detail::require_float_arrays<Q, K, V>();
+  detail::require_attention_arrays<Q, K, V>();
   detail::require_softmax(options, "attention_state");
+  detail::require_whole_sequence(options);
   auto all =
       attention_statistics(query, key, value, options, {statistic::lse, statistic::mean_score});
-  return attention_state_result<detail::compute_t<Q, K, V>>{
+  return attention_state_result<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>{
       std::move(*all.output), std::move(*all.lse), std::move(*all.mean_score)};
 }
 

@@ -4,10 +4,11 @@
 // n_keys is stored; results have the same bits for any number of threads.
 #pragma once
 
-#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,23 +28,35 @@ struct statistic_gradients {
       concentration{}, max_weight{};
 };
 
-/// What attention_gradients returns.
-template <class T>
+/// Gradients that are computed only if they are asked for. One whose argument the call does not
+/// have is not returned.
+struct wanted_gradients {
+  bool attn_mask = false;  ///< of a mask of numbers
+  bool distance_scale = false, distance_bias = false;
+};
+
+/// Gradients of query, key and value have the shapes and types of their arrays.
+template <class Q, class K = Q, class V = K>
 struct attention_gradients_result {
-  dense_array<T> query, key, value;           ///< of the shapes of their arrays
+  dense_array<Q> query;
+  dense_array<K> key;
+  dense_array<V> value;                       ///< without a value: of shape (0,)
   dense_array<double> scale;                  ///< of each row: (..., heads, n_queries)
   std::optional<dense_array<double>> sink{};  ///< of each row's sink, if there is one
   std::optional<dense_array<double>> bias{};  ///< of each row's bias of a sigmoid
   std::optional<double> alpha{};              ///< of entmax
+  /// Of the shape of the mask, summed where it was broadcast; 0 where it hides the key.
+  std::optional<dense_array<double>> attn_mask{};
+  /// Of the shapes of the tables; of a function, of what it returned.
+  std::optional<dense_array<double>> distance_scale{}, distance_bias{};
 };
 
 namespace detail {
 
-/// An array of the shape of another, all 0.
-template <class T, class A>
-dense_array<T> zeros_like(const A& array) {
-  dense_array<T> zeros = dense_array<T>::from_shape(
-      std::vector<std::size_t>(array.shape().begin(), array.shape().end()));
+/// Row-major zeros.
+template <class T>
+dense_array<T> zeros_of(const extents& shape) {
+  dense_array<T> zeros = new_array<T>(shape, {});
   zeros.fill(T(0));
   return zeros;
 }
@@ -89,9 +102,8 @@ class gradient_rows_of_statistics {
 
 /// Lets the problem read the statistics of a forward pass, which have one number for each of
 /// `rows`.
-template <class T>
-void use_statistics(const attention_statistics_result<T>& forward, const extents& rows,
-                    row_outputs& places) {
+template <class Forward>
+void use_statistics(const Forward& forward, const extents& rows, row_outputs& places) {
   for_each_statistic(forward, [&](statistic which, const auto& array) {
     if (!array) return;
     const extents shape(array->shape().begin(), array->shape().end());
@@ -102,78 +114,202 @@ void use_statistics(const attention_statistics_result<T>& forward, const extents
   });
 }
 
+/// One backward pass in the arithmetic of T: arrays of the call as they were given, what comes in,
+/// and the gradients that come out.
+template <class T>
+class backward_pass {
+ public:
+  backward_pass(const call_description& call, const attention_options& options,
+                const statistic_gradients& of, const wanted_gradients& wanted)
+      : call_(call),
+        options_(options),
+        wanted_(wanted),
+        rows_(joined(call.leading(), {call.n_queries()})),
+        cotangents_(of, call.leading(), call.n_queries()) {
+    if (options.normalizer.rule != normalizer::softmax && cotangents_.any())
+      refuse("statistics have gradients under a softmax alone, with or without a sink");
+    problem_.value = call.value().layout();
+    problem_.value_dim = call.value_dim();
+    call.fill(problem_);
+    call.fill_rule(problem_, {});
+    problem_.cotangents = cotangents_.places();
+  }
+  backward_pass(const backward_pass&) = delete;  // the problem refers to its arrays
+  backward_pass& operator=(const backward_pass&) = delete;
+
+  void read_grad_output(const strided_array& grad) {
+    grad_ = grad;
+    if (grad_.shape() != output_shape())
+      refuse("grad_output must have the shape of the output, " + text_of(output_shape()) +
+             ", got " + text_of(grad_.shape()));
+  }
+
+  void refuse_nothing() const {
+    if (!grad_ && !cotangents_.any())
+      refuse("grad_output or the gradient of a statistic must be given, got none of them");
+  }
+
+  template <class Forward>
+  void read_forward(const Forward& forward) {
+    if (forward.output) output_ = strided_array(*forward.output, 2);
+    if (output_ && output_.shape() != output_shape())
+      refuse("forward must be of the same call, got an output of shape " +
+             text_of(output_.shape()));
+    use_statistics(forward, rows_, problem_.statistics);
+  }
+
+  /// Gradients of the arrays, whose types the result has, and of everything else.
+  template <class Result>
+  void differentiate(const strided_array& query, const strided_array& key, Result& result) {
+    dense_array<T> d_query = zeros_of<T>(query.shape()), d_key = zeros_of<T>(key.shape());
+    dense_array<T> d_value = zeros_of<T>(grad_ ? call_.value().shape() : extents{0});
+    result.scale = zeros_of<double>(rows_);
+    place_rows(result);
+    place_heads({d_query, 2}, {d_key, 2}, grad_ ? strided_array(d_value, 2) : strided_array());
+    run(problem_, call_.how());
+    if (options_.qk_norm != row_norm::none) {
+      through_norm(query, options_.qk_norm, d_query);
+      through_norm(key, options_.qk_norm, d_key);
+    }
+    finish(result);
+    give(d_query, result.query);
+    give(d_key, result.key);
+    give(d_value, result.value);
+  }
+
+ private:
+  extents output_shape() const { return joined(rows_, {call_.value_dim()}); }
+
+  template <class Given>
+  static void give(dense_array<T>& found, dense_array<Given>& result) {
+    if constexpr (std::is_same_v<T, Given>)
+      result = std::move(found);
+    else
+      result = xt::cast<Given>(found);
+  }
+
+  /// Where the gradients of what each row has one of go.
+  template <class Result>
+  void place_rows(Result& result) {
+    problem_.d_scale = result.scale.data();
+    if (options_.normalizer.of_row.sink) {
+      result.sink = result.scale;
+      problem_.d_sink = result.sink->data();
+    }
+    const normalizer rule = options_.normalizer.rule;
+    if (rule != normalizer::sigmoid && rule != normalizer::entmax) return;
+    of_rule_ = result.scale;
+    (rule == normalizer::sigmoid ? problem_.d_bias : problem_.d_alpha) = of_rule_.data();
+  }
+
+  void place_heads(const strided_array& d_query, const strided_array& d_key,
+                   const strided_array& d_value) {
+    const strided_array mask = options_.attn_mask.array();
+    if (wanted_.attn_mask && options_.attn_mask.kind() == mask_kind::additive)
+      d_mask_ = zeros_of<T>(mask.shape());
+    const strided_array d_mask = d_mask_ ? strided_array(*d_mask_, 2) : strided_array();
+    d_tables_ = call_.form().zeros(wanted_.distance_scale && options_.distance_scale,
+                                   wanted_.distance_bias && options_.distance_bias);
+    problem_.output = output_.layout();
+    problem_.grad_output = grad_.layout();
+    problem_.d_query = d_query.layout();
+    problem_.d_key = d_key.layout();
+    problem_.d_value = d_value.layout();
+    problem_.d_mask = d_mask.layout();
+    const extents& leading = call_.leading();
+    const auto place = [&](const strided_array& array, const extents& index) {
+      return const_cast<void*>(array.at(index, leading));
+    };
+    std::size_t head = 0;
+    for_each_index(leading, [&](const extents& index) {
+      problem_.heads[head++].output = place(output_, index);
+      problem_.gradients.push_back(
+          {grad_.at(index, leading),
+           place(d_query, index),
+           place(d_key, index),
+           place(d_value, index),
+           place(d_mask, index),
+           {place(d_tables_.factor.matrix, index), place(d_tables_.offset.matrix, index)}});
+    });
+  }
+
+  template <class Result>
+  void finish(Result& result) {
+    clear_unseen(result.scale);
+    if (problem_.d_alpha) result.alpha = xt::sum(of_rule_)();
+    if (problem_.d_bias) result.bias = std::move(of_rule_);
+    if (d_mask_) result.attn_mask = xt::cast<double>(*d_mask_);
+    if (wanted_.distance_scale && options_.distance_scale)
+      result.distance_scale =
+          call_.form().gradient_of(options_.distance_scale, d_tables_.factor, true);
+    if (wanted_.distance_bias && options_.distance_bias)
+      result.distance_bias =
+          call_.form().gradient_of(options_.distance_bias, d_tables_.offset, false);
+  }
+
+  /// Of a query with a NaN that sees no key the gradient of the scale is 0, too.
+  void clear_unseen(dense_array<double>& scale) const {
+    bool finite = true;
+    for (const double each : scale) finite &= std::isfinite(each);
+    if (finite) return;
+    std::vector<std::int64_t> visible(scale.size());
+    count_visible(problem_, visible.data(), call_.how());
+    for (std::size_t row = 0; row < visible.size(); ++row)
+      if (visible[row] == 0) scale.flat(row) = 0;
+  }
+
+  const call_description& call_;
+  const attention_options& options_;
+  const wanted_gradients wanted_;
+  const extents rows_;
+  gradient_rows_of_statistics<T> cotangents_;
+  strided_array grad_, output_;
+  dense_array<double> of_rule_;  // of each row
+  std::optional<dense_array<T>> d_mask_;
+  score_tables<table_matrix> d_tables_;
+  gradient_problem problem_;
+};
+
 }  // namespace detail
 
 /// Gradients of sum(grad_output * output) + sum(of.lse * lse) + ...; those of statistics are of a
 /// softmax, with or without a sink. forward: what attention_statistics gave for the same call; what
 /// it has is not computed again. Those of max_score and max_weight go to the first key with the
-/// largest score.
+/// largest score. Under a law the gradient of the scale is that of the numbers that it gives.
 template <detail::array_argument Q, detail::array_argument K, detail::array_argument V,
           detail::array_argument G>
 auto attention_gradients(
     const Q& query, const K& key, const V& value, const G& grad_output,
     const attention_options& options = {}, const statistic_gradients& of = {},
-    const attention_statistics_result<detail::compute_t<Q, K, V>>* forward = nullptr) {
-  detail::require_float_arrays<Q, K, V, G>();
-  using T = detail::compute_t<Q, K, V>;
-  const detail::call_description call({query, 2}, {key, 2}, {value, 2}, options);
-  const detail::extents& leading = call.leading();
-  const detail::strided_array grad(grad_output, 2);
-  const detail::extents wanted = detail::joined(leading, {call.n_queries(), call.value_dim()});
-  if (grad.shape() != wanted)
-    detail::refuse("grad_output must have the shape of the output, " + detail::text_of(wanted) +
-                   ", got " + detail::text_of(grad.shape()));
-  attention_gradients_result<T> result{detail::zeros_like<T>(query), detail::zeros_like<T>(key),
-                                       detail::zeros_like<T>(value),
-                                       detail::new_array<double>(leading, {call.n_queries()})};
-  result.scale.fill(0);
-  detail::gradient_rows_of_statistics<T> rows(of, leading, call.n_queries());
-  const normalizer rule = options.normalizer.rule;
-  if (rule != normalizer::softmax && rows.any())
-    detail::refuse("statistics have gradients under a softmax alone, with or without a sink");
-  gradient_problem problem;
-  problem.value = call.value().layout();
-  problem.value_dim = call.value_dim();
-  call.fill(problem, detail::element_type_of<T>);
-  call.fill_rule(problem, {});
-  problem.cotangents = rows.places();
-  problem.d_scale = result.scale.data();
-  if (options.normalizer.of_row.sink) {
-    result.sink = dense_array<double>(result.scale);
-    problem.d_sink = result.sink->data();
-  }
-  dense_array<double> of_rule;  // of each row
-  if (rule == normalizer::sigmoid || rule == normalizer::entmax) {
-    of_rule = result.scale;
-    (rule == normalizer::sigmoid ? problem.d_bias : problem.d_alpha) = of_rule.data();
-  }
-  detail::strided_array output, d_query(result.query, 2), d_key(result.key, 2),
-      d_value(result.value, 2);
-  if (forward) {
-    if (forward->output) output = detail::strided_array(*forward->output, 2);
-    if (output && output.shape() != wanted)
-      detail::refuse("forward must be of the same call, got an output of shape " +
-                     detail::text_of(output.shape()));
-    detail::use_statistics(*forward, detail::joined(leading, {call.n_queries()}),
-                           problem.statistics);
-  }
-  problem.output = output.layout();
-  problem.grad_output = grad.layout();
-  problem.d_query = d_query.layout();
-  problem.d_key = d_key.layout();
-  problem.d_value = d_value.layout();
-  const auto place = [&](const detail::strided_array& array, const detail::extents& index) {
-    return const_cast<void*>(array.at(index, leading));
-  };
-  std::size_t head = 0;
-  detail::for_each_index(leading, [&](const detail::extents& index) {
-    problem.heads[head++].output = place(output, index);
-    problem.gradients.push_back({grad.at(index, leading), place(d_query, index),
-                                 place(d_key, index), place(d_value, index)});
-  });
-  run(problem, call.how());
-  if (problem.d_alpha) result.alpha = xt::sum(of_rule)();
-  if (problem.d_bias) result.bias = std::move(of_rule);
+    const attention_statistics_result<detail::compute_t<Q, K, V>, detail::output_t<Q, K, V>>*
+        forward = nullptr,
+    const wanted_gradients& wanted = {}) {
+  detail::require_attention_arrays<Q, K, V, G>();
+  const detail::strided_array q(query, 2), k(key, 2);
+  const detail::call_description call(q, k, {value, 2}, options);
+  detail::backward_pass<detail::compute_t<Q, K, V>> pass(call, options, of, wanted);
+  pass.read_grad_output({grad_output, 2});
+  if (forward) pass.read_forward(*forward);
+  attention_gradients_result<typename Q::value_type, typename K::value_type, typename V::value_type>
+      result;
+  pass.differentiate(q, k, result);
+  return result;
+}
+
+/// The same without a value and an output: gradients of sum(of.lse * lse) + ... alone.
+template <detail::array_argument Q, detail::array_argument K>
+auto attention_gradients(
+    const Q& query, const K& key, const attention_options& options, const statistic_gradients& of,
+    const attention_statistics_result<detail::compute_t<Q, K>>* forward = nullptr,
+    const wanted_gradients& wanted = {}) {
+  detail::require_attention_arrays<Q, K>();
+  const detail::strided_array q(query, 2), k(key, 2);
+  const detail::call_description call(q, k, {}, options);
+  detail::backward_pass<detail::compute_t<Q, K>> pass(call, options, of, wanted);
+  pass.refuse_nothing();
+  if (forward) pass.read_forward(*forward);
+  attention_gradients_result<typename Q::value_type, typename K::value_type> result;
+  pass.differentiate(q, k, result);
   return result;
 }
 

@@ -5,8 +5,10 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
+#include "attnscale/attention_weights.hpp"
 #include "attnscale/differential_attention.hpp"
 #include "attnscale/experiments.hpp"
+#include "attnscale/float16.hpp"
 #include "attnscale/hybrid.hpp"
 #include "attnscale/johnson_lindenstrauss.hpp"
 #include "attnscale/kattention.hpp"
@@ -21,6 +23,7 @@
 #include "attnscale/scale_law.hpp"
 #include "attnscale/score_functions.hpp"
 #include "attnscale/simd_level.hpp"
+#include "attnscale/solve_perplexity.hpp"
 #include "attnscale/solve_scale.hpp"
 #include "attnscale/tally.hpp"
 #include "attnscale/threads.hpp"

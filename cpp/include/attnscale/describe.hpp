@@ -13,11 +13,13 @@
 
 #include "attnscale/check.hpp"
 #include "attnscale/check_law.hpp"
+#include "attnscale/distance_form.hpp"
 #include "attnscale/intervals.hpp"
 #include "attnscale/normalizer_traits.hpp"
 #include "attnscale/options.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/results.hpp"
+#include "attnscale/row_norm.hpp"
 #include "attnscale/strided_array.hpp"
 
 namespace attnscale::detail {
@@ -103,16 +105,6 @@ inline void check_matrices(const strided_array& query, const strided_array& key,
            " and " + text_of(value.extent(2)));
 }
 
-inline extents joined(extents shape, std::initializer_list<std::int64_t> inner) {
-  shape.insert(shape.end(), inner);
-  return shape;
-}
-
-/// The batch axes of (..., heads).
-inline extents batch_of(const extents& leading) {
-  return {leading.begin(), leading.empty() ? leading.end() : leading.end() - 1};
-}
-
 inline score_form read_form(const attention_options& options) {
   if (!options.softcap) return {};
   if (!(*options.softcap > 0) || std::isinf(*options.softcap))
@@ -124,6 +116,23 @@ inline score_form read_form(const attention_options& options) {
 inline void require_softmax(const attention_options& options, const char* call) {
   if (options.normalizer.rule != normalizer::softmax || options.normalizer.of_row.sink)
     refuse(std::string(call) + " is of a plain softmax, got another normalizer");
+}
+
+/// For calls that know the distances of a part of the sequence alone, or whose answer needs scores
+/// that are proportional to the scale.
+inline void refuse_tables(const attention_options& options, const char* call, const char* reason) {
+  for (const auto& [name, table] : {std::pair{"distance_scale", &options.distance_scale},
+                                    std::pair{"distance_bias", &options.distance_bias}})
+    if (*table) refuse(std::string(call) + " takes no " + name + ": " + reason);
+}
+
+/// A state knows only its part of the keys.
+inline void require_whole_sequence(const attention_options& options) {
+  if (const scale_law* law = law_of_distance(options))
+    refuse("scale='" + std::string(law->name()) +
+           "' depends on distances in the whole sequence, and a state knows only its part");
+  refuse_tables(options, "attention_state",
+                "distances are those of the whole sequence, and a state knows only its part");
 }
 
 /// How a call with these options runs; they have to outlive it.
@@ -155,12 +164,14 @@ class call_description {
                                       options.enable_gqa)
                       : leading_shape({{"query", &query_}, {"key", &key_}}, options.enable_gqa);
     check_matrices(query_, key_, value_);
+    read_types();
     if (mask_)
       check_broadcast("attn_mask", mask_, joined(leading_, {n_queries(), n_keys()}),
                       "(..., heads, n_queries, n_keys)");
     intervals_ = key_intervals(options, batch_of(leading_), n_queries(), n_keys());
     check_threads(options.num_threads);
     read_rule();
+    form_.read(options, intervals_, leading_, {n_queries(), n_keys()}, head_dim(), compute_);
     read_scale();
   }
   call_description(const call_description&) = delete;  // its arrays refer to options_
@@ -171,11 +182,13 @@ class call_description {
   std::int64_t n_keys() const { return key_.extent(2); }
   std::int64_t value_dim() const { return value_ ? value_.extent(1) : 0; }
   const strided_array& value() const { return value_; }
+  double standard_scale() const { return standard_scale_; }
+  const distance_form& form() const { return form_; }
   std::ptrdiff_t scale_row() const { return scales_.stride(1); }
 
-  /// What all kinds of problems share. `output` (null: none) is row-major, of `compute` type.
-  void fill(score_problem& problem, element_type compute, void* output = nullptr) const {
-    problem.compute = compute;
+  /// What all kinds of problems share.
+  void fill(score_problem& problem) const {
+    problem.compute = compute_;
     problem.n_queries = n_queries();
     problem.n_keys = n_keys();
     problem.head_dim = query_.extent(1);
@@ -186,15 +199,10 @@ class call_description {
     problem.scale_row = scale_row();
     intervals_.describe(problem);
     problem.form = read_form(options_);
-    const std::int64_t head_bytes =
-        n_queries() * value_dim() * (compute == element_type::float64 ? 8 : 4);
+    problem.tables = form_.layouts();
     problem.heads.reserve(static_cast<std::size_t>(count_entries(leading_)));
-    for_each_index(leading_, [&](const extents& index) {
-      problem.heads.push_back(head_at(index));
-      if (!output) return;
-      problem.heads.back().output = output;
-      output = static_cast<char*>(output) + head_bytes;
-    });
+    for_each_index(leading_,
+                   [&](const extents& index) { problem.heads.push_back(head_at(index)); });
   }
 
   /// The normalizer; refuses statistics that its rows do not have.
@@ -229,12 +237,34 @@ class call_description {
     head.value = value_.at(index, leading_);
     head.mask = mask_.at(index, leading_);
     head.scale = scale ? scale : &standard_scale_;
+    head.tables = form_.at(index);
     intervals_.describe(head, index);
     const row_numbers<number_or_array<double>>& of_row = options_.normalizer.of_row;
     const auto* number = static_cast<const double*>(row_numbers_.at(index, leading_));
     head.numbers = {of_row.sink ? number : nullptr, of_row.bias ? number : nullptr,
                     of_row.factor ? number : nullptr};
     return head;
+  }
+
+  std::int64_t head_dim() const { return std::max<std::int64_t>(1, query_.extent(1)); }
+
+  /// The type of the arithmetic; in it, rows of another length take the place of query and key.
+  void read_types() {
+    for (const strided_array* array : {&query_, &key_, &value_})
+      if (*array && array->layout().type == element_type::float64) compute_ = element_type::float64;
+    if (options_.qk_norm == row_norm::none) return;
+    if (compute_ == element_type::float64)
+      normalize(wide_);
+    else
+      normalize(narrow_);
+  }
+
+  template <class T>
+  void normalize(std::pair<dense_array<T>, dense_array<T>>& rows) {
+    rows.first = normalized<T>(query_, options_.qk_norm);
+    rows.second = normalized<T>(key_, options_.qk_norm);
+    query_ = strided_array(rows.first, 2);
+    key_ = strided_array(rows.second, 2);
   }
 
   void read_rule() {
@@ -250,8 +280,8 @@ class call_description {
   }
 
   void read_scale() {
-    standard_scale_ = 1 / std::sqrt(std::max(1.0, static_cast<double>(query_.extent(1))));
-    if (!options_.scale) return;
+    standard_scale_ = 1 / std::sqrt(static_cast<double>(head_dim()));
+    if (!options_.scale || law_of_distance(options_)) return;
     if (options_.scale.law()) law_scales_ = scales_of(*options_.scale.law());
     const dense_array<double>& given =
         options_.scale.law() ? law_scales_ : options_.scale.numbers().values();
@@ -264,15 +294,14 @@ class call_description {
 
   /// A law's scale of each row, of what it counts there; a number where it counts nothing.
   dense_array<double> scales_of(const scale_law& law) const {
-    const std::int64_t head_dim = std::max<std::int64_t>(1, query_.extent(1));
     require_one_scale_a_row(law);
-    if (law.meaning() == n_means::not_used) return law.scale(1, head_dim);
+    if (law.meaning() == n_means::not_used) return law.scale(1, head_dim());
     dense_array<double> scales = dense_array<double>::from_shape(joined(leading_, {n_queries()}));
     std::vector<std::int64_t> visible;
     if (law.meaning() == n_means::visible_keys) {
       visible.resize(scales.size());
       score_problem problem;
-      fill(problem, element_type::float32);
+      fill(problem);
       count_visible(problem, visible.data(), how());
     }
     std::size_t at = 0;
@@ -283,7 +312,7 @@ class call_description {
                                : law.meaning() == n_means::row_size   ? place.end
                                                                     : place.aligned + law.least_n();
         // A row without keys has no scale to speak of: the least n keeps logarithms finite there.
-        scales.flat(at) = law.scale(static_cast<double>(std::max(n, law.least_n())), head_dim);
+        scales.flat(at) = law.scale(static_cast<double>(std::max(n, law.least_n())), head_dim());
       }
     });
     return scales;
@@ -291,7 +320,11 @@ class call_description {
 
   strided_array query_, key_, value_, mask_, scales_, row_numbers_;
   dense_array<double> law_scales_;
+  std::pair<dense_array<double>, dense_array<double>> wide_;  // query and key of qk_norm
+  std::pair<dense_array<float>, dense_array<float>> narrow_;
   key_intervals intervals_;
+  distance_form form_;
+  element_type compute_ = element_type::float32;
   const attention_options& options_;
   extents leading_;
   double standard_scale_ = 1;

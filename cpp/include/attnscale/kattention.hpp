@@ -39,13 +39,6 @@ inline void refuse_row_measures(const attention_options& options) {
            "array or a law of n");
 }
 
-/// An element of an array of this type.
-template <class T>
-T element_at(const void* data, element_type type, std::ptrdiff_t index) {
-  if (type == element_type::float64) return static_cast<T>(static_cast<const double*>(data)[index]);
-  return static_cast<T>(static_cast<const float*>(data)[index]);
-}
-
 /// Rows of T with room for one more channel.
 template <class T>
 dense_array<T> with_room(const strided_array& rows) {
@@ -58,7 +51,7 @@ dense_array<T> with_room(const strided_array& rows) {
     const void* const head = rows.at(index, leading);
     for (std::int64_t i = 0; i < rows.extent(2); ++i, ++out)
       for (std::int64_t c = 0; c < dim; ++c)
-        *out++ = element_at<T>(head, layout.type, i * layout.row + c * layout.column);
+        *out++ = static_cast<T>(number_at(head, layout.type, i * layout.row + c * layout.column));
   });
   return wide;
 }

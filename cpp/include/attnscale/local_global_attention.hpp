@@ -75,7 +75,7 @@ dense_array<T> attend_into(const call_description& call, const strided_array& ou
   problem.value_dim = call.value_dim();
   problem.output = out.layout();
   problem.statistics[statistic::lse] = lse.data();
-  call.fill(problem, element_type_of<T>);
+  call.fill(problem);
   call.fill_rule(problem, {statistic::lse});
   std::size_t head = 0;
   for_each_index(call.leading(), [&](const extents& index) {

@@ -17,14 +17,13 @@
 namespace attnscale {
 namespace detail {
 
-template <class T>
-void check_states(const std::vector<attention_state_result<T>>& states) {
+template <class T, class Output>
+void check_states(const std::vector<attention_state_result<T, Output>>& states) {
   if (states.empty()) refuse("states must hold at least one state, got none");
-  const auto shape_of = [](const dense_array<T>& array) {
+  const auto shape_of = [](const auto& array) {
     return extents(array.shape().begin(), array.shape().end());
   };
-  const auto check = [&](const char* name, const dense_array<T>& seen,
-                         const dense_array<T>& wanted) {
+  const auto check = [&](const char* name, const auto& seen, const auto& wanted) {
     if (seen.shape() != wanted.shape())
       refuse(std::string("states must agree in the shape of ") + name + ", got " +
              text_of(shape_of(wanted)) + " and " + text_of(shape_of(seen)));
@@ -43,9 +42,9 @@ void check_states(const std::vector<attention_state_result<T>>& states) {
 
 /// Row r of every state becomes row r of `merged`. Arithmetic is double. The product with a
 /// weight that is 0 by underflow is formed too: 0 * inf = NaN, a visible infinity shows.
-template <class T>
-void merge_row(const std::vector<attention_state_result<T>>& states, std::size_t r,
-               std::size_t value_dim, attention_state_result<T>& merged) {
+template <class T, class Output>
+void merge_row(const std::vector<attention_state_result<T, Output>>& states, std::size_t r,
+               std::size_t value_dim, attention_state_result<T, Output>& merged) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   double top = -infinity, total = 0, mean = 0;
   for (const auto& state : states) top = std::fmax(top, state.lse.flat(r));
@@ -64,7 +63,7 @@ void merge_row(const std::vector<attention_state_result<T>>& states, std::size_t
   for (std::size_t c = r * value_dim; c < (r + 1) * value_dim; ++c) {
     double sum = 0;
     for (std::size_t k = 0; k < states.size(); ++k) sum += weight[k] * states[k].output.flat(c);
-    merged.output.flat(c) = static_cast<T>(sum);
+    merged.output.flat(c) = static_cast<Output>(static_cast<T>(sum));
   }
 }
 
@@ -72,10 +71,11 @@ void merge_row(const std::vector<attention_state_result<T>>& states, std::size_t
 
 /// The state over all keys, from at least one state of equal shapes. Their sets of keys must not
 /// overlap.
-template <class T>
-attention_state_result<T> merge_states(const std::vector<attention_state_result<T>>& states) {
+template <class T, class Output = T>
+attention_state_result<T, Output> merge_states(
+    const std::vector<attention_state_result<T, Output>>& states) {
   detail::check_states(states);
-  attention_state_result<T> merged = states[0];
+  attention_state_result<T, Output> merged = states[0];
   const std::size_t rows = merged.lse.size();
   const std::size_t value_dim = rows ? merged.output.size() / rows : 0;
   for (std::size_t r = 0; r < rows; ++r) detail::merge_row(states, r, value_dim, merged);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "attnscale/dense_array.hpp"
+#include "attnscale/distance_table.hpp"
 #include "attnscale/normalizer.hpp"
 #include "attnscale/number_or_array.hpp"
 #include "attnscale/problem.hpp"
@@ -34,18 +35,22 @@ struct key_window {
   std::int64_t right = unbounded;
 };
 
-/// A boolean mask (true: the key takes part) or an additive one (float or double; -inf hides the
-/// key) that broadcasts to (..., heads, n_queries, n_keys). Holds a copy, as all options do; a
-/// temporary container is taken over. std::cref(mask) is the exception for a mask that is too large
-/// to be copied: a container or view that has to outlive the options.
+/// Brings every row of the queries and of the keys to length 1 (l2) or sqrt(head_dim) (rms) before
+/// the product; rows of zeros stay zero.
+enum class row_norm : std::uint8_t { none, l2, rms };
+
+/// A boolean mask (true: the key takes part) or an additive one (of a floating-point type; -inf
+/// hides the key) that broadcasts to (..., heads, n_queries, n_keys). Holds a copy, as all options
+/// do; a temporary container is taken over. std::cref(mask) is the exception for a mask that is too
+/// large to be copied: a container or view that has to outlive the options.
 class attention_mask {
  public:
   attention_mask() = default;  ///< no mask
 
-  template <class E, class D = std::remove_cvref_t<E>>
-  requires std::derived_from<D, xt::xexpression<D>> attention_mask(E&& mask) {
-    using element = std::remove_cv_t<typename D::value_type>;
-    auto kept = std::make_shared<dense_array<element>>(std::forward<E>(mask));
+  template <class E>
+  requires std::derived_from<E, xt::xexpression<E>> attention_mask(E mask) {
+    using element = std::remove_cv_t<typename E::value_type>;
+    auto kept = std::make_shared<dense_array<element>>(std::move(mask));
     refer(*kept);
     owner_ = std::move(kept);
   }
@@ -64,8 +69,8 @@ class attention_mask {
   void refer(const A& mask) {
     using element = std::remove_cv_t<typename A::value_type>;
     static_assert(std::same_as<element, bool> || std::same_as<element, float> ||
-                      std::same_as<element, double>,
-                  "attn_mask must hold bool, float or double");
+                      std::same_as<element, double> || half_width<element>,
+                  "attn_mask must hold bool, float, double, float16 or bfloat16");
     kind_ = std::same_as<element, bool> ? mask_kind::boolean : mask_kind::additive;
     array_ = detail::strided_array(mask, 2);
   }
@@ -99,13 +104,15 @@ class scale_option {
 };
 
 /// Written with designated initialisers: attention(q, k, v, {.scale = 0.1, .is_causal = true}).
-/// A key is seen if is_causal / causal, attn_mask, window and key_lengths all let it. The score
-/// is scale * (q . k), then soft-cap, then bias. Options hold copies of what they are given (but
-/// for a mask in std::cref), so that a function may make and return them.
+/// A key is seen if is_causal / causal, attn_mask, window, key_lengths and document_ids all let it.
+/// The score is softcap(scale * distance_scale * (q . k)) + distance_bias + a mask of numbers.
+/// Options hold copies of what they are given (but for a mask in std::cref), so that a function may
+/// make and return them.
 struct attention_options {
   /// Multiplier of q . k: a number, an array that broadcasts to (..., heads, n_queries), or a law,
   /// as laws::log_n{} or scale_law::parse("log_n"), whose n is counted for each query
-  /// (scale_law::counts). Not given: 1 / sqrt(head_dim).
+  /// (scale_law::counts); a law of the distance is distance_scale and distance_bias. Not given:
+  /// 1 / sqrt(head_dim).
   scale_option scale{};
   bool is_causal = false;  ///< the same as causal = top_left
   causal_alignment causal = causal_alignment::none;
@@ -114,10 +121,17 @@ struct attention_options {
   key_window window{};
   /// Integers that broadcast to the batch axes; keys at or after this index are hidden.
   number_or_array<std::int64_t> key_lengths{};
-  bool enable_gqa = false;          ///< query head h uses key head h / (heads / kv_heads)
-  std::optional<double> softcap{};  ///< c > 0: score <- c tanh(score / c)
-  normalizer_choice normalizer{};   ///< softmax; see attnscale::normalizers
-  int num_threads = 0;              ///< 0: attnscale::num_threads()
+  /// Integers that broadcast to (..., n_keys): the document that each key is of, each one run of
+  /// equal numbers. A query is of the document of the key that it is aligned with and sees no
+  /// other; masks and the n of a law count within it, as if each document had its own call.
+  number_or_array<std::int64_t> document_ids{};
+  distance_table distance_scale{};    ///< multiplies q . k
+  distance_table distance_bias{};     ///< is added to the score after soft-cap; ALiBi, T5
+  bool enable_gqa = false;            ///< query head h uses key head h / (heads / kv_heads)
+  std::optional<double> softcap{};    ///< c > 0: score <- c tanh(score / c)
+  row_norm qk_norm = row_norm::none;  ///< of queries and keys; the scale applies as ever
+  normalizer_choice normalizer{};     ///< softmax; see attnscale::normalizers
+  int num_threads = 0;                ///< 0: attnscale::num_threads()
   /// Asked now and then on the calling thread; true makes the call throw attnscale::interrupted.
   /// What it throws ends the call, too, and reaches the caller.
   std::function<bool()> interrupted{};

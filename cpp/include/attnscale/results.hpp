@@ -14,10 +14,11 @@
 namespace attnscale {
 
 /// Arrays of shape (..., heads, n_queries), those that were asked for; output is there if there
-/// was a value. A row without keys has lse and max_score -inf, argmax -1 and zeros elsewhere.
-template <class T>
+/// was a value. A row without keys has lse and max_score -inf, argmax -1 and zeros elsewhere. T is
+/// the type of the arithmetic; an output of 16-bit arrays is of their type.
+template <class T, class Output = T>
 struct attention_statistics_result {
-  std::optional<dense_array<T>> output;  ///< (..., heads, n_queries, value_dim)
+  std::optional<dense_array<Output>> output;  ///< (..., heads, n_queries, value_dim)
   std::optional<dense_array<T>> lse, entropy, max_score, mean_score, score_variance, concentration;
   std::optional<dense_array<std::int64_t>> n_visible, argmax;
   std::optional<dense_array<T>> max_weight, sink_weight;
@@ -50,11 +51,11 @@ struct entropy_curve_result {
 };
 
 /// Attention to a part of the keys: all that it takes to merge it with the other parts.
-template <class T>
+template <class T, class Output = T>
 struct attention_state_result {
-  dense_array<T> output;      ///< (..., heads, n_queries, value_dim)
-  dense_array<T> lse;         ///< (..., heads, n_queries)
-  dense_array<T> mean_score;  ///< (..., heads, n_queries)
+  dense_array<Output> output;  ///< (..., heads, n_queries, value_dim)
+  dense_array<T> lse;          ///< (..., heads, n_queries)
+  dense_array<T> mean_score;   ///< (..., heads, n_queries)
 
   /// lse - mean_score, in nats; 0 for a row without keys.
   dense_array<T> entropy() const {

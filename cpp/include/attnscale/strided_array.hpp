@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "attnscale/dense_array.hpp"
+#include "attnscale/float16.hpp"
 #include "attnscale/types.hpp"
 #include "attnscale/xtensor_compat.hpp"
 
@@ -38,6 +39,11 @@ template <class A>
 concept float_array = strided_container<A> &&
     (std::same_as<typename A::value_type, float> || std::same_as<typename A::value_type, double>);
 
+/// What query, key and value of exact attention may be: also 16-bit storage.
+template <class A>
+concept attention_array = float_array<A> ||
+    (strided_container<A>&& half_width<typename A::value_type>);
+
 namespace detail {
 
 /// What the calls take to look at: require_float_arrays() says what is wrong with it.
@@ -59,12 +65,66 @@ consteval void require_float_arrays() {
   (require_float_array<Arrays>(), ...);
 }
 
+template <class A>
+consteval void require_attention_array() {
+  if constexpr (!strided_container<A>)
+    require_float_array<A>();
+  else
+    static_assert(attention_array<A>,
+                  "attnscale takes arrays of float, double, attnscale::float16 or "
+                  "attnscale::bfloat16");
+}
+
+template <class... Arrays>
+consteval void require_attention_arrays() {
+  (require_attention_array<Arrays>(), ...);
+}
+
+/// g++ 12 takes no pack through two aliases: structs.
+template <class... Arrays>
+struct call_types {
+  static constexpr bool wide = (std::is_same_v<typename Arrays::value_type, double> || ...);
+  using compute = std::conditional_t<wide, double, float>;
+};
+template <class A, class... Others>
+struct output_type {
+  using shared = typename A::value_type;
+  static constexpr bool same = (std::is_same_v<shared, typename Others::value_type> && ...);
+  using type = std::conditional_t<same, shared, typename call_types<A, Others...>::compute>;
+};
+
+/// The type of the arithmetic and of statistics: double if one of the arrays is, else float.
+template <class... Arrays>
+using compute_t = typename call_types<Arrays...>::compute;
+
+/// The type of the output: that of the arrays if they share one, else that of the arithmetic.
+template <class... Arrays>
+using output_t = typename output_type<Arrays...>::type;
+
 /// Extents or strides; as many as most arrays have axes need no allocation.
 using extents = xt::svector<std::int64_t, 6>;
 
 template <class T>
 inline constexpr element_type element_type_of =
-    std::is_same_v<T, double> ? element_type::float64 : element_type::float32;
+    std::is_same_v<T, double>     ? element_type::float64
+    : std::is_same_v<T, float16>  ? element_type::float16
+    : std::is_same_v<T, bfloat16> ? element_type::bfloat16
+                                  : element_type::float32;
+
+/// The number at an index of an array of this type.
+inline double number_at(const void* data, element_type type, std::ptrdiff_t index) {
+  switch (type) {
+    case element_type::float64:
+      return static_cast<const double*>(data)[index];
+    case element_type::float16:
+      return static_cast<const float16*>(data)[index];
+    case element_type::bfloat16:
+      return static_cast<const bfloat16*>(data)[index];
+    case element_type::float32:
+      break;
+  }
+  return static_cast<const float*>(data)[index];
+}
 
 /// An array whose last `inner` axes are the core's and whose other axes lead (..., heads). Axes
 /// of extent 1, and axes that are not there, have stride 0, so that they broadcast.
@@ -104,6 +164,12 @@ class strided_array {
   }
   std::ptrdiff_t stride(int from_last) const {
     return extent(from_last) <= 1 ? 0 : strides_[at_axis(from_last)];
+  }
+  /// The same memory, with another number of axes that do not lead.
+  strided_array with_inner(int inner) const {
+    strided_array other = *this;
+    other.inner_ = inner;
+    return other;
   }
   std::int64_t leading_extent(int from_last) const { return extent(inner_ + from_last); }
 
@@ -195,11 +261,20 @@ void for_each_index(const extents& shape, Visit visit) {
   }
 }
 
+inline extents joined(extents shape, std::initializer_list<std::int64_t> inner) {
+  shape.insert(shape.end(), inner);
+  return shape;
+}
+
+/// The batch axes of (..., heads).
+inline extents batch_of(const extents& leading) {
+  return {leading.begin(), leading.empty() ? leading.end() : leading.end() - 1};
+}
+
 /// A new row-major array (leading..., inner...), not initialised.
 template <class T>
 dense_array<T> new_array(const extents& leading, std::initializer_list<std::int64_t> inner) {
-  extents shape = leading;
-  shape.insert(shape.end(), inner);
+  const extents shape = joined(leading, inner);
   count_entries(shape);
   return dense_array<T>::from_shape(std::vector<std::size_t>(shape.begin(), shape.end()));
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+#include "attnscale/dense_array.hpp"
+
+namespace attnscale {
+
+/// Numbers over the distance between query and key, the query counted from the key that it is
+/// aligned with (attention_options::causal). Either an array whose entry t of the last axis, t = 0,
+/// 1, ..., is for both sides and whose other axes broadcast to (..., heads); or a function of the
+/// signed distances, query less key, of shape (..., n), that returns as many numbers on its last
+/// axis. Holds a copy.
+class distance_table {
+ public:
+  using distances = dense_array<std::int64_t>;
+
+  distance_table() = default;  ///< not given
+
+  template <class E>
+  requires std::derived_from<E, xt::xexpression<E>> &&
+      std::is_arithmetic_v<typename E::value_type> &&
+      (!std::same_as<typename E::value_type, bool>)distance_table(const E& table)
+      : values_(xt::cast<double>(table)), given_(true) {}
+
+  template <class F>
+  requires(!std::derived_from<F, xt::xexpression<F>> && std::invocable<const F&, const distances&>)
+      distance_table(F function)
+      : function_([function = std::move(function)](const distances& steps) {
+          return dense_array<double>(xt::cast<double>(function(steps)));
+        }),
+        given_(true) {}
+
+  explicit operator bool() const { return given_; }
+  bool is_function() const { return static_cast<bool>(function_); }
+  /// What the function returns at these distances, or the array.
+  dense_array<double> at(const distances& steps) const {
+    return function_ ? function_(steps) : values_;
+  }
+
+ private:
+  dense_array<double> values_;
+  std::function<dense_array<double>(const distances&)> function_;
+  bool given_ = false;
+};
+
+}  // namespace attnscale

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// 16-bit floating-point numbers as storage: what containers of queries, keys, values and masks may
+// hold. Arithmetic is that of float, which they convert to without a word; narrowing is explicit
+// and rounds to the nearest number, ties to even.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+
+namespace attnscale {
+
+/// IEEE 754 binary16: 1 sign bit, 5 of the exponent, 10 of the mantissa.
+class float16 {
+ public:
+  float16() = default;
+  explicit float16(float number);
+  operator float() const;
+  std::uint16_t bits() const { return bits_; }
+  static float16 from_bits(std::uint16_t bits) { return std::bit_cast<float16>(bits); }
+
+ private:
+  std::uint16_t bits_;
+};
+
+/// The upper half of a float: 1 sign bit, 8 of the exponent, 7 of the mantissa.
+class bfloat16 {
+ public:
+  bfloat16() = default;
+  explicit bfloat16(float number);
+  operator float() const;
+  std::uint16_t bits() const { return bits_; }
+  static bfloat16 from_bits(std::uint16_t bits) { return std::bit_cast<bfloat16>(bits); }
+
+ private:
+  std::uint16_t bits_;
+};
+
+/// Storage whose arithmetic is that of float.
+template <class T>
+concept half_width = std::same_as<T, float16> || std::same_as<T, bfloat16>;
+
+}  // namespace attnscale

@@ -182,7 +182,7 @@ def _opens_body(before: str) -> bool:
         return False
     if _constructor_list(before) >= 0:
         return before.rstrip()[-1] in ")}"
-    return re.search(r"(\)|\)\s*(const|noexcept|override|&&)+|\)\s*->[^=;]+)\s*$", before) is not None
+    return re.search(r"\)(\s*(const|noexcept|override|&&))*(\s*->[^=;]+)?\s*$", before) is not None
 
 
 def _constructor_list(code: str) -> int:

@@ -13,6 +13,7 @@ PROGRAMS = {
     "attention.hpp": "entropy",
     "attention_gradients.hpp": "gradients",
     "experiments.hpp": "dot_product_variance",
+    "hybrid.hpp": "variants",
     "johnson_lindenstrauss.hpp": "johnson_lindenstrauss",
     "linear_attention.hpp": "linear_attention",
 }

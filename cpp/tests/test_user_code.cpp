@@ -311,3 +311,78 @@ TEST_CASE("example of version.hpp") {
   static_assert(ATTNSCALE_VERSION_NUMBER >= 1000);  // 0.1.0 or later
   CHECK(std::string(ATTNSCALE_VERSION).size() >= 5);
 }
+
+TEST_CASE("example of attention_weights.hpp") {
+  const xt::xtensor<double, 2> q{{1, 0}, {0, 1}};
+  const auto weights = attnscale::attention_weights(q, q, {.is_causal = true});
+  CHECK(weights(0, 1) == 0);  // the first query does not see the second key
+  CHECK(std::abs(weights(1, 0) + weights(1, 1) - 1) < 1e-15);
+}
+
+TEST_CASE("example of solve_perplexity.hpp") {
+  const xt::xtensor<double, 2> points{{0, 0}, {1, 0}, {0, 2}, {3, 3}};
+  const auto found = attnscale::solve_perplexity(points, 2);
+  CHECK(found.affinities(0, 1) > found.affinities(0, 3));  // the nearer neighbour has more
+  CHECK(std::abs(found.perplexity(0) - 2) < 1e-6);
+}
+
+TEST_CASE("example of distance_table.hpp") {
+  const xt::xtensor<double, 2> q = xt::zeros<double>({3, 4});
+  const auto slope = [](const attnscale::distance_table::distances& steps) {
+    return xt::xarray<double>(-0.5 * xt::abs(steps));  // ALiBi with the slope 1/2
+  };
+  const auto weights = attnscale::attention_weights(q, q, {.distance_bias = slope});
+  CHECK(std::abs(weights(2, 1) / weights(2, 2) - std::exp(-0.5)) < 1e-12);
+}
+
+TEST_CASE("example of float16.hpp") {
+  const attnscale::bfloat16 third(1.0f / 3);  // 8 bits of the mantissa are left
+  CHECK(float(third) == 0.333984375f);
+  const xt::xtensor<attnscale::bfloat16, 2> q({3, 4}, third);
+  const xt::xtensor<attnscale::bfloat16, 2> output = attnscale::attention(q, q, q);
+  CHECK(float(output(2, 3)) == float(third));
+}
+
+TEST_CASE("example of linformer_attention.hpp") {
+  const xt::xtensor<float, 2> q = xt::ones<float>({6, 4});
+  const xt::xtensor<float, 2> projection({2, 6}, 1.0f / 6);  // two means of all keys and values
+  const auto output = attnscale::linformer_attention(q, q, q, projection);
+  CHECK(std::abs(output(5, 3) - 1) < 1e-6f);
+}
+
+TEST_CASE("example of local_global_attention.hpp") {
+  const xt::xtensor<float, 2> q = xt::ones<float>({9, 4}), k = q, v = q;
+  const auto output = attnscale::local_global_attention(q, k, v, {.radius = 2, .global_tokens = 1});
+  CHECK(std::abs(output(8, 0) - 1) < 1e-6f);
+}
+
+TEST_CASE("example of differential_attention.hpp") {
+  const xt::xtensor<double, 2> q = xt::ones<double>({3, 4}), k = q, v = q;
+  const auto output = attnscale::differential_attention(q, k, q, k, v, 0.25);
+  CHECK(std::abs(output(2, 3) - 0.75) < 1e-12);  // of two equal maps 1 - 1/4 is left
+}
+
+TEST_CASE("example of relay_attention.hpp") {
+  const xt::xtensor<double, 2> x{{1, 0}, {0, 1}, {1, 1}}, centres{{0, 0}};
+  const auto nodes = attnscale::relay_attention(x, centres);
+  CHECK(std::abs(nodes.output(0, 0) - 2.0 / 3) < 1e-12);  // the mean of the sequence
+  CHECK(std::abs(nodes.entropy()(0) - std::log(3.0)) < 1e-12);
+}
+
+TEST_CASE("example of relay_energy.hpp") {
+  const xt::xtensor<double, 2> nodes{{1, 2}, {3, 4}}, weight{{0, 1}, {1, 0}};
+  CHECK(attnscale::relay_energy(nodes, weight)() == 22);  // twice the product of the two
+  CHECK(attnscale::relay_energy_gradient(nodes, weight)(0, 1) == 8);
+}
+
+TEST_CASE("example of kattention.hpp") {
+  const xt::xtensor<double, 2> q{{0, 0}}, k{{0, 1}, {3, 0}}, v{{1}, {0}};
+  const auto near = attnscale::kattention_heads(q, k, v, {.scale = 1});
+  CHECK(std::abs(near(0, 0) - 1 / (1 + std::exp(-4.0))) < 1e-12);  // |q - k|^2 / 2 is 1/2 and 9/2
+}
+
+TEST_CASE("example of score_functions.hpp") {
+  const xt::xtensor<double, 2> x{{1, 2}}, y{{3, 1}}, identity{{1, 0}, {0, 1}};
+  CHECK(attnscale::score_functions::f1(x, y, identity, identity)(0, 0) == 5);
+  CHECK(attnscale::score_functions::f3(x, y, identity, identity)(0, 0) == 0);  // less |y|^2 / 2
+}

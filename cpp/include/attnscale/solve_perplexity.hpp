@@ -22,6 +22,7 @@
 
 namespace attnscale {
 
+/// How exactly each entropy is to be met, and by how many threads.
 struct perplexity_options {
   double tolerance = 0;  ///< of an entropy, in nats; 0: 1e-9 for double, else 1e-6
   int num_threads = 0;   ///< 0: attnscale::num_threads()

@@ -112,7 +112,7 @@ void fill_any(T* out, std::int64_t count, const variate& what, const random_stre
   check_range(first, count);
   check_variate(what);
   const fill_block block = describe<T>(what, from);
-  const std::int64_t tasks = count / task_elements + (count % task_elements != 0);
+  const std::int64_t tasks = blocks_of(count, task_elements);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {
     const std::int64_t begin = task * task_elements;
     fill_range(block, static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(begin),
@@ -140,7 +140,7 @@ void fill_sphere_any(T* out, std::int64_t count, std::int64_t dim, double radius
   check_radius(radius);
   const fill_block block = describe<T>({distribution::normal, 0, 1}, from);
   const std::int64_t task_rows = std::max<std::int64_t>(1, task_elements / dim);
-  const std::int64_t tasks = count / task_rows + (count % task_rows != 0);
+  const std::int64_t tasks = blocks_of(count, task_rows);
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal&) {
     const std::int64_t begin = task * task_rows, rows = std::min(task_rows, count - begin);
     const auto row = static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(begin);

@@ -24,7 +24,7 @@
 namespace attnscale::detail {
 namespace {
 
-using heads_list = std::vector<const linear_gradient_head*>;
+using gradient_heads = std::vector<const linear_gradient_head*>;
 
 /// Rows of a task: with fewer, more heads are done at a time.
 constexpr std::int64_t least_rows = 4096;
@@ -119,7 +119,7 @@ class gradient_walk {
   }
 
   /// Returns the heads that want a wider type.
-  heads_list run(const heads_list& heads, const execution& how) {
+  gradient_heads run(const gradient_heads& heads, const execution& how) {
     const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
     const std::int64_t rows = std::max<std::int64_t>(p_.n_queries + p_.n_keys, 1);
     const auto batch =
@@ -127,7 +127,7 @@ class gradient_walk {
     const std::size_t slots = std::min(batch, heads.size());
     for (std::size_t i = 0; i < slots && pairs_; ++i)
       notes_.push_back(std::make_unique<notes_memory>(form_, wide_, pairs_, true));
-    heads_list unsafe;
+    gradient_heads unsafe;
     for (std::size_t at = 0; at < heads.size(); at += batch) {
       std::vector<head_work> works;
       for (std::size_t i = at; i < std::min(at + batch, heads.size()); ++i)
@@ -360,7 +360,7 @@ bool holds_double(const linear_gradient_problem& p) {
 }  // namespace
 
 void run(const linear_gradient_problem& p, const execution& how) {
-  heads_list heads;
+  gradient_heads heads;
   for (const linear_gradient_head& head : p.heads) heads.push_back(&head);
   const bool wide = holds_double(p);
   linear_form form = p.form;

@@ -14,16 +14,12 @@
 #include "thread_pool.hpp"
 
 namespace attnscale::detail {
-namespace {
-
-std::int64_t parts_of(std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); }
-
-}  // namespace
+namespace {}  // namespace
 
 void run(const product_problem& problem, const execution& how) {
   const product_kernels& kernels = active_kernels(problem.compute).product;
-  const std::int64_t down = parts_of(problem.rows, product_rows);
-  const std::int64_t across = parts_of(problem.columns, product_columns);
+  const std::int64_t down = blocks_of(problem.rows, product_rows);
+  const std::int64_t across = blocks_of(problem.columns, product_columns);
   const auto n_heads = static_cast<std::int64_t>(problem.heads.size());
   parallel_for(n_heads * down * across, how, [&](std::int64_t task, const stop_signal& stop) {
     const product_head& head = problem.heads[static_cast<std::size_t>(task / (down * across))];

@@ -3,9 +3,12 @@
 // Constants, for files of all levels: no functions here that could be linked across them.
 #pragma once
 
+#include <limits>
+
 namespace attnscale::detail {
 
 constexpr double ln2 = 0.69314718055994530942;
 constexpr double log2e = 1.4426950408889634074;
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 }  // namespace attnscale::detail

@@ -21,8 +21,6 @@ using namespace detail;
 /// Rows of a task: enough to be worth a panel, few enough for sums that stay in the cache.
 constexpr std::int64_t projected_rows = 512, compared_rows = 1024;
 
-std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); }
-
 /// A rectangle of pairs above the diagonal.
 struct pairs_task {
   std::int64_t panel, first_row, last_row;

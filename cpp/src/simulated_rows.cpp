@@ -20,12 +20,8 @@ namespace {
 
 using namespace detail;
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-
 /// Keys of one kernel call, a multiple of a tile.
 constexpr std::int64_t range_keys = std::int64_t{1} << 18;
-
-std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); }
 
 /// What rounding took beyond a limit comes back to it; NaN stays (std::max(0.0, NaN) is 0).
 double at_least_zero(double x) { return x <= 0 ? 0 : x; }

@@ -26,8 +26,6 @@ namespace {
 
 using namespace detail;
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 /// More evaluations than any row was seen to need; bisection alone closes a bracket of doubles in
 /// about as many.
 constexpr int max_evaluations = 100;

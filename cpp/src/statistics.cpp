@@ -14,8 +14,6 @@
 namespace attnscale::detail {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 /// One row's sums, and the logarithm that three statistics share.
 struct sums_row {
   double reference, weight, first, second, squares, top;

@@ -23,6 +23,11 @@ struct parallel_loop {
 /// workers busy runs on its own thread.
 void run_parallel(const parallel_loop& loop, const execution& how);
 
+/// Blocks of up to `size` things that n things make.
+constexpr std::int64_t blocks_of(std::int64_t n, std::int64_t size) {
+  return n / size + (n % size != 0);
+}
+
 /// The same for a callable: body(task, stop).
 template <class Body>
 void parallel_for(std::int64_t n_tasks, const execution& how, Body&& body) {

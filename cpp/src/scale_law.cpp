@@ -5,11 +5,11 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <limits>
-#include <numbers>
 #include <stdexcept>
 
 #include "attnscale/refuse.hpp"
+#include "numbers.hpp"
+#include "quantile_terms.hpp"
 #include "scale_law_formulas.hpp"
 #include "scale_law_parameters.hpp"
 #include "scale_law_text.hpp"
@@ -106,23 +106,19 @@ scale_law::any usual(std::string_view name) {
 }  // namespace
 
 double detail::normal_isf(double p) {
-  if (p == 0.5) return 0;
-  if (p == 0) return std::numeric_limits<double>::infinity();
-  // Abramowitz and Stegun 26.2.23 to 4.5e-4, then two steps of Halley's method, which takes the
-  // third power of an error: below 1e-7 after the first, also where x is 37, and rounding after
-  // the second.
-  const double t = std::sqrt(-2 * std::log(p));
-  double x = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
-                     (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
-  for (int step = 0; step < 2; ++step) {
-    const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
-    const double z = x / std::numbers::sqrt2;
-    // 1/2 - p is exact where p is above 1/4, and its digits are all there are where x is near 0.
-    const double above = p > 0.25 ? 0.5 - p - std::erf(z) / 2 : std::erfc(z) / 2 - p;
-    const double miss = above / density;
-    x += miss / (1 - x * miss / 2);
-  }
-  return x;
+  if (p == 0) return infinity;
+  const auto ratio = [](double x, const double(&terms)[2][quantile_terms::count]) {
+    double above = 0, below = 0;
+    for (int i = quantile_terms::count - 1; i >= 0; --i) {
+      above = above * x + terms[0][i];
+      below = below * x + terms[1][i];
+    }
+    return above / below;
+  };
+  const double q = 0.5 - p;  // exact where p is above 1/4
+  if (q <= 0.425) return q * ratio(0.180625 - q * q, quantile_terms::center);
+  const double r = std::sqrt(-std::log(p));
+  return r <= 5 ? ratio(r - 1.6, quantile_terms::tail) : ratio(r - 5, quantile_terms::far);
 }
 
 std::string_view name_of(n_means meaning) { return about(meaning).name; }

@@ -19,6 +19,9 @@ LIBRARIES = ("xsimd", "xtl", "xtensor")
 # The version to stand for in a test archive, and a header by which each library is known.
 HEADERS = {"xsimd": "xsimd/xsimd.hpp", "xtl": "xtl/xtl_config.hpp", "xtensor": "xtensor/xtensor.hpp"}
 
+# The source of a project that uses the package.
+USER = "#include <attnscale/dense_array.hpp>\nattnscale::dense_array<float> x;\n"
+
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake")
 
 
@@ -116,14 +119,32 @@ def run_cmake(*arguments: str | Path) -> str:
 
 
 @needs_cmake
-def test_a_parent_project_keeps_its_build_type_and_its_prefix(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "takes_in",
+    [
+        f"add_subdirectory({ROOT} attnscale)",
+        f"include(FetchContent)\nFetchContent_Declare(attnscale SOURCE_DIR {ROOT})\n"
+        "FetchContent_MakeAvailable(attnscale)",
+    ],
+    ids=["add_subdirectory", "FetchContent"],
+)
+def test_a_parent_project_uses_the_target_and_keeps_its_build_type_and_its_prefix(
+    takes_in: str, tmp_path: Path
+) -> None:
+    (tmp_path / "user.cpp").write_text(USER)
     (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.25)\nproject(parent LANGUAGES CXX)\n"
-        f"add_subdirectory({ROOT} attnscale)\n"
+        f"cmake_minimum_required(VERSION 3.25)\nproject(parent LANGUAGES CXX)\n{takes_in}\n"
+        "add_library(user OBJECT user.cpp)\ntarget_link_libraries(user PRIVATE attnscale::attnscale)\n"
     )
     build, prefix = tmp_path / "build", tmp_path / "prefix"
-    run_cmake("-S", tmp_path, "-B", build)
+    run_cmake("-S", tmp_path, "-B", build, "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
     assert re.findall(r"^CMAKE_BUILD_TYPE:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M) == [""]
+    (command,) = (
+        each["command"]
+        for each in json.loads((build / "compile_commands.json").read_text())
+        if each["file"].endswith("user.cpp")
+    )
+    subprocess.run(f"{command} -fsyntax-only", shell=True, cwd=build, check=True)
     run_cmake("--install", build, "--prefix", prefix)
     assert not prefix.exists() or not any(prefix.rglob("*.*"))
 
@@ -137,7 +158,7 @@ def test_a_package_with_fetched_xtensor_brings_it_along(tmp_path: Path) -> None:
     (build / "libattnscale.a").write_bytes(b"!<arch>\n")  # compiling the library is not the subject
     run_cmake("--install", build, "--prefix", prefix)
     user.mkdir()
-    (user / "user.cpp").write_text("#include <attnscale/dense_array.hpp>\nattnscale::dense_array<float> x;\n")
+    (user / "user.cpp").write_text(USER)
     (user / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES CXX)\n"
         "find_package(attnscale REQUIRED)\nadd_library(user OBJECT user.cpp)\n"

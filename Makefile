@@ -3,7 +3,7 @@
 # make demo     build, install into .venv and show the entropy of real attention heads
 # make test     what to run before each commit: C++ tests at every SIMD level, all of pytest; make test-quick for a part
 # make check    what CI adds: linters, other levels and compilers, sanitizers, aarch64, wheel, documentation, trainings
-# make mutants  plants 40 faults into a copy, one after the other, and says which test catches each (half an hour)
+# make mutants  plants faults into a copy, one after the other, and says which test catches each (half an hour)
 # make bench    how fast this machine runs it
 # make docs     the documentation, in docs/_build/html
 # make lint     formatters, linters and type checkers; make format applies the formatters

@@ -125,10 +125,7 @@ void check_projections(const projection_options& options) {
   check_count("k", options.k);
   check_matrix("n", options.n, std::max(options.dim, options.k));
   if (options.eps.empty()) refuse("eps must have at least one value, got none");
-  for (const double eps : options.eps) {
-    check_finite("eps", eps);
-    if (eps <= 0 || eps >= 1) refuse("eps must be between 0 and 1, got " + text_of(eps));
-  }
+  for (const double eps : options.eps) check_in_unit_interval("eps", eps);
   if (options.points) check_points(options);
 }
 

@@ -11,6 +11,8 @@
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
 
+namespace test_attention {
+
 using attnscale::attention;
 using attnscale::attention_options;
 using namespace testing;
@@ -255,3 +257,5 @@ TEST_CASE("what options.interrupted throws reaches the caller, and the next call
     CHECK(identical(wanted, attention(next.query, next.key, next.value)));
   }
 }
+
+}  // namespace test_attention

@@ -13,6 +13,8 @@
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
 
+namespace test_call_options {
+
 using attnscale::attention;
 using attnscale::attention_entropy;
 using attnscale::attention_options;
@@ -259,3 +261,5 @@ TEST_CASE("qk_norm: rows of length 1, or sqrt(head_dim)") {
     for (std::size_t i = 0; i < 7; ++i) CHECK(std::isnan(rows(i, 0)) == (i == 2));
   });
 }
+
+}  // namespace test_call_options

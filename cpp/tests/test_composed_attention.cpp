@@ -19,6 +19,8 @@
 #include "compare.hpp"
 #include "linear_loops.hpp"
 
+namespace test_composed_attention {
+
 using namespace attnscale;
 using namespace testing;
 using loops::difference;
@@ -380,3 +382,5 @@ TEST_CASE("an interruption ends a product") {
   const array query = xt::zeros<double>({1, 800});
   CHECK_THROWS_AS(linformer_attention(query, x, x, projection, options), interrupted);
 }
+
+}  // namespace test_composed_attention

@@ -11,6 +11,8 @@
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
 
+namespace test_curve {
+
 using attnscale::attention_options;
 using attnscale::entropy_curve;
 using namespace testing;
@@ -162,3 +164,5 @@ TEST_CASE("curve: one scale agrees with attention_statistics, any number of thre
     }
   });
 }
+
+}  // namespace test_curve

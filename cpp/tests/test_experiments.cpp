@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <vector>
 
+namespace test_experiments {
+
 using attnscale::experiment_result;
 using attnscale::experiment_state;
 using attnscale::run_options;
@@ -227,3 +229,5 @@ TEST_CASE("options out of range are refused by name") {
                     "ratio");
   CHECK_THROWS_WITH(attnscale::jl_distortion({.n = 3, .dim = 2}), "k must be at least 1, got 0");
 }
+
+}  // namespace test_experiments

@@ -14,6 +14,8 @@
 #include "compare.hpp"
 #include "kernels/simd/float16.hpp"
 
+namespace test_float16 {
+
 using attnscale::element_type;
 using namespace testing;
 
@@ -218,3 +220,5 @@ TEST_CASE("16-bit storage: NaN and infinity reach the rows that see them") {
         CHECK(wrong == 0);
       }
 }
+
+}  // namespace test_float16

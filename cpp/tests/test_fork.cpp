@@ -17,6 +17,8 @@
 #include "attnscale/threads.hpp"
 #include "thread_pool.hpp"
 
+namespace test_fork {
+
 using attnscale::execution;
 using attnscale::detail::parallel_for;
 using attnscale::detail::stop_signal;
@@ -146,3 +148,5 @@ TEST_CASE("a call that asks for thousands of threads starts max_threads() at mos
 #endif
 
 TEST_SUITE_END();
+
+}  // namespace test_fork

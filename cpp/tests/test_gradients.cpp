@@ -12,6 +12,8 @@
 #include "attnscale/attention_gradients.hpp"
 #include "compare.hpp"
 
+namespace test_gradients {
+
 using attnscale::attention_gradients;
 using attnscale::attention_options;
 using attnscale::statistic;
@@ -234,3 +236,5 @@ TEST_CASE("gradients: a child of a fork inside the call does not wait for ever")
 }
 
 TEST_SUITE_END();
+
+}  // namespace test_gradients

@@ -10,6 +10,8 @@
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
 
+namespace test_interface {
+
 using attnscale::attention;
 using attnscale::attention_options;
 using attnscale::attention_state;
@@ -226,3 +228,5 @@ TEST_CASE("argmax is the first of equal keys, across tiles and splits too") {
       }
   });
 }
+
+}  // namespace test_interface

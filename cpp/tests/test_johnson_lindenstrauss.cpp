@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+namespace test_johnson_lindenstrauss {
+
 using attnscale::jl_distortion_options;
 using attnscale::jl_min_dim;
 using attnscale::jl_tail;
@@ -169,3 +171,5 @@ TEST_CASE("what is out of range is refused by name") {
   CHECK_THROWS_WITH(attnscale::jl_distortion(bad_points(NAN), projected_to(2, {0.5})),
                     "points must be finite in float32, got nan");
 }
+
+}  // namespace test_johnson_lindenstrauss

@@ -17,6 +17,8 @@
 #include "compare.hpp"
 #include "linear_loops.hpp"
 
+namespace test_kattention {
+
 using namespace attnscale;
 using namespace testing;
 using loops::difference;
@@ -340,3 +342,5 @@ TEST_CASE("energies of relay nodes refuse what does not fit") {
   CHECK(refusal([&] { relay_message(nodes, small, nodes); }) ==
         "gradient must have the shape of the nodes, (3, 3), got (4, 3)");
 }
+
+}  // namespace test_kattention

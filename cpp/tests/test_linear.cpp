@@ -11,6 +11,8 @@
 #include "attnscale/linear_problem.hpp"
 #include "compare.hpp"
 
+namespace test_linear {
+
 using attnscale::execution;
 using attnscale::matrix_layout;
 using attnscale::detail::feature_map;
@@ -298,3 +300,5 @@ TEST_CASE("linear: an interrupt ends the call") {
   CHECK_THROWS_AS(attnscale::detail::run(one.problem, execution{1, stop, nullptr}),
                   attnscale::interrupted);
 }
+
+}  // namespace test_linear

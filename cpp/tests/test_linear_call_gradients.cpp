@@ -15,6 +15,8 @@
 #include "compare.hpp"
 #include "linear_loops.hpp"
 
+namespace test_linear_call_gradients {
+
 using namespace attnscale;
 using loops::difference;
 using testing::differences;
@@ -170,3 +172,5 @@ TEST_CASE("gradients refuse what their calls refuse, and an output gradient that
   CHECK(refusal([&] { performer_attention_gradients(x, x, x, x, {.scale = 0.0}); }) ==
         "scale must be positive, got 0");
 }
+
+}  // namespace test_linear_call_gradients

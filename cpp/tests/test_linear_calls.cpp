@@ -16,6 +16,8 @@
 #include "compare.hpp"
 #include "linear_loops.hpp"
 
+namespace test_linear_calls {
+
 using namespace attnscale;
 using namespace testing;
 using loops::difference;
@@ -281,3 +283,5 @@ TEST_CASE("families refuse what is theirs") {
   CHECK(refusal([&] { ssd(x, x, x, xt::zeros<double>({4})); }) ==
         "log_decay must broadcast to (..., heads, n) = (2, 5), got shape (4,)");
 }
+
+}  // namespace test_linear_calls

@@ -12,6 +12,8 @@
 #include "attnscale/linear_problem.hpp"
 #include "compare.hpp"
 
+namespace test_linear_gradient {
+
 using attnscale::element_type;
 using attnscale::execution;
 using attnscale::matrix_layout;
@@ -214,3 +216,5 @@ TEST_CASE("linear gradients: an interrupt ends the call") {
   const auto stop = [](void*) { return true; };
   CHECK_THROWS_AS(one.run({1, stop, nullptr}), attnscale::interrupted);
 }
+
+}  // namespace test_linear_gradient

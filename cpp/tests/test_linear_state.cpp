@@ -13,6 +13,8 @@
 #include "compare.hpp"
 #include "linear_loops.hpp"
 
+namespace test_linear_state {
+
 using namespace attnscale;
 using loops::difference;
 using testing::for_both_types;
@@ -219,3 +221,5 @@ TEST_CASE("states with positions, directions or decays refuse more") {
         "log_decay must be finite and at most 0, got 0.5");
   CHECK(faded.n_keys() == 5);
 }
+
+}  // namespace test_linear_state

@@ -10,6 +10,8 @@
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
 
+namespace test_masks {
+
 using attnscale::attention;
 using attnscale::attention_options;
 using attnscale::causal_alignment;
@@ -253,3 +255,5 @@ TEST_CASE("a row that sees nothing") {
     CHECK(xt::all(xt::equal(*row.n_visible, 0)));
   });
 }
+
+}  // namespace test_masks

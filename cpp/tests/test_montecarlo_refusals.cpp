@@ -12,6 +12,8 @@
 
 #include "attnscale/montecarlo.hpp"
 
+namespace test_montecarlo_refusals {
+
 using attnscale::distribution;
 using attnscale::dot_products_problem;
 using attnscale::random_stream;
@@ -164,3 +166,5 @@ TEST_CASE("a multiplier beyond float makes all of a simulated row NaN") {
     CHECK(rows[1].max_weight < 1);
   }
 }
+
+}  // namespace test_montecarlo_refusals

@@ -10,6 +10,8 @@
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
 
+namespace test_normalizers {
+
 using attnscale::attention_options;
 using attnscale::normalizer_choice;
 using attnscale::statistic;
@@ -309,3 +311,5 @@ TEST_CASE("a relu over its sum does not depend on the size of its scores") {
     }
   }
 }
+
+}  // namespace test_normalizers

@@ -13,6 +13,8 @@
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
 
+namespace test_numerics {
+
 using attnscale::attention;
 using attnscale::attention_options;
 using attnscale::attention_statistics;
@@ -362,3 +364,5 @@ TEST_CASE("an additive mask of the lowest finite number hides less than -inf") {
     }
   });
 }
+
+}  // namespace test_numerics

@@ -11,6 +11,8 @@
 #include "attnscale/attention_gradients.hpp"
 #include "compare.hpp"
 
+namespace test_option_gradients {
+
 using attnscale::attention_gradients;
 using attnscale::attention_options;
 using attnscale::causal_alignment;
@@ -158,3 +160,5 @@ TEST_CASE("gradients: a query with a NaN that sees no key gives its scale nothin
   xt::view(p.query, 1, 0, 4) = std::numeric_limits<double>::quiet_NaN();
   CHECK(std::isnan(p.gradients({.key_lengths = xt::xarray<int>{0, 9}}).scale(1, 0, 4)));
 }
+
+}  // namespace test_option_gradients

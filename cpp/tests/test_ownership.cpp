@@ -9,6 +9,8 @@
 #include "attnscale/attention.hpp"
 #include "compare.hpp"
 
+namespace test_ownership {
+
 using attnscale::attention_entropy;
 using attnscale::attention_mask;
 using attnscale::attention_options;
@@ -83,3 +85,5 @@ TEST_CASE("std::cref takes containers and views of any strides, and no temporari
       std::is_constructible_v<attention_mask, std::reference_wrapper<const xt::xarray<bool>>>);
   static_assert(!std::is_constructible_v<attention_mask, std::reference_wrapper<double>>);
 }
+
+}  // namespace test_ownership

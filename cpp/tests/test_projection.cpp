@@ -14,6 +14,8 @@
 #include "stop_signal.hpp"
 #include "variate.hpp"
 
+namespace test_projection {
+
 using attnscale::distribution;
 using attnscale::power_sums;
 using attnscale::projection_kind;
@@ -143,3 +145,5 @@ TEST_CASE("ratios of distances are those of all pairs") {
     CHECK(found.outside == std::vector<std::int64_t>{outside, 0});
   }
 }
+
+}  // namespace test_projection

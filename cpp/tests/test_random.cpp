@@ -15,6 +15,8 @@
 #include "kernels/random/random.hpp"
 #include "variate.hpp"
 
+namespace test_random {
+
 using attnscale::distribution;
 using attnscale::execution;
 using attnscale::fill;
@@ -198,3 +200,5 @@ TEST_CASE("points of a sphere have its radius, and rows do not depend on the spl
     }
   }
 }
+
+}  // namespace test_random

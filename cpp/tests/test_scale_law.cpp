@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+namespace test_scale_law {
+
 using attnscale::n_means;
 using attnscale::scale_law;
 namespace laws = attnscale::laws;
@@ -123,3 +125,5 @@ TEST_CASE("parameters out of range are refused by name") {
                     "mscale must be at least 0, got -1");
   CHECK_THROWS_WITH(scale_law(laws::log_n{}).scale(0.5, 64), "n must be at least 1, got 0.5");
 }
+
+}  // namespace test_scale_law

@@ -10,6 +10,8 @@
 #include "attnscale/attention.hpp"
 #include "attnscale/scale_law.hpp"
 
+namespace test_scale_option {
+
 using attnscale::attention_entropy;
 using attnscale::attention_options;
 using attnscale::scale_law;
@@ -107,3 +109,5 @@ TEST_CASE("laws that are no scale of a row are refused") {
   CHECK_THROWS_WITH(entropy_under(laws::table{{0, 1}, attnscale::n_means::visible_keys}),
                     "n must be a whole number below the 2 multipliers of the table, got 9");
 }
+
+}  // namespace test_scale_option

@@ -9,6 +9,8 @@
 #include "attnscale/simd_level.hpp"
 #include "dispatch.hpp"
 
+namespace test_simd_level {
+
 using attnscale::available_simd_levels;
 using attnscale::detail::kernels_for;
 
@@ -63,3 +65,5 @@ TEST_CASE("a level of another architecture is an error, not a silent fallback") 
   CHECK(error_of("neon").find("'neon'") != std::string::npos);
 #endif
 }
+
+}  // namespace test_simd_level

@@ -15,6 +15,8 @@
 #include "scratch.hpp"
 #include "stop_signal.hpp"
 
+namespace test_simulated_rows {
+
 using attnscale::random_stream;
 using attnscale::score_model;
 using attnscale::score_row;
@@ -149,3 +151,5 @@ TEST_CASE("the largest cosine is that of the row with the same numbers") {
   attnscale::max_cosine(one.data(), 1, 5, 2, source, 13);
   CHECK(one[0] == found[13]);
 }
+
+}  // namespace test_simulated_rows

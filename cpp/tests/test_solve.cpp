@@ -9,6 +9,8 @@
 #include "attnscale/solve_scale.hpp"
 #include "compare.hpp"
 
+namespace test_solve {
+
 using attnscale::attention_options;
 using attnscale::solve_scale;
 using namespace testing;
@@ -189,3 +191,5 @@ TEST_CASE("solve: options under which entropy need not fall are refused") {
           solve_scale(q, q, 1.0, {.distance_bias = xt::xarray<double>{0, 1, 2, 3, 4}});
         }) == "solve_scale takes no distance_bias: under it entropy need not fall with the scale");
 }
+
+}  // namespace test_solve

@@ -15,6 +15,8 @@
 #include "attnscale/solve_scale.hpp"
 #include "compare.hpp"
 
+namespace test_storage {
+
 using attnscale::attention;
 using attnscale::attention_gradients;
 using attnscale::attention_statistics;
@@ -200,3 +202,5 @@ TEST_CASE("arrays without channels") {
   check_no_channels<xt::xtensor<double, 3>>();
   check_no_channels<adapted<double>>();
 }
+
+}  // namespace test_storage

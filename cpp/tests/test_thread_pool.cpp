@@ -16,6 +16,8 @@
 #include "num_threads.hpp"
 #include "thread_pool.hpp"
 
+namespace test_thread_pool {
+
 using attnscale::execution;
 using attnscale::interrupted;
 using attnscale::detail::parallel_for;
@@ -283,3 +285,5 @@ TEST_CASE("a cgroup quota counts in whole CPUs, rounded up") {
     CHECK(quota_cpus(none) == 0);
   }
 }
+
+}  // namespace test_thread_pool

@@ -11,6 +11,8 @@
 #include "attnscale/solve_perplexity.hpp"
 #include "compare.hpp"
 
+namespace test_written_out {
+
 using attnscale::attention_options;
 using attnscale::attention_weights;
 using attnscale::solve_perplexity;
@@ -162,3 +164,5 @@ TEST_CASE("perplexity: what is no table of points is refused") {
         "points must be squared distances (n, n) or (n, k), of at most n columns, got shape "
         "(2, 3)");
 }
+
+}  // namespace test_written_out

@@ -156,4 +156,63 @@ _THREADS = (
     ),
 )
 
-CORE_FAULTS = (*_ARITHMETIC, *_MASKS, *_LEVELS, *_THREADS)
+_CALLS = (
+    Fault(
+        "the share of failures that Johnson and Lindenstrauss allow forgets the number of pairs",
+        "cpp/src/johnson_lindenstrauss.cpp",
+        "std::min(1.0, std::exp(log_pairs(count) + exponent))",
+        "std::min(1.0, std::exp(exponent))",
+        cpp("test_johnson_lindenstrauss"),
+    ),
+    Fault(
+        "the error of a Monte Carlo mean does not shrink with the number of rows",
+        "cpp/src/tally.cpp",
+        "std::sqrt((variance < 0 ? 0 : variance) / count)",
+        "std::sqrt(variance < 0 ? 0 : variance)",
+        cpp("test_experiments"),
+    ),
+    Fault(
+        "a run with a target error stops before it looks at it",
+        "cpp/src/estimates.cpp",
+        "if (rows > 0 && rows % rows_between_looks == 0 && reached) return rows;",
+        "if (rows > 0 && rows % rows_between_looks == 0) return rows;",
+        cpp("test_experiments", "a target error ends a run at a multiple of 256 rows"),
+    ),
+    Fault(
+        "what is added to a state of linear attention begins at position 0 again",
+        "cpp/include/attnscale/linear_state.hpp",
+        "         .first_key = sums_.n_keys});",
+        "         .first_key = 0});",
+        cpp("test_linear_state"),
+    ),
+    Fault(
+        "rows that see global keys get too much of their neighbours",
+        "cpp/include/attnscale/local_global_attention.hpp",
+        "const T weighted = row[c] * mine;",
+        "const T weighted = row[c];",
+        cpp("test_composed_attention", "local and global attention is a mask"),
+    ),
+    Fault(
+        "the gradient of lambda in differential attention has the wrong sign",
+        "cpp/include/attnscale/differential_attention.hpp",
+        "by_lam.data()[row] = -sum;",
+        "by_lam.data()[row] = sum;",
+        cpp("test_composed_attention", "gradients of differential attention*"),
+    ),
+    Fault(
+        "a key of kattention is moved away by its whole square",
+        "cpp/include/attnscale/kattention.hpp",
+        "static_cast<T>(-0.5 * square)",
+        "static_cast<T>(-square)",
+        cpp("test_kattention", "kattention of given queries and keys is a Gaussian kernel"),
+    ),
+    Fault(
+        "the gradient of a table of the distance is taken at the sign of the distance",
+        "cpp/include/attnscale/distance_form.hpp",
+        "std::min(std::abs(step[k]), last)",
+        "std::clamp<std::int64_t>(step[k], 0, last)",
+        cpp("test_option_gradients", "gradients: of tables of the distance"),
+    ),
+)
+
+CORE_FAULTS = (*_ARITHMETIC, *_MASKS, *_LEVELS, *_THREADS, *_CALLS)

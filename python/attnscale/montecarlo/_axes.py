@@ -100,7 +100,7 @@ def fraction(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     converted = number(name, value)
     if not 0 < converted < 1:
-        raise ValueError(f"{name} must be between 0 and 1, got {converted:g}")
+        raise ValueError(f"{name} must be in (0, 1), got {converted:g}")
     return converted
 
 

@@ -218,7 +218,7 @@ TEST_CASE("gradients: a child of a fork inside the call does not wait for ever")
   } once;
   const attention_options options{.num_threads = 3, .interrupted = [&] { return once.ask(); }};
   // The faster the machine, the longer a call must be for the caller to be asked in it.
-  for (std::size_t n = 4000; !once.forked(); n *= 2) {
+  for (std::size_t n = 1000; !once.forked(); n *= 2) {
     const auto q = normal<float>({n, 64}, 1), g = normal<float>({n, 64}, 4);
     try {
       attention_gradients(q, q, q, g, options);

@@ -8,7 +8,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "as_array",
     "bfloat16_tensor",
     "boolean",
+    "check_options",
     "choose",
     "fit_to",
     "generator",
@@ -94,6 +95,30 @@ def boolean(name: str, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise TypeError(f"{name} must be True or False, got {shown(value)}")
+
+
+def check_options(
+    function: str, given: Iterable[str], known: Iterable[str], also: Iterable[str] = ()
+) -> None:
+    """Refuse keyword options that are not known, as Python does, and say what may have been meant.
+
+    Parameters
+    ----------
+    function : str
+        What was called.
+    given, known : iterable of str
+        Names of options.
+    also : iterable of str
+        Other parameters of the function, which may have been meant.
+    """
+    names = tuple(known)
+    for unknown in given:
+        if unknown not in names:
+            from difflib import get_close_matches
+
+            near = get_close_matches(unknown, [*names, *also], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {unknown!r}{hint}")
 
 
 def generator(rng: Any) -> np.random.Generator:

@@ -185,7 +185,7 @@ WRONG = {
     "entropy_vs_length --n 8 --heads a b c": "--heads takes one file, or two .npy files",
     "needle_dilution --n 8 --cosine 2": "cosine must be between -1 and 1, got 2",
     "dot_product_variance": "give --head-dim, or --heads FILE",
-    "jl_distortion --points 4 --dim 4 --k 2 --eps 1": "eps must be between 0 and 1, got 1",
+    "jl_distortion --points 4 --dim 4 --k 2 --eps 1": "eps must be in (0, 1), got 1",
 }
 
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 import tiny  # noqa: E402
 from attnscale.experiments import Training, TrainingResult  # noqa: E402
 from attnscale.experiments._run import run, units  # noqa: E402
-from attnscale.sweep import SweepError  # noqa: E402
+from attnscale.sweep import SweepError, SweepInterrupted  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -152,6 +152,27 @@ def test_saved_and_loaded(tmp_path):
     assert loaded.to_xarray()["loss"].sel(slope=1.0, seed=0).shape == (12,)
 
 
+def test_models_that_are_trained_come_with_the_error_of_the_others():
+    def measure(config, cell, seed, training):
+        if cell["slope"] < 0:
+            raise ArithmeticError("downhill")
+        return tiny.measure(config, cell, seed, training)
+
+    with pytest.raises(SweepError) as raised:
+        run(replace(tiny.EXPERIMENT, measure=measure), None, 1, {"progress": False})
+    assert str(raised.value) == (
+        "1 of 2 models failed, the first at slope=-2.0, seed=0: ArithmeticError: downhill "
+        "(1 are finished; store=DIR keeps them)"
+    )
+    assert not raised.value.partial.complete
+    assert np.isfinite(raised.value.partial.to_xarray()["loss"].sel(slope=1.0)).all()
+
+
+def test_an_option_that_does_not_exist_is_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'stor'; did you mean 'store'"):
+        train(stor="x")
+
+
 def test_processes_make_no_difference():
     assert same(train(n_jobs=2), train())
 
@@ -167,7 +188,7 @@ def test_ctrl_c_leaves_what_is_finished(tmp_path):
     assert result.interrupted
     assert not result.complete
     assert same(train(seeds=1, store=tmp_path), train(seeds=1))
-    with pytest.raises(KeyboardInterrupt, match="0 of 2 models are finished; store=DIR keeps them"):
+    with pytest.raises(SweepInterrupted, match="0 of 1 models are finished; store=DIR keeps them"):
         run(stopped, None, 1, {"progress": False, "only": "slope=-2.0"})
 
 

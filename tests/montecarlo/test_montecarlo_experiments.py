@@ -299,7 +299,7 @@ WRONG = [
         "distribution must be one of 'normal', .* got 'cauchy'",
         lambda: mc.dot_product_variance(head_dim=4, distribution="cauchy"),
     ),
-    (ValueError, "eps must be in (0, 1), got 1", lambda: mc.jl_distortion(n=4, dim=4, k=2, eps=1)),
+    (ValueError, r"eps must be in \(0, 1\), got 1", lambda: mc.jl_distortion(n=4, dim=4, k=2, eps=1)),
     (ValueError, "points, or n and dim, must be given", lambda: mc.jl_distortion(n=4, k=2)),
     (ValueError, "points exclude n and dim", lambda: mc.jl_distortion(ONES, n=4, k=2)),
     (ValueError, "points must be distinct", lambda: mc.jl_distortion(ONES, k=2)),

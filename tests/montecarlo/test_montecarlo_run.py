@@ -246,8 +246,11 @@ def test_cases_that_were_not_reached_are_nan(small_pieces):
 
 
 def test_ctrl_c_can_be_let_through(small_pieces):
-    with pytest.raises(KeyboardInterrupt):
-        mc.max_cosine(8, 8, samples=10, progress=interrupt_at(4), on_interrupt="raise")
+    with pytest.raises(at.SweepInterrupted, match=r"^6 samples are drawn; the attribute partial") as raised:
+        mc.max_cosine(8, 8, samples=10, rng=5, progress=interrupt_at(4), on_interrupt="raise")
+    assert isinstance(raised.value, KeyboardInterrupt)
+    whole = mc.max_cosine(8, 8, samples=10, resume=raised.value.partial)
+    assert whole.value == mc.max_cosine(8, 8, samples=10, rng=5).value
 
 
 def test_ctrl_c_inside_the_core(tmp_path):

@@ -74,7 +74,7 @@ _SCALES = (
 _SWEEPS = (
     Fault(
         "two processes write into one store",
-        f"{_PACKAGE}/sweep/_store.py",
+        f"{_PACKAGE}/_grid/files.py",
         "fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)",
         "fcntl.LOCK_SH | (0 if wait else fcntl.LOCK_NB)",
         pytest("tests/sweep/test_sweep_store.py", "tests/sweep/test_sweep_identity.py"),
@@ -88,7 +88,7 @@ _SWEEPS = (
     ),
     Fault(
         "a damaged result of a sweep is taken for whole",
-        f"{_PACKAGE}/sweep/_store.py",
+        f"{_PACKAGE}/_grid/store.py",
         'if checksum != _checksum(text, arrays) or about["case"] != case:',
         'if about["case"] != case:',
         pytest("tests/sweep/test_sweep_store.py"),

@@ -45,6 +45,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "dropout": lambda x: V.MultiHeadAttention(4, 2, dropout=x),
     "rng": lambda x: mc.max_cosine(8, 4, rng=x - 1.5, samples=2),
     "progress": lambda x: mc.max_cosine(8, 4, progress=x, samples=2),
+    "progress of a sweep": lambda x: at.sweep(lambda n: n, {"n": [1]}, progress=x),
 }
 
 

@@ -15,7 +15,7 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale.sweep._describe import describe
+from attnscale._grid.describe import describe
 from attnscale.sweep._laws import registered_laws
 
 pytest.importorskip("xarray")
@@ -120,7 +120,7 @@ def test_a_directory_of_another_program_is_refused_and_left_alone(tmp_path: Path
 
 def test_two_processes_do_not_write_to_one_store(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from attnscale.sweep._store import Store\n"
+        "import sys, time; from attnscale._grid.store import Store\n"
         "with Store(sys.argv[1]).locked(): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)

@@ -21,8 +21,8 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale.sweep._grid import GridCase
-from attnscale.sweep._run import Task
+from attnscale._grid.case import Case
+from attnscale.sweep._task import FunctionTask
 
 pytest.importorskip("xarray")
 pytest.importorskip("joblib")
@@ -145,8 +145,8 @@ def test_a_case_gives_its_threads_back() -> None:
     before = at.get_num_threads()
     try:
         at.set_num_threads(5)
-        case = GridCase((0,), {"n": 1}, "")
-        away = Task(sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True)
+        case = Case((0,), {"n": 1}, "")
+        away = FunctionTask(sweep_functions.threads, {}, None, frozenset(), num_threads=2, away=True)
         for task, expected in ((away, 2), (pickle.loads(pickle.dumps(replace(away, away=False))), 2)):
             assert task(case)["value"].values == expected
             assert at.get_num_threads() == 5

@@ -14,8 +14,9 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale.sweep import _store
-from attnscale.sweep._results import to_fields
+from attnscale._grid import files
+from attnscale._grid import store as stores
+from attnscale._grid.fields import to_fields
 
 pytest.importorskip("xarray")
 
@@ -165,7 +166,7 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", lambda fd: events.append(os.readlink(f"/proc/self/fd/{fd}")) or sync(fd))
     monkeypatch.setattr(Path, "replace", lambda a, b: events.append(f"{a} -> {b}") or replace(a, b))
     path = tmp_path / "file"
-    _store.write_whole(path, b"content")
+    files.write_whole(path, b"content")
     assert events == [f"{path}.tmp", f"{path}.tmp -> {path}", str(tmp_path)]
     assert path.read_bytes() == b"content"
 
@@ -204,10 +205,10 @@ def test_a_damaged_file_is_computed_again(damage: str, tmp_path: Path) -> None:
 def test_no_flipped_bit_changes_a_result() -> None:
     """Each byte of a file: it is either noticed, or of no consequence (a time stamp of the archive)."""
     fields = to_fields({"a": np.arange(3.0), "b": "text"})
-    content = _store.to_bytes(fields, "case")
+    content = stores.to_bytes(fields, "case")
     noticed = 0
     for place in range(len(content)):
-        found = _store.from_bytes(flip(content, place), "case")
+        found = stores.from_bytes(flip(content, place), "case")
         noticed += found is None
         if found is not None:
             assert list(found) == ["a", "b"]
@@ -221,9 +222,9 @@ def test_the_checksum_finds_what_the_archive_does_not(tmp_path: Path) -> None:
     """A file whose archive is sound, and whose array is not the one that was written."""
     fields = to_fields(np.arange(3.0))
     path = tmp_path / "case.npz"
-    path.write_bytes(_store.to_bytes(fields, "case"))
+    path.write_bytes(stores.to_bytes(fields, "case"))
     with np.load(path) as stored:
         entries = dict(stored)
     entries["array_0"][1] = 7
     np.savez(path, **entries)
-    assert _store.from_bytes(path.read_bytes(), "case") is None
+    assert stores.from_bytes(path.read_bytes(), "case") is None

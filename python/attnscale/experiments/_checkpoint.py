@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..sweep._store import write_whole
+from .._grid.files import locked, write_whole
 
 __all__ = ["Checkpoints"]
 
@@ -68,15 +67,10 @@ class Checkpoints:
 
     def cached(self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
         """Arrays that are the same for all units of the store: one of them makes them, others wait."""
-        import fcntl
-
         if self._directory is None:
             return dict(make())
-        self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{name}.npz"
-        with (self._directory / f"{name}.lock").open("a") as stream:
-            with contextlib.suppress(OSError):  # a file system without locks: each makes its own
-                fcntl.lockf(stream, fcntl.LOCK_EX)
+        with locked(self._directory / f"{name}.lock", wait=True):
             if not path.exists():
                 buffer = io.BytesIO()
                 np.savez(buffer, **make())  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import shown
+from .._grid.files import write_whole
 from .._tables.tabled import Sheet, Tabled
 from .._tables.tabled import Variable as Column
-from ..sweep._store import write_whole
 from ._experiment import Variable
 
 if TYPE_CHECKING:

@@ -7,23 +7,24 @@ import dataclasses
 import json
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 import torch
 
-from .._checks import number, shown, thread_count
-from ..sweep._describe import describe
-from ..sweep._errors import Failure, SweepError
-from ..sweep._grid import Axes, GridCase, describe_axes, make_cases
-from ..sweep._progress import Progress, reporter
-from ..sweep._results import Fields
-from ..sweep._run import Outcomes, choose_runner
-from ..sweep._store import Store
+from .._checks import check_options, number, shown, thread_count
+from .._grid.case import Axes, Case, describe_axes, make_cases
+from .._grid.complete import complete
+from .._grid.describe import describe
+from .._grid.errors import SweepInterrupted
+from .._grid.fields import Fields
+from .._grid.progress import Progress, check_progress
+from .._grid.runners import choose_runner
+from .._grid.store import Store
 from ._experiment import Experiment
 from ._result import TrainingResult
-from ._unit import BUSY, FACTS, PROVENANCE, UnitTask
+from ._unit import FACTS, PROVENANCE, UnitTask
 
 __all__ = ["RunOptions", "choose", "run", "units"]
 
@@ -58,7 +59,7 @@ class RunOptions(TypedDict, total=False):
     n_jobs: int
     num_threads: int
     checkpoint_seconds: float
-    progress: bool | Progress
+    progress: Progress
     watch: Callable[[str], object] | None
 
 
@@ -81,12 +82,11 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     TypeError, ValueError
         If an argument is wrong, or the store holds another experiment or config.
     SweepError
-        After all other units are finished, if some raised.
-    KeyboardInterrupt
-        At Ctrl-C, where no unit is finished; otherwise the result is ``interrupted``.
+        After all other units are finished, if some raised; its ``partial`` is the result of the others.
+    SweepInterrupted
+        A KeyboardInterrupt, at Ctrl-C where no unit is finished; otherwise the result is ``interrupted``.
     """
-    for unknown in options.keys() - _DEFAULTS.keys():
-        raise TypeError(f"{experiment.name}() got an unexpected keyword argument {unknown!r}")
+    check_options(experiment.name, options, _DEFAULTS, ("config", "seeds"))
     chosen = {**_DEFAULTS, **options}
     config = _config_of(experiment, config)
     axes, cases = units(experiment, config, seeds)
@@ -101,41 +101,25 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     directory = None if store is None else store.directory
     watch = (chosen["watch"] or _silence) if here else None
     task = UnitTask(experiment, config, directory, threads, pause, watch)
-    finished = _finished(store, cases)
-    left = [case for case in wanted if case not in finished]
-    if left:
+    finished = {} if store is None else store.finished(cases)
+    if any(case not in finished for case in wanted):
         _check_device(getattr(config, "device", "cpu"))
-    failures, interrupted = _complete(runner(task, left), wanted, finished, chosen["progress"])
-    if interrupted and not finished:
-        raise KeyboardInterrupt(_where(store, 0, len(cases)))
-    _raise(failures, len(wanted), store)
-    return _result(experiment, config, axes, finished, interrupted)
+    done = complete(runner, task, wanted, finished, progress=check_progress(chosen["progress"]))
 
+    def table() -> TrainingResult | None:
+        if not done.finished:
+            return None
+        return _result(experiment, config, axes, done.finished, done.interrupted)
 
-def _complete(
-    outcomes: Outcomes, wanted: Sequence[GridCase], finished: dict[GridCase, Fields], progress: Any
-) -> tuple[dict[GridCase, Failure], bool]:
-    """Add what comes to `finished`; what failed, and whether Ctrl-C ended it."""
-    failures: dict[GridCase, Failure] = {}
     try:
-        with reporter(progress) as report:
-            report(sum(case in finished for case in wanted), len(wanted))
-            for case, outcome in outcomes:
-                if outcome == BUSY:
-                    continue
-                if isinstance(outcome, Failure):
-                    failures[case] = outcome
-                else:
-                    finished[case] = outcome
-                report(sum(each in finished or each in failures for each in wanted), len(wanted))
-    except KeyboardInterrupt:
-        return failures, True
-    finally:
-        outcomes.close()
-    return failures, False
+        done.require(table, "models", _where(store))
+    except SweepInterrupted as interrupt:
+        if interrupt.partial is None:
+            raise
+    return _result(experiment, config, axes, done.finished, done.interrupted)
 
 
-def units(experiment: Experiment, config: Any, seeds: Any) -> tuple[Axes, list[GridCase]]:
+def units(experiment: Experiment, config: Any, seeds: Any) -> tuple[Axes, list[Case]]:
     """The axes of the experiment, "seed" the last of them, and all their points."""
     axes: Axes = {name: list(labels) for name, labels in experiment.cells(config).items()}
     axes["seed"] = _read_seeds(seeds)
@@ -171,7 +155,7 @@ def _config_of(experiment: Experiment, config: Any) -> Any:
     return config
 
 
-def choose(cases: list[GridCase], only: Any) -> list[GridCase]:
+def choose(cases: list[Case], only: Any) -> list[Case]:
     """The units that `only` names; None is all."""
     if only is None:
         return cases
@@ -183,7 +167,7 @@ def choose(cases: list[GridCase], only: Any) -> list[GridCase]:
     return [case for case in cases if any(_matches(case, pattern) for pattern in patterns)]
 
 
-def _read_pattern(case: GridCase, text: Any) -> dict[str, str]:
+def _read_pattern(case: Case, text: Any) -> dict[str, str]:
     pattern = {}
     for part in str(text).split(","):
         name, equals, label = part.partition("=")
@@ -194,7 +178,7 @@ def _read_pattern(case: GridCase, text: Any) -> dict[str, str]:
     return pattern
 
 
-def _matches(case: GridCase, pattern: Mapping[str, str]) -> bool:
+def _matches(case: Case, pattern: Mapping[str, str]) -> bool:
     return all(str(case.parameters[name]) == label for name, label in pattern.items())
 
 
@@ -219,33 +203,8 @@ def _open(store: Store, experiment: Experiment, config: Any) -> None:
             store.check_manifest(stored, identity)
 
 
-def _finished(store: Store | None, cases: Iterable[GridCase]) -> dict[GridCase, Fields]:
-    if store is None:
-        return {}
-    found = {case: store.read(case) for case in cases}
-    return {case: fields for case, fields in found.items() if fields is not None}
-
-
-def _raise(failures: Mapping[GridCase, Failure], total: int, store: Store | None) -> None:
-    """One error for all units that failed, that of the first first."""
-    if not failures:
-        return
-    case, first = next(iter(failures.items()))
-    error = SweepError(
-        f"{len(failures)} of {total} models failed, the first at {case}: {' '.join(first.message.split())} "
-        f"({_where(store, total - len(failures), total)})",
-        {str(each): failure.message for each, failure in failures.items()},
-        None,
-    )
-    error.__cause__ = first.exception
-    if first.exception is None:
-        error.add_note(f"In another process:\n{first.traceback}")
-    raise error
-
-
-def _where(store: Store | None, finished: int, total: int) -> str:
-    kept = "store=DIR keeps them" if store is None else f"{str(store)!r} keeps them, and where a training was"
-    return f"{finished} of {total} models are finished; {kept}"
+def _where(store: Store | None) -> str:
+    return "store=DIR keeps them" if store is None else f"{str(store)!r} keeps them, and where a training was"
 
 
 def _silence(line: str) -> None:
@@ -256,7 +215,7 @@ def _result(
     experiment: Experiment,
     config: Any,
     axes: Axes,
-    finished: Mapping[GridCase, Fields],
+    finished: Mapping[Case, Fields],
     interrupted: bool,
 ) -> TrainingResult:
     """The arrays of all units, NaN where there is none."""

@@ -16,21 +16,20 @@ import numpy as np
 import torch
 
 from .. import _core
+from .._grid.case import Case
+from .._grid.errors import BUSY, Failure
+from .._grid.fields import Field, Fields
+from .._grid.files import locked
+from .._grid.store import Store
 from .._provenance import provenance
-from ..sweep._errors import Failure
-from ..sweep._grid import GridCase
-from ..sweep._results import Field, Fields
-from ..sweep._store import Store
 from ._checkpoint import Checkpoints
 from ._experiment import Experiment
 from ._training import Training
 
-__all__ = ["BUSY", "FACTS", "PROVENANCE", "UnitTask"]
+__all__ = ["FACTS", "PROVENANCE", "UnitTask"]
 
 #: Entries of a unit's stored arrays that are JSON.
 PROVENANCE, FACTS = "_provenance", "_facts"
-#: Of a unit that another process with the same store is at.
-BUSY = Failure("another process trains it", "")
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class UnitTask:
     checkpoint_seconds: float
     watch: Callable[[str], object] | None = None
 
-    def __call__(self, case: GridCase) -> Fields | Failure:
+    def __call__(self, case: Case) -> Fields | Failure:
         """The arrays of a unit; what went wrong, as text, if an exception did."""
         try:
             with _threads(self.num_threads), self._claimed(case) as free:
@@ -69,7 +68,7 @@ class UnitTask:
             trace = "".join(traceback.format_exception(error))
             return Failure(f"{type(error).__name__}: {error}", trace, error if self.watch else None)
 
-    def _measure(self, case: GridCase) -> Fields:
+    def _measure(self, case: Case) -> Fields:
         cell = dict(case.parameters)
         seed = cell.pop("seed")
         directory = None if self.store is None else self.store / "checkpoints"
@@ -106,32 +105,21 @@ class UnitTask:
         kept = {name: record[name] for name in ("attnscale", "numpy", "simd_level", "num_threads", "created")}
         return {**kept, "torch": str(torch.__version__), "device": kind, "seconds": round(seconds, 1)}
 
-    def _stored(self, case: GridCase) -> Fields | None:
+    def _stored(self, case: Case) -> Fields | None:
         return None if self.store is None else Store(self.store, "train", "training").read(case)
 
-    def _watch_of(self, case: GridCase) -> Callable[[str], object] | None:
+    def _watch_of(self, case: Case) -> Callable[[str], object] | None:
         watch = self.watch
         return None if watch is None else lambda line: watch(f"{case}: {line}")
 
     @contextmanager
-    def _claimed(self, case: GridCase) -> Iterator[bool]:
+    def _claimed(self, case: Case) -> Iterator[bool]:
         """Whether this process may run the unit: others may share the store. Who dies lets go."""
-        import fcntl
-
         if self.store is None:
             yield True
             return
-        path = self.store / "checkpoints" / f"{case.digest[:32]}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as stream:
-            try:
-                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):
-                yield False
-                return
-            except OSError:
-                pass  # a file system without locks
-            yield True
+        with locked(self.store / "checkpoints" / f"{case.digest[:32]}.lock", wait=False) as free:
+            yield free
 
 
 @contextmanager

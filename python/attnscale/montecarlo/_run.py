@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
@@ -11,13 +10,14 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from .. import _core
-from .._checks import choose, number, positive_int, shown, thread_count
+from .._checks import check_options, choose, number, positive_int, shown, thread_count
+from .._grid.errors import SweepInterrupted
+from .._grid.progress import Progress, check_progress, reporter
 from .._provenance import provenance
 from .._seeds import case_key, seed_sequence
 from ._cost import Announce, announcement, check_announce
 from ._experiment import Case, Experiment
 from ._limits import check_count
-from ._progress import Progress, check_progress, reporting
 from ._result import Estimate, ExperimentResult
 from ._tally import Tally
 
@@ -43,7 +43,8 @@ class RunOptions(TypedDict, total=False):
         True shows a bar where standard error is a terminal and tqdm is installed. A function is
         called with (samples done, total or None) after each piece of work.
     on_interrupt : {"return", "raise"}, default "return"
-        What Ctrl-C does: the result so far, with ``interrupted`` set, or KeyboardInterrupt.
+        What Ctrl-C does: the result so far, with ``interrupted`` set, or
+        :class:`attnscale.SweepInterrupted`, a KeyboardInterrupt that has it as ``partial``.
     resume : ExperimentResult, optional
         Go on from this result of the same experiment with the same parameters. The seed is its own,
         and the numbers are those of a run that was never interrupted, bit for bit.
@@ -89,10 +90,7 @@ class _Stopping:
 
 def num_threads_of(name: str, options: RunOptions) -> int:
     """Threads for the core (0: its default), after a check that all options exist."""
-    for unknown in options.keys() - _DEFAULTS.keys():
-        near = difflib.get_close_matches(unknown, [*_DEFAULTS, "samples", "rng"], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{hint}")
+    check_options(name, options, _DEFAULTS, ("samples", "rng"))
     threads = options.get("num_threads")
     return 0 if threads is None else thread_count("num_threads", threads)
 
@@ -124,18 +122,23 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
         total = stopping.most_rows * experiment.block * len(tallies)
     drawn = sum(tally.rows for tally in tallies) * experiment.block
     try:
-        with reporting(progress, total, drawn) as report:
+        with reporter(progress, "sample", total, drawn) as report:
             for index, case in enumerate(experiment.cases):
                 key = case_key(seed, experiment.identity(case))
                 for tally in _draw(experiment, case, key, tallies[index], stopping):
                     new = tally.rows - tallies[index].rows
                     tallies[index] = tally
-                    report(new * experiment.block)
+                    drawn += new * experiment.block
+                    report(drawn)
     except KeyboardInterrupt:
-        if chosen["on_interrupt"] == "raise":
-            raise
         interrupted = True
-    return _result(experiment, seed, tuple(tallies), stopping.target_error, interrupted=interrupted)
+    result = _result(experiment, seed, tuple(tallies), stopping.target_error, interrupted=interrupted)
+    if interrupted and chosen["on_interrupt"] == "raise":
+        raise SweepInterrupted(
+            f"{drawn} samples are drawn; the attribute partial has them, and resume=partial goes on",
+            result,
+        )
+    return result
 
 
 def _read_stopping(experiment: Experiment, samples: Any, chosen: dict[str, Any]) -> _Stopping:

@@ -4,7 +4,7 @@
 ``attnscale.sweep`` is the function; its exceptions are imported from here.
 """
 
-from ._errors import SweepError, SweepInterrupted
+from .._grid.errors import SweepError, SweepInterrupted
 from ._sweep import sweep
 
 __all__ = ["SweepError", "SweepInterrupted", "sweep"]

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from .._grid.case import Case
 from .._seeds import child_seed
-from ._grid import GridCase
 
 __all__ = ["case_seed", "seed_from_json", "seed_to_json"]
 
 
-def case_seed(root: np.random.SeedSequence, case: GridCase) -> np.random.SeedSequence:
+def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequence:
     """The child of `root` for a case, found from the case's own parameters.
 
     Its place in the grid does not enter: a case draws the same numbers whatever other cases there

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._grid import Axes, GridCase, labels
-from ._results import Field, Fields
+from .._grid.case import Axes, Case, labels
+from .._grid.fields import Field, Fields
 
 if TYPE_CHECKING:
     import xarray
 
 __all__ = ["assemble"]
 
-_Finished = Mapping[GridCase, Fields]
+_Finished = Mapping[Case, Fields]
 
 
 def assemble(axes: Axes, finished: _Finished, attrs: dict[str, Any]) -> xarray.Dataset | None:
@@ -47,7 +47,7 @@ def assemble(axes: Axes, finished: _Finished, attrs: dict[str, Any]) -> xarray.D
     return xarray.Dataset(variables, {**coords, **coordinates}, attrs)
 
 
-def _name_axes(finished: _Finished) -> dict[GridCase, Fields]:
+def _name_axes(finished: _Finished) -> dict[Case, Fields]:
     """Give every axis a name.
 
     Axes without one are dim_0, dim_1, ... in all variables, as in xarray; where two variables of
@@ -74,7 +74,7 @@ def _named(name: str, field: Field, own: set[int]) -> Field:
     return Field(field.values, dims, field.attrs)
 
 
-def _inner_axes(named: Mapping[GridCase, Fields]) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
+def _inner_axes(named: Mapping[Case, Fields]) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
     """Extent of each axis of the results, and the coordinates of those that have one.
 
     The largest extent counts; of an axis with a coordinate, all values that occur.

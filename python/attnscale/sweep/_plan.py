@@ -12,29 +12,22 @@ import numpy as np
 
 from .. import _core
 from .._checks import shown
+from .._grid.case import Axes, Case, as_json, describe_axes, make_cases, short
+from .._grid.complete import complete
+from .._grid.describe import describe, function_name
+from .._grid.errors import Failure
+from .._grid.fields import Fields
+from .._grid.progress import Progress
+from .._grid.runners import Outcome, Runner
+from .._grid.store import Store
 from .._provenance import provenance
 from .._seeds import seed_sequence
 from ..laws import FunctionLaw
+from ._arguments import check_call, read_constants, read_grid
 from ._case_seeds import seed_from_json, seed_to_json
 from ._dataset import assemble
-from ._describe import describe, function_name
-from ._errors import Failure, SweepError, SweepInterrupted
-from ._grid import (
-    Axes,
-    GridCase,
-    as_json,
-    check_call,
-    describe_axes,
-    make_cases,
-    read_constants,
-    read_grid,
-    short,
-)
 from ._laws import registered_laws
-from ._progress import Progress
-from ._results import Fields
-from ._run import Runner, Task
-from ._store import Store
+from ._task import FunctionTask
 
 if TYPE_CHECKING:
     import xarray
@@ -55,7 +48,7 @@ class Plan:
         As given to ``sweep``.
     axes : dict of str to list
         The grid.
-    cases : list of GridCase
+    cases : list of Case
         Its points.
     laws : tuple of FunctionLaw
         Registered laws that the grid or the constants name.
@@ -70,7 +63,7 @@ class Plan:
     function: Callable[..., Any]
     constants: dict[str, Any]
     axes: Axes
-    cases: list[GridCase]
+    cases: list[Case]
     laws: tuple[FunctionLaw, ...]
     seed: np.random.SeedSequence | None
     identity: dict[str, Any]
@@ -93,67 +86,32 @@ class Plan:
         return plan
 
     def complete(
-        self, run: Runner, store: Store | None, report: Progress, num_threads: int | None
+        self, run: Runner, store: Store | None, progress: Progress, num_threads: int | None
     ) -> xarray.Dataset:
         """Compute what the store does not have."""
-        finished = self._finished(store)
-        failures: dict[GridCase, Failure] = {}
-        reserved = frozenset(self.axes)
-        task = Task(self.function, self.constants, self.seed, reserved, self.laws, num_threads)
-        outcomes = run(task, [case for case in self.cases if case not in finished])
-        report(len(finished), len(self.cases))
-        try:
-            for case, outcome in outcomes:
-                outcome = _with_the_axes_of(finished, outcome)
-                if isinstance(outcome, Failure):
-                    failures[case] = outcome
-                else:
-                    if store is not None:
-                        store.write(case, outcome)
-                    finished[case] = outcome
-                report(len(finished) + len(failures), len(self.cases))
-        except KeyboardInterrupt:
-            message = f"{len(finished)} of {len(self.cases)} cases are finished; {_where(store)}"
-            raise SweepInterrupted(message, self._table(finished)) from None
-        finally:
-            outcomes.close()
-        if failures:
-            raise self._error(finished, failures, store)
-        table = self._table(finished)
+        task = FunctionTask(
+            self.function, self.constants, self.seed, frozenset(self.axes), self.laws, num_threads
+        )
+
+        def accept(case: Case, outcome: Outcome, before: Mapping[Case, Fields]) -> Outcome:
+            outcome = _with_the_axes_of(before, outcome)
+            if store is not None and not isinstance(outcome, Failure):
+                store.write(case, outcome)
+            return outcome
+
+        finished = {} if store is None else store.finished(self.cases)
+        done = complete(run, task, self.cases, finished, progress=progress, accept=accept)
+        done.require(lambda: self._table(done.finished), "cases", _where(store))
+        table = self._table(done.finished)
         assert table is not None
         return table
 
-    def _finished(self, store: Store | None) -> dict[GridCase, Fields]:
-        """The cases that the store has."""
-        if store is None:
-            return {}
-        found = {case: store.read(case) for case in self.cases}
-        return {case: fields for case, fields in found.items() if fields is not None}
-
-    def _table(self, finished: Mapping[GridCase, Fields]) -> xarray.Dataset | None:
+    def _table(self, finished: Mapping[Case, Fields]) -> xarray.Dataset | None:
         in_order = {case: finished[case] for case in self.cases if case in finished}
         constants = ", ".join(f"{name}={short(value)}" for name, value in self.constants.items())
         ran = {"function": function_name(self.function), "constants": constants}
         ran["parameters"] = json.dumps({name: as_json(value) for name, value in self.constants.items()})
         return assemble(self.axes, in_order, ran | provenance(self.seed).to_dict())
-
-    def _error(
-        self, finished: Mapping[GridCase, Fields], failures: Mapping[GridCase, Failure], store: Store | None
-    ) -> SweepError:
-        """One error for all failures, that of the first case first."""
-        listed = {case: failures[case] for case in self.cases if case in failures}
-        case, first = next(iter(listed.items()))
-        what = _one_line(first.message)
-        error = SweepError(
-            f"{len(listed)} of {len(self.cases)} cases failed, the first at {case}: {what} "
-            f"({len(finished)} are finished; {_where(store)})",
-            {str(each): failure.message for each, failure in listed.items()},
-            self._table(finished),
-        )
-        error.__cause__ = first.exception
-        if first.exception is None:
-            error.add_note(f"In another process:\n{first.traceback}")
-        return error
 
 
 def make_plan(
@@ -191,7 +149,7 @@ def make_plan(
     return Plan(function, fixed, axes, cases, laws, seed, identity, seed_is_given=rng is not None)
 
 
-def _with_the_axes_of(finished: Mapping[GridCase, Fields], outcome: Fields | Failure) -> Fields | Failure:
+def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure) -> Fields | Failure:
     """`outcome`, unless its axes are not those of the cases before it."""
     if isinstance(outcome, Failure) or not finished:
         return outcome
@@ -202,12 +160,6 @@ def _with_the_axes_of(finished: Mapping[GridCase, Fields], outcome: Fields | Fai
             message = f"results must have the same axes, got {seen} in {name!r}, and {wanted} at {case}"
             return Failure(f"ValueError: {message}", "")
     return outcome
-
-
-def _one_line(message: str) -> str:
-    """The beginning of a message; an exception may print whole arrays."""
-    line = " ".join(message.split())
-    return line if len(line) <= 300 else f"{line[:300]}..."
 
 
 def _where(store: Store | None) -> str:

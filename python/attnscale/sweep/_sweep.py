@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
     import xarray
 
-    from ._progress import Progress
+    from .._grid.progress import Progress
 
 __all__ = ["sweep"]
 
@@ -26,7 +25,7 @@ def sweep(
     n_jobs: int = 1,
     executor: Executor | None = None,
     store: str | os.PathLike[str] | None = None,
-    progress: bool | Progress = True,
+    progress: Progress = True,
     rng: Any = None,
 ) -> xarray.Dataset:
     """Call a function at every point of a grid of parameters.
@@ -94,21 +93,20 @@ def sweep(
     array([3.52, 4.3 ], dtype=float32)
     """
     # Not at the top, so that ``import attnscale`` does not pay for it.
+    from .._grid.progress import check_progress
+    from .._grid.runners import choose_runner
+    from .._grid.store import Store
     from ._plan import make_plan
-    from ._progress import reporter
-    from ._run import choose_runner
-    from ._store import Store
 
     _require_xarray()
     plan = make_plan(function, grid, constants, rng, stored=store is not None)
     run, num_threads = choose_runner(n_jobs, executor)
-    with ExitStack() as stack:
-        kept = None if store is None else Store(store)
-        if kept is not None:
-            stack.enter_context(kept.locked())
-            plan = plan.resume(kept)
-        report = stack.enter_context(reporter(progress))
-        return plan.complete(run, kept, report, num_threads)
+    check_progress(progress)
+    if store is None:
+        return plan.complete(run, None, progress, num_threads)
+    kept = Store(store)
+    with kept.locked():
+        return plan.resume(kept).complete(run, kept, progress, num_threads)
 
 
 def _require_xarray() -> None:

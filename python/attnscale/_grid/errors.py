@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a sweep ends when not all of its cases are finished."""
+"""How a run ends when not all of its cases are finished."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import xarray
-
-__all__ = ["Failure", "SweepError", "SweepInterrupted"]
+__all__ = ["BUSY", "Failure", "SweepError", "SweepInterrupted"]
 
 
 class Failure(NamedTuple):
@@ -23,14 +20,18 @@ class Failure(NamedTuple):
     exception: BaseException | None = None  # of a case that ran in this process
 
 
+#: The outcome of a case that another process with the same store is at: it is neither finished nor failed.
+BUSY = Failure("another process is at it", "")
+
+
 class SweepError(RuntimeError):
-    """Some cases failed; all others are finished.
+    """Some cases of a sweep, or models of an experiment, failed; all others are finished.
 
     Attributes
     ----------
     failures : dict of str to str
         What happened to each case, by its parameters.
-    partial : xarray.Dataset or None
+    partial : xarray.Dataset, TrainingResult or None
         The results, NaN where a case failed; None if no case is finished.
 
     Examples
@@ -43,7 +44,7 @@ class SweepError(RuntimeError):
     {'n=0': 'ZeroDivisionError: division by zero'} [nan 1.  0.5]
     """
 
-    def __init__(self, message: str, failures: dict[str, str], partial: xarray.Dataset | None) -> None:
+    def __init__(self, message: str, failures: dict[str, str], partial: Any) -> None:
         super().__init__(message)
         self.failures = failures
         self.partial = partial
@@ -57,11 +58,11 @@ class SweepInterrupted(KeyboardInterrupt):
 
     Attributes
     ----------
-    partial : xarray.Dataset or None
+    partial : xarray.Dataset, TrainingResult, ExperimentResult or None
         The results, NaN where a case is not finished; None if no case is.
     """
 
-    def __init__(self, message: str, partial: xarray.Dataset | None) -> None:
+    def __init__(self, message: str, partial: Any) -> None:
         super().__init__(message)
         self.partial = partial
 

@@ -10,92 +10,27 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from .. import _core
 from .._checks import shown
-from ..laws import FunctionLaw
-from ._case_seeds import case_seed
-from ._errors import Failure
-from ._grid import GridCase
-from ._laws import make_known
-from ._results import Fields, Reserved, to_fields
+from .case import Case
+from .errors import Failure
+from .fields import Fields
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Outcomes", "Runner", "Task", "choose_runner"]
+__all__ = ["Outcome", "Outcomes", "Runner", "Task", "choose_runner"]
 
+#: What came of a case.
 Outcome = Fields | Failure
-Outcomes = Generator[tuple[GridCase, Outcome], None, None]
-Runner = Callable[[Callable[[GridCase], Outcome], Sequence[GridCase]], Outcomes]
-
-
-@dataclass(frozen=True)
-class Task:
-    """All that a process needs to run a case of the sweep.
-
-    Attributes
-    ----------
-    function : callable
-    constants : dict
-    seed : SeedSequence or None
-        Of the whole sweep; None if the function takes no ``rng``.
-    reserved : frozenset of str
-        Names of the axes.
-    laws : tuple of FunctionLaw
-        Laws that the parameters name and that another process has not registered.
-    num_threads : int or None
-        At most so many threads of attention in another process.
-    away : bool
-        In another process than the caller's: the task was pickled.
-    """
-
-    function: Callable[..., Any]
-    constants: dict[str, Any]
-    seed: np.random.SeedSequence | None
-    reserved: Reserved
-    laws: tuple[FunctionLaw, ...] = ()
-    num_threads: int | None = None
-    away: bool = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.function, self.constants, self.seed, self.reserved, self.laws, self.num_threads)
-        return Task, (*parts, True)
-
-    def __call__(self, case: GridCase) -> Outcome:
-        """The result of a case; what went wrong, as text, if an exception did."""
-        try:
-            if self.away:
-                make_known(self.laws)
-            arguments = {**self.constants, **case.parameters}
-            if self.seed is not None:
-                arguments["rng"] = np.random.default_rng(case_seed(self.seed, case))
-            with self._few_threads():
-                result = self.function(**arguments)
-            if getattr(result, "interrupted", False) is True:
-                raise KeyboardInterrupt  # an experiment that returned what it had at Ctrl-C
-            return to_fields(result, self.reserved)
-        except Exception as error:
-            trace = "".join(traceback.format_exception(error))
-            return Failure(f"{type(error).__name__}: {error}", trace, None if self.away else error)
-
-    @contextmanager
-    def _few_threads(self) -> Iterator[None]:
-        """Workers share the cores; results do not depend on the number of threads."""
-        if self.num_threads is None or not self.away:
-            yield
-            return
-        before = _core.num_threads()
-        _core.set_num_threads(min(before, self.num_threads))
-        try:
-            yield
-        finally:
-            _core.set_num_threads(before)
+Outcomes = Generator[tuple[Case, Outcome], None, None]
+#: Turns a case into its outcome, and raises nothing but KeyboardInterrupt.
+Task = Callable[[Case], Outcome]
+#: Runs a task on cases.
+Runner = Callable[[Task, Sequence[Case]], Outcomes]
 
 
 def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int | None]:
@@ -123,13 +58,13 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
     return partial(run_with_joblib, n_jobs), max(1, _core.num_threads() // workers)
 
 
-def run_here(task: Callable[[GridCase], Outcome], cases: Sequence[GridCase]) -> Outcomes:
+def run_here(task: Task, cases: Sequence[Case]) -> Outcomes:
     """One after the other, in this thread."""
     for case in cases:
         yield case, task(case)
 
 
-def run_with_joblib(n_jobs: int, task: Callable[[GridCase], Outcome], cases: Sequence[GridCase]) -> Outcomes:
+def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
     """In processes of joblib (or what ``joblib.parallel_config`` says), which take closures too."""
     import joblib
 
@@ -158,7 +93,7 @@ def _growing_workers() -> Iterator[None]:
         yield
 
 
-def run_on(executor: Executor, task: Callable[[GridCase], Outcome], cases: Sequence[GridCase]) -> Outcomes:
+def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
     """By any executor. What it could not send, run or bring back is a failure of that case."""
     from concurrent.futures import as_completed
 
@@ -184,10 +119,10 @@ def _lost(error: Exception) -> Failure:
 class _Portable:
     """A task for processes that outlive a sweep: they look for modules where this process does now."""
 
-    def __init__(self, task: Callable[[GridCase], Outcome]) -> None:
+    def __init__(self, task: Task) -> None:
         self._task = task
 
-    def __call__(self, case: GridCase) -> tuple[tuple[int, ...], Outcome]:
+    def __call__(self, case: Case) -> tuple[tuple[int, ...], Outcome]:
         return case.index, self._task(case)
 
     def __reduce__(self) -> tuple[Callable[..., _Portable], tuple[list[str], bytes]]:

@@ -15,7 +15,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from .._checks import shown
-from ._describe import digest
-from ._grid import GridCase
-from ._results import Field, Fields
+from .case import Case
+from .describe import digest
+from .fields import Field, Fields
+from .files import locked, write_whole
 
-__all__ = ["FORMAT", "Store", "from_bytes", "to_bytes", "write_whole"]
+__all__ = ["FORMAT", "Store", "from_bytes", "to_bytes"]
 
 #: Of the files. Another one is refused, not guessed at.
 FORMAT = 1
@@ -71,20 +72,12 @@ class Store:
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
         """Keep other processes from writing here, or `wait` for them; a process that dies lets go."""
-        import fcntl  # POSIX, as the whole package
-
         self._refuse_other_programs()
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / _LOCK).open("a") as stream:
-            try:
-                # Record locks: a forked worker that outlives its parent does not keep them.
-                fcntl.lockf(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except (BlockingIOError, PermissionError):
+        with locked(self.directory / _LOCK, wait=wait) as held:
+            if not held:
                 raise ValueError(
                     f"store must be used by one {self._what} at a time, another process writes {str(self)!r}"
-                ) from None
-            except OSError:
-                pass  # a file system without locks
+                )
             yield
 
     def read_manifest(self) -> dict[str, Any] | None:
@@ -120,7 +113,12 @@ class Store:
                     f"{_difference(key, seen, wanted)}; choose another directory, or delete this one"
                 )
 
-    def read(self, case: GridCase) -> Fields | None:
+    def finished(self, cases: Iterable[Case]) -> dict[Case, Fields]:
+        """The results of those cases that are there."""
+        found = {case: self.read(case) for case in cases}
+        return {case: fields for case, fields in found.items() if fields is not None}
+
+    def read(self, case: Case) -> Fields | None:
         """The result of a case; None if it is not there, or damaged."""
         try:
             content = self._path(case).read_bytes()
@@ -128,13 +126,13 @@ class Store:
             return None
         return from_bytes(content, case.digest)
 
-    def write(self, case: GridCase, fields: Fields) -> None:
+    def write(self, case: Case, fields: Fields) -> None:
         """Keep the result of a case; when this returns it is on the disk."""
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
         write_whole(path, to_bytes(fields, case.digest))
 
-    def _path(self, case: GridCase) -> Path:
+    def _path(self, case: Case) -> Path:
         return self.directory / "cases" / f"{case.digest[:32]}.npz"
 
     def _refuse_other_programs(self) -> None:
@@ -163,22 +161,6 @@ def _difference(key: str, seen: Any, wanted: Any) -> str:
 def _shown(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:70]}..."
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: after a crash it is the old one or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    # The name is on the disk when its directory is.
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def to_bytes(fields: Fields, case: str) -> bytes:

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The points of a grid, and how the values on its axes are labelled."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..laws import Law
+from .describe import describe, digest
+
+__all__ = ["Axes", "Case", "as_json", "describe_axes", "labels", "make_cases", "short"]
+
+#: The values on each axis, by its name.
+Axes = dict[str, list[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One point of the grid.
+
+    Attributes
+    ----------
+    index : tuple of int
+        Where it lies on each axis.
+    parameters : dict
+        Its value on each axis.
+    digest : str
+        Of the names and values alone: the same in every grid that has this case. Empty where
+        nothing asks for it.
+    """
+
+    index: tuple[int, ...]
+    parameters: dict[str, Any]
+    digest: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={short(value)}" for name, value in self.parameters.items())
+
+
+def describe_axes(axes: Axes) -> dict[str, list[Any]]:
+    """What identifies the values on each axis."""
+    return {name: [describe(f"grid[{name!r}]", value) for value in values] for name, values in axes.items()}
+
+
+def make_cases(axes: Axes, described: dict[str, list[Any]] | None) -> list[Case]:
+    """All points of the grid; the last axis varies fastest."""
+    cases = []
+    for index in itertools.product(*(range(len(values)) for values in axes.values())):
+        place = dict(zip(axes, index, strict=True))
+        parameters = {name: axes[name][i] for name, i in place.items()}
+        key = digest({name: described[name][i] for name, i in place.items()}) if described else ""
+        cases.append(Case(index, parameters, key))
+    return cases
+
+
+def labels(values: list[Any]) -> NDArray[Any]:
+    """The coordinate of an axis: numbers, booleans and strings as they are, anything else as text.
+
+    Examples
+    --------
+    >>> labels([512, 4096]), labels(["standard", 0.125, None])
+    (array([ 512, 4096]), array(['standard', '0.125', 'None'], dtype='<U8'))
+    """
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    kinds = {type(value) for value in plain}
+    fits = all(abs(value) < 2**63 for value in plain if type(value) is int)
+    if kinds in ({bool}, {str}) or (kinds <= {int, float} and fits):
+        return np.array(plain)
+    return np.array([value if isinstance(value, str) else short(value) for value in plain])
+
+
+def as_json(value: Any) -> Any:
+    """`value` as JSON has it; laws by their spelling, and :func:`short` of what JSON has not."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (list, tuple)):
+        return [as_json(each) for each in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else short(value)
+
+
+def short(value: Any) -> str:
+    """`value` for a message or a label."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray) or (hasattr(value, "shape") and not dataclasses.is_dataclass(value)):
+        return f"<{type(value).__name__} {tuple(value.shape)} {digest(describe('value', value))[:8]}>"
+    if isinstance(value, Law):
+        return value.spelling
+    if callable(value) and hasattr(value, "__qualname__"):
+        return str(value.__qualname__)
+    return repr(value)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Files that several processes share: replaced as a whole, and written by one at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["locked", "write_whole"]
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock of a file, which is made with its directory: False where another process holds it.
+
+    Parameters
+    ----------
+    path : Path
+    wait : bool
+        Wait for the other process. A process that dies lets go.
+
+    Notes
+    -----
+    It is a record lock: a forked worker that outlives its parent does not keep it. On a file system
+    without locks everyone holds it.
+    """
+    import fcntl  # POSIX, as the whole package
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as stream:
+        try:
+            fcntl.lockf(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except (BlockingIOError, PermissionError):
+            held = False
+        except OSError:
+            held = True
+        else:
+            held = True
+        yield held
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file as a whole: after a crash it is the old one or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    # The name is on the disk when its directory is.
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a process needs to run a case of a sweep."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._grid.case import Case
+from .._grid.errors import Failure
+from .._grid.fields import Reserved, to_fields
+from .._grid.runners import Outcome
+from ..laws import FunctionLaw
+from ._case_seeds import case_seed
+from ._laws import make_known
+
+__all__ = ["FunctionTask"]
+
+
+@dataclass(frozen=True)
+class FunctionTask:
+    """All that a process needs to run a case of the sweep.
+
+    Attributes
+    ----------
+    function : callable
+    constants : dict
+    seed : SeedSequence or None
+        Of the whole sweep; None if the function takes no ``rng``.
+    reserved : frozenset of str
+        Names of the axes.
+    laws : tuple of FunctionLaw
+        Laws that the parameters name and that another process has not registered.
+    num_threads : int or None
+        At most so many threads of attention in another process.
+    away : bool
+        In another process than the caller's: the task was pickled.
+    """
+
+    function: Callable[..., Any]
+    constants: dict[str, Any]
+    seed: np.random.SeedSequence | None
+    reserved: Reserved
+    laws: tuple[FunctionLaw, ...] = ()
+    num_threads: int | None = None
+    away: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.function, self.constants, self.seed, self.reserved, self.laws, self.num_threads)
+        return FunctionTask, (*parts, True)
+
+    def __call__(self, case: Case) -> Outcome:
+        """The result of a case; what went wrong, as text, if an exception did."""
+        try:
+            if self.away:
+                make_known(self.laws)
+            arguments = {**self.constants, **case.parameters}
+            if self.seed is not None:
+                arguments["rng"] = np.random.default_rng(case_seed(self.seed, case))
+            with self._few_threads():
+                result = self.function(**arguments)
+            if getattr(result, "interrupted", False) is True:
+                raise KeyboardInterrupt  # an experiment that returned what it had at Ctrl-C
+            return to_fields(result, self.reserved)
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            return Failure(f"{type(error).__name__}: {error}", trace, None if self.away else error)
+
+    @contextmanager
+    def _few_threads(self) -> Iterator[None]:
+        """Workers share the cores; results do not depend on the number of threads."""
+        if self.num_threads is None or not self.away:
+            yield
+            return
+        before = _core.num_threads()
+        _core.set_num_threads(min(before, self.num_threads))
+        try:
+            yield
+        finally:
+            _core.set_num_threads(before)

@@ -150,6 +150,25 @@ TEST_CASE("laws and the default scale see the head dimension without the added c
                    kattention_heads(q, k, k, {.key_lengths = 5})) == 0);
 }
 
+TEST_CASE("kattention of normalised rows, and under a law of the distance") {
+  auto q = normal<double>({8, 4}, 1), k = normal<double>({8, 4}, 2);
+  const auto v = normal<double>({8, 3}, 3);
+  const array factor = xt::sqrt(1 + 2 * xt::log1p(xt::arange<double>(8) / 3));
+  const array bias = -2 * xt::log1p(xt::arange<double>(8) / 3);
+  const matrix far = loops::weighted(
+      8, v, loops::everything, true, [&](std::size_t i, std::size_t j, std::size_t) {
+        const std::size_t t = i > j ? i - j : j - i;
+        return std::exp(0.5 * factor(t) * (dot(q, i, k, j) - dot(k, j, k, j) / 2) + bias(t));
+      });
+  CHECK(difference(kattention_heads(q, k, v, {.scale = laws::scale_invariant{3}}), far) < 1e-13);
+  const array given = kattention_heads(q, k, v, {.scale = 2, .qk_norm = row_norm::l2});
+  for (std::size_t i = 0; i < 8; ++i) {
+    xt::view(q, i) /= std::sqrt(dot(q, i, q, i));
+    xt::view(k, i) /= std::sqrt(dot(k, i, k, i));
+  }
+  CHECK(difference(given, gaussian_kernel(q, k, v, vector(4), 2)) < 1e-13);
+}
+
 TEST_CASE("kattention of x maps it by its weights") {
   for_both_types([](auto zero) {
     using T = decltype(zero);

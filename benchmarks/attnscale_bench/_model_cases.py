@@ -26,7 +26,7 @@ def training_step(session: Session, name: str, *, target: Target) -> list[Row]:
 
 
 def _step(implementation: str) -> Action:
-    """The same weights, batches and masks for both."""
+    """A step of training with either implementation, from the same weights, batches and masks."""
     import torch
     from attnscale.experiments import LengthGeneralizationConfig
     from attnscale.experiments._masked import masked_loss

@@ -33,7 +33,7 @@ def over_softmax(session: Session, name: str, *, n: int, targets: dict[str, Targ
 
 
 def decode_over_softmax(session: Session, name: str, *, n: int, targets: dict[str, Target]) -> list[Row]:
-    """The same for one query and keys in memory."""
+    """Time of each normalizer over that of softmax, for one query and keys in memory."""
     rng = np.random.default_rng(0)
     q = rng.standard_normal((8, 1, 64), np.float32)
     k, v = rng.standard_normal((2, 8, n, 64), np.float32)

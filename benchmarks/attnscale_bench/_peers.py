@@ -29,7 +29,7 @@ def numpy_attention(query: Array, key: Array, value: Array) -> Array:
 
 
 def numpy_output_and_entropy(query: Array, key: Array, value: Array) -> tuple[Array, Array]:
-    """The same and lse - sum p s, as the formulas say."""
+    """Attention with the (heads, n, n) matrix in memory, and its entropy lse - sum p s."""
     scores = query @ key.swapaxes(-1, -2) * query.shape[-1] ** -0.5
     top = scores.max(-1, keepdims=True)
     lse = top + np.log(np.exp(scores - top).sum(-1, keepdims=True))
@@ -69,7 +69,7 @@ class Torch:
         return lambda: gradients(output, inputs, wanted, retain_graph=True)
 
     def attention_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
-        """The same with its forward pass."""
+        """Forward and backward pass of scaled_dot_product_attention."""
         inputs, call = self._fused(query, key, value)
         wanted, gradients = self.module.from_numpy(grad)[None], self.module.autograd.grad
         return lambda: gradients(call(), inputs, wanted)
@@ -146,7 +146,7 @@ class Torch:
     def causal_linear_step(
         self, query: Array, key: Array, value: Array, grad: Array, block: int = 64
     ) -> Action:
-        """The same, causal, in blocks: sums of all blocks before, and a masked product within."""
+        """Causal linear attention in blocks: sums of all blocks before, and a masked product within."""
         elu, torch = self.module.nn.functional.elu, self.module
 
         def output(q: Any, k: Any, v: Any) -> Any:
@@ -183,7 +183,7 @@ def load_torch() -> Torch | None:
 
 @contextmanager
 def limit_threads(threads: int, torch: Torch | None) -> Iterator[None]:
-    """The same number of threads for everybody; NumPy's BLAS listens only through threadpoolctl."""
+    """Give everybody the same number of threads; NumPy's BLAS listens only through threadpoolctl."""
     with ExitStack() as stack:
         stack.callback(set_num_threads, get_num_threads())
         set_num_threads(threads)

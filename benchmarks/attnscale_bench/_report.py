@@ -58,7 +58,7 @@ class Report:
         return {"provenance": self.machine, "settings": self.settings, "yardsticks": yardsticks, "rows": rows}
 
     def to_json(self) -> str:
-        """The same as JSON."""
+        """Everything as JSON."""
         return to_json(self.to_dict())
 
     def to_text(self) -> str:

@@ -62,7 +62,7 @@ class Samples:
         return median(c / w for c, w in zip(self.cpu[name], self.wall[name], strict=True))
 
     def on_cpu_time(self) -> Samples:
-        """The same with the time of the CPUs for that of the wall: others on the machine do not count."""
+        """Samples of the time of the CPUs alone: others on the machine do not count."""
         return Samples(self.cpu, self.cpu)
 
 

@@ -156,7 +156,7 @@ class Calibration(Tabled):
 
     @property
     def median_law(self) -> Law:
-        """The same with one number for all heads, the median, to four digits.
+        """The recommended law with one amplitude for all heads, the median, to four digits.
 
         :attr:`median_error` says what that costs.
         """
@@ -328,7 +328,7 @@ def calibrate(
 
 
 def _bare(found: Calibration) -> Calibration:
-    """The same without labels, for arithmetic on axes by their place."""
+    """A calibration without labels, for arithmetic on axes by their place."""
     named = {name: each for name, each in vars(found).items() if hasattr(each, "coords")}
     plain: dict[str, Any] = {name: np.asarray(each) for name, each in named.items()}
     return replace(found, **plain) if plain else found

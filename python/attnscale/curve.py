@@ -77,7 +77,7 @@ class EntropyCurve(Tabled):
 
 
 def _mean_and_ends(columns: NDArray[np.float64]) -> list[tuple[float, float, float]]:
-    """Of the numbers of each row; NaN where it has none, or a NaN."""
+    """Mean, least and largest of each column; NaN where it has no number, or a NaN."""
     nothing = (np.nan, np.nan, np.nan)
     return [(x.mean(), x.min(), x.max()) if x.size else nothing for x in columns]
 
@@ -164,7 +164,7 @@ def _without_lost_rows(call: Call, *rows: NDArray[Any]) -> tuple[NDArray[Any], .
 
 
 def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tuple[NDArray[Any], ...]:
-    """The same rows with one more outcome, of this score and the dot product 0; None: as they are.
+    """Rows with a sink: one more outcome of this score and the dot product 0. None changes nothing.
 
     With w its weight and keys = 1 - w: H = keys H_keys - w ln w - keys ln keys.
     """

@@ -269,9 +269,9 @@ def _of_sink(rows: NDArray[np.float64] | None, found: Any) -> NDArray[np.float64
 
 
 def _of_numbers(rows: NDArray[np.float64] | None, given: Any) -> NDArray[np.float64] | None:
-    """Of numbers of a normalizer: one for all, one a head, or one a row (attnscale.torch).
+    """Gradient of the numbers of a normalizer: one for all, one a head, or one a row (attnscale.torch).
 
-    None: it has none.
+    None for a normalizer that has none.
     """
     if rows is None or given is None:
         return None

@@ -38,12 +38,12 @@ class Length(NamedTuple):
         return np.asarray(rows.mean(-1, dtype=np.float64))
 
     def entropy_at(self, scale: Array) -> Array:
-        """The same at one scale a row; NaN for heads with a scale that is no number."""
+        """Mean entropy of each head at one scale a row; NaN for heads with a scale that is no number."""
         known = np.asarray(np.isfinite(scale).all(-1))
         return np.where(known, self.entropy(np.where(known[..., None], scale, 0.0)), np.nan)
 
     def law_entropy(self, law: Law) -> Array:
-        """The same under a law."""
+        """Mean entropy of each head under a law."""
         return self.entropy_at(self.law_scale(law))
 
     def solve(self, target: Array) -> ScaleSolution:

@@ -70,7 +70,7 @@ def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str)
 
 
 def read_plain_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str) -> Inputs:
-    """The same where names of axes do not count: arrays that have them are read in their own order."""
+    """Inputs whose names of axes do not count: arrays that have them are read in their own order."""
     q, k, v = (without_names(x) for x in (query, key, value))
     return read_inputs(q, k, v, enable_gqa, layout)
 

@@ -21,7 +21,7 @@ class ScoreForm(NamedTuple):
     offset: NDArray[Any] | None = None
 
     def of_rows(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Those of all rows, without tables, which are of (query, key)."""
+        """Scores after the soft-cap alone: one number a row has no place in tables of (query, key)."""
         return self.softcap * np.tanh(scores / self.softcap) if self.softcap else scores
 
 

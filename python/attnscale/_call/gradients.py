@@ -50,7 +50,7 @@ class RawGradients(NamedTuple):
 
 
 def read_cotangents(call: Call, given: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """Those that are not None, one number a row in the type of the arithmetic."""
+    """The gradients of statistics that are not None, one number a row in the type of the arithmetic."""
     found = {}
     for name, rows in given.items():
         if rows is None:
@@ -154,7 +154,7 @@ def _rows(array: NDArray[Any], call: Call) -> NDArray[Any]:
 
 
 def _zeros(array: NDArray[Any] | None, call: Call) -> Any:
-    """Of the shape of an array, in the order of the layout."""
+    """Zeros of the shape of an array, in the order of the layout; None for None."""
     if array is None:
         return None
     swapped = call.layout == "bshd"

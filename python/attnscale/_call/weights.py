@@ -54,7 +54,7 @@ def read_sink(normalizer: Any, call: CallData, name: str, instead: str) -> Any:
 
 
 def available(statistics: tuple[str, ...], found: Normalizer | None, leave_out: bool) -> tuple[str, ...]:
-    """Those of the statistics that the normalizer's rows have; others are left out, or an error."""
+    """The statistics that the normalizer's rows have; others are left out, or an error."""
     if found is None:
         return statistics
     missing = [name for name in NAMES if name in statistics and name not in found.statistics]

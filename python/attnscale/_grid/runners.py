@@ -111,7 +111,7 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
 
 
 def _lost(error: Exception) -> Failure:
-    """Of a case that could not be sent, whose worker died, or whose result did not come back."""
+    """The failure of a case that could not be sent, whose worker died, or whose result did not come back."""
     message = f"no worker brought its result back: {type(error).__name__}: {error}"
     return Failure(message, "".join(traceback.format_exception(error)), error)
 

@@ -18,7 +18,7 @@ _COMPRESSED = frozenset(("compressed_sparse_attention", "heavily_compressed_atte
 
 
 def by_kind(layer: Layer) -> Window:
-    """Of layers whose kind has a window, or of all layers where the code of the model type has it so."""
+    """The window of a layer whose kind has one, or whose model type gives it to all layers."""
     keys = layer.keys
     if layer.kind == "chunked_attention":
         return causal(layer, "attention_chunk_size", "chunks of the text")

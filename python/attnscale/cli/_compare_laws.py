@@ -65,7 +65,7 @@ def _read_numbers(options: argparse.Namespace) -> None:
 
 
 def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
-    """Those asked for, or all that a training length and a factor of extension determine."""
+    """The laws that were asked for, or all that a training length and a factor of extension determine."""
     if options.laws:
         return read_laws(options.laws, options.train_length)
     factor = max(1.0, longest / options.train_length)
@@ -95,7 +95,7 @@ def _compare(law: laws.Law, lengths: Sequence[int], head_dim: int) -> Comparison
 
 
 def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArray[np.float64]:
-    """Of the last of n causal queries; NaN for a law of distances or of the row's scores."""
+    """Multiplier of the last of n causal queries; NaN for a law of distances or of the row's scores."""
     if law.meaning.at_position is None:
         return np.full(len(lengths), np.nan)
     values = np.asarray(law.multiplier_at(lengths, head_dim))

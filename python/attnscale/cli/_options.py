@@ -65,7 +65,7 @@ def written(text: str) -> Path:
 
 
 def written_or_printed(text: str) -> str:
-    """The same where '-' is standard output."""
+    """Reads the name of a file to write, where '-' is standard output."""
     return text if text == "-" else str(written(text))
 
 

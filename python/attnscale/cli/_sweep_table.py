@@ -29,7 +29,7 @@ def nested_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
 
 
 def flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
-    """The same with a column ``name[i,j]`` for every element of an array."""
+    """One mapping for each case, with a column ``name[i,j]`` for every element of an array."""
     rows = []
     for place, results in _cases(table, axes):
         row = dict(place)

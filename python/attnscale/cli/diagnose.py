@@ -102,7 +102,7 @@ def _joined(parts: list[Measured]) -> Measured:
 
 
 def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | None) -> list[int]:
-    """Those asked for, checked; by default those of _LENGTHS that text and model have."""
+    """The lengths that were asked for, checked; by default those of _LENGTHS that text and model have."""
     limits = [(tokens, f"the tokens of {options.text}")]
     limits += [] if positions is None else [(positions, "the positions of the model")]
     most, what = min(limits)

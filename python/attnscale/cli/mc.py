@@ -200,7 +200,7 @@ def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]
 
 
 def _check_memory(options: argparse.Namespace) -> None:
-    """Of the arrays that hold one sample; a streamed row keeps some sums for each 2^18 keys."""
+    """Refuse a sample whose arrays are beyond memory; a streamed row keeps sums for each 2^18 keys."""
     kind = options.experiment
     if kind == "jl_distortion":
         size = 4.0 * options.points * (options.dim + max(options.k))
@@ -282,7 +282,7 @@ def _title(options: argparse.Namespace, result: ExperimentResult) -> str:
 
 
 def _unit(options: argparse.Namespace) -> Unit:
-    """Of entropies; experiments without one have no such option."""
+    """The unit of entropies; an experiment without one has no such option."""
     return getattr(options, "unit", "nats")
 
 

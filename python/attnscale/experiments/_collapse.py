@@ -149,7 +149,7 @@ class _Bench:
         return text[start + torch.arange(self.config.n + 1)].to(self.training.device)
 
     def loss(self, step: int) -> Tensor:
-        """Of the next batch."""
+        """The loss on the next batch."""
         self.entropies.clear()
         tokens = self._batch(0, self.config.batch, self.training.generator("text"))
         loss = token_loss(self.model(tokens[:, :-1]), tokens[:, 1:])

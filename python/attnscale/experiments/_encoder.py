@@ -98,7 +98,7 @@ class Encoder:
         return found
 
     def query_and_key(self, layer: int, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Of all heads, (texts, heads, n, head_dim)."""
+        """Queries and keys of all heads of a layer, (texts, heads, n, head_dim)."""
         part = self.model.encoder.layer[layer].attention.self
         query, key = (
             linear(state).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear in (part.query, part.key)

@@ -101,7 +101,7 @@ class HybridsConfig:
 
     @property
     def heads(self) -> int:
-        """Of a layer."""
+        """Number of heads of a layer."""
         return len(check_variant("variants", self.variants[0]))
 
 
@@ -111,7 +111,7 @@ def cells(config: HybridsConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def variables(config: HybridsConfig) -> dict[str, Variable]:
-    """Of each model."""
+    """What is measured of each model."""
     places = tuple(int(part[-1]) + 1 for part in _places(config.n))
     bins = tuple(int(part[-1]) + 1 for part in _bins(config.steps))
     heads = {"layer": tuple(range(config.layers)), "head": tuple(range(config.heads))}

@@ -148,7 +148,7 @@ def cells(config: LengthGeneralizationConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def variables(config: LengthGeneralizationConfig) -> dict[str, Variable]:
-    """Of each model: how it reads, under which law, at which length."""
+    """What is measured of each model: how it reads, under which law, at which length."""
     table = {"reading": _READINGS, "law": tuple(LAWS), "n": config.lengths}
     layer, head = tuple(range(config.layers)), tuple(range(config.heads))
     bins = tuple(int(each[-1]) + 1 for each in _bins(config.steps))

@@ -122,14 +122,17 @@ def calibrated(
 
 
 def _mean(beta: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over the texts, of those that have a beta: (texts, heads, lengths) to (heads, lengths)."""
+    """Mean over the texts that have a beta: (texts, heads, lengths) to (heads, lengths)."""
     there = np.isfinite(beta)
     total, count = np.where(there, beta, 0).sum(0), there.sum(0)
     return np.where(count > 0, total / np.maximum(count, 1), 1.0)
 
 
 def _clipped_beta(scores: Tensor, head_dim: int, n0: int, lengths: Sequence[int]) -> NDArray[np.float64]:
-    """The same from whole matrices of products, (texts, heads, n, n), by halving; NaN where there is none."""
+    """Beta of each head at each length, by halving, from matrices of products (texts, heads, n, n).
+
+    NaN where none keeps the entropy.
+    """
     found = []
     for n in lengths:
         here = scores[..., :n, :n] / math.sqrt(head_dim)

@@ -28,10 +28,10 @@ class Task(Protocol):
         """Inputs and targets, of n keys."""
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """To train by."""
+        """The loss to train by."""
 
     def errors(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Of the sharp and of the broad output, 0 is perfect and 1 is bad."""
+        """Errors of the sharp and of the broad output: 0 is perfect and 1 is bad."""
 
 
 class Recall:

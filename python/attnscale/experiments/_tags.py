@@ -53,7 +53,7 @@ class Tagged(NamedTuple):
 
 @lru_cache(maxsize=2)
 def tagged(held_out: bool) -> Tagged:
-    """Of the modules to train on, or of those to test on."""
+    """Tokens and tags of the modules to train on, or of those to test on."""
     names = [name for i, name in enumerate(_MODULES) if (i % _HELD_OUT == _HELD_OUT - 1) == held_out]
     found = [(name, source) for name in names if (source := _source(name)) is not None]
     parts = [tokens_of(source) for _, source in found]

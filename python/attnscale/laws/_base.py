@@ -152,7 +152,7 @@ class Law(ABC):
         return {name: _plain(each / math.sqrt(head_dim)) for name, each in of_beta.items()}
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
-        """Of beta, by the name of a parameter."""
+        """Derivatives of beta by each parameter of the law, by its name."""
         return {}
 
     def parameter(self, name: str) -> Any:
@@ -320,17 +320,17 @@ class Scaled(Law):
 
     @property
     def spelling(self) -> str:
-        """The same as the name."""
+        """The name, which has everything."""
         return self.name
 
     @property
     def n_means(self) -> NMeans:  # type: ignore[override]
-        """That of the law."""
+        """What n means to the law."""
         return self.law.n_means
 
     @property
     def channels(self) -> Channels:  # type: ignore[override]
-        """Those of the law."""
+        """What the law multiplies: its own channels."""
         return self.law.channels
 
     @property
@@ -340,7 +340,7 @@ class Scaled(Law):
 
     @property
     def source(self) -> str:  # type: ignore[override]
-        """That of the law."""
+        """The source of the law, and whoever measured the amplitude."""
         return f"{self.law.source}; the amplitude: whoever measured it"
 
     used_by = "the heads that it was fitted to"

@@ -90,7 +90,7 @@ class FunctionLaw(Law):
         return spell(self.name, {name: value for name, value in self.parameters if name not in same})
 
     def with_defaults(self) -> FunctionLaw:
-        """The same function with those of its parameters that have a default, at that."""
+        """A law of the same function that has only the parameters with a default, each at its default."""
         return replace(self, parameters=tuple(_parameters_of_function(self.function)[0].items()))
 
     def to_dict(self) -> dict[str, Any]:

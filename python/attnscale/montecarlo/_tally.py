@@ -60,5 +60,5 @@ class Tally:
 
     @property
     def standard_error(self) -> _Array:
-        """Of the mean: sqrt(variance / rows); NaN with fewer than 2 rows."""
+        """Standard error of the mean, sqrt(variance / rows); NaN with fewer than 2 rows."""
         return _core.tally_standard_error(self)

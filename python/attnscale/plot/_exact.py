@@ -97,7 +97,7 @@ def _evaluation(
 
 
 def _betas(axes: Mapping[str, Sequence[Any]], parameters: dict[str, Any], laws: list[Any]) -> _Array:
-    """Of the laws, of the shape of the axes."""
+    """Beta of each law at each point of the axes."""
     from ..montecarlo._axes import beta_of
 
     # Experiments without n or head_dim have no law either.

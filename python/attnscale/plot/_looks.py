@@ -39,7 +39,7 @@ _PLACES = {law: (row, column) for row, names in enumerate(_LAWS) for column, law
 
 
 class Look(NamedTuple):
-    """Of a line and its marks."""
+    """How a line and its marks look."""
 
     colour: str
     dashes: Any

@@ -151,7 +151,7 @@ def law_sequence(given: Any) -> list[Law]:
 
 
 def multiple_at(law: Law, n: _Array, head_dim: int) -> _Array:
-    """Of the last of n causal queries."""
+    """Multiplier of the last of n causal queries."""
     values = np.asarray(law.multiplier_at(n, head_dim))
     if values.ndim > 1:
         raise ValueError(f"laws must give one scale for each n, got {shown(law)} with one for each head")

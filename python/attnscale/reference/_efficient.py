@@ -40,7 +40,7 @@ def efficient_attention_weights(query: Array, key: Array, *, scale: float = 1.0,
 def efficient_attention(
     query: Array, key: Array, value: Array, *, normalization: str = "softmax", **options: Any
 ) -> Array:
-    """Those weights times value; "scaling": q . k over the number of keys that the query sees."""
+    """Efficient attention; with "scaling", q . k is divided by the number of keys that the query sees."""
     if normalization == "softmax":
         return np.asarray(efficient_attention_weights(query, key, **options) @ value)
     scale = options.pop("scale", 1.0)

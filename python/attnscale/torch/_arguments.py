@@ -95,7 +95,7 @@ class Arguments(NamedTuple):
         return query, key, value
 
     def options(self) -> dict[str, Any]:
-        """Of the functions on arrays."""
+        """Options of the functions on arrays."""
         form, causal = self.form, self.form.causal
         arrays = ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
         found = {name: None if (x := getattr(self, name)) is None else array(x) for name in arrays}

@@ -63,7 +63,7 @@ def row_scales(
 def _arguments(
     query: Tensor, key: Tensor, scale: Any, normalizer: Normalizer | None, causal: int | None, mask: Any
 ) -> tuple[Any, ...]:
-    """Of an operator."""
+    """The arguments of the operator for one block of queries."""
     if torch.is_autocast_enabled("cpu"):
         query, key = (x.to(torch.get_autocast_dtype("cpu")) for x in (query, key))
     learned = isinstance(scale, Learned)

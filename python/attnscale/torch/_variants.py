@@ -257,7 +257,7 @@ def _run(
 
 
 def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Of the function on arrays: what was given."""
+    """Options of the function on arrays, from what the operator was given."""
     name, query, key, _, log_decay, projection, kind, scale, max_length, *shared = arguments[:_N_ARGUMENTS]
     check_on_cpu(*(x for x in arguments if isinstance(x, Tensor)))
     is_causal, causal, enable_gqa, layout, num_threads = shared

@@ -56,7 +56,7 @@ class _Fold(NamedTuple):
         return _Fold(size, max(rank, 3), rank == 2, call.form.layout)
 
     def array(self, x: Tensor | None, dim: int | None, expand: bool) -> Tensor | None:
-        """Of query, key, value, output, or the gradient of an output."""
+        """Query, key, value, output or the gradient of an output, with the samples as its first axis."""
         if x is None:
             return None
         alone = self.without_heads and x.ndim - (dim is not None) == 2
@@ -99,7 +99,7 @@ class _Fold(NamedTuple):
 
 
 def attend_rule(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    """Of ``attend``."""
+    """The rule of ``attend``."""
     given = Arguments.of(arguments)
     if _has_heads_of_its_own(given, [dim is not None for dim in in_dims[: len(given.tensors)]]):
         return by_loop(call, info, in_dims, *arguments)
@@ -115,7 +115,7 @@ def attend_rule(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: A
 def attend_backward_rule(
     call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any
 ) -> tuple[Any, Any]:
-    """Of ``attend_backward``: a sample has gradients of its own of what all samples share, too."""
+    """The rule of ``attend_backward``. A sample has gradients of its own, also of what all samples share."""
     given, wanted = Arguments.of(arguments), arguments[-1]
     n = len(given.tensors)
     own = [dim is not None or want for dim, want in zip(in_dims[:n], [*wanted, False, False], strict=True)]

@@ -112,7 +112,7 @@ def gradients(
 def _of_sums(
     name: str, given: tuple[Any, Any, Any, Any], own: dict[str, Any], options: dict[str, Any]
 ) -> VariantGradients:
-    """Of a family of linear time; `own`: the options that others do not have."""
+    """Gradients of a family of linear time; `own` holds the options that other families do not have."""
     query, key, value, grad_output = given
     pair = own.get("feature_map") if isinstance(own.get("feature_map"), tuple) else None
     rows = [query, key] if pair is None else given_features(pair, query, key)

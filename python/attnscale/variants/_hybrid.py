@@ -107,7 +107,7 @@ def _read_kinds(kinds: Any, heads: int) -> list[Callable[..., Any]]:
 
 
 def _heads_of(array: NDArray[Any], heads: NDArray[np.int64], inputs: Inputs) -> NDArray[Any]:
-    """Those heads; a head of a group takes the key head that the group shares."""
+    """The chosen heads of an array; a head of a group takes the key head that the group shares."""
     if array.ndim < 3 or array.shape[-3] == 1:
         return array
     return array[..., heads // (inputs.leading[-1] // array.shape[-3]), :, :]

@@ -94,7 +94,10 @@ class LinearCall(NamedTuple):
 
 
 class LinearGradientCall(NamedTuple):
-    """The same of gradients; every head has its own, also of keys that heads share."""
+    """What the core reads and writes for gradients, by name.
+
+    Each head has gradients of its own, also of keys that heads share.
+    """
 
     form: LinearForm
     query: NDArray[Any]

@@ -46,7 +46,7 @@ class Dropout(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """Of what is kept."""
+        """Factor of the weights that are kept."""
         return 1.0 / (1.0 - self.p) if self.p < 1 else 0.0
 
     def kept(self, entries: tuple[int, int], heads: int, rows: tuple[int, int, int], n_keys: int) -> Tensor:
@@ -162,7 +162,7 @@ def attend_with_dropout(
 
 
 class _Call(NamedTuple):
-    """Of four axes each, but the scale of a law of the distance."""
+    """The arguments of one call, arrays with four axes each, but for the scale of a law of the distance."""
 
     query: Tensor
     key: Tensor

@@ -13,10 +13,7 @@ from torch.nn import functional
 from ..torch import Scaled
 from ._attention import attend, attend_rows
 
-__all__ = ["LEARNED", "Reader"]
-
-#: Laws with parameters that are trained.
-LEARNED = ("ssmax", "asentmax")
+__all__ = ["Reader"]
 
 
 class Reader(torch.nn.Module):

@@ -297,7 +297,7 @@ def _absolute_output(
     size = np.abs(reference._attention._heads_first(value, layout))
     size = np.where(np.isfinite(size), size, 0)
     return p @ reference._attention._repeat_heads(
-        size, reference._attention._heads_first(query, layout), enable_gqa
+        size, reference._attention._heads_first(query, layout), enable_gqa=enable_gqa
     )
 
 

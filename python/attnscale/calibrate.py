@@ -305,8 +305,8 @@ def calibrate(
             f"got {inputs.query.shape[-2]} queries and {n_keys} keys"
         )
     compared = tuple(candidates(laws, start))
-    cuts = [cut(inputs, n, is_causal, num_threads) for n in chosen]
-    kept, standard = cut(inputs, start, is_causal, num_threads), 1 / np.sqrt(head_dim)
+    cuts = [cut(inputs, n, num_threads, is_causal=is_causal) for n in chosen]
+    kept, standard = cut(inputs, start, num_threads, is_causal=is_causal), 1 / np.sqrt(head_dim)
     target = kept.entropy(standard)
     flat = target >= kept.entropy(0.0) - _RESOLUTION
     beta = np.stack([_beta(each, np.where(flat, np.nan, target), head_dim) for each in cuts], axis=-1)

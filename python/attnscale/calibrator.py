@@ -167,7 +167,7 @@ class LawCalibrator:
         amplitude = np.where(known, self.amplitude_, 0.0)[..., None]
         misses = []
         for n in self._held_out(inputs.key.shape[-2]) if lengths is None else lengths:
-            rows = cut(inputs, n, self.is_causal, self.num_threads)
+            rows = cut(inputs, n, self.num_threads, is_causal=self.is_causal)
             misses.append((rows.entropy(amplitude * rows.law_scale(self.law_)) - self.target_)[known])
         return -float(np.sqrt(np.mean(np.square(misses))))
 

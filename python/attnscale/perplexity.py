@@ -140,7 +140,7 @@ def solve_perplexity(
     if precomputed and neighbors is not None:
         raise ValueError('neighbors takes points; with metric="precomputed" give distances to k others')
     form = "squared distances (n, n) or (n, k)" if precomputed else "an array (n, n_features)"
-    _check_table(given, form, precomputed)
+    _check_table(given, form, precomputed=precomputed)
     search = Search(_read_target(perplexity, given.shape[0]), _read_tolerance(tolerance), num_threads)
     choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
     if _is_sparse(given):
@@ -176,7 +176,7 @@ def _is_sparse(value: Any) -> bool:
     return type(value).__module__.startswith("scipy.sparse")
 
 
-def _check_table(given: Any, form: str, precomputed: bool) -> None:
+def _check_table(given: Any, form: str, *, precomputed: bool) -> None:
     """Two axes, at least two points, finite numbers; distances are not negative."""
     if _is_sparse(given) and not precomputed:
         raise TypeError(

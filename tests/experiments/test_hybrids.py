@@ -63,7 +63,7 @@ def test_each_head_is_of_its_family():
 @pytest.mark.parametrize("causal", [False, True])
 def test_effective_keys(causal):
     q, k, _ = rows()
-    found = effective_keys(q, k, ("dot", "sparse", "efficient", "linear"), causal)
+    found = effective_keys(q, k, ("dot", "sparse", "efficient", "linear"), causal=causal)
     entropy = at.attention_entropy(q.numpy(), k.numpy(), is_causal=causal)
     np.testing.assert_allclose(found[:, 0], np.exp(entropy)[:, 0])
     if not causal:

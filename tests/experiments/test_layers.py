@@ -28,7 +28,7 @@ def test_programs_agree_on_all_states():
     from attnscale.experiments._encoder import load
 
     tokens = torch.arange(2000, 2024).view(2, 12)
-    ours, theirs = (load(True, each, torch.device("cpu")) for each in ("attnscale", "torch"))
+    ours, theirs = (load(each, torch.device("cpu"), trained=True) for each in ("attnscale", "torch"))
     with torch.no_grad():
         for one, other in zip(ours.states(tokens), theirs.states(tokens), strict=True):
             assert torch.allclose(one, other, atol=1e-4)

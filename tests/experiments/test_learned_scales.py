@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 def heads(scale="per_head", qk_norm=False, rotary=False, implementation="attnscale", width=12):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Heads(width, 2, 6, scale, qk_norm, rotary, implementation)
+        return Heads(width, 2, 6, scale, implementation, qk_norm=qk_norm, rotary=rotary)
 
 
 def inputs(width=12):
@@ -46,7 +46,7 @@ def test_scores_begin_as_the_scale_says(scale, qk_norm):
     width = 64
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        layer = Heads(width, 2, 16, scale, qk_norm, False, "attnscale")
+        layer = Heads(width, 2, 16, scale, "attnscale", qk_norm=qk_norm, rotary=False)
     generator = torch.Generator().manual_seed(1)
     draws = torch.randn(200, 4, width, generator=generator), torch.randn(200, 50, width, generator=generator)
     expected = 4.0 if scale.startswith("unscaled") and (qk_norm or scale == "unscaled") else 1.0

@@ -93,9 +93,9 @@ def test_import_brings_no_heavy_module() -> None:
 
 
 def test_import_brings_few_modules() -> None:
-    """24 of this package, and 6 others, in 16 ms."""
+    """Those of the first page: laws, theory, torch and the others wait for their use."""
     found = imported()
     ours = {name for name in found if name.partition(".")[0] == "attnscale"}
     assert "attnscale.attention" in ours
-    assert len(ours) <= 32
+    assert len(ours) <= 33
     assert len(found - ours) <= 12

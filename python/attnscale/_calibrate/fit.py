@@ -68,7 +68,7 @@ class Fit(NamedTuple):
     law_entropy: Array
 
 
-def cut(inputs: Inputs, n: int, is_causal: bool, num_threads: int | None) -> Length:
+def cut(inputs: Inputs, n: int, num_threads: int | None, *, is_causal: bool) -> Length:
     """The first n keys with the first n queries; causal: with the last eighth of those."""
     first = n - max(n // 8, 1) if is_causal else 0
     query, key = inputs.query[..., first:n, :], inputs.key[..., :n, :]

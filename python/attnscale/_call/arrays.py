@@ -48,7 +48,7 @@ def is_float_type(dtype: np.dtype[Any]) -> bool:
     return dtype in _FLOAT_TYPES or dtype.name == "bfloat16"
 
 
-def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str) -> Inputs:
+def read_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bool) -> Inputs:
     """Read and check the arrays; `value` may be None. Views only, unless the byte order is foreign."""
     if enable_gqa is not False:
         boolean("enable_gqa", enable_gqa)
@@ -65,14 +65,14 @@ def read_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str)
         dtype = _common_type({x.dtype for x in (q, k, v) if x is not None})
     leading = of_query[:-2]
     if leading != of_key[:-2] or (of_value is not None and leading != of_value[:-2]):
-        leading = _broadcast_leading(q, k, v, enable_gqa)
+        leading = _broadcast_leading(q, k, v, enable_gqa=enable_gqa)
     return tuple.__new__(Inputs, (q, k, v, dtype, leading))  # what Inputs(...) comes to, at half its cost
 
 
-def read_plain_inputs(query: Any, key: Any, value: Any, enable_gqa: bool, layout: str) -> Inputs:
+def read_plain_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bool) -> Inputs:
     """Inputs whose names of axes do not count: arrays that have them are read in their own order."""
     q, k, v = (without_names(x) for x in (query, key, value))
-    return read_inputs(q, k, v, enable_gqa, layout)
+    return read_inputs(q, k, v, layout, enable_gqa=enable_gqa)
 
 
 def swap_heads(array: NDArray[Any]) -> NDArray[Any]:
@@ -145,7 +145,7 @@ def _explain_inner_axes(query: tuple[int, ...], key: tuple[int, ...], value: tup
 
 
 def _broadcast_leading(
-    q: NDArray[Any], k: NDArray[Any], v: NDArray[Any] | None, enable_gqa: bool
+    q: NDArray[Any], k: NDArray[Any], v: NDArray[Any] | None, *, enable_gqa: bool
 ) -> tuple[int, ...]:
     """(..., heads) of the result. Batch axes broadcast; heads as enable_gqa says."""
     arrays = [("query", q), ("key", k)] + ([] if v is None else [("value", v)])

@@ -47,7 +47,7 @@ class Call(CallData):
         if dims is not None:
             raise NamedAxes("dims")
         self.layout = layout if layout is LAYOUTS[0] else _read_layout(layout)
-        self.given = inputs = read_inputs(query, key, value, enable_gqa, layout)
+        self.given = inputs = read_inputs(query, key, value, layout, enable_gqa=enable_gqa)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = inputs.query.shape[-1] or 1
         self.threads = 0 if num_threads is None else read_num_threads(num_threads)

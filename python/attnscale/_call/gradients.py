@@ -73,7 +73,7 @@ def differentiate(
 ) -> RawGradients:
     """Gradients of a call; what `forward` has is not computed again."""
     grad = None if grad_output is None else _read_grad_output(call, grad_output)
-    saved = {} if forward is None else _read_forward(call, forward, grad is not None)
+    saved = {} if forward is None else _read_forward(call, forward, with_output=grad is not None)
 
     def run(saved: dict[str, NDArray[Any]], scale: Any) -> RawGradients:
         return _differentiate(call, normalizer, grad, saved, cotangents, scale, wanted)
@@ -110,8 +110,8 @@ def _differentiate(
     mask = None
     if "attn_mask" in wanted and call.mask is not None and call.mask.dtype != np.bool_:
         mask = np.zeros(call.mask.shape, _arithmetic(call))
-    factor = _zeros_of_distances(form.factor, "distance_scale" in wanted, call)
-    offset = _zeros_of_distances(form.offset, "distance_bias" in wanted, call)
+    factor = _zeros_of_distances(form.factor, call, wanted="distance_scale" in wanted)
+    offset = _zeros_of_distances(form.offset, call, wanted="distance_bias" in wanted)
     into = {"query": query, "key": key, "value": d_value, "mask": mask}
     into |= {"factor": matrix_of(factor, inputs), "offset": matrix_of(offset, inputs)}
     kind = "softmax" if rule is None else rule.kind
@@ -163,7 +163,7 @@ def _zeros(array: NDArray[Any] | None, call: Call) -> Any:
     return swap_heads(zeros) if swapped else zeros
 
 
-def _zeros_of_distances(table: NDArray[Any] | None, wanted: bool, call: Call) -> NDArray[Any] | None:
+def _zeros_of_distances(table: NDArray[Any] | None, call: Call, *, wanted: bool) -> NDArray[Any] | None:
     """One number for each distance that a table of the form has; None if it has none, or nobody asks."""
     if table is None or not wanted:
         return None
@@ -194,7 +194,7 @@ def _read_grad_output(call: Call, grad_output: Any) -> NDArray[Any]:
     return _read_output("grad_output", grad_output, call)
 
 
-def _read_forward(call: Call, forward: AttentionStatistics, with_output: bool) -> dict[str, NDArray[Any]]:
+def _read_forward(call: Call, forward: AttentionStatistics, *, with_output: bool) -> dict[str, NDArray[Any]]:
     """The fields of a forward pass that a backward pass can use."""
     saved = {}
     for name in (*COTANGENTS, *_INTEGERS):

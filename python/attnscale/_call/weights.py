@@ -53,7 +53,7 @@ def read_sink(normalizer: Any, call: CallData, name: str, instead: str) -> Any:
     )
 
 
-def available(statistics: tuple[str, ...], found: Normalizer | None, leave_out: bool) -> tuple[str, ...]:
+def available(statistics: tuple[str, ...], found: Normalizer | None, *, leave_out: bool) -> tuple[str, ...]:
     """The statistics that the normalizer's rows have; others are left out, or an error."""
     if found is None:
         return statistics

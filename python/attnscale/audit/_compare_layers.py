@@ -108,11 +108,12 @@ def both_sides(what: str, mine: LayerPlan, theirs: LayerPlan) -> tuple[_Multipli
         return mine.capped_multipliers, theirs.capped_multipliers
     channels: Channels = "rotated" if what == "rotated" else "unrotated"
     whole = (mine.softcap is None) != (theirs.softcap is None)
-    return partial(_multiplier, mine, whole, channels), partial(_multiplier, theirs, whole, channels)
+    of_mine, of_theirs = (partial(_multiplier, layer, channels, whole=whole) for layer in (mine, theirs))
+    return of_mine, of_theirs
 
 
 def _multiplier(
-    layer: LayerPlan, whole: bool, channels: Channels, positions: NDArray[np.int64]
+    layer: LayerPlan, channels: Channels, positions: NDArray[np.int64], *, whole: bool
 ) -> NDArray[np.float64]:
     """The multiplier before the soft-cap, or with the factors behind it too."""
     found = layer.multipliers(positions, channels)

@@ -124,7 +124,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
     layers = tuple(_layer(place, family) for place in places)
     angles = dict.fromkeys(text for place in places if (text := _angles_only(place)) is not None)
     known = keys.known or has_row(keys.kind)
-    found = (*_warnings(keys, family, known, remarks), *impossible(layers))
+    found = (*_warnings(keys, family, remarks, known=known), *impossible(layers))
     longest = keys.get("max_position_embeddings")
     return ScalePlan(
         model_type=keys.kind,
@@ -137,7 +137,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
     )
 
 
-def _warnings(keys: Keys, family: Family, known: bool, remarks: tuple[str, ...]) -> tuple[str, ...]:
+def _warnings(keys: Keys, family: Family, remarks: tuple[str, ...], *, known: bool) -> tuple[str, ...]:
     found = list(remarks)
     found += spelling_of(keys, family).unread
     found += keys.doubts

@@ -72,14 +72,14 @@ def attend(
         return ours.attention(
             query, key, value, scale=law, normalizer=normalizer, is_causal=causal, attn_mask=mask
         )
-    query = query * _row_scale(law, query, key, causal, mask)
+    query = query * _row_scale(law, query, key, mask, causal=causal)
     if _alpha(normalizer) == 1:
         # PyTorch takes a mask or causal, not both; a mask costs it its fastest program.
-        seen = _seen(query, key, causal, mask) if mask is not None else None
+        seen = _seen(query, key, mask, causal=causal) if mask is not None else None
         return functional.scaled_dot_product_attention(
             query, key, value, seen, is_causal=causal and mask is None, scale=1.0
         )
-    return _weights(query, key, normalizer, causal, mask) @ value
+    return _weights(query, key, normalizer, mask, causal=causal) @ value
 
 
 def attend_rows(
@@ -104,18 +104,18 @@ def attend_rows(
             attn_mask=mask,
         )
         return cast("tuple[Tensor, Tensor]", (rows.output, rows.entropy))
-    scaled = query * _row_scale(law, query, key, causal, mask)
-    weights = _weights(scaled, key, normalizer, causal, mask)
+    scaled = query * _row_scale(law, query, key, mask, causal=causal)
+    weights = _weights(scaled, key, normalizer, mask, causal=causal)
     # At 0, which masked keys have, -p ln p has an infinite derivative.
     positive = weights.clamp_min(torch.finfo(weights.dtype).tiny)
     return weights @ value, torch.special.entr(positive).sum(-1)
 
 
-def _weights(query: Tensor, key: Tensor, normalizer: Any, causal: bool, mask: Tensor | None) -> Tensor:
+def _weights(query: Tensor, key: Tensor, normalizer: Any, mask: Tensor | None, *, causal: bool) -> Tensor:
     """All weights, of a query that is scaled already."""
     scores = query @ key.transpose(-1, -2)
     if causal or mask is not None:
-        scores = scores.masked_fill(~_seen(query, key, causal, mask), -math.inf)
+        scores = scores.masked_fill(~_seen(query, key, mask, causal=causal), -math.inf)
     alpha = _alpha(normalizer)
     return scores.softmax(-1) if alpha == 1 else entmax(scores, alpha)
 
@@ -134,7 +134,7 @@ def _alpha(normalizer: Any) -> float:
     return known[found.name]
 
 
-def _seen(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
+def _seen(query: Tensor, key: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
     """Which keys each query sees, (..., n, n)."""
     shape = (query.shape[-2], key.shape[-2])
     seen = torch.ones(shape, dtype=torch.bool, device=query.device)
@@ -142,21 +142,21 @@ def _seen(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tens
     return seen if mask is None else seen & mask
 
 
-def _row_scale(law: Any, query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
+def _row_scale(law: Any, query: Tensor, key: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
     """The multiplier of each query, which broadcasts to it."""
     if isinstance(law, Tensor):
         return law if law.ndim == 0 else law[..., None]
     if isinstance(law, Scaled):
         factor = law.factor if law.factor.ndim == 0 else law.factor[:, None, None]
-        return factor * _row_scale(law.law, query, key, causal, mask)
+        return factor * _row_scale(law.law, query, key, mask, causal=causal)
     known = laws.get(law)
-    n = _count(known, query, key, causal, mask)
+    n = _count(known, query, key, mask, causal=causal)
     scale = np.asarray(known.scale(n, query.shape[-1]))
     tensor = torch.as_tensor(scale, dtype=query.dtype, device=query.device)
     return tensor if tensor.ndim == 0 else tensor[..., None]
 
 
-def _count(law: laws.Law, query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Any:
+def _count(law: laws.Law, query: Tensor, key: Tensor, mask: Tensor | None, *, causal: bool) -> Any:
     """What the law counts, for each query: a number, or an array (..., n)."""
     meaning = law.meaning
     if meaning.is_used and meaning.at_position is None:

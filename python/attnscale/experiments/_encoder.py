@@ -58,7 +58,7 @@ def tokenized(n: int) -> Pieces:
     return Pieces(np.array(pieces, np.int64), facts)
 
 
-def load(trained: bool, implementation: str, device: torch.device) -> Encoder:
+def load(implementation: str, device: torch.device, *, trained: bool) -> Encoder:
     """The model with its weights, or with initial ones."""
     folder = str(_folder())
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

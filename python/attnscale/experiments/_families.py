@@ -56,23 +56,23 @@ def mix_heads(
     for family, same in groupby(families):
         heads = slice(first, first := first + len(list(same)))
         parts = (query[:, heads], key[:, heads], value[:, heads])
-        outputs.append(_one_family(*parts, family, causal, implementation))
+        outputs.append(_one_family(*parts, family, implementation, causal=causal))
     return torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0]
 
 
 def _one_family(
-    query: Tensor, key: Tensor, value: Tensor, family: str, causal: bool, implementation: str
+    query: Tensor, key: Tensor, value: Tensor, family: str, implementation: str, *, causal: bool
 ) -> Tensor:
     if family in _NORMALIZERS:
         normalizer = _NORMALIZERS[family]
         return attend(query, key, value, normalizer=normalizer, causal=causal, implementation=implementation)
     if implementation == "torch":
-        return _weights(query, key, family, causal) @ value
+        return _weights(query, key, family, causal=causal) @ value
     attention = ours.efficient_attention if family == "efficient" else ours.linear_attention
     return attention(query, key, value, is_causal=causal)
 
 
-def _weights(query: Tensor, key: Tensor, family: str, causal: bool) -> Tensor:
+def _weights(query: Tensor, key: Tensor, family: str, *, causal: bool) -> Tensor:
     """The weights that efficient and linear attention imply, as a whole matrix."""
     if family == "efficient":
         # One maximum for all rows of a channel: in float32 the early sums of a causal one underflow in
@@ -87,7 +87,7 @@ def _weights(query: Tensor, key: Tensor, family: str, causal: bool) -> Tensor:
 
 
 @torch.no_grad()
-def effective_keys(query: Tensor, key: Tensor, families: tuple[str, ...], causal: bool) -> Tensor:
+def effective_keys(query: Tensor, key: Tensor, families: tuple[str, ...], *, causal: bool) -> Tensor:
     """exp(entropy) of each row, (batch, heads, n), from whole matrices."""
     found = []
     for head, family in enumerate(families):
@@ -96,6 +96,6 @@ def effective_keys(query: Tensor, key: Tensor, families: tuple[str, ...], causal
             normalizer = _NORMALIZERS[family]
             entropy = attend_rows(q, k, k, normalizer=normalizer, causal=causal, implementation="torch")[1]
         else:
-            entropy = torch.special.entr(_weights(q, k, family, causal)).sum(-1)
+            entropy = torch.special.entr(_weights(q, k, family, causal=causal)).sum(-1)
         found.append(entropy.exp())
     return torch.cat(found, 1)

@@ -83,7 +83,7 @@ def variables(config: LayersConfig) -> Mapping[str, Variable]:
 def measure(config: LayersConfig, cell: dict[str, Any], seed: int, training: Training) -> dict[str, Any]:
     """Feed each layer with every state of the model."""
     with training.fork("weights"):
-        encoder = load(cell["model"] == "trained", config.attention, training.device)
+        encoder = load(config.attention, training.device, trained=cell["model"] == "trained")
     pieces = tokenized(config.n)
     training.note(**pieces.facts)
     chosen = torch.randperm(len(pieces.tokens), generator=training.generator("texts"))[: config.texts]

@@ -216,8 +216,8 @@ class _Bench:
         }
         return {name: values[keys.argsort()].cpu() for name, values in found.items()}
 
-    def _batch(self, n: int, size: int, generator: torch.Generator, held_out: bool = False) -> Any:
-        inputs, targets = self.task.batch(n, size, generator, held_out)
+    def _batch(self, n: int, size: int, generator: torch.Generator, *, held_out: bool = False) -> Any:
+        inputs, targets = self.task.batch(n, size, generator, held_out=held_out)
         device = self.training.device
         moved = inputs.to(device) if isinstance(inputs, torch.Tensor) else tuple(x.to(device) for x in inputs)
         return moved, targets.to(device)

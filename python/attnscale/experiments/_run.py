@@ -109,14 +109,14 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     def table() -> TrainingResult | None:
         if not done.finished:
             return None
-        return _result(experiment, config, axes, done.finished, done.interrupted)
+        return _result(experiment, config, axes, done.finished, interrupted=done.interrupted)
 
     try:
         done.require(table, "models", _where(store))
     except SweepInterrupted as interrupt:
         if interrupt.partial is None:
             raise
-    return _result(experiment, config, axes, done.finished, done.interrupted)
+    return _result(experiment, config, axes, done.finished, interrupted=done.interrupted)
 
 
 def units(experiment: Experiment, config: Any, seeds: Any) -> tuple[Axes, list[Case]]:
@@ -216,6 +216,7 @@ def _result(
     config: Any,
     axes: Axes,
     finished: Mapping[Case, Fields],
+    *,
     interrupted: bool,
 ) -> TrainingResult:
     """The arrays of all units, NaN where there is none."""

@@ -24,7 +24,7 @@ class Task(Protocol):
     def model(self, **heads: Any) -> Any:
         """A new one."""
 
-    def batch(self, n: int, size: int, generator: torch.Generator, held_out: bool = False) -> Any:
+    def batch(self, n: int, size: int, generator: torch.Generator, *, held_out: bool = False) -> Any:
         """Inputs and targets, of n keys."""
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class Recall:
         """A layer that reads keys and values side by side."""
         return Reader(2 * self.dim, 2 * self.dim, rotary=False, **heads)
 
-    def batch(self, n: int, size: int, generator: torch.Generator, held_out: bool = False) -> Any:
+    def batch(self, n: int, size: int, generator: torch.Generator, *, held_out: bool = False) -> Any:
         """Queries and items, and the answers to them."""
         items = torch.randn(size, n, 2 * self.dim, generator=generator)
         chosen = torch.randint(n, (size,), generator=generator)
@@ -94,7 +94,7 @@ class Tagging:
         """A transformer of one layer with rotary positions."""
         return Tagger(self.width, self.vocabulary, len(TAGS), rotary=True, **heads)
 
-    def batch(self, n: int, size: int, generator: torch.Generator, held_out: bool = False) -> Any:
+    def batch(self, n: int, size: int, generator: torch.Generator, *, held_out: bool = False) -> Any:
         """Windows of n tokens, and their tags."""
         tokens, tags = self._data[held_out]
         start = torch.randint(tokens.numel() - n, (size, 1), generator=generator)

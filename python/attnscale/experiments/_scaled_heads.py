@@ -47,9 +47,10 @@ class Heads(torch.nn.Module):
         heads: int,
         head_dim: int,
         scale: str,
+        implementation: str,
+        *,
         qk_norm: bool,
         rotary: bool,
-        implementation: str,
     ) -> None:
         super().__init__()
         self.heads, self.head_dim, self.scale = heads, head_dim, scale

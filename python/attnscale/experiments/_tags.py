@@ -95,7 +95,7 @@ def tokens_of(source: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             continue  # Python 3.12 tells the inside of an f-string, its elders do not
         text = token.string
         is_name = kind == "NAME" and not keyword.iskeyword(text)
-        tokens.append(_code("STRING" if kind == "FSTRING_END" else kind, text, is_name))
+        tokens.append(_code("STRING" if kind == "FSTRING_END" else kind, text, is_name=is_name))
         tags.append(_tag(before, places.get(token.start, "name")) if is_name else OTHER)
         before = text
     return np.array(tokens, np.int64), np.array(tags, np.int64)
@@ -115,7 +115,7 @@ def _tag(before: str, place: str) -> int:
     return TAGS.index("attribute" if before == "." else place)
 
 
-def _code(kind: str, text: str, is_name: bool) -> int:
+def _code(kind: str, text: str, *, is_name: bool) -> int:
     if is_name or kind in ("NUMBER", "STRING", "NEWLINE", "INDENT", "DEDENT"):
         return _VOCABULARY["NAME" if is_name else kind]
     return _VOCABULARY.get(text, _VOCABULARY["AUGMENTED" if text.endswith("=") else "OP"])

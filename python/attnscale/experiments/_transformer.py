@@ -94,7 +94,7 @@ class Mixing:
 
 
 class _Block(torch.nn.Module):
-    def __init__(self, width: int, heads: int, expansion: int, qk_norm: bool) -> None:
+    def __init__(self, width: int, heads: int, expansion: int, *, qk_norm: bool) -> None:
         super().__init__()
         self.heads = heads
         self.before_mix, self.before_feed = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
@@ -155,7 +155,9 @@ class Transformer(torch.nn.Module):
         super().__init__()
         self.mix = mix
         self.embedding = torch.nn.Embedding(vocabulary, width)
-        self.blocks = torch.nn.ModuleList(_Block(width, heads, expansion, qk_norm) for _ in range(layers))
+        self.blocks = torch.nn.ModuleList(
+            _Block(width, heads, expansion, qk_norm=qk_norm) for _ in range(layers)
+        )
         self.norm = torch.nn.LayerNorm(width)
         self.head = torch.nn.Linear(width, vocabulary if outputs is None else outputs)
         self.apply(_initialise)

@@ -94,7 +94,7 @@ def entropy_by_head(
         ax.set_xlim(left=min(0.0, float(stacked.min())))
         ax.set_xlabel(quantity_label("entropy", unit))
         if n_keys is not None:
-            _mark_uniform(ax, positive_int("n_keys", n_keys), boolean("is_causal", is_causal), unit)
+            _mark_uniform(ax, positive_int("n_keys", n_keys), unit, is_causal=boolean("is_causal", is_causal))
         _effective_keys_scale(ax, unit)
         if len(series) > 1:
             handles, texts = ax.get_legend_handles_labels()
@@ -198,7 +198,7 @@ def _draw_marks(
         )
 
 
-def _mark_uniform(ax: Axes, n_keys: int, is_causal: bool, unit: Unit) -> None:
+def _mark_uniform(ax: Axes, n_keys: int, unit: Unit, *, is_causal: bool) -> None:
     """Entropy of equal weights: of a row, or the mean over causal rows."""
     logarithm = r"\log_2" if unit == "bits" else r"\ln"
     text, limit = rf"${logarithm} {n_keys}$ ", float(np.log(n_keys))

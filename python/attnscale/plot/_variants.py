@@ -82,7 +82,7 @@ def variant_costs(
         raise ValueError("costs must hold a measured one, got none")
     with style():
         ax = new_axes(ax)
-        _draw_lines(ax, measured, [cost.variant for cost in costs], legend)
+        _draw_lines(ax, measured, [cost.variant for cost in costs], legend=legend)
         ax.set_yscale("log")
         log_ticks(ax.yaxis)
         ax.set_xlabel("queries and keys, $n$")
@@ -128,7 +128,7 @@ def variant_weights(
     with style():
         ax = new_axes(ax)
         points = [(row["variant"], row["n"], row[what] / _most(what, row["n"])) for row in rows]
-        _draw_lines(ax, points, [row["variant"] for row in rows], legend)
+        _draw_lines(ax, points, [row["variant"] for row in rows], legend=legend)
         ax.set_ylim(bottom=0, top=1.05 if what == "entropy" else None)
         ax.set_xlabel("keys, $n$")
         ax.set_ylabel(label)
@@ -157,7 +157,7 @@ def _check_each(name: str, given: Any, fits: Callable[[Any], bool]) -> None:
 
 
 def _draw_lines(
-    ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str], legend: bool
+    ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str], *, legend: bool
 ) -> None:
     """(name, n, value) as one line a name. `names` are of all lines, so that two figures agree in colours."""
     lines: dict[str, list[tuple[int, float]]] = {}

@@ -35,7 +35,7 @@ def dot_products(query: Array, key: Array, *, enable_gqa: bool = False, layout: 
     """query . key of every pair, (..., heads, n_queries, n_keys)."""
     q, k = _heads_first(query, layout), _heads_first(key, layout)
     with np.errstate(invalid="ignore", over="ignore"):
-        products: Array = np.einsum("...id,...jd->...ij", q, _repeat_heads(k, q, enable_gqa))
+        products: Array = np.einsum("...id,...jd->...ij", q, _repeat_heads(k, q, enable_gqa=enable_gqa))
     return products
 
 
@@ -315,7 +315,7 @@ def _weighted_values(
     layout: str = "bhsd",
     **_: Any,
 ) -> Array:
-    v = _repeat_heads(_heads_first(value, layout), _heads_first(query, layout), enable_gqa)
+    v = _repeat_heads(_heads_first(value, layout), _heads_first(query, layout), enable_gqa=enable_gqa)
     with np.errstate(invalid="ignore"):
         products = p[..., None] * v[..., None, :, :]
     output: Array = np.where(seen[..., None], products, 0).sum(-2)
@@ -327,7 +327,7 @@ def _heads_first(array: Array, layout: str) -> Array:
     return wide.swapaxes(-3, -2) if layout == "bshd" and wide.ndim > 2 else wide
 
 
-def _repeat_heads(array: Array, query: Array, enable_gqa: bool) -> Array:
+def _repeat_heads(array: Array, query: Array, *, enable_gqa: bool) -> Array:
     if not enable_gqa or array.ndim < 3:
         return array
     return array.repeat(query.shape[-3] // max(array.shape[-3], 1), axis=-3)

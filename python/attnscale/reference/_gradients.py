@@ -145,7 +145,7 @@ def _pairs(query: Array, key: Array) -> Array:
 
 
 def _shared(array: Array, query: Array, options: dict[str, Any]) -> Array:
-    return _repeat_heads(array, query, options.get("enable_gqa", False))
+    return _repeat_heads(array, query, enable_gqa=options.get("enable_gqa", False))
 
 
 def _over_keys(pairs: Array, seen: Array, key: Array) -> Array:

@@ -113,7 +113,7 @@ def _fill(
     """The array of one variable over all cases that have it."""
     arrays = [fields[name].values for fields in holders.values()]
     complete = len(arrays) == np.prod(shape) and all(array.shape == inner for array in arrays)
-    values = _blank(np.result_type(*{array.dtype for array in arrays}), (*shape, *inner), complete)
+    values = _blank(np.result_type(*{array.dtype for array in arrays}), (*shape, *inner), complete=complete)
     for index, fields in holders.items():
         array = fields[name].values
         places = [
@@ -131,7 +131,7 @@ def _places(mine: NDArray[Any], every: NDArray[Any]) -> NDArray[np.intp]:
     return np.array([where[value] for value in mine.tolist()], np.intp)
 
 
-def _blank(dtype: np.dtype[Any], shape: tuple[int, ...], complete: bool) -> NDArray[Any]:
+def _blank(dtype: np.dtype[Any], shape: tuple[int, ...], *, complete: bool) -> NDArray[Any]:
     if complete:
         return np.empty(shape, dtype)
     if dtype.kind in "biu":

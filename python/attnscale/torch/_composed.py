@@ -115,10 +115,10 @@ def differential_attention(
             f"{tuple(first.shape)} and {tuple(second.shape)}"
         )
     swapped = options.get("layout") == "bshd" and query1.ndim > 2
-    return (first - _share(lam, first, swapped) * second).to(narrow)
+    return (first - _share(lam, first, swapped=swapped) * second).to(narrow)
 
 
-def _share(lam: float | Tensor, output: Tensor, swapped: bool) -> float | Tensor:
+def _share(lam: float | Tensor, output: Tensor, *, swapped: bool) -> float | Tensor:
     """lam, which broadcasts to the rows of an output, as it multiplies the output."""
     if not isinstance(lam, Tensor):
         return lam

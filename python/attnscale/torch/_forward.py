@@ -119,7 +119,7 @@ def attend(
     """
     _check(module, (query, key, value), kwargs)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    options = _masks(query, key, attention_mask, bool(causal), kwargs.get("sliding_window"))
+    options = _masks(query, key, attention_mask, kwargs.get("sliding_window"), causal=bool(causal))
     if position_bias is not None:
         options["attn_mask"] = _with_bias(position_bias, options.get("attn_mask"), key)
     options["scale"] = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
@@ -182,7 +182,7 @@ def _check(module: Any, tensors: tuple[torch.Tensor, ...], kwargs: dict[str, Any
 
 
 def _masks(
-    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, causal: bool, window: int | None
+    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, window: int | None, *, causal: bool
 ) -> dict[str, Any]:
     """Options for the keys that each query may see."""
     if isinstance(mask, PatternMask):

@@ -109,7 +109,16 @@ num_threads
     if value is None:
         raise TypeError("value must be a tensor, got None; attention_statistics works without a value")
     form = _form(
-        scale, is_causal, causal, window, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+        scale,
+        causal,
+        window,
+        softcap,
+        normalizer,
+        qk_norm,
+        layout,
+        num_threads,
+        is_causal=is_causal,
+        enable_gqa=enable_gqa,
     )
     tables = (attn_mask, distance_scale, distance_bias)
     return _run(query, key, value, scale, tables, normalizer, (key_lengths, document_ids), form, ())[0]
@@ -174,7 +183,16 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     tensor(0.)
     """
     form = _form(
-        scale, is_causal, causal, window, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+        scale,
+        causal,
+        window,
+        softcap,
+        normalizer,
+        qk_norm,
+        layout,
+        num_threads,
+        is_causal=is_causal,
+        enable_gqa=enable_gqa,
     )
     tables = (attn_mask, distance_scale, distance_bias)
     asked = (statistics,) if isinstance(statistics, str) else tuple(statistics)
@@ -187,15 +205,16 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
 
 def _form(
     scale: Any,
-    is_causal: bool,
     causal: str | int | None,
     window: Any,
-    enable_gqa: bool,
     softcap: float | None,
     normalizer: Any,
     qk_norm: str | None,
     layout: str,
     num_threads: int | None,
+    *,
+    is_causal: bool,
+    enable_gqa: bool,
 ) -> Form:
     """The options that are no tensors, as the operator's schema has them."""
     _check_scale(scale)

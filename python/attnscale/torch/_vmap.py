@@ -55,16 +55,16 @@ class _Fold(NamedTuple):
         rank = max(x.ndim - (dim is not None) for x, dim in arrays if x is not None)
         return _Fold(size, max(rank, 3), rank == 2, call.form.layout)
 
-    def array(self, x: Tensor | None, dim: int | None, expand: bool) -> Tensor | None:
+    def array(self, x: Tensor | None, dim: int | None, *, expand: bool) -> Tensor | None:
         """Query, key, value, output or the gradient of an output, with the samples as its first axis."""
         if x is None:
             return None
         alone = self.without_heads and x.ndim - (dim is not None) == 2
-        found = self.front(x, dim, self.rank - alone, expand)
+        found = self.front(x, dim, self.rank - alone, expand=expand)
         assert found is not None
         return found.unsqueeze(-2 if self.layout == "bshd" else -3) if alone else found
 
-    def front(self, x: Tensor | None, dim: int | None, rank: int, expand: bool) -> Tensor | None:
+    def front(self, x: Tensor | None, dim: int | None, rank: int, *, expand: bool) -> Tensor | None:
         """The axis of samples, then axes of length 1 up to the rank; without one it broadcasts as it is."""
         if x is None or (dim is None and not expand):
             return x
@@ -77,9 +77,9 @@ class _Fold(NamedTuple):
         for i, (name, x) in enumerate(zip(Arguments._fields, call.tensors, strict=False)):
             expand = i < len(wanted) and bool(wanted[i])
             if name in _ARRAYS:
-                found.append(self.array(x, in_dims[i], expand or name == "query"))
+                found.append(self.array(x, in_dims[i], expand=expand or name == "query"))
             else:
-                found.append(self.front(x, in_dims[i], self.rank + _RANKS.get(name, 0), expand))
+                found.append(self.front(x, in_dims[i], self.rank + _RANKS.get(name, 0), expand=expand))
         return found
 
     def result(self, x: Tensor | None, dim: int | None) -> Tensor | None:
@@ -87,7 +87,11 @@ class _Fold(NamedTuple):
         if x is None:
             return None
         rank = x.ndim - (dim is not None) + self.without_heads
-        return self.array(x, dim, True) if rank == self.rank else self.front(x, dim, self.rank - 1, True)
+        return (
+            self.array(x, dim, expand=True)
+            if rank == self.rank
+            else self.front(x, dim, self.rank - 1, expand=True)
+        )
 
     def output(self, x: Tensor) -> Tensor:
         """Without the axis for heads that was put in."""

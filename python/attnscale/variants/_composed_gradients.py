@@ -58,7 +58,7 @@ def relay_gradients(
 ) -> VariantGradients:
     """By x, centres and value, which are query, key and value in the order of relay_attention."""
     given = x if value is None else value
-    inputs = read_plain_inputs(centres, x, given, False, "bhsd")
+    inputs = read_plain_inputs(centres, x, given, "bhsd", enable_gqa=False)
     assert inputs.value is not None
     shape = (*inputs.leading, inputs.query.shape[-2], inputs.value.shape[-1])
     grad = np.broadcast_to(
@@ -76,7 +76,7 @@ def differential_gradients(
     pairs = [_pair(name, pair) for name, pair in (("query", query), ("key", key))]
     layout, gqa = read_layout(options.get("layout", "bhsd")), options.get("enable_gqa", False)
     v = floats("value", value)
-    inputs = read_plain_inputs(pairs[0][0], pairs[1][0], v, gqa, layout)
+    inputs = read_plain_inputs(pairs[0][0], pairs[1][0], v, layout, enable_gqa=gqa)
     rows = (*inputs.leading, inputs.query.shape[-2])
     share = read_lam(lam, rows)
     assert inputs.value is not None

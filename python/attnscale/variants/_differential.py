@@ -72,8 +72,8 @@ def differential_attention(
         raise TypeError("differential_attention has no out: it needs room for both maps")
     layout = read_layout(options.get("layout", "bhsd"))
     v = floats("value", value)
-    inputs = read_plain_inputs(query1, key1, v, options.get("enable_gqa", False), layout)
-    second = read_plain_inputs(query2, key2, v, options.get("enable_gqa", False), layout)
+    inputs = read_plain_inputs(query1, key1, v, layout, enable_gqa=options.get("enable_gqa", False))
+    second = read_plain_inputs(query2, key2, v, layout, enable_gqa=options.get("enable_gqa", False))
     shapes = [(*x.leading, x.query.shape[-2]) for x in (inputs, second)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"both maps must have the same heads and queries, got {shapes[0]} and {shapes[1]}")

@@ -117,7 +117,7 @@ def _of_sums(
     pair = own.get("feature_map") if isinstance(own.get("feature_map"), tuple) else None
     rows = [query, key] if pair is None else given_features(pair, query, key)
     layout = read_layout(options.get("layout", "bhsd"))
-    inputs = read_plain_inputs(rows[0], rows[1], value, options.get("enable_gqa", False), layout)
+    inputs = read_plain_inputs(rows[0], rows[1], value, layout, enable_gqa=options.get("enable_gqa", False))
     assert inputs.value is not None
     form = LinearForm("given") if pair is not None else _FORMS[name](inputs, own)
     decay = None if name != "ssd" else _decay(inputs, own)

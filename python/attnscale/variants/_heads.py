@@ -31,7 +31,7 @@ def read_call(
     """(what was read, the array to return, its view (..., heads, n, dim)), checked as exact attention."""
     if value is None:
         raise TypeError("value must be an array, got None")
-    inputs = read_plain_inputs(query, key, value, enable_gqa, read_layout(layout))
+    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     return inputs, *make_output(inputs, layout, None)
 
 

@@ -81,7 +81,7 @@ def hybrid(
     >>> bool(np.allclose(out[0], at.attention(q[0], k[0], v[0], is_causal=True)))
     True
     """
-    inputs = read_plain_inputs(query, key, value, enable_gqa, read_layout(layout))
+    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     if not inputs.leading:

@@ -117,7 +117,7 @@ def attention_jacobian_norms(
             head = _head(inputs[index[:-1]].astype(np.float64), [w[index[-1]] for w in weights], factor)
             for first in range(0, len(chosen), size):
                 cut = chosen[first : first + size]
-                norms[index][first : first + size] = _block(head, cut, causal, mask)
+                norms[index][first : first + size] = _block(head, cut, mask, is_causal=causal)
     return norms if q.ndim == 3 else norms[..., 0, :, :]
 
 
@@ -127,10 +127,10 @@ def _head(x: NDArray[np.float64], weights: list[NDArray[np.float64]], scale: flo
 
 
 def _block(
-    head: _Head, rows: NDArray[np.int64], is_causal: bool, mask: NDArray[Any] | None
+    head: _Head, rows: NDArray[np.int64], mask: NDArray[Any] | None, *, is_causal: bool
 ) -> NDArray[np.float64]:
     """Norms of the outputs `rows` by all inputs."""
-    p = _weights(head, rows, is_causal, mask)
+    p = _weights(head, rows, mask, is_causal=is_causal)
     w = head.query[rows] @ head.k_weight  # (b, E)
     # Products of V x with what all have in common taken off: few digits cancel.
     shift = head.value.mean(0)
@@ -147,7 +147,7 @@ def _block(
 
 
 def _weights(
-    head: _Head, rows: NDArray[np.int64], is_causal: bool, mask: NDArray[Any] | None
+    head: _Head, rows: NDArray[np.int64], mask: NDArray[Any] | None, *, is_causal: bool
 ) -> NDArray[np.float64]:
     """Rows of softmax; 0 for a row that sees no key."""
     scores = head.query[rows] @ head.key.T

@@ -75,7 +75,7 @@ def linformer_attention(
     (2, 100, 8)
     """
     refuse_causal("linformer_attention", "a projected row mixes all keys", is_causal, causal)
-    inputs = read_plain_inputs(query, key, value, enable_gqa, read_layout(layout))
+    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     dtype = wide_type(inputs.dtype)

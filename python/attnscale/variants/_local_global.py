@@ -83,7 +83,7 @@ def local_global_attention(
     >>> bool(np.allclose(out, at.attention(q, k, v, attn_mask=seen)))
     True
     """
-    inputs = read_plain_inputs(query, key, value, enable_gqa, read_layout(layout))
+    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     q, k, v = inputs.query, inputs.key, inputs.value

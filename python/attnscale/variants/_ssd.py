@@ -132,7 +132,7 @@ class SsdState:
         TypeError, ValueError
             As :func:`ssd`.
         """
-        inputs = read_plain_inputs(key, key, value, False, self._layout)
+        inputs = read_plain_inputs(key, key, value, self._layout, enable_gqa=False)
         assert inputs.value is not None
         n = inputs.key.shape[-2]
         shape = (*inputs.leading, inputs.key.shape[-1], inputs.value.shape[-1])
@@ -162,7 +162,7 @@ class SsdState:
             raise ValueError(
                 "the state holds no keys yet; update(key, value, log_decay) comes before read(query)"
             )
-        inputs = read_plain_inputs(query, query, None, False, self._layout)
+        inputs = read_plain_inputs(query, query, None, self._layout, enable_gqa=False)
         *leading, head_dim, value_dim = self._sums[-1].shape
         if inputs.query.shape[-1] != head_dim:
             raise ValueError(f"query must have the keys' head_dim, {head_dim}, got {inputs.query.shape[-1]}")

@@ -67,7 +67,7 @@ class State:
         TypeError, ValueError
             As exact attention, and where the heads or dimensions are not those of the first update.
         """
-        inputs = read_plain_inputs(key, key, value, False, self._layout)
+        inputs = read_plain_inputs(key, key, value, self._layout, enable_gqa=False)
         assert inputs.value is not None
         self._expect(self.n_keys + inputs.key.shape[-2])
         self._check_shapes(inputs.key, inputs.value)
@@ -141,7 +141,7 @@ class State:
         # Arrays without keys carry the shapes to the checks of exact attention.
         key, value = (np.empty(shape, np.float32) for shape in self._shapes)
         q = query if self._layout == "bhsd" else swap_heads(np.asarray(query))
-        inputs = read_plain_inputs(q, key, value, self._enable_gqa, "bhsd")
+        inputs = read_plain_inputs(q, key, value, "bhsd", enable_gqa=self._enable_gqa)
         inputs = inputs._replace(dtype=inputs.query.dtype)
         return inputs, (*inputs.leading, inputs.query.shape[-2], value.shape[-1])
 

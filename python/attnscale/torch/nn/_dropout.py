@@ -179,7 +179,7 @@ class _Call(NamedTuple):
     def output(self, whole_heads: bool) -> Tensor:
         """All blocks; without causal, a law of the distance wants all queries of a head in one."""
         batch, heads, n_queries, _ = self.query.shape
-        entries, rows = _extents(batch, n_queries, heads * self.key.shape[-2], whole_heads)
+        entries, rows = _extents(batch, n_queries, heads * self.key.shape[-2], whole_heads=whole_heads)
         parts = []
         for e in range(0, max(batch, 1), entries):
             starts = range(0, max(n_queries, 1), rows)
@@ -248,7 +248,7 @@ class _Block(NamedTuple):
         return LearnedSink(normalizer.logits[slice(*self.entries), :, slice(*self.rows)])
 
 
-def _extents(batch: int, n_queries: int, pairs: int, whole_heads: bool) -> tuple[int, int]:
+def _extents(batch: int, n_queries: int, pairs: int, *, whole_heads: bool) -> tuple[int, int]:
     """Entries of the batch and queries of a block; `pairs` has a query of an entry."""
     pairs, n_queries = max(pairs, 1), max(n_queries, 1)
     least = n_queries if whole_heads else min(n_queries, _ROWS)

@@ -10,7 +10,7 @@ __all__ = ["check_inputs", "check_masks", "join_masks"]
 
 
 def check_inputs(
-    query: Tensor, key: Tensor, value: Tensor, channels: tuple[int, int, int], batch_first: bool
+    query: Tensor, key: Tensor, value: Tensor, channels: tuple[int, int, int], *, batch_first: bool
 ) -> None:
     """Refuse what is not (n, channels), or with a batch, for all of them.
 

@@ -178,8 +178,16 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         check_tensors(query=query, key=key, value=value)
         if query.is_nested or key.is_nested or value.is_nested:
             masks = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
-            return self._of_nested(query, key, value, masks, need_weights, average_attn_weights, is_causal)
-        check_inputs(query, key, value, (self.embed_dim, self.kdim, self.vdim), self.batch_first)
+            return self._of_nested(
+                query,
+                key,
+                value,
+                masks,
+                need_weights=need_weights,
+                average=average_attn_weights,
+                is_causal=is_causal,
+            )
+        check_inputs(query, key, value, (self.embed_dim, self.kdim, self.vdim), batch_first=self.batch_first)
         batched = query.dim() == 3
         projected = self._project(query, key, value)
         q, k, v = (self._split(x, batched) for x in projected)
@@ -207,6 +215,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         key: Tensor,
         value: Tensor,
         masks: dict[str, Tensor | None],
+        *,
         need_weights: bool,
         average: bool,
         is_causal: bool,
@@ -276,7 +285,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
 
 def _extend(
-    k: Tensor, v: Tensor, mask: Tensor | None, more: list[tuple[Tensor, Tensor]], in_front: bool
+    k: Tensor, v: Tensor, mask: Tensor | None, more: list[tuple[Tensor, Tensor]], *, in_front: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """With keys and values of each head, (heads, 1, head_dim), and a mask that sees them."""
     if not more:

@@ -168,14 +168,14 @@ _CALLS = (
         "the error of a Monte Carlo mean does not shrink with the number of rows",
         "cpp/src/tally.cpp",
         "std::sqrt((variance < 0 ? 0 : variance) / count)",
-        "std::sqrt(variance < 0 ? 0 : variance)",
+        "std::sqrt((variance < 0 ? 0 : variance) / (0 * count + 1))",
         cpp("test_experiments"),
     ),
     Fault(
         "a run with a target error stops before it looks at it",
         "cpp/src/estimates.cpp",
         "if (rows > 0 && rows % rows_between_looks == 0 && reached) return rows;",
-        "if (rows > 0 && rows % rows_between_looks == 0) return rows;",
+        "if (rows > 0 && rows % rows_between_looks == 0 && (reached || rows > 0)) return rows;",
         cpp("test_experiments", "a target error ends a run at a multiple of 256 rows"),
     ),
     Fault(
@@ -189,7 +189,7 @@ _CALLS = (
         "rows that see global keys get too much of their neighbours",
         "cpp/include/attnscale/local_global_attention.hpp",
         "const T weighted = row[c] * mine;",
-        "const T weighted = row[c];",
+        "const T weighted = row[c] * (mine + theirs);",
         cpp("test_composed_attention", "local and global attention is a mask"),
     ),
     Fault(

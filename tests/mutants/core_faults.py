@@ -207,11 +207,11 @@ _CALLS = (
         cpp("test_kattention", "kattention of given queries and keys is a Gaussian kernel"),
     ),
     Fault(
-        "the gradient of a table of the distance is taken at the sign of the distance",
+        "the gradient of a table of the distance forgets the law beside it",
         "cpp/include/attnscale/distance_form.hpp",
-        "std::min(std::abs(step[k]), last)",
-        "std::clamp<std::int64_t>(step[k], 0, last)",
-        cpp("test_option_gradients", "gradients: of tables of the distance"),
+        "to[t] += factor ? *from * factor[k] : *from;",
+        "to[t] += factor ? *from : *from;",
+        cpp("test_option_gradients", "gradients: of what a function of the distance returned*"),
     ),
 )
 

@@ -30,14 +30,11 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as stream:
+        held = True
         try:
             fcntl.lockf(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except (BlockingIOError, PermissionError):
-            held = False
-        except OSError:
-            held = True
-        else:
-            held = True
+        except OSError as error:
+            held = not isinstance(error, (BlockingIOError, PermissionError))
         yield held
 
 

@@ -12,7 +12,7 @@ from ._checks import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RNG", "case_key", "child_seed", "philox_key", "seed_sequence"]
+__all__ = ["RNG", "case_key", "child_seed", "philox_key", "seed_from_json", "seed_sequence", "seed_to_json"]
 
 RNG: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | np.random.BitGenerator | np.random.Generator"
 
@@ -68,3 +68,20 @@ def child_seed(seed: np.random.SeedSequence, identity: tuple[int, ...]) -> np.ra
     """The child of a seed with these numbers, whatever other children there are."""
     spawn_key = (*seed.spawn_key, *identity)
     return np.random.SeedSequence(seed.entropy, spawn_key=spawn_key, pool_size=seed.pool_size)
+
+
+def seed_to_json(seed: np.random.SeedSequence) -> dict[str, Any]:
+    """What makes the same seed again."""
+    entropy = np.asarray(seed.entropy, object)
+    return {
+        "entropy": [int(word) for word in entropy.ravel()] if entropy.ndim else int(entropy.item()),
+        "spawn_key": [int(word) for word in seed.spawn_key],
+        "pool_size": seed.pool_size,
+    }
+
+
+def seed_from_json(stored: dict[str, Any]) -> np.random.SeedSequence:
+    """The seed that :func:`seed_to_json` wrote."""
+    return np.random.SeedSequence(
+        stored["entropy"], spawn_key=tuple(stored["spawn_key"]), pool_size=stored["pool_size"]
+    )

@@ -7,14 +7,16 @@ import csv
 import io
 import json
 import signal
+from contextlib import contextmanager
 
 import attnscale as at
 import numpy as np
 import pytest
 from attnscale import montecarlo as mc
+from attnscale._grid import complete
 from attnscale.cli import main
-from attnscale.cli.mc import EXPERIMENTS
 from attnscale.montecarlo import _run
+from attnscale.montecarlo._declaration import DECLARATIONS
 
 # Arguments of a small run of each experiment, and the call that they stand for.
 RUNS = {
@@ -69,7 +71,7 @@ def test_every_experiment_has_its_command():
         name for name in mc.__all__ if getattr(mc, name).__module__.split(".")[-1] not in ("_arrays",)
     }
     functions = {name for name in functions if name.islower()}
-    assert set(EXPERIMENTS) == functions == set(RUNS)
+    assert set(DECLARATIONS) == functions == set(RUNS)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -158,17 +160,25 @@ def test_figures(run, tmp_path, suffix):
 
 def test_ctrl_c_prints_what_is_there(capsys, monkeypatch):
     monkeypatch.setattr(_run, "_MOST_ROWS", 10)
-    original = mc.max_cosine
 
-    def interrupted(*args, **options):
-        options["progress"] = lambda done, total: done >= 30 and signal.raise_signal(signal.SIGINT)
-        return original(*args, **options)
+    @contextmanager
+    def interrupting(*_):
+        yield lambda done: done >= 30 and signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(mc, "max_cosine", interrupted)
+    monkeypatch.setattr(complete, "reporter", interrupting)
     assert main(["mc", "max_cosine", "--n", "8", "--samples", "1000"]) == 130
     captured = capsys.readouterr()
     assert captured.err == "attnscale: interrupted: this is what was finished\n"
     assert captured.out.splitlines()[-1].split()[-1] in ("20", "30")
+
+
+def test_a_store_goes_on(run, tmp_path):
+    arguments = ("max_cosine", "--n", "8", "64", "--json", "--seed", "3", "--samples")
+    run(*arguments, "10", "--store", str(tmp_path / "kept"))
+    assert len(list((tmp_path / "kept" / "cases").glob("*.npz"))) == 2
+    further, whole = run(*arguments, "25", "--store", str(tmp_path / "kept")), run(*arguments, "25")
+    assert json.loads(further)["rows"] == json.loads(whole)["rows"]
+    assert main(["mc", *arguments[:6], "4", "--store", str(tmp_path / "kept")]) == 2  # another seed
 
 
 WRONG = {

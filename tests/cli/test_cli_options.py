@@ -7,14 +7,16 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
-from attnscale import montecarlo
 from attnscale.cli import build_parser, main
 from attnscale.cli._options import OPTIONS, in_option_words, real, whole
-from attnscale.cli.mc import EXPERIMENTS
+from attnscale.cli.mc import parameters
 from attnscale.montecarlo import _run
+from attnscale.montecarlo._declaration import DECLARATIONS, Declaration
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
 
@@ -166,42 +168,38 @@ def test_arguments_of_the_library_are_called_as_the_options() -> None:
         assert in_option_words(said, options) == expected
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_help_of_an_experiment_has_its_defaults(name: str) -> None:
-    signature = inspect.signature(getattr(montecarlo, name)).parameters
-    for written in EXPERIMENTS[name].parameters:
-        parameter, _, default = written.rstrip("*").partition("=")
-        if parameter in ("heads", "n_points", "dim"):
-            continue
-        value = signature[parameter].default
-        if written.endswith("*"):
-            assert value is inspect.Parameter.empty
-        elif value is not None:
-            listed = value if isinstance(value, tuple) else (value,)
-            assert default == " ".join(
-                f"{each:g}" if isinstance(each, float) else str(each) for each in listed
-            )
-    text = " ".join(COMMANDS[f"mc {name}"].format_help().split())
-    assert f"samples for each row of the table (default: {EXPERIMENTS[name].samples})" in text
+@pytest.mark.parametrize("declared", DECLARATIONS.values(), ids=DECLARATIONS)
+def test_the_help_of_an_experiment_says_what_it_declares(declared: Declaration) -> None:
+    given = options_of(f"mc {declared.name}")
+    text = " ".join(COMMANDS[f"mc {declared.name}"].format_help().split())
+    for parameter in parameters(declared):
+        assert given[parameter.flag].required == parameter.is_needed
+        if parameter.default:
+            assert f"(default: {parameter.default})" in text
+    assert f"samples for each row of the table (default: {declared.samples})" in text
     assert f"(default: {_run._DEFAULTS['max_samples']})" in text
-    for choice in EXPERIMENTS[name].quantities:
+    for choice in [*declared.quantities, *chain(*declared.choices.values())]:
         assert choice in text
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_quantities_and_samples_of_the_help_are_those_of_the_experiment(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without drawing anything: what an experiment hands to the run."""
-    seen = []
-    module = inspect.getmodule(getattr(montecarlo, name))
-    monkeypatch.setattr(module, "run", lambda experiment, samples, rng, options: seen.append(experiment))
-    needed = {"n": 8, "head_dim": 8, "cosine": 0.5, "k": 4}
-    given = [each.rstrip("*") for each in EXPERIMENTS[name].parameters if each.endswith("*")]
-    arguments = {"n" if each == "n_points" else each: needed.get(each, 8) for each in given}
-    getattr(montecarlo, name)(**arguments or {"head_dim": 8})
-    assert tuple(seen[0].quantities) == EXPERIMENTS[name].quantities
-    assert seen[0].default_samples == EXPERIMENTS[name].samples
+@pytest.mark.parametrize("declared", DECLARATIONS.values(), ids=DECLARATIONS)
+def test_the_defaults_in_words_are_those_of_the_experiment(declared: Declaration) -> None:
+    """A default that the signature has as None is in words in the declaration: they give the same run."""
+    needed: dict[str, Any] = {"n": 8, "head_dim": 8, "cosine": 0.5, "k": 4, "dim": 8}
+    signature = inspect.signature(declared.function).parameters
+    given = {each.name: needed[each.name] for each in parameters(declared) if each.is_needed}
+    if declared.name == "dot_product_variance":
+        given["head_dim"] = 8
+    words = {
+        name: text.split() for name, text in declared.defaults.items() if signature[name].default is None
+    }
+    said = {
+        name: tuple(map(int, text)) if name == "head_dim" else tuple(text) for name, text in words.items()
+    }
+    said = {name: each[0] if len(each) == 1 else each for name, each in said.items()}
+    usual, spelled = (declared.function(**given, **more, samples=1, rng=0) for more in ({}, said))
+    assert usual.parameters == spelled.parameters
+    assert tuple(usual.estimates) == tuple(declared.quantities)
 
 
 def test_the_help_lists_choices_and_statuses() -> None:

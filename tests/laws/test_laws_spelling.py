@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from attnscale import laws
 from attnscale.cli import main
-from attnscale.plot._exact import exact_curve, parameters_of
+from attnscale.plot._exact import exact_curve
+from attnscale.plot._tables import read_table
 from attnscale.sweep._laws import registered_laws
 
 #: Two laws of one name and a third, and how they are spelled: 512 is the default.
@@ -149,10 +150,15 @@ def test_the_constants_of_a_sweep_are_stored_and_not_parsed() -> None:
     constants = {"law": laws.Annealed(64), "head_dim": 16, "samples": 8}
     table = at.sweep(at.montecarlo.entropy_vs_length, {"n": [64, 512]}, constants=constants, rng=0)
     assert json.loads(table.attrs["parameters"]) == constants | {"law": WINNER}
-    name, parameters = parameters_of(table)
-    assert (name, parameters["law"], parameters["head_dim"]) == ("entropy_vs_length", WINNER, 16)
+    read = read_table("table", table)
+    assert (read.experiment, read.parameters["law"], read.parameters["head_dim"]) == (
+        "entropy_vs_length",
+        WINNER,
+        16,
+    )
     del table.attrs["parameters"]  # as an earlier version wrote it
-    assert parameters_of(table) == ("", {})
+    read = read_table("table", table)
+    assert (read.experiment, read.parameters) == ("", {})
     at.plot.sweep(table)
 
 

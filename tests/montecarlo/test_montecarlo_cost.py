@@ -164,18 +164,18 @@ def test_what_is_done_already_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_command_says_it_before_it_begins(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def begin(*_: Any) -> Any:
+    def begin(*_: Any, **__: Any) -> Any:
         assert "attnscale: this takes about " in capsys.readouterr().err
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_run, "_draw", begin)
+    monkeypatch.setattr(_run, "complete", begin)
     assert main(["mc", "entropy_vs_length", "--n", "1e12", "--samples", "64"]) == 130
     assert main(["mc", "max_cosine", "--n", "1e11"]) == 130
 
 
 def test_the_command_says_what_is_refused(capsys: Any) -> None:
     assert main(["mc", "dot_product_variance", "--head-dim", str(TOO_MANY)]) == 2
-    assert "would take" in capsys.readouterr().err
+    assert "--head-dim must be at most 2^53, beyond which" in capsys.readouterr().err
     assert main(["mc", "entropy_vs_length", "--n", "8", "--samples", str(TOO_MANY)]) == 2
     assert "samples must be at most 2^53, beyond which float64 skips integers" in capsys.readouterr().err
 

@@ -16,7 +16,7 @@ import attnscale as at
 import numpy as np
 import pytest
 import sweep_functions
-from attnscale.sweep import _case_seeds
+from attnscale import _seeds
 from numpy.testing import assert_allclose, assert_array_equal
 
 xarray = pytest.importorskip("xarray")
@@ -242,9 +242,7 @@ def test_rng_follows_spec_7() -> None:
     assert not (first == second).any()
     assert_array_equal(first, values(np.random.default_rng(5)))
     assert not (values(None) == values(None)).any()
-    again = _case_seeds.seed_from_json(
-        json.loads(json.dumps(_case_seeds.seed_to_json(np.random.SeedSequence([1, 2]))))
-    )
+    again = _seeds.seed_from_json(json.loads(json.dumps(_seeds.seed_to_json(np.random.SeedSequence([1, 2])))))
     assert_array_equal(again.generate_state(4), np.random.SeedSequence([1, 2]).generate_state(4))
 
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .case import Case
 from .errors import BUSY, Failure, SweepError, SweepInterrupted
 from .fields import Fields
 from .progress import Progress, reporter
-from .runners import Outcome, Runner, Task
+from .runners import Outcome, Outcomes
 
-__all__ = ["Completion", "complete"]
+__all__ = ["Amount", "Completion", "complete"]
+
+
+class Amount(NamedTuple):
+    """What a run counts, if that is not its cases: the samples of outcomes that grow.
+
+    A case with such an outcome is run again, and may have one outcome after the other; the last one counts.
+    """
+
+    unit: str
+    total: int | None  # None where nobody knows it before the end
+    of: Callable[[Fields], int]
 
 
 @dataclass(frozen=True)
@@ -74,35 +85,39 @@ class Completion:
 
 
 def complete(
-    run: Runner,
-    task: Task,
+    outcomes_of: Callable[[Sequence[Case]], Outcomes],
     wanted: Sequence[Case],
     finished: Mapping[Case, Fields],
     *,
     progress: Progress,
     accept: Callable[[Case, Outcome, Mapping[Case, Fields]], Outcome] | None = None,
+    amount: Amount | None = None,
 ) -> Completion:
-    """Run the task on the cases that are wanted and not finished; a case that fails stops no other.
+    """Compute the cases that are wanted and not finished; a case that fails stops no other.
 
     Parameters
     ----------
-    run : Runner
-    task : Task
+    outcomes_of : callable
+        From cases to what comes of them, one after the other: a runner with its task.
     wanted : sequence of Case
     finished : dict of Case to Fields
         What is there already.
     progress : bool or callable
-        Is told how many of the wanted cases have an outcome: at the start, and after each.
+        Is told how many of the wanted cases have an outcome, or the amount: at the start, and after each.
     accept : callable, optional
         ``accept(case, outcome, finished)`` is called in this process with each outcome as it comes, may
         keep it, and returns what counts.
+    amount : Amount, optional
+        Outcomes are the beginnings of longer ones, and this is how much is in them.
     """
     done = dict(finished)
     failures: dict[Case, Failure] = {}
-    count = sum(case in done for case in wanted)
-    outcomes = run(task, [case for case in wanted if case not in done])
+    size = amount.of if amount else lambda fields: 1
+    count = sum(size(done[case]) for case in wanted if case in done)
+    outcomes = outcomes_of([case for case in wanted if amount or case not in done])
+    unit, total = (amount.unit, amount.total) if amount else ("case", len(wanted))
     try:
-        with reporter(progress, "case", len(wanted), count) as report:
+        with reporter(progress, unit, total, count) as report:
             report(count)
             for case, outcome in outcomes:
                 if outcome == BUSY:
@@ -111,9 +126,10 @@ def complete(
                     outcome = accept(case, outcome, done)
                 if isinstance(outcome, Failure):
                     failures[case] = outcome
+                    count += 1
                 else:
+                    count += size(outcome) - (size(done[case]) if case in done else 0)
                     done[case] = outcome
-                count += 1
                 report(count)
     except KeyboardInterrupt:
         return Completion(wanted, done, failures, interrupted=True)

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-__all__ = ["locked", "write_whole"]
+__all__ = ["locked", "read_json", "write_json", "write_whole"]
+
+_FORMAT = 1  # of the JSON files of results
 
 
 @contextmanager
@@ -36,6 +40,25 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
         except OSError as error:
             held = not isinstance(error, (BlockingIOError, PermissionError))
         yield held
+
+
+def write_json(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:
+    """Write a result as a file that says what it is."""
+    text = json.dumps({"format": _FORMAT, "kind": kind, **content}, separators=(",", ":"))
+    write_whole(Path(path), f"{text}\n".encode())
+
+
+def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> dict[str, Any]:
+    """What :func:`write_json` wrote as this kind; a file that does not say its kind is of the `usual` one."""
+    try:
+        stored = json.loads(Path(path).read_bytes())
+    except ValueError:
+        stored = None
+    seen = (stored.pop("format", None), stored.pop("kind", usual)) if isinstance(stored, dict) else None
+    if stored is None or seen != (_FORMAT, kind):
+        raise ValueError(f"path must be a file that {kind!r} wrote, format {_FORMAT}, got {str(path)!r}")
+    found: dict[str, Any] = stored
+    return found
 
 
 def write_whole(path: Path, content: bytes) -> None:

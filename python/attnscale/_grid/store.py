@@ -103,6 +103,30 @@ class Store:
         text = json.dumps({"kind": self._mark, "format": FORMAT, **identity}, indent=2) + "\n"
         write_whole(self._manifest, text.encode())
 
+    def claim(self, identity: dict[str, Any], *, any_seed: bool = False) -> dict[str, Any]:
+        """Say what a new directory is of, or see that one that is there is of the same.
+
+        Parameters
+        ----------
+        identity : dict
+            As JSON can hold it.
+        any_seed : bool
+            The seed of a store that is there counts, whatever that of `identity` is.
+
+        Returns
+        -------
+        dict
+            The identity, with the seed that counts.
+        """
+        stored = self.read_manifest()
+        if stored is None:
+            self.write_manifest(identity)
+            return identity
+        if any_seed and stored.get("seed") is not None:
+            identity = {**identity, "seed": stored["seed"]}
+        self.check_manifest(stored, identity)
+        return identity
+
     def check_manifest(self, stored: dict[str, Any], identity: dict[str, Any]) -> None:
         """Refuse results of another sweep than `identity`."""
         for key, wanted in identity.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ class Variable(NamedTuple):
     dims: tuple[str, ...]
     values: Any
     unit: str = ""  # "nat" for entropies, which unit= converts
+    attrs: Mapping[str, Any] = MappingProxyType({})  # more of a Dataset's variable than its units
 
 
 class Sheet(NamedTuple):
@@ -47,6 +49,10 @@ class Tabled:
 
     def _variables(self) -> dict[str, Variable]:
         raise NotImplementedError
+
+    def _dataset(self) -> dict[str, Variable]:
+        """The variables of a Dataset, where they have other names."""
+        return self._variables()
 
     def _coordinates(self) -> dict[str, Any]:
         """Labels along axes, by the name of the axis; other axes are numbered."""
@@ -93,10 +99,10 @@ class Tabled:
             raise ImportError('to_xarray() needs xarray: pip install "attnscale[sweep]"') from None
         nats = nats_per(unit)
         data = {
-            name: (dims, _plain(values) / nats, {"units": unit[:-1]})
+            name: (dims, _plain(values) / nats, {"units": unit[:-1], **attrs})
             if kind == "nat"
-            else (dims, _plain(values), {"units": kind} if kind else {})
-            for name, (dims, values, kind) in self._variables().items()
+            else (dims, _plain(values), {**({"units": kind} if kind else {}), **attrs})
+            for name, (dims, values, kind, attrs) in self._dataset().items()
         }
         return xarray.Dataset(data, self._coordinates(), self._attributes())
 
@@ -115,7 +121,7 @@ class Tabled:
         nats, coordinates = nats_per(unit), self._coordinates()
         variables = self._variables()
         extents: dict[str, int] = {}
-        for dims, values, _ in variables.values():
+        for dims, values, *_ in variables.values():
             extents.update(zip(dims, np.shape(values), strict=True))
         axes = list(extents)
         shape = tuple(extents.values())
@@ -123,7 +129,7 @@ class Tabled:
         for place, axis in enumerate(axes):
             labels = coordinates.get(axis, np.arange(extents[axis]))
             columns[axis] = _over(_plain(labels), (place,), shape)
-        for name, (dims, values, kind) in variables.items():
+        for name, (dims, values, kind, _) in variables.items():
             column = _over(_plain(values), tuple(axes.index(dim) for dim in dims), shape)
             columns[name] = column / nats if kind == "nat" else column
         return pandas.DataFrame(columns)
@@ -148,7 +154,7 @@ def summary(
     """A row for each array of numbers: its least, mean and largest finite entry; and what is not finite."""
     rows: list[tuple[str, ...]] = []
     notes: list[str] = []
-    for name, (_, given, kind) in variables.items():
+    for name, (_, given, kind, _) in variables.items():
         values = _plain(given)
         title = f"{name} ({unit})" if kind == "nat" else name
         numbers = values.astype(np.float64) / (nats if kind == "nat" else 1.0)

@@ -129,7 +129,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--seeds", "models of each cell", "N", whole(1)),
     Option("--set", "a field of the experiment's config", "NAME=VALUE", several=True),
     Option("--reduced", "the small cell that tests run", kind=None),
-    Option("--store", "keep finished cases here, instead of the file's store", "DIR", written),
+    Option("--store", "keep finished cases here, and go on from those that are there", "DIR", written),
     Option("--n-jobs", "processes, instead of the file's", "N", int),
     Option("--only", "these cases", "CASE", several=True),
     Option("--list", "print the sets and their cases, and leave", kind=None),
@@ -143,7 +143,7 @@ OPTIONS: Mapping[str, Option] = _table(
 )
 
 #: What the library calls some of them; the others by the name of the option.
-_PARAMETERS = {"num_threads": "--threads", "rng": "--seed", "n_points": "--points", "law": "--laws"}
+_PARAMETERS = {"num_threads": "--threads", "rng": "--seed", "law": "--laws"}
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -216,7 +216,8 @@ def in_option_words(message: str, options: argparse.Namespace) -> str:
     """
 
     def flag(name: str) -> str:
-        found = _PARAMETERS.get(name, f"--{name.replace('_', '-')}")
+        is_points = name == "n" and hasattr(options, "points")  # the n of a projection
+        found = "--points" if is_points else _PARAMETERS.get(name, f"--{name.replace('_', '-')}")
         given = getattr(options, found[2:].replace("-", "_"), None) is not None
         return found if given and found in OPTIONS else name
 

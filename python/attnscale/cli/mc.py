@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,8 +14,9 @@ from .._io import InputError, read_heads
 from .._spelling import as_number
 from .._tables.tabled import nats_per
 from .._tables.text import to_text
+from ..montecarlo._declaration import DECLARATIONS, Declaration
+from ..montecarlo._run import MOST_SAMPLES
 from ._figure import Drawing
-from ._memory import refuse_beyond_memory
 from ._options import OPTIONS, add_option, add_outputs, add_unit
 from ._output import bad_input, emit
 from ._spelling import read_law
@@ -30,97 +32,46 @@ is there. What takes more than a minute says so before it begins.
 """
 
 
-class _Experiment(NamedTuple):
-    """What an experiment is about, its parameters, the quantities it estimates and how many samples it takes.
-
-    A parameter is written ``name*`` where it must be given, ``name=default`` where the help has a default.
-    """
-
-    subject: str
-    parameters: tuple[str, ...]
-    quantities: tuple[str, ...]
-    samples: int
-    models: tuple[str, ...] = ()
+#: Parameters that have another option, or none: `points` of a projection is an array.
+_FLAGS = {"law": "--laws"}
+_NO_OPTION = ("samples", "rng", "options", "points", "scale", "query", "key")
 
 
-_ROW = ("entropy", "lse", "concentration", "max_weight", "mean_score", "score_variance")
-EXPERIMENTS: dict[str, _Experiment] = {
-    "entropy_vs_length": _Experiment(
-        "entropy of rows of n random keys under scale laws",
-        ("n*", "law=standard", "head_dim=64", "model=sphere", "correlation", "heads"),
-        _ROW,
-        1000,
-        ("sphere", "gaussian", "correlated"),
-    ),
-    "needle_dilution": _Experiment(
-        "weight of one key with a given cosine to the query",
-        ("n*", "cosine*", "law=standard", "head_dim=64"),
-        ("needle_weight", "needle_is_top", "entropy"),
-        1000,
-    ),
-    "averaging_error": _Experiment(
-        "variance of a mean of n independent values",
-        ("n*", "law=standard", "head_dim=64"),
-        ("error_variance", "concentration"),
-        10_000,
-    ),
-    "softmax_saturation": _Experiment(
-        "saturated rows and Jacobians, scaled and not",
-        ("head_dim*", "n=512", "law=standard unscaled"),
-        ("saturated", "jacobian_trace", "jacobian_norm", "spectral_bound", "gradient_norm"),
-        1000,
-    ),
-    "dot_product_variance": _Experiment(
-        "variance of q . k, of random components or of a model's vectors",
-        ("head_dim", "distribution=normal", "mean=0", "std=1", "heads"),
-        ("variance", "scaled_variance", "mean", "kurtosis"),
-        102_400,
-    ),
-    "max_cosine": _Experiment(
-        "largest cosine of a query with n random keys", ("n*", "head_dim=64"), ("max_cosine",), 1000
-    ),
-    "head_dimension": _Experiment(
-        "how often the right key has the largest weight",
-        ("head_dim*", "n=512", "cosine=0.5", "law=standard"),
-        ("accuracy", "needle_weight"),
-        1000,
-    ),
-    "jl_distortion": _Experiment(
-        "change of distances by a random projection",
-        ("n_points*", "dim*", "k*", "kind=gaussian", "eps=0.5"),
-        ("distortion", "outside", "success", "mean_ratio", "ratio_std"),
-        10,
-    ),
-    "rank_and_sparsity": _Experiment(
-        "effective rank of an n x n matrix of weights",
-        ("n*", "law=standard", "head_dim=64"),
-        ("effective_rank", "stable_rank", "effective_keys", "concentration"),
-        8,
-    ),
-    "sparsity": _Experiment(
-        "how many keys have a weight, under sparse normalizers",
-        ("n*", "law=standard", "normalizer=sparsemax", "head_dim=64", "model=gaussian"),
-        ("support", "entropy", "concentration", "max_weight"),
-        1000,
-        ("gaussian", "sphere"),
-    ),
-}
+class Parameter(NamedTuple):
+    """A parameter of an experiment as an option."""
 
-_CHOICES = {
-    "--distribution": ("normal", "uniform", "truncated_normal", "laplace"),
-    "--kind": ("gaussian", "sign", "sparse"),
-}
-#: Parameters whose option has another name.
-_FLAGS = {"n_points": "--points", "law": "--laws"}
-_MAX_SAMPLES = 1_000_000
+    name: str
+    flag: str
+    default: str  # in words; empty where there is none
+    is_needed: bool
 
 
-def _flag(parameter: str) -> str:
-    return _FLAGS.get(parameter, f"--{parameter.replace('_', '-')}")
+def parameters(declared: Declaration) -> list[Parameter]:
+    """The parameters of an experiment that the command line takes, from the function's signature."""
+    found, known = [], inspect.signature(declared.function).parameters
+    for each in known.values():
+        if each.name in _NO_OPTION:
+            continue
+        has_default = each.default is not each.empty and each.default is not None
+        default = _in_words(each.default) if has_default else declared.defaults.get(each.name, "")
+        # The n of a projection are points, that of all other experiments keys.
+        flag = "--points" if "points" in known and each.name == "n" else _flag(each.name)
+        is_needed = each.default is each.empty or each.name in declared.needed
+        found.append(Parameter(each.name, flag, default, is_needed))
+    heads = [Parameter("heads", "--heads", "", is_needed=False)] if declared.arrays else []
+    return [*found, *heads]
 
 
-def _value(options: argparse.Namespace, parameter: str) -> Any:
-    return getattr(options, _flag(parameter)[2:].replace("-", "_"))
+def _in_words(default: Any) -> str:
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _flag(name: str) -> str:
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _value(options: argparse.Namespace, flag: str) -> Any:
+    return getattr(options, flag[2:].replace("-", "_"))
 
 
 def add(commands: Any) -> None:
@@ -129,52 +80,48 @@ def add(commands: Any) -> None:
         "mc", help="Monte Carlo experiments, with the exact theory beside them", description=_DESCRIPTION
     )
     experiments = parser.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
-    for name, each in EXPERIMENTS.items():
+    for name, each in DECLARATIONS.items():
         aliases = [name.replace("_", "-")] if "_" in name else []
         experiment = experiments.add_parser(name, aliases=aliases, help=each.subject)
-        for parameter in each.parameters:
+        for parameter in parameters(each):
             _add_parameter(experiment, parameter, each)
         _add_common(experiment, each)
         experiment.set_defaults(run=run, experiment=name)
 
 
-def _add_parameter(parser: argparse.ArgumentParser, written: str, experiment: _Experiment) -> None:
-    name, _, default = written.rstrip("*").partition("=")
-    flag = _flag(name)
-    changes: dict[str, Any] = {"required": written.endswith("*")}
-    if default:
-        changes["help"] = f"{OPTIONS[flag].meaning} (default: {default})"
-    if name == "head_dim":
+def _add_parameter(parser: argparse.ArgumentParser, parameter: Parameter, declared: Declaration) -> None:
+    changes: dict[str, Any] = {"required": parameter.is_needed}
+    if parameter.default:
+        changes["help"] = f"{OPTIONS[parameter.flag].meaning} (default: {parameter.default})"
+    if parameter.name == "head_dim":
         changes["nargs"] = "+"
-    if choices := experiment.models if name == "model" else _CHOICES.get(flag):
+    if choices := declared.choices.get(parameter.name):
         changes["choices"] = choices
-    add_option(parser, flag, **changes)
+    add_option(parser, parameter.flag, **changes)
 
 
-def _add_common(parser: argparse.ArgumentParser, experiment: _Experiment) -> None:
-    main, samples = experiment.quantities[0], experiment.samples
-    about = f"{OPTIONS['--quantity'].meaning} (default: {main})"
-    add_option(parser, "--quantity", choices=experiment.quantities, help=about)
-    add_option(parser, "--samples", help=f"{OPTIONS['--samples'].meaning} (default: {samples})")
+def _add_common(parser: argparse.ArgumentParser, declared: Declaration) -> None:
+    quantities = tuple(declared.quantities)
+    about = f"{OPTIONS['--quantity'].meaning} (default: {quantities[0]})"
+    add_option(parser, "--quantity", choices=quantities, help=about)
+    add_option(parser, "--samples", help=f"{OPTIONS['--samples'].meaning} (default: {declared.samples})")
     add_option(parser, "--target-error")
-    add_option(parser, "--max-samples", help=f"{OPTIONS['--max-samples'].meaning} (default: {_MAX_SAMPLES})")
+    add_option(parser, "--max-samples", help=f"{OPTIONS['--max-samples'].meaning} (default: {MOST_SAMPLES})")
     add_option(parser, "--seed")
     add_option(parser, "--threads")
-    if {"entropy", "lse"} & set(experiment.quantities):
+    add_option(parser, "--store")
+    if any(each.unit == "nat" for each in declared.quantities.values()):
         add_unit(parser)
     add_outputs(parser, json="print JSON, every quantity included")
 
 
 def run(options: argparse.Namespace) -> None:
     """Run the experiment and print its result."""
-    from .. import montecarlo
-
     if options.experiment == "dot_product_variance" and options.head_dim is None and options.heads is None:
         raise InputError("give --head-dim, or --heads FILE")
-    _check_memory(options)
     arguments = _arguments(options)
     with bad_input():
-        result = getattr(montecarlo, options.experiment)(**arguments)
+        result = DECLARATIONS[options.experiment].function(**arguments)
     options.interrupted = result.interrupted
     rows = _rows(result)
     text = f"{_title(options, result)}\n\n{_table(options, result, rows)}"
@@ -199,41 +146,23 @@ def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]
     return remarks
 
 
-def _check_memory(options: argparse.Namespace) -> None:
-    """Refuse a sample whose arrays are beyond memory; a streamed row keeps sums for each 2^18 keys."""
-    kind = options.experiment
-    if kind == "jl_distortion":
-        size = 4.0 * options.points * (options.dim + max(options.k))
-        refuse_beyond_memory(f"--points {options.points} --dim {options.dim}", size)
-        return
-    n, dim = max(getattr(options, "n", None) or [0]), max(options.head_dim or [64])
-    if kind == "rank_and_sparsity":
-        size = 8.0 * n * (n + 2 * dim)
-    elif kind == "sparsity":
-        size = 8.0 * n * (dim if options.model == "sphere" else 1)
-    else:
-        size = 128.0 * n / 2**18
-    refuse_beyond_memory(f"--n {n}", max(size, 4.0 * dim))
-
-
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """What the caller gave, as the experiment takes it."""
     given: dict[str, Any] = {"rng": options.seed, "progress": True, "num_threads": options.threads}
     given["announce"] = lambda line: print(f"attnscale: {line}", file=sys.stderr, flush=True)
-    for name in ("samples", "target_error", "max_samples"):
+    for name in ("samples", "target_error", "max_samples", "store"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
-    for parameter in EXPERIMENTS[options.experiment].parameters:
-        name = parameter.rstrip("*").partition("=")[0]
-        value = _value(options, name)
+    for parameter in parameters(DECLARATIONS[options.experiment]):
+        value = _value(options, parameter.flag)
         if value is None:
             continue
-        if name == "law":
+        if parameter.name == "law":
             value = [read_law(text) for text in value]
-        if name == "heads":
+        if parameter.name == "heads":
             given |= _heads(options)
         else:
-            given["n" if name == "n_points" else name] = value
+            given[parameter.name] = value
     return given
 
 
@@ -241,7 +170,7 @@ def _heads(options: argparse.Namespace) -> dict[str, Any]:
     if len(options.heads) > 2:
         raise InputError("--heads takes one file, or two .npy files, queries first")
     heads = read_heads(options.heads)
-    if options.experiment == "dot_product_variance":
+    if "query" in DECLARATIONS[options.experiment].arrays:
         return {"query": heads.query, "key": heads.key}
     if options.model is not None:
         raise InputError("--heads and --model exclude each other")

@@ -6,17 +6,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import shown
-from .._grid.files import write_whole
-from .._tables.tabled import Sheet, Tabled
-from .._tables.tabled import Variable as Column
+from .._grid.files import read_json, write_json
+from .._grid.table import Column, Table
+from .._tables.tabled import Variable as Dimensioned
 from ._experiment import Variable
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimate", "TrainingResult"]
 
-_FORMAT = 1
+_KIND = "attnscale train"
 _DIGITS = 6  # of a stored number: the seeds differ in the third
 
 
@@ -37,7 +35,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingResult(Tabled):
+class TrainingResult(Table):
     """What was measured of each trained model, by cell and seed.
 
     Attributes
@@ -74,6 +72,8 @@ class TrainingResult(Tabled):
     provenance: list[dict[str, Any]]
     interrupted: bool = False
 
+    counts = "seeds"
+
     def __getitem__(self, name: str) -> Estimate:
         """Mean and standard error over the seeds; axes are those of the cells, then the variable's own."""
         values = self.select(name)
@@ -90,6 +90,17 @@ class TrainingResult(Tabled):
         """Whether all models are trained."""
         return bool((self._finished() > 0).all())
 
+    def names(self) -> tuple[str, ...]:
+        """What was measured, the main variable first."""
+        return tuple(self.variables)
+
+    def column(self, name: str | None = None) -> Column:
+        """The mean of a variable over the seeds, its standard error and the number of seeds."""
+        name = self.names()[0] if name is None else name
+        value, error, seeds = self[name]
+        axes = {axis: labels for axis, labels in self._coords(name).items() if axis != "seed"}
+        return Column(axes, value, self.variables[name].unit, error, seeds)
+
     def select(self, name: str, **labels: Any) -> NDArray[np.float64]:
         """The array of a variable where its axes have these labels; an axis that is not named stays.
 
@@ -99,56 +110,26 @@ class TrainingResult(Tabled):
         """
         if name not in self.arrays:
             raise KeyError(f"{name!r}; {self.experiment} measures {', '.join(self.arrays)}")
-        coords = {**self.axes, **self.variables[name].coords}
-        where: list[Any] = []
-        for axis, known in coords.items():
-            if axis in labels and labels[axis] not in known:
-                raise KeyError(f"{axis} must be one of {known}, got {shown(labels[axis])}")
-            where.append(known.index(labels[axis]) if axis in labels else slice(None))
-        if unknown := labels.keys() - coords.keys():
-            raise KeyError(f"{sorted(unknown)[0]!r} is no axis of {name}, which has {', '.join(coords)}")
-        return np.asarray(self.arrays[name][tuple(where)])
+        return self._select(name, self._coords(name), self.arrays[name], labels)
 
     def rows(self, name: str | None = None) -> list[dict[str, Any]]:
         """One dictionary for every point: labels, mean over the seeds, its standard error, seeds.
 
         Of one variable, the main one by default.
         """
-        name = next(iter(self.variables)) if name is None else name
-        found = self[name]
-        coords = {axis: each for axis, each in self.axes.items() if axis != "seed"}
-        coords |= self.variables[name].coords
-        return [
-            {
-                **{axis: each[i] for (axis, each), i in zip(coords.items(), index, strict=True)},
-                name: float(found.value[index]),
-                "standard_error": float(found.standard_error[index]),
-                "seeds": int(found.seeds[index]),
-            }
-            for index in np.ndindex(*found.value.shape)
-        ]
+        return self._rows_of({self.names()[0] if name is None else name: "standard_error"})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as a JSON file, numbers with six digits."""
-        stored = {
-            "format": _FORMAT,
-            **{name: getattr(self, name) for name in ("experiment", "claim", "question", "refuted_if")},
-            "axes": self.axes,
-            "variables": {name: asdict(variable) for name, variable in self.variables.items()},
-            "parameters": self.parameters,
-            "facts": self.facts,
-            "provenance": self.provenance,
-            "interrupted": self.interrupted,
-            "arrays": {name: _rounded(values) for name, values in self.arrays.items()},
-        }
-        write_whole(Path(path), (json.dumps(stored, separators=(",", ":")) + "\n").encode())
+        stored = {each.name: getattr(self, each.name) for each in fields(self)}
+        stored["variables"] = {name: asdict(variable) for name, variable in self.variables.items()}
+        stored["arrays"] = {name: _rounded(values) for name, values in self.arrays.items()}
+        write_json(path, _KIND, stored)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrainingResult:
         """What :meth:`save` wrote."""
-        stored = json.loads(Path(path).read_bytes())
-        if not isinstance(stored, dict) or stored.pop("format", None) != _FORMAT:
-            raise ValueError(f"path must be a result of an experiment, format {_FORMAT}, got {str(path)!r}")
+        stored = read_json(path, _KIND, usual=_KIND)
         variables = {
             name: Variable(_tuples(each["coords"]), each["unit"], each["meaning"])
             for name, each in stored.pop("variables").items()
@@ -197,9 +178,9 @@ class TrainingResult(Tabled):
         counts = [np.isfinite(each).reshape(*each.shape[:lead], -1).sum(-1) for each in self.arrays.values()]
         return np.asarray(sum(counts))
 
-    def _variables(self) -> dict[str, Column]:
+    def _variables(self) -> dict[str, Dimensioned]:
         return {
-            name: Column((*self.axes, *variable.dims), self.arrays[name], variable.unit)
+            name: Dimensioned((*self.axes, *variable.dims), self.arrays[name], variable.unit)
             for name, variable in self.variables.items()
         }
 
@@ -212,25 +193,17 @@ class TrainingResult(Tabled):
         records = {"parameters": self.parameters, "facts": self.facts, "provenance": self.provenance}
         return {**texts, **{name: json.dumps(each) for name, each in records.items()}}
 
-    def _sheet(self, nats: float, unit: str) -> Sheet:
-        name, main = next(iter(self.variables.items()))
-        size = nats if main.unit == "nat" else 1
-        rows = [
-            (
-                *(str(each) for each in list(row.values())[:-3]),
-                f"{row[name] / size:.5g}",
-                f"{row['standard_error'] / size:.2g}",
-                str(row["seeds"]),
-            )
-            for row in self.rows()
-        ]
-        coords = [axis for axis in (*self.axes, *main.coords) if axis != "seed"]
-        header = (*coords, f"{name} ({unit})" if main.unit == "nat" else name, "standard error", "seeds")
+    def _title(self) -> str:
+        return f"{self.experiment}: {self.question}"
+
+    def _notes(self) -> list[str]:
         missing = int((self._finished() == 0).sum())
-        notes = [f"  also: {', '.join(list(self.variables)[1:])}"] if len(self.variables) > 1 else []
-        notes += [f"  {missing} of {self._finished().size} models are not trained"] if missing else []
-        notes += [f"  refuted if {self.refuted_if}"]
-        return Sheet(f"{self.experiment}: {self.question}", header, rows, tuple(notes))
+        notes = [f"  {missing} of {self._finished().size} models are not trained"] if missing else []
+        return [*notes, f"  refuted if {self.refuted_if}"]
+
+    def _coords(self, name: str) -> dict[str, tuple[Any, ...]]:
+        """All axes of a variable's array: those of the cells, "seed", then its own."""
+        return {**self.axes, **self.variables[name].coords}
 
 
 def _label(value: Any) -> Any:

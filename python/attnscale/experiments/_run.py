@@ -8,6 +8,7 @@ import json
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -104,7 +105,7 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     finished = {} if store is None else store.finished(cases)
     if any(case not in finished for case in wanted):
         _check_device(getattr(config, "device", "cpu"))
-    done = complete(runner, task, wanted, finished, progress=check_progress(chosen["progress"]))
+    done = complete(partial(runner, task), wanted, finished, progress=check_progress(chosen["progress"]))
 
     def table() -> TrainingResult | None:
         if not done.finished:
@@ -196,11 +197,7 @@ def _open(store: Store, experiment: Experiment, config: Any) -> None:
         "config": {name: describe(f"config.{name}", value) for name, value in fields.items()},
     }
     with store.locked(wait=True):
-        stored = store.read_manifest()
-        if stored is None:
-            store.write_manifest(identity)
-        else:
-            store.check_manifest(stored, identity)
+        store.claim(identity)
 
 
 def _where(store: Store | None) -> str:

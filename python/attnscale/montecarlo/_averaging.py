@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ._axes import LawAxis, integer_axis, law_axis
+from ._declaration import Grid, Quantity, declare
 from ._run import RunOptions, num_threads_of, run
 from ._score_experiment import score_experiment
 
@@ -16,6 +17,28 @@ if TYPE_CHECKING:
     from ._result import ExperimentResult
 
 __all__ = ["averaging_error"]
+
+
+def _exact(grid: Grid) -> dict[str, Any]:
+    """Both are the concentration of a row."""
+    from .. import theory
+
+    n, head_dim = grid.along("n"), grid.along("head_dim")
+    concentration = theory.expected_concentration(n, grid.betas, head_dim=head_dim)
+    return {"error_variance": concentration, "concentration": concentration}
+
+
+_DECLARED = declare(
+    "averaging_error",
+    "variance of a mean of n independent values",
+    quantities={
+        "error_variance": Quantity("", "variance of the average"),
+        "concentration": Quantity("", r"$\sum p^2$"),
+    },
+    samples=10_000,
+    exact=_exact,
+    known="yes",
+)
 
 
 def averaging_error(
@@ -59,12 +82,10 @@ def averaging_error(
     array([0.  , 0.51])
     """
     experiment = score_experiment(
-        "averaging_error",
-        {"error_variance": "", "concentration": ""},
+        _DECLARED,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim, least=2),
         laws=law_axis("law", law),
-        threads=num_threads_of("averaging_error", options),
-        default_samples=10_000,
+        threads=num_threads_of(_DECLARED, options),
     )
     return run(experiment, samples, rng, options)

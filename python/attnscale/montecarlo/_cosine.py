@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
 from ._axes import integer_axis, product
+from ._declaration import Grid, Quantity, declare
 from ._experiment import Case, Experiment, RowSource
 from ._limits import STREAMED, check_memory
 from ._run import RunOptions, num_threads_of, run
@@ -21,6 +22,23 @@ if TYPE_CHECKING:
     from ._result import ExperimentResult
 
 __all__ = ["max_cosine"]
+
+
+def _exact(grid: Grid) -> dict[str, Any]:
+    """The order statistic of n cosines."""
+    from .. import theory
+
+    return {"max_cosine": theory.expected_max_cosine(grid.along("n"), grid.along("head_dim"))}
+
+
+_DECLARED = declare(
+    "max_cosine",
+    "largest cosine of a query with n random keys",
+    quantities={"max_cosine": Quantity("", "largest cosine")},
+    samples=1000,
+    exact=_exact,
+    known="yes",
+)
 
 
 def max_cosine(
@@ -62,7 +80,7 @@ def max_cosine(
     >>> at.montecarlo.max_cosine([512, 32768], 64, rng=0).value.round(2)
     array([0.37, 0.49])
     """
-    threads = num_threads_of("max_cosine", options)
+    threads = num_threads_of(_DECLARED, options)
     lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim, least=2)
     check_memory("n", max(lengths.values), STREAMED * max(lengths.values))
     check_memory("head_dim", max(dims.values), 4.0 * max(dims.values))
@@ -71,14 +89,11 @@ def max_cosine(
         for length, dim in product(lengths, dims)
     )
     experiment = Experiment(
-        name="max_cosine",
-        quantities={"max_cosine": ""},
+        _DECLARED,
         outer=(lengths, dims),
         inner=(),
         cases=cases,
         parameters={"n": lengths.given, "head_dim": dims.given},
-        default_samples=1000,
-        columns=1,
     )
     return run(experiment, samples, rng, options)
 

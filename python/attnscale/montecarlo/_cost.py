@@ -56,12 +56,12 @@ def announcement(
     seconds = float(np.dot(left, costs)) / rate
     if seconds < _MINUTE:
         return ""
-    told = f"this takes about {_duration(seconds)}: {_count(max(left) * experiment.block)} samples"
+    told = f"this takes about {_duration(seconds)}: {_count(max(left) * experiment.declared.block)} samples"
     told += f" for each of {len(costs)} cases" if len(costs) > 1 else ""
     aim = "" if target is None else f"target error {as_number(target)}"
     if wanted is None:
         return told + (f", unless the {aim} is reached before" if aim else "")
-    needed = _count(wanted * experiment.block)
+    needed = _count(wanted * experiment.declared.block)
     if wanted > most_rows:
         return f"{told}, and the {aim} needs about {needed}: it will not be reached"
     return f"{told}, which the {aim} needs"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .. import _core
 from .._checks import choose, number, shown
 from ._axes import Axis, axis, integer_axis, product
+from ._declaration import Grid, Quantity, declare
 from ._experiment import Case, Experiment, RowSource
 from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
@@ -29,9 +30,56 @@ __all__ = ["DISTRIBUTIONS", "dot_product_variance"]
 _Array = NDArray[np.float64]
 
 DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "laplace")
-_QUANTITIES = {"variance": "", "scaled_variance": "", "mean": "", "kurtosis": ""}
 # Pairs whose sums of powers come as one row.
 _BLOCK = _core.mc_pairs_of_row
+
+
+def _exact(grid: Grid) -> dict[str, Any]:
+    """Of independent components; of a model's own vectors the pairs are all there is to know."""
+    from .. import theory
+
+    if "query" in grid.parameters:
+        return {}
+    dim, std = grid.along("head_dim"), grid.parameters["std"]
+    query_mean, key_mean = grid.parameters["mean"]
+    cut = theory.truncated_normal_variance(2.0)
+    # Of the components at unit std: variance and kurtosis. E x^4 = 3 v - c^2 (1 - v) if cut at c.
+    shapes = {"normal": (1.0, 3.0), "uniform": (1.0, 1.8), "laplace": (1.0, 6.0)}
+    shapes["truncated_normal"] = (cut, (3 * cut - 4 * (1 - cut)) / cut**2)
+    kinds = np.asarray(grid.along("distribution"))
+    variance, kurtosis = (
+        np.vectorize(lambda kind, i=i: shapes[kind][i], otypes=[float])(kinds) for i in (0, 1)
+    )
+    total = theory.dot_product_variance(
+        dim,
+        query_variance=variance * std**2,
+        key_variance=variance * std**2,
+        query_mean=query_mean,
+        key_mean=key_mean,
+    )
+    found = {"variance": total, "scaled_variance": total / dim, "mean": dim * query_mean * key_mean}
+    if query_mean == key_mean == 0:
+        found["kurtosis"] = theory.dot_product_kurtosis(dim, query_kurtosis=kurtosis, key_kurtosis=kurtosis)
+    return found
+
+
+_DECLARED = declare(
+    "dot_product_variance",
+    "variance of q . k, of random components or of a model's vectors",
+    quantities={
+        "variance": Quantity("", r"variance of $q \cdot k$"),
+        "scaled_variance": Quantity("", r"variance of $q \cdot k / \sqrt{d}$"),
+        "mean": Quantity(),
+        "kurtosis": Quantity(),
+    },
+    samples=1600 * _BLOCK,
+    along=("head_dim",),
+    exact=_exact,
+    known="independent components",
+    choices={"distribution": DISTRIBUTIONS},
+    arrays=("query", "key"),
+    block=_BLOCK,
+)
 
 
 def dot_product_variance(
@@ -95,7 +143,7 @@ def dot_product_variance(
     >>> result["scaled_variance"].value.round(1)
     array([1., 1.])
     """
-    threads = num_threads_of("dot_product_variance", options)
+    threads = num_threads_of(_DECLARED, options)
     if query is not None or key is not None:
         experiment = _of_arrays(head_dim, query, key, threads)
     else:
@@ -140,15 +188,11 @@ def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Experiment:
 
 def _experiment(outer: tuple[Axis, ...], cases: list[Case], parameters: dict[str, Any]) -> Experiment:
     return Experiment(
-        name="dot_product_variance",
-        quantities=_QUANTITIES,
+        _DECLARED,
         outer=outer,
         inner=(),
         cases=tuple(cases),
         parameters=parameters,
-        default_samples=1600 * _BLOCK,
-        columns=4,
-        block=_BLOCK,
     )
 
 
@@ -192,5 +236,5 @@ def _array_pairs(heads: RealHeads, head: int, threads: int) -> RowSource:
 
 
 def _moments(tally: Tally, head_dim: int) -> tuple[_Array, _Array]:
-    """Values and standard errors of _QUANTITIES from the mean powers of blocks."""
+    """Values and standard errors of the quantities from the mean powers of blocks."""
     return _core.mc_dot_product_moments(tally, head_dim)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._axes import Axis
+from ._declaration import Declaration
 from ._estimates import means_and_shares
 from ._tally import Tally
 
@@ -50,53 +51,37 @@ class Experiment:
 
     Attributes
     ----------
-    name : str
-    quantities : dict of str to str
-        Name and unit; the first is the one that a target error is for.
+    declared : Declaration
     outer, inner : tuples of Axis
         Each point of the outer axes is a case; its rows have one entry for each of the inner ones.
     cases : tuple of Case
         In the order of the outer axes, the last one running fastest.
     parameters : dict
         Everything that defines it, as JSON can hold it.
-    default_samples : int
-    columns : int
-        Numbers in a row, for each entry of the inner axes.
-    block : int
-        Samples in a row.
-    shares : tuple of str
-        Quantities that every row has or has not, 0 or 1; their mean is a share.
-    bounded : tuple of str
-        Quantities that are from 0 to 1 in every row.
     betas : ndarray or None
         Of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
     """
 
-    name: str
-    quantities: dict[str, str]
+    declared: Declaration
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
     cases: tuple[Case, ...]
     parameters: dict[str, Any]
-    default_samples: int
-    columns: int
-    block: int = 1
-    shares: tuple[str, ...] = ()
-    bounded: tuple[str, ...] = ()
     betas: NDArray[np.float64] | None = None
 
     def empty_tally(self) -> Tally:
         """A tally for the rows of one case."""
-        return Tally.empty((*map(len, self.inner), self.columns))
+        return Tally.empty((*map(len, self.inner), len(self.declared.quantities)))
 
     def estimate(self, case: Case, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Values and standard errors of a case, (..., quantities)."""
         if case.estimate is not None:
             return case.estimate(tally)
-        names = list(self.quantities)
-        shares, bounded = ([names.index(name) for name in chosen] for chosen in (self.shares, self.bounded))
+        names, declared = list(self.declared.quantities), self.declared
+        shares = [names.index(name) for name in declared.shares]
+        bounded = [names.index(name) for name in declared.bounded]
         return means_and_shares(tally, shares, bounded)
 
     def identity(self, case: Case) -> tuple[int, ...]:
         """Numbers that no case of this or another experiment shares."""
-        return (crc32(self.name.encode()), *case.identity)
+        return (crc32(self.declared.name.encode()), *case.identity)

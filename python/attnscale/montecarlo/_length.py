@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from .._checks import shown
 from ._axes import Axis, LawAxis, integer_axis, law_axis
+from ._declaration import Grid, Quantity, declare
 from ._run import RunOptions, num_threads_of, run
 from ._score_experiment import score_experiment
-from ._scores import RealHeads, least_head_dim, read_correlation, read_model
+from ._scores import MODELS, RealHeads, least_head_dim, read_correlation, read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,14 +20,38 @@ if TYPE_CHECKING:
 
 __all__ = ["entropy_vs_length"]
 
-_QUANTITIES = {
-    "entropy": "nat",
-    "lse": "nat",
-    "concentration": "",
-    "max_weight": "",
-    "mean_score": "nat",
-    "score_variance": "",
-}
+
+def _exact(grid: Grid) -> dict[str, Any]:
+    """Of random keys on a sphere, or with independent normal scores."""
+    from .. import theory
+
+    model = grid.parameters["model"]
+    if model not in ("sphere", "gaussian"):
+        return {}
+    head_dim = grid.along("head_dim") if model == "sphere" else 64  # not looked at by the other
+    row = theory.expected_statistics(grid.along("n"), grid.betas, head_dim=head_dim, model=model)
+    names = ("entropy", "lse", "mean_score", "concentration")
+    return {name: getattr(row, name) for name in names}
+
+
+_DECLARED = declare(
+    "entropy_vs_length",
+    "entropy of rows of n random keys under scale laws",
+    quantities={
+        "entropy": Quantity("nat", "mean entropy"),
+        "lse": Quantity("nat"),
+        "concentration": Quantity("", r"$\sum p^2$"),
+        "max_weight": Quantity(),
+        "mean_score": Quantity("nat"),
+        "score_variance": Quantity(),
+    },
+    samples=1000,
+    exact=_exact,
+    known="entropy, lse, concentration, mean score; sphere and Gaussian model",
+    defaults={"head_dim": "64"},
+    choices={"model": MODELS},
+    arrays=("model",),
+)
 
 
 def entropy_vs_length(
@@ -92,20 +117,18 @@ def entropy_vs_length(
     array([[5.75, 5.75],
            [7.83, 7.46]])
     """
-    threads = num_threads_of("entropy_vs_length", options)
+    threads = num_threads_of(_DECLARED, options)
     source = read_model(model)
     share = read_correlation(source if isinstance(source, str) else "(query, key)", correlation)
     lengths, dims = integer_axis("n", n), _dims(head_dim, source)
     if isinstance(source, RealHeads) and max(lengths.values) > source.n_keys:
         raise ValueError(f"n must be at most {source.n_keys}, the keys of a head, got {max(lengths.values)}")
     experiment = score_experiment(
-        "entropy_vs_length",
-        _QUANTITIES,
+        _DECLARED,
         lengths=lengths,
         dims=dims,
         laws=law_axis("law", law),
         threads=threads,
-        default_samples=1000,
         source=source,
         correlation=share,
         parameters={

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from .._checks import number
 from ._axes import LawAxis, integer_axis, law_axis
+from ._declaration import Grid, Quantity, declare
 from ._run import RunOptions, num_threads_of, run
 from ._score_experiment import score_experiment
 
@@ -17,6 +18,58 @@ if TYPE_CHECKING:
     from ._result import ExperimentResult
 
 __all__ = ["head_dimension", "needle_dilution"]
+
+
+def _exact_needle(grid: Grid) -> dict[str, Any]:
+    return {"needle_weight": _exact_weight(grid), "needle_is_top": _chance_of_the_top(grid)}
+
+
+def _exact_retrieval(grid: Grid) -> dict[str, Any]:
+    return {"accuracy": _chance_of_the_top(grid), "needle_weight": _exact_weight(grid)}
+
+
+def _exact_weight(grid: Grid) -> Any:
+    from .. import theory
+
+    options = {"head_dim": grid.along("head_dim"), "cosine": grid.parameters["cosine"]}
+    return theory.needle_weight(grid.along("n"), beta=grid.betas, **options)
+
+
+def _chance_of_the_top(grid: Grid) -> Any:
+    """No other key is nearer: F(cosine)^(n - 1), F the distribution function of a random cosine."""
+    from scipy.special import betainc
+
+    n, head_dim = grid.along("n"), grid.along("head_dim")
+    cosine = grid.parameters["cosine"]
+    # (1 + t) / 2 has the beta distribution with both parameters (head_dim - 1) / 2.
+    below = betainc((head_dim - 1) / 2, (head_dim - 1) / 2, (1 + cosine) / 2)
+    return below ** (n - 1.0)
+
+
+_WEIGHT = Quantity("", "weight of the needle")
+_DILUTION = declare(
+    "needle_dilution",
+    "weight of one key with a given cosine to the query",
+    quantities={
+        "needle_weight": _WEIGHT,
+        "needle_is_top": Quantity("", "needle has the largest weight"),
+        "entropy": Quantity("nat", "mean entropy"),
+    },
+    samples=1000,
+    exact=_exact_needle,
+    known="weight and share",
+    shares=("needle_is_top",),
+)
+_RETRIEVAL = declare(
+    "head_dimension",
+    "how often the right key has the largest weight",
+    quantities={"accuracy": Quantity("", "retrieval accuracy"), "needle_weight": _WEIGHT},
+    samples=1000,
+    along=("head_dim", "n"),
+    exact=_exact_retrieval,
+    known="yes",
+    shares=("accuracy",),
+)
 
 
 def needle_dilution(
@@ -63,16 +116,13 @@ def needle_dilution(
     array([0.5, 0.1])
     """
     experiment = score_experiment(
-        "needle_dilution",
-        {"needle_weight": "", "needle_is_top": "", "entropy": "nat"},
+        _DILUTION,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim, least=2),
         laws=law_axis("law", law),
-        threads=num_threads_of("needle_dilution", options),
-        default_samples=1000,
+        threads=num_threads_of(_DILUTION, options),
         cosine=(needle := _cosine(cosine)),
         parameters={"cosine": needle},
-        shares=("needle_is_top",),
     )
     return run(experiment, samples, rng, options)
 
@@ -126,16 +176,13 @@ def head_dimension(
     array([0. , 0.5, 1. ])
     """
     experiment = score_experiment(
-        "head_dimension",
-        {"accuracy": "", "needle_weight": ""},
+        _RETRIEVAL,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim, least=2),
         laws=law_axis("law", law),
-        threads=num_threads_of("head_dimension", options),
-        default_samples=1000,
+        threads=num_threads_of(_RETRIEVAL, options),
         cosine=(needle := _cosine(cosine)),
         parameters={"cosine": needle},
-        shares=("accuracy",),
     )
     return run(experiment, samples, rng, options)
 

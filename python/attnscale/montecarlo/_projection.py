@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .. import _core
 from .._checks import as_array, choose, positive_int, shown
 from ._axes import axis, fraction, integer_axis, product
+from ._declaration import Quantity, declare
 from ._digest import describe_array
 from ._experiment import Case, Experiment, RowSource
 from ._limits import check_count, check_memory
@@ -25,7 +26,23 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "jl_distortion"]
 
 KINDS = ("gaussian", "sign", "sparse")
-_QUANTITIES = {"distortion": "", "outside": "", "success": "", "mean_ratio": "", "ratio_std": ""}
+_DECLARED = declare(
+    "jl_distortion",
+    "change of distances by a random projection",
+    quantities={
+        "distortion": Quantity("", "largest relative change of $|x - y|^2$"),
+        "outside": Quantity(),
+        "success": Quantity(),
+        "mean_ratio": Quantity(),
+        "ratio_std": Quantity(),
+    },
+    samples=10,
+    along=("k",),
+    needed=("n", "dim"),
+    choices={"kind": KINDS},
+    shares=("success",),
+    bounded=("outside",),
+)
 
 
 def jl_distortion(
@@ -84,7 +101,7 @@ def jl_distortion(
     >>> bool(result.value[0] > result.value[1])
     True
     """
-    threads = num_threads_of("jl_distortion", options)
+    threads = num_threads_of(_DECLARED, options)
     dims = integer_axis("k", k)
     kinds = axis("kind", kind, lambda name, value: choose(name, value, KINDS))
     tolerances = axis("eps", eps, fraction)
@@ -99,16 +116,11 @@ def jl_distortion(
         for size, chosen in product(dims, kinds)
     )
     experiment = Experiment(
-        name="jl_distortion",
-        quantities=_QUANTITIES,
+        _DECLARED,
         outer=(dims, kinds),
         inner=(tolerances,),
         cases=cases,
         parameters={"k": dims.given, "kind": kinds.given, "eps": tolerances.given, **described},
-        default_samples=10,
-        columns=len(_QUANTITIES),
-        shares=("success",),
-        bounded=("outside",),
     )
     return run(experiment, samples, rng, options)
 

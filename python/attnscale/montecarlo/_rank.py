@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .. import _core
 from .._weights import effective_rank, row_entropy
 from ._axes import LawAxis, beta_of, integer_axis, law_axis, product
+from ._declaration import Quantity, declare
 from ._experiment import Case, Experiment, RowSource
 from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
@@ -24,7 +25,17 @@ if TYPE_CHECKING:
 __all__ = ["rank_and_sparsity"]
 
 _Array = NDArray[np.float64]
-_QUANTITIES = {"effective_rank": "", "stable_rank": "", "effective_keys": "", "concentration": ""}
+_DECLARED = declare(
+    "rank_and_sparsity",
+    "effective rank of an n x n matrix of weights",
+    quantities={
+        "effective_rank": Quantity("", "effective rank"),
+        "stable_rank": Quantity(),
+        "effective_keys": Quantity("", r"effective keys, $e^H$"),
+        "concentration": Quantity("", r"$\sum p^2$"),
+    },
+    samples=8,
+)
 
 
 def rank_and_sparsity(
@@ -73,7 +84,7 @@ def rank_and_sparsity(
     >>> bool(result["effective_keys"].value < 3), bool(result.value > 30)  # sparse, of high rank
     (True, True)
     """
-    threads = num_threads_of("rank_and_sparsity", options)
+    threads = num_threads_of(_DECLARED, options)
     lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim, least=2)
     laws = law_axis("law", law)
     cases = []
@@ -82,14 +93,11 @@ def rank_and_sparsity(
         scales = np.array([beta_of(each, length, dim) for each in laws.values]) / np.sqrt(dim)
         cases.append(Case((length, dim), _rows(length, dim, scales, threads), 10.0 * length**3))
     experiment = Experiment(
-        name="rank_and_sparsity",
-        quantities=_QUANTITIES,
+        _DECLARED,
         outer=(lengths, dims),
         inner=(laws,),
         cases=tuple(cases),
         parameters={"n": lengths.given, "head_dim": dims.given, "law": laws.given},
-        default_samples=8,
-        columns=len(_QUANTITIES),
     )
     return run(experiment, samples, rng, options)
 
@@ -110,7 +118,7 @@ def _rows(n: int, head_dim: int, scales: _Array, threads: int) -> RowSource:
 
 
 def _describe(scores: _Array) -> _Array:
-    """The columns of _QUANTITIES of one matrix of scores."""
+    """The quantities, in their order, of one matrix of scores."""
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     singular = np.linalg.svd(p, compute_uv=False)

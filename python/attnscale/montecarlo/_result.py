@@ -4,23 +4,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._grid.files import read_json, write_json
+from .._grid.table import Column, Table
 from .._provenance import Provenance
 from .._spelling import as_number
-from .._tables.tabled import Sheet, Tabled, Unit, Variable, nats_per
-from ._exact import Grid, exact
+from .._tables.tabled import Unit, Variable
+from ._declaration import Grid, exact
+from ._stored import as_stored, from_stored
 from ._tally import Tally
 
 if TYPE_CHECKING:
-    import xarray
     from matplotlib.axes import Axes
 
 __all__ = ["Estimate", "ExperimentResult"]
+
+_KIND = "attnscale mc"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +48,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExperimentResult(Tabled):
+class ExperimentResult(Table):
     """Estimates with their standard errors, and what is needed to repeat or continue them.
 
     Attributes
@@ -105,6 +110,30 @@ class ExperimentResult(Tabled):
         except KeyError:
             raise KeyError(f"{name!r}; {self.experiment} estimates {', '.join(self.estimates)}") from None
 
+    def names(self) -> tuple[str, ...]:
+        """The quantities, the main one first."""
+        return tuple(self.estimates)
+
+    def column(self, name: str | None = None) -> Column:
+        """One quantity with its error, its exact value where there is one, and the number of samples."""
+        name = name or self.quantity
+        value, error, unit = (getattr(self[name], each) for each in ("value", "standard_error", "unit"))
+        exact = self.exact().get(name)
+        return Column(self.axes, np.asarray(value), unit, np.asarray(error), np.asarray(self.samples), exact)
+
+    def select(self, name: str | None = None, **labels: Any) -> NDArray[np.float64]:
+        """The values of a quantity where its axes have these labels; an axis that is not named stays.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> result = at.montecarlo.max_cosine([64, 512], [16, 64], samples=10, rng=0)
+        >>> result.select(n=512).shape
+        (2,)
+        """
+        name = name or self.quantity
+        return self._select(name, self.axes, self[name].value, labels)
+
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for every point of the axes: labels, each quantity with its error, samples.
 
@@ -117,65 +146,38 @@ class ExperimentResult(Tabled):
         >>> [row["n"] for row in result.rows()]
         [64, 512]
         """
-        found = []
-        for index in np.ndindex(*(len(labels) for labels in self.axes.values())):
-            row = {name: labels[i] for (name, labels), i in zip(self.axes.items(), index, strict=True)}
-            for name, estimate in self.estimates.items():
-                row[name] = float(np.asarray(estimate.value)[index])
-                row[f"{name}_standard_error"] = float(np.asarray(estimate.standard_error)[index])
-            row["samples"] = int(np.asarray(self.samples)[index])
-            if self.target_error is not None:
-                row["target_reached"] = bool(np.asarray(self.target_reached)[index])
-            found.append(row)
+        found = self._rows_of({name: f"{name}_standard_error" for name in self.estimates})
+        if self.target_error is not None:
+            for row, reached in zip(found, np.ravel(self.target_reached), strict=True):
+                row["target_reached"] = bool(reached)
         return found
 
-    def to_xarray(self, *, unit: Unit = "nats") -> xarray.Dataset:
-        """The result as a labelled Dataset.
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as a JSON file from which :meth:`load` makes it again, bit for bit.
 
-        Parameters
-        ----------
-        unit : {"nats", "bits"}
-            Of entropies.
+        Examples
+        --------
+        >>> import attnscale as at, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "cosines.json")
+        >>> at.montecarlo.max_cosine([64, 512], 16, samples=10, rng=0).save(path)
+        >>> before = at.montecarlo.ExperimentResult.load(path)
+        >>> at.montecarlo.max_cosine([64, 512], 16, samples=20, resume=before).samples
+        array([20, 20])
+        """
+        write_json(path, _KIND, as_stored({each.name: getattr(self, each.name) for each in fields(self)}))
 
-        Returns
-        -------
-        xarray.Dataset
-            ``value`` and ``standard_error`` of the main quantity, ``NAME`` and
-            ``NAME_standard_error`` of the others, ``samples``, and ``exact`` (the theory's value of
-            the main quantity) where there is one. Parameters and provenance are attributes.
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ExperimentResult:
+        """The result that :meth:`save` wrote; a run with ``resume=`` goes on from it.
 
         Raises
         ------
-        ImportError
-            xarray is not installed.
+        ValueError
+            The file is not such a result.
         """
-        try:
-            import xarray
-        except ImportError:
-            raise ImportError("to_xarray() needs xarray: pip install xarray") from None
-        dims = tuple(self.axes)
-        variables: dict[str, Any] = {}
-        for name, estimate in self.estimates.items():
-            value, error = f"{name}", f"{name}_standard_error"
-            if name == self.quantity:
-                value, error = "value", "standard_error"
-            nats = nats_per(unit) if estimate.unit == "nat" else 1.0
-            units = {"units": unit[:-1] if estimate.unit == "nat" else estimate.unit}
-            variables[value] = (dims, estimate.value / nats, {"long_name": name, **units})
-            variables[error] = (dims, estimate.standard_error / nats, units)
-        variables["samples"] = (dims, self.samples)
-        if (known := self.exact().get(self.quantity)) is not None:
-            nats = nats_per(unit) if self.estimates[self.quantity].unit == "nat" else 1.0
-            variables["exact"] = (dims, known / nats, {"units": variables["value"][2]["units"]})
-        coords = {name: list(labels) for name, labels in self.axes.items()}
-        attrs = {
-            "experiment": self.experiment,
-            "parameters": json.dumps(self.parameters),
-            "interrupted": int(self.interrupted),  # netCDF has no booleans
-            **({} if self.target_error is None else {"target_error": self.target_error}),
-            **{f"provenance_{name}": value for name, value in self.provenance.to_dict().items()},
-        }
-        return xarray.Dataset(variables, coords, attrs)
+        stored = from_stored(read_json(path, _KIND))
+        estimates = {name: Estimate(**each) for name, each in stored.pop("estimates").items()}
+        return cls(estimates=estimates, **stored)
 
     def exact(self) -> dict[str, NDArray[np.float64]]:
         """The expectations of :mod:`attnscale.theory`, for the quantities of which it has one.
@@ -205,37 +207,39 @@ class ExperimentResult(Tabled):
 
         return plot.experiment(self, ax=ax, unit=unit)
 
-    def _variables(self) -> dict[str, Variable]:
-        dims, found = tuple(self.axes), {}
-        for name, estimate in self.estimates.items():
-            found[name] = Variable(dims, estimate.value, estimate.unit)
-            found[f"{name}_standard_error"] = Variable(dims, estimate.standard_error, estimate.unit)
-        return {**found, "samples": Variable(dims, self.samples)}
-
     def _coordinates(self) -> dict[str, Any]:
         return {name: list(labels) for name, labels in self.axes.items()}
 
-    def _sheet(self, nats: float, unit: str) -> Sheet:
-        kind = self.estimates[self.quantity].unit
-        size, named = (nats, unit[:-1]) if kind == "nat" else (1.0, kind)
-        header = (*self.axes, f"{self.quantity}{f' ({named})' if named else ''}", "standard error", "samples")
-        rows = [
-            (
-                *(str(row[name]) for name in self.axes),
-                f"{row[self.quantity] / size:.6g}",
-                f"{row[f'{self.quantity}_standard_error'] / size:.2g}",
-                str(row["samples"]),
-            )
-            for row in self.rows()
-        ]
-        others = [name for name in self.estimates if name != self.quantity]
-        notes = [f"  also: {', '.join(others)}"] if others else []
+    def _dataset(self) -> dict[str, Variable]:
+        """Value and standard_error are the main quantity's; exact is what the theory says of it."""
+        named = {self.quantity: "value", f"{self.quantity}_standard_error": "standard_error"}
+        found = {named.get(name, name): each for name, each in self._variables().items()}
+        for name in self.estimates:
+            held = named.get(name, name)
+            found[held] = found[held]._replace(attrs={"long_name": name})
+        if (exact := self.column().exact) is not None:
+            found["exact"] = Variable(tuple(self.axes), exact, found["value"].unit)
+        return found
+
+    def _attributes(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment,
+            "parameters": json.dumps(self.parameters),
+            "interrupted": int(self.interrupted),  # netCDF has no booleans
+            **({} if self.target_error is None else {"target_error": self.target_error}),
+            **{f"provenance_{name}": value for name, value in self.provenance.to_dict().items()},
+        }
+
+    def _title(self) -> str:
+        return f"{self.experiment}({_fixed(self)})"
+
+    def _notes(self) -> list[str]:
+        notes = []
         missed = 0 if self.target_error is None else int(np.size(self.samples) - np.sum(self.target_reached))
         if missed:
             aim = as_number(cast(float, self.target_error))
             notes.append(f"  target_error={aim} not reached in {missed} of {np.size(self.samples)}")
-        notes += ["  interrupted; resume=result continues"] if self.interrupted else []
-        return Sheet(f"{self.experiment}({_fixed(self)})", header, rows, tuple(notes))
+        return notes + (["  interrupted; resume=result continues"] if self.interrupted else [])
 
 
 def _fixed(result: ExperimentResult) -> str:

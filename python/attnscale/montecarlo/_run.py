@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs experiments: how many samples, in what pieces, Ctrl-C, and going on from a result."""
+"""Runs experiments: how many samples, in what pieces, Ctrl-C, and going on from a result or a store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -11,17 +12,27 @@ import numpy as np
 
 from .. import _core
 from .._checks import check_options, choose, number, positive_int, shown, thread_count
+from .._grid.case import Case as GridCase
+from .._grid.case import describe_axes, make_cases
+from .._grid.complete import Amount, complete
 from .._grid.errors import SweepInterrupted
-from .._grid.progress import Progress, check_progress, reporter
+from .._grid.fields import Fields
+from .._grid.progress import Progress, check_progress
+from .._grid.runners import Outcomes
+from .._grid.store import Store
 from .._provenance import provenance
-from .._seeds import case_key, seed_sequence
+from .._seeds import case_key, seed_from_json, seed_sequence, seed_to_json
 from ._cost import Announce, announcement, check_announce
+from ._declaration import Declaration
 from ._experiment import Case, Experiment
 from ._limits import check_count
 from ._result import Estimate, ExperimentResult
 from ._tally import Tally
 
-__all__ = ["RunOptions", "num_threads_of", "run"]
+__all__ = ["MOST_SAMPLES", "RunOptions", "num_threads_of", "run"]
+
+#: What a target error draws at most for a case, unless told otherwise.
+MOST_SAMPLES = 1_000_000
 
 # Operations of a piece of work: a fraction of a second, which is what Ctrl-C can lose.
 _PIECE = 4e8
@@ -41,13 +52,17 @@ class RunOptions(TypedDict, total=False):
         ``target_reached`` of the result is False there.
     progress : bool or callable, default False
         True shows a bar where standard error is a terminal and tqdm is installed. A function is
-        called with (samples done, total or None) after each piece of work.
+        called with (samples done, total or None) at the start and after each piece of work.
     on_interrupt : {"return", "raise"}, default "return"
         What Ctrl-C does: the result so far, with ``interrupted`` set, or
         :class:`attnscale.SweepInterrupted`, a KeyboardInterrupt that has it as ``partial``.
     resume : ExperimentResult, optional
         Go on from this result of the same experiment with the same parameters. The seed is its own,
         and the numbers are those of a run that was never interrupted, bit for bit.
+    store : path, optional
+        Directory that keeps each case as it is finished, and where an interrupted one was. A run of the
+        same experiment with the same parameters goes on from what is there, with the seed of the store if
+        ``rng`` is None.
     num_threads : int, optional
         At least 1; by default that of :func:`attnscale.get_num_threads`. Results do not depend on it.
     announce : callable, optional
@@ -60,16 +75,18 @@ class RunOptions(TypedDict, total=False):
     progress: Progress
     on_interrupt: Literal["return", "raise"]
     resume: ExperimentResult | None
+    store: str | os.PathLike[str] | None
     num_threads: int | None
     announce: Announce | None
 
 
 _DEFAULTS: dict[str, Any] = {
     "target_error": None,
-    "max_samples": 1_000_000,
+    "max_samples": MOST_SAMPLES,
     "progress": False,
     "on_interrupt": "return",
     "resume": None,
+    "store": None,
     "num_threads": None,
     "announce": None,
 }
@@ -88,9 +105,9 @@ class _Stopping:
         return _core.mc_rows_wanted(tally.rows, self.most_rows, self.target_error, errors.ravel())
 
 
-def num_threads_of(name: str, options: RunOptions) -> int:
+def num_threads_of(declared: Declaration, options: RunOptions) -> int:
     """Threads for the core (0: its default), after a check that all options exist."""
-    check_options(name, options, _DEFAULTS, ("samples", "rng"))
+    check_options(declared.name, options, _DEFAULTS, ("samples", "rng"))
     threads = options.get("num_threads")
     return 0 if threads is None else thread_count("num_threads", threads)
 
@@ -109,49 +126,123 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
     chosen: dict[str, Any] = {**_DEFAULTS, **options}
     stopping = _read_stopping(experiment, samples, chosen)
     choose("on_interrupt", chosen["on_interrupt"], ("return", "raise"))
-    progress, announce = check_progress(chosen["progress"]), check_announce(chosen["announce"])
+    check_progress(chosen["progress"])
+    check_announce(chosen["announce"])
     seed, tallies = _start(experiment, rng, chosen["resume"])
-    if announce is not None:
-        threads = num_threads_of(experiment.name, options)
-        line = announcement(experiment, stopping.most_rows, stopping.target_error, tallies, threads)
-        if line:
-            announce(line)
-    interrupted = False
-    total = None
-    if stopping.target_error is None:
-        total = stopping.most_rows * experiment.block * len(tallies)
-    drawn = sum(tally.rows for tally in tallies) * experiment.block
-    try:
-        with reporter(progress, "sample", total, drawn) as report:
-            for index, case in enumerate(experiment.cases):
-                key = case_key(seed, experiment.identity(case))
-                for tally in _draw(experiment, case, key, tallies[index], stopping):
-                    new = tally.rows - tallies[index].rows
-                    tallies[index] = tally
-                    drawn += new * experiment.block
-                    report(drawn)
-    except KeyboardInterrupt:
-        interrupted = True
-    result = _result(experiment, seed, tuple(tallies), stopping.target_error, interrupted=interrupted)
-    if interrupted and chosen["on_interrupt"] == "raise":
-        raise SweepInterrupted(
-            f"{drawn} samples are drawn; the attribute partial has them, and resume=partial goes on",
-            result,
+    axes = {axis.name: list(axis.labels) for axis in experiment.outer}
+    if chosen["store"] is None:
+        cases = make_cases(axes, None)
+        there = {case: tally.to_fields() for case, tally in zip(cases, tallies, strict=True) if tally.rows}
+        return _Run(experiment, stopping, seed, cases, there).draw(chosen)
+    if chosen["resume"] is not None:
+        raise ValueError("store and resume exclude each other: a store goes on from what is in it")
+    store = Store(chosen["store"], "mc", "experiment")
+    with store.locked():
+        seed = _claim(store, experiment, seed, any_seed=rng is None)
+        cases = make_cases(axes, describe_axes(axes))
+        return _Run(experiment, stopping, seed, cases, store.finished(cases), store).draw(chosen)
+
+
+def _claim(
+    store: Store, experiment: Experiment, seed: np.random.SeedSequence, *, any_seed: bool
+) -> np.random.SeedSequence:
+    """See that the store is of this experiment; the seed that counts."""
+    identity = {
+        "attnscale": _core.__version__,
+        "experiment": experiment.declared.name,
+        "parameters": experiment.parameters,
+        "seed": seed_to_json(seed),
+    }
+    return seed_from_json(store.claim(identity, any_seed=any_seed)["seed"])
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """An experiment with its seed, its cases in order, and the tallies that are there before it draws."""
+
+    experiment: Experiment
+    stopping: _Stopping
+    seed: np.random.SeedSequence
+    cases: list[GridCase]
+    before: Mapping[GridCase, Fields]
+    store: Store | None = None
+
+    def draw(self, chosen: dict[str, Any]) -> ExperimentResult:
+        """The result, also of an interrupted run unless that is to be raised."""
+        if chosen["announce"] is not None:
+            target, threads = self.stopping.target_error, chosen["num_threads"] or 0
+            tallies = self._tallies(self.before)
+            line = announcement(self.experiment, self.stopping.most_rows, target, tallies, threads)
+            if line:
+                chosen["announce"](line)
+        done = complete(
+            self._outcomes,
+            self.cases,
+            self.before,
+            progress=chosen["progress"],
+            amount=Amount("sample", self._total(), self._samples),
         )
-    return result
+        result = _result(self, tuple(self._tallies(done.finished)), interrupted=done.interrupted)
+        if done.interrupted:
+            self._keep(done.finished)
+            if chosen["on_interrupt"] == "raise":
+                drawn = sum(map(self._samples, done.finished.values()))
+                where = "resume=partial" if self.store is None else "the same call"
+                raise SweepInterrupted(
+                    f"{drawn} samples are drawn; the attribute partial has them, and {where} goes on", result
+                )
+        return result
+
+    def _outcomes(self, cases: Sequence[GridCase]) -> Outcomes:
+        """The tally of each case after each piece of work; the store keeps the last."""
+        places = {case: place for place, case in enumerate(self.cases)}
+        for case in cases:
+            draws = self.experiment.cases[places[case]]
+            key = case_key(self.seed, self.experiment.identity(draws))
+            (tally,) = self._tallies(self.before, [case])
+            piece = int(min(max(_PIECE / draws.cost, 1), _MOST_ROWS))
+            first = tally.rows
+            while (goal := self.stopping.goal(self.experiment, draws, tally)) > tally.rows:
+                while tally.rows < goal:
+                    tally = tally.add(draws.rows(key, tally.rows, min(piece, goal - tally.rows)))
+                    yield case, tally.to_fields()
+            if self.store is not None and tally.rows > first:
+                self.store.write(case, tally.to_fields())
+
+    def _keep(self, finished: Mapping[GridCase, Fields]) -> None:
+        """Write what an interrupted run has and the store has not."""
+        for case, fields in finished.items():
+            if self.store is not None and fields is not self.before.get(case):
+                self.store.write(case, fields)
+
+    def _tallies(
+        self, there: Mapping[GridCase, Fields], cases: Sequence[GridCase] | None = None
+    ) -> list[Tally]:
+        """Of these cases, all by default; empty where nothing is there."""
+        empty = self.experiment.empty_tally()
+        return [Tally.of(there[case]) if case in there else empty for case in cases or self.cases]
+
+    def _samples(self, fields: Fields) -> int:
+        return Tally.of(fields).rows * self.experiment.declared.block
+
+    def _total(self) -> int | None:
+        """Samples of all cases; None where a target error decides."""
+        if self.stopping.target_error is not None:
+            return None
+        return self.stopping.most_rows * self.experiment.declared.block * len(self.cases)
 
 
 def _read_stopping(experiment: Experiment, samples: Any, chosen: dict[str, Any]) -> _Stopping:
-    target = chosen["target_error"]
+    target, block = chosen["target_error"], experiment.declared.block
     if target is None:
-        count = experiment.default_samples if samples is None else _read_count("samples", samples)
-        return _Stopping(-(-count // experiment.block), None)
+        count = experiment.declared.samples if samples is None else _read_count("samples", samples)
+        return _Stopping(-(-count // block), None)
     if samples is not None:
         raise ValueError(f"samples and target_error exclude each other, got {shown(samples)} and {target!r}")
     if number("target_error", target) <= 0:
         raise ValueError(f"target_error must be greater than 0, got {shown(target)}")
     most = _read_count("max_samples", chosen["max_samples"])
-    return _Stopping(-(-most // experiment.block), float(target))
+    return _Stopping(-(-most // block), float(target))
 
 
 def _read_count(name: str, value: Any) -> int:
@@ -161,14 +252,15 @@ def _read_count(name: str, value: Any) -> int:
 def _start(
     experiment: Experiment, rng: Any, before: ExperimentResult | None
 ) -> tuple[np.random.SeedSequence, list[Tally]]:
+    name = experiment.declared.name
     if before is None:
         return seed_sequence(rng), [experiment.empty_tally() for _ in experiment.cases]
     if not isinstance(before, ExperimentResult):
         raise TypeError(f"resume must be the result of an experiment, got {type(before).__name__}")
     if rng is not None:
         raise ValueError(f"resume goes on with the seed of its result; rng must be None, got {shown(rng)}")
-    if before.experiment != experiment.name:
-        raise ValueError(f"resume must be a result of {experiment.name}, got one of {before.experiment}")
+    if before.experiment != name:
+        raise ValueError(f"resume must be a result of {name}, got one of {before.experiment}")
     for name in {**experiment.parameters, **before.parameters}:
         here, there = (parameters.get(name) for parameters in (experiment.parameters, before.parameters))
         if here != there:
@@ -176,47 +268,32 @@ def _start(
     return before._seed, list(before._tallies)
 
 
-def _draw(experiment: Experiment, case: Case, key: int, tally: Tally, stopping: _Stopping) -> Iterator[Tally]:
-    """The tally after each piece of work."""
-    piece = int(min(max(_PIECE / case.cost, 1), _MOST_ROWS))
-    while (goal := stopping.goal(experiment, case, tally)) > tally.rows:
-        while tally.rows < goal:
-            tally = tally.add(case.rows(key, tally.rows, min(piece, goal - tally.rows)))
-            yield tally
-
-
-def _result(
-    experiment: Experiment,
-    seed: np.random.SeedSequence,
-    tallies: tuple[Tally, ...],
-    target_error: float | None,
-    *,
-    interrupted: bool,
-) -> ExperimentResult:
+def _result(run: _Run, tallies: tuple[Tally, ...], *, interrupted: bool) -> ExperimentResult:
+    experiment, declared = run.experiment, run.experiment.declared
     axes = (*experiment.outer, *experiment.inner)
     shape = tuple(len(axis) for axis in axes if not axis.scalar)
     inner = tuple(map(len, experiment.inner))
     found = [experiment.estimate(case, tally) for case, tally in zip(experiment.cases, tallies, strict=True)]
     values, errors = (np.stack(parts) for parts in zip(*found, strict=True))
-    samples = np.array([np.full(inner, tally.rows * experiment.block) for tally in tallies], np.int64)
+    samples = np.array([np.full(inner, tally.rows * declared.block) for tally in tallies], np.int64)
 
-    def shaped(array: Any, kind: Callable[[Any], Any]) -> Any:
+    def shaped(array: Any, kind: Callable[[Any], Any] = float) -> Any:
         return array.reshape(shape) if shape else kind(array.item())
 
     return ExperimentResult(
-        experiment=experiment.name,
-        quantity=next(iter(experiment.quantities)),
+        experiment=declared.name,
+        quantity=next(iter(declared.quantities)),
         estimates={
-            name: Estimate(shaped(values[..., i].copy(), float), shaped(errors[..., i].copy(), float), unit)
-            for i, (name, unit) in enumerate(experiment.quantities.items())
+            name: Estimate(shaped(values[..., i].copy()), shaped(errors[..., i].copy()), each.unit)
+            for i, (name, each) in enumerate(declared.quantities.items())
         },
         axes={axis.name: axis.labels for axis in axes if not axis.scalar},
         samples=shaped(samples, int),
         parameters=experiment.parameters,
         interrupted=interrupted,
-        target_error=target_error,
-        provenance=provenance(seed),
+        target_error=run.stopping.target_error,
+        provenance=provenance(run.seed),
         _betas=None if experiment.betas is None else experiment.betas.reshape(shape),
-        _seed=seed,
+        _seed=run.seed,
         _tallies=tallies,
     )

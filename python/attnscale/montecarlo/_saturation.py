@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from .._checks import shown
 from ._axes import LawAxis, integer_axis, law_axis
+from ._declaration import Quantity, declare
 from ._run import RunOptions, num_threads_of, run
 from ._score_experiment import score_experiment
 
@@ -18,13 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["softmax_saturation"]
 
-_QUANTITIES = {
-    "saturated": "",
-    "jacobian_trace": "",
-    "jacobian_norm": "",
-    "spectral_bound": "",
-    "gradient_norm": "",
-}
+_DECLARED = declare(
+    "softmax_saturation",
+    "saturated rows and Jacobians, scaled and not",
+    quantities={
+        "saturated": Quantity("", "rows with a weight above 0.99"),
+        "jacobian_trace": Quantity("", r"trace of the Jacobian, $1 - \sum p^2$"),
+        "jacobian_norm": Quantity("", r"norm of the Jacobian, $\|J\|_F$"),
+        "spectral_bound": Quantity(),
+        "gradient_norm": Quantity(),
+    },
+    samples=1000,
+    along=("head_dim", "n"),
+    defaults={"law": "standard unscaled"},
+    shares=("saturated",),
+)
 
 
 def softmax_saturation(
@@ -91,15 +100,12 @@ def softmax_saturation(
         raise ValueError(f"scale is another name of law: give one, got {shown(law)} and {shown(scale)}")
     name, given = ("law", law) if scale is None else ("scale", scale)
     experiment = score_experiment(
-        "softmax_saturation",
-        _QUANTITIES,
+        _DECLARED,
         lengths=integer_axis("n", n),
         dims=integer_axis("head_dim", head_dim),
         laws=law_axis(name, ("standard", "unscaled") if given is None else given),
-        threads=num_threads_of("softmax_saturation", options),
-        default_samples=1000,
+        threads=num_threads_of(_DECLARED, options),
         source="correlated",  # with correlation 0: normal q and keys
-        shares=("saturated",),
         looks=3,
     )
     return run(experiment, samples, rng, options)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._axes import Axis, beta_of, product
+from ._declaration import Declaration
 from ._experiment import Case, Experiment
 from ._limits import STREAMED, check_memory
 from ._scores import RealHeads, model_rows
@@ -17,19 +18,16 @@ __all__ = ["score_experiment"]
 
 
 def score_experiment(
-    name: str,
-    quantities: dict[str, str],
+    declared: Declaration,
     *,
     lengths: Axis,
     dims: Axis,
     laws: Axis,
     threads: int,
-    default_samples: int,
     source: str | RealHeads = "sphere",
     correlation: float = 0.0,
     cosine: float = math.nan,
     parameters: dict[str, Any] | None = None,
-    shares: tuple[str, ...] = (),
     looks: int = 1,
 ) -> Experiment:
     """An experiment on rows of n keys: outer axes n and head_dim, inner axis the laws.
@@ -45,19 +43,16 @@ def score_experiment(
         if isinstance(source, RealHeads):
             rows, cost = source.rows(n, betas.tolist(), threads), 1e5 * len(betas)
         else:
-            rows = model_rows(name, source, n, dim, betas, threads, correlation=correlation, cosine=cosine)
+            about = {"correlation": correlation, "cosine": cosine}
+            rows = model_rows(declared.name, source, n, dim, betas, threads, **about)
             cost = n * (dim + 8.0 * looks * len(betas))
         cases.append(Case((n, dim), rows, cost))
     found = {lengths.name: lengths.given, dims.name: dims.given, laws.name: laws.given}
     return Experiment(
-        name=name,
-        quantities=quantities,
+        declared,
         outer=(lengths, dims),
         inner=(laws,),
         cases=tuple(cases),
         parameters=found | (parameters or {}),
-        default_samples=default_samples,
-        columns=len(quantities),
         betas=np.stack(every_beta),
-        shares=shares,
     )

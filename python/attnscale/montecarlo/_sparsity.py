@@ -13,6 +13,7 @@ from .._checks import choose
 from ..attention import attention_statistics
 from ..normalizers._registry import spelling_of
 from ._axes import Axis, LawAxis, axis, beta_of, distinct, integer_axis, law_axis, product
+from ._declaration import Quantity, declare
 from ._experiment import Case, Experiment, RowSource
 from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
@@ -27,8 +28,20 @@ if TYPE_CHECKING:
 __all__ = ["sparsity"]
 
 _Array = NDArray[np.float64]
-_QUANTITIES = {"support": "", "entropy": "nat", "concentration": "", "max_weight": ""}
 _MODELS = ("gaussian", "sphere")
+_DECLARED = declare(
+    "sparsity",
+    "how many keys have a weight, under sparse normalizers",
+    quantities={
+        "support": Quantity("", "keys with a positive weight"),
+        "entropy": Quantity("nat", "mean entropy"),
+        "concentration": Quantity("", r"$\sum p^2$"),
+        "max_weight": Quantity(),
+    },
+    samples=1000,
+    choices={"model": _MODELS},
+)
+_STATISTICS = tuple(_DECLARED.quantities)
 
 #: A normalizer or its name.
 NormalizerAxis: TypeAlias = "str | normalizers.Normalizer | Sequence[str | normalizers.Normalizer]"
@@ -82,7 +95,7 @@ def sparsity(
     array([[3.3, 4.2, 1.5],
            [4.6, 3.7, 1.4]])
     """
-    threads = num_threads_of("sparsity", options)
+    threads = num_threads_of(_DECLARED, options)
     choose("model", model, _MODELS)
     lengths, dims = integer_axis("n", n), integer_axis("head_dim", head_dim, least=least_head_dim(model))
     laws, rules = law_axis("law", law), _normalizer_axis(normalizer)
@@ -96,14 +109,11 @@ def sparsity(
         cases.append(Case((length, dim), rows, cost))
     found = {each.name: each.given for each in (lengths, dims, laws, rules)}
     experiment = Experiment(
-        name="sparsity",
-        quantities=_QUANTITIES,
+        _DECLARED,
         outer=(lengths, dims),
         inner=(laws, rules),
         cases=tuple(cases),
         parameters=found | {"model": model},
-        default_samples=1000,
-        columns=len(_QUANTITIES),
         betas=np.stack(every_beta),
     )
     return run(experiment, samples, rng, options)
@@ -123,10 +133,10 @@ def _rows(
                 *(one, drawn[:, None, :, None]),
                 scale=betas[:, None],
                 normalizer=rule,
-                statistics=tuple(_QUANTITIES),
+                statistics=_STATISTICS,
                 num_threads=threads or None,
             )
-            found.append(np.stack([getattr(seen, name)[..., 0] for name in _QUANTITIES], axis=-1))
+            found.append(np.stack([getattr(seen, name)[..., 0] for name in _STATISTICS], axis=-1))
         return np.stack(found, axis=2)
 
     return rows
@@ -140,7 +150,7 @@ def _normalizer_axis(given: Any) -> Axis:
 
 def _read_normalizer(name: str, value: Any) -> normalizers.Normalizer:
     rule = normalizers.get(value)
-    missing = [each for each in _QUANTITIES if each not in rule.statistics]
+    missing = [each for each in _STATISTICS if each not in rule.statistics]
     if missing:
-        raise ValueError(f"{name} must give its rows {', '.join(_QUANTITIES)}; {rule!r} has no {missing[0]}")
+        raise ValueError(f"{name} must give its rows {', '.join(_STATISTICS)}; {rule!r} has no {missing[0]}")
     return rule

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from .._grid.fields import Field, Fields
 
 __all__ = ["Tally"]
 
@@ -47,6 +49,16 @@ class Tally:
     def add(self, rows: _Array) -> Tally:
         """With more rows, of shape (count, ..., m)."""
         return Tally(*_core.tally_add(self, rows))
+
+    @classmethod
+    def of(cls, fields: Fields) -> Tally:
+        """The tally that :meth:`to_fields` gave these arrays of."""
+        rows, *arrays = (fields[each.name].values for each in dataclass_fields(cls))
+        return cls(int(rows), *arrays)
+
+    def to_fields(self) -> Fields:
+        """Its arrays by name, as a store keeps them."""
+        return {each.name: Field(np.asarray(getattr(self, each.name))) for each in dataclass_fields(self)}
 
     @property
     def mean(self) -> _Array:

@@ -3,59 +3,33 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._grid.table import Table
+from ..montecarlo._axes import beta_of
+from ..montecarlo._declaration import Grid, exact
 from ._dense import dense
+from ._style import law_of
 
-__all__ = ["exact_curve", "parameters_of"]
+__all__ = ["exact_curve"]
 
 _Array = NDArray[np.float64]
 
 
-def parameters_of(result: Any) -> tuple[str, dict[str, Any]]:
-    """Name of the experiment and its parameters; the name is empty where they cannot be told.
-
-    Of an ExperimentResult, of its Dataset, or of a sweep over an experiment.
-    """
-    if hasattr(result, "estimates"):
-        return result.experiment, dict(result.parameters)
-    attrs = result.attrs
-    if "experiment" in attrs:
-        return str(attrs["experiment"]), json.loads(attrs.get("parameters", "{}"))
-    module, _, name = str(attrs.get("function", "")).partition(":")
-    if not module.startswith("attnscale.montecarlo."):
-        return "", {}
-    try:
-        experiment = getattr(import_module(module), name)
-    except (ImportError, AttributeError):  # the sweep of another version
-        return "", {}
-    if "parameters" not in attrs:  # of a version that wrote the constants as text only
-        return "", {}
-    signature = inspect.signature(experiment).parameters.values()
-    usual = {each.name: each.default for each in signature if each.default is not each.empty}
-    given = {**usual, **json.loads(attrs["parameters"])}
-    given["head_dim"] = given.get("head_dim") or 64
-    about_the_run = ("samples", "rng", "options")
-    return name, {key: value for key, value in given.items() if key not in about_the_run}
-
-
 def exact_curve(
-    result: Any, axes: Mapping[str, Sequence[Any]], x: str, quantity: str
+    table: Table, axes: Mapping[str, Sequence[Any]], x: str, quantity: str
 ) -> tuple[_Array, _Array] | None:
     """Whole numbers along `x`, and the exact values of shape (n_points, *other axes in their order).
 
     None where there is no theory, or where `x` or a law cannot be evaluated anew.
     """
-    name, parameters = parameters_of(result)
-    laws = [_law(label) for label in axes.get("law", [parameters.get("law", "standard")])]
+    name, parameters = table.experiment, table.parameters
+    laws = [law_of(label) for label in axes.get("law", [parameters.get("law", "standard")])]
     if x not in ("n", "head_dim") or any(law is None for law in laws):
         return None
     evaluate = _evaluation(name, axes, parameters, laws, x, quantity)
@@ -74,8 +48,6 @@ def _evaluation(
     quantity: str,
 ) -> Callable[[_Array], Any]:
     """From points along `x` to values with `x` as their first axis; to None where there is no theory."""
-    from ..montecarlo._exact import Grid, exact
-
     # Axes that an experiment has itself; a sweep may have others, and does each of their values alone.
     own = [axis for axis in axes if axis in ("n", "head_dim", "law", "distribution")]
     others = [axis for axis in axes if axis not in own]
@@ -98,8 +70,6 @@ def _evaluation(
 
 def _betas(axes: Mapping[str, Sequence[Any]], parameters: dict[str, Any], laws: list[Any]) -> _Array:
     """Beta of each law at each point of the axes."""
-    from ..montecarlo._axes import beta_of
-
     # Experiments without n or head_dim have no law either.
     lengths, dims = (axes.get(name, [parameters.get(name, 2)]) for name in ("n", "head_dim"))
     table = np.array([[[beta_of(law, n, d) for law in laws] for d in dims] for n in lengths])
@@ -110,13 +80,3 @@ def _betas(axes: Mapping[str, Sequence[Any]], parameters: dict[str, Any], laws: 
     return np.broadcast_to(
         table.transpose(*kept, *rest).reshape(shape), [len(values) for values in axes.values()]
     )
-
-
-def _law(label: Any) -> Any:
-    """The law, or the scale, that a label stands for; None where that cannot be told."""
-    from .. import laws
-
-    try:
-        return laws.get(label)
-    except (TypeError, ValueError):  # of another program, or registered there
-        return None

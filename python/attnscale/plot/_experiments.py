@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._tables.tabled import Unit, nats_per
+from ..montecarlo._declaration import DECLARATIONS
 from ._curves import (
     AXIS_LABELS,
     draw_curves,
@@ -20,26 +21,17 @@ from ._curves import (
     unit_of,
     x_values,
 )
-from ._exact import parameters_of
-from ._inputs import result as given
 from ._length import entropy_vs_length
 from ._names import Named, key_below, name_lines, subtitle
 from ._style import GREY, new_axes, style
 from ._subtitle import describe
+from ._tables import read_table
 from ._ticks import length_ticks, log_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["experiment", "jl_distortion", "needle", "saturation"]
-
-# What an experiment is about comes first along x, if it has several values.
-_NAMED_FOR = {
-    "head_dimension": ("head_dim", "n"),
-    "softmax_saturation": ("head_dim", "n"),
-    "dot_product_variance": ("head_dim",),
-    "jl_distortion": ("k",),
-}
 
 
 def experiment(
@@ -81,19 +73,19 @@ def experiment(
     >>> at.plot.experiment(result).get_ylabel()
     'largest cosine'
     """
-    given("result", result)
+    table = read_table("result", result)
     nats_per(unit)
-    name, _ = parameters_of(result)
+    name, axes = table.experiment, table.column().axes
     own: dict[str, Any] = {"entropy_vs_length": entropy_vs_length, "softmax_saturation": saturation}
     own |= {"needle_dilution": needle, "jl_distortion": jl_distortion}
-    axes = result.axes if hasattr(result, "estimates") else {d: result[d].values for d in result.dims}
-    x = x_values(axes, _NAMED_FOR.get(name, ("n", "head_dim", "k")))
+    along = DECLARATIONS[name].along if name in DECLARATIONS else ("n", "head_dim", "k")
+    x = x_values(axes, along)
     if x is None:
         seen = ", ".join(map(str, axes)) or "none"
         raise ValueError(
             f"a figure needs a parameter that was given as a sequence of numbers, got axes: {seen}"
         )
-    if name in own and x == _NAMED_FOR.get(name, ("n",))[0] and quantity in (None, _main(result)):
+    if name in own and x == along[0] and quantity in (None, table.names()[0]):
         in_unit = {"unit": unit} if name in ("entropy_vs_length", "needle_dilution") else {}
         drawn: Axes = own[name](result, ax=ax, labels=labels, **in_unit)
         return drawn
@@ -189,9 +181,9 @@ def jl_distortion(
     >>> at.plot.jl_distortion(result).get_yscale()
     'log'
     """
-    given("result", result)
-    k = np.sort(read_curves(result, "k", "distortion")[1][0].x)
-    n = parameters_of(result)[1].get("n")
+    table = read_table("result", result)
+    k = np.sort(read_curves(table, "k", "distortion")[0].x)
+    n = table.parameters.get("n")
     return _curves(
         result, "k", "distortion", ax, labels, log=True, more=_bound(n, k) if isinstance(n, int) else None
     )
@@ -211,13 +203,6 @@ def _bound(n: int, k: NDArray[np.float64]) -> Named | None:
     )
 
 
-def _main(result: Any) -> str:
-    """The quantity that is drawn if none is asked for."""
-    if hasattr(result, "estimates"):
-        return str(result.quantity)
-    return str(result["value"].attrs.get("long_name", "value")) if "value" in result else ""
-
-
 def _curves(
     result: Any,
     x: str,
@@ -232,8 +217,9 @@ def _curves(
     unit: Unit = "nats",
 ) -> Axes:
     """Curves against `x`; y from at most `low` and to at least `high`, or logarithmic; `more` is dashed."""
-    own = ax is None
-    name, curves = read_curves(given("result", result), x, quantity, labels, unit=unit)
+    own, table = ax is None, read_table("result", result)
+    quantity = quantity or table.names()[0]
+    curves = read_curves(table, x, quantity, labels, unit=unit)
     with style():
         ax = new_axes(ax)
         lines, key = draw_curves(ax, curves), points_key(curves)
@@ -248,8 +234,8 @@ def _curves(
         bottom, top = ax.get_ylim()
         ax.set_ylim(bottom if low is None else min(low, bottom), top if high is None else max(high, top))
         ax.set_xlabel(AXIS_LABELS.get(x, x))
-        ax.set_ylabel(quantity_label(name, unit_of(result, quantity, unit)))
+        ax.set_ylabel(quantity_label(quantity, unit_of(table, quantity, unit)))
         name_lines(ax, lines, grow=own)
         key_below(ax, key)
-    subtitle(ax, describe(result, unchanging(result, x, quantity)))
+    subtitle(ax, describe(table, unchanging(table, x, quantity)))
     return ax

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._checks import shown
 
-__all__ = ["check_axes", "increasing", "named_numbers", "numbers", "result", "text_list"]
+__all__ = ["check_axes", "increasing", "named_numbers", "numbers", "text_list"]
 
 _Array = NDArray[np.float64]
 
@@ -55,13 +55,6 @@ def text_list(name: str, given: Any, count: int, what: str) -> list[str]:
     if len(texts) != count:
         raise ValueError(f"{name} must have one entry for each of the {count} {what}, got {len(texts)}")
     return texts
-
-
-def result(name: str, given: Any) -> Any:
-    """`given`, if it is a result of an experiment or a Dataset of one."""
-    if hasattr(given, "data_vars") or hasattr(given, "estimates"):
-        return given
-    raise TypeError(f"{name} must be a result of attnscale.montecarlo or its Dataset, got {shown(given)}")
 
 
 def check_axes(ax: Any) -> None:

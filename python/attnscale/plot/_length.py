@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._checks import boolean, shown
 from .._tables.tabled import Unit, nats_per
-from ._curves import AXIS_LABELS, draw_curves, is_result, points_key, quantity_label, read_curves
+from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves
 from ._inputs import increasing, named_numbers, numbers
 from ._looks import looks
 from ._names import Named, key_below, name_lines, subtitle
 from ._style import GREY, law_label, new_axes, style
 from ._subtitle import describe
+from ._tables import is_table, read_table
 from ._ticks import length_ticks
 
 if TYPE_CHECKING:
@@ -84,10 +85,11 @@ def entropy_vs_length(
     """
     boolean("is_causal", is_causal)
     nats = nats_per(unit)
-    if is_result(entropy):
+    if is_table(entropy):
         if lengths is not None:
             raise TypeError("lengths go with a mapping: a result has its own")
-        curves = read_curves(entropy, "n", labels=labels, unit=unit, default="nat")[1]
+        table = read_table("entropy", entropy, unit="nat")
+        curves = read_curves(table, "n", labels=labels, unit=unit)
         n = curves[0].x
     else:
         found = named_numbers("entropy", entropy, "nats at each length, or a result of attnscale.montecarlo")
@@ -113,7 +115,7 @@ def entropy_vs_length(
         shaded = not curves and any(each.ndim == 2 for each in values.values())
         key_below(ax, points_key(curves) if curves else _shade_key(n.size) if shaded else [])
     if curves:
-        subtitle(ax, describe(entropy))
+        subtitle(ax, describe(table))
     return ax
 
 

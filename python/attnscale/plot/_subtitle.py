@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .._grid.table import Table
 from .._spelling import as_number
-from ._exact import parameters_of
 from ._style import law_label
 
 __all__ = ["describe"]
@@ -32,8 +32,8 @@ _WORDS = {
 }
 
 
-def describe(result: Any, unchanging: Sequence[str] = ()) -> str:
-    """The parameters of a result that are no axis, and how many samples there were.
+def describe(table: Table, unchanging: Sequence[str] = ()) -> str:
+    """The parameters of a table that are no axis, and how many samples there were.
 
     `unchanging` are axes along which the quantity is the same.
 
@@ -43,14 +43,13 @@ def describe(result: Any, unchanging: Sequence[str] = ()) -> str:
     >>> describe(at.montecarlo.needle_dilution([64, 512], cosine=0.6, samples=100, rng=0))
     '$d=64$, cosine 0.6, standard, $1/\\\\sqrt{d}$, 100 samples'
     """
-    _, parameters = parameters_of(result)
-    axes = result.axes if hasattr(result, "estimates") else result.dims
-    fixed = {name: value for name, value in parameters.items() if name not in axes and value is not None}
+    axes, given = table.column().axes, table.parameters
+    fixed = {name: value for name, value in given.items() if name not in axes and value is not None}
     words = [_WORDS[name].format(_value(name, fixed[name])) for name in _WORDS if name in fixed]
     if "query" in fixed or not isinstance(fixed.get("model", ""), str):
         words = ["a model's own queries and keys", *words[int("model" in fixed) :]]
     same = [f"the same for every {name.replace('_', ' ')}" for name in unchanging]
-    return ", ".join([*words, *_moments(fixed), *_samples(result), *same])
+    return ", ".join([*words, *_moments(fixed), *_samples(table), *same])
 
 
 def _value(name: str, value: Any) -> str:
@@ -65,8 +64,8 @@ def _moments(fixed: Mapping[str, Any]) -> list[str]:
     return [f"{name} {fixed[name]}" for name in usual if name in fixed and fixed[name] not in usual[name]]
 
 
-def _samples(result: Any) -> list[str]:
-    samples = result.samples if hasattr(result, "estimates") else result.get("samples")
+def _samples(table: Table) -> list[str]:
+    samples = table.column().count
     if samples is None or not np.size(samples):
         return []
     least, most = int(np.min(samples)), int(np.max(samples))

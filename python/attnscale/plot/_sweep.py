@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .._checks import shown
+from .._grid.table import Table
 from .._tables.tabled import Unit
 from ._curves import AXIS_LABELS, draw_curves, points_key, quantity_label, read_curves, unit_of
-from ._exact import parameters_of
 from ._names import key_below, name_lines, subtitle
 from ._style import new_axes, style
 from ._subtitle import describe
+from ._tables import read_table
 from ._ticks import length_ticks
 
 if TYPE_CHECKING:
@@ -70,10 +71,9 @@ def sweep(
     """
     if not hasattr(table, "data_vars"):
         raise TypeError(f"table must be a Dataset of xarray, as attnscale.sweep returns, got {shown(table)}")
-    chosen = _quantity(table, quantity)
-    x = _parameter(table, x)
-    wanted = None if chosen == "value" else chosen
-    name, curves = read_curves(table, x, wanted, labels, unit=unit)
+    chosen, x, read = _quantity(table, quantity), _parameter(table, x), read_table("table", table)
+    name = read.names()[0] if chosen == "value" else chosen
+    curves = read_curves(read, x, name, labels, unit=unit)
     along, own = curves[0].x, ax is None
     with style():
         ax = new_axes(ax)
@@ -81,19 +81,19 @@ def sweep(
         if along.min() > 0 and along.max() >= 8 * along.min():
             length_ticks(ax, along)
         # Of an experiment n are keys, and points are random; of another function they are what they are.
-        experiment = bool(parameters_of(table)[0])
+        experiment = bool(read.experiment)
         ax.set_xlabel(AXIS_LABELS.get(x, x) if experiment else x.replace("_", " "))
         text = (_function(table) if name == "value" else "") or name
-        ax.set_ylabel(quantity_label(text, unit_of(table, wanted, unit)))
+        ax.set_ylabel(quantity_label(text, unit_of(read, name, unit)))
         name_lines(ax, lines, grow=own)
         key_below(ax, points_key(curves) if experiment else points_key(curves, "with one standard error"))
-    subtitle(ax, _about(table))
+    subtitle(ax, _about(table, read))
     return ax
 
 
-def _about(table: xarray.Dataset) -> str:
+def _about(table: xarray.Dataset, read: Table) -> str:
     """The function and what was the same everywhere; of an experiment, its parameters."""
-    about = describe(table) or str(table.attrs.get("constants", ""))
+    about = describe(read) or str(table.attrs.get("constants", ""))
     return ": ".join(part for part in (_function(table), about) if part)
 
 

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .._grid.case import Case
 from .._seeds import child_seed
 
-__all__ = ["case_seed", "seed_from_json", "seed_to_json"]
+__all__ = ["case_seed"]
 
 
 def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequence:
@@ -21,20 +19,3 @@ def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequenc
     """
     words = tuple(int(case.digest[start : start + 8], 16) for start in range(0, 32, 8))
     return child_seed(root, words)
-
-
-def seed_to_json(seed: np.random.SeedSequence) -> dict[str, Any]:
-    """What makes the same seed again."""
-    entropy = np.asarray(seed.entropy, object)
-    return {
-        "entropy": [int(word) for word in entropy.ravel()] if entropy.ndim else int(entropy.item()),
-        "spawn_key": [int(word) for word in seed.spawn_key],
-        "pool_size": seed.pool_size,
-    }
-
-
-def seed_from_json(stored: dict[str, Any]) -> np.random.SeedSequence:
-    """The seed that :func:`seed_to_json` wrote."""
-    return np.random.SeedSequence(
-        stored["entropy"], spawn_key=tuple(stored["spawn_key"]), pool_size=stored["pool_size"]
-    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +22,9 @@ from .._grid.progress import Progress
 from .._grid.runners import Outcome, Runner
 from .._grid.store import Store
 from .._provenance import provenance
-from .._seeds import seed_sequence
+from .._seeds import seed_from_json, seed_sequence, seed_to_json
 from ..laws import FunctionLaw
 from ._arguments import check_call, read_constants, read_grid
-from ._case_seeds import seed_from_json, seed_to_json
 from ._dataset import assemble
 from ._laws import registered_laws
 from ._task import FunctionTask
@@ -71,19 +71,8 @@ class Plan:
 
     def resume(self, store: Store) -> Plan:
         """This plan, with the seed of the store if there is one; a new store is told what it is of."""
-        stored = store.read_manifest()
-        if stored is None:
-            store.write_manifest(self.identity)
-            return self
-        plan = self
-        if self.seed is not None and not self.seed_is_given and stored.get("seed") is not None:
-            plan = replace(
-                self,
-                seed=seed_from_json(stored["seed"]),
-                identity={**self.identity, "seed": stored["seed"]},
-            )
-        store.check_manifest(stored, plan.identity)
-        return plan
+        identity = store.claim(self.identity, any_seed=self.seed is not None and not self.seed_is_given)
+        return replace(self, identity=identity, seed=self.seed and seed_from_json(identity["seed"]))
 
     def complete(
         self, run: Runner, store: Store | None, progress: Progress, num_threads: int | None
@@ -100,7 +89,7 @@ class Plan:
             return outcome
 
         finished = {} if store is None else store.finished(self.cases)
-        done = complete(run, task, self.cases, finished, progress=progress, accept=accept)
+        done = complete(partial(run, task), self.cases, finished, progress=progress, accept=accept)
         done.require(lambda: self._table(done.finished), "cases", _where(store))
         table = self._table(done.finished)
         assert table is not None

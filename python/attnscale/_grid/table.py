@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What was measured at the points of a grid: axes, and quantities with errors and exact values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import shown
+from .._tables.tabled import Sheet, Tabled, Variable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Column", "Table", "points"]
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One quantity over labelled axes.
+
+    Attributes
+    ----------
+    axes : dict of str to tuple
+        Labels along each axis of the arrays, in order.
+    value : ndarray
+    unit : str
+        "nat" or "" (a plain number).
+    error : ndarray or None
+        One standard error of each value.
+    count : ndarray or None
+        Of how many samples, or models, each value is the mean.
+    exact : ndarray or None
+        What the theory says that each value tends to; None where it says nothing.
+    """
+
+    axes: Mapping[str, tuple[Any, ...]]
+    value: NDArray[Any]
+    unit: str = ""
+    error: NDArray[Any] | None = None
+    count: NDArray[Any] | None = None
+    exact: NDArray[Any] | None = None
+
+
+class Table(Tabled):
+    """Quantities measured over a grid, the main one first.
+
+    A class of results says what its quantities are (:meth:`names`) and what each holds (:meth:`column`);
+    rows, the printed table and figures follow from these.
+
+    Attributes
+    ----------
+    experiment : str
+        What was measured: the name of a function, or empty.
+    parameters : dict
+        What defines the measurement, as JSON can hold it.
+    counts : str
+        What a value is the mean of.
+    """
+
+    experiment: str
+    parameters: dict[str, Any]
+    counts = "samples"
+
+    def names(self) -> tuple[str, ...]:
+        """The quantities, the main one first."""
+        raise NotImplementedError
+
+    def column(self, name: str | None = None) -> Column:
+        """One quantity; the main one by default."""
+        raise NotImplementedError
+
+    def _rows_of(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+        """One dictionary for every point of the axes: labels, each quantity with its error, and the count.
+
+        `names` maps each quantity to what its error is called; all have the axes of the first.
+        """
+        columns = {name: self.column(name) for name in names}
+        first = next(iter(columns.values()))
+        found = []
+        for index, row in points(first.axes):
+            for name, column in columns.items():
+                row[name] = float(column.value[index])
+                if column.error is not None:
+                    row[names[name]] = float(column.error[index])
+            if first.count is not None:
+                row[self.counts] = int(first.count[index])
+            found.append(row)
+        return found
+
+    def _select(
+        self, what: str, coords: Mapping[str, tuple[Any, ...]], values: Any, labels: Mapping[str, Any]
+    ) -> NDArray[Any]:
+        """The entries of an array over `coords` where its axes have these labels; other axes stay."""
+        where: list[Any] = []
+        for axis, known in coords.items():
+            if axis in labels and labels[axis] not in known:
+                raise KeyError(f"{axis} must be one of {known}, got {shown(labels[axis])}")
+            where.append(known.index(labels[axis]) if axis in labels else slice(None))
+        if unknown := labels.keys() - coords.keys():
+            raise KeyError(f"{sorted(unknown)[0]!r} is no axis of {what}, which has {', '.join(coords)}")
+        return np.asarray(np.asarray(values)[tuple(where)])
+
+    def _variables(self) -> dict[str, Variable]:
+        """Each quantity with its standard error, and the count of the main one."""
+        found: dict[str, Variable] = {}
+        for name in self.names():
+            column = self.column(name)
+            dims = tuple(column.axes)
+            found[name] = Variable(dims, column.value, column.unit)
+            if column.error is not None:
+                found[f"{name}_standard_error"] = Variable(dims, column.error, column.unit)
+        main = self.column()
+        if main.count is not None:
+            found[self.counts] = Variable(tuple(main.axes), main.count)
+        return found
+
+    def _title(self) -> str:
+        """The first line of the printed table."""
+        return self.experiment
+
+    def _notes(self) -> list[str]:
+        """Sentences below the printed table."""
+        return []
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        name, main = self.names()[0], self.column()
+        size, named = (nats, unit[:-1]) if main.unit == "nat" else (1.0, main.unit)
+        header = (*main.axes, f"{name}{f' ({named})' if named else ''}", "standard error", self.counts)
+        rows = [
+            (
+                *map(str, labels.values()),
+                f"{main.value[index] / size:.6g}",
+                *([] if main.error is None else [f"{main.error[index] / size:.2g}"]),
+                *([] if main.count is None else [str(main.count[index])]),
+            )
+            for index, labels in points(main.axes)
+        ]
+        others = ", ".join(self.names()[1:])
+        return Sheet(
+            self._title(), header, rows, (*([f"  also: {others}"] if others else []), *self._notes())
+        )
+
+
+def points(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+    """Each point of the axes, the last one running fastest: its place, and its label on each axis.
+
+    Examples
+    --------
+    >>> list(points({"n": (8, 64), "law": ("standard",)}))
+    [((0, 0), {'n': 8, 'law': 'standard'}), ((1, 0), {'n': 64, 'law': 'standard'})]
+    """
+    for index in np.ndindex(*map(len, axes.values())):
+        yield index, {name: labels[i] for (name, labels), i in zip(axes.items(), index, strict=True)}

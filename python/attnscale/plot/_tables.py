@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a figure is drawn of: a table of results, or a Dataset read as one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import shown
+from .._grid.table import Column, Table
+from ..montecarlo._declaration import DECLARATIONS
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["is_table", "read_table"]
+
+
+def is_table(given: Any) -> bool:
+    """Whether it is a table of results or a Dataset."""
+    return isinstance(given, Table) or hasattr(given, "data_vars")
+
+
+def read_table(name: str, given: Any, *, unit: str = "") -> Table:
+    """`given` as a table; `unit` is that of a Dataset's variable that does not say its own."""
+    if isinstance(given, Table):
+        return given
+    if hasattr(given, "data_vars"):
+        return _DatasetTable(given, unit)
+    raise TypeError(f"{name} must be a result of attnscale.montecarlo or its Dataset, got {shown(given)}")
+
+
+class _DatasetTable(Table):
+    """A Dataset of a result, or of a sweep, as a table.
+
+    The variable "value" is the quantity that its attribute ``long_name`` says, with the error
+    "standard_error" and the exact value "exact"; the error of another is NAME_standard_error.
+    """
+
+    def __init__(self, dataset: xarray.Dataset, unit: str) -> None:
+        self._data, self._unit = dataset, unit
+        self.experiment, self.parameters = _origin(dataset.attrs)
+        self._main = str(dataset["value"].attrs.get("long_name", "value")) if "value" in dataset else None
+
+    def names(self) -> tuple[str, ...]:
+        held = [str(name) for name in self._data.data_vars]
+        about = {"standard_error", "samples", "exact"} if self._main is not None else set()
+        about |= {f"{name}_standard_error" for name in held}
+        found = [name for name in held if name not in about and name != "value"]
+        return (*([] if self._main is None else [self._main]), *found)
+
+    def column(self, name: str | None = None) -> Column:
+        name = name or self.names()[0]
+        is_main = name == self._main
+        variable = self._data["value" if is_main else name]
+        error = self._data.get("standard_error" if is_main else f"{name}_standard_error")
+        exact = self._data.get("exact") if is_main else None
+        samples = self._data.get("samples")
+        kind = variable.attrs.get("units", self._unit)
+        nats = math.log(2) if kind == "bit" else 1  # of to_xarray(unit="bits")
+        return Column(
+            axes={str(dim): tuple(variable[dim].values.tolist()) for dim in variable.dims},
+            value=variable.values * nats if kind == "bit" else variable.values,
+            unit="nat" if kind == "bit" else kind,
+            error=None if error is None else error.values * nats,
+            count=None if samples is None else np.asarray(samples.values),
+            exact=None if exact is None else exact.values * nats,
+        )
+
+
+def _origin(attrs: Any) -> tuple[str, dict[str, Any]]:
+    """Name of the experiment and its parameters; the name is empty where they cannot be told.
+
+    Of a Dataset of a result, or of a sweep over an experiment.
+    """
+    if "experiment" in attrs:
+        return str(attrs["experiment"]), json.loads(attrs.get("parameters", "{}"))
+    module, _, name = str(attrs.get("function", "")).partition(":")
+    # The sweep of another version may have an experiment that is not there, or its constants as text only.
+    declared = DECLARATIONS.get(name) if module.startswith("attnscale.montecarlo.") else None
+    if declared is None or "parameters" not in attrs:
+        return "", {}
+    signature = inspect.signature(declared.function).parameters.values()
+    usual = {each.name: each.default for each in signature if each.default is not each.empty}
+    given = {**usual, **json.loads(attrs["parameters"])}
+    given["head_dim"] = given.get("head_dim") or 64
+    about_the_run = ("samples", "rng", "options")
+    return name, {key: value for key, value in given.items() if key not in about_the_run}

@@ -213,12 +213,14 @@ def test_a_figure_has_a_line_for_each_point():
     result = train()
     try:
         ax = result.plot("weight")
-        assert ax.get_legend_handles_labels()[1] == ["1.0", "-2.0"]
+        assert ax.get_legend_handles_labels()[1] == ["slope 1", "slope -2"]
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature", "weight")
         line = ax.containers[1].lines[0]
         assert np.array_equal(line.get_ydata(), result["weight"].value[1])
         ax = result.plot("weight", x="slope", feature=2)
-        assert np.array_equal(ax.containers[0].lines[0].get_ydata(), result["weight"].value[:, 2])
+        assert np.array_equal(
+            ax.containers[0].lines[0].get_ydata(), result["weight"].value[::-1, 2]
+        )  # from -2 to 1
         assert result.plot("loss", slope=1.0).get_ylabel() == "loss (nat)"
         with pytest.raises(KeyError, match="slope must be one of"):
             result.plot("loss", slope=7)

@@ -15,7 +15,7 @@ from .._tables.tabled import Sheet, Tabled, Variable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Column", "Table", "points"]
+__all__ = ["Column", "Table", "places", "points"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,13 @@ class Column:
     error: NDArray[Any] | None = None
     count: NDArray[Any] | None = None
     exact: NDArray[Any] | None = None
+
+    def at(self, name: str, **labels: Any) -> Column:
+        """The part where the axes have these labels, without these axes; `name` is for the errors."""
+        where = places(name, self.axes, labels)
+        axes = {axis: each for axis, each in self.axes.items() if axis not in labels}
+        arrays = (None if each is None else each[where] for each in (self.error, self.count, self.exact))
+        return Column(axes, self.value[where], self.unit, *arrays)
 
 
 class Table(Tabled):
@@ -91,19 +98,6 @@ class Table(Tabled):
             found.append(row)
         return found
 
-    def _select(
-        self, what: str, coords: Mapping[str, tuple[Any, ...]], values: Any, labels: Mapping[str, Any]
-    ) -> NDArray[Any]:
-        """The entries of an array over `coords` where its axes have these labels; other axes stay."""
-        where: list[Any] = []
-        for axis, known in coords.items():
-            if axis in labels and labels[axis] not in known:
-                raise KeyError(f"{axis} must be one of {known}, got {shown(labels[axis])}")
-            where.append(known.index(labels[axis]) if axis in labels else slice(None))
-        if unknown := labels.keys() - coords.keys():
-            raise KeyError(f"{sorted(unknown)[0]!r} is no axis of {what}, which has {', '.join(coords)}")
-        return np.asarray(np.asarray(values)[tuple(where)])
-
     def _variables(self) -> dict[str, Variable]:
         """Each quantity with its standard error, and the count of the main one."""
         found: dict[str, Variable] = {}
@@ -143,6 +137,24 @@ class Table(Tabled):
         return Sheet(
             self._title(), header, rows, (*([f"  also: {others}"] if others else []), *self._notes())
         )
+
+
+def places(name: str, axes: Mapping[str, tuple[Any, ...]], labels: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The index of those entries of an array over `axes` that have these labels; other axes stay whole.
+
+    Raises
+    ------
+    KeyError
+        A label is not on its axis, or there is no such axis; it says so of the quantity `name`.
+    """
+    where: list[Any] = []
+    for axis, known in axes.items():
+        if axis in labels and labels[axis] not in known:
+            raise KeyError(f"{axis} must be one of {known}, got {shown(labels[axis])}")
+        where.append(known.index(labels[axis]) if axis in labels else slice(None))
+    if unknown := labels.keys() - axes.keys():
+        raise KeyError(f"{sorted(unknown)[0]!r} is no axis of {name}, which has {', '.join(axes)}")
+    return tuple(where)
 
 
 def points(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:

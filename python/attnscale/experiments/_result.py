@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._grid.files import read_json, write_json
-from .._grid.table import Column, Table
+from .._grid.table import Column, Table, places
 from .._tables.tabled import Variable as Dimensioned
 from ._experiment import Variable
 
@@ -110,7 +110,7 @@ class TrainingResult(Table):
         """
         if name not in self.arrays:
             raise KeyError(f"{name!r}; {self.experiment} measures {', '.join(self.arrays)}")
-        return self._select(name, self._coords(name), self.arrays[name], labels)
+        return np.asarray(self.arrays[name][places(name, self._coords(name), labels)])
 
     def rows(self, name: str | None = None) -> list[dict[str, Any]]:
         """One dictionary for every point: labels, mean over the seeds, its standard error, seeds.
@@ -163,14 +163,10 @@ class TrainingResult(Table):
         labels
             Only where these axes have these labels.
         """
-        from ._plot import draw
+        from ..plot._training import training
 
-        name = next(iter(self.variables)) if name is None else name
-        self.select(name, **labels)  # refuses what is not there
-        found, variable = self[name], self.variables[name]
-        coords = {axis: each for axis, each in self.axes.items() if axis != "seed"} | dict(variable.coords)
-        title = f"{name.replace('_', ' ')}{f' ({variable.unit})' if variable.unit else ''}"
-        return draw(title, coords, found.value, found.standard_error, x, labels, ax)
+        name = self.names()[0] if name is None else name
+        return training(name, self.column(name).at(name, **labels), x, ax)
 
     def _finished(self) -> NDArray[np.int64]:
         """How many numbers of each model are there."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._grid.files import read_json, write_json
-from .._grid.table import Column, Table
+from .._grid.table import Column, Table, places
 from .._provenance import Provenance
 from .._spelling import as_number
 from .._tables.tabled import Unit, Variable
@@ -132,7 +132,7 @@ class ExperimentResult(Table):
         (2,)
         """
         name = name or self.quantity
-        return self._select(name, self.axes, self[name].value, labels)
+        return np.asarray(np.asarray(self[name].value)[places(name, self.axes, labels)])
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for every point of the axes: labels, each quantity with its error, samples.

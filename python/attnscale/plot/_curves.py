@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AXIS_LABELS",
     "Curve",
+    "curves_of",
     "draw_curves",
     "points_key",
     "quantity_label",
@@ -99,14 +100,27 @@ def read_curves(
     """
     name = quantity or table.names()[0]
     column = table.column(name)
+    if x not in column.axes:
+        seen = ", ".join(column.axes) or "none"
+        raise ValueError(f"the result must have an axis {x!r}, got the axes: {seen}")
+    dense = None if column.exact is None else exact_curve(table, column.axes, x, name)
+    return curves_of(column, x, labels, unit=unit, dense=dense)
+
+
+def curves_of(
+    column: Column,
+    x: str,
+    labels: Mapping[str, str] | None = None,
+    *,
+    unit: Unit = "nats",
+    dense: tuple[_Array, _Array] | None = None,
+) -> list[Curve]:
+    """The curves of one column against its axis `x`; `dense` are its exact curves, where they are known."""
     axes, nats = column.axes, nats_per(unit) if column.unit == "nat" else 1.0
-    if x not in axes:
-        raise ValueError(f"the result must have an axis {x!r}, got the axes: {', '.join(axes) or 'none'}")
     order = np.argsort(np.asarray(axes[x], np.float64))
     others = {axis: values for axis, values in axes.items() if axis != x and _matters(column, axis)}
     error = np.full(column.value.shape, np.nan) if column.error is None else column.error
     along = np.asarray(axes[x], np.float64)[order]
-    dense = None if column.exact is None else exact_curve(table, axes, x, name)
     curves = []
     for chosen in itertools.product(*(range(len(values)) for values in others.values())):
         at = dict(zip(others, chosen, strict=True))

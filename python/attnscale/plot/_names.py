@@ -76,16 +76,19 @@ def legend_beside(ax: Axes, lines: Sequence[Named]) -> None:
     )
 
 
-def key_below(ax: Axes, entries: Sequence[tuple[Any, str]], *, columns: int = 1) -> None:
-    """What marks, lines and shades mean: (handle, text) of each, below the label of the x axis."""
+def key_below(ax: Axes, entries: Sequence[tuple[Any, str]], *, columns: int = 1, ticks: int = 1) -> None:
+    """What marks, lines and shades mean: (handle, text) of each, below the label of the x axis.
+
+    The labels of its ticks have so many lines.
+    """
     from matplotlib.transforms import offset_copy
 
     if not entries:
         return
     before = ax.get_legend()
-    below = offset_copy(ax.transAxes, ax.get_figure(root=True), y=-32, units="points")
+    below = offset_copy(ax.transAxes, ax.get_figure(root=True), y=-32 - 9.5 * (ticks - 1), units="points")
     handles, texts = zip(*entries, strict=True)
-    key = ax.legend(
+    ax.legend(
         handles,
         texts,
         loc="upper left",
@@ -98,8 +101,7 @@ def key_below(ax: Axes, entries: Sequence[tuple[Any, str]], *, columns: int = 1)
         labelcolor=GREY,
     )
     if before is not None:  # an axes has one legend; a second one is an artist among others
-        ax.add_artist(key)
-        ax.add_artist(before)
+        ax.add_artist(before).set_clip_on(False)  # or the layout would leave it no room
 
 
 def _drawn(ax: Axes, lines: Sequence[Named]) -> list[tuple[Any, str]]:

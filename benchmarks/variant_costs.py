@@ -17,7 +17,7 @@ from typing import Any
 import attnscale_bench as bench
 from attnscale._tables.text import to_text
 from attnscale.cli._figure import Drawing
-from attnscale.cli._output import OutputError, check_outputs, emit
+from attnscale.cli._output import Answer, OutputError, check_outputs, emit
 from attnscale.cli._progress import progress_line
 from attnscale_bench import VariantCost
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         legend = _LEGEND.format(heads=options.heads, head_dim=options.head_dim, first=_first_of_slope(costs))
         report = {"heads": options.heads, "head_dim": options.head_dim, **_report(costs)}
-        emit(options, f"{_table(costs)}\n\n{legend}", report=report, drawing=_drawing(costs))
+        emit(options, Answer(f"{_table(costs)}\n\n{legend}", report=report, drawing=_drawing(costs)))
     except (ValueError, RuntimeError, OutputError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, OutputError) else 2

@@ -24,7 +24,7 @@ from attnscale import attention
 from attnscale import variants as av
 from attnscale._tables.text import to_text
 from attnscale.cli._figure import Drawing
-from attnscale.cli._output import OutputError, check_outputs, emit
+from attnscale.cli._output import Answer, OutputError, check_outputs, emit
 from attnscale.cli._progress import progress_line
 from attnscale.datasets import minilm_qk
 from attnscale_bench._measures import measure_weights, weights_of
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen, lengths = _choose(options.variants), _lengths(options)
         with progress_line() as progress:
             rows = list(_measure(chosen, lengths, options, progress))
-        emit(options, _text(rows), rows, drawing=_drawing(rows))
+        emit(options, Answer(_text(rows), rows, drawing=_drawing(rows)))
     except (ValueError, OutputError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, OutputError) else 2

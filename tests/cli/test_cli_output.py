@@ -16,14 +16,14 @@ import pytest
 from attnscale import cli
 from attnscale._io import InputError
 from attnscale.cli._main import build_parser
-from attnscale.cli._output import bad_input, emit
+from attnscale.cli._output import Answer, bad_input, emit
 
 ROWS = [{"n": 1, "value": 0.5}, {"n": 2, "value": 0.25}]
 MODULES = sorted(Path(cli.__file__).parent.glob("*.py"))
 
 
 def emitted(capsys: pytest.CaptureFixture[str], *, report: Any = None, **options: Any) -> str:
-    emit(argparse.Namespace(**{"json": False, "csv": None, **options}), "a table", ROWS, report)
+    emit(argparse.Namespace(**{"json": False, "csv": None, **options}), Answer("a table", ROWS, report))
     return capsys.readouterr().out
 
 

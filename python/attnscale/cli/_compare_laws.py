@@ -20,7 +20,7 @@ from ..attention import attention_entropy
 from ..laws._registry import with_length
 from ._figure import Drawing
 from ._interrupt import finished
-from ._output import bad_input, emit
+from ._output import Answer, bad_input
 from ._spelling import read_law, read_laws
 
 __all__ = ["compare"]
@@ -38,16 +38,19 @@ class Comparison(NamedTuple):
     heads: NDArray[np.float64]
 
 
-def compare(options: argparse.Namespace) -> None:
-    """Print the table; write the files asked for."""
+def compare(options: argparse.Namespace) -> Answer:
+    """What each law is at each length."""
     lengths = sorted(set(options.n))
     options.unit = options.unit or "nats"
     _read_numbers(options)
     chosen = _laws(options, lengths[-1])
     with bad_input():  # a scale that is not finite
-        compared = finished(options, chosen, lambda name: _compare(chosen[name], lengths, options.head_dim))
+        compared, interrupted = finished(
+            chosen, lambda name: _compare(chosen[name], lengths, options.head_dim)
+        )
     drawing = Drawing(lambda axes: _draw(options, chosen, lengths, axes), (6.4, 4.4))
-    emit(options, _text(options, compared, lengths), _rows(compared, lengths), drawing=drawing)
+    text, rows = _text(options, compared, lengths), _rows(compared, lengths)
+    return Answer(text, rows, drawing=drawing, interrupted=interrupted)
 
 
 def _read_numbers(options: argparse.Namespace) -> None:

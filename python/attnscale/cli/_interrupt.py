@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -14,14 +13,14 @@ _Result = TypeVar("_Result")
 
 
 def finished(
-    options: argparse.Namespace, items: Iterable[_Item], compute: Callable[[_Item], _Result]
-) -> dict[_Item, _Result]:
-    """What `compute` makes of each item; Ctrl-C ends it with those that are there, and with status 130.
+    items: Iterable[_Item], compute: Callable[[_Item], _Result]
+) -> tuple[dict[_Item, _Result], bool]:
+    """What `compute` makes of each item, and whether Ctrl-C ended it with those that are there.
 
     Examples
     --------
-    >>> finished(argparse.Namespace(), [1, 2], lambda n: n * n)
-    {1: 1, 2: 4}
+    >>> finished([1, 2], lambda n: n * n)
+    ({1: 1, 2: 4}, False)
     """
     found: dict[_Item, _Result] = {}
     try:
@@ -30,5 +29,5 @@ def finished(
     except KeyboardInterrupt:
         if not found:
             raise
-        options.interrupted = True
-    return found
+        return found, True
+    return found, False

@@ -12,7 +12,7 @@ from .._core import __version__
 from .._io import InputError
 from . import audit, bench, calibrate, demo, diagnose, entropy, info, laws, mc, sweep, theory, train
 from ._options import Parser, in_option_words
-from ._output import FoundError, OutputError, check_outputs
+from ._output import FoundError, OutputError, check_outputs, emit
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
 COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, audit, diagnose, info, bench)
@@ -83,13 +83,14 @@ def _run(arguments: list[str]) -> tuple[int, str]:
     try:
         options = build_parser().parse_args(arguments)
         check_outputs(options)
-        options.run(options)
+        answer = options.run(options)
+        emit(options, answer)
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in arguments:
             traceback.print_exc()
         status, line = _ending(error)
         return status, line if options is None else in_option_words(line, options)
-    if getattr(options, "interrupted", False):
+    if answer.interrupted:
         return _INTERRUPTED, "interrupted: this is what was finished"
     return 0, ""
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from .._io import InputError
 from .._tables.text import to_csv, to_json
 from ._figure import Drawing, checked_format
 
-__all__ = ["FoundError", "OutputError", "bad_input", "check_outputs", "emit"]
+__all__ = ["Answer", "FoundError", "OutputError", "bad_input", "check_outputs", "emit"]
 
 
 class OutputError(Exception):
@@ -76,20 +77,44 @@ def check_folder(what: str, path: Path) -> None:
         raise InputError(f"{what}: cannot be written here")
 
 
-def emit(
-    options: argparse.Namespace,
-    text: str,
-    rows: Sequence[Mapping[str, Any]] = (),
-    report: Any = None,
-    drawing: Drawing | None = None,
-) -> None:
-    """Print a table as the options ask: for people, or as ``--json`` or ``--csv -``; then save the files.
+@dataclass(frozen=True)
+class Answer:
+    """What a command answers, in all the forms that the options may ask for.
 
-    The rows are what CSV has, and JSON too where there is no report. One file that cannot be written does
-    not keep the others from it.
+    Attributes
+    ----------
+    text : str
+        For people.
+    rows : sequence of dict
+        What CSV has, and JSON too where there is no report.
+    report : object
+        What JSON has.
+    drawing : Drawing, optional
+    remarks : sequence of str
+        Lines of standard error that follow.
+    ends : Exception, optional
+        What the command ends with, after all of it was written.
+    interrupted : bool
+        Ctrl-C came, and this is what was finished.
     """
+
+    text: str
+    rows: Sequence[Mapping[str, Any]] = ()
+    report: Any = None
+    drawing: Drawing | None = None
+    remarks: Sequence[str] = ()
+    ends: BaseException | None = None
+    interrupted: bool = False
+
+
+def emit(options: argparse.Namespace, answer: Answer) -> None:
+    """Print an answer as the options ask: for people, or as ``--json`` or ``--csv -``; then save the files.
+
+    One file that cannot be written does not keep the others from it.
+    """
+    rows, drawing = answer.rows, answer.drawing
     csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
-    shown = to_csv(rows) if csv == "-" else f"{_json(rows, report) if as_json else text}\n"
+    shown = to_csv(rows) if csv == "-" else f"{_json(answer) if as_json else answer.text}\n"
     steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
     if csv not in (None, "-"):
         steps.append((f"--csv {csv}", lambda: Path(csv).write_text(to_csv(rows), encoding="utf-8")))
@@ -98,6 +123,10 @@ def emit(
         if csv != "-" and not as_json:
             steps.append(("standard output", lambda: _print(f"Figure: {plot}\n")))
     _do_all(steps)
+    for remark in answer.remarks:
+        print(f"attnscale: {remark}", file=sys.stderr)
+    if answer.ends is not None:
+        raise answer.ends
 
 
 def _do_all(steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
@@ -118,8 +147,8 @@ def _do_all(steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
         raise BrokenPipeError
 
 
-def _json(rows: Sequence[Mapping[str, Any]], report: Any) -> str:
-    return to_json(rows if report is None else report)
+def _json(answer: Answer) -> str:
+    return to_json(answer.rows if answer.report is None else answer.report)
 
 
 def _print(text: str) -> None:

@@ -19,7 +19,7 @@ from ..audit._frameworks import framework_named
 from ..audit._text import groups, ranges
 from ._audit_models import STATUSES, Model, is_one, look_at, report, resolve_quietly, show
 from ._options import OPTIONS, add_option, add_outputs
-from ._output import FoundError, bad_input, emit
+from ._output import Answer, FoundError, bad_input
 
 _DESCRIPTION = """\
 What multiplies q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
@@ -51,15 +51,14 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Resolve and print; what --strict looks for is an error after that."""
     if is_one(options.config):
-        _one(options)
-    else:
-        _several(options)
+        return _one(options)
+    return _several(options)
 
 
-def _one(options: argparse.Namespace) -> None:
+def _one(options: argparse.Namespace) -> Answer:
     """The plan of a model, its multipliers, or what differs from it."""
     plan = _resolve(options.config[0], options)
     found = counted(len(plan.warnings), "warning") if plan.warnings else ""
@@ -75,14 +74,13 @@ def _one(options: argparse.Namespace) -> None:
         else:
             plan = _chosen(options, plan)
             text, content, rows = plan.explain(), {"report": "plan", **plan.to_dict()}, _terms(plan)
-    emit(options, text, rows, {"schema": audit.SCHEMA, **content})
     if content["report"] == "differences" and content["differences"]:
         found = counted(len(content["differences"]), "difference")
-    if options.strict and found:
-        raise FoundError(f"{found} (--strict)")
+    ends = FoundError(f"{found} (--strict)") if options.strict and found else None
+    return Answer(text, rows, {"schema": audit.SCHEMA, **content}, ends=ends)
 
 
-def _several(options: argparse.Namespace) -> None:
+def _several(options: argparse.Namespace) -> Answer:
     """A table of models."""
     for flag, value in (("--layer", options.layer), ("--at", options.at), ("--against", options.against)):
         if value is not None:
@@ -97,11 +95,12 @@ def _several(options: argparse.Namespace) -> None:
     counts = {status: sum(model.status == status for model in models) for status in STATUSES}
     text = show(models, options.against_framework)
     content = {"schema": audit.SCHEMA, "report": "models", "models": reports, "counts": counts}
-    emit(options, text, _lines(reports), content)
+    ends: Exception | None = None
     if counts["refused"]:
-        raise InputError(f"{counts['refused']} of {counted(len(models), 'config')} cannot be audited")
-    if options.strict and (found := _found(models)):
-        raise FoundError(f"{found} of {counted(len(models), 'config')} with warnings or defects (--strict)")
+        ends = InputError(f"{counts['refused']} of {counted(len(models), 'config')} cannot be audited")
+    elif options.strict and (found := _found(models)):
+        ends = FoundError(f"{found} of {counted(len(models), 'config')} with warnings or defects (--strict)")
+    return Answer(text, _lines(reports), content, ends=ends)
 
 
 def _found(models: Sequence[Model]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._io import InputError
 from ._options import add_option, add_outputs
-from ._output import bad_input, emit
+from ._output import Answer, bad_input
 from ._progress import progress_line
 
 _DESCRIPTION = """\
@@ -37,13 +37,18 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Measure and print."""
     bench = _load()
     if options.list:
-        for name, (question, cases) in bench.SETS.items():
-            print(f"{name:<12} {question}", f"{'':<12} {' '.join(cases)}", sep="\n")
-        return
+        sets = {
+            name: {"question": question, "cases": cases} for name, (question, cases) in bench.SETS.items()
+        }
+        lines = [
+            f"{name:<12} {each['question']}\n{'':<12} {' '.join(each['cases'])}"
+            for name, each in sets.items()
+        ]
+        return Answer("\n".join(lines), report=sets)
     with bad_input(), progress_line() as progress:
         report = bench.run(
             options.only,
@@ -53,8 +58,7 @@ def run(options: argparse.Namespace) -> None:
             rounds=options.repeat,
             progress=progress,
         )
-    options.interrupted = report.interrupted
-    emit(options, report.to_text(), report.to_rows(), report.to_dict())
+    return Answer(report.to_text(), report.to_rows(), report.to_dict(), interrupted=report.interrupted)
 
 
 def _load() -> Any:

@@ -18,7 +18,7 @@ from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
-from ._output import bad_input, emit
+from ._output import Answer, bad_input
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Measure, fit and print."""
     heads = _read(options)
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
@@ -59,14 +59,8 @@ def run(options: argparse.Namespace) -> None:
             is_causal=options.causal,
             enable_gqa=gqa,
         )
-    report = _report(found, heads)
-    emit(
-        options,
-        _text(found, heads, options.unit),
-        _rows(found, heads),
-        report,
-        Drawing(lambda ax: _draw(found, ax)),
-    )
+    drawing = Drawing(lambda ax: _draw(found, ax))
+    return Answer(_text(found, heads, options.unit), _rows(found, heads), _report(found, heads), drawing)
 
 
 def _draw(found: Calibration, ax: Any) -> None:

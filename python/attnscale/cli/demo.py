@@ -20,7 +20,7 @@ from ._export import export
 from ._figure import Drawing, has_matplotlib
 from ._measure import growth_per_doubling, mean_entropy
 from ._options import add_option, add_outputs, add_unit
-from ._output import check_outputs, emit
+from ._output import Answer, check_outputs
 from ._pace import Pace, entropy_pace
 
 LENGTHS = (64, 128, 256, 512)
@@ -44,11 +44,10 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Measure, print and draw; or export."""
     if options.export is not None:
-        print(export(options.export))
-        return
+        return Answer(export(options.export))
     if options.plot is None and has_matplotlib():
         options.plot = FIGURE
         check_outputs(options)
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
     figure = None if options.plot is None else str(options.plot)
     report = _report(data, by_head, mean, growth, pace, figure)
     drawing = Drawing(lambda parts: _draw(parts, data, by_head, options.unit), (8.6, 4.0), panels=None)
-    emit(options, _text(options, data, mean, growth, pace), _rows(mean), report, drawing)
+    return Answer(_text(options, data, mean, growth, pace), _rows(mean), report, drawing)
 
 
 def _text(

@@ -21,7 +21,7 @@ from ._figure import Drawing
 from ._interrupt import finished
 from ._measure import KEYS
 from ._options import add_option, add_outputs, add_unit
-from ._output import emit
+from ._output import Answer
 from ._spelling import read_law, read_laws
 
 _LENGTHS = (64, 128, 256, 512)
@@ -60,21 +60,21 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Measure and print."""
     laws = read_laws(options.laws)
     tokens, model = _load(options)
     plan = _plan(model)
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     asked = _read_lengths(options, len(tokens), positions)
-    measured = finished(options, asked, lambda n: measure(model, tokens, [n], laws))
+    measured, interrupted = finished(asked, lambda n: measure(model, tokens, [n], laws))
     lengths, found = list(measured), _joined(list(measured.values()))
     text = f"{plan.explain()}\n\n{_table(lengths, found, options.unit)}"
     report = _report(options, plan, lengths, found)
     names = [name.replace("$", r"\$") for name in (Path(options.model).name, options.text.name)]
     about = f"{names[0]}, first $n$ tokens of {names[1]}"
     drawing = Drawing(lambda ax: _draw(found, lengths, ax, options.unit, _labels(laws), about))
-    emit(options, text, _flat_rows(report["rows"]), report, drawing)
+    return Answer(text, _flat_rows(report["rows"]), report, drawing, interrupted=interrupted)
 
 
 def measure(model: Any, tokens: list[int], lengths: list[int], laws: dict[str, Law]) -> Measured:

@@ -18,7 +18,7 @@ from ._figure import Drawing
 from ._interrupt import finished
 from ._measure import KEYS, mean_entropy, mean_uniform_entropy
 from ._options import add_option, add_outputs, add_unit
-from ._output import emit
+from ._output import Answer
 from ._spelling import read_laws
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
@@ -49,22 +49,23 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Measure and print."""
     heads = read_heads(_files(options), layout=options.layout)
     lengths = _check_lengths(options.n, heads)
     laws = read_laws(options.laws)
-    lengths, entropy = _measure(options, heads, lengths, laws)
+    lengths, entropy, interrupted = _measure(options, heads, lengths, laws)
     rows = _rows(heads, lengths, entropy, is_causal=options.causal)
     report = {**_settings(options, heads, laws), "rows": rows}
     drawing = _drawing(options, heads, lengths, entropy)
-    emit(options, _text(options, heads, lengths, entropy), rows, report, drawing)
+    text = _text(options, heads, lengths, entropy)
+    return Answer(text, rows, report, drawing, interrupted=interrupted)
 
 
 def _measure(
     options: argparse.Namespace, heads: StoredHeads, lengths: list[int] | None, laws: dict[str, Law]
-) -> tuple[list[int] | None, dict[str, NDArray[np.float64]]]:
-    """The lengths and, under each law, the mean entropy of each head at them.
+) -> tuple[list[int] | None, dict[str, NDArray[np.float64]], bool]:
+    """The lengths, under each law the mean entropy of each head at them, and whether Ctrl-C came.
 
     After Ctrl-C the lengths of which all laws are there; at the first length the laws that are.
     """
@@ -75,14 +76,15 @@ def _measure(
         cuts = None if n is None else [n]
         return mean_entropy(heads.query, heads.key, laws[law], cuts, is_causal=options.causal)
 
-    found = finished(options, [(n, law) for n in sizes for law in laws], measure)
+    found, interrupted = finished([(n, law) for n in sizes for law in laws], measure)
     there = [n for n in sizes if all((n, law) in found for law in laws)] or sizes[:1]
     measured = {
         law: np.concatenate([found[n, law] for n in there])
         for law in laws
         if all((n, law) in found for n in there)
     }
-    return (None if lengths is None else [n for n in there if n is not None]), measured
+    kept = None if lengths is None else [n for n in there if n is not None]
+    return kept, measured, interrupted
 
 
 def _files(options: argparse.Namespace) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._runtime import show_config
 from ._options import add_outputs
-from ._output import emit
+from ._output import Answer
 
 
 def add(commands: Any) -> None:
@@ -18,12 +18,12 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Print the configuration."""
     config = show_config()
     width = max(map(len, config))
     lines = [f"{name:{width}}  {_listed(value)}" for name, value in config.items()]
-    emit(options, "\n".join(lines), report=config)
+    return Answer("\n".join(lines), report=config)
 
 
 def _listed(value: Any) -> str:

@@ -16,7 +16,7 @@ from ..laws._base import description
 from ..laws._registry import class_of
 from ._compare_laws import compare
 from ._options import add_option, add_outputs
-from ._output import emit
+from ._output import Answer
 from ._spelling import LAW_HELP, read_law
 
 _REMARK = "Scale multiplies q . k. A parameter written '...' has no default. More: attnscale explain NAME"
@@ -42,11 +42,10 @@ def add(commands: Any) -> None:
     explain.set_defaults(run=run_explain)
 
 
-def run_laws(options: argparse.Namespace) -> None:
+def run_laws(options: argparse.Namespace) -> Answer:
     """Print a table of all laws, or compare them at some lengths."""
     if options.n is not None:
-        compare(options)
-        return
+        return compare(options)
     for option in ("laws", "plot", "head_dim", "train_length", "unit"):
         if getattr(options, option) is not None:
             flag = option.replace("_", "-")
@@ -59,19 +58,18 @@ def run_laws(options: argparse.Namespace) -> None:
         | {"spelling": _spelling(row)}
         for row in rows
     ]
-    emit(options, text, flat, rows)
+    return Answer(text, flat, rows)
 
 
-def run_explain(options: argparse.Namespace) -> None:
+def run_explain(options: argparse.Namespace) -> Answer:
     """Print what is known about one law."""
     law = _law_classes().get(options.name)
     if law is None or not _describe(law)["required"]:
         chosen = read_law(options.name)
-        emit(options, chosen.explain(), report={**_describe(type(chosen)), "definition": repr(chosen)})
-        return
+        return Answer(chosen.explain(), report={**_describe(type(chosen)), "definition": repr(chosen)})
     # A law with a required parameter has a formula before the parameter has a value.
     first = f"{_spelling(_describe(law))}: {(inspect.getdoc(law) or '').splitlines()[0]}"
-    emit(options, "\n".join([first, *description(law)]), report=_describe(law))
+    return Answer("\n".join([first, *description(law)]), report=_describe(law))
 
 
 def _law_classes() -> dict[str, type[laws.Law]]:

@@ -18,7 +18,7 @@ from ..montecarlo._declaration import DECLARATIONS, Declaration
 from ..montecarlo._run import MOST_SAMPLES
 from ._figure import Drawing
 from ._options import OPTIONS, add_option, add_outputs, add_unit
-from ._output import bad_input, emit
+from ._output import Answer, bad_input
 from ._spelling import read_law
 
 if TYPE_CHECKING:
@@ -115,20 +115,18 @@ def _add_common(parser: argparse.ArgumentParser, declared: Declaration) -> None:
     add_outputs(parser, json="print JSON, every quantity included")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Run the experiment and print its result."""
     if options.experiment == "dot_product_variance" and options.head_dim is None and options.heads is None:
         raise InputError("give --head-dim, or --heads FILE")
     arguments = _arguments(options)
     with bad_input():
         result = DECLARATIONS[options.experiment].function(**arguments)
-    options.interrupted = result.interrupted
     rows = _rows(result)
     text = f"{_title(options, result)}\n\n{_table(options, result, rows)}"
     drawing = Drawing(lambda ax: _draw(options, result, ax))
-    emit(options, text, rows, _report(result, rows), drawing)
-    for remark in [] if result.interrupted else _remarks(options, result):
-        print(f"attnscale: {remark}", file=sys.stderr)
+    remarks = [] if result.interrupted else _remarks(options, result)
+    return Answer(text, rows, _report(result, rows), drawing, remarks=remarks, interrupted=result.interrupted)
 
 
 def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]:

@@ -12,7 +12,7 @@ from ..sweep import SweepError, SweepInterrupted, sweep
 from ..sweep._plan import IN_PARTIAL
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
-from ._output import bad_input, check_folder, emit
+from ._output import Answer, bad_input, check_folder
 from ._sweep_file import SweepFile, read_sweep_file, resolve
 from ._sweep_table import flat_rows, nested_rows, table_text
 
@@ -51,16 +51,16 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Compute and print. What is finished is printed, also if something went wrong."""
+def run(options: argparse.Namespace) -> Answer:
+    """Compute; what is finished is an answer, also if something went wrong."""
     wanted = read_sweep_file(options.file)
     try:
-        _show(options, wanted, _compute(options, wanted))
+        return _answer(options, wanted, _compute(options, wanted))
     except (SweepInterrupted, SweepError) as error:
-        if error.partial is not None:
-            _show(options, wanted, error.partial)
         error.args = (str(error).replace(IN_PARTIAL, "the table has them, and --store DIR keeps them"),)
-        raise
+        if error.partial is None:
+            raise
+        return _answer(options, wanted, error.partial, error)
 
 
 def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
@@ -79,9 +79,11 @@ def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
         )
 
 
-def _show(options: argparse.Namespace, wanted: SweepFile, table: xarray.Dataset) -> None:
+def _answer(
+    options: argparse.Namespace, wanted: SweepFile, table: xarray.Dataset, ends: BaseException | None = None
+) -> Answer:
     axes = list(wanted.grid)
     rows = flat_rows(table, axes) if options.csv is not None else []
     report = {**table.attrs, "rows": nested_rows(table, axes)} if options.json else None
     drawing = Drawing(lambda ax: plot.sweep(table, ax=ax, unit=options.unit))
-    emit(options, table_text(table, axes, options.unit), rows, report, drawing)
+    return Answer(table_text(table, axes, options.unit), rows, report, drawing, ends=ends)

@@ -16,7 +16,7 @@ from .._tables.tabled import nats_per
 from .._tables.text import to_text
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
-from ._output import bad_input, emit
+from ._output import Answer, bad_input
 from ._spelling import read_laws
 
 _DESCRIPTION = """\
@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Compute and print."""
     with bad_input():
         rows = _rows(options)
@@ -65,7 +65,8 @@ def run(options: argparse.Namespace) -> None:
     ]
     table = to_text(list(_COLUMNS.values()), cells)
     report = {**settings, "unit": "nat", "rows": rows}
-    emit(options, f"{table}\n\n{_legend(options)}", rows, report, Drawing(lambda ax: _draw(options, ax)))
+    drawing = Drawing(lambda ax: _draw(options, ax))
+    return Answer(f"{table}\n\n{_legend(options)}", rows, report, drawing)
 
 
 def _draw(options: argparse.Namespace, ax: Any) -> None:

@@ -12,7 +12,7 @@ from .._checks import shown
 from .._io import InputError
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
-from ._output import bad_input, emit
+from ._output import Answer, bad_input
 from ._progress import progress_line
 
 if TYPE_CHECKING:
@@ -47,24 +47,21 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     """Train and print."""
     with bad_input("", ImportError):
         from .. import experiments
     if options.experiment is None:
-        _list_all(options)
-        return
+        return _list_all(options)
     with bad_input():
         experiment = experiments.experiment(options.experiment)
         config = _config(experiment, options)
         if options.list:
-            _list_models(options, experiment, config)
-            return
+            return _list_models(options, experiment, config)
         with progress_line() as watch:
             result = _train(experiment, config, options, watch)
-    options.interrupted = result.interrupted
-    drawing = Drawing(lambda ax: result.plot(ax=ax))
-    emit(options, str(result.table(unit=options.unit)), result.rows(), _report(result), drawing)
+    text, drawing = str(result.table(unit=options.unit)), Drawing(lambda ax: result.plot(ax=ax))
+    return Answer(text, result.rows(), _report(result), drawing, interrupted=result.interrupted)
 
 
 def _train(experiment: Experiment, config: Any, options: argparse.Namespace, watch: Any) -> TrainingResult:
@@ -110,22 +107,22 @@ def _value(text: str, present: Any) -> Any:
     return (value,) if isinstance(present, tuple) and not isinstance(value, tuple) else value
 
 
-def _list_all(options: argparse.Namespace) -> None:
+def _list_all(options: argparse.Namespace) -> Answer:
     from .. import experiments
 
     if not options.list:
         raise InputError(f"EXPERIMENT must be one of {', '.join(experiments.names())}, got none")
     found = {name: experiments.experiment(name) for name in experiments.names()}
     lines = [f"{name}: {each.claim}: {each.question}" for name, each in found.items()]
-    emit(options, "\n".join(lines), report={name: each.question for name, each in found.items()})
+    return Answer("\n".join(lines), report={name: each.question for name, each in found.items()})
 
 
-def _list_models(options: argparse.Namespace, experiment: Experiment, config: Any) -> None:
+def _list_models(options: argparse.Namespace, experiment: Experiment, config: Any) -> Answer:
     from ..experiments._run import choose, units
 
     cases = choose(units(experiment, config, options.seeds)[1], options.only)
     names = [",".join(f"{axis}={label}" for axis, label in case.parameters.items()) for case in cases]
-    emit(options, "\n".join(names), report=names)
+    return Answer("\n".join(names), report=names)
 
 
 def _report(result: TrainingResult) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from attnscale import attention
 from attnscale import variants as av
+from attnscale._grid.progress import progress_line
 from attnscale._tables.text import to_text
 from attnscale.cli._figure import Drawing
 from attnscale.cli._output import Answer, OutputError, check_outputs, emit
-from attnscale.cli._progress import progress_line
 from attnscale.datasets import minilm_qk
 from attnscale_bench._measures import measure_weights, weights_of
 from numpy.typing import NDArray

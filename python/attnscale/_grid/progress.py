@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far a run is: told to a function of the user's, or shown as a bar on a terminal."""
+"""How far a run is: told to a function of the user's, or shown on a terminal as a bar or a line of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from .._checks import shown
 
-__all__ = ["Progress", "check_progress", "reporter"]
+__all__ = ["Progress", "check_progress", "progress_line", "reporter"]
 
 #: False, True (a bar where there are a terminal and tqdm), or ``function(done, total)``.
 Progress: TypeAlias = "bool | Callable[[int, Any], Any]"
@@ -61,3 +61,19 @@ def _bar(unit: str, total: int | None, start: int) -> Any:
     except ImportError:
         return None
     return tqdm(total=total, initial=start, unit=unit, file=sys.stderr, **_BARS[unit])
+
+
+@contextmanager
+def progress_line() -> Iterator[Callable[[str], None]]:
+    """A function that shows a text in the place of the last one; it does nothing where nobody watches."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield _overwrite
+    finally:
+        _overwrite("")
+
+
+def _overwrite(text: str) -> None:
+    print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

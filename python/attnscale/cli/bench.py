@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .._grid.progress import progress_line
 from .._io import InputError
 from ._options import add_option, add_outputs
 from ._output import Answer, bad_input
-from ._progress import progress_line
 
 _DESCRIPTION = """\
 Measure this machine's multiply-add peak and read bandwidth, and every speed that attnscale
@@ -41,14 +41,11 @@ def run(options: argparse.Namespace) -> Answer:
     """Measure and print."""
     bench = _load()
     if options.list:
-        sets = {
-            name: {"question": question, "cases": cases} for name, (question, cases) in bench.SETS.items()
-        }
         lines = [
-            f"{name:<12} {each['question']}\n{'':<12} {' '.join(each['cases'])}"
-            for name, each in sets.items()
+            f"{name:<12} {question}\n{'':<12} {' '.join(cases)}"
+            for name, (question, cases) in bench.SETS.items()
         ]
-        return Answer("\n".join(lines), report=sets)
+        return Answer("\n".join(lines), report={name: list(each) for name, each in bench.SETS.items()})
     with bad_input(), progress_line() as progress:
         report = bench.run(
             options.only,

@@ -9,11 +9,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .._checks import shown
+from .._grid.progress import progress_line
 from .._io import InputError
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
-from ._progress import progress_line
 
 if TYPE_CHECKING:
     from ..experiments import Experiment, TrainingResult

@@ -2,7 +2,7 @@
 """Extract from transformers what a config means where it says nothing.
 
 A config.json may leave keys out, and what then holds differs between families. This script writes
-``python/attnscale/audit/defaults.json``: for every model type with a language model its default of
+``python/attnscale/audit/_config/defaults.json``: for every model type with a language model its default of
 each key that the audit reads, the names under which it stores them (GPT-2 calls hidden_size n_embd),
 and the type of the language model inside a composite model. These are facts about transformers, of
 the version that is written into the file.
@@ -30,11 +30,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from attnscale.audit._unknown import SUSPICIOUS
+from attnscale.audit._config.unknown import SUSPICIOUS
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/audit/defaults.json"
+OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/audit/_config/defaults.json"
 
 #: Keys that the audit reads, by their common name.
 KEYS = (

@@ -18,8 +18,8 @@ from typing import Any
 
 import attnscale as at
 import numpy as np
-from attnscale.audit._config import Keys, known_types
-from attnscale.audit._families import FAMILIES
+from attnscale.audit._config.config import Keys, known_types
+from attnscale.audit._rules.families import FAMILIES
 from audit_models import CASES
 
 #: What a key may hold in a file that a hand or a program has spoilt.

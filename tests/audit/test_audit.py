@@ -10,8 +10,8 @@ from typing import Any
 
 import attnscale as at
 import pytest
-from attnscale.audit._config import known_types
-from attnscale.audit._families import FAMILIES
+from attnscale.audit._config.config import known_types
+from attnscale.audit._rules.families import FAMILIES
 from audit_configs import (
     DEEPSEEK,
     DEEPSEEK_SCALE,

@@ -50,14 +50,14 @@ _SCALES = (
     ),
     Fault(
         "the audit takes one weight of YaRN for the other",
-        f"{_PACKAGE}/audit/_rope.py",
+        f"{_PACKAGE}/audit/_rules/rope.py",
         'mscale_all_dim=_weight(rope, "mscale_all_dim")',
         'mscale_all_dim=_weight(rope, "mscale")',
         pytest("tests/audit/test_audit.py"),
     ),
     Fault(
         "the audit reads an old spelling of Phi-3 as YaRN",
-        f"{_PACKAGE}/audit/_rope.py",
+        f"{_PACKAGE}/audit/_rules/rope.py",
         'if kind == "su" or (kind == "yarn" and keys.kind in ("phi3", "phi4_multimodal")):',
         'if kind == "su":',
         pytest("tests/audit/test_audit_spellings.py", "tests/audit/test_audit.py"),
@@ -65,8 +65,8 @@ _SCALES = (
     Fault(
         "every piece of an experiment draws the rows of the first one",
         f"{_PACKAGE}/montecarlo/_run.py",
-        "case.rows(key, tally.rows, min(piece, goal - tally.rows))",
-        "case.rows(key, 0, min(piece, goal - tally.rows))",
+        "draws.rows(key, tally.rows, min(piece, goal - tally.rows))",
+        "draws.rows(key, 0, min(piece, goal - tally.rows))",
         pytest("tests/montecarlo/test_montecarlo_run.py"),
     ),
 )

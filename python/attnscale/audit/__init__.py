@@ -8,14 +8,14 @@
 0.0078125
 """
 
-from ._compare import compare
-from ._config import TRANSFORMERS, ConfigError
-from ._defect import Defect, Framework
-from ._difference import Difference, Differences
-from ._frameworks import as_framework
-from ._layer import LayerPlan, PlanError, Term
-from ._plan import ScalePlan
-from ._records import FRAMEWORKS
+from ._config.config import TRANSFORMERS, ConfigError
+from ._frameworks.as_framework import as_framework
+from ._frameworks.defect import Defect, Framework
+from ._frameworks.records import FRAMEWORKS
+from ._plan.compare import compare
+from ._plan.difference import Difference, Differences
+from ._plan.layer import LayerPlan, PlanError, Term
+from ._plan.plan import ScalePlan
 from ._resolve import AuditWarning, resolve
 from ._schema import SCHEMA, json_schema
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from .._checks import shown
-from ._layer import LayerPlan
-from ._plan import ScalePlan
-from ._source import ConfigError, read_config
+from ._config.source import ConfigError, read_config
+from ._plan.layer import LayerPlan
+from ._plan.plan import ScalePlan
 
 __all__ = ["asked", "reads_otherwise"]
 

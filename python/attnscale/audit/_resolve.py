@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from .._checks import shown
-from ._bases import unscaled
 from ._class import asked, reads_otherwise
-from ._config import Keys, check_size, read_keys
-from ._families import family_of, has_row
-from ._family import Family, Layer
-from ._kinds import NO_SOFTMAX, layer_kinds
-from ._layer import LayerPlan, Term
-from ._plan import ScalePlan
-from ._possible import impossible
-from ._rope import SCALED, rope_of, rope_terms, spelling_of
-from ._source import ConfigError, read_config
-from ._unknown import not_understood
+from ._config.config import Keys, check_size, read_keys
+from ._config.source import ConfigError, read_config
+from ._config.unknown import not_understood
+from ._plan.layer import LayerPlan, Term
+from ._plan.plan import ScalePlan
+from ._plan.possible import impossible
+from ._rules.bases import unscaled
+from ._rules.families import family_of, has_row
+from ._rules.family import Family, Layer
+from ._rules.kinds import NO_SOFTMAX, layer_kinds
+from ._rules.rope import SCALED, rope_of, rope_terms, spelling_of
 
 __all__ = ["AuditWarning", "resolve"]
 

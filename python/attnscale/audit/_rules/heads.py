@@ -7,9 +7,9 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from ._config import ConfigError, check_size
-from ._family import Layer, QKNorm
-from ._kinds import check_list, entry, first_dense, rotates_at
+from .._config.config import ConfigError, check_size
+from .family import Layer, QKNorm
+from .kinds import check_list, entry, first_dense, rotates_at
 
 # ---- channels of q and k -------------------------------------------------------------------------
 

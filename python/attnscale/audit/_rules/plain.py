@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import _bases as base
-from . import _heads as heads
-from . import _kinds as kinds
-from . import _windows as windows
-from ._family import Family, Layer
-from ._rope import partial_rotary_factor
+from . import bases as base
+from . import heads as heads
+from . import kinds as kinds
+from . import windows as windows
+from .family import Family, Layer
+from .rope import partial_rotary_factor
 
 __all__ = ["PLAIN", "family", "refused"]
 

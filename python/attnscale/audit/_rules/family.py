@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ._config import Keys, check_number
-from ._layer import Term
+from .._config.config import Keys, check_number
+from .._plan.layer import Term
 
 __all__ = ["ALL_KEYS", "Family", "Layer", "QKNorm", "Rope", "Window"]
 

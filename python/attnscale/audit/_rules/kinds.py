@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._checks import shown
-from ._config import ConfigError, Keys, check_size
-from ._family import Family
+from ..._checks import shown
+from .._config.config import ConfigError, Keys, check_size
+from .family import Family
 
 #: Kinds of layers that have no softmax over keys.
 NO_SOFTMAX = frozenset(("linear_attention", "conv", "recurrent", "mamba", "moe", "mlp", "short_conv", "rwkv"))

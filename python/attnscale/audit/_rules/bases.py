@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..laws import (
+from ...laws import (
     BeamTemperature,
     Constant,
     DisentangledScale,
@@ -27,10 +27,10 @@ from ..laws import (
     Standard,
     Unscaled,
 )
-from ._config import ConfigError, check_number
-from ._family import Layer, Rope
-from ._heads import is_latent, sliding_key, stage_width
-from ._layer import Term
+from .._config.config import ConfigError, check_number
+from .._plan.layer import Term
+from .family import Layer, Rope
+from .heads import is_latent, sliding_key, stage_width
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

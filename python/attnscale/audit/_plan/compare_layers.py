@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ._difference import Difference, Differences
-from ._layer import Channels, LayerPlan, Term
+from .difference import Difference, Differences
+from .layer import Channels, LayerPlan, Term
 
 __all__ = ["both_sides", "compare_layers"]
 

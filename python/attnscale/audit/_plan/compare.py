@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from ._difference import Differences
-from ._plan import ScalePlan
+from .difference import Differences
+from .plan import ScalePlan
 
 __all__ = ["compare"]
 

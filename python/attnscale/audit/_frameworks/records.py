@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from ..laws import GrokTemperature, LayerIndex, LongRoPE, MinistralTemperature, MLAYaRN, QwenLogN, YaRN
-from ._changes import (
+from ...laws import GrokTemperature, LayerIndex, LongRoPE, MinistralTemperature, MLAYaRN, QwenLogN, YaRN
+from .changes import (
     in_order,
     mla_yarn_by_mscale,
     of_types,
@@ -18,8 +18,8 @@ from ._changes import (
     without_sink,
     without_softcap,
 )
-from ._defect import Change, Defect, Framework
-from ._record_configs import CONFIGS
+from .defect import Change, Defect, Framework
+from .record_configs import CONFIGS
 
 __all__ = ["FRAMEWORKS"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._config import ConfigError
-from ._layer import LayerPlan
+from .._config.config import ConfigError
+from .layer import LayerPlan
 
 __all__ = ["impossible"]
 

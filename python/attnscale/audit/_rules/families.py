@@ -11,14 +11,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from . import _bases as base
-from . import _heads as heads
-from . import _kinds as kinds
-from . import _windows as windows
-from ._config import Keys
-from ._family import Family
-from ._plain import PLAIN, family, refused
-from ._remote import REMOTE
+from .._config.config import Keys
+from . import bases as base
+from . import heads as heads
+from . import kinds as kinds
+from . import windows as windows
+from .family import Family
+from .plain import PLAIN, family, refused
+from .remote import REMOTE
 
 __all__ = ["FAMILIES", "UNKNOWN", "family_of", "has_row"]
 

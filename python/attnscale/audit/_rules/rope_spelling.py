@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .._checks import shown
-from ._config import ConfigError, Keys, check_number, check_size, check_table
-from ._family import Family
+from ..._checks import shown
+from .._config.config import ConfigError, Keys, check_number, check_size, check_table
+from .family import Family
 
 __all__ = ["LAYER_LABELS", "Spelled", "check_share", "share_beside", "spelled"]
 

@@ -7,9 +7,9 @@ keys on each, and a chunk is the part of the text that the query lies in (maskin
 
 from __future__ import annotations
 
-from ._config import check_size
-from ._family import ALL_KEYS, Layer, Window
-from ._kinds import check_list
+from .._config.config import check_size
+from .family import ALL_KEYS, Layer, Window
+from .kinds import check_list
 
 __all__ = ["both_sides", "by_kind", "embedding_gemma", "local", "longformer", "modernbert", "neomme"]
 

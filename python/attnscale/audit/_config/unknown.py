@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ._config import Keys
+from .config import Keys
 
 __all__ = ["SUSPICIOUS", "not_understood"]
 

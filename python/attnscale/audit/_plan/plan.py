@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import shown
-from .._tables.tabled import Sheet, Tabled, Variable
-from .._tables.text import Text
-from ..normalizers import Sink
-from ._compare_layers import compare_layers
-from ._difference import Differences
-from ._layer import Channels, LayerPlan, PlanError
-from ._text import explain, layer_columns, layer_dict, layer_table
+from ..._checks import shown
+from ..._tables.tabled import Sheet, Tabled, Variable
+from ..._tables.text import Text
+from ...normalizers import Sink
+from .compare_layers import compare_layers
+from .difference import Differences
+from .layer import Channels, LayerPlan, PlanError
+from .text import explain, layer_columns, layer_dict, layer_table
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

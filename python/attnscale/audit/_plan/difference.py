@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._tables.tabled import Sheet, Tabled, Variable
-from ._text import ranges
+from ..._tables.tabled import Sheet, Tabled, Variable
+from .text import ranges
 
 __all__ = ["Difference", "Differences"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ._layer import LayerPlan
-from ._plan import ScalePlan
+from .._plan.layer import LayerPlan
+from .._plan.plan import ScalePlan
 
 __all__ = ["Change", "Defect", "Framework", "version_of"]
 

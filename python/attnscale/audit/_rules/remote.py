@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import _bases as base
-from . import _heads as heads
-from . import _kinds as kinds
-from ._family import Family
-from ._plain import family
+from . import bases as base
+from . import heads as heads
+from . import kinds as kinds
+from .family import Family
+from .plain import family
 
 __all__ = ["REMOTE", "Remote"]
 

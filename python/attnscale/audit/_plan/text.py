@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .._spelling import as_number
-from .._tables.text import to_text
-from ._layer import LayerPlan, Term, spelling
+from ..._spelling import as_number
+from ..._tables.text import to_text
+from .layer import LayerPlan, Term, spelling
 
 __all__ = ["explain", "groups", "layer_columns", "layer_dict", "layer_table", "ranges"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._checks import shown
-from ..laws import Law, LongRoPE, YaRN
-from ._config import ConfigError, Keys, check_number
-from ._family import Family, Layer, Rope
-from ._layer import Term
-from ._spelling import Spelled, check_share, share_beside, spelled
+from ..._checks import shown
+from ...laws import Law, LongRoPE, YaRN
+from .._config.config import ConfigError, Keys, check_number
+from .._plan.layer import Term
+from .family import Family, Layer, Rope
+from .rope_spelling import Spelled, check_share, share_beside, spelled
 
 __all__ = ["SCALED", "partial_rotary_factor", "rope_of", "rope_terms", "spelling_of"]
 

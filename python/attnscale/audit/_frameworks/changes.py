@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..laws import Constant, Law, MLAYaRN, Standard, YaRN
-from ._defect import Change
-from ._layer import LayerPlan, Term
-from ._plan import ScalePlan
+from ...laws import Constant, Law, MLAYaRN, Standard, YaRN
+from .._plan.layer import LayerPlan, Term
+from .._plan.plan import ScalePlan
+from .defect import Change
 
 __all__ = [
     "in_order",

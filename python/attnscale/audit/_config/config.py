@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import shown
-from ._source import ConfigError
+from ..._checks import shown
+from .source import ConfigError
 
 __all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
 

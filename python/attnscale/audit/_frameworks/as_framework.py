@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
-from .._checks import choose
-from ._defect import Defect, Framework, version_of
-from ._plan import ScalePlan
-from ._records import FRAMEWORKS
+from ..._checks import choose
+from .._plan.plan import ScalePlan
+from .defect import Defect, Framework, version_of
+from .records import FRAMEWORKS
 
 __all__ = ["as_framework", "framework_named"]
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._checks import shown
-from .._io import InputError
+from ..._checks import shown
+from ..._io import InputError
 
 __all__ = ["ConfigError", "read_config"]
 

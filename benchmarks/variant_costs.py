@@ -147,11 +147,9 @@ def _two_digits(value: float) -> str:
 
 def _drawing(costs: list[VariantCost]) -> Drawing:
     def draw(panels: Any) -> None:
-        from attnscale import plot
-
-        plot.variant_costs(costs, ax=panels[0], legend=False)
+        bench.draw_costs(costs, panels[0], legend=False)
         if any(cost.bytes for cost in costs):
-            plot.variant_costs(costs, what="bytes", ax=panels[1])
+            bench.draw_costs(costs, panels[1], what="bytes")
 
     return Drawing(draw, (9.6, 4.2), (1, 2))
 

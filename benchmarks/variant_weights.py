@@ -27,6 +27,7 @@ from attnscale._tables.text import to_text
 from attnscale.cli._figure import Drawing
 from attnscale.cli._output import Answer, OutputError, check_outputs, emit
 from attnscale.datasets import minilm_qk
+from attnscale_bench import draw_weights
 from attnscale_bench._measures import measure_weights, weights_of
 from numpy.typing import NDArray
 
@@ -160,12 +161,10 @@ def _drawing(rows: list[dict[str, Any]]) -> Drawing:
     measures = ("entropy", "needle_weight", "effective_rank")
 
     def draw(panels: Any) -> None:
-        from attnscale import plot
-
         for kind, line in zip(kinds, panels.reshape(len(kinds), -1), strict=True):
             chosen = [row for row in rows if row["data"] == kind]
             for what, ax in zip(measures, line, strict=True):
-                plot.variant_weights(chosen, what=what, ax=ax, legend=ax is line[-1])
+                draw_weights(chosen, ax, what=what, legend=ax is line[-1])
             line[0].set_title(f"{kind} heads")
 
     return Drawing(draw, (10.4, 2.9 * len(kinds)), (len(kinds), len(measures)))

@@ -276,7 +276,7 @@ np.testing.assert_allclose(slopes_of(counted, right[1]), 1)  # the output itself
 # what that machine was; `benchmarks/variant_costs.py` measures them again.
 
 # %%
-Cost = namedtuple("Cost", "variant n seconds bytes")
+Cost = namedtuple("Cost", "variant n seconds")
 
 
 def seconds(call, repeats):
@@ -308,13 +308,18 @@ for name, (function, lengths) in runs.items():
     for length in lengths:
         a, b, c = rng.standard_normal((3, 1, length, 64), np.float32)
         taken.append(seconds(partial(function, a, b, c), 9 if length < 16384 else 3))
-        costs.append(Cost(name, length, taken[-1], None))
+        costs.append(Cost(name, length, taken[-1]))
     between = ", ".join(f"{slope:.2f}" for slope in slopes_of(lengths, taken))
     print(f"{name:18}", *(f"{1e3 * t:8.2f} ms" for t in taken), f"  slopes {between}")
 
 with at.plot.style():
-    ax = at.plot.variant_costs(costs)
-    ax.set(title="One head, $d = 64$, float32", ylabel="processor time of one call (s)")
+    ax = plt.subplots()[1]
+    for name in runs:
+        points = [(cost.n, cost.seconds) for cost in costs if cost.variant == name]
+        ax.loglog(*zip(*points, strict=True), marker="o", label=name)
+    ax.set(title="One head, $d = 64$, float32", xlabel="queries and keys, $n$")
+    ax.set_ylabel("processor time of one call (s)")
+    ax.legend()
     plt.show()
 
 # %% [markdown]

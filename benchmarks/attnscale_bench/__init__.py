@@ -11,6 +11,7 @@ from ._report import Report
 from ._rows import Row, Target, Unit
 from ._run import run
 from ._sets import SETS
+from ._variant_figures import draw_costs, draw_weights
 from ._variants import VARIANTS, VariantCost, crossover, run_variants, slope
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "Unit",
     "VariantCost",
     "crossover",
+    "draw_costs",
+    "draw_weights",
     "run",
     "run_variants",
     "slope",

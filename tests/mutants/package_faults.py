@@ -82,8 +82,8 @@ _SWEEPS = (
     Fault(
         "a sweep that goes on draws from another seed",
         f"{_PACKAGE}/sweep/_plan.py",
-        "if self.seed is not None and not self.seed_is_given and",
-        "if self.seed is not None and self.seed_is_given and",
+        'seed=self.seed and seed_from_json(identity["seed"])',
+        "seed=self.seed",
         pytest("tests/sweep/test_sweep_store.py"),
     ),
     Fault(

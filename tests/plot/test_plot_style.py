@@ -213,16 +213,6 @@ BAD = {
         TypeError,
         "eps must be an array of numbers, got 'x'",
     ),
-    "costs": (
-        lambda: plot.variant_costs([1, 2]),
-        TypeError,
-        "costs must each have a variant, n and what is drawn",
-    ),
-    "rows": (
-        lambda: plot.variant_weights([{}]),
-        TypeError,
-        "rows must each have a variant, n and what is drawn",
-    ),
     "ax": (lambda: plot.head_map([[1.0]], ax=3), TypeError, "ax must be Axes of matplotlib or None, got 3"),
     "labels": (
         lambda: plot.entropy_vs_length({"a": [1, 2]}, [128, 256], labels=3),

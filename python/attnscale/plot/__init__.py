@@ -16,7 +16,6 @@ from ._multiples import law_comparison, multiplier_vs_length
 from ._phase import phase_diagram
 from ._style import COLOURS, style
 from ._sweep import sweep
-from ._variants import variant_costs, variant_weights
 
 __all__ = [
     "COLOURS",
@@ -35,6 +34,4 @@ __all__ = [
     "saturation",
     "style",
     "sweep",
-    "variant_costs",
-    "variant_weights",
 ]

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What variants of attention cost, and what their weights are like, against n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attnscale.plot._style import COLOURS, style
+from attnscale.plot._ticks import length_ticks, log_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ._variants import VariantCost
+
+__all__ = ["draw_costs", "draw_weights"]
+
+_UNITS = {"seconds": "time of one call (s)", "bytes": "memory on top of the inputs (bytes)"}
+_MEASURES = {
+    "entropy": r"entropy / $\ln n$",
+    "max_weight": "largest weight",
+    "needle_weight": "weight of the nearest key",
+    "support": "keys with a weight / $n$",
+    "effective_rank": "effective rank / $n$",
+}
+_DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)))
+
+
+def draw_costs(costs: Sequence[VariantCost], ax: Axes, *, what: str = "seconds", legend: bool = True) -> None:
+    """Time or memory of one call against n, on logarithmic scales: the slope is the power of n.
+
+    Costs that were not measured are left out; `what` is "seconds" or "bytes".
+    """
+    measured = [(cost.variant, cost.n, getattr(cost, what)) for cost in costs if getattr(cost, what)]
+    with style():
+        _draw_lines(ax, measured, [cost.variant for cost in costs], legend=legend)
+        ax.set_yscale("log")
+        log_ticks(ax.yaxis)
+        ax.set_xlabel("queries and keys, $n$")
+        ax.set_ylabel(_UNITS[what])
+
+
+def draw_weights(
+    rows: Sequence[Mapping[str, Any]], ax: Axes, *, what: str = "entropy", legend: bool = True
+) -> None:
+    """One measure of the variants' weights against n, with rows as ``variant_weights.py --json`` prints them.
+
+    Entropy is drawn over ln n, support and effective rank over n: 1 is the most they can be.
+    """
+    points = [(row["variant"], row["n"], row[what] / _most(what, row["n"])) for row in rows]
+    with style():
+        _draw_lines(ax, points, [row["variant"] for row in rows], legend=legend)
+        ax.set_ylim(bottom=0, top=1.05 if what == "entropy" else None)
+        ax.set_xlabel("keys, $n$")
+        ax.set_ylabel(_MEASURES[what])
+
+
+def _most(what: str, n: int) -> float:
+    """What the figure of a measure divides by."""
+    if what == "entropy":
+        return float(np.log(n))
+    return n if what in ("support", "effective_rank") else 1
+
+
+def _draw_lines(
+    ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str], *, legend: bool
+) -> None:
+    """(name, n, value) as one line a name. `names` are of all lines, so that two figures agree in colours."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for name, n, value in points:
+        lines.setdefault(name, []).append((n, value))
+    order = list(dict.fromkeys(names))
+    for name, line in lines.items():
+        turn, colour = divmod(order.index(name), len(COLOURS))
+        look = {"color": COLOURS[colour], "linestyle": _DASHES[turn % len(_DASHES)], "marker": "o"}
+        ax.plot(*zip(*line, strict=True), label=name, **look)
+    length_ticks(ax, sorted({n for line in lines.values() for n, _ in line}))
+    if legend:
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)

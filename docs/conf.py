@@ -15,7 +15,7 @@ copyright = author
 release = attnscale.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_declared", "**.ipynb_checkpoints"]
 html_theme = "furo"
 html_title = f"attnscale {release}"
 html_static_path = ["_static"]
@@ -39,9 +39,11 @@ HERE = Path(__file__).parent
 # So are the pages of the laws, written from the registry, and those of the C++ headers.
 sys.path.insert(0, str(HERE))
 from _cpp_pages import write_cpp_pages  # noqa: E402
+from _declared_tables import write_declared_tables  # noqa: E402
 from _law_pages import write_law_pages  # noqa: E402
 
 write_law_pages(HERE / "laws")
+write_declared_tables(HERE / "_declared")
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")
 for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
     # Links to pages start from notebooks/ in the repository.

@@ -138,21 +138,21 @@ _THREADS = (
         "cpp/src/thread_pool.cpp",
         "const int helpers = static_cast<int>(std::min(asked, loop.n_tasks)) - 1;",
         "const int helpers = static_cast<int>(std::min(asked - 1, loop.n_tasks)) - 1;",
-        pytest("tests/runtime/test_interrupt.py", k="starts_the_threads"),
+        pytest("tests/promises/test_interrupt.py", k="starts_the_threads"),
     ),
     Fault(
         "long calls keep the lock of the interpreter",
         "cpp/bindings/register_call.cpp",
         "<= 0x1p14;",
         "> 0x1p14;",
-        pytest("tests/runtime/test_interrupt.py", k="other_threads_run"),
+        pytest("tests/promises/test_interrupt.py", k="other_threads_run"),
     ),
     Fault(
         "whatever a signal handler raises becomes KeyboardInterrupt",
         "cpp/bindings/arrays.hpp",
         "    throw py::error_already_set();",
         "    PyErr_SetNone(PyExc_KeyboardInterrupt);\n    throw py::error_already_set();",
-        pytest("tests/runtime/test_interrupt.py", k="what_a_signal_handler_raises"),
+        pytest("tests/promises/test_interrupt.py", k="what_a_signal_handler_raises"),
     ),
 )
 

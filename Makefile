@@ -79,7 +79,7 @@ mutants: $(STAMPS)/tools $(STAMPS)/system-test
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: $(STAMPS)/install
-	$(BIN)/attnscale bench
+	$(BIN)/attnscale bench --full
 
 docs: $(STAMPS)/tools
 	$(call say,documentation)

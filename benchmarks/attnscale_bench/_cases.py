@@ -24,7 +24,7 @@ __all__ = ["CASES", "Case"]
 
 
 class Case(NamedTuple):
-    """Measures one or several rows; `slow` ones are left out of a quick run."""
+    """Measures one or several rows; `slow` ones are measured in a full run alone."""
 
     run: Callable[[Session, str], list[Row]]
     slow: bool = False

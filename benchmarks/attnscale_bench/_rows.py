@@ -91,6 +91,12 @@ class Row:
         """Such as ">= 82 %"."""
         return "" if self.target is None else f"{self.target.sense} {self.unit.bound_text(self.target.bound)}"
 
+    def line(self) -> str:
+        """What was measured, its value and whether that is what was promised."""
+        value = self.note or "-" if self.estimate is None else self.unit.text(self.estimate.value)
+        verdict = {True: "ok", False: "MISS", None: ""}[self.meets_target]
+        return f"{self.what}: {value} {verdict}".rstrip()
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         entry = asdict(self)

@@ -25,10 +25,11 @@ def run(
     names: Iterable[str] | None = None,
     *,
     sets: Iterable[str] = (),
-    quick: bool = False,
+    full: bool = False,
     threads: int | None = None,
     rounds: int | None = None,
     progress: Callable[[str], None] = lambda name: None,
+    measured: Callable[[Row], None] = lambda row: None,
 ) -> Report:
     """Measure cases.
 
@@ -38,15 +39,18 @@ def run(
         Keys of ``CASES``; all of them by default, if no set is named.
     sets : iterable of str
         Keys of ``SETS``, whose cases are added in front.
-    quick : bool, default False
-        Fewer and shorter rounds, and no case that takes longer than a few seconds unless it is named.
+    full : bool, default False
+        More and longer rounds, and the cases that take longer than a few seconds, which are left out of
+        a run of all cases otherwise.
     threads : int, optional
         For this package, PyTorch and (through threadpoolctl, if installed) the BLAS of NumPy.
         None: as :func:`attnscale.get_num_threads`.
     rounds : int, optional
-        How often the candidates take their turn. None: 9, or 3 if quick.
+        How often the candidates take their turn. None: 3, or 9 if full.
     progress : callable, optional
         Called with the name of each case before it runs.
+    measured : callable, optional
+        Called with each row as soon as it is there.
 
     Returns
     -------
@@ -60,35 +64,37 @@ def run(
     Examples
     --------
     >>> import attnscale_bench as bench
-    >>> report = bench.run(["overhead"], quick=True)
+    >>> report = bench.run(["overhead"])
     >>> [row.name for row in report.rows]
     ['overhead']
     """
-    chosen = _choose(names, tuple(sets), quick=quick)
+    chosen = _choose(names, tuple(sets), full=full)
     threads = get_num_threads() if threads is None else positive_int("threads", threads)
-    rounds = (3 if quick else 9) if rounds is None else positive_int("rounds", rounds)
+    rounds = (9 if full else 3) if rounds is None else positive_int("rounds", rounds)
     machine = describe_machine(threads)
     torch = load_torch()
     with limit_threads(threads, torch):
-        session = Session(threads, rounds, quick, torch)
+        session = Session(threads, rounds, quick=not full, torch=torch)
         yardsticks = _yardsticks(session)
         rows: list[Row] = []
         interrupted = False
         try:
             for name in chosen:
                 progress(name)
-                rows += CASES[name].run(session, name)
+                for row in CASES[name].run(session, name):
+                    rows.append(row)
+                    measured(row)
         except KeyboardInterrupt:  # what is measured is not lost
             interrupted = True
             if not rows:
                 raise
-    settings = {"cases": chosen, "quick": quick, "rounds": rounds}
+    settings = {"cases": chosen, "full": full, "rounds": rounds}
     return Report(machine, settings, yardsticks, rows, interrupted)
 
 
-def _choose(names: Iterable[str] | None, sets: tuple[str, ...], *, quick: bool) -> list[str]:
+def _choose(names: Iterable[str] | None, sets: tuple[str, ...], *, full: bool) -> list[str]:
     if names is None and not sets:
-        return [name for name, case in CASES.items() if not (quick and case.slow)]
+        return [name for name, case in CASES.items() if full or not case.slow]
     for name in sets:
         if name not in SETS:
             known = ", ".join(SETS)

@@ -274,7 +274,6 @@ def test_without_torch(brief, monkeypatch):
 def test_bench_json_is_complete(brief, capsys):
     arguments = [
         "bench",
-        "--quick",
         "--repeat",
         "2",
         "--threads",
@@ -300,12 +299,12 @@ def test_bench_json_is_complete(brief, capsys):
     for name in ("version", "simd_level", "cpu", "cpus", "date", "numpy", "python", "compiler", "flags"):
         assert provenance[name], name
     assert provenance["num_threads"] == 1
-    assert report["settings"] == {"cases": ["short", "overhead"], "quick": True, "rounds": 2}
+    assert report["settings"] == {"cases": ["short", "overhead"], "full": False, "rounds": 2}
     assert all(found["value"] > 0 for found in report["yardsticks"].values())
 
 
 def test_bench_table(brief, capsys):
-    assert main(["bench", "--quick", "--repeat", "1", "--only", "overhead"]) == 0
+    assert main(["bench", "--repeat", "1", "--only", "overhead"]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     assert f"level     {at.simd_level()} (of " in captured.out
@@ -317,7 +316,7 @@ def test_ctrl_c_keeps_the_cases_that_are_finished(brief, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setitem(bench.CASES, "window", bench.Case(interrupt))
-    arguments = ["bench", "--quick", "--repeat", "1", "--only", "overhead", "window"]
+    arguments = ["bench", "--repeat", "1", "--only", "overhead", "window"]
     assert main([*arguments, "--csv", "-"]) == 130
     captured = capsys.readouterr()
     assert captured.err == "attnscale: interrupted: this is what was finished\n"
@@ -344,9 +343,9 @@ def test_the_page_has_every_question():
 
 
 def test_a_set_is_its_cases():
-    chosen = _run._choose(["overhead", "import"], ("decode", "short"), quick=True)
+    chosen = _run._choose(["overhead", "import"], ("decode", "short"), full=False)
     assert chosen == ["decode", *bench.SETS["short"].cases, "import"]
-    assert _run._choose(None, (), quick=False) == list(bench.CASES)
+    assert _run._choose(None, (), full=True) == list(bench.CASES)
 
 
 def test_the_benchmark_is_that_of_the_working_directory(monkeypatch, capsys, tmp_path):
@@ -415,7 +414,7 @@ def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
     """With rows of an eighth of the length."""
     for cases in (_attention_cases, _gradient_cases, _normalizer_cases, _solve_cases, _variant_cases):
         monkeypatch.setattr(cases, "random_heads", short_heads)
-    assert main(["bench", "--quick", "--repeat", "1", "--json"]) == 0
+    assert main(["bench", "--repeat", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     names = {row["name"] for row in report["rows"]}
     quick = [name for name, case in bench.CASES.items() if not case.slow]
@@ -423,3 +422,14 @@ def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
     for case in quick:
         assert any(name.startswith(case) for name in names), case
     assert all(row["value"] is not None or row["note"] for row in report["rows"])
+
+
+def test_a_terminal_sees_each_row_when_it_is_measured(brief, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["bench", "--repeat", "1", "--only", "overhead", "overhead"]) == 0
+    captured = capsys.readouterr()
+    rows = [
+        line for line in captured.err.split("\n") if re.search(r"smallest call, 1 x 8 x 16.*: .* us", line)
+    ]
+    assert len(rows) >= 1
+    assert captured.out.startswith("attnscale ")

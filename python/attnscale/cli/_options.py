@@ -133,7 +133,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--n-jobs", "processes, instead of the file's", "N", int),
     Option("--only", "these cases", "CASE", several=True),
     Option("--list", "print the sets and their cases, and leave", kind=None),
-    Option("--quick", "fewer rounds, and no case that takes long", kind=None),
+    Option("--full", "more rounds, and the cases that take long: ten minutes and more", kind=None),
     Option("--repeat", "rounds", "R", whole(1)),
     Option("--unit", "of entropies in the table and the figure", choices=("nats", "bits")),
     Option("--json", "print JSON", kind=None),

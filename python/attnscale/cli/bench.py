@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,9 @@ def add(commands: Any) -> None:
         description=_DESCRIPTION,
     )
     parser.add_argument("sets", nargs="*", metavar="SET", help="the cases of these questions; all by default")
-    for flag in ("--only", "--list", "--quick", "--threads"):
+    for flag in ("--only", "--list", "--full", "--threads"):
         add_option(parser, flag)
-    add_option(parser, "--repeat", help="rounds (default: 9, or 3 with --quick)")
+    add_option(parser, "--repeat", help="rounds (default: 3, or 9 with --full)")
     add_outputs(parser, plot=False, json="print JSON, every sample included")
     parser.set_defaults(run=run)
 
@@ -50,12 +52,20 @@ def run(options: argparse.Namespace) -> Answer:
         report = bench.run(
             options.only,
             sets=options.sets,
-            quick=options.quick,
+            full=options.full,
             threads=options.threads,
             rounds=options.repeat,
             progress=progress,
+            measured=partial(_show, progress),
         )
     return Answer(report.to_text(), report.to_rows(), report.to_dict(), interrupted=report.interrupted)
+
+
+def _show(progress: Callable[[str], None], row: Any) -> None:
+    """A row on a terminal, as soon as it is measured; the table has it again."""
+    if sys.stderr.isatty():
+        progress("")
+        print(row.line(), file=sys.stderr)
 
 
 def _load() -> Any:

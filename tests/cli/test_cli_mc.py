@@ -116,6 +116,14 @@ def test_the_table_shows_two_digits_of_the_error(run):
     assert row[4] == "2000"
 
 
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_an_experiment_runs_without_another_word(name, run):
+    samples = str(DECLARATIONS[name].block)
+    report = json.loads(run(name, "--samples", samples, "--seed", "1", "--json"))
+    for parameter, value in DECLARATIONS[name].starts.items():
+        assert report["parameters"][parameter] == (list(value) if isinstance(value, tuple) else value)
+
+
 def test_quantities(run):
     out = run("needle_dilution", "--n", "8", "--cosine", "0.5", "--quantity", "entropy", "needle_is_top")
     header = "n entropy (nat) error needle_is_top error exact samples"
@@ -194,7 +202,6 @@ WRONG = {
     "entropy_vs_length --n 8 --heads nowhere.npz": "nowhere.npz: no such file",
     "entropy_vs_length --n 8 --heads a b c": "--heads takes one file, or two .npy files",
     "needle_dilution --n 8 --cosine 2": "cosine must be between -1 and 1, got 2",
-    "dot_product_variance": "give --head-dim, or --heads FILE",
     "jl_distortion --points 4 --dim 4 --k 2 --eps 1": "eps must be in (0, 1), got 1",
 }
 
@@ -209,9 +216,7 @@ def test_wrong_input_is_one_line(arguments, capsys):
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "arguments", ["mc", "mc anything", "mc max_cosine", "mc max_cosine --n 8 --cosine 1"]
-)
+@pytest.mark.parametrize("arguments", ["mc", "mc anything", "mc max_cosine --n 8 --cosine 1"])
 def test_what_argparse_refuses(arguments, capsys):
     assert main(arguments.split()) == 2
     assert capsys.readouterr().err.startswith("attnscale: error: ")

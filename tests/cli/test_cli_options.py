@@ -173,7 +173,7 @@ def test_the_help_of_an_experiment_says_what_it_declares(declared: Declaration) 
     given = options_of(f"mc {declared.name}")
     text = " ".join(COMMANDS[f"mc {declared.name}"].format_help().split())
     for parameter in parameters(declared):
-        assert given[parameter.flag].required == parameter.is_needed
+        assert not given[parameter.flag].required
         if parameter.default:
             assert f"(default: {parameter.default})" in text
     assert f"samples for each row of the table (default: {declared.samples})" in text
@@ -187,9 +187,7 @@ def test_the_defaults_in_words_are_those_of_the_experiment(declared: Declaration
     """A default that the signature has as None is in words in the declaration: they give the same run."""
     needed: dict[str, Any] = {"n": 8, "head_dim": 8, "cosine": 0.5, "k": 4, "dim": 8}
     signature = inspect.signature(declared.function).parameters
-    given = {each.name: needed[each.name] for each in parameters(declared) if each.is_needed}
-    if declared.name == "dot_product_variance":
-        given["head_dim"] = 8
+    given = {name: needed[name] for name in declared.starts}
     words = {
         name: text.split() for name, text in declared.defaults.items() if signature[name].default is None
     }
@@ -212,3 +210,26 @@ def test_the_help_lists_choices_and_statuses() -> None:
     for status in ("0    done", "1    ", "2    ", "3    ", "130  "):
         assert f"\n  {status}" in text
     assert "sparsity (sparsity)" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "mc entropy-vs-lenght --n 8",
+            "did you mean 'entropy_vs_length'? EXPERIMENT must be one of 'averaging",
+        ),
+        ("entropi", "did you mean 'entropy'? COMMAND must be one of 'demo', "),
+        (
+            "mc sparsity --n 4 --model spher",
+            "did you mean 'sphere'? --model must be one of 'gaussian', 'sphere'",
+        ),
+    ],
+)
+def test_a_name_of_a_closed_set_that_is_nearly_right(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments.split()) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "max-cosine" not in err  # each name once

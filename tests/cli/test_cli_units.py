@@ -142,7 +142,7 @@ def test_a_unit_that_nothing_would_show_is_refused(
 )
 def test_another_unit_is_one_line(command: str, fail: Callable[..., str]) -> None:
     assert fail(*command.split(), "--unit", "bit") == (
-        "attnscale: error: --unit must be one of 'nats', 'bits', got 'bit'\n"
+        "attnscale: error: did you mean 'bits'? --unit must be one of 'nats', 'bits', got 'bit'\n"
     )
 
 

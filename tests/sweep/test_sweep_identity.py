@@ -45,7 +45,12 @@ other_source.__qualname__ = "square"
 @pytest.mark.parametrize(
     ("function", "grid", "options", "message"),
     [
-        (other_source, {"x": [1, 2]}, {}, "whose function has 'source' = "),
+        (
+            other_source,
+            {"x": [1, 2]},
+            {},
+            "square had another source when its cases were computed; choose another",
+        ),
         (functools.partial(square, power=3), {"x": [1, 2]}, {}, "whose function has 'function' = "),
         (square, {"x": [1, 2, 3]}, {}, "whose grid has 'x' = [1, 2] and not [1, 2, 3]; choose another"),
         (square, {"x": [1, 2.0]}, {}, "whose grid has 'x' = [1, 2] and not [1, 2.0]"),

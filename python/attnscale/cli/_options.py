@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -169,7 +170,13 @@ class Parser(argparse.ArgumentParser):
         if found := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
             raise InputError(" ".join(found.groups()))
         if found := re.fullmatch(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", message):
-            raise InputError(f"{found[1]} must be one of {found[3]}, got {found[2]}")
+            every, given = re.findall(r"'([^']*)'", found[3]), found[2].strip("'")
+            # Of two spellings, max_cosine and max-cosine, the first is listed.
+            known = [name for name in every if "-" not in name or name.replace("-", "_") not in every]
+            near = get_close_matches(given.replace("-", "_"), known, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            listed = ", ".join(map(repr, known))
+            raise InputError(f"{meant}{found[1]} must be one of {listed}, got {found[2]}")
         raise InputError(f"{message} (see {self.prog} --help)")
 
 

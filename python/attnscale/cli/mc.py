@@ -43,7 +43,6 @@ class Parameter(NamedTuple):
     name: str
     flag: str
     default: str  # in words; empty where there is none
-    is_needed: bool
 
 
 def parameters(declared: Declaration) -> list[Parameter]:
@@ -52,17 +51,18 @@ def parameters(declared: Declaration) -> list[Parameter]:
     for each in known.values():
         if each.name in _NO_OPTION:
             continue
-        has_default = each.default is not each.empty and each.default is not None
-        default = _in_words(each.default) if has_default else declared.defaults.get(each.name, "")
+        value = declared.starts.get(each.name, None if each.default is each.empty else each.default)
+        default = declared.defaults.get(each.name, "") if value is None else _in_words(value)
         # The n of a projection are points, that of all other experiments keys.
         flag = "--points" if "points" in known and each.name == "n" else _flag(each.name)
-        is_needed = each.default is each.empty or each.name in declared.needed
-        found.append(Parameter(each.name, flag, default, is_needed))
-    heads = [Parameter("heads", "--heads", "", is_needed=False)] if declared.arrays else []
+        found.append(Parameter(each.name, flag, default))
+    heads = [Parameter("heads", "--heads", "")] if declared.arrays else []
     return [*found, *heads]
 
 
 def _in_words(default: Any) -> str:
+    if isinstance(default, tuple):
+        return " ".join(map(_in_words, default))
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
@@ -90,7 +90,7 @@ def add(commands: Any) -> None:
 
 
 def _add_parameter(parser: argparse.ArgumentParser, parameter: Parameter, declared: Declaration) -> None:
-    changes: dict[str, Any] = {"required": parameter.is_needed}
+    changes: dict[str, Any] = {}
     if parameter.default:
         changes["help"] = f"{OPTIONS[parameter.flag].meaning} (default: {parameter.default})"
     if parameter.name == "head_dim":
@@ -117,8 +117,6 @@ def _add_common(parser: argparse.ArgumentParser, declared: Declaration) -> None:
 
 def run(options: argparse.Namespace) -> Answer:
     """Run the experiment and print its result."""
-    if options.experiment == "dot_product_variance" and options.head_dim is None and options.heads is None:
-        raise InputError("give --head-dim, or --heads FILE")
     arguments = _arguments(options)
     with bad_input():
         result = DECLARATIONS[options.experiment].function(**arguments)
@@ -151,8 +149,11 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     for name in ("samples", "target_error", "max_samples", "store"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
-    for parameter in parameters(DECLARATIONS[options.experiment]):
+    declared = DECLARATIONS[options.experiment]
+    for parameter in parameters(declared):
         value = _value(options, parameter.flag)
+        if value is None and getattr(options, "heads", None) is None:
+            value = declared.starts.get(parameter.name)
         if value is None:
             continue
         if parameter.name == "law":
@@ -172,6 +173,8 @@ def _heads(options: argparse.Namespace) -> dict[str, Any]:
         return {"query": heads.query, "key": heads.key}
     if options.model is not None:
         raise InputError("--heads and --model exclude each other")
+    if options.n is None:
+        raise InputError(f"--heads needs --n: keys of a row, of the {heads.key.shape[-2]} of a head")
     return {"model": (heads.query, heads.key)}
 
 

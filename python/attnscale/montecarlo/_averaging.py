@@ -36,6 +36,7 @@ _DECLARED = declare(
         "concentration": Quantity("", r"$\sum p^2$"),
     },
     samples=10_000,
+    starts={"n": (512, 4096)},
     exact=_exact,
     known="yes",
 )

@@ -36,6 +36,7 @@ _DECLARED = declare(
     "largest cosine of a query with n random keys",
     quantities={"max_cosine": Quantity("", "largest cosine")},
     samples=1000,
+    starts={"n": (512, 4096, 32768)},
     exact=_exact,
     known="yes",
 )

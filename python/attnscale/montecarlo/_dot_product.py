@@ -73,6 +73,7 @@ _DECLARED = declare(
         "kurtosis": Quantity(),
     },
     samples=1600 * _BLOCK,
+    starts={"head_dim": (16, 64, 256)},
     along=("head_dim",),
     exact=_exact,
     known="independent components",

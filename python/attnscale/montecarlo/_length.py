@@ -46,6 +46,7 @@ _DECLARED = declare(
         "score_variance": Quantity(),
     },
     samples=1000,
+    starts={"n": (512, 4096, 32768)},
     exact=_exact,
     known="entropy, lse, concentration, mean score; sphere and Gaussian model",
     defaults={"head_dim": "64"},

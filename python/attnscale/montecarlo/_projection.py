@@ -38,7 +38,7 @@ _DECLARED = declare(
     },
     samples=10,
     along=("k",),
-    needed=("n", "dim"),
+    starts={"n": 100, "dim": 1000, "k": (50, 200, 800)},
     choices={"kind": KINDS},
     shares=("success",),
     bounded=("outside",),

@@ -35,6 +35,7 @@ _DECLARED = declare(
         "concentration": Quantity("", r"$\sum p^2$"),
     },
     samples=8,
+    starts={"n": (32, 128)},
 )
 
 

@@ -30,6 +30,7 @@ _DECLARED = declare(
         "gradient_norm": Quantity(),
     },
     samples=1000,
+    starts={"head_dim": (4, 16, 64, 256)},
     along=("head_dim", "n"),
     defaults={"law": "standard unscaled"},
     shares=("saturated",),

@@ -39,6 +39,7 @@ _DECLARED = declare(
         "max_weight": Quantity(),
     },
     samples=1000,
+    starts={"n": (64, 512, 4096)},
     choices={"model": _MODELS},
 )
 _STATISTICS = tuple(_DECLARED.quantities)

@@ -97,6 +97,19 @@ def boolean(name: str, value: Any) -> bool:
     raise TypeError(f"{name} must be True or False, got {shown(value)}")
 
 
+#: What other functions, and other packages, call the same thing.
+_SAID_AS = {
+    "lengths": ("n",),
+    "scale": ("law", "scale"),
+    "laws": ("law",),
+    "n_samples": ("samples",),
+    "seed": ("rng",),
+    "random_state": ("rng",),
+    "d": ("head_dim",),
+    "threads": ("num_threads",),
+}
+
+
 def check_options(
     function: str, given: Iterable[str], known: Iterable[str], also: Iterable[str] = ()
 ) -> None:
@@ -116,7 +129,9 @@ def check_options(
         if unknown not in names:
             from difflib import get_close_matches
 
-            near = get_close_matches(unknown, [*names, *also], 1)
+            known_here = [*names, *also]
+            near = [name for name in _SAID_AS.get(unknown, ()) if name in known_here]
+            near = near or get_close_matches(unknown, known_here, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"{function}() got an unexpected keyword argument {unknown!r}{hint}")
 

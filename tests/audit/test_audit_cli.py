@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import attnscale as at
 import pytest
 from attnscale.cli import main
 
@@ -165,3 +166,17 @@ def test_bad_input_is_one_line(
     assert error.startswith("attnscale: error: ")
     assert error.count("\n") == 1
     assert message in error
+
+
+def test_what_a_config_lacks_is_said_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "empty.json"
+    path.write_text("{}")
+    assert main(["audit", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"attnscale: error: {path}: num_hidden_layers is missing")
+
+
+def test_the_module_is_called_as_resolve() -> None:
+    config = {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 8}
+    assert str(at.audit(config)) == str(at.audit.resolve(config))  # type: ignore[operator]

@@ -199,6 +199,13 @@ def test_a_directory_without_a_model(tmp_path: Path, text: str, capsys: pytest.C
     assert main(["diagnose", str(tmp_path), "--text", text]) == 2
     assert "error: MODEL" in capsys.readouterr().err
     assert main(["diagnose", str(tmp_path), "--text", str(tmp_path / "absent.txt")]) == 2
+    assert "--text " in capsys.readouterr().err
+
+
+def test_a_text_without_a_word(minilm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.txt").write_text(" \n")
+    assert main(["diagnose", minilm, "--text", str(tmp_path / "empty.txt")]) == 2
+    assert "empty.txt: there is no word in it" in capsys.readouterr().err
 
 
 def test_the_figure_says_what_was_measured_and_what_a_law_multiplies(

@@ -379,3 +379,12 @@ def test_resume_refuses_another_experiment(result):
     with pytest.raises(ValueError, match="the seed of its result; rng must be None, got 3"):
         mc.max_cosine(8, 4, resume=mc.max_cosine(8, 4, samples=2, rng=0), rng=3)
     assert at.montecarlo is mc
+
+
+@pytest.mark.parametrize(
+    ("unknown", "meant"),
+    [("lengths", "n"), ("laws", "law"), ("scale", "law"), ("seed", "rng"), ("smaples", "samples")],
+)
+def test_an_option_of_another_function_is_answered_by_its_name_here(unknown, meant):
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument '{unknown}'; did you mean '{meant}'"):
+        mc.entropy_vs_length(8, **{unknown: 1})

@@ -8,6 +8,10 @@
 0.0078125
 """
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from ._config.config import TRANSFORMERS, ConfigError
 from ._frameworks.as_framework import as_framework
 from ._frameworks.defect import Defect, Framework
@@ -38,3 +42,13 @@ __all__ = [
     "json_schema",
     "resolve",
 ]
+
+
+class _Audit(ModuleType):
+    """This module, which does when it is called what :func:`resolve` does."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> ScalePlan:
+        return resolve(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Audit

@@ -144,7 +144,10 @@ def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
 
 
 def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
-    return resolve_quietly(path, options.part)
+    try:
+        return resolve_quietly(path, options.part)
+    except audit.ConfigError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
 
 def _only(options: argparse.Namespace, plan: audit.ScalePlan) -> list[int]:

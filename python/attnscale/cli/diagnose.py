@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,10 +116,17 @@ def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | Non
 
 def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
     """Token numbers of the text, and the model."""
+    if not options.text.is_file():
+        raise InputError(f"--text {options.text}: no such file")
     text = read_text(options.text)
+    if not text.strip():
+        raise InputError(f"--text {options.text}: there is no word in it")
     if options.model.startswith((".", "/", "~")) and not Path(options.model).is_dir():
         raise InputError(f"MODEL {options.model}: no such folder")  # not a name to look for elsewhere
-    if Path(options.model).is_dir():
+    if not Path(options.model).is_dir():
+        line = f"there is no folder {options.model} here: looking for a model of this name elsewhere"
+        print(f"attnscale: {line}", file=sys.stderr, flush=True)
+    else:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
         import torch as torch

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -107,7 +108,7 @@ class _Stopping:
 
 def num_threads_of(declared: Declaration, options: RunOptions) -> int:
     """Threads for the core (0: its default), after a check that all options exist."""
-    check_options(declared.name, options, _DEFAULTS, ("samples", "rng"))
+    check_options(declared.name, options, _DEFAULTS, signature(declared.function).parameters)
     threads = options.get("num_threads")
     return 0 if threads is None else thread_count("num_threads", threads)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import number, shown
+from ._inputs import numbers
 from ._style import style
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _positive(high: Any) -> float:
 
 
 def _read(weights: ArrayLike) -> NDArray[np.float64]:
-    maps = np.asarray(weights, np.float64)
+    maps = numbers("weights", weights)
     if maps.ndim not in (2, 3) or 0 in maps.shape:
         raise ValueError(
             "weights must have the shape (n_queries, n_keys) or (n_heads, n_queries, n_keys), no axis empty, "

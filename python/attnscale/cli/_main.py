@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import traceback
@@ -91,8 +92,17 @@ def _run(arguments: list[str]) -> tuple[int, str]:
         status, line = _ending(error)
         return status, line if options is None else in_option_words(line, options)
     if answer.interrupted:
-        return _INTERRUPTED, "interrupted: this is what was finished"
+        return _INTERRUPTED, f"interrupted: this is what was finished{_goes_on(options)}"
     return 0, ""
+
+
+def _goes_on(options: argparse.Namespace) -> str:
+    """How an interrupted command goes on, if it is one that can."""
+    if not hasattr(options, "store"):
+        return ""
+    if options.store is None:
+        return "; with --store DIR it is kept, and the same command goes on"
+    return f"; {options.store} keeps it, and the same command goes on"
 
 
 def _ending(error: BaseException) -> tuple[int, str]:

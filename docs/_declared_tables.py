@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of the experiments, written from what they declare, so that they cannot go stale."""
+"""Lists of the experiments, written from what they declare, so that they cannot go stale."""
 
 from __future__ import annotations
 
+from attnscale import experiments
 from attnscale.montecarlo._declaration import DECLARATIONS
 
 
 def write_declared_tables(folder):
-    """One file to include for each table."""
+    """One file to include for each list."""
     folder.mkdir(exist_ok=True)
-    path = folder / "montecarlo.md"
-    text = "\n".join(
-        ["| function | about | estimates | exact value |", "|---|---|---|---|", *map(_row, DECLARATIONS)]
-    )
-    if not path.exists() or path.read_text(encoding="utf-8") != text:  # keeps the builder's cache
-        path.write_text(text, encoding="utf-8")
+    for name, text in declared_texts().items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # keeps the builder's cache
+            path.write_text(text, encoding="utf-8")
+
+
+def declared_texts():
+    """The text of each file."""
+    header = ["| function | about | estimates | exact value |", "|---|---|---|---|"]
+    return {
+        "montecarlo.md": "\n".join([*header, *map(_row, DECLARATIONS)]),
+        "experiments.md": "\n".join(["```{eval-rst}", *map(_study, experiments.names()), "```"]),
+    }
 
 
 def _row(name):
@@ -22,3 +30,9 @@ def _row(name):
     estimates = ", ".join(f"`{quantity}`" for quantity in declared.quantities)
     link = f"{{func}}`~attnscale.montecarlo.{name}`"
     return f"| {link} | {declared.subject} | {estimates} | {declared.known} |"
+
+
+def _study(name):
+    """The function of an experiment that trains, and its config."""
+    config = f"{name.title().replace('_', '')}Config"
+    return f".. autofunction:: {name}\n.. autoclass:: {config}\n   :members: reduced\n"

@@ -3,35 +3,73 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
 
 from .. import _core
-from .._checks import choose, number, shown, thread_count
-from .arrays import FLOAT64, LAYOUTS, make_output, read_inputs
-from .data import CallData
-from .distance import law_of_distance, read_tables, refuse_row_measures
+from .._checks import number, shown, thread_count
+from . import measures
+from .arrays import FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
+from .distance import read_tables
 from .form import PRODUCTS, ScoreForm
-from .names import NamedAxes, is_pattern
-from .rows import EVERY_KEY, read_intervals, read_mask
-from .scale import read_scale
+from .named import AxesOfRows, Names, read_names
+from .rows import EVERY_KEY, Intervals, read_intervals, read_mask
+from .scale import law_counts, law_scale, read_law, read_scale
 from .weights import normalize_rows
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
+    from ..laws import Law
     from ..normalizers import Normalizer
 
 __all__ = ["Call", "read_num_threads"]
 
+_ARRAY = np.ndarray
+_BHSD, _BSHD = LAYOUTS
+_Result = TypeVar("_Result")
 
-class Call(CallData):
+
+class Call:
     """Arrays, then the keys that each query sees, then the scores: made in this order, then asked.
 
-    ``see`` and ``score`` take the options as the caller of the public function gave them.
+    ``see`` and ``score`` take the options as the caller of the public function gave them. Arrays of rows
+    broadcast to (..., heads, n_queries).
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "core",
+        "counts",
+        "form",
+        "given",
+        "head_dim",
+        "inputs",
+        "intervals",
+        "law",
+        "layout",
+        "mask",
+        "names",
+        "scale",
+        "threads",
+    )
+
+    names: Names | None  # of the axes of the caller's arrays; None: they go by their order
+    given: Inputs  # as the caller gave them
+    inputs: Inputs  # after qk_norm
+    layout: str  # of the given arrays and of the output, after axes with names are in order
+    threads: int  # 0: the core's default
+    head_dim: int  # at least 1
+    intervals: Intervals
+    mask: NDArray[np.bool_] | NDArray[np.floating] | None
+    form: ScoreForm
+    law: Law | None  # that the scale is
+    scale: float | NDArray[np.float64]
+    counts: NDArray[np.float64] | None  # n of each row, where the scale is a law of the row
+    core: _core.Call
 
     def __init__(
         self,
@@ -44,9 +82,18 @@ class Call(CallData):
         num_threads: Any = None,
         dims: Any = None,
     ) -> None:
-        if dims is not None:
-            raise NamedAxes("dims")
-        self.layout = layout if layout is LAYOUTS[0] else _read_layout(layout)
+        self.names = None
+        if not (
+            dims is None
+            and (layout is _BHSD or layout is _BSHD)
+            and type(query) is type(key) is _ARRAY
+            and (value is None or type(value) is _ARRAY)
+        ):
+            self.names = names = read_names(query, key, value, layout, dims)
+            if names is not None:
+                query, key, layout = names.place("query", query), names.place("key", key), _BHSD
+                value = None if value is None else names.place("value", value)
+        self.layout = layout
         self.given = inputs = read_inputs(query, key, value, layout, enable_gqa=enable_gqa)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = inputs.query.shape[-1] or 1
@@ -71,8 +118,13 @@ class Call(CallData):
             and key_lengths is None
             and document_ids is None
         ):
+            if self.names is not None:
+                key_lengths = self.names.place_option("key_lengths", key_lengths, ())
+                document_ids = self.names.place_option("document_ids", document_ids, ("keys",))
             self.intervals = read_intervals(self.inputs, is_causal, causal, window, key_lengths, document_ids)
         if attn_mask is not None:
+            if self.names is not None:
+                attn_mask = self.names.place_option("attn_mask", attn_mask, ("heads", "queries", "keys"))
             self.mask = read_mask(attn_mask, self.inputs)
 
     def score(
@@ -82,13 +134,38 @@ class Call(CallData):
         distance_scale: Any = None,
         distance_bias: Any = None,
     ) -> None:
-        """What makes a score of a dot product."""
-        self.form, left = PRODUCTS, scale
-        if not (scale is None and softcap is None and distance_scale is None and distance_bias is None):
-            self.form, left = _read_form(self, scale, softcap, distance_scale, distance_bias)
+        """What makes a score of a dot product. A law asks the call whose scale is the standard one."""
+        self.form, self.law = PRODUCTS, None
+        usual = scale is None and softcap is None and distance_scale is None and distance_bias is None
+        if not usual:
+            self.law = read_law(scale)
+            self._read_form(softcap, distance_scale, distance_bias)
         begin, end, _, _ = self.intervals
         self.core = self.core_of(begin, end)
-        self.scale, self.counts = read_scale(left, self)
+        self.scale, self.counts = 1.0 / math.sqrt(self.head_dim), None
+        if not usual:
+            self._read_scale(scale)
+
+    def _read_form(self, softcap: Any, distance_scale: Any, distance_bias: Any) -> None:
+        if softcap is not None:
+            self.form = ScoreForm(_read_softcap(softcap))
+        of_distance = self.law is not None and self.law.meaning.is_distance
+        if of_distance or distance_scale is not None or distance_bias is not None:
+            given = distance_scale, distance_bias
+            tables = read_tables(given, self.law, self.inputs, self.intervals, self.head_dim)
+            self.form = ScoreForm(self.form.softcap, *tables)
+
+    def _read_scale(self, scale: Any) -> None:
+        """The scale, if it is given; a law of the distance is part of the form."""
+        if self.law is None:
+            if self.names is not None:
+                scale = self.names.place_option("scale", scale, ("heads", "queries"))
+            if scale is not None:
+                self.scale = read_scale(scale, self.row_shape)
+        elif not self.law.meaning.is_distance:
+            counts = law_counts(self.law, self)
+            self.scale = law_scale(self.law, counts, self.head_dim, self.row_shape)
+            self.counts = counts
 
     def core_of(self, begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None) -> _core.Call:
         """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""
@@ -96,40 +173,88 @@ class Call(CallData):
         form = None if self.form is PRODUCTS else self.form
         return _core.Call(query, key, self.mask, begin, end, form, dtype == FLOAT64, self.threads)
 
+    # ---- what laws count and measure; see laws.MEANINGS_OF_N ----
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """(..., heads, n_queries)."""
+        return (*self.inputs.leading, self.inputs.query.shape[-2])
+
+    def positions(self) -> NDArray[np.int64]:
+        """Index of the key that each query is aligned with, counted from its document's first."""
+        aligned = self.intervals.aligned(self.inputs.query.shape[-2])
+        origin = self.intervals.origin
+        return aligned if origin is None else aligned - origin
+
+    def row_sizes(self) -> NDArray[np.int64]:
+        """Keys of the query's document up to the last one that causal, window and key_lengths allow.
+
+        A causal row i counts i + 1 (+ offset) whatever the window's left side or a mask hide.
+        """
+        _, end, _, origin = self.intervals
+        last = np.array([self.inputs.key.shape[-2]]) if end is None else end
+        return last if origin is None else np.maximum(last - origin, 0)
+
+    def visible_keys(self) -> NDArray[np.int64]:
+        """Keys that each query may see: counted where there is a mask, else the length of its interval."""
+        if self.mask is not None:
+            return self.core.count()
+        begin, end, _, _ = self.intervals
+        if begin is None:
+            return self.row_sizes()
+        counts: NDArray[np.int64] = np.maximum((self.inputs.key.shape[-2] if end is None else end) - begin, 0)
+        return counts
+
+    def row_entropies(self) -> NDArray[np.float64]:
+        """Entropy of each row at the standard scale, in nats."""
+        (entropy,) = self.core.attend(None, None, ("entropy",), self.head_dim**-0.5, None)
+        return entropy.astype(np.float64)
+
+    def row_gaps(self) -> NDArray[np.float64]:
+        """Critical inverse temperature of each row's gaps at the standard scale."""
+        return measures.row_gaps(self.inputs, self.intervals, self.mask, self.form)
+
+    def row_spreads(self) -> NDArray[np.float64]:
+        """Standard deviation of the scores that each row sees, at the standard scale."""
+        return measures.row_spreads(self.inputs, self.intervals, self.mask, self.form)
+
+    # ---- what the core makes of it ----
+
     def attend(
-        self, normalizer: Normalizer | None, statistics: tuple[str, ...], out: Any = None
+        self,
+        normalizer: Normalizer | None,
+        statistics: tuple[str, ...],
+        out: Any = None,
+        order: Literal["query", "rows"] = "query",
     ) -> tuple[NDArray[Any] | None, dict[str, NDArray[Any]]]:
-        """The output if there is a value, and those statistics by name; None: softmax."""
+        """The output if there is a value, and those statistics by name; None: softmax.
+
+        Axes with names: those of the output are in the order of the query's axes or of the rows'.
+        """
         rule = None if normalizer is None else normalizer._rule(self)
-        value = self.inputs.value
+        value, names = self.inputs.value, self.names
         output = view = None
         if value is not None:
-            output, view = make_output(self.inputs, self.layout, out)
+            given = out if names is None else names.place_out(out)
+            output, view = make_output(self.inputs, self.layout, given)
         rows = self.core.attend(value, view, statistics, self.scale, rule)
-        return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
+        if names is None:
+            return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
+        output = None if output is None else names.label_output(output, out, order)
+        return output, {name: self.rows(each, name) for name, each in zip(statistics, rows, strict=True)}
 
+    def rows(
+        self, values: NDArray[Any], name: str, axes: AxesOfRows = (..., "queries"), **labels: Any
+    ) -> NDArray[Any]:
+        """A result with the names and labels of these axes; `labels` are those of new ones."""
+        return values if self.names is None else self.names.label_rows(values, name, axes, labels)
 
-def _read_layout(layout: Any) -> str:
-    try:
-        return choose("layout", layout, LAYOUTS)
-    except ValueError:
-        if is_pattern(layout):
-            raise NamedAxes(f"layout={layout!r} names the axes") from None
-        raise
-
-
-def _read_form(
-    call: CallData, scale: Any, softcap: Any, distance_scale: Any, distance_bias: Any
-) -> tuple[ScoreForm, Any]:
-    """The form, and what is left of the scale: a law of the distance is part of the form."""
-    cap = 0.0 if softcap is None else _read_softcap(softcap)
-    law = None if scale is None else law_of_distance(scale)
-    if law is None and distance_scale is None and distance_bias is None:
-        return ScoreForm(cap) if cap else PRODUCTS, scale
-    factor, offset = read_tables(distance_scale, distance_bias, law, call)
-    if factor is not None or offset is not None:
-        refuse_row_measures(scale)
-    return ScoreForm(cap, factor, offset), scale if law is None else None
+    def label(self, result: _Result, axes: Mapping[str, AxesOfRows], **labels: Any) -> _Result:
+        """A dataclass of results, whose fields have these axes; see :meth:`rows`."""
+        if self.names is None:
+            return result
+        changes = {name: self.rows(getattr(result, name), name, own, **labels) for name, own in axes.items()}
+        return replace(result, **changes)  # type: ignore[type-var]
 
 
 def _read_softcap(softcap: Any) -> float:

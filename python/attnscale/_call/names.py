@@ -10,7 +10,7 @@ import numpy as np
 
 from .._checks import shown
 
-__all__ = ["Axes", "NamedAxes", "has_names", "is_pattern", "read_names", "roles", "without_names"]
+__all__ = ["Axes", "has_names", "is_pattern", "name_axes", "roles", "without_names"]
 
 #: What the axes are called in papers, patterns of einops and datasets.
 _KNOWN = {
@@ -23,10 +23,6 @@ _KNOWN = {
         *("d", "e", "c", "dim", "v", "head_dim", "value_dim", "channel", "channels", "feature", "features"),
     ),
 }
-
-
-class NamedAxes(TypeError):
-    """An array of a call has named axes, which this call does not read by itself."""
 
 
 class Axes(NamedTuple):
@@ -69,7 +65,7 @@ def roles(dims: Any) -> dict[str, tuple[str, ...]]:
     }
 
 
-def read_names(name: str, array: Any, layout: Any, known: Mapping[str, tuple[str, ...]]) -> Axes:
+def name_axes(name: str, array: Any, layout: Any, known: Mapping[str, tuple[str, ...]]) -> Axes:
     """The axes of one array: its own names, or those of the pattern."""
     if has_names(array):
         if layout != "bhsd":

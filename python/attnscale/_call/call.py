@@ -13,7 +13,7 @@ import numpy as np
 from .. import _core
 from .._checks import number, shown, thread_count
 from . import measures
-from .arrays import FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
+from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
 from .distance import read_tables
 from .form import PRODUCTS, ScoreForm
 from .named import AxesOfRows, Names, read_names
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "read_num_threads"]
 
-_ARRAY = np.ndarray
 _BHSD, _BSHD = LAYOUTS
 _Result = TypeVar("_Result")
 
@@ -86,8 +85,8 @@ class Call:
         if not (
             dims is None
             and (layout is _BHSD or layout is _BSHD)
-            and type(query) is type(key) is _ARRAY
-            and (value is None or type(value) is _ARRAY)
+            and type(query) is type(key) is ARRAY
+            and (value is None or type(value) is ARRAY)
         ):
             self.names = names = read_names(query, key, value, layout, dims)
             if names is not None:
@@ -171,7 +170,8 @@ class Call:
         """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""
         query, key, _, dtype, _ = self.inputs
         form = None if self.form is PRODUCTS else self.form
-        return _core.Call(query, key, self.mask, begin, end, form, dtype == FLOAT64, self.threads)
+        wide = dtype is not FLOAT32 and dtype == FLOAT64  # the first alone is fast
+        return _core.Call(query, key, self.mask, begin, end, form, wide, self.threads)
 
     # ---- what laws count and measure; see laws.MEANINGS_OF_N ----
 

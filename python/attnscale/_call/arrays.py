@@ -45,6 +45,11 @@ class Inputs(NamedTuple):
     dtype: np.dtype[Any]
     leading: tuple[int, ...]  # (..., heads) of the result; () for 2-D input
 
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """(..., heads, n_queries)."""
+        return (*self.leading, self.query.shape[-2])
+
 
 def is_float_type(dtype: np.dtype[Any]) -> bool:
     """True for the types that the core reads. ml_dtypes is not imported: its type goes by its name."""

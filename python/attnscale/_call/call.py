@@ -134,37 +134,23 @@ class Call:
         distance_bias: Any = None,
     ) -> None:
         """What makes a score of a dot product. A law asks the call whose scale is the standard one."""
-        self.form, self.law = PRODUCTS, None
-        usual = scale is None and softcap is None and distance_scale is None and distance_bias is None
-        if not usual:
-            self.law = read_law(scale)
-            self._read_form(softcap, distance_scale, distance_bias)
+        self.law = law = None if scale is None else read_law(scale)
+        of_distance = law is not None and law.meaning.is_distance
+        self.form = PRODUCTS if softcap is None else ScoreForm(_read_softcap(softcap))
+        if of_distance or distance_scale is not None or distance_bias is not None:
+            given = distance_scale, distance_bias
+            tables = read_tables(given, law, self.inputs, self.intervals, self.head_dim)
+            self.form = ScoreForm(self.form.softcap, *tables)
         begin, end, _, _ = self.intervals
         self.core = self.core_of(begin, end)
         self.scale, self.counts = 1.0 / math.sqrt(self.head_dim), None
-        if not usual:
-            self._read_scale(scale)
-
-    def _read_form(self, softcap: Any, distance_scale: Any, distance_bias: Any) -> None:
-        if softcap is not None:
-            self.form = ScoreForm(_read_softcap(softcap))
-        of_distance = self.law is not None and self.law.meaning.is_distance
-        if of_distance or distance_scale is not None or distance_bias is not None:
-            given = distance_scale, distance_bias
-            tables = read_tables(given, self.law, self.inputs, self.intervals, self.head_dim)
-            self.form = ScoreForm(self.form.softcap, *tables)
-
-    def _read_scale(self, scale: Any) -> None:
-        """The scale, if it is given; a law of the distance is part of the form."""
-        if self.law is None:
+        if law is None and scale is not None:
             if self.names is not None:
                 scale = self.names.place_option("scale", scale, ("heads", "queries"))
-            if scale is not None:
-                self.scale = read_scale(scale, self.row_shape)
-        elif not self.law.meaning.is_distance:
-            counts = law_counts(self.law, self)
-            self.scale = law_scale(self.law, counts, self.head_dim, self.row_shape)
-            self.counts = counts
+            self.scale = read_scale(scale, self.inputs)
+        elif law is not None and not of_distance:  # those of the distance are part of the form
+            counts = law_counts(law, self)
+            self.scale, self.counts = law_scale(law, counts, self.head_dim, self.inputs), counts
 
     def core_of(self, begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None) -> _core.Call:
         """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""
@@ -178,7 +164,7 @@ class Call:
     @property
     def row_shape(self) -> tuple[int, ...]:
         """(..., heads, n_queries)."""
-        return (*self.inputs.leading, self.inputs.query.shape[-2])
+        return self.inputs.row_shape
 
     def positions(self) -> NDArray[np.int64]:
         """Index of the key that each query is aligned with, counted from its document's first."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import as_array, fit_to, number, shown
+from .arrays import ARRAY, Inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,22 +25,22 @@ _AXES = "(..., heads, n_queries)"
 
 
 def read_law(scale: Any) -> Law | None:
-    """The law that `scale` is or spells; None for numbers, arrays, and what is no scale at all."""
-    if scale is None or isinstance(scale, (int, float, np.ndarray)):
+    """The law that `scale` is or spells; None for None, numbers, arrays, and what is no scale at all."""
+    if scale is None or isinstance(scale, (int, float)) or type(scale) is ARRAY:
         return None
     from .. import laws  # only here: most calls need no law
 
     return laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
 
 
-def read_scale(scale: Any, row_shape: tuple[int, ...]) -> Scale:
+def read_scale(scale: Any, inputs: Inputs) -> Scale:
     """A scale that is a number or an array, checked."""
     if isinstance(scale, (int, float)):
         return number("scale", scale)
     array = as_array("scale", scale)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"scale must be a number, an array of numbers, a law or its name, got {shown(scale)}")
-    rows = _rows("scale", array, row_shape)
+    rows = _rows("scale", array, inputs)
     if not np.isfinite(rows).all():
         raise ValueError("scale must be finite, got an array with NaN or infinity")
     return rows
@@ -57,7 +58,8 @@ def read_scales(scales: Any) -> NDArray[np.float64]:
     return np.ascontiguousarray(array, np.float64)
 
 
-def _rows(name: str, array: NDArray[Any], row_shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _rows(name: str, array: NDArray[Any], inputs: Inputs) -> NDArray[np.float64]:
+    row_shape = inputs.row_shape
     try:
         return fit_to(name, array, row_shape, _AXES).astype(np.float64, copy=False)
     except ValueError as error:
@@ -76,10 +78,10 @@ def law_counts(law: Law, rows: CallRows) -> NDArray[np.float64]:
     return np.maximum(counts, law.meaning.least)  # type: ignore[no-any-return]
 
 
-def law_scale(law: Law, counts: NDArray[np.float64], head_dim: int, row_shape: tuple[int, ...]) -> Scale:
+def law_scale(law: Law, counts: NDArray[np.float64], head_dim: int, inputs: Inputs) -> Scale:
     """What a law makes of the counts of rows."""
     scale = law.scale(counts, head_dim)
-    return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, row_shape)
+    return scale if isinstance(scale, float) else _rows(f"the scale of {law!r}", scale, inputs)
 
 
 def check_one_scale_a_row(law: Law) -> None:

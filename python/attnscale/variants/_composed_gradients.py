@@ -60,7 +60,7 @@ def relay_gradients(
     given = x if value is None else value
     inputs = read_inputs(centres, x, given, "bhsd", enable_gqa=False)
     assert inputs.value is not None
-    shape = (*inputs.leading, inputs.query.shape[-2], inputs.value.shape[-1])
+    shape = (*inputs.row_shape, inputs.value.shape[-1])
     grad = np.broadcast_to(
         fit_to("grad_output", floats("grad_output", grad_output), shape, "the nodes"), shape
     )
@@ -77,10 +77,9 @@ def differential_gradients(
     layout, gqa = read_layout(options.get("layout", "bhsd")), options.get("enable_gqa", False)
     v = floats("value", value)
     inputs = read_inputs(pairs[0][0], pairs[1][0], v, layout, enable_gqa=gqa)
-    rows = (*inputs.leading, inputs.query.shape[-2])
-    share = read_lam(lam, rows)
+    share = read_lam(lam, inputs.row_shape)
     assert inputs.value is not None
-    grad = _grad(grad_output, (*rows, inputs.value.shape[-1]), layout)
+    grad = _grad(grad_output, (*inputs.row_shape, inputs.value.shape[-1]), layout)
     grad, wide = widened(grad, v)
     one = attention_gradients(pairs[0][0], pairs[1][0], wide, grad, **options)
     second = pairs[0][1], pairs[1][1], wide

@@ -74,7 +74,7 @@ def differential_attention(
     v = floats("value", value)
     inputs = read_inputs(query1, key1, v, layout, enable_gqa=options.get("enable_gqa", False))
     second = read_inputs(query2, key2, v, layout, enable_gqa=options.get("enable_gqa", False))
-    shapes = [(*x.leading, x.query.shape[-2]) for x in (inputs, second)]
+    shapes = [x.row_shape for x in (inputs, second)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"both maps must have the same heads and queries, got {shapes[0]} and {shapes[1]}")
     share = read_lam(lam, shapes[0])

@@ -227,7 +227,7 @@ def _read_grad(grad_output: Any, inputs: Inputs, layout: str) -> NDArray[Any]:
     """(..., heads, n_queries, value_dim)."""
     assert inputs.value is not None
     grad = floats("grad_output", grad_output)
-    shape = shape_in(layout, (*inputs.leading, inputs.query.shape[-2], inputs.value.shape[-1]))
+    shape = shape_in(layout, (*inputs.row_shape, inputs.value.shape[-1]))
     return laid_out(np.broadcast_to(fit_to("grad_output", grad, shape, "the output"), shape), layout)
 
 

@@ -16,7 +16,7 @@ from . import measures
 from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
 from .distance import read_tables
 from .form import PRODUCTS, ScoreForm
-from .named import AxesOfRows, Names, read_names
+from .named import AxesOfRows, Names, read_named
 from .rows import EVERY_KEY, Intervals, read_intervals, read_mask
 from .scale import law_counts, law_scale, read_law, read_scale
 from .weights import normalize_rows
@@ -57,9 +57,9 @@ class Call:
     )
 
     names: Names | None  # of the axes of the caller's arrays; None: they go by their order
-    given: Inputs  # as the caller gave them
+    given: Inputs  # as the caller gave them, with the axes of the core
     inputs: Inputs  # after qk_norm
-    layout: str  # of the given arrays and of the output, after axes with names are in order
+    layout: str  # of the arrays and of the output; "bhsd" where axes have names, which put them in order
     threads: int  # 0: the core's default
     head_dim: int  # at least 1
     intervals: Intervals
@@ -88,10 +88,8 @@ class Call:
             and type(query) is type(key) is ARRAY
             and (value is None or type(value) is ARRAY)
         ):
-            self.names = names = read_names(query, key, value, layout, dims)
-            if names is not None:
-                query, key, layout = names.place("query", query), names.place("key", key), _BHSD
-                value = None if value is None else names.place("value", value)
+            self.names, (query, key, value) = read_named(query, key, value, layout, dims)
+            layout = layout if self.names is None else _BHSD
         self.layout = layout
         self.given = inputs = read_inputs(query, key, value, layout, enable_gqa=enable_gqa)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)

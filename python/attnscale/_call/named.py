@@ -20,7 +20,7 @@ from .names import Axes, has_names, is_pattern, name_axes, roles
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["AxesOfRows", "Names", "read_names"]
+__all__ = ["AxesOfRows", "Names", "read_named"]
 
 #: Results in nats.
 _ENTROPIES = {
@@ -51,7 +51,7 @@ class Names:
         """Query, key or value as a view (..., heads, n, dim)."""
         axes = self.arrays[name]
         wanted = (*self.batch, *self._heads, axes.sequence, axes.channels)
-        return _place(as_array(name, array), axes.names, wanted)
+        return _place(np.asarray(array), axes.names, wanted)
 
     def place_option(self, name: str, array: Any, axes: tuple[str, ...]) -> Any:
         """An option whose axes have names, as it broadcasts to the batch axes and these."""
@@ -132,37 +132,47 @@ class Names:
         return xarray.DataArray(values, {**here, **new}, dims, name, attrs)
 
 
-def read_names(query: Any, key: Any, value: Any, layout: Any, dims: Any) -> Names | None:
-    """The names of the axes of a call; None: neither its arrays nor its layout have any."""
-    given = {"query": query, "key": key, "value": value}
+def read_named(
+    query: Any, key: Any, value: Any, layout: Any, dims: Any
+) -> tuple[Names | None, tuple[Any, Any, Any]]:
+    """The names of the axes of a call, and query, key and value with their axes in order.
+
+    Where neither the arrays nor the layout have names: None, and the arrays as they are.
+    """
+    given = {"query": query, "key": key} | ({} if value is None else {"value": value})
     if dims is None and not is_pattern(layout):
         choose("layout", layout, LAYOUTS)
         if not any(map(has_names, given.values())):
-            return None
+            return None, (query, key, value)
     arrays = {name: each if has_names(each) else as_array(name, each) for name, each in given.items()}
-    if value is None:
-        del arrays["value"]
     known = roles(dims)
-    axes = {name: name_axes(name, each, layout, known) for name, each in arrays.items()}
+    names = _name({name: name_axes(name, each, layout, known) for name, each in arrays.items()})
+    _check_labels(arrays, names)
+    if has_names(query):
+        names = replace(names, labels=_labels_of(arrays, names))
+    placed = {name: names.place(name, each) for name, each in arrays.items()}
+    return names, (placed["query"], placed["key"], placed.get("value"))
+
+
+def _name(axes: Mapping[str, Axes]) -> Names:
+    """The names of a call whose query, key and value have these axes."""
     heads = {each.heads: None for each in axes.values() if each.heads is not None}
     if len(heads) > 1:
         raise ValueError(
             f"the axis of heads must have one name, got {' and '.join(heads)}; rename one of them"
         )
     queries, keys = axes["query"].sequence, axes["key"].sequence
-    if value is not None and axes["value"].sequence != keys:
+    if "value" in axes and axes["value"].sequence != keys:
         raise ValueError(
             f"key and value must name the axis of the keys alike, got {keys} and {axes['value'].sequence}"
         )
-    found = Names(
+    return Names(
         arrays=axes,
         batch=tuple(dict.fromkeys(name for each in axes.values() for name in each.batch)),
         heads=next(iter(heads), None),
         queries=queries,
         keys=f"key_{keys}" if keys == queries else keys,
     )
-    _check_labels(arrays, found)
-    return replace(found, labels=_labels_of(arrays, found)) if has_names(query) else found
 
 
 def _place(array: NDArray[Any], names: tuple[str, ...], wanted: tuple[str | None, ...]) -> NDArray[Any]:

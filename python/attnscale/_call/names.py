@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .._checks import shown
 
-__all__ = ["Axes", "has_names", "is_pattern", "name_axes", "roles", "without_names"]
+__all__ = ["Axes", "has_names", "is_pattern", "name_axes", "roles"]
 
 #: What the axes are called in papers, patterns of einops and datasets.
 _KNOWN = {
@@ -38,11 +36,6 @@ class Axes(NamedTuple):
 def has_names(value: Any) -> bool:
     """Whether the axes of an array have names: a DataArray of xarray, or what looks like one."""
     return hasattr(value, "dims") and hasattr(value, "coords")
-
-
-def without_names(value: Any) -> Any:
-    """The array as its own order of axes has it, where names do not count."""
-    return np.asarray(value) if has_names(value) else value
 
 
 def is_pattern(layout: Any) -> bool:

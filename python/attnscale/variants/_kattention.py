@@ -10,7 +10,7 @@ import numpy as np
 
 from .._call.arrays import Inputs
 from .._call.call import Call
-from .._call.names import without_names
+from .._call.names import has_names
 from .._call.scale import read_law
 from .._call.weights import available, read_normalizer
 from .._checks import fit_to
@@ -219,7 +219,7 @@ def _statistics(
 ) -> AttentionStatistics:
     found = read_normalizer(normalizer)
     names = available(statistic_names(statistics), found, leave_out=False)
-    query, key, value = (without_names(x) for x in (query, key, value))
+    query, key, value = (np.asarray(x) if has_names(x) else x for x in (query, key, value))
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
     # The call's head_dim, which scales and laws read, stays that without the added channel.
     q, k = _with_key_term(call.inputs, bias)

@@ -207,12 +207,12 @@ def read_on_infeasible(on_infeasible: Any) -> str:
     return choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
 
 
-def answer_infeasible(on_infeasible: str, message: str) -> None:
-    """Say that some targets are out of reach, as was asked; the results there are NaN."""
+def answer_infeasible(on_infeasible: str, message: str, lost: str = "the result") -> None:
+    """Say that some targets are out of reach, as was asked; what is `lost` there is NaN."""
     if on_infeasible == "raise":
         raise ValueError(message)
     if on_infeasible == "warn":
-        warn(f'{message}; the result is NaN there (on_infeasible="nan" says nothing, "raise" stops)')
+        warn(f'{message}; {lost} is NaN there (on_infeasible="nan" says nothing, "raise" stops)')
 
 
 def warn(message: str) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._call.call import Call
-from ._call.named import with_names
-from ._call.names import NamedAxes
 from ._call.weights import available, read_normalizer
 from ._results import AttentionStatistics, statistic_names
 
@@ -143,10 +141,7 @@ def attention(
     """
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
-    try:
-        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
-    except NamedAxes:
-        return with_names(attention, locals())  # type: ignore[no-any-return]
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     output, _ = call.attend(read_normalizer(normalizer), (), out)
@@ -221,10 +216,7 @@ normalizer, qk_norm, layout, dims, out, num_threads
         raise ValueError("out is for the output, which needs a value; got out without value")
     found = read_normalizer(normalizer)
     names = available(statistic_names(statistics), found, leave_out=statistics is _USUAL)
-    try:
-        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
-    except NamedAxes:
-        return with_names(attention_statistics, locals())  # type: ignore[no-any-return]
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     output, rows = call.attend(found, names, out)
@@ -283,10 +275,7 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     """
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)
-    try:
-        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
-    except NamedAxes:
-        return with_names(attention_entropy, locals())  # type: ignore[no-any-return]
+    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     return call.attend(found, names)[1]["entropy"]

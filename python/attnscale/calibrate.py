@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.call import Call
-from ._call.named import with_names
-from ._call.names import NamedAxes
-from ._checks import positive_int, shown
+from ._checks import boolean, positive_int, shown
 from ._results import coordinates_of, labelled_as
 from ._tables.tabled import Sheet, Tabled, Variable, row_dims
 
@@ -23,12 +21,20 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from ._calibrate.fit import Length
+    from ._call.named import AxesOfRows
     from ._call.types import Dims, Layout
     from .laws import Law
 
 __all__ = ["Calibration", "calibrate"]
 
 _SHORTEST = 32  # of the lengths that are chosen by default
+#: The axes of the arrays of a Calibration, where axes have names.
+_AXES: dict[str, AxesOfRows] = {
+    **dict.fromkeys(("target", "equal_scores"), (...,)),
+    **dict.fromkeys(("beta", "standard_entropy", "median_entropy"), (..., "n")),
+    "amplitude": ("law", ...),
+    **dict.fromkeys(("law_beta", "law_entropy"), ("law", ..., "n")),
+}
 _RESOLUTION = 1e-6  # nats: an entropy in float32 this near to that of equal weights is equal to it
 
 
@@ -289,17 +295,12 @@ def calibrate(
     """
     from ._calibrate.fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
 
-    try:
-        call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
-    except NamedAxes:
-        return with_names(calibrate, locals())  # type: ignore[no-any-return]
+    call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
     inputs, head_dim = call.inputs, call.head_dim
     n_keys = inputs.key.shape[-2]
     start = _default_n0(n_keys) if n0 is None else _read_length("n0", n0, n_keys)
     chosen = _read_lengths(lengths, start, n_keys)
-    if not isinstance(is_causal, (bool, np.bool_)):
-        raise TypeError(f"is_causal must be True or False, got {shown(is_causal)}")
-    if is_causal and inputs.query.shape[-2] != n_keys:
+    if boolean("is_causal", is_causal) and inputs.query.shape[-2] != n_keys:
         raise ValueError(
             "is_causal=True needs as many queries as keys, "
             f"got {inputs.query.shape[-2]} queries and {n_keys} keys"
@@ -321,16 +322,15 @@ def calibrate(
         median_entropy=np.full(beta.shape, np.nan),
         equal_scores=np.asarray(flat),
     )
-    if not found.determined.any():
-        return found
-    law = median_law(found)
-    return replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
+    if found.determined.any():
+        law = median_law(found)
+        found = replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
+    return call.label(found, _AXES, law=[law.spelling for law in compared], n=found.lengths)
 
 
 def _bare(found: Calibration) -> Calibration:
     """A calibration without labels, for arithmetic on axes by their place."""
-    named = {name: each for name, each in vars(found).items() if hasattr(each, "coords")}
-    plain: dict[str, Any] = {name: np.asarray(each) for name, each in named.items()}
+    plain: Any = {name: np.asarray(x) for name, x in vars(found).items() if hasattr(x, "coords")}
     return replace(found, **plain) if plain else found
 
 

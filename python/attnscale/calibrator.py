@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call.named import with_names
-from ._call.names import NamedAxes
 from ._checks import shown
 from .calibrate import Calibration, calibrate
 
@@ -190,7 +188,4 @@ def _inputs(query: Any, key: Any, enable_gqa: Any, num_threads: Any, layout: Any
     """Query and key as all calls have them, (..., heads, n, dim); names say which axis is which."""
     from ._call.call import Call
 
-    try:
-        return Call(query, key, None, enable_gqa, None, layout, num_threads).inputs
-    except NamedAxes:
-        return with_names(_inputs, locals())  # type: ignore[no-any-return]
+    return Call(query, key, None, enable_gqa, None, layout, num_threads).inputs

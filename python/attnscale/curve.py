@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.call import Call
-from ._call.named import with_names
-from ._call.names import NamedAxes
 from ._call.scale import read_scales
 from ._call.weights import read_sink
 from ._results import coordinates_of
@@ -139,16 +137,15 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout,
     >>> curve.entropy.mean(axis=(0, 1)).round(2)
     array([5.55, 5.04, 3.73])
     """
-    try:
-        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
-    except NamedAxes:
-        return with_names(entropy_curve, locals())  # type: ignore[no-any-return]
+    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    sink = read_sink(normalizer, call, "entropy_curve", _INSTEAD)
+    sink = read_sink(normalizer, call.row_shape, "entropy_curve", _INSTEAD)
     multipliers = read_scales(scales)
     call.score(None, softcap, distance_scale, distance_bias)
     rows = _without_lost_rows(call, *call.core.curve(multipliers))
-    return EntropyCurve(multipliers, *_beside(sink, *rows))
+    curve = EntropyCurve(multipliers, *_beside(sink, *rows))
+    axes = dict.fromkeys(("entropy", "lse", "mean", "variance"), (..., "queries", "scale"))
+    return call.label(curve, axes, scale=multipliers)
 
 
 def _without_lost_rows(call: Call, *rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._call.arrays import laid_out
 from ._call.call import Call
-from ._call.distance import law_of_distance, table_gradient
-from ._call.gradients import RawGradients, differentiate, read_cotangents, through_norm
-from ._call.names import NamedAxes
-from ._call.scale import law_gradients
+from ._call.gradients import (
+    RawGradients,
+    differentiate,
+    law_gradients,
+    read_cotangents,
+    table_gradient,
+    through_norm,
+)
+from ._call.names import has_names, is_pattern
 from ._call.weights import read_normalizer
 from ._checks import shown, sum_over_repeats
 from ._results import AttentionStatistics, describe_arrays
@@ -163,13 +169,12 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     AttentionGradients(query=<float64 (2, 50, 16)>, key=<float64 (2, 50, 16)>, value=<float64 (2, 50, 16)>)
     """
     found, wanted = read_normalizer(normalizer), _read_wanted(wanted)
-    try:
-        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
-    except NamedAxes:
+    if is_pattern(layout) or any(map(has_names, (query, key, value))):
         raise ValueError(
             "attention_gradients takes arrays without names in layout 'bhsd' or 'bshd', got "
             f"query {shown(query)} and layout={layout!r}; pass the .values of labelled arrays"
-        ) from None
+        )
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
     cotangents = read_cotangents(
@@ -192,9 +197,8 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     raw = differentiate(call, found, grad_output, cotangents, forward, wanted)
     with np.errstate(all="ignore"):  # infinities and NaN are answered in the gradients
         gradients = _as_given(call, raw, found, scale, qk_norm)
-    law = law_of_distance(scale)
     gradients |= {
-        name: table_gradient(name, table, getattr(raw, name), law, call)
+        name: table_gradient(name, table, getattr(raw, name), call)
         for name, table in (("distance_scale", distance_scale), ("distance_bias", distance_bias))
         if table is not None and name in wanted
     }
@@ -237,7 +241,7 @@ def _as_given(
         "key": _typed(call, d_key, key),
         "value": d_value,
         "scale": _of_scale(call, raw.scale, scale),
-        "law": law_gradients(scale, raw.scale, call),
+        "law": law_gradients(raw.scale, call),
         "sink": _of_sink(raw.sink, found),
         "bias": _of_numbers(raw.bias, getattr(found, "bias", None)),
         "alpha": _of_numbers(raw.alpha, getattr(found, "alpha", None)),
@@ -246,12 +250,11 @@ def _as_given(
 
 
 def _typed(call: Call, gradient: NDArray[Any], array: NDArray[Any]) -> NDArray[Any]:
-    own = gradient.astype(array.dtype, copy=False)
-    return own.swapaxes(-3, -2) if call.layout == "bshd" and own.ndim > 2 else own
+    return laid_out(gradient.astype(array.dtype, copy=False), call.layout)
 
 
 def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any] | None:
-    if scale is None or law_of_distance(scale) is not None:
+    if scale is None or (call.law is not None and call.law.meaning.is_distance):
         return None
     gradient = sum_over_repeats(rows, np.shape(call.scale))
     dtype = getattr(scale, "dtype", None)

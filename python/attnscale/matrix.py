@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.call import Call
-from ._call.named import with_names
-from ._call.names import NamedAxes
 from ._call.weights import read_normalizer
 from ._checks import positive_int
 
@@ -96,10 +94,7 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, num_thr
             [0.5  , 0.5  , 0.   ],
             [0.333, 0.333, 0.333]]])
     """
-    try:
-        call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
-    except NamedAxes:
-        return with_names(attention_weights, locals())  # type: ignore[no-any-return]
+    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     weights = _room(call, positive_int("max_bytes", max_bytes))
     call.score(scale, softcap, distance_scale, distance_bias)
@@ -110,7 +105,7 @@ distance_scale, distance_bias, enable_gqa, softcap, normalizer, qk_norm, num_thr
         call.core.attend(unit, weights, (), call.scale, rule)
     else:
         _by_tiles(call, None if rule is None else rule.sink, weights)
-    return weights
+    return call.rows(weights, "weights", (..., "queries", "keys"))
 
 
 def _room(call: Call, most: int) -> NDArray[Any]:

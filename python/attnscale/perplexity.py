@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ._checks import as_array, choose, fit_to, number, positive_int, shown
+from ._checks import (
+    answer_infeasible,
+    as_array,
+    choose,
+    fit_to,
+    number,
+    positive_int,
+    read_on_infeasible,
+    shown,
+)
 from ._results import describe_arrays
 
 if TYPE_CHECKING:
@@ -142,7 +150,7 @@ def solve_perplexity(
     form = "squared distances (n, n) or (n, k)" if precomputed else "an array (n, n_features)"
     _check_table(given, form, precomputed=precomputed)
     search = Search(_read_target(perplexity, given.shape[0]), _read_tolerance(tolerance), num_threads)
-    choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
+    read_on_infeasible(on_infeasible)
     if _is_sparse(given):
         found = of_graph(given, search)
     elif precomputed:
@@ -160,14 +168,12 @@ def _answer(found: PerplexitySolution, wanted: NDArray[np.float64], on_infeasibl
     if not lost.any():
         return found
     first = int(np.flatnonzero(lost)[0])
-    message = (
+    answer_infeasible(
+        on_infeasible,
         f"no beta gives {lost.sum()} of {lost.size} rows the perplexity: {wanted[first]:.6g} in row {first}, "
-        f"whose nearest is {found.perplexity[first]:.6g}"
+        f"whose nearest is {found.perplexity[first]:.6g}",
+        "beta",
     )
-    if on_infeasible == "raise":
-        raise ValueError(message)
-    if on_infeasible == "warn":
-        warnings.warn(f"{message}; beta is NaN there", stacklevel=3)
     return replace(found, beta=np.where(lost, np.nan, found.beta))
 
 

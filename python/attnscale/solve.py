@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ._call.call import Call
-from ._call.named import with_names
-from ._call.names import NamedAxes
 from ._call.weights import require_softmax
 from ._checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
 from ._results import ScaleSolution
@@ -25,6 +23,8 @@ __all__ = ["ScaleSolution", "solve_scale"]
 _INSTEAD = "entropy_curve takes SoftmaxN and Sink, attention_statistics every normalizer, at given scales"
 _GROUPS = ("row", "head", "all")
 _AXES = {"row": "(..., heads, n_queries)", "head": "(..., heads)", "all": "()"}
+#: The axes of a target, where axes have names.
+_NAMED_AXES: dict[str, tuple[str, ...]] = {"row": ("heads", "queries"), "head": ("heads",), "all": ()}
 
 
 def solve_scale(
@@ -121,10 +121,7 @@ num_threads
     read_on_infeasible(on_infeasible)
     _refuse_softcap(softcap)
     require_softmax(normalizer, "solve_scale", _INSTEAD)
-    try:
-        call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
-    except NamedAxes:
-        return with_names(solve_scale, locals())  # type: ignore[no-any-return]
+    call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     _refuse_bias(call.mask)
     call.score()
@@ -132,14 +129,19 @@ num_threads
     limit = _read_tolerance(tolerance, 1e-9 if wide else 1e-6)
     rows = call.row_shape
     shape = {"row": rows, "head": rows[:-1], "all": ()}[group]
+    if call.names is not None:
+        target_entropy = call.names.place_option("target_entropy", target_entropy, _NAMED_AXES[group])
     target = _read_target(target_entropy, shape, group)
     if group == "row":
-        return _answer(ScaleSolution(*call.core.solve(target, limit)), target, call, on_infeasible)
-    from ._call.solve_mean import solve_mean
+        found = ScaleSolution(*call.core.solve(target, limit))
+    else:
+        from ._call.solve_mean import solve_mean
 
-    axes = (-1,) if group == "head" else tuple(range(-len(rows), 0))
-    found = replace(solve_mean(call, target, limit, axes), per=group)
-    return _answer(found, target, call, on_infeasible)
+        axes = (-1,) if group == "head" else tuple(range(-len(rows), 0))
+        found = replace(solve_mean(call, target, limit, axes), per=group)
+    found = _answer(found, target, call, on_infeasible)
+    arrays = () if group == "all" else (each.name for each in fields(found) if each.name != "per")
+    return call.label(found, dict.fromkeys(arrays, (..., *_NAMED_AXES[group][1:])))
 
 
 def _answer(

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call.arrays import LAYOUTS, swap_heads
+from ._call.arrays import LAYOUTS, laid_out
 from ._call.call import Call
-from ._call.distance import law_of_distance
-from ._call.named import with_names
-from ._call.names import NamedAxes
+from ._call.scale import read_law
 from ._call.weights import require_softmax
 from ._checks import choose, shown
 from ._results import coordinates_of
@@ -125,19 +123,17 @@ enable_gqa, softcap, normalizer, qk_norm, layout, dims, num_threads
     require_softmax(normalizer, "attention_state", _INSTEAD)
     if value is None:
         raise TypeError("value must be an array, got None")
-    if (law := law_of_distance(scale)) is not None:
+    law = read_law(scale)
+    if law is not None and law.meaning.is_distance:
         raise ValueError(
             f"scale={law.name!r} depends on distances in the whole sequence, and a state knows only its part"
         )
-    try:
-        call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
-    except NamedAxes:
-        return with_names(attention_state, locals())  # type: ignore[no-any-return]
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    call.score(scale, softcap)
-    output, rows = call.attend(None, ("lse", "mean_score"))
+    call.score(scale if law is None else law, softcap)
+    output, rows = call.attend(None, ("lse", "mean_score"), order="rows")
     assert output is not None
-    return AttentionState(output, **rows, layout=layout)
+    return AttentionState(output, **rows, layout=call.layout)
 
 
 def merge_states(states: Iterable[AttentionState]) -> AttentionState:
@@ -186,22 +182,22 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
         weights = np.exp(lse - top)
     total = weights.sum(axis=0)
     weights /= np.where(total == 0, 1.0, total)
-    swapped = parts[0].layout == "bshd"
+    layout = parts[0].layout
     # ln 0 = -inf: no keys at all. 0 * inf = NaN: a visible infinity shows, however small its weight.
     with np.errstate(all="ignore"):
         merged_lse = np.log(total) + top
         output = sum(
-            w[..., None] * (swap_heads(part.output) if swapped else part.output).astype(np.float64)
+            w[..., None] * laid_out(part.output, layout).astype(np.float64)
             for w, part in zip(weights, parts, strict=True)
         )
         mean_score = sum(w * part.mean_score for w, part in zip(weights, parts, strict=True))
         output = np.asarray(output).astype(np.result_type(*(part.output for part in parts)))
     row_type = np.result_type(*(part.lse for part in parts))
     return AttentionState(
-        swap_heads(output) if swapped else output,
+        laid_out(output, layout),
         merged_lse.astype(row_type),
         np.asarray(mean_score).astype(row_type),
-        parts[0].layout,
+        layout,
     )
 
 

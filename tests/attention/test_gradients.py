@@ -369,16 +369,16 @@ def test_one_number_for_all_heads_in_a_sequence() -> None:
 
 
 def test_a_law_that_measures_rows_does_so_once_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnscale._call.data import CallData
+    from attnscale._call.call import Call
 
-    passes: list[CallData] = []
-    measure = CallData.row_entropies
+    passes: list[Call] = []
+    measure = Call.row_entropies
 
-    def counted(call: CallData) -> Any:
+    def counted(call: Call) -> Any:
         passes.append(call)
         return measure(call)
 
-    monkeypatch.setattr(CallData, "row_entropies", counted)
+    monkeypatch.setattr(Call, "row_entropies", counted)
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 20, 8))
     law = 2.0 * at.laws.AdaptiveTemperature()
     at.attention_gradients(q, k, v, grad_output=v, scale=law)

@@ -234,6 +234,10 @@ def test_a_pattern_names_the_axes_of_plain_arrays(layout: str) -> None:
     np.testing.assert_array_equal(rows.entropy, at.attention_entropy(Q, K))  # statistics keep their order
     np.testing.assert_array_equal(rows.output, at.attention(Q, K, V).transpose(order))
     np.testing.assert_array_equal(at.attention_weights(q, k, layout=layout), at.attention_weights(Q, K))
+    np.testing.assert_array_equal(
+        at.variants.kattention_heads(q, k, v, layout=layout),
+        at.variants.kattention_heads(Q, K, V).transpose(order),
+    )
 
 
 def test_patterns_without_heads_and_with_names_of_their_own() -> None:
@@ -306,6 +310,8 @@ def test_mistakes_are_explained() -> None:
     ):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             call()
+    with pytest.raises(TypeError, match=r"^out must be a NumPy array, got int$"):
+        at.attention(Q, K, V, layout="b h n d", out=3)  # type: ignore[arg-type]
 
 
 def test_calls_without_names_read_the_values() -> None:

@@ -172,6 +172,35 @@ def test_a_law_that_is_undefined_somewhere_is_refused_there() -> None:
     assert np.isfinite(at.attention_entropy(q, np.repeat(k, 10, 1), scale="root_log")).all()
 
 
+def test_the_text_of_a_law_is_read_once_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = random_inputs(9)
+    read: list[Any] = []
+    get = at.laws.get
+
+    def counted(law: Any, **parameters: Any) -> at.laws.Law:
+        read.extend([law] if isinstance(law, str) else [])
+        return get(law, **parameters)
+
+    monkeypatch.setattr(at.laws, "get", counted)
+    for text in ("ssmax(s=0.4)", "adaptive_temperature"):
+        for call in (
+            lambda scale: at.attention(q, k, v, scale=scale),
+            lambda scale: at.attention_entropy(q, k, scale=scale, distance_bias=None, softcap=2),
+            lambda scale: at.attention_weights(q, k, scale=scale),
+            lambda scale: at.attention_state(q, k, v, scale=scale),
+            lambda scale: at.attention_gradients(q, k, v, grad_lse=1.0, scale=scale),
+        ):
+            read.clear()
+            call(text)
+            assert read == [text]
+    read.clear()
+    at.attention_gradients(q, k, v, grad_lse=1.0, scale="scale_invariant", distance_scale=np.ones(99))
+    assert read == ["scale_invariant"]
+    read.clear()
+    at.variants.kattention_heads(q, k, v, scale="log_n")
+    assert read == ["log_n"]
+
+
 def test_the_total_n_must_be_known_before_keys_are_split() -> None:
     """The wrong way is wrong: each part would see its own n."""
     q, k, v = random_inputs(14, n_keys=100, dtype="float64")

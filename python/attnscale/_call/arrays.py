@@ -8,28 +8,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._checks import as_array, boolean
-from .names import NamedAxes, has_names, without_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "ARRAY",
+    "FLOAT32",
     "FLOAT64",
     "LAYOUTS",
     "Inputs",
     "in_native_order",
     "is_float_type",
+    "laid_out",
     "make_output",
     "read_inputs",
-    "read_plain_inputs",
-    "swap_heads",
+    "shape_in",
 ]
 
 LAYOUTS = ("bhsd", "bshd")
+#: A name of this module is found faster than one of NumPy's, which a small call would notice.
+ARRAY = np.ndarray
 
 # Types that NumPy itself knows, in native byte order; bfloat16 comes on top by name.
-FLOAT64, _FLOAT32, _FLOAT16 = np.dtype("float64"), np.dtype("float32"), np.dtype("float16")
-_FLOAT_TYPES = frozenset((FLOAT64, _FLOAT32, _FLOAT16))
+FLOAT64, FLOAT32, _FLOAT16 = np.dtype("float64"), np.dtype("float32"), np.dtype("float16")
+_FLOAT_TYPES = frozenset((FLOAT64, FLOAT32, _FLOAT16))
 _FLOAT_NAMES = "float64, float32, float16 or bfloat16"
 
 
@@ -42,6 +45,11 @@ class Inputs(NamedTuple):
     dtype: np.dtype[Any]
     leading: tuple[int, ...]  # (..., heads) of the result; () for 2-D input
 
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """(..., heads, n_queries)."""
+        return (*self.leading, self.query.shape[-2])
+
 
 def is_float_type(dtype: np.dtype[Any]) -> bool:
     """True for the types that the core reads. ml_dtypes is not imported: its type goes by its name."""
@@ -49,14 +57,17 @@ def is_float_type(dtype: np.dtype[Any]) -> bool:
 
 
 def read_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bool) -> Inputs:
-    """Read and check the arrays; `value` may be None. Views only, unless the byte order is foreign."""
+    """Read and check the arrays; `value` may be None. Views only, unless the byte order is foreign.
+
+    Axes go by their order: the names that an array gives them do not count.
+    """
     if enable_gqa is not False:
         boolean("enable_gqa", enable_gqa)
     q = _read("query", query)
     k = _read("key", key)
     v = None if value is None else _read("value", value)
     if layout == "bshd":
-        q, k, v = swap_heads(q), swap_heads(k), None if v is None else swap_heads(v)
+        q, k, v = laid_out(q, layout), laid_out(k, layout), None if v is None else laid_out(v, layout)
     of_query, of_key, of_value = q.shape, k.shape, None if v is None else v.shape
     if of_query[-1] != of_key[-1] or (of_value is not None and of_key[-2] != of_value[-2]):
         _explain_inner_axes(of_query, of_key, of_value)
@@ -69,15 +80,14 @@ def read_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bo
     return tuple.__new__(Inputs, (q, k, v, dtype, leading))  # what Inputs(...) comes to, at half its cost
 
 
-def read_plain_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bool) -> Inputs:
-    """Inputs whose names of axes do not count: arrays that have them are read in their own order."""
-    q, k, v = (without_names(x) for x in (query, key, value))
-    return read_inputs(q, k, v, layout, enable_gqa=enable_gqa)
+def laid_out(array: NDArray[Any], layout: str) -> NDArray[Any]:
+    """An array (..., heads, n, dim) as the layout orders its axes, and back; 2-D arrays have no heads."""
+    return array.swapaxes(-3, -2) if layout == "bshd" and array.ndim > 2 else array
 
 
-def swap_heads(array: NDArray[Any]) -> NDArray[Any]:
-    """(..., n, heads, dim) as (..., heads, n, dim) and back; 2-D arrays have no heads."""
-    return array if array.ndim < 3 else array.swapaxes(-3, -2)
+def shape_in(layout: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that an array of the shape (..., heads, n, dim) has in the layout, and back."""
+    return (*shape[:-3], shape[-2], shape[-3], shape[-1]) if layout == "bshd" and len(shape) > 2 else shape
 
 
 def make_output(inputs: Inputs, layout: str, out: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -85,9 +95,9 @@ def make_output(inputs: Inputs, layout: str, out: Any) -> tuple[NDArray[Any], ND
     query, _, value, dtype, leading = inputs
     assert value is not None
     shape = (*leading, query.shape[-2], value.shape[-1])
-    swapped = layout == "bshd" and len(shape) > 2
+    swapped = layout == "bshd"
     if swapped:
-        shape = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+        shape = shape_in(layout, shape)
     if out is None:
         try:
             out = np.empty(shape, dtype)
@@ -95,20 +105,20 @@ def make_output(inputs: Inputs, layout: str, out: Any) -> tuple[NDArray[Any], ND
             raise MemoryError(f"an output of shape {shape} and type {dtype} is too large") from None
     else:
         _check_out(out, shape, inputs)
-    return out, out.swapaxes(-3, -2) if swapped else out
+    return out, laid_out(out, layout) if swapped else out
 
 
 def _common_type(dtypes: set[np.dtype[Any]]) -> np.dtype[Any]:
     """As np.result_type, which has no answer for float16 with bfloat16; float32 holds both."""
     if len(dtypes) == 1:
         return dtypes.pop()
-    return FLOAT64 if FLOAT64 in dtypes else _FLOAT32
+    return FLOAT64 if FLOAT64 in dtypes else FLOAT32
 
 
 def _read(name: str, value: Any) -> NDArray[Any]:
-    array = value if type(value) is np.ndarray else _read_other(name, value)
+    array = value if type(value) is ARRAY else as_array(name, value)
     dtype = array.dtype
-    if dtype is not _FLOAT32 and not is_float_type(dtype):
+    if dtype is not FLOAT32 and not is_float_type(dtype):
         if value is None:
             raise TypeError(f"{name} must be an array, got None")
         array = in_native_order(name, array)
@@ -126,13 +136,6 @@ def in_native_order(name: str, array: NDArray[Any]) -> NDArray[Any]:
         hint = f"; use {name}.astype(np.float32)" if dtype.kind in "iub" else ""
         raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
     return array.astype(dtype.newbyteorder("="))
-
-
-def _read_other(name: str, value: Any) -> NDArray[Any]:
-    """What is no ndarray as one."""
-    if has_names(value):
-        raise NamedAxes(f"{name} has named axes, got {value.dims}; pass {name}.values")
-    return as_array(name, value)
 
 
 def _explain_inner_axes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None) -> None:

@@ -3,35 +3,72 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
 
 from .. import _core
-from .._checks import choose, number, shown, thread_count
-from .arrays import FLOAT64, LAYOUTS, make_output, read_inputs
-from .data import CallData
-from .distance import law_of_distance, read_tables, refuse_row_measures
+from .._checks import number, shown, thread_count
+from . import measures
+from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
+from .distance import read_tables
 from .form import PRODUCTS, ScoreForm
-from .names import NamedAxes, is_pattern
-from .rows import EVERY_KEY, read_intervals, read_mask
-from .scale import read_scale
+from .named import AxesOfRows, Names, read_named
+from .rows import EVERY_KEY, Intervals, read_intervals, read_mask
+from .scale import law_counts, law_scale, read_law, read_scale
 from .weights import normalize_rows
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
+    from ..laws import Law
     from ..normalizers import Normalizer
 
 __all__ = ["Call", "read_num_threads"]
 
+_BHSD, _BSHD = LAYOUTS
+_Result = TypeVar("_Result")
 
-class Call(CallData):
+
+class Call:
     """Arrays, then the keys that each query sees, then the scores: made in this order, then asked.
 
-    ``see`` and ``score`` take the options as the caller of the public function gave them.
+    ``see`` and ``score`` take the options as the caller of the public function gave them. Arrays of rows
+    broadcast to (..., heads, n_queries).
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "core",
+        "counts",
+        "form",
+        "given",
+        "head_dim",
+        "inputs",
+        "intervals",
+        "law",
+        "layout",
+        "mask",
+        "names",
+        "scale",
+        "threads",
+    )
+
+    names: Names | None  # of the axes of the caller's arrays; None: they go by their order
+    given: Inputs  # as the caller gave them, with the axes of the core
+    inputs: Inputs  # after qk_norm
+    layout: str  # of the arrays and of the output; "bhsd" where axes have names, which put them in order
+    threads: int  # 0: the core's default
+    head_dim: int  # at least 1
+    intervals: Intervals
+    mask: NDArray[np.bool_] | NDArray[np.floating] | None
+    form: ScoreForm
+    law: Law | None  # that the scale is
+    scale: float | NDArray[np.float64]
+    counts: NDArray[np.float64] | None  # n of each row, where the scale is a law of the row
+    core: _core.Call
 
     def __init__(
         self,
@@ -44,9 +81,16 @@ class Call(CallData):
         num_threads: Any = None,
         dims: Any = None,
     ) -> None:
-        if dims is not None:
-            raise NamedAxes("dims")
-        self.layout = layout if layout is LAYOUTS[0] else _read_layout(layout)
+        self.names = None
+        if not (
+            dims is None
+            and (layout is _BHSD or layout is _BSHD)
+            and type(query) is type(key) is ARRAY
+            and (value is None or type(value) is ARRAY)
+        ):
+            self.names, (query, key, value) = read_named(query, key, value, layout, dims)
+            layout = layout if self.names is None else _BHSD
+        self.layout = layout
         self.given = inputs = read_inputs(query, key, value, layout, enable_gqa=enable_gqa)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
         self.head_dim = inputs.query.shape[-1] or 1
@@ -71,8 +115,13 @@ class Call(CallData):
             and key_lengths is None
             and document_ids is None
         ):
+            if self.names is not None:
+                key_lengths = self.names.place_option("key_lengths", key_lengths, ())
+                document_ids = self.names.place_option("document_ids", document_ids, ("keys",))
             self.intervals = read_intervals(self.inputs, is_causal, causal, window, key_lengths, document_ids)
         if attn_mask is not None:
+            if self.names is not None:
+                attn_mask = self.names.place_option("attn_mask", attn_mask, ("heads", "queries", "keys"))
             self.mask = read_mask(attn_mask, self.inputs)
 
     def score(
@@ -82,54 +131,114 @@ class Call(CallData):
         distance_scale: Any = None,
         distance_bias: Any = None,
     ) -> None:
-        """What makes a score of a dot product."""
-        self.form, left = PRODUCTS, scale
-        if not (scale is None and softcap is None and distance_scale is None and distance_bias is None):
-            self.form, left = _read_form(self, scale, softcap, distance_scale, distance_bias)
+        """What makes a score of a dot product. A law asks the call whose scale is the standard one."""
+        self.law = law = None if scale is None else read_law(scale)
+        of_distance = law is not None and law.meaning.is_distance
+        self.form = PRODUCTS if softcap is None else ScoreForm(_read_softcap(softcap))
+        if of_distance or distance_scale is not None or distance_bias is not None:
+            given = distance_scale, distance_bias
+            tables = read_tables(given, law, self.inputs, self.intervals, self.head_dim)
+            self.form = ScoreForm(self.form.softcap, *tables)
         begin, end, _, _ = self.intervals
         self.core = self.core_of(begin, end)
-        self.scale, self.counts = read_scale(left, self)
+        self.scale, self.counts = 1.0 / math.sqrt(self.head_dim), None
+        if law is None and scale is not None:
+            if self.names is not None:
+                scale = self.names.place_option("scale", scale, ("heads", "queries"))
+            self.scale = read_scale(scale, self.inputs)
+        elif law is not None and not of_distance:  # those of the distance are part of the form
+            counts = law_counts(law, self)
+            self.scale, self.counts = law_scale(law, counts, self.head_dim, self.inputs), counts
 
     def core_of(self, begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None) -> _core.Call:
         """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""
         query, key, _, dtype, _ = self.inputs
         form = None if self.form is PRODUCTS else self.form
-        return _core.Call(query, key, self.mask, begin, end, form, dtype == FLOAT64, self.threads)
+        wide = dtype is not FLOAT32 and dtype == FLOAT64  # the first alone is fast
+        return _core.Call(query, key, self.mask, begin, end, form, wide, self.threads)
+
+    # ---- what laws count and measure; see laws.MEANINGS_OF_N ----
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """(..., heads, n_queries)."""
+        return self.inputs.row_shape
+
+    def positions(self) -> NDArray[np.int64]:
+        """Index of the key that each query is aligned with, counted from its document's first."""
+        aligned = self.intervals.aligned(self.inputs.query.shape[-2])
+        origin = self.intervals.origin
+        return aligned if origin is None else aligned - origin
+
+    def row_sizes(self) -> NDArray[np.int64]:
+        """Keys of the query's document up to the last one that causal, window and key_lengths allow.
+
+        A causal row i counts i + 1 (+ offset) whatever the window's left side or a mask hide.
+        """
+        _, end, _, origin = self.intervals
+        last = np.array([self.inputs.key.shape[-2]]) if end is None else end
+        return last if origin is None else np.maximum(last - origin, 0)
+
+    def visible_keys(self) -> NDArray[np.int64]:
+        """Keys that each query may see: counted where there is a mask, else the length of its interval."""
+        if self.mask is not None:
+            return self.core.count()
+        begin, end, _, _ = self.intervals
+        if begin is None:
+            return self.row_sizes()
+        counts: NDArray[np.int64] = np.maximum((self.inputs.key.shape[-2] if end is None else end) - begin, 0)
+        return counts
+
+    def row_entropies(self) -> NDArray[np.float64]:
+        """Entropy of each row at the standard scale, in nats."""
+        (entropy,) = self.core.attend(None, None, ("entropy",), self.head_dim**-0.5, None)
+        return entropy.astype(np.float64)
+
+    def row_gaps(self) -> NDArray[np.float64]:
+        """Critical inverse temperature of each row's gaps at the standard scale."""
+        return measures.row_gaps(self.inputs, self.intervals, self.mask, self.form)
+
+    def row_spreads(self) -> NDArray[np.float64]:
+        """Standard deviation of the scores that each row sees, at the standard scale."""
+        return measures.row_spreads(self.inputs, self.intervals, self.mask, self.form)
+
+    # ---- what the core makes of it ----
 
     def attend(
-        self, normalizer: Normalizer | None, statistics: tuple[str, ...], out: Any = None
+        self,
+        normalizer: Normalizer | None,
+        statistics: tuple[str, ...],
+        out: Any = None,
+        order: Literal["query", "rows"] = "query",
     ) -> tuple[NDArray[Any] | None, dict[str, NDArray[Any]]]:
-        """The output if there is a value, and those statistics by name; None: softmax."""
+        """The output if there is a value, and those statistics by name; None: softmax.
+
+        Axes with names: those of the output are in the order of the query's axes or of the rows'.
+        """
         rule = None if normalizer is None else normalizer._rule(self)
-        value = self.inputs.value
+        value, names = self.inputs.value, self.names
         output = view = None
         if value is not None:
-            output, view = make_output(self.inputs, self.layout, out)
+            given = out if names is None else names.place_out(out)
+            output, view = make_output(self.inputs, self.layout, given)
         rows = self.core.attend(value, view, statistics, self.scale, rule)
-        return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
+        if names is None:
+            return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
+        output = None if output is None else names.label_output(output, out, order)
+        return output, {name: self.rows(each, name) for name, each in zip(statistics, rows, strict=True)}
 
+    def rows(
+        self, values: NDArray[Any], name: str, axes: AxesOfRows = (..., "queries"), **labels: Any
+    ) -> NDArray[Any]:
+        """A result with the names and labels of these axes; `labels` are those of new ones."""
+        return values if self.names is None else self.names.label_rows(values, name, axes, labels)
 
-def _read_layout(layout: Any) -> str:
-    try:
-        return choose("layout", layout, LAYOUTS)
-    except ValueError:
-        if is_pattern(layout):
-            raise NamedAxes(f"layout={layout!r} names the axes") from None
-        raise
-
-
-def _read_form(
-    call: CallData, scale: Any, softcap: Any, distance_scale: Any, distance_bias: Any
-) -> tuple[ScoreForm, Any]:
-    """The form, and what is left of the scale: a law of the distance is part of the form."""
-    cap = 0.0 if softcap is None else _read_softcap(softcap)
-    law = None if scale is None else law_of_distance(scale)
-    if law is None and distance_scale is None and distance_bias is None:
-        return ScoreForm(cap) if cap else PRODUCTS, scale
-    factor, offset = read_tables(distance_scale, distance_bias, law, call)
-    if factor is not None or offset is not None:
-        refuse_row_measures(scale)
-    return ScoreForm(cap, factor, offset), scale if law is None else None
+    def label(self, result: _Result, axes: Mapping[str, AxesOfRows], **labels: Any) -> _Result:
+        """A dataclass of results, whose fields have these axes; see :meth:`rows`."""
+        if self.names is None:
+            return result
+        changes = {name: self.rows(getattr(result, name), name, own, **labels) for name, own in axes.items()}
+        return replace(result, **changes)  # type: ignore[type-var]
 
 
 def _read_softcap(softcap: Any) -> float:

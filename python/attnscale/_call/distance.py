@@ -12,101 +12,68 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, sum_over_repeats
+from .._checks import as_array
 from .arrays import Inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..laws import Law
-    from .data import CallData
+    from .rows import Intervals
 
-__all__ = ["law_of_distance", "matrix_of", "read_tables", "refuse_row_measures", "table_gradient"]
-
-
-def law_of_distance(scale: Any) -> Law | None:
-    """The law, if `scale` is one whose n is the distance of query and key."""
-    if isinstance(scale, (int, float, np.ndarray)):
-        return None
-    from .. import laws
-
-    law = laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
-    return law if law is not None and law.meaning.is_distance else None
+__all__ = ["distances_of", "law_factor", "matrix_of", "read_tables"]
 
 
-def refuse_row_measures(scale: Any) -> None:
-    """Laws that measure a row do so without distance_scale and distance_bias."""
-    from .. import laws
+def read_tables(
+    tables: tuple[Any, Any], law: Law | None, inputs: Inputs, intervals: Intervals, head_dim: int
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """Factor of query . key and offset of the score, from distance_scale, distance_bias and the law.
 
-    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).meaning.measures_the_row:
+    Views (..., heads, n_queries, n_keys) in the type of the arithmetic, or None.
+    """
+    distances = distances_of(inputs, intervals)
+    reach = _reach(inputs, intervals, distances)
+    factor = _read("distance_scale", tables[0], distances, reach, inputs)
+    offset = _read("distance_bias", tables[1], distances, reach, inputs)
+    if law is not None and law.meaning.is_distance:
+        of_law = law_factor(law, distances, head_dim)
+        factor = of_law if factor is None else factor * of_law
+        if hasattr(law, "bias"):
+            added = law.bias(np.abs(distances))
+            offset = added if offset is None else offset + added
+    found = matrix_of(factor, inputs), matrix_of(offset, inputs)
+    if law is not None and law.meaning.measures_the_row and any(each is not None for each in found):
         raise ValueError(
             f"scale={law.name!r} measures the row without distance_scale and distance_bias; pass the scale "
             "as an array, measured with them"
         )
+    return found
 
 
-def read_tables(
-    distance_scale: Any, distance_bias: Any, law: Law | None, call: CallData
-) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-    """Factor of query . key and offset of the score, with those of the law.
-
-    Views (..., heads, n_queries, n_keys) in the type of the arithmetic, or None.
-    """
-    inputs = call.inputs
-    distances = _distances(call)
-    reach = _reach(call, distances)
-    factor = _read("distance_scale", distance_scale, distances, reach, inputs)
-    offset = _read("distance_bias", distance_bias, distances, reach, inputs)
-    if law is not None:
-        steps = np.abs(distances)
-        of_law = np.asarray(law.scale(steps, call.head_dim)) * math.sqrt(call.head_dim)
-        factor = of_law if factor is None else factor * of_law
-        if hasattr(law, "bias"):
-            offset = law.bias(steps) if offset is None else offset + law.bias(steps)
-    return matrix_of(factor, inputs), matrix_of(offset, inputs)
+def law_factor(law: Law, distances: NDArray[np.int64], head_dim: int) -> NDArray[np.float64]:
+    """What a law of the distance multiplies the standard scale with, at each distance."""
+    return np.asarray(law.scale(np.abs(distances), head_dim)) * math.sqrt(head_dim)
 
 
-def table_gradient(
-    name: str, table: Any, gradient: NDArray[Any] | None, law: Law | None, call: CallData
-) -> NDArray[np.float64]:
-    """From the gradient at each distance, (..., n_distances), to that of a table, or of what a function
-    returned. None: there are no pairs."""
-    distances = _distances(call)
-    if gradient is None:
-        return np.zeros(np.shape(table(distances) if callable(table) else as_array(name, table)))
-    gradient = gradient.astype(np.float64)
-    if law is not None and name == "distance_scale":
-        gradient *= np.asarray(law.scale(np.abs(distances), call.head_dim)) * math.sqrt(call.head_dim)
-    if callable(table):
-        return sum_over_repeats(gradient, np.shape(table(distances)))
-    shape = np.shape(as_array(name, table))
-    steps = np.broadcast_to(np.minimum(np.abs(distances), max(shape[-1] - 1, 0)), gradient.shape)
-    found = np.zeros((*gradient.shape[:-1], shape[-1]))
-    for lead in np.ndindex(gradient.shape[:-1]):
-        if shape[-1]:
-            found[lead] = np.bincount(steps[lead], gradient[lead], shape[-1])
-    return sum_over_repeats(found, shape)
-
-
-def _distances(call: CallData) -> NDArray[np.int64]:
+def distances_of(inputs: Inputs, intervals: Intervals) -> NDArray[np.int64]:
     """Position of the query less that of the key: of query i and key j at n_queries - 1 - i + j.
 
     Shape (n_distances,), or (..., heads = 1, n_distances) where key lengths move the diagonal.
     """
-    n_queries, n_keys = call.inputs.query.shape[-2], call.inputs.key.shape[-2]
-    last = call.intervals.aligned(n_queries)[..., -1:] if n_queries else np.zeros(1, np.int64)
+    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
+    last = intervals.aligned(n_queries)[..., -1:] if n_queries else np.zeros(1, np.int64)
     distances: NDArray[np.int64] = last - np.arange(max(n_queries + n_keys - 1, 0))
     return distances
 
 
-def _reach(call: CallData, distances: NDArray[np.int64]) -> int:
+def _reach(inputs: Inputs, intervals: Intervals, distances: NDArray[np.int64]) -> int:
     """The largest distance that counts: of all pairs, or of those within a document."""
-    begin, end, _, origin = call.intervals
+    begin, end, _, origin = intervals
     if origin is None:
         return int(np.abs(distances).max(initial=-1))
     assert begin is not None
     assert end is not None
-    aligned = call.intervals.aligned(call.inputs.query.shape[-2])
+    aligned = intervals.aligned(inputs.query.shape[-2])
     farthest = np.maximum(aligned - begin, end - 1 - aligned)
     return int(np.where(begin < end, farthest, -1).max(initial=-1))
 

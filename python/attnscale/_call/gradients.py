@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_array, fit_to, shown
-from .arrays import FLOAT64, in_native_order, is_float_type, swap_heads
-from .distance import matrix_of
+from .._checks import as_array, fit_to, shown, sum_over_repeats
+from .arrays import FLOAT64, in_native_order, is_float_type, laid_out, shape_in
+from .distance import distances_of, law_factor, matrix_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from ..normalizers import Normalizer
     from .call import Call
 
-__all__ = ["COTANGENTS", "RawGradients", "differentiate", "read_cotangents", "through_norm"]
+__all__ = [
+    "COTANGENTS",
+    "RawGradients",
+    "differentiate",
+    "law_gradients",
+    "read_cotangents",
+    "table_gradient",
+    "through_norm",
+]
 
 #: Statistics whose gradients reach query and key.
 COTANGENTS = (
@@ -145,6 +153,41 @@ def through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> ND
         return np.where(seen, (gradient - wide * along) * factor, 0)
 
 
+def law_gradients(rows: NDArray[np.float64], call: Call) -> dict[str, NDArray[np.float64]] | None:
+    """Gradients of a law's parameters from those of the scales of rows, (..., heads, n_queries).
+
+    None: the scale is no law of the row. A number for each parameter, or one a head where it is one a head.
+    """
+    if call.law is None or call.counts is None:
+        return None
+    found = {}
+    for name, derivative in call.law.derivatives(call.counts, call.head_dim).items():
+        given = call.law.parameter(name)
+        shape = (len(given), 1) if isinstance(given, tuple) else ()
+        found[name] = sum_over_repeats(rows * derivative, shape).reshape(shape[:1])
+    return found
+
+
+def table_gradient(name: str, table: Any, gradient: NDArray[Any] | None, call: Call) -> NDArray[np.float64]:
+    """From the gradient at each distance, (..., n_distances), to that of a table, or of what a function
+    returned. None: there are no pairs."""
+    distances = distances_of(call.inputs, call.intervals)
+    if gradient is None:
+        return np.zeros(np.shape(table(distances) if callable(table) else as_array(name, table)))
+    gradient = gradient.astype(np.float64)
+    if call.law is not None and call.law.meaning.is_distance and name == "distance_scale":
+        gradient *= law_factor(call.law, distances, call.head_dim)
+    if callable(table):
+        return sum_over_repeats(gradient, np.shape(table(distances)))
+    shape = np.shape(as_array(name, table))
+    steps = np.broadcast_to(np.minimum(np.abs(distances), max(shape[-1] - 1, 0)), gradient.shape)
+    found = np.zeros((*gradient.shape[:-1], shape[-1]))
+    for lead in np.ndindex(gradient.shape[:-1]):
+        if shape[-1]:
+            found[lead] = np.bincount(steps[lead], gradient[lead], shape[-1])
+    return sum_over_repeats(found, shape)
+
+
 def _arithmetic(call: Call) -> np.dtype[Any]:
     return FLOAT64 if call.inputs.dtype == FLOAT64 else np.dtype(np.float32)
 
@@ -157,10 +200,7 @@ def _zeros(array: NDArray[Any] | None, call: Call) -> Any:
     """Zeros of the shape of an array, in the order of the layout; None for None."""
     if array is None:
         return None
-    swapped = call.layout == "bshd"
-    shape = swap_heads(array).shape if swapped else array.shape
-    zeros = np.zeros(shape, _arithmetic(call))
-    return swap_heads(zeros) if swapped else zeros
+    return laid_out(np.zeros(shape_in(call.layout, array.shape), _arithmetic(call)), call.layout)
 
 
 def _zeros_of_distances(table: NDArray[Any] | None, call: Call, *, wanted: bool) -> NDArray[Any] | None:
@@ -173,10 +213,7 @@ def _zeros_of_distances(table: NDArray[Any] | None, call: Call, *, wanted: bool)
 def _output_shape(call: Call) -> tuple[int, ...]:
     """In the caller's layout."""
     assert call.inputs.value is not None
-    shape = (*call.row_shape, call.inputs.value.shape[-1])
-    if call.layout == "bshd" and len(shape) > 2:
-        return (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return shape
+    return shape_in(call.layout, (*call.row_shape, call.inputs.value.shape[-1]))
 
 
 def _read_output(name: str, value: Any, call: Call) -> NDArray[Any]:
@@ -185,7 +222,7 @@ def _read_output(name: str, value: Any, call: Call) -> NDArray[Any]:
         raise ValueError(
             f"{name} must have the shape of the output, {_output_shape(call)}, got {array.shape}"
         )
-    return swap_heads(array) if call.layout == "bshd" else array
+    return laid_out(array, call.layout)
 
 
 def _read_grad_output(call: Call, grad_output: Any) -> NDArray[Any]:

@@ -1,160 +1,184 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays whose axes have names: found by name in any order, and labelled on the way out.
 
-A call on plain arrays in a layout of its own never comes here. Functions raise `NamedAxes` from where they
-read their arrays, and hand their arguments to `with_names`, which calls them again on plain arrays.
+A call on plain arrays in a layout of its own has no names, and its results are plain arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import as_array, shown
-from .._results import AttentionStatistics, ScaleSolution
-from .names import Axes, has_names, read_names, roles
+from .._checks import as_array, choose, shown
+from .arrays import LAYOUTS
+from .names import Axes, has_names, is_pattern, name_axes, roles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["with_names"]
+__all__ = ["AxesOfRows", "Names", "read_named"]
 
-#: The axes of options that may have names, as far as they have one for each array.
-_OPTION_AXES = {
-    "scale": ("heads", "queries"),
-    "attn_mask": ("heads", "queries", "keys"),
-    "key_lengths": (),
-    "document_ids": ("keys",),
-}
-#: Of the arrays of a calibration: the axes before (..., heads), and those behind.
-_CALIBRATION_AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "target": ((), ()),
-    "beta": ((), ("n",)),
-    "standard_entropy": ((), ("n",)),
-    "amplitude": (("law",), ()),
-    "law_beta": (("law",), ("n",)),
-    "law_entropy": (("law",), ("n",)),
-    "median_entropy": ((), ("n",)),
-    "equal_scores": ((), ()),
-}
+#: Results in nats.
 _ENTROPIES = {
     *("entropy", "lowest", "highest"),
     *("target", "standard_entropy", "law_entropy", "median_entropy"),
 }
-_TARGET_AXES = {"row": ("heads", "queries"), "head": ("heads",), "all": ()}
+#: The axes of a result: "queries" and "keys" stand for those of the call, ``...`` for (..., heads).
+AxesOfRows = tuple[str | EllipsisType, ...]
 
 
 @dataclass(frozen=True)
 class Names:
-    """The axes of a call, by the names that its arrays give them."""
+    """The axes of a call, by the names that its arrays or its layout give them."""
 
     arrays: Mapping[str, Axes]  # of query, key and value
     batch: tuple[str, ...]
     heads: str | None
     queries: str
     keys: str  # differs from that of the queries
-
-    @property
-    def inserted(self) -> bool:
-        """Whether there is an axis of one head that the arrays do not have: batch axes go before heads."""
-        return self.heads is None and bool(self.batch)
+    labels: Mapping[str, Any] | None = None  # of results, which are DataArrays; None: they are plain arrays
 
     @property
     def leading(self) -> tuple[str, ...]:
         """Names of (..., heads) in results."""
         return self.batch if self.heads is None else (*self.batch, self.heads)
 
-    def of(self, axis: str) -> str | None:
-        """The name of "heads", "queries" or "keys"."""
-        return {"heads": self.heads, "queries": self.queries, "keys": self.keys}[axis]
+    def place(self, name: str, array: Any) -> NDArray[Any]:
+        """Query, key or value as a view (..., heads, n, dim)."""
+        axes = self.arrays[name]
+        wanted = (*self.batch, *self._heads, axes.sequence, axes.channels)
+        return _place(np.asarray(array), axes.names, wanted)
 
-    def output(self) -> tuple[str, ...]:
-        """Axes of the output, in the order of the query's."""
-        query = self.arrays["query"]
-        channels = self.arrays["value"].channels
+    def place_option(self, name: str, array: Any, axes: tuple[str, ...]) -> Any:
+        """An option whose axes have names, as it broadcasts to the batch axes and these."""
+        if not hasattr(array, "dims"):
+            return array
+        own = tuple(map(str, array.dims))
+        if "keys" in axes and self.keys not in own and self.queries == self.arrays["key"].sequence:
+            # One name for queries and keys: in an option that has keys, a single axis of it is theirs.
+            own = tuple(self.keys if each == self.queries else each for each in own)
+        names = {"queries": self.queries, "keys": self.keys, "heads": self.heads}
+        wanted = (*self.batch, *(names[axis] for axis in axes if axis != "heads" or self.leading))
+        if unknown := [each for each in own if each not in wanted]:
+            listed = " ".join(each for each in wanted if each is not None)
+            raise ValueError(f"{name} must have axes among {listed}, got {' '.join(unknown)}")
+        return _place(np.asarray(array), own, wanted)
+
+    def place_out(self, out: Any) -> Any:
+        """The view of ``out`` that the call writes to; None and what is no array as they are."""
+        if not isinstance(out, np.ndarray):
+            return out
+        names = self._output("query")
+        if out.ndim != len(names):
+            raise ValueError(f"out must have the axes {' '.join(names)}, got shape {out.shape}")
+        return _place(out, names, (*self.batch, *self._heads, self.queries, self.arrays["value"].channels))
+
+    def label_output(self, values: NDArray[Any], out: NDArray[Any] | None, order: str) -> Any:
+        """The output (..., heads, n_queries, value_dim), its axes in the order of the "query" or the "rows".
+
+        What the caller gave as `out` is what comes back.
+        """
+        wanted = self._output(order)
+        if out is None:
+            own = self._output("rows")
+            out = self._without_head(values, 2).transpose([own.index(name) for name in wanted])
+        return self._wrap(out, "output", wanted, {*wanted}, {})
+
+    def label_rows(
+        self, values: NDArray[Any], name: str, axes: AxesOfRows, new: Mapping[str, Any] | None = None
+    ) -> Any:
+        """A result with these axes; `new` has the labels of those that are none of the inputs'."""
+        inputs = {"queries": self.queries, "keys": self.keys}
+        place = axes.index(...)
+        before, behind = (
+            tuple(inputs.get(str(axis), str(axis)) for axis in part)
+            for part in (axes[:place], axes[place + 1 :])
+        )
+        of_inputs = {*self.leading, *(inputs[axis] for axis in inputs if axis in axes)}
+        plain = self._without_head(values, len(behind))
+        own = {axis: labels for axis, labels in (new or {}).items() if axis in axes}
+        return self._wrap(plain, name, (*before, *self.leading, *behind), of_inputs, own)
+
+    @property
+    def _heads(self) -> tuple[str | None, ...]:
+        """The axis of heads in arrays of the call; None: of one head that the arrays do not have."""
+        return (self.heads,) if self.leading else ()
+
+    def _output(self, order: str) -> tuple[str, ...]:
+        """Axes of the output in the order of the "query" or the "rows"."""
+        query, channels = self.arrays["query"], self.arrays["value"].channels
+        if order == "rows":
+            return (*self.leading, self.queries, channels)
         own = [channels if name == query.channels else name for name in query.names]
         return (*(name for name in self.leading if name not in own), *own)
 
+    def _without_head(self, values: NDArray[Any], behind: int) -> NDArray[Any]:
+        """Without the axis of one head, if the arrays do not have it; so many axes are behind it."""
+        return values.squeeze(axis=values.ndim - behind - 1) if self._heads == (None,) else values
 
-def with_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """What the function returns for these arguments, whose arrays have named axes."""
-    code = function.__code__
-    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    given = {name: arguments[name] for name in parameters if name not in ("dims", "layout")}
-    arrays = {
-        name: each if has_names(each := given[name]) else as_array(name, each)
-        for name in ("query", "key", "value")
-        if given.get(name) is not None
-    }
-    known = roles(arguments.get("dims"))
-    names = _names({n: read_names(n, x, arguments["layout"], known) for n, x in arrays.items()})
+    def _wrap(
+        self, values: Any, name: str, dims: tuple[str, ...], of_inputs: set[str], new: Mapping[str, Any]
+    ) -> Any:
+        if self.labels is None:
+            return values
+        import xarray
+
+        here = {n: each for n, each in self.labels.items() if set(each.dims) <= of_inputs}
+        attrs = {"units": "nat"} if name in _ENTROPIES else {}
+        return xarray.DataArray(values, {**here, **new}, dims, name, attrs)
+
+
+def read_named(
+    query: Any, key: Any, value: Any, layout: Any, dims: Any
+) -> tuple[Names | None, tuple[Any, Any, Any]]:
+    """The names of the axes of a call, and query, key and value with their axes in order.
+
+    Where neither the arrays nor the layout have names: None, and the arrays as they are.
+    """
+    given = {"query": query, "key": key} | ({} if value is None else {"value": value})
+    if dims is None and not is_pattern(layout):
+        choose("layout", layout, LAYOUTS)
+        if not any(map(has_names, given.values())):
+            return None, (query, key, value)
+    arrays = {name: each if has_names(each) else as_array(name, each) for name, each in given.items()}
+    known = roles(dims)
+    names = _name({name: name_axes(name, each, layout, known) for name, each in arrays.items()})
     _check_labels(arrays, names)
-    for name, array in arrays.items():
-        given[name] = _place(np.asarray(array), names.arrays[name].names, _canonical(names, name))
-    for name, axes in {
-        **_OPTION_AXES,
-        "target_entropy": _TARGET_AXES.get(given.get("per", "row"), ()),
-    }.items():
-        if hasattr(given.get(name), "dims"):
-            given[name] = _option(name, given[name], axes, names)
-    out = given.get("out")
-    if out is not None:
-        given["out"] = _place(out, names.output(), _canonical_output(names))
-    result = function(**given)
-    return _Labels(names, arrays).label(result, function.__name__, out)
+    if has_names(query):
+        names = replace(names, labels=_labels_of(arrays, names))
+    placed = {name: names.place(name, each) for name, each in arrays.items()}
+    return names, (placed["query"], placed["key"], placed.get("value"))
 
 
-def _names(arrays: dict[str, Axes]) -> Names:
-    batch = tuple(dict.fromkeys(name for axes in arrays.values() for name in axes.batch))
-    heads = {axes.heads: None for axes in arrays.values() if axes.heads is not None}
+def _name(axes: Mapping[str, Axes]) -> Names:
+    """The names of a call whose query, key and value have these axes."""
+    heads = {each.heads: None for each in axes.values() if each.heads is not None}
     if len(heads) > 1:
         raise ValueError(
             f"the axis of heads must have one name, got {' and '.join(heads)}; rename one of them"
         )
-    queries, keys = arrays["query"].sequence, arrays["key"].sequence
-    if "value" in arrays and arrays["value"].sequence != keys:
+    queries, keys = axes["query"].sequence, axes["key"].sequence
+    if "value" in axes and axes["value"].sequence != keys:
         raise ValueError(
-            f"key and value must name the axis of the keys alike, got {keys} and {arrays['value'].sequence}"
+            f"key and value must name the axis of the keys alike, got {keys} and {axes['value'].sequence}"
         )
-    keys = f"key_{keys}" if keys == queries else keys
-    return Names(arrays, batch, next(iter(heads), None), queries, keys)
+    return Names(
+        arrays=axes,
+        batch=tuple(dict.fromkeys(name for each in axes.values() for name in each.batch)),
+        heads=next(iter(heads), None),
+        queries=queries,
+        keys=f"key_{keys}" if keys == queries else keys,
+    )
 
 
-def _canonical(names: Names, array: str) -> tuple[str | None, ...]:
-    """(..., heads, n, dim) by name; None: an axis of extent 1."""
-    axes = names.arrays[array]
-    heads = () if names.heads is None and not names.batch else (names.heads,)
-    return (*names.batch, *heads, axes.sequence, axes.channels)
-
-
-def _canonical_output(names: Names) -> tuple[str | None, ...]:
-    heads = (None,) if names.inserted else ()
-    return (*names.leading, *heads, names.queries, names.arrays["value"].channels)
-
-
-def _place(array: NDArray[Any], names: tuple[str, ...], wanted: Iterable[str | None]) -> NDArray[Any]:
+def _place(array: NDArray[Any], names: tuple[str, ...], wanted: tuple[str | None, ...]) -> NDArray[Any]:
     """The axes in the wanted order, of extent 1 where the array has none. A view."""
-    order = [name for name in wanted if name in names]
-    if array.ndim != len(names):
-        raise ValueError(f"out must have the axes {' '.join(names)}, got shape {array.shape}")
-    moved = array.transpose([names.index(name) for name in order])
+    moved = array.transpose([names.index(name) for name in wanted if name in names])
     return moved[tuple(slice(None) if name in names else None for name in wanted)]
-
-
-def _option(name: str, array: Any, axes: tuple[str, ...], names: Names) -> NDArray[Any]:
-    """An option whose axes have names, as it broadcasts to the axes that it has without."""
-    own = tuple(map(str, array.dims))
-    if "keys" in axes and names.keys not in own and names.queries == names.arrays["key"].sequence:
-        # One name for queries and keys: in an option that has keys, a single axis of it is theirs.
-        own = tuple(names.keys if each == names.queries else each for each in own)
-    wanted = (*names.batch, *(names.of(axis) for axis in axes if axis != "heads" or names.leading))
-    if unknown := [each for each in own if each not in wanted]:
-        listed = " ".join(each for each in wanted if each is not None)
-        raise ValueError(f"{name} must have axes among {listed}, got {' '.join(unknown)}")
-    return _place(np.asarray(array), own, wanted)
 
 
 def _check_labels(arrays: Mapping[str, Any], names: Names) -> None:
@@ -177,103 +201,10 @@ def _check_labels(arrays: Mapping[str, Any], names: Names) -> None:
                 )
 
 
-class _Labels:
-    """Puts names and labels on results; plain arrays only get their order of axes."""
-
-    def __init__(self, names: Names, arrays: Mapping[str, Any]) -> None:
-        self.names = names
-        self.named = hasattr(arrays["query"], "dims")
-        self.coordinates = _coordinates(names, arrays) if self.named else {}
-
-    def label(self, result: Any, function: str, out: Any) -> Any:
-        """Arrays of the result by its type."""
-        if isinstance(result, np.ndarray):
-            if function == "attention":
-                return self.output(result) if out is None else self._wrap(out, self.names.output(), "output")
-            last = (self.names.keys,) if function == "attention_weights" else ()
-            return self.rows(result, function.removeprefix("attention_"), last)
-        if isinstance(result, AttentionStatistics):
-            output = None if result.output is None else self.output(result.output)
-            rows = {name: self.rows(getattr(result, name), name) for name in result._present()}
-            return result._replace(output=output, **rows)
-        changes: dict[str, Any] = {}
-        if isinstance(result, ScaleSolution):
-            axes = (self.names.queries,) if result.per == "row" else ()
-            for name in ("scale", "entropy", "lowest", "highest", "converged", "feasible", "iterations"):
-                if result.per != "all":
-                    changes[name] = self.rows(getattr(result, name), name, axes=axes)
-        elif hasattr(result, "variance"):  # a curve
-            scale = {"scale": result.scales}
-            for name in ("entropy", "lse", "mean", "variance"):
-                changes[name] = self.rows(getattr(result, name), name, ("scale",), scale)
-        elif hasattr(result, "mean_score"):  # a state, whose output keeps its order of axes
-            for name in ("lse", "mean_score"):
-                changes[name] = self.rows(getattr(result, name), name)
-            order = (*self.names.leading, self.names.queries, self.names.arrays["value"].channels)
-            changes["output"] = self._wrap(self._without_head(result.output, 2), order, "output")
-        elif hasattr(result, "law_beta"):
-            changes = self._calibration(result)
-        return replace(result, **changes) if changes else result
-
-    def output(self, values: NDArray[Any]) -> Any:
-        """(..., heads, n_queries, value_dim) in the order of the query's axes."""
-        order = tuple(name for name in _canonical_output(self.names) if name is not None)
-        plain = self._without_head(values, 2)
-        wanted = self.names.output()
-        return self._wrap(plain.transpose([order.index(name) for name in wanted]), wanted, "output")
-
-    def rows(
-        self,
-        values: NDArray[Any],
-        name: str,
-        last: tuple[str, ...] = (),
-        labels: Mapping[str, Any] | None = None,
-        axes: tuple[str, ...] | None = None,
-    ) -> Any:
-        """(..., heads, n_queries), then `last`."""
-        axes = (self.names.queries,) if axes is None else axes
-        plain = self._without_head(values, len(axes) + len(last))
-        return self._wrap(plain, (*self.names.leading, *axes, *last), name, labels)
-
-    def _calibration(self, result: Any) -> dict[str, Any]:
-        """(laws, ..., heads, lengths) as far as an array of a Calibration has them."""
-        labels = {"law": [law.spelling for law in result.laws], "n": result.lengths}
-        changes = {}
-        for name, (first, last) in _CALIBRATION_AXES.items():
-            dims = (*first, *self.names.leading, *last)
-            plain = self._without_head(getattr(result, name), len(last))
-            own = {axis: labels[axis] for axis in (*first, *last)}
-            changes[name] = self._wrap(plain, dims, name, own, self.names.leading)
-        return changes
-
-    def _without_head(self, values: NDArray[Any], behind: int) -> NDArray[Any]:
-        return values.squeeze(axis=values.ndim - behind - 1) if self.names.inserted else values
-
-    def _wrap(
-        self,
-        values: Any,
-        dims: tuple[str, ...],
-        name: str,
-        labels: Mapping[str, Any] | None = None,
-        among: tuple[str, ...] | None = None,
-    ) -> Any:
-        """`labels` of new axes; the inputs' are those of all axes, or of the axes `among`."""
-        if not self.named:
-            return values
-        import xarray
-
-        inputs = set(dims if among is None else among)
-        here = {n: each for n, each in self.coordinates.items() if set(each.dims) <= inputs}
-        attrs = {"units": "nat"} if name in _ENTROPIES else {}
-        return xarray.DataArray(values, {**here, **(labels or {})}, dims, name, attrs)
-
-
-def _coordinates(names: Names, arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _labels_of(arrays: Mapping[str, Any], names: Names) -> dict[str, Any]:
     """Labels of the query's axes, of the key's and of the value's channels; the query's come first."""
     found: dict[str, Any] = {}
     for array, each in arrays.items():
-        if not hasattr(each, "coords"):
-            continue
         axes = names.arrays[array]
         for name, label in each.coords.items():
             if array == "query":
@@ -290,8 +221,7 @@ def _coordinates(names: Names, arrays: Mapping[str, Any]) -> dict[str, Any]:
     of_value = names.arrays["value"].channels if "value" in arrays else None
     if channels == of_value:  # the query's channels are not those of the output
         found = {n: each for n, each in found.items() if channels not in each.dims}
-        value = arrays["value"]
-        for name, label in getattr(value, "coords", {}).items():
+        for name, label in arrays["value"].coords.items():
             if channels in label.dims:
                 found[str(name)] = label
     return found

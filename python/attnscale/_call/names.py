@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .._checks import shown
 
-__all__ = ["Axes", "NamedAxes", "has_names", "is_pattern", "read_names", "roles", "without_names"]
+__all__ = ["Axes", "has_names", "is_pattern", "name_axes", "roles"]
 
 #: What the axes are called in papers, patterns of einops and datasets.
 _KNOWN = {
@@ -23,10 +21,6 @@ _KNOWN = {
         *("d", "e", "c", "dim", "v", "head_dim", "value_dim", "channel", "channels", "feature", "features"),
     ),
 }
-
-
-class NamedAxes(TypeError):
-    """An array of a call has named axes, which this call does not read by itself."""
 
 
 class Axes(NamedTuple):
@@ -42,11 +36,6 @@ class Axes(NamedTuple):
 def has_names(value: Any) -> bool:
     """Whether the axes of an array have names: a DataArray of xarray, or what looks like one."""
     return hasattr(value, "dims") and hasattr(value, "coords")
-
-
-def without_names(value: Any) -> Any:
-    """The array as its own order of axes has it, where names do not count."""
-    return np.asarray(value) if has_names(value) else value
 
 
 def is_pattern(layout: Any) -> bool:
@@ -69,7 +58,7 @@ def roles(dims: Any) -> dict[str, tuple[str, ...]]:
     }
 
 
-def read_names(name: str, array: Any, layout: Any, known: Mapping[str, tuple[str, ...]]) -> Axes:
+def name_axes(name: str, array: Any, layout: Any, known: Mapping[str, tuple[str, ...]]) -> Axes:
     """The axes of one array: its own names, or those of the pattern."""
     if has_names(array):
         if layout != "bhsd":

@@ -91,7 +91,7 @@ def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any]:
             hint = "; attn_mask.astype(bool) if nonzero = take part" if mask.dtype.kind in "iu" else ""
             raise TypeError(f"attn_mask must be bool or float, got {mask.dtype}{hint}")
         mask = mask.astype(mask.dtype.newbyteorder("="))
-    shape = (*inputs.leading, inputs.query.shape[-2], inputs.key.shape[-2])
+    shape = (*inputs.row_shape, inputs.key.shape[-2])
     try:
         fitted = fit_to("attn_mask", mask, shape, "(..., heads, n_queries, n_keys)")
     except ValueError as error:

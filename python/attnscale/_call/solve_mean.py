@@ -12,7 +12,7 @@ from .._results import ScaleSolution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .data import CallData
+    from .call import Call
 
     Array = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ _MAX_STEPS = 100
 class Groups(NamedTuple):
     """What one search is over: the rows of a call, and which of them are averaged together."""
 
-    call: CallData
+    call: Call
     axes: tuple[int, ...]
     counted: NDArray[np.bool_]  # rows that see a key
 
@@ -41,7 +41,7 @@ class Groups(NamedTuple):
         return self.mean(rows[0]), self.mean(rows[1])
 
 
-def solve_mean(call: CallData, target: Array, tolerance: float, axes: tuple[int, ...]) -> ScaleSolution:
+def solve_mean(call: Call, target: Array, tolerance: float, axes: tuple[int, ...]) -> ScaleSolution:
     """As solve_scale; `axes` are those of the rows that share a scale, counted from the last."""
     # Nothing is above infinite entropy: this finds the limits and evaluates nothing.
     _, _, lowest_rows, highest_rows, *_ = call.core.solve(np.array(np.inf), tolerance)

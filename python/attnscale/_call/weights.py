@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..normalizers import Normalizer
-    from .data import CallData
 
 __all__ = ["available", "normalize_rows", "read_normalizer", "read_sink", "require_softmax"]
 
@@ -37,7 +36,7 @@ def require_softmax(normalizer: Any, call: str, instead: str) -> None:
         raise ValueError(f"normalizer must be 'softmax' for {call}, got {shown(normalizer)}; {instead}")
 
 
-def read_sink(normalizer: Any, call: CallData, name: str, instead: str) -> Any:
+def read_sink(normalizer: Any, row_shape: tuple[int, ...], name: str, instead: str) -> Any:
     """None for the softmax, for one with a sink the logits, which broadcast to (..., heads, n_queries)."""
     found = read_normalizer(normalizer)
     if found is None:
@@ -47,7 +46,7 @@ def read_sink(normalizer: Any, call: CallData, name: str, instead: str) -> Any:
     if isinstance(found, SoftmaxN):
         return math.log(found.n)
     if isinstance(found, Sink):
-        return found._per_row(call.inputs)
+        return found._per_row(row_shape)
     raise ValueError(
         f"normalizer must be 'softmax', SoftmaxN or Sink for {name}, got {shown(normalizer)}; {instead}"
     )

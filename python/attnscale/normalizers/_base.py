@@ -4,16 +4,27 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 from .._checks import shown
 from .._results import NAMES
 from .._spelling import spell
 
 if TYPE_CHECKING:
-    from .._call.data import CallData
+    from numpy.typing import NDArray
 
-__all__ = ["Normalizer", "Rule"]
+__all__ = ["Normalizer", "Rows", "Rule"]
+
+
+class Rows(Protocol):
+    """What a normalizer asks of a call."""
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """(..., heads, n_queries)."""
+
+    def visible_keys(self) -> NDArray[Any]:
+        """Keys that each query may see; broadcasts to (..., heads, n_queries)."""
 
 
 class Rule(NamedTuple):
@@ -56,7 +67,7 @@ class Normalizer:
         given = {name: getattr(self, name) for name in usual}
         return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         """What the core takes for this call; refuses what does not fit them."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {shown(self)}")
 

@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .._checks import choose, number, shown
-from ._base import Normalizer, Rule, no_softmax_statistics
+from ._base import Normalizer, Rows, Rule, no_softmax_statistics
 from ._registry import built_in
-
-if TYPE_CHECKING:
-    from .._call.data import CallData
 
 __all__ = ["ReLU", "Sigmoid", "Softpick", "SquaredReLU"]
 
 
-def _n_visible(call: CallData) -> Any:
+def _n_visible(call: Rows) -> Any:
     """Keys that each row may see, at least 1, broadcast to (..., heads, n_queries)."""
     return np.maximum(call.visible_keys(), 1).astype(np.float64)
 
@@ -62,7 +59,7 @@ class Sigmoid(Normalizer):
         if self.bias is not None:
             number("bias", self.bias)
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         if self.bias is not None:
             return Rule("sigmoid", bias=float(self.bias))
         return Rule("sigmoid", bias=-np.log(_n_visible(call)))
@@ -110,7 +107,7 @@ class ReLU(Normalizer):
         if choose("divide", self.divide, ("n", "sum")) == "sum":
             object.__setattr__(self, "statistics", no_softmax_statistics("entropy", "concentration"))
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         factor = None if self.divide == "sum" else 1 / _n_visible(call)
         return Rule(self.name, factor=factor)
 
@@ -184,5 +181,5 @@ class Softpick(Normalizer):
         if number("eps", self.eps) < 0:
             raise ValueError(f"eps must be at least 0, got {shown(self.eps)}")
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         return Rule("softpick", eps=float(self.eps))

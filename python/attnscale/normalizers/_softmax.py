@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._checks import as_array, number, shown
-from ._base import Normalizer, Rule
+from ._base import Normalizer, Rows, Rule
 from ._registry import built_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from .._call.arrays import Inputs
-    from .._call.data import CallData
 
 __all__ = ["Sink", "Softmax", "SoftmaxN"]
 
@@ -37,7 +34,7 @@ class Softmax(Normalizer):
 
     name: ClassVar[str] = "softmax"
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         return Rule("softmax")
 
 
@@ -83,7 +80,7 @@ class SoftmaxN(Normalizer):
         if number("n", self.n) <= 0:
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {shown(self.n)}")
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         return Rule("softmax", sink=math.log(self.n))
 
 
@@ -141,15 +138,15 @@ class Sink(Normalizer):
     def __hash__(self) -> int:
         return hash((Sink, self.logits))
 
-    def _rule(self, call: CallData) -> Rule:
-        return Rule("softmax", sink=self._per_row(call.inputs))
+    def _rule(self, call: Rows) -> Rule:
+        return Rule("softmax", sink=self._per_row(call.row_shape))
 
-    def _per_row(self, inputs: Inputs) -> Any:
+    def _per_row(self, row_shape: tuple[int, ...]) -> Any:
         """The logits as they broadcast to (..., heads, n_queries)."""
         logits: Any = np.asarray(self.logits)
         if logits.ndim == 0:
             return float(logits)
-        heads = inputs.leading[-1] if inputs.leading else 1
+        heads = row_shape[-2] if len(row_shape) > 1 else 1
         if logits.size not in (1, heads):
             raise ValueError(f"logits must be one number or one a head, {heads}, got {logits.size}")
-        return logits[:, None] if inputs.leading else logits
+        return logits[:, None] if len(row_shape) > 1 else logits

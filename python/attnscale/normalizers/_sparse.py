@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from .._checks import number, positive_int, shown
 from .._results import NAMES
-from ._base import Normalizer, Rule
+from ._base import Normalizer, Rows, Rule
 from ._registry import built_in
-
-if TYPE_CHECKING:
-    from .._call.data import CallData
 
 __all__ = ["Entmax", "Sparsemax", "TopK"]
 
@@ -68,7 +65,7 @@ class Entmax(Normalizer):
         if alpha > 4:
             raise ValueError(f"alpha must be at most 4, got {shown(self.alpha)}")
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         return Rule("entmax", alpha=float(self.alpha))
 
 
@@ -96,7 +93,7 @@ class Sparsemax(Normalizer):
     name: ClassVar[str] = "sparsemax"
     statistics: ClassVar[tuple[str, ...]] = _ALL_BUT_LSE
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         return Rule("entmax", alpha=2.0)
 
 
@@ -136,5 +133,5 @@ class TopK(Normalizer):
     def __post_init__(self) -> None:
         positive_int("k", self.k)
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         return Rule("top_k", k=min(self.k, 2**62))

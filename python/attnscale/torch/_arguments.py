@@ -13,13 +13,11 @@ from .. import laws, normalizers
 from .._checks import fit_to
 from ..laws._values import open_law, with_values
 from ..normalizers import Normalizer
-from ..normalizers._base import Rule
+from ..normalizers._base import Rows, Rule
 from ._tensors import array, check_on_cpu
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from .._call.data import CallData
 
 __all__ = ["FORM_SCHEMA", "LEARNABLE", "TENSOR_SCHEMA", "Arguments", "Form", "sink_of_array"]
 
@@ -148,7 +146,7 @@ class _HeadSigmoid(Normalizer):
     def __init__(self, bias: NDArray[np.float64]) -> None:
         self.bias = bias
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         fitted = fit_to(
             "bias", self.bias[..., None] if self.bias.ndim else self.bias, call.row_shape, "(heads,)"
         )
@@ -161,5 +159,5 @@ class _RowSink(Normalizer):
     def __init__(self, logits: NDArray[np.float64]) -> None:
         self.logits = logits
 
-    def _rule(self, call: CallData) -> Rule:
+    def _rule(self, call: Rows) -> Rule:
         return Rule("softmax", sink=np.broadcast_to(self.logits, call.row_shape))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._call.call import Call
-from .._call.scale import law_gradients
+from .._call.gradients import law_gradients
 from ..laws import Law
 from ..matrix import attention_weights
 from ..normalizers import Normalizer
@@ -139,7 +139,7 @@ def _(*arguments: Any) -> Tensor:
 def scales_backward(*arguments: Any) -> Tensor:
     """The gradient of the learned parameters of the law, one after another."""
     given = Arguments.of(arguments)
-    found = law_gradients(given.options()["scale"], arguments[-1].numpy(), _call(given))
+    found = law_gradients(arguments[-1].numpy(), _call(given))
     assert found is not None
     parts = [np.asarray(found[name]).reshape(-1) for name in given.form.learned]
     return torch.from_numpy(np.concatenate(parts))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from .._call.arrays import read_plain_inputs, swap_heads
+from .._call.arrays import laid_out, read_inputs, shape_in
 from .._checks import fit_to, shown
 from .._results import describe_arrays
 from ..attention import attention_statistics
@@ -58,9 +58,9 @@ def relay_gradients(
 ) -> VariantGradients:
     """By x, centres and value, which are query, key and value in the order of relay_attention."""
     given = x if value is None else value
-    inputs = read_plain_inputs(centres, x, given, "bhsd", enable_gqa=False)
+    inputs = read_inputs(centres, x, given, "bhsd", enable_gqa=False)
     assert inputs.value is not None
-    shape = (*inputs.leading, inputs.query.shape[-2], inputs.value.shape[-1])
+    shape = (*inputs.row_shape, inputs.value.shape[-1])
     grad = np.broadcast_to(
         fit_to("grad_output", floats("grad_output", grad_output), shape, "the nodes"), shape
     )
@@ -76,19 +76,18 @@ def differential_gradients(
     pairs = [_pair(name, pair) for name, pair in (("query", query), ("key", key))]
     layout, gqa = read_layout(options.get("layout", "bhsd")), options.get("enable_gqa", False)
     v = floats("value", value)
-    inputs = read_plain_inputs(pairs[0][0], pairs[1][0], v, layout, enable_gqa=gqa)
-    rows = (*inputs.leading, inputs.query.shape[-2])
-    share = read_lam(lam, rows)
+    inputs = read_inputs(pairs[0][0], pairs[1][0], v, layout, enable_gqa=gqa)
+    share = read_lam(lam, inputs.row_shape)
     assert inputs.value is not None
-    grad = _grad(grad_output, (*rows, inputs.value.shape[-1]), layout)
+    grad = _grad(grad_output, (*inputs.row_shape, inputs.value.shape[-1]), layout)
     grad, wide = widened(grad, v)
     one = attention_gradients(pairs[0][0], pairs[1][0], wide, grad, **options)
     second = pairs[0][1], pairs[1][1], wide
     seen = attention_statistics(*second, statistics=("lse",), **options)
     assert seen.output is not None
     with np.errstate(all="ignore"):  # infinities and NaN are answered in the gradients
-        by_lam = -(_heads_first(grad, layout).astype(np.float64) * _heads_first(seen.output, layout)).sum(-1)
-        scaled = -(grad * _heads_first(share.astype(grad.dtype), layout))
+        by_lam = -(laid_out(grad, layout).astype(np.float64) * laid_out(seen.output, layout)).sum(-1)
+        scaled = -(grad * laid_out(share.astype(grad.dtype), layout))
         two = attention_gradients(*second, scaled, forward=seen, **options)
         by_value = _added(one.value, two.value).astype(v.dtype, copy=False)
         shape = np.shape(lam)
@@ -102,15 +101,9 @@ def _pair(name: str, pair: Any) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def _heads_first(array: NDArray[Any], layout: str) -> NDArray[Any]:
-    return swap_heads(array) if layout == "bshd" else array
-
-
 def _grad(grad_output: Any, shape: tuple[int, ...], layout: str) -> NDArray[Any]:
     """In the layout of the output, whose shape is `shape` with heads first."""
-    whole = shape
-    if layout == "bshd" and len(shape) > 2:
-        whole = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    whole = shape_in(layout, shape)
     grad = fit_to("grad_output", floats("grad_output", grad_output), whole, "the output")
     return np.broadcast_to(grad, whole)
 

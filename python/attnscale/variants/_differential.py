@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import read_plain_inputs, swap_heads
+from .._call.arrays import laid_out, read_inputs
 from .._checks import as_array, fit_to, shown
 from ..attention import attention
 from ._arrays import floats, wide_type
@@ -72,9 +72,9 @@ def differential_attention(
         raise TypeError("differential_attention has no out: it needs room for both maps")
     layout = read_layout(options.get("layout", "bhsd"))
     v = floats("value", value)
-    inputs = read_plain_inputs(query1, key1, v, layout, enable_gqa=options.get("enable_gqa", False))
-    second = read_plain_inputs(query2, key2, v, layout, enable_gqa=options.get("enable_gqa", False))
-    shapes = [(*x.leading, x.query.shape[-2]) for x in (inputs, second)]
+    inputs = read_inputs(query1, key1, v, layout, enable_gqa=options.get("enable_gqa", False))
+    second = read_inputs(query2, key2, v, layout, enable_gqa=options.get("enable_gqa", False))
+    shapes = [x.row_shape for x in (inputs, second)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"both maps must have the same heads and queries, got {shapes[0]} and {shapes[1]}")
     share = read_lam(lam, shapes[0])
@@ -82,8 +82,7 @@ def differential_attention(
     dtype = np.result_type(*(wide_type(x.dtype) for x in (inputs, second)))
     wide = v.astype(dtype, copy=False)
     first, other = (attention(query, key, wide, **options) for query, key in ((query1, key1), (query2, key2)))
-    if layout == "bshd":
-        share = swap_heads(share)
+    share = laid_out(share, layout)
     narrow = inputs.dtype if inputs.dtype == second.dtype else dtype
     with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
         result: NDArray[Any] = first - share.astype(dtype) * other

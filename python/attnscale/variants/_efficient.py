@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import read_plain_inputs
+from .._call.arrays import read_inputs
 from .._checks import choose, number
 from .._results import describe_arrays
 from ._arrays import wide_type
@@ -206,7 +206,7 @@ def global_maps(
     refuse_causal("global_maps", "a causal query has maps of its own", is_causal, causal)
     if value is None:
         raise TypeError("value must be an array, got None; efficient_attention_weights works without a value")
-    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=False)
+    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=False)
     assert inputs.value is not None
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
     with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
@@ -257,7 +257,7 @@ def efficient_attention_weights(
     """
     why = "the channels' sums of a causal row are its own"
     refuse_causal("efficient_attention_weights", why, is_causal, causal)
-    inputs = read_plain_inputs(query, key, None, read_layout(layout), enable_gqa=False)
+    inputs = read_inputs(query, key, None, read_layout(layout), enable_gqa=False)
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
     with np.errstate(all="ignore"):  # infinities and NaN are answered in the weights
         maps = _softmax(inputs.key.astype(dtype) * dtype.type(factor), -2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
-from .._call.arrays import Inputs, read_plain_inputs, swap_heads
+from .._call.arrays import Inputs, laid_out, read_inputs, shape_in
 from .._call.call import read_num_threads
 from .._checks import fit_to, shown
 from ._arrays import floats, wide_type
@@ -117,7 +117,7 @@ def _of_sums(
     pair = own.get("feature_map") if isinstance(own.get("feature_map"), tuple) else None
     rows = [query, key] if pair is None else given_features(pair, query, key)
     layout = read_layout(options.get("layout", "bhsd"))
-    inputs = read_plain_inputs(rows[0], rows[1], value, layout, enable_gqa=options.get("enable_gqa", False))
+    inputs = read_inputs(rows[0], rows[1], value, layout, enable_gqa=options.get("enable_gqa", False))
     assert inputs.value is not None
     form = LinearForm("given") if pair is not None else _FORMS[name](inputs, own)
     decay = None if name != "ssd" else _decay(inputs, own)
@@ -227,11 +227,8 @@ def _read_grad(grad_output: Any, inputs: Inputs, layout: str) -> NDArray[Any]:
     """(..., heads, n_queries, value_dim)."""
     assert inputs.value is not None
     grad = floats("grad_output", grad_output)
-    shape = (*inputs.leading, inputs.query.shape[-2], inputs.value.shape[-1])
-    if layout == "bshd" and len(shape) > 2:
-        whole = (*shape[:-3], shape[-2], shape[-3], shape[-1])
-        return swap_heads(np.broadcast_to(fit_to("grad_output", grad, whole, "the output"), whole))
-    return np.broadcast_to(fit_to("grad_output", grad, shape, "the output"), shape)
+    shape = shape_in(layout, (*inputs.row_shape, inputs.value.shape[-1]))
+    return laid_out(np.broadcast_to(fit_to("grad_output", grad, shape, "the output"), shape), layout)
 
 
 class _Gradient:
@@ -239,16 +236,14 @@ class _Gradient:
 
     def __init__(self, array: NDArray[Any] | None, inputs: Inputs, layout: str) -> None:
         assert array is not None
-        self._shape, self._dtype, self._swapped = array.shape, array.dtype, layout == "bshd"
+        self._shape, self._dtype, self._layout = array.shape, array.dtype, layout
         self._shared = array.shape[:-2] != inputs.leading
         shape = (*inputs.leading, *array.shape[-2:])
         if self._shared:
             self.heads = np.empty(shape, wide_type(inputs.dtype))
         else:
-            if self._swapped and len(shape) > 2:
-                shape = (*shape[:-3], shape[-2], shape[-3], shape[-1])
-            self._result = np.empty(shape, array.dtype)
-            self.heads = swap_heads(self._result) if self._swapped else self._result
+            self._result = np.empty(shape_in(layout, shape), array.dtype)
+            self.heads = laid_out(self._result, layout)
 
     def result(self) -> NDArray[Any]:
         """As the input lies."""
@@ -256,7 +251,7 @@ class _Gradient:
             return self._result
         with np.errstate(all="ignore"):
             summed = sum_to(self.heads, self._shape).astype(self._dtype, copy=False)
-        return swap_heads(summed) if self._swapped else summed
+        return laid_out(summed, self._layout)
 
 
 def _of_log_decay(changed: NDArray[np.float64], log_decay: Any) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._call.arrays import LAYOUTS, Inputs, make_output, read_plain_inputs
+from .._call.arrays import LAYOUTS, Inputs, make_output, read_inputs
 from .._call.rows import causal_offset
 from .._checks import choose, shown
 
@@ -31,7 +31,7 @@ def read_call(
     """(what was read, the array to return, its view (..., heads, n, dim)), checked as exact attention."""
     if value is None:
         raise TypeError("value must be an array, got None")
-    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
+    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     return inputs, *make_output(inputs, layout, None)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .._call.arrays import Inputs, make_output, read_plain_inputs
+from .._call.arrays import Inputs, make_output, read_inputs
 from .._checks import choose, shown
 from ..attention import attention
 from ._efficient import efficient_attention
@@ -81,7 +81,7 @@ def hybrid(
     >>> bool(np.allclose(out[0], at.attention(q[0], k[0], v[0], is_causal=True)))
     True
     """
-    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
+    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     if not inputs.leading:

@@ -10,7 +10,8 @@ import numpy as np
 
 from .._call.arrays import Inputs
 from .._call.call import Call
-from .._call.names import has_names, without_names
+from .._call.names import has_names
+from .._call.scale import read_law
 from .._call.weights import available, read_normalizer
 from .._checks import fit_to
 from .._results import AttentionStatistics, statistic_names
@@ -219,14 +220,18 @@ def _statistics(
     found = read_normalizer(normalizer)
     names = available(statistic_names(statistics), found, leave_out=False)
     query, key, value = (np.asarray(x) if has_names(x) else x for x in (query, key, value))
-    query, key, value = (without_names(x) for x in (query, key, value))
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
     # The call's head_dim, which scales and laws read, stays that without the added channel.
     q, k = _with_key_term(call.inputs, bias)
     call.inputs = call.inputs._replace(query=q, key=k)
     call.see(**masks)
-    _refuse_row_measures(scale)
-    call.score(scale, softcap, distance_scale, distance_bias)
+    law = read_law(scale)
+    if law is not None and law.meaning.measures_the_row:
+        raise ValueError(
+            f"scale={law.name!r} measures rows of dot products, and kattention's scores are others; pass "
+            "a number, an array or a law of n"
+        )
+    call.score(scale if law is None else law, softcap, distance_scale, distance_bias)
     output, rows = call.attend(found, names)
     return AttentionStatistics(output, **rows)
 
@@ -252,13 +257,3 @@ def _bias(bias: Any, query: NDArray[Any]) -> NDArray[Any]:
     array = np.atleast_1d(floats("bias", bias))
     shape = (*query.shape[:-2], query.shape[-1])
     return fit_to("bias", array, shape, "(..., heads, head_dim)")[..., None, :]
-
-
-def _refuse_row_measures(scale: Any) -> None:
-    from .. import laws
-
-    if isinstance(scale, (str, laws.Law)) and (law := laws.get(scale)).meaning.measures_the_row:
-        raise ValueError(
-            f"scale={law.name!r} measures rows of dot products, and kattention's scores are others; pass "
-            "a number, an array or a law of n"
-        )

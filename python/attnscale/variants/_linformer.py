@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import read_plain_inputs, swap_heads
+from .._call.arrays import laid_out, read_inputs
 from .._checks import as_array
 from ..attention import attention
 from ._arrays import wide_type
@@ -75,7 +75,7 @@ def linformer_attention(
     (2, 100, 8)
     """
     refuse_causal("linformer_attention", "a projected row mixes all keys", is_causal, causal)
-    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
+    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     dtype = wide_type(inputs.dtype)
@@ -95,7 +95,7 @@ def linformer_attention(
     )
     with np.errstate(over="ignore"):  # what 16 bits do not hold is infinite
         output = output.astype(inputs.dtype, copy=False)
-    return np.ascontiguousarray(swap_heads(output)) if layout == "bshd" else output
+    return np.ascontiguousarray(laid_out(output, layout)) if layout == "bshd" else output
 
 
 def _project(name: str, projection: Any, rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import make_output, read_plain_inputs
+from .._call.arrays import make_output, read_inputs
 from .._checks import shown
 from ..attention import attention, attention_statistics
 from ._arrays import wide_type
@@ -83,7 +83,7 @@ def local_global_attention(
     >>> bool(np.allclose(out, at.attention(q, k, v, attn_mask=seen)))
     True
     """
-    inputs = read_plain_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
+    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=enable_gqa)
     if inputs.value is None:
         raise TypeError("value must be an array, got None")
     q, k, v = inputs.query, inputs.key, inputs.value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from .._call.arrays import read_plain_inputs, swap_heads
+from .._call.arrays import laid_out, read_inputs
 from .._checks import as_array, fit_to
 from ._heads import read_call, read_layout
 from ._linear_form import LinearForm, attend, read_sums, sum_keys
@@ -132,7 +132,7 @@ class SsdState:
         TypeError, ValueError
             As :func:`ssd`.
         """
-        inputs = read_plain_inputs(key, key, value, self._layout, enable_gqa=False)
+        inputs = read_inputs(key, key, value, self._layout, enable_gqa=False)
         assert inputs.value is not None
         n = inputs.key.shape[-2]
         shape = (*inputs.leading, inputs.key.shape[-1], inputs.value.shape[-1])
@@ -162,11 +162,11 @@ class SsdState:
             raise ValueError(
                 "the state holds no keys yet; update(key, value, log_decay) comes before read(query)"
             )
-        inputs = read_plain_inputs(query, query, None, self._layout, enable_gqa=False)
+        inputs = read_inputs(query, query, None, self._layout, enable_gqa=False)
         *leading, head_dim, value_dim = self._sums[-1].shape
         if inputs.query.shape[-1] != head_dim:
             raise ValueError(f"query must have the keys' head_dim, {head_dim}, got {inputs.query.shape[-1]}")
         lead = np.broadcast_shapes(inputs.query.shape[:-2], tuple(leading))
         output = np.empty((*lead, inputs.query.shape[-2], value_dim), inputs.dtype)
         read_sums(SSD_FORM, inputs.query, self._sums, 1, output)
-        return swap_heads(output) if self._layout == "bshd" else output
+        return laid_out(output, self._layout)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from .._call.arrays import Inputs, read_plain_inputs, swap_heads
+from .._call.arrays import Inputs, laid_out, read_inputs
 from .._checks import boolean
 from ._heads import read_layout
 from ._linear_form import LinearForm, read_sums, sum_keys
@@ -67,7 +67,7 @@ class State:
         TypeError, ValueError
             As exact attention, and where the heads or dimensions are not those of the first update.
         """
-        inputs = read_plain_inputs(key, key, value, self._layout, enable_gqa=False)
+        inputs = read_inputs(key, key, value, self._layout, enable_gqa=False)
         assert inputs.value is not None
         self._expect(self.n_keys + inputs.key.shape[-2])
         self._check_shapes(inputs.key, inputs.value)
@@ -95,7 +95,7 @@ class State:
         assert self._sums is not None
         output = np.empty(shape, inputs.dtype)
         read_sums(self._form, inputs.query, self._sums, self.n_keys, output)
-        return swap_heads(output) if self._layout == "bshd" else output
+        return laid_out(output, self._layout)
 
     def merge(self, other: Self) -> Self:
         """The state over the keys of both, those of the other one after one's own; neither is changed.
@@ -140,8 +140,8 @@ class State:
             raise ValueError("the state holds no keys yet; update(key, value) comes before read(query)")
         # Arrays without keys carry the shapes to the checks of exact attention.
         key, value = (np.empty(shape, np.float32) for shape in self._shapes)
-        q = query if self._layout == "bhsd" else swap_heads(np.asarray(query))
-        inputs = read_plain_inputs(q, key, value, "bhsd", enable_gqa=self._enable_gqa)
+        q = query if self._layout == "bhsd" else laid_out(np.asarray(query), self._layout)
+        inputs = read_inputs(q, key, value, "bhsd", enable_gqa=self._enable_gqa)
         inputs = inputs._replace(dtype=inputs.query.dtype)
         return inputs, (*inputs.leading, inputs.query.shape[-2], value.shape[-1])
 

@@ -326,6 +326,16 @@ TEST_CASE("example of solve_perplexity.hpp") {
   CHECK(std::abs(found.perplexity(0) - 2) < 1e-6);
 }
 
+TEST_CASE("example of attention_into.hpp") {
+  const xt::xtensor<float, 3> q = xt::ones<float>({2, 3, 4});
+  std::vector<float> memory(24), entropy(6);
+  auto output = xt::adapt(memory, {2, 3, 4});
+  auto rows = xt::adapt(entropy, {2, 3});
+  attnscale::attention_into(q, q, q, {.output = output, .entropy = rows}, {.is_causal = true});
+  CHECK(memory[23] == 1);
+  CHECK(entropy[0] == 0);  // of the first row, which sees one key
+}
+
 TEST_CASE("example of distance_table.hpp") {
   const xt::xtensor<double, 2> q = xt::zeros<double>({3, 4});
   const auto slope = [](const attnscale::distance_table::distances& steps) {

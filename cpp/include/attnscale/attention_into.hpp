@@ -165,7 +165,7 @@ inline void attend_into(const call_description& call, const attention_options& o
 
 }  // namespace detail
 
-/// attention_statistics() into the memory of `into`: nothing of the size of a result is allocated.
+/// attention_statistics() into the memory of `into`, where results are written once and not copied.
 /// What is written may not overlap an argument, a mask in std::cref, or another output. What does
 /// not fit is refused before anything is written; a call that is interrupted leaves the outputs
 /// with some of their rows.

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "attnscale/problem.hpp"
-#include "attnscale/threads.hpp"
 #include "blocks.hpp"
 #include "dispatch.hpp"
 #include "forward_pass.hpp"
@@ -45,8 +44,7 @@ class gradient_run {
         turns_(p_, blocks_) {}
 
   void operator()(const execution& how) {
-    const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
-    const std::vector<turn> order = turns_.in_order(threads);
+    const std::vector<turn> order = turns_.in_order(asked_threads(how));
     parallel_for(static_cast<std::int64_t>(order.size()), how,
                  [&](std::int64_t task, const stop_signal& stop) {
                    const turn& mine = order[static_cast<std::size_t>(task)];
@@ -123,18 +121,16 @@ class gradient_run {
     b.value = {head.value, p_.value};
     b.value_dim = to.grad_output ? p_.value_dim : 0;
     if (to.grad_output) {
-      b.grad_output = {element_at(to.grad_output, p_.grad_output, rows.first), p_.grad_output};
-      b.output = {element_at(head.output, p_.output, rows.first), p_.output};
+      b.grad_output = {row_at(to.grad_output, p_.grad_output, rows.first), p_.grad_output};
+      b.output = {row_at(head.output, p_.output, rows.first), p_.output};
     }
     b.scale = head.scale + rows.first * p_.scale_row;
     b.scale_row = p_.scale_row;
-    b.d_query = element_at(to.query, p_.d_query, rows.first);
+    b.d_query = row_at(to.query, p_.d_query, rows.first);
     b.d_key = to.key;
     b.d_value = to.value;
-    const auto table = [&](void* data) {
-      return data ? element_at(data, toeplitz(), rows.first) : nullptr;
-    };
-    b.d_mask = to.mask ? element_at(to.mask, p_.d_mask, rows.first) : nullptr;
+    const auto table = [&](void* data) { return row_at(data, toeplitz(), rows.first); };
+    b.d_mask = row_at(to.mask, p_.d_mask, rows.first);
     b.d_mask_row = p_.d_mask.row;
     b.d_mask_column = p_.d_mask.column;
     b.d_factor = table(to.tables.factor);

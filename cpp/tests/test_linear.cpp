@@ -89,7 +89,7 @@ struct linear_case {
     problem.query = problem.key = layout(dim);
     problem.value = problem.output = layout(value_dim);
     const double* const decays = decay.empty() ? nullptr : decay.data();
-    problem.heads = {{query.data(), key.data(), value.data(), out.data(), decays, {}}};
+    problem.heads = {{{query.data(), key.data(), value.data(), decays}, out.data(), {}}};
     attnscale::detail::run(problem, how);
   }
 

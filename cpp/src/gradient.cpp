@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
 #include "blocks.hpp"
 #include "dispatch.hpp"
@@ -40,6 +41,7 @@ class gradient_run {
         p_(forward_.problem()),
         kernels_(active_kernels(p_.compute).gradient),
         attend_(attend_kernels_for(p_.compute, p_.rule)),
+        traits_(traits_of(p_.rule)),
         blocks_((p_.n_queries + kernels_.block_rows - 1) / kernels_.block_rows),
         turns_(p_, blocks_) {}
 
@@ -143,13 +145,11 @@ class gradient_run {
   matrix_layout toeplitz() const { return {p_.compute, -1, 1}; }
 
   /// Whether the forward pass lists the keys that have a weight.
-  bool has_support() const { return p_.rule == normalizer::entmax || p_.rule == normalizer::top_k; }
+  bool has_support() const { return traits_.from_all_scores; }
 
   /// Whether the weights of a row are divided by their sum.
   bool is_centred(std::int64_t head) const {
-    const bool of_sum = p_.rule == normalizer::softmax || p_.rule == normalizer::softpick;
-    const bool relu = p_.rule == normalizer::relu || p_.rule == normalizer::squared_relu;
-    return of_sum || (relu && !p_.heads[head].numbers.factor);
+    return traits_.divides && !p_.heads[head].numbers.factor;
   }
 
   /// What the kernel has to know of each row: its lse and the terms of its
@@ -210,12 +210,8 @@ class gradient_run {
     b.scratch = thread_scratch(attend_.scratch(b));
     attend_.run(b);
     if (stop.requested()) return;
-    for (int r = 0; r < rows.count; ++r) {
-      if (p_.rule == normalizer::softmax)
-        describe_softmax(rows, r, sums, at + r, given);
-      else
-        describe_pointwise(b, r, at + r, given);
-    }
+    if (p_.rule != normalizer::softmax) return kernels_.describe(b, at, given);
+    for (int r = 0; r < rows.count; ++r) describe_softmax(rows, r, sums, at + r, given);
   }
 
   /// The supports of rows from `first` on, of one at least, and which of them are NaN.
@@ -272,25 +268,6 @@ class gradient_run {
     given.remainder[at] = std::log2(sums.weight[r]);
   }
 
-  /// Weights of single scores; a row whose sum is NaN is NaN.
-  void describe_pointwise(const attend_block& b, int r, int at, gradient_rows& given) const {
-    const double sum = b.sums->weight[r], unit = std::exp2(b.sums->reference[r]);
-    const auto number = [&](const double* x) { return x[r * b.number_row]; };
-    double total = sum;  // of weights over the unit
-    given.reference[at] = given.remainder[at] = 0;
-    if (p_.rule == normalizer::softpick) {
-      given.reference[at] = b.sums->reference[r];
-      total += p_.numbers.eps / unit;
-    }
-    if (p_.rule == normalizer::sigmoid) {
-      given.reference[at] = b.row_number.bias ? -number(b.row_number.bias) * log2e : 0;
-      total = 1;
-    }
-    if (p_.rule == normalizer::relu || p_.rule == normalizer::squared_relu)
-      total = b.row_number.factor ? 1 / number(b.row_number.factor) : sum * unit;
-    given.factor[at] = (total == 0 ? 0 : 1 / total) + (sum - sum);
-  }
-
   const double* sink_of(const query_block& rows, int r) const {
     const double* sink = p_.heads[rows.head].numbers.sink;
     return sink ? sink + (rows.first + r) * p_.number_row : nullptr;
@@ -311,6 +288,7 @@ class gradient_run {
   const gradient_problem& p_;
   const gradient_kernels& kernels_;
   const attend_kernels& attend_;
+  const normalizer_traits& traits_;
   std::int64_t blocks_;
   block_order turns_;
   gradient_terms terms_ = forward_.terms();

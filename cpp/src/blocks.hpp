@@ -55,16 +55,19 @@ inline void fill_score_block(score_block& block, const score_problem& p, const q
                              std::int64_t key_begin, std::int64_t key_end,
                              const stop_signal& stop) {
   const attention_head& head = p.heads[rows.head];
-  const std::ptrdiff_t mask_size = p.mask_type == mask_kind::boolean ? 1 : item_size(p.mask.type);
+  const std::ptrdiff_t mask_size =
+      p.mask_type == mask_kind::boolean ? 1 : item_size(p.attn_mask.type);
   block.query = {row_at(head.query, p.query, rows.first), p.query};
   block.key = {head.key, p.key};
-  block.mask = {static_cast<const char*>(head.mask) + rows.first * p.mask.row * mask_size, p.mask};
+  block.attn_mask = {
+      static_cast<const char*>(head.attn_mask) + rows.first * p.attn_mask.row * mask_size,
+      p.attn_mask};
   block.mask_type = p.mask_type;
   const auto table = [&](const void* data, const matrix_layout& layout) {
     return data ? matrix{row_at(data, layout, rows.first), layout} : matrix{};
   };
-  block.tables = {table(head.tables.factor, p.tables.factor),
-                  table(head.tables.offset, p.tables.offset)};
+  block.tables = {table(head.tables.distance_scale, p.tables.distance_scale),
+                  table(head.tables.distance_bias, p.tables.distance_bias)};
   block.form = p.form;
   block.rows = rows.count;
   block.head_dim = p.head_dim;

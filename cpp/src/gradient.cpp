@@ -132,11 +132,11 @@ class gradient_run {
     b.d_key = to.key;
     b.d_value = to.value;
     const auto table = [&](void* data) { return row_at(data, toeplitz(), rows.first); };
-    b.d_mask = row_at(to.mask, p_.d_mask, rows.first);
-    b.d_mask_row = p_.d_mask.row;
-    b.d_mask_column = p_.d_mask.column;
-    b.d_factor = table(to.tables.factor);
-    b.d_offset = table(to.tables.offset);
+    b.d_attn_mask = row_at(to.attn_mask, p_.d_attn_mask, rows.first);
+    b.d_attn_mask_row = p_.d_attn_mask.row;
+    b.d_attn_mask_column = p_.d_attn_mask.column;
+    b.d_distance_scale = table(to.tables.distance_scale);
+    b.d_distance_bias = table(to.tables.distance_bias);
     b.d_query_row = p_.d_query.row;
     b.d_key_row = p_.d_key.row;
     b.d_value_row = p_.d_value.row;

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "attnscale/export.hpp"
 #include "attnscale/linear_problem.hpp"
 
 namespace attnscale::detail {
@@ -23,6 +24,6 @@ struct linear_gradient_problem : linear_sequence {
 };
 
 /// Results are bit-identical for any number of threads. Throws std::bad_alloc and interrupted.
-void run(const linear_gradient_problem& problem, const execution& how);
+ATTNSCALE_EXPORT void run(const linear_gradient_problem& problem, const execution& how);
 
 }  // namespace attnscale::detail

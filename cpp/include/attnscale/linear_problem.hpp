@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attnscale/export.hpp"
 #include "attnscale/linear_form.hpp"
 #include "attnscale/problem.hpp"
 
@@ -42,6 +43,6 @@ struct linear_problem : linear_sequence {
 };
 
 /// Results are bit-identical for any number of threads. Throws std::bad_alloc and interrupted.
-void run(const linear_problem& problem, const execution& how);
+ATTNSCALE_EXPORT void run(const linear_problem& problem, const execution& how);
 
 }  // namespace attnscale::detail

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "attnscale/export.hpp"
 #include "attnscale/statistic.hpp"
 #include "attnscale/types.hpp"
 
@@ -148,7 +149,7 @@ struct execution {
 };
 
 /// What a call throws that was stopped.
-struct interrupted : std::runtime_error {
+struct ATTNSCALE_EXPORT interrupted : std::runtime_error {
   interrupted() : std::runtime_error("interrupted") {}
 };
 
@@ -157,13 +158,14 @@ struct interrupted : std::runtime_error {
 /// arrays. Results are bit-identical for any number of threads. Throws std::bad_alloc,
 /// attnscale::interrupted, what execution::interrupted throws, and std::invalid_argument for a head
 /// without a scale.
-void run(const attention_problem& problem, const execution& how = {});
-void run(const gradient_problem& problem, const execution& how = {});
-void run(const curve_problem& problem, const execution& how = {});
-void run(const solve_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const attention_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const gradient_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const curve_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const solve_problem& problem, const execution& how = {});
 
 /// Number of keys each row may see, contiguous (heads, n_queries). A key that an additive mask
 /// sets to -inf is not seen.
-void count_visible(const score_problem& problem, std::int64_t* counts, const execution& how = {});
+ATTNSCALE_EXPORT void count_visible(const score_problem& problem, std::int64_t* counts,
+                                    const execution& how = {});
 
 }  // namespace attnscale

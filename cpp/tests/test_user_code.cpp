@@ -87,6 +87,9 @@ TEST_CASE("the program of the documentation's page") {
   // clang-format off
   auto entropy = attnscale::attention_entropy(query, key, {.scale = attnscale::laws::log_n{.base = 512}});
   // clang-format on
+  const xt::xarray<float> by_token = xt::ones<float>({5, 2, 4});
+  auto packed = attnscale::attention(query, key, xt::transpose(by_token, {1, 0, 2}));
+  CHECK(packed == output);
   CHECK(output(1, 4, 3) == doctest::Approx(1));
   CHECK(entropy(1, 4) == doctest::Approx(std::log(5.0)));
 }

@@ -14,7 +14,7 @@ __all__ = ["PRODUCTS", "ScoreForm"]
 
 
 class ScoreForm(NamedTuple):
-    """softcap(distance_scale * product) + distance_bias. Tables broadcast to (..., heads, n_queries, n_keys)."""
+    """softcap(distance_scale * product) + distance_bias; tables broadcast to (..., n_queries, n_keys)."""
 
     softcap: float = 0.0  # c: c * tanh(score / c); 0.0: none
     distance_scale: NDArray[Any] | None = None  # in the type of the arithmetic

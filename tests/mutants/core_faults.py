@@ -218,7 +218,7 @@ _CALLS = (
         "cpp/src/kernels/gradient/weights-inl.hpp",
         "row.sum + row.eps / __builtin_exp2(row.reference)",
         "row.sum + 0 * row.eps / __builtin_exp2(row.reference)",
-        pytest("tests/attention/test_gradients.py"),
+        pytest("tests/attention/test_gradients_parameters.py"),
     ),
     Fault(
         "the gradient of a table of the distance forgets the law beside it",

@@ -48,14 +48,14 @@ comma := ,
 
 .PHONY: demo test check test-quick mutants bench docs lint lint-python lint-cpp format clean
 .PHONY: fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
-.PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-python test-levels test-rest
+.PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-shared test-python test-levels test-rest
 
 demo: $(STAMPS)/install
 	@$(BIN)/attnscale demo
 
 # pip waits and unpacks on one core while C++ compiles on the others. pytest last, so that its summary ends the log but
 # for the times of the steps.
-CHECK_STEPS := lint test-clang test-asan test-neon test-levels test-rest
+CHECK_STEPS := lint test-clang test-shared test-asan test-neon test-levels test-rest
 
 test:
 	@scripts/step --begin
@@ -196,6 +196,25 @@ test-example: test-cpp
 	  export PKG_CONFIG_PATH=$$(dirname $$(find $(CURDIR)/build/gcc/prefix -name attnscale.pc)) && \
 	  $(CXX) cpp/examples/entropy.cpp $$(pkg-config --cflags --libs attnscale) -o build/example/by-pkg-config && \
 	  build/example/by-pkg-config; \
+	else echo "-- no pkg-config: its file is not tried"; fi
+
+# The same package as a shared library: two of the examples, pkg-config, and what the library shows.
+test-shared: $(STAMPS)/system-build
+	$(call say,a project that uses the installed shared library)
+	rm -rf build/shared/prefix build/example-shared
+	cmake --preset gcc -B build/shared -DBUILD_SHARED_LIBS=ON -DATTNSCALE_BUILD_TESTS=OFF \
+	  -DCMAKE_INSTALL_PREFIX=$(CURDIR)/build/shared/prefix --log-level=WARNING
+	cmake --build build/shared
+	cmake --install build/shared > /dev/null
+	cmake -S cpp/examples -B build/example-shared -DCMAKE_PREFIX_PATH=$(CURDIR)/build/shared/prefix --log-level=WARNING
+	cmake --build build/example-shared --target entropy linear_attention
+	build/example-shared/entropy && build/example-shared/linear_attention
+	@! nm -DC --defined-only build/shared/libattnscale.so | grep 'attnscale::detail::' | grep -v 'detail::run(' || \
+	  { echo "the shared library shows what is internal"; exit 1; }
+	@if command -v pkg-config > /dev/null; then \
+	  export PKG_CONFIG_PATH=$$(dirname $$(find $(CURDIR)/build/shared/prefix -name attnscale.pc)) && \
+	  $(CXX) cpp/examples/entropy.cpp $$(pkg-config --cflags --libs attnscale) -o build/example-shared/by-pkg-config && \
+	  LD_LIBRARY_PATH=$$(pkg-config --variable=libdir attnscale) build/example-shared/by-pkg-config; \
 	else echo "-- no pkg-config: its file is not tried"; fi
 
 build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv

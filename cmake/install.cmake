@@ -5,7 +5,8 @@
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attnscale)
 install(TARGETS attnscale EXPORT attnscaleTargets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/cpp/include/attnscale COMPONENT cpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 install(EXPORT attnscaleTargets NAMESPACE attnscale::
@@ -40,6 +41,10 @@ if(bundles_xtensor)
 else()
   set(pc_requires xtensor)
   set(pc_third_party "")
+endif()
+set(pc_definitions "")
+if(BUILD_SHARED_LIBS)
+  set(pc_definitions " -DATTNSCALE_SHARED")
 endif()
 file(RELATIVE_PATH pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/attnscale.pc.in ${PROJECT_BINARY_DIR}/attnscale.pc @ONLY)

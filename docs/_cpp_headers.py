@@ -41,8 +41,8 @@ class Header:
 
 
 def read_header(source: str, name: str = "header") -> Header:
-    """What a header declares outside of detail, and says of it."""
-    top, once, rest = source.partition("#pragma once\n")
+    """What a header declares outside of detail, and says of it; not which symbols a shared library shows."""
+    top, once, rest = source.replace("ATTNSCALE_EXPORT ", "").partition("#pragma once\n")
     if not once:
         raise HeaderError(f"{name}: there is no '#pragma once'")
     comment = [line[2:].removeprefix(" ") for line in top.splitlines()]

@@ -14,13 +14,13 @@ namespace attnscale::bindings {
 class call {
  public:
   /// query, key      (..., heads, n, head_dim)
-  /// mask            (..., heads, n_queries, n_keys), boolean or additive, or None
+  /// attn_mask       (..., heads, n_queries, n_keys), boolean or additive, or None
   /// begin, end      int64, (..., heads, n_queries): the keys of a query; None: all of them
   /// form            None for scaled products, or ScoreForm of _call/form.py: its fields by name,
   ///                 tables (..., heads, n_queries, n_keys) of the compute type or None
   /// wide            arithmetic in double; else in float
   /// num_threads     0: the default
-  call(const py::array& query, const py::array& key, const py::object& mask,
+  call(const py::array& query, const py::array& key, const py::object& attn_mask,
        const py::object& begin, const py::object& end, const py::object& form, bool wide,
        int num_threads);
 
@@ -32,11 +32,11 @@ class call {
 
   /// Adds gradients to `into`, a dict of arrays of the type of the arithmetic, which
   /// broadcast as the arrays that they are of: "query", "key" and "value" with neighbouring
-  /// columns, "mask", and "factor" and "offset" with the strides of tables of the distance; "bias"
-  /// and "alpha" of the normalizer are contiguous float64 (..., heads, n_queries). saved
-  /// and cotangents are dicts of statistics (and saved of "output"): rows (..., heads, n_queries),
-  /// contiguous, of the type of the arithmetic; what saved lacks is computed. Returns the gradients
-  /// of the scale of each row and of the sink of each row (None without one).
+  /// columns, "attn_mask", and "distance_scale" and "distance_bias" with the strides of tables of
+  /// the distance; "bias" and "alpha" of the normalizer are contiguous float64 (..., heads,
+  /// n_queries). saved and cotangents are dicts of statistics (and saved of "output"): rows (...,
+  /// heads, n_queries), contiguous, of the type of the arithmetic; what saved lacks is computed.
+  /// Returns the gradients of the scale of each row and of the sink of each row (None without one).
   py::tuple gradients(const py::object& value, const py::object& grad_output, const py::dict& into,
                       const py::dict& saved, const py::dict& cotangents, const py::object& scale,
                       const py::object& weights) const;
@@ -48,14 +48,14 @@ class call {
   /// that broadcast to (..., heads, n_queries).
   py::tuple solve(const py::array& target, double tolerance) const;
 
-  /// Keys that each row may see, over the leading axes of mask and intervals alone.
+  /// Keys that each row may see, over the leading axes of attn_mask and intervals alone.
   py::array count() const;
 
  private:
   void describe(score_problem& problem) const;
   attention_head head(const extents& index, const extents& shape) const;
 
-  numpy_array query_, key_, mask_, begin_, end_;
+  numpy_array query_, key_, attn_mask_, begin_, end_;
   score_form form_;
   score_tables<numpy_array> tables_;
   bool wide_;

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "arrays.hpp"
-#include "attnscale/linear_form.hpp"
+#include "attnscale/linear_problem.hpp"
 
 namespace attnscale::bindings {
 
@@ -114,8 +114,8 @@ inline detail::linear_form read_form(const record& given, std::int64_t head_dim,
 
 /// Which keys a query sees, and the turns of the rows that a call has: `reads` and `adds` say
 /// whether it has queries and keys.
-template <class Problem>
-void read_positions(Problem& problem, const record& call, bool reads = true, bool adds = true) {
+inline void read_positions(detail::linear_sequence& problem, const record& call, bool reads = true,
+                           bool adds = true) {
   const py::object offset = call["offset"];
   problem.is_causal = !offset.is_none();
   if (problem.is_causal) problem.offset = offset.cast<std::int64_t>();

@@ -88,19 +88,20 @@ bool is_boolean(const py::object& mask) {
 
 }  // namespace
 
-call::call(const py::array& query, const py::array& key, const py::object& mask,
+call::call(const py::array& query, const py::array& key, const py::object& attn_mask,
            const py::object& begin, const py::object& end, const py::object& form, bool wide,
            int num_threads)
     : query_(query, 2),
       key_(key, 2),
-      mask_(mask, 2, is_boolean(mask) ? elements::known : elements::floats),
+      attn_mask_(attn_mask, 2, is_boolean(attn_mask) ? elements::known : elements::floats),
       begin_(begin, 1, elements::known),
       end_(end, 1, elements::known),
       wide_(wide),
       num_threads_(num_threads) {
   if (form.is_none()) return;
   form_ = {.softcap = form.attr("softcap").cast<double>()};
-  tables_ = {numpy_array(form.attr("factor"), 2), numpy_array(form.attr("offset"), 2)};
+  tables_ = {numpy_array(form.attr("distance_scale"), 2),
+             numpy_array(form.attr("distance_bias"), 2)};
 }
 
 void call::describe(score_problem& problem) const {
@@ -110,15 +111,15 @@ void call::describe(score_problem& problem) const {
   problem.n_queries = query_.extent(2);
   problem.n_keys = key_.extent(2);
   problem.head_dim = query_.extent(1);
-  problem.mask_type = !mask_               ? mask_kind::none
-                      : mask_.is_boolean() ? mask_kind::boolean
-                                           : mask_kind::additive;
-  if (mask_) problem.mask = mask_.layout();
+  problem.mask_type = !attn_mask_               ? mask_kind::none
+                      : attn_mask_.is_boolean() ? mask_kind::boolean
+                                                : mask_kind::additive;
+  if (attn_mask_) problem.attn_mask = attn_mask_.layout();
   problem.begin_row = begin_.stride(1);
   problem.end_row = end_.stride(1);
   problem.form = form_;
-  problem.tables = {tables_.factor.layout(), tables_.offset.layout()};
-  for (const numpy_array* table : {&tables_.factor, &tables_.offset})
+  problem.tables = {tables_.distance_scale.layout(), tables_.distance_bias.layout()};
+  for (const numpy_array* table : {&tables_.distance_scale, &tables_.distance_bias})
     if (*table && table->layout().type != problem.compute)
       throw std::invalid_argument("a table of scores must have the type of the arithmetic");
 }
@@ -127,10 +128,10 @@ attention_head call::head(const extents& index, const extents& shape) const {
   attention_head head;
   head.query = query_.at(index, shape);
   head.key = key_.at(index, shape);
-  head.mask = mask_.at(index, shape);
+  head.attn_mask = attn_mask_.at(index, shape);
   head.begin = static_cast<const std::int64_t*>(begin_.at(index, shape));
   head.end = static_cast<const std::int64_t*>(end_.at(index, shape));
-  head.tables = {tables_.factor.at(index, shape), tables_.offset.at(index, shape)};
+  head.tables = {tables_.distance_scale.at(index, shape), tables_.distance_bias.at(index, shape)};
   return head;
 }
 
@@ -192,8 +193,8 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
   const numpy_array output(named_or_none(saved, "output"), 2);
   const auto place = [&](const char* name) { return numpy_array(named_or_none(into, name), 2); };
   const numpy_array d_query = place("query"), d_key = place("key"), d_value = place("value");
-  const numpy_array d_mask = place("mask");
-  const score_tables<numpy_array> d_tables{place("factor"), place("offset")};
+  const numpy_array d_attn_mask = place("attn_mask");
+  const score_tables<numpy_array> d_tables{place("distance_scale"), place("distance_bias")};
   const number_or_rows scale(scale_object);
   const weights_rule rule(weights);
   const extents shape = leading_shape({&query_, &key_, &value});
@@ -207,7 +208,7 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
   problem.d_query = d_query.layout();
   problem.d_key = d_key.layout();
   problem.d_value = d_value.layout();
-  problem.d_mask = d_mask.layout();
+  problem.d_attn_mask = d_attn_mask.layout();
   problem.scale_row = scale.row();
   point_at_rows(saved, problem.statistics);
   point_at_rows(cotangents, problem.cotangents);
@@ -231,8 +232,8 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
                                  at(d_query),
                                  at(d_key),
                                  at(d_value),
-                                 at(d_mask),
-                                 {at(d_tables.factor), at(d_tables.offset)}});
+                                 at(d_attn_mask),
+                                 {at(d_tables.distance_scale), at(d_tables.distance_bias)}});
   });
   if (!problem.heads.empty() && problem.heads[0].numbers.sink) {
     d_sink = new_array<double>(shape, {problem.n_queries});
@@ -289,14 +290,14 @@ py::tuple call::solve(const py::array& target_array, double tolerance) const {
 }
 
 py::array call::count() const {
-  const extents shape = leading_shape({&mask_, &begin_, &end_});
+  const extents shape = leading_shape({&attn_mask_, &begin_, &end_});
   score_problem problem;
   describe(problem);
   py::array counts = new_array<std::int64_t>(shape, {problem.n_queries});
   problem.heads.reserve(static_cast<std::size_t>(count_entries(shape)));
   for_each_index(shape, [&](const extents& index) {
     attention_head& head = problem.heads.emplace_back();
-    head.mask = mask_.at(index, shape);
+    head.attn_mask = attn_mask_.at(index, shape);
     head.begin = static_cast<const std::int64_t*>(begin_.at(index, shape));
     head.end = static_cast<const std::int64_t*>(end_.at(index, shape));
   });

@@ -97,9 +97,10 @@ void linear(const py::object& given) {
     if (*each) require_leading(*each, shape);
   for_each_index(shape, [&](const extents& index) {
     const auto at = [&](const numpy_array& array) { return array.at(index, shape); };
-    p.heads.push_back({at(x.query), at(x.key), at(x.value), const_cast<void*>(at(x.out)),
-                       static_cast<const double*>(at(x.decay)),
-                       x.reads && x.adds ? detail::linear_sums{} : x.sums.at(index, shape)});
+    p.heads.push_back(
+        {{at(x.query), at(x.key), at(x.value), static_cast<const double*>(at(x.decay))},
+         const_cast<void*>(at(x.out)),
+         x.reads && x.adds ? detail::linear_sums{} : x.sums.at(index, shape)});
   });
   run_released(call.get<int>("num_threads"), [&](const execution& how) { detail::run(p, how); });
 }

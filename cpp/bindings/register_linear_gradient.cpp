@@ -76,9 +76,13 @@ void linear_gradient(const py::object& given) {
   for_each_index(shape, [&](const extents& index) {
     const auto at = [&](const numpy_array& array) { return array.at(index, shape); };
     const auto to = [&](const numpy_array& array) { return const_cast<void*>(at(array)); };
-    p.heads.push_back({at(x.query), at(x.key), at(x.value), at(x.grad), to(x.query_out),
-                       to(x.key_out), to(x.value_out), static_cast<const double*>(at(x.decay)),
-                       static_cast<double*>(to(x.decay_out))});
+    p.heads.push_back(
+        {{at(x.query), at(x.key), at(x.value), static_cast<const double*>(at(x.decay))},
+         at(x.grad),
+         to(x.query_out),
+         to(x.key_out),
+         to(x.value_out),
+         static_cast<double*>(to(x.decay_out))});
   });
   run_released(call.get<int>("num_threads"), [&](const execution& how) { detail::run(p, how); });
 }

@@ -85,7 +85,7 @@ class attention_run {
 
  private:
   void* output_rows(std::int64_t head, std::int64_t row) const {
-    return p_.heads[head].output ? element_at(p_.heads[head].output, p_.output, row) : nullptr;
+    return row_at(p_.heads[head].output, p_.output, row);
   }
 
   void attend_rows(const query_block& rows, const stop_signal& stop) const {
@@ -157,7 +157,7 @@ class attention_run {
       const std::int64_t head = task / plan_.blocks;
       const query_block rows(p_, head, task % plan_.blocks * plan_.block_rows, plan_.block_rows);
       void* output = p_.heads[head].output
-                         ? element_at(outputs.data(), {p_.compute, 1, 1}, part * part_values)
+                         ? row_at(outputs.data(), {p_.compute, 1, 1}, part * part_values)
                          : nullptr;
       attend(rows, p_.n_keys * split / plan_.splits, p_.n_keys * (split + 1) / plan_.splits, output,
              layout, sums[part], nullptr, stop);

@@ -8,23 +8,11 @@
 
 #include "attnscale/problem.hpp"
 #include "attnscale/refuse.hpp"
+#include "elements.hpp"
 #include "kernels/gradient/block.hpp"
 #include "kernels/tile/block.hpp"
 
 namespace attnscale::detail {
-
-inline std::size_t element_size(element_type type) {
-  return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
-}
-
-/// Start of a row.
-inline void* element_at(void* data, const matrix_layout& layout, std::int64_t row) {
-  return static_cast<char*>(data) +
-         row * layout.row * static_cast<std::ptrdiff_t>(element_size(layout.type));
-}
-inline const void* element_at(const void* data, const matrix_layout& layout, std::int64_t row) {
-  return element_at(const_cast<void*>(data), layout, row);
-}
 
 /// Null is no scale of 1 / sqrt(head_dim): the core has no defaults.
 inline void check_scales(const score_problem& p) {
@@ -67,18 +55,19 @@ inline void fill_score_block(score_block& block, const score_problem& p, const q
                              std::int64_t key_begin, std::int64_t key_end,
                              const stop_signal& stop) {
   const attention_head& head = p.heads[rows.head];
-  const std::size_t mask_size = p.mask_type == mask_kind::boolean ? 1 : element_size(p.mask.type);
-  block.query = {element_at(head.query, p.query, rows.first), p.query};
+  const std::ptrdiff_t mask_size =
+      p.mask_type == mask_kind::boolean ? 1 : item_size(p.attn_mask.type);
+  block.query = {row_at(head.query, p.query, rows.first), p.query};
   block.key = {head.key, p.key};
-  block.mask = {static_cast<const char*>(head.mask) +
-                    rows.first * p.mask.row * static_cast<std::ptrdiff_t>(mask_size),
-                p.mask};
+  block.attn_mask = {
+      static_cast<const char*>(head.attn_mask) + rows.first * p.attn_mask.row * mask_size,
+      p.attn_mask};
   block.mask_type = p.mask_type;
   const auto table = [&](const void* data, const matrix_layout& layout) {
-    return data ? matrix{element_at(data, layout, rows.first), layout} : matrix{};
+    return data ? matrix{row_at(data, layout, rows.first), layout} : matrix{};
   };
-  block.tables = {table(head.tables.factor, p.tables.factor),
-                  table(head.tables.offset, p.tables.offset)};
+  block.tables = {table(head.tables.distance_scale, p.tables.distance_scale),
+                  table(head.tables.distance_bias, p.tables.distance_bias)};
   block.form = p.form;
   block.rows = rows.count;
   block.head_dim = p.head_dim;

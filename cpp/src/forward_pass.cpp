@@ -47,14 +47,14 @@ void forward_pass::add_statistics(attention_problem& rest) {
   for (std::size_t i = 0; i < statistic_names.size(); ++i) {
     const auto which = static_cast<statistic>(i);
     if (p_.statistics[which] || !needs(which)) continue;
-    const std::size_t item = is_count(which) ? 8 : element_size(p_.compute);
+    const std::size_t item = is_count(which) ? 8 : static_cast<std::size_t>(item_size(p_.compute));
     rest.statistics[which] = p_.statistics[which] = kept_.emplace_back(rows * item).data();
   }
 }
 
 void forward_pass::add_output(attention_problem& rest) {
   const std::int64_t elements = p_.n_queries * p_.value_dim;
-  const auto head_bytes = static_cast<std::size_t>(elements) * element_size(p_.compute);
+  const auto head_bytes = static_cast<std::size_t>(elements * item_size(p_.compute));
   // One byte at least: null means that no output is wanted.
   aligned_buffer& all = kept_.emplace_back(std::max<std::size_t>(1, p_.heads.size() * head_bytes));
   p_.output = rest.output = {p_.compute, static_cast<std::ptrdiff_t>(p_.value_dim), 1};

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "attnscale/normalizer_traits.hpp"
 #include "attnscale/problem.hpp"
-#include "attnscale/threads.hpp"
 #include "blocks.hpp"
 #include "dispatch.hpp"
 #include "forward_pass.hpp"
@@ -41,12 +41,12 @@ class gradient_run {
         p_(forward_.problem()),
         kernels_(active_kernels(p_.compute).gradient),
         attend_(attend_kernels_for(p_.compute, p_.rule)),
+        traits_(traits_of(p_.rule)),
         blocks_((p_.n_queries + kernels_.block_rows - 1) / kernels_.block_rows),
         turns_(p_, blocks_) {}
 
   void operator()(const execution& how) {
-    const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
-    const std::vector<turn> order = turns_.in_order(threads);
+    const std::vector<turn> order = turns_.in_order(asked_threads(how));
     parallel_for(static_cast<std::int64_t>(order.size()), how,
                  [&](std::int64_t task, const stop_signal& stop) {
                    const turn& mine = order[static_cast<std::size_t>(task)];
@@ -123,22 +123,20 @@ class gradient_run {
     b.value = {head.value, p_.value};
     b.value_dim = to.grad_output ? p_.value_dim : 0;
     if (to.grad_output) {
-      b.grad_output = {element_at(to.grad_output, p_.grad_output, rows.first), p_.grad_output};
-      b.output = {element_at(head.output, p_.output, rows.first), p_.output};
+      b.grad_output = {row_at(to.grad_output, p_.grad_output, rows.first), p_.grad_output};
+      b.output = {row_at(head.output, p_.output, rows.first), p_.output};
     }
     b.scale = head.scale + rows.first * p_.scale_row;
     b.scale_row = p_.scale_row;
-    b.d_query = element_at(to.query, p_.d_query, rows.first);
+    b.d_query = row_at(to.query, p_.d_query, rows.first);
     b.d_key = to.key;
     b.d_value = to.value;
-    const auto table = [&](void* data) {
-      return data ? element_at(data, toeplitz(), rows.first) : nullptr;
-    };
-    b.d_mask = to.mask ? element_at(to.mask, p_.d_mask, rows.first) : nullptr;
-    b.d_mask_row = p_.d_mask.row;
-    b.d_mask_column = p_.d_mask.column;
-    b.d_factor = table(to.tables.factor);
-    b.d_offset = table(to.tables.offset);
+    const auto table = [&](void* data) { return row_at(data, toeplitz(), rows.first); };
+    b.d_attn_mask = row_at(to.attn_mask, p_.d_attn_mask, rows.first);
+    b.d_attn_mask_row = p_.d_attn_mask.row;
+    b.d_attn_mask_column = p_.d_attn_mask.column;
+    b.d_distance_scale = table(to.tables.distance_scale);
+    b.d_distance_bias = table(to.tables.distance_bias);
     b.d_query_row = p_.d_query.row;
     b.d_key_row = p_.d_key.row;
     b.d_value_row = p_.d_value.row;
@@ -147,13 +145,11 @@ class gradient_run {
   matrix_layout toeplitz() const { return {p_.compute, -1, 1}; }
 
   /// Whether the forward pass lists the keys that have a weight.
-  bool has_support() const { return p_.rule == normalizer::entmax || p_.rule == normalizer::top_k; }
+  bool has_support() const { return traits_.from_all_scores; }
 
   /// Whether the weights of a row are divided by their sum.
   bool is_centred(std::int64_t head) const {
-    const bool of_sum = p_.rule == normalizer::softmax || p_.rule == normalizer::softpick;
-    const bool relu = p_.rule == normalizer::relu || p_.rule == normalizer::squared_relu;
-    return of_sum || (relu && !p_.heads[head].numbers.factor);
+    return traits_.divides && !p_.heads[head].numbers.factor;
   }
 
   /// What the kernel has to know of each row: its lse and the terms of its
@@ -214,12 +210,8 @@ class gradient_run {
     b.scratch = thread_scratch(attend_.scratch(b));
     attend_.run(b);
     if (stop.requested()) return;
-    for (int r = 0; r < rows.count; ++r) {
-      if (p_.rule == normalizer::softmax)
-        describe_softmax(rows, r, sums, at + r, given);
-      else
-        describe_pointwise(b, r, at + r, given);
-    }
+    if (p_.rule != normalizer::softmax) return kernels_.describe(b, at, given);
+    for (int r = 0; r < rows.count; ++r) describe_softmax(rows, r, sums, at + r, given);
   }
 
   /// The supports of rows from `first` on, of one at least, and which of them are NaN.
@@ -276,25 +268,6 @@ class gradient_run {
     given.remainder[at] = std::log2(sums.weight[r]);
   }
 
-  /// Weights of single scores; a row whose sum is NaN is NaN.
-  void describe_pointwise(const attend_block& b, int r, int at, gradient_rows& given) const {
-    const double sum = b.sums->weight[r], unit = std::exp2(b.sums->reference[r]);
-    const auto number = [&](const double* x) { return x[r * b.number_row]; };
-    double total = sum;  // of weights over the unit
-    given.reference[at] = given.remainder[at] = 0;
-    if (p_.rule == normalizer::softpick) {
-      given.reference[at] = b.sums->reference[r];
-      total += p_.numbers.eps / unit;
-    }
-    if (p_.rule == normalizer::sigmoid) {
-      given.reference[at] = b.row_number.bias ? -number(b.row_number.bias) * log2e : 0;
-      total = 1;
-    }
-    if (p_.rule == normalizer::relu || p_.rule == normalizer::squared_relu)
-      total = b.row_number.factor ? 1 / number(b.row_number.factor) : sum * unit;
-    given.factor[at] = (total == 0 ? 0 : 1 / total) + (sum - sum);
-  }
-
   const double* sink_of(const query_block& rows, int r) const {
     const double* sink = p_.heads[rows.head].numbers.sink;
     return sink ? sink + (rows.first + r) * p_.number_row : nullptr;
@@ -315,6 +288,7 @@ class gradient_run {
   const gradient_problem& p_;
   const gradient_kernels& kernels_;
   const attend_kernels& attend_;
+  const normalizer_traits& traits_;
   std::int64_t blocks_;
   block_order turns_;
   gradient_terms terms_ = forward_.terms();

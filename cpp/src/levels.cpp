@@ -7,17 +7,21 @@
 
 namespace attnscale::detail {
 
-#define ATTNSCALE_TYPED(level, type)                                                          \
-  {                                                                                           \
-    level::softmax.type, level::sparse.type, level::scales.curve_##type,                      \
-        level::scales.solve_##type, level::gradient.type, level::linear.type,                 \
-        level::linear_gradient.type, level::linear.product_##type, level::random.fill_##type, \
-        level::random.fma_peak_##type                                                         \
+#define ATTNSCALE_TYPED(level, type)                                                         \
+  {                                                                                          \
+    .softmax = level::softmax.type, .sparse = level::sparse.type,                            \
+    .curve = level::scales.curve_##type, .solve = level::scales.solve_##type,                \
+    .gradient = level::gradient.type, .linear = level::linear.type,                          \
+    .linear_gradient = level::linear_gradient.type, .product = level::linear.product_##type, \
+    .fill = level::random.fill_##type, .fma_peak = level::random.fma_peak_##type,            \
   }
 // Joined before anything runs: a table may be asked for while other files are still initialised.
 #define ATTNSCALE_JOIN(level)                              \
   extern constinit const level_kernels level##_kernels = { \
-      #level, ATTNSCALE_TYPED(level, float32), ATTNSCALE_TYPED(level, float64), level::random};
+      .name = #level,                                      \
+      .float32 = ATTNSCALE_TYPED(level, float32),          \
+      .float64 = ATTNSCALE_TYPED(level, float64),          \
+      .random = level::random};
 
 ATTNSCALE_FOR_LEVELS(ATTNSCALE_JOIN)
 

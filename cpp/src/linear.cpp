@@ -7,17 +7,11 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "attnscale/linear_problem.hpp"
-#include "attnscale/threads.hpp"
-#include "dispatch.hpp"
-#include "linear_parts.hpp"
-#include "linear_sums.hpp"
-#include "scratch.hpp"
+#include "linear_walk.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale::detail {
@@ -31,30 +25,17 @@ constexpr std::int64_t least_task = std::int64_t{1} << 15;
 /// Time to sum a chunk's keys, over the time to answer its queries as well.
 constexpr double share_of_sums = 1.0 / 3;
 
-/// All heads in one compute type.
-class linear_walk {
+/// Outputs of all heads, or sums that they keep.
+class output_walk : linear_walk {
  public:
-  linear_walk(const linear_problem& p, linear_form form, bool wide, bool watched)
-      : p_(p),
-        form_(form),
-        projection_(form_, wide),
-        kernels_(active_kernels(wide ? element_type::float64 : element_type::float32).linear),
-        wide_(wide),
-        watched_(watched) {
-    if (!p.is_causal) {
-      first_ = p.n_keys;
-      return;
-    }
-    first_ = std::clamp<std::int64_t>(p.offset, 0, p.n_keys);
-    skipped_ = std::clamp<std::int64_t>(-p.offset, 0, p.n_queries);
-    pairs_ = std::min(p.n_queries - skipped_, p.n_keys - first_);
-  }
+  output_walk(const linear_problem& p, const linear_form& form, bool wide, bool watched)
+      : linear_walk(p, form, wide, watched), p_(p) {}
 
   /// Returns the heads that want a wider type.
   heads_list run(heads_list heads, const execution& how) {
     ranges_.assign(heads.size(), unseen());
     make_groups(heads);
-    const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
+    const std::int64_t threads = asked_threads(how);
     const auto groups = static_cast<std::int64_t>(groups_.size()) - 1;
     const std::int64_t longest = std::max(p_.n_queries, p_.n_keys);
     if (groups < threads && longest > 2 * least_chunk) {
@@ -71,7 +52,7 @@ class linear_walk {
     }
     heads_list unsafe;
     for (std::size_t i = 0; i < heads.size(); ++i)
-      if (watched_ && is_unsafe(ranges_[i], wide_)) unsafe.push_back(heads[i]);
+      if (wants_wider(ranges_[i])) unsafe.push_back(heads[i]);
     return unsafe;
   }
 
@@ -104,55 +85,24 @@ class linear_walk {
 
   // ---- kernel calls ----------------------------------------------------------------------------
 
-  linear_block block(linear_range* range, const stop_signal& stop, std::int64_t rows) const {
-    linear_block b{};
-    b.form = &form_;
-    b.rows = rows;
-    b.range = watched_ ? range : nullptr;
-    b.stop = &stop;
-    b.scratch = thread_scratch(kernels_.scratch(form_));
-    return b;
+  linear_block block_of(std::int64_t rows, linear_range& range, const stop_signal& stop) const {
+    return block<linear_block>(kernels_.linear, range, stop, rows);
   }
 
-  void give_queries(linear_block& b, const linear_head& head, std::int64_t row) const {
-    b.query = {row_at(head.query, p_.query, row), p_.query};
+  void give_outputs(linear_block& b, const linear_head& head, std::int64_t row) const {
+    give_queries(b, head, row);
     b.out = row_at(head.output, p_.output, row);
     b.out_layout = p_.output;
-    if (p_.query_turn) b.query_turn = p_.query_turn + 2 * row;
-  }
-
-  void give_keys(linear_block& b, const linear_head& head, std::int64_t row) const {
-    b.key = {row_at(head.key, p_.key, row), p_.key};
-    b.value = {row_at(head.value, p_.value, row), p_.value};
-    if (p_.key_turn) b.key_turn = p_.key_turn + 2 * row;
-    if (head.decay) b.decay = head.decay + row;
-  }
-
-  /// What keys [begin, end) leave of the sums before them.
-  static double fade(const linear_head& head, std::int64_t begin, std::int64_t end) {
-    double sum = 0;
-    for (std::int64_t i = begin; head.decay && i < end; ++i) sum += head.decay[i];
-    return std::exp(sum);
-  }
-
-  /// Adds keys [begin, end) to `own`.
-  void sum_keys(const linear_head& head, std::int64_t begin, std::int64_t end, key_sums& own,
-                linear_range& range, const stop_signal& stop) const {
-    linear_block b = block(&range, stop, end - begin);
-    give_keys(b, head, begin);
-    b.own = own.view();
-    kernels_.run(b);
-    own.count += end - begin;
   }
 
   /// Outputs of queries that see the keys of `sums` and no others.
   void read(const linear_head& head, std::int64_t begin, std::int64_t end, key_sums& sums,
             linear_range& range, const stop_signal& stop) const {
-    linear_block b = block(&range, stop, end - begin);
-    give_queries(b, head, begin);
+    linear_block b = block_of(end - begin, range, stop);
+    give_outputs(b, head, begin);
     b.base = sums.base();
     b.count = sums.count;
-    kernels_.run(b);
+    kernels_.linear.run(b);
   }
 
   /// Queries of the chunks [from, to) of pairs, with their keys, which are added to `sums`.
@@ -162,13 +112,13 @@ class linear_walk {
     for (std::int64_t i = from; i < to && !stop.requested(); ++i) {
       const auto [begin, end] = chunk(i, pairs_);
       own.clear();
-      linear_block b = block(&range, stop, end - begin);
-      give_queries(b, head, skipped_ + begin);
+      linear_block b = block_of(end - begin, range, stop);
+      give_outputs(b, head, skipped_ + begin);
       give_keys(b, head, first_ + begin);
       b.base = sums.base();
       b.own = own.view();
       b.count = sums.count;
-      kernels_.run(b);
+      kernels_.linear.run(b);
       sums.add(own.view(), end - begin, fade(head, first_ + begin, first_ + end));
     }
   }
@@ -191,7 +141,7 @@ class linear_walk {
     for (std::int64_t i = 0; i < form_.features * (form_.value_dim + 1); ++i)
       sum += 0 * all.total[i];
     range.overflow = range.overflow || sum != 0;
-    if (watched_ && is_unsafe(range, wide_)) return;
+    if (wants_wider(range)) return;
     key_sums::merge(head.sums, all, form_.features, form_.value_dim, fade(head, 0, p_.n_keys));
   }
 
@@ -314,8 +264,7 @@ class linear_walk {
   /// Where the parts of a causal sequence begin, and its end: all end together if the first one
   /// is longer by as much as the other threads have summed meanwhile.
   static std::vector<std::int64_t> parts(std::int64_t chunks, const execution& how) {
-    const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
-    const std::int64_t n = std::min(threads, chunks / 2);
+    const std::int64_t n = std::min<std::int64_t>(asked_threads(how), chunks / 2);
     if (n < 2) return {0, chunks};
     const auto count = static_cast<double>(n), all = static_cast<double>(chunks);
     const double extra = share_of_sums / (count - 1), share = (1 - extra) / (count - extra);
@@ -326,22 +275,9 @@ class linear_walk {
     return bounds;
   }
 
-  void note(linear_range& range, const linear_range& seen) {
-    const std::lock_guard lock(mutex_);
-    fold(range, seen);
-  }
-
   const linear_problem& p_;
-  linear_form form_;
-  padded_projection projection_;
-  const linear_kernels& kernels_;
-  bool wide_, watched_;
-  std::int64_t first_ = 0;    // keys before the first aligned pair of a query and a key
-  std::int64_t skipped_ = 0;  // queries that see no key
-  std::int64_t pairs_ = 0;    // then come pairs, and queries that see all keys
   std::vector<std::size_t> groups_;
   std::vector<linear_range> ranges_;
-  std::mutex mutex_;
 };
 
 bool holds_double(const linear_problem& p) {
@@ -357,19 +293,10 @@ bool holds_double(const linear_problem& p) {
 void run(const linear_problem& p, const execution& how) {
   if (p.heads.empty()) return;
   if (!p.n_queries && (!p.n_keys || !p.heads.front().sums.products)) return;
-  heads_list heads;
-  for (const linear_head& head : p.heads) heads.push_back(&head);
   // Of what was before the keys nobody has seen whether its products fit float32.
   const linear_head& any = p.heads.front();
   const bool goes_on = any.query && any.sums.products && p.n_summed;
-  const bool wide = holds_double(p) || !any.key || goes_on;
-  linear_form form = p.form;
-  // Nothing is divided by a sum that may vanish: without a norm, the type of the arrays does.
-  const bool has_wider = form.norm != linear_norm::none && (!wide || form.map == feature_map::elu);
-  heads = linear_walk(p, form, wide, has_wider).run(std::move(heads), how);
-  if (heads.empty()) return;
-  if (form.map == feature_map::elu) form.map = feature_map::log_elu;
-  linear_walk(p, form, true, false).run(std::move(heads), how);
+  run_in_types<output_walk>(p, holds_double(p) || !any.key || goes_on, how);
 }
 
 }  // namespace attnscale::detail

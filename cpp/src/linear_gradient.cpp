@@ -9,15 +9,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "attnscale/linear_gradient_problem.hpp"
-#include "attnscale/threads.hpp"
-#include "dispatch.hpp"
-#include "linear_parts.hpp"
-#include "linear_sums.hpp"
+#include "linear_walk.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 
@@ -100,27 +96,18 @@ struct head_work {
   key_sums all;                              ///< keys, then queries, of all chunks
 };
 
-/// All heads in one compute type.
-class gradient_walk {
+/// Gradients of all heads.
+class gradient_walk : linear_walk {
  public:
-  gradient_walk(const linear_gradient_problem& p, linear_form form, bool wide, bool watched)
-      : p_(p),
-        form_(form),
-        projection_(form_, wide),
-        kernels_(active_kernels(wide ? element_type::float64 : element_type::float32)),
-        wide_(wide),
-        watched_(watched),
-        first_(p.is_causal ? std::clamp<std::int64_t>(p.offset, 0, p.n_keys) : p.n_keys),
-        skipped_(p.is_causal ? std::clamp<std::int64_t>(-p.offset, 0, p.n_queries) : 0),
-        pairs_(std::min(p.n_queries - skipped_, p.n_keys - first_)),
-        rest_(p.n_queries - skipped_ - pairs_) {
+  gradient_walk(const linear_gradient_problem& p, const linear_form& form, bool wide, bool watched)
+      : linear_walk(p, form, wide, watched), p_(p), rest_(p.n_queries - skipped_ - pairs_) {
     // Queries without any key.
     if (first_ + pairs_ == 0) skipped_ = p.n_queries, rest_ = 0;
   }
 
   /// Returns the heads that want a wider type.
   gradient_heads run(const gradient_heads& heads, const execution& how) {
-    const std::int64_t threads = how.num_threads > 0 ? how.num_threads : num_threads();
+    const std::int64_t threads = asked_threads(how);
     const std::int64_t rows = std::max<std::int64_t>(p_.n_queries + p_.n_keys, 1);
     const auto batch =
         static_cast<std::size_t>(threads * std::max<std::int64_t>(1, least_rows / rows));
@@ -134,7 +121,7 @@ class gradient_walk {
         works.push_back(begin(heads[i]));
       passes(works, how);
       for (const head_work& each : works)
-        if (watched_ && is_unsafe(each.range, wide_)) unsafe.push_back(each.head);
+        if (wants_wider(each.range)) unsafe.push_back(each.head);
     }
     return unsafe;
   }
@@ -163,8 +150,7 @@ class gradient_walk {
       const auto slot = static_cast<std::size_t>(i / chunks);
       linear_range seen = unseen();
       task(works[slot], slot, i % chunks, seen, stop);
-      const std::lock_guard lock(mutex_);
-      fold(works[slot].range, seen);
+      note(works[slot].range, seen);
     });
   }
 
@@ -175,8 +161,8 @@ class gradient_walk {
     for_chunks(
         works, a + (c ? b : std::max<index>(b - 1, 0)), how,
         [&](head_work& w, std::size_t, index i, linear_range& seen, const stop_signal& stop) {
-          if (i < a) return sum_keys(w, i, 0, first_, w.first, seen, stop);
-          sum_keys(w, i - a, first_, pairs_, w.pairs, seen, stop);
+          if (i < a) return sum_chunk(w, i, 0, first_, w.first, seen, stop);
+          sum_chunk(w, i - a, first_, pairs_, w.pairs, seen, stop);
         });
     for_chunks(works, 1, how,
                [&](head_work& w, std::size_t, index, auto&, auto&) { merge_keys(w); });
@@ -199,61 +185,40 @@ class gradient_walk {
 
   // ---- kernel calls ----------------------------------------------------------------------------
 
-  linear_gradient_block block(linear_range& range, const stop_signal& stop,
-                              std::int64_t rows) const {
-    linear_gradient_block b{};
-    b.form = &form_;
-    b.rows = rows;
-    b.range = watched_ ? &range : nullptr;
-    b.stop = &stop;
-    b.scratch = thread_scratch(kernels_.linear_gradient.scratch(form_));
-    return b;
+  linear_gradient_block block_of(std::int64_t rows, linear_range& range,
+                                 const stop_signal& stop) const {
+    return block<linear_gradient_block>(kernels_.linear_gradient, range, stop, rows);
   }
 
-  void give_queries(linear_gradient_block& b, const linear_gradient_head& h,
-                    std::int64_t row) const {
-    b.query = {row_at(h.query, p_.query, row), p_.query};
+  void give_query_gradients(linear_gradient_block& b, const linear_gradient_head& h,
+                            std::int64_t row) const {
+    give_queries(b, h, row);
     b.grad = {row_at(h.grad, p_.grad, row), p_.grad};
     b.query_out = {row_at(h.query_out, p_.query_out, row), p_.query_out};
-    if (p_.query_turn) b.query_turn = p_.query_turn + 2 * row;
   }
 
-  void give_keys(linear_gradient_block& b, const linear_gradient_head& h, std::int64_t row) const {
-    b.key = {row_at(h.key, p_.key, row), p_.key};
-    b.value = {row_at(h.value, p_.value, row), p_.value};
+  void give_key_gradients(linear_gradient_block& b, const linear_gradient_head& h,
+                          std::int64_t row) const {
+    give_keys(b, h, row);
     b.key_out = {row_at(h.key_out, p_.key_out, row), p_.key_out};
     b.value_out = {row_at(h.value_out, p_.value_out, row), p_.value_out};
-    if (p_.key_turn) b.key_turn = p_.key_turn + 2 * row;
-    if (h.decay) b.decay = h.decay + row;
     if (h.decay) b.decay_out = h.decay_out + row;
   }
 
-  void sum_keys(const head_work& w, std::int64_t index, std::int64_t first, std::int64_t rows,
-                std::vector<key_sums>& sums, linear_range& range, const stop_signal& stop) const {
+  /// Keys of a chunk of the `rows` keys from `first` on, into its sums.
+  void sum_chunk(const head_work& w, std::int64_t index, std::int64_t first, std::int64_t rows,
+                 std::vector<key_sums>& sums, linear_range& range, const stop_signal& stop) const {
     const auto [from, to] = chunk(index, rows);
-    linear_block b{};
-    b.form = &form_;
-    b.rows = to - from;
-    b.range = watched_ ? &range : nullptr;
-    b.stop = &stop;
-    b.scratch = thread_scratch(kernels_.linear.scratch(form_));
-    b.key = {row_at(w.head->key, p_.key, first + from), p_.key};
-    b.value = {row_at(w.head->value, p_.value, first + from), p_.value};
-    if (p_.key_turn) b.key_turn = p_.key_turn + 2 * (first + from);
-    if (w.head->decay) b.decay = w.head->decay + first + from;
-    key_sums& own = sums[static_cast<std::size_t>(index)];
-    b.own = own.view();
-    own.count = to - from;
-    kernels_.linear.run(b);
+    sum_keys(*w.head, first + from, first + to, sums[static_cast<std::size_t>(index)], range, stop);
   }
 
   void queries_of_pairs(head_work& w, std::size_t slot, std::int64_t index, linear_range& range,
                         const stop_signal& stop) const {
     const auto [from, to] = chunk(index, pairs_);
     const auto i = static_cast<std::size_t>(index);
-    linear_gradient_block b = block(range, stop, to - from);
-    give_queries(b, *w.head, skipped_ + from);
-    give_keys(b, *w.head, first_ + from);
+    linear_gradient_block b = block_of(to - from, range, stop);
+    give_query_gradients(b, *w.head, skipped_ + from);
+    give_key_gradients(b, *w.head, first_ + from);
     b.notes = notes_[slot]->at(from, index);
     b.base = w.before[i].base();
     b.count = w.before[i].count;
@@ -270,8 +235,8 @@ class gradient_walk {
                        const stop_signal& stop) const {
     const auto [from, to] = chunk(index, rest_);
     notes_memory notes(form_, wide_, note_rows, false);
-    linear_gradient_block b = block(range, stop, to - from);
-    give_queries(b, *w.head, skipped_ + pairs_ + from);
+    linear_gradient_block b = block_of(to - from, range, stop);
+    give_query_gradients(b, *w.head, skipped_ + pairs_ + from);
     b.notes = notes.at(0, 0);
     b.base = w.all.base();
     b.count = w.all.count;
@@ -284,8 +249,8 @@ class gradient_walk {
   void keys_of_pairs(head_work& w, std::size_t slot, std::int64_t index, linear_range& range,
                      const stop_signal& stop) const {
     const auto [from, to] = chunk(index, pairs_);
-    linear_gradient_block b = block(range, stop, to - from);
-    give_keys(b, *w.head, first_ + from);
+    linear_gradient_block b = block_of(to - from, range, stop);
+    give_key_gradients(b, *w.head, first_ + from);
     b.grad = {row_at(w.head->grad, p_.grad, skipped_ + from), p_.grad};
     b.notes = notes_[slot]->at(from, index);
     b.later_base = w.after[static_cast<std::size_t>(index)].base();
@@ -297,8 +262,8 @@ class gradient_walk {
   void keys_of_first(head_work& w, std::int64_t index, linear_range& range,
                      const stop_signal& stop) const {
     const auto [from, to] = chunk(index, first_);
-    linear_gradient_block b = block(range, stop, to - from);
-    give_keys(b, *w.head, from);
+    linear_gradient_block b = block_of(to - from, range, stop);
+    give_key_gradients(b, *w.head, from);
     b.later_base = w.all.base();
     kernels_.linear_gradient.key_gradients(b);
   }
@@ -306,18 +271,16 @@ class gradient_walk {
   // ---- between the passes ----------------------------------------------------------------------
 
   /// What chunk `index` of pairs leaves of sums.
-  double fade(const head_work& w, std::size_t index) const {
+  double fade_of(const head_work& w, std::size_t index) const {
     const auto [from, to] = chunk(static_cast<std::int64_t>(index), pairs_);
-    double sum = 0;
-    for (std::int64_t i = from; w.head->decay && i < to; ++i) sum += w.head->decay[first_ + i];
-    return std::exp(sum);
+    return fade(*w.head, first_ + from, first_ + to);
   }
 
   void merge_keys(head_work& w) const {
     for (key_sums& each : w.first) w.all.add(each.view(), each.count);
     for (std::size_t i = 0; i < w.pairs.size(); ++i) {
       w.before[i] = w.all;
-      w.all.add(w.pairs[i].view(), w.pairs[i].count, fade(w, i));
+      w.all.add(w.pairs[i].view(), w.pairs[i].count, fade_of(w, i));
     }
   }
 
@@ -326,7 +289,7 @@ class gradient_walk {
     for (std::size_t i = w.rest.size(); i-- > 0;) take_earlier(w.all, w.rest[i], form_, 1);
     for (std::size_t i = w.pairs.size(); i-- > 0;) {
       w.after[i] = w.all;
-      take_earlier(w.all, w.pairs[i], form_, fade(w, i));
+      take_earlier(w.all, w.pairs[i], form_, fade_of(w, i));
     }
   }
 
@@ -339,16 +302,8 @@ class gradient_walk {
   }
 
   const linear_gradient_problem& p_;
-  linear_form form_;
-  padded_projection projection_;
-  const typed_kernels& kernels_;
-  bool wide_, watched_;
-  std::int64_t first_;    // keys before the first aligned pair of a query and a key
-  std::int64_t skipped_;  // queries that see no key
-  std::int64_t pairs_;    // then come pairs
-  std::int64_t rest_;     // and queries that see all keys
+  std::int64_t rest_;  // queries that see all keys
   std::vector<std::unique_ptr<notes_memory>> notes_;
-  std::mutex mutex_;
 };
 
 bool holds_double(const linear_gradient_problem& p) {
@@ -360,15 +315,7 @@ bool holds_double(const linear_gradient_problem& p) {
 }  // namespace
 
 void run(const linear_gradient_problem& p, const execution& how) {
-  gradient_heads heads;
-  for (const linear_gradient_head& head : p.heads) heads.push_back(&head);
-  const bool wide = holds_double(p);
-  linear_form form = p.form;
-  const bool has_wider = form.norm != linear_norm::none && (!wide || form.map == feature_map::elu);
-  heads = gradient_walk(p, form, wide, has_wider).run(heads, how);
-  if (heads.empty()) return;
-  if (form.map == feature_map::elu) form.map = feature_map::log_elu;
-  gradient_walk(p, form, true, false).run(heads, how);
+  run_in_types<gradient_walk>(p, holds_double(p), how);
 }
 
 }  // namespace attnscale::detail

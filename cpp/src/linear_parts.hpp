@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
+#include "elements.hpp"
 #include "linear.hpp"
 #include "scratch.hpp"
 
@@ -55,17 +55,6 @@ inline bool is_unsafe(const linear_range& seen, bool wide) {
   const double product = std::min(seen.query, 1.0) * std::min(seen.key, 1.0) *
                          std::min(seen.value, 1.0) * std::min(seen.grad, 1.0);
   return seen.overflow || product < least;
-}
-
-inline std::ptrdiff_t item_size(element_type type) {
-  return type == element_type::float64 ? 8 : type == element_type::float32 ? 4 : 2;
-}
-
-template <class Pointer>
-Pointer row_at(Pointer data, const matrix_layout& layout, std::int64_t row) {
-  using byte =
-      std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const char, char>;
-  return data ? static_cast<byte*>(data) + row * layout.row * item_size(layout.type) : nullptr;
 }
 
 /// Rows [begin, end) become 0.

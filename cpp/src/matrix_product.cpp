@@ -9,12 +9,11 @@
 
 #include "attnscale/product_problem.hpp"
 #include "dispatch.hpp"
-#include "linear_parts.hpp"
+#include "elements.hpp"
 #include "scratch.hpp"
 #include "thread_pool.hpp"
 
 namespace attnscale::detail {
-namespace {}  // namespace
 
 void run(const product_problem& problem, const execution& how) {
   const product_kernels& kernels = active_kernels(problem.compute).product;

@@ -52,14 +52,25 @@ constexpr level levels[] = {{&detail::neon_kernels, always}};
 constexpr level levels[] = {{&detail::baseline_kernels, always}};
 #endif
 
-std::string choices() {
-  std::string text;
-  for (const std::string_view name : available_simd_levels()) {
-    if (!text.empty()) text += ", ";
-    text += name;
-  }
-  return text;
+/// The kernels of a level that this CPU can run; null: there is none of that name.
+const level_kernels* find(std::string_view name) {
+  for (const level& candidate : levels)
+    if (name == candidate.kernels->name && candidate.supported()) return candidate.kernels;
+  return nullptr;
 }
+
+std::string refusal(const char* argument, std::string_view name) {
+  std::string choices;
+  for (const std::string_view each : available_simd_levels())
+    choices.append(choices.empty() ? "" : ", ").append(each);
+  return std::string(argument) + " must be one of " + choices +
+         " (what this build and this CPU have), got '" + std::string(name) + "'";
+}
+
+/// The level in use; null: not decided yet. An atomic and not a magic static: a process may fork
+/// while another thread is choosing, and the guard of a static would then stay locked in the child
+/// for ever.
+std::atomic<const level_kernels*> chosen{nullptr};
 
 }  // namespace
 
@@ -73,25 +84,23 @@ std::vector<std::string_view> available_simd_levels() {
 
 std::string_view simd_level() { return detail::active_kernels().name; }
 
+void set_simd_level(std::string_view level) {
+  const level_kernels* const table = find(level);
+  if (table == nullptr) throw std::invalid_argument(refusal("level", level));
+  chosen.store(table, std::memory_order_release);
+}
+
 namespace detail {
 
 const level_kernels& kernels_for(const char* requested) {
-  const std::string_view name = requested != nullptr ? requested : "";
-  const level_kernels* best = levels[0].kernels;  // every CPU can run the first
-  for (const level& candidate : levels) {
-    if (!candidate.supported()) continue;
-    best = candidate.kernels;
-    if (name == best->name) return *best;
-  }
-  if (name.empty()) return *best;
-  throw std::runtime_error("ATTNSCALE_SIMD must be one of " + choices() +
-                           " (what this build and this CPU have), got '" + std::string(name) + "'");
+  std::string_view name = requested != nullptr ? requested : "";
+  if (name.empty()) name = available_simd_levels().back();
+  const level_kernels* const table = find(name);
+  if (table == nullptr) throw std::runtime_error(refusal("ATTNSCALE_SIMD", name));
+  return *table;
 }
 
-// An atomic and not a magic static: a process may fork while another thread is choosing, and the
-// guard of a static would then stay locked in the child for ever.
 const level_kernels& active_kernels() {
-  static std::atomic<const level_kernels*> chosen{nullptr};
   const level_kernels* table = chosen.load(std::memory_order_acquire);
   if (table != nullptr) return *table;
   const level_kernels* mine = &kernels_for(std::getenv("ATTNSCALE_SIMD"));

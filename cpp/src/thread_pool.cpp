@@ -306,9 +306,13 @@ pool& shared_pool() {
 
 }  // namespace
 
+int asked_threads(const execution& how) {
+  return how.num_threads > 0 ? how.num_threads : num_threads();
+}
+
 void run_parallel(const parallel_loop& loop, const execution& how) {
   if (loop.n_tasks <= 0) return;
-  const std::int64_t asked = threads_of_call(how.num_threads > 0 ? how.num_threads : num_threads());
+  const std::int64_t asked = threads_of_call(asked_threads(how));
   const int helpers = static_cast<int>(std::min(asked, loop.n_tasks)) - 1;
   job work(loop, how);
   if (helpers > 0 && !busy.exchange(true)) {

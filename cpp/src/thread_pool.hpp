@@ -23,6 +23,9 @@ struct parallel_loop {
 /// workers busy runs on its own thread.
 void run_parallel(const parallel_loop& loop, const execution& how);
 
+/// The threads that a call is asked to take, which may be more than it gets.
+int asked_threads(const execution& how);
+
 /// Blocks of up to `size` things that n things make.
 constexpr std::int64_t blocks_of(std::int64_t n, std::int64_t size) {
   return n / size + (n % size != 0);

@@ -63,9 +63,9 @@ block_order::block_order(const gradient_problem& problem, std::int64_t blocks)
   join_equal(problem, joined, [](const gradient_head& to) { return to.key; });
   join_equal(problem, joined, [](const gradient_head& to) { return to.value; });
   join_equal(problem, joined, [](const gradient_head& to) { return to.query; });
-  join_equal(problem, joined, [](const gradient_head& to) { return to.mask; });
-  join_equal(problem, joined, [](const gradient_head& to) { return to.tables.factor; });
-  join_equal(problem, joined, [](const gradient_head& to) { return to.tables.offset; });
+  join_equal(problem, joined, [](const gradient_head& to) { return to.attn_mask; });
+  join_equal(problem, joined, [](const gradient_head& to) { return to.tables.distance_scale; });
+  join_equal(problem, joined, [](const gradient_head& to) { return to.tables.distance_bias; });
   std::vector<std::vector<std::int64_t>> members(heads);
   std::unordered_map<const void*, int> queries;
   for (std::size_t h = 0; h < heads; ++h) {

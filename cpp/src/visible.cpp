@@ -32,12 +32,12 @@ std::int64_t count_row(const score_problem& p, const attention_head& head, std::
   const key_interval seen = visible_keys(p, head, i);
   if (p.mask_type == mask_kind::none) return seen.end - seen.begin;
   std::int64_t count = 0;
-  const std::ptrdiff_t row = i * p.mask.row;
-  const auto* bytes = static_cast<const std::uint8_t*>(head.mask);
+  const std::ptrdiff_t row = i * p.attn_mask.row;
+  const auto* bytes = static_cast<const std::uint8_t*>(head.attn_mask);
   for (std::int64_t j = seen.begin; j < seen.end; ++j) {
-    const std::ptrdiff_t at = row + j * p.mask.column;
-    count +=
-        p.mask_type == mask_kind::boolean ? bytes[at] != 0 : !hides(head.mask, p.mask.type, at);
+    const std::ptrdiff_t at = row + j * p.attn_mask.column;
+    count += p.mask_type == mask_kind::boolean ? bytes[at] != 0
+                                               : !hides(head.attn_mask, p.attn_mask.type, at);
   }
   return count;
 }

@@ -119,4 +119,19 @@ std::string refusal(F call) {
   return "no error";
 }
 
+/// Whether call(rows, how) is interrupted that works alone: the calling thread asks every few
+/// milliseconds, so that rows are added until it does.
+template <class F>
+bool ends_when_interrupted(F call) {
+  const attnscale::execution how{1, [](void*) { return true; }, nullptr};
+  for (std::size_t rows = 30000; rows < 4000000; rows *= 2) {
+    try {
+      call(rows, how);
+    } catch (const attnscale::interrupted&) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace testing

@@ -89,7 +89,7 @@ struct linear_case {
     problem.query = problem.key = layout(dim);
     problem.value = problem.output = layout(value_dim);
     const double* const decays = decay.empty() ? nullptr : decay.data();
-    problem.heads = {{query.data(), key.data(), value.data(), out.data(), decays, {}}};
+    problem.heads = {{{query.data(), key.data(), value.data(), decays}, out.data(), {}}};
     attnscale::detail::run(problem, how);
   }
 
@@ -294,21 +294,11 @@ TEST_CASE("linear: float32 products that vanish or overflow are taken in double"
 }
 
 TEST_CASE("linear: an interrupt ends the call") {
-  // Rows are added until the calling thread asks: it does so every few milliseconds, and works
-  // alone.
-  const auto is_interrupted = [](std::size_t rows) {
+  CHECK(ends_when_interrupted([](std::size_t rows, const execution& how) {
     linear_case<float> one(rows, rows, 8, 8);
     one.see(0);
-    try {
-      one.run(execution{1, [](void*) { return true; }, nullptr});
-    } catch (const attnscale::interrupted&) {
-      return true;
-    }
-    return false;
-  };
-  std::size_t rows = 30000;
-  while (rows < 4000000 && !is_interrupted(rows)) rows *= 2;
-  CHECK(rows < 4000000);
+    one.run(how);
+  }));
 }
 
 }  // namespace test_linear

@@ -92,13 +92,16 @@ struct gradient_case {
     if (form.map == feature_map::turned) p.query_turn = p.key_turn = turns.data();
   }
 
+  attnscale::detail::linear_inputs_of_head rows() const {
+    return {in[0].data(), in[1].data(), in[2].data(), decay.empty() ? nullptr : decay.data()};
+  }
+
   void run(const execution& how = {1, nullptr, nullptr}) {
     linear_gradient_problem p{};
     describe(p);
     p.grad = layout_of(in[3]);
     p.query_out = p.query, p.key_out = p.key, p.value_out = p.value;
-    p.heads = {{in[0].data(), in[1].data(), in[2].data(), in[3].data(), out[0].data(),
-                out[1].data(), out[2].data(), decay.empty() ? nullptr : decay.data(),
+    p.heads = {{rows(), in[3].data(), out[0].data(), out[1].data(), out[2].data(),
                 decay.empty() ? nullptr : decay_out.data()}};
     attnscale::detail::run(p, how);
   }
@@ -109,12 +112,7 @@ struct gradient_case {
     describe(p);
     xt::xarray<T> y = in[3];
     p.output = layout_of(y);
-    p.heads = {{in[0].data(),
-                in[1].data(),
-                in[2].data(),
-                y.data(),
-                decay.empty() ? nullptr : decay.data(),
-                {}}};
+    p.heads = {{rows(), y.data(), {}}};
     attnscale::detail::run(p, execution{1, nullptr, nullptr});
     return xt::sum(in[3] * y)();
   }
@@ -212,20 +210,9 @@ TEST_CASE("linear gradients: the same bits for any number of threads") {
 }
 
 TEST_CASE("linear gradients: an interrupt ends the call") {
-  // Rows are added until the calling thread asks: it does so every few milliseconds, and works
-  // alone.
-  const auto is_interrupted = [](std::size_t rows) {
-    const auto stop = [](void*) { return true; };
-    try {
-      gradient_case<float>(rows, rows, 8, 8, kinds[3]).run({1, stop, nullptr});
-    } catch (const attnscale::interrupted&) {
-      return true;
-    }
-    return false;
-  };
-  std::size_t rows = 30000;
-  while (rows < 4000000 && !is_interrupted(rows)) rows *= 2;
-  CHECK(rows < 4000000);
+  CHECK(ends_when_interrupted([](std::size_t rows, const execution& how) {
+    gradient_case<float>(rows, rows, 8, 8, kinds[3]).run(how);
+  }));
 }
 
 }  // namespace test_linear_gradient

@@ -161,4 +161,24 @@ TEST_CASE("gradients: a query with a NaN that sees no key gives its scale nothin
   CHECK(std::isnan(p.gradients({.key_lengths = xt::xarray<int>{0, 9}}).scale(1, 0, 4)));
 }
 
+TEST_CASE("gradients: of a parameter of a law, by the scales that it gives") {
+  const problem p;
+  const auto under = [](double s) { return attention_options{.scale = laws::ssmax{.s = s}}; };
+  const auto found = p.gradients(under(0.5));
+  // (s ln(9) + b) / sqrt(6): the derivative is that of every row.
+  const numbers at{0.5}, gradient{xt::sum(found.scale)() * std::log(9) / std::sqrt(6)};
+  check_difference(at, gradient, [&](const numbers& s) { return p.loss(under(s(0))); });
+}
+
+TEST_CASE("gradients: weights over a sum that has no inverse in float have gradients in double") {
+  const xt::xarray<float> q({3, 4}, 1e-20F), v = normal<float>({3, 4}, 1);
+  for (const auto& each : {attnscale::normalizers::relu(), attnscale::normalizers::softpick(0)}) {
+    const attention_options options{.normalizer = each};
+    CHECK(std::isnan(attention_gradients(q, q, v, v, options).query(0, 0)));
+    const numbers wide = q, values = v;
+    const auto found = attention_gradients(wide, wide, values, values, options);
+    CHECK(std::isfinite(found.query(0, 0)));
+  }
+}
+
 }  // namespace test_option_gradients

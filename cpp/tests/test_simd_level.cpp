@@ -66,4 +66,27 @@ TEST_CASE("a level of another architecture is an error, not a silent fallback") 
 #endif
 }
 
+TEST_CASE("a level that is set is the one whose kernels run, until another one is set") {
+  const std::string before(attnscale::simd_level());
+  for (const auto name : available_simd_levels()) {
+    attnscale::set_simd_level(name);
+    CHECK(attnscale::simd_level() == name);
+    CHECK(&attnscale::detail::active_kernels() == &kernels_for(std::string(name).c_str()));
+  }
+  attnscale::set_simd_level(before);
+  CHECK(attnscale::simd_level() == before);
+}
+
+TEST_CASE("a level that is not there is refused in the words of the variable, and not set") {
+  const std::string before(attnscale::simd_level());
+  for (const char* const name : {"sse9", "AVX2", ""}) {
+    CAPTURE(name);
+    std::string wanted = error_of("sse9").substr(std::string("ATTNSCALE_SIMD").size());
+    wanted.replace(wanted.find("'sse9'"), 6, "'" + std::string(name) + "'");
+    CHECK_THROWS_WITH_AS(attnscale::set_simd_level(name), ("level" + wanted).c_str(),
+                         std::invalid_argument);
+    CHECK(attnscale::simd_level() == before);
+  }
+}
+
 }  // namespace test_simd_level

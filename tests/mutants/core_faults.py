@@ -207,6 +207,20 @@ _CALLS = (
         cpp("test_kattention", "kattention of given queries and keys is a Gaussian kernel"),
     ),
     Fault(
+        "an output may begin within what a call reads",
+        "cpp/include/attnscale/attention_into.hpp",
+        "if (here.first < there.second && there.first < here.second)",
+        "if (here.first < there.first && there.first < here.second)",
+        cpp("test_ownership", "outputs share no memory with what is read*"),
+    ),
+    Fault(
+        "the gradient of softpick forgets eps",
+        "cpp/src/kernels/gradient/weights-inl.hpp",
+        "row.sum + row.eps / __builtin_exp2(row.reference)",
+        "row.sum + 0 * row.eps / __builtin_exp2(row.reference)",
+        pytest("tests/attention/test_gradients_parameters.py"),
+    ),
+    Fault(
         "the gradient of a table of the distance forgets the law beside it",
         "cpp/include/attnscale/distance_form.hpp",
         "to[t] += factor ? *from * factor[k] : *from;",

@@ -40,16 +40,17 @@ void make_statistics(const call_description& call, const statistic_set& wanted, 
   });
 }
 
-/// Lets the heads of a problem write to an output (..., heads, n_queries, value_dim).
-template <class Output>
-void write_to(dense_array<Output>& output, const call_description& call,
-              attention_problem& problem) {
-  problem.output = {element_type_of<Output>, static_cast<std::ptrdiff_t>(call.value_dim()), 1};
-  Output* head_output = output.data();
-  for (attention_head& head : problem.heads) {
-    head.output = head_output;
-    head_output += call.n_queries() * call.value_dim();
-  }
+/// Lets the heads of a problem read the value and write to an output (..., heads, n_queries,
+/// value_dim), whose elements may be written.
+inline void write_to(const strided_array& output, const call_description& call,
+                     attention_problem& problem) {
+  problem.value = call.value().layout();
+  problem.value_dim = call.value_dim();
+  problem.output = output.layout();
+  auto head = problem.heads.begin();
+  for_each_index(call.leading(), [&](const extents& index) {
+    head++->output = const_cast<void*>(output.at(index, call.leading()));
+  });
 }
 
 /// One pass: the output if there is a value, and the statistics that are wanted.
@@ -64,11 +65,7 @@ attention_statistics_result<T, Output> attend(const call_description& call,
   make_statistics(call, wanted, result, problem.statistics);
   call.fill(problem);
   call.fill_rule(problem, wanted);
-  if (result.output) {
-    problem.value = call.value().layout();
-    problem.value_dim = call.value_dim();
-    write_to(*result.output, call, problem);
-  }
+  if (result.output) write_to({*result.output, 2}, call, problem);
   run(problem, call.how());
   return result;
 }

@@ -206,8 +206,9 @@ class backward_pass {
                    const strided_array& d_value) {
     const strided_array mask = options_.attn_mask.array();
     if (wanted_.attn_mask && options_.attn_mask.kind() == mask_kind::additive)
-      d_mask_ = zeros_of<T>(mask.shape());
-    const strided_array d_mask = d_mask_ ? strided_array(*d_mask_, 2) : strided_array();
+      d_attn_mask_ = zeros_of<T>(mask.shape());
+    const strided_array d_attn_mask =
+        d_attn_mask_ ? strided_array(*d_attn_mask_, 2) : strided_array();
     d_tables_ = call_.form().zeros(wanted_.distance_scale && options_.distance_scale,
                                    wanted_.distance_bias && options_.distance_bias);
     problem_.output = output_.layout();
@@ -215,7 +216,7 @@ class backward_pass {
     problem_.d_query = d_query.layout();
     problem_.d_key = d_key.layout();
     problem_.d_value = d_value.layout();
-    problem_.d_mask = d_mask.layout();
+    problem_.d_attn_mask = d_attn_mask.layout();
     const extents& leading = call_.leading();
     const auto place = [&](const strided_array& array, const extents& index) {
       return const_cast<void*>(array.at(index, leading));
@@ -223,13 +224,13 @@ class backward_pass {
     std::size_t head = 0;
     for_each_index(leading, [&](const extents& index) {
       problem_.heads[head++].output = place(output_, index);
-      problem_.gradients.push_back(
-          {grad_.at(index, leading),
-           place(d_query, index),
-           place(d_key, index),
-           place(d_value, index),
-           place(d_mask, index),
-           {place(d_tables_.factor.matrix, index), place(d_tables_.offset.matrix, index)}});
+      problem_.gradients.push_back({grad_.at(index, leading),
+                                    place(d_query, index),
+                                    place(d_key, index),
+                                    place(d_value, index),
+                                    place(d_attn_mask, index),
+                                    {place(d_tables_.distance_scale.matrix, index),
+                                     place(d_tables_.distance_bias.matrix, index)}});
     });
   }
 
@@ -238,13 +239,13 @@ class backward_pass {
     clear_unseen(result.scale);
     if (problem_.d_alpha) result.alpha = xt::sum(of_rule_)();
     if (problem_.d_bias) result.bias = std::move(of_rule_);
-    if (d_mask_) result.attn_mask = xt::cast<double>(*d_mask_);
+    if (d_attn_mask_) result.attn_mask = xt::cast<double>(*d_attn_mask_);
     if (wanted_.distance_scale && options_.distance_scale)
       result.distance_scale =
-          call_.form().gradient_of(options_.distance_scale, d_tables_.factor, true);
+          call_.form().gradient_of(options_.distance_scale, d_tables_.distance_scale, true);
     if (wanted_.distance_bias && options_.distance_bias)
       result.distance_bias =
-          call_.form().gradient_of(options_.distance_bias, d_tables_.offset, false);
+          call_.form().gradient_of(options_.distance_bias, d_tables_.distance_bias, false);
   }
 
   /// Of a query with a NaN that sees no key the gradient of the scale is 0, too.
@@ -265,7 +266,7 @@ class backward_pass {
   gradient_rows_of_statistics<T> cotangents_;
   strided_array grad_, output_;
   dense_array<double> of_rule_;  // of each row
-  std::optional<dense_array<T>> d_mask_;
+  std::optional<dense_array<T>> d_attn_mask_;
   score_tables<table_matrix> d_tables_;
   gradient_problem problem_;
 };

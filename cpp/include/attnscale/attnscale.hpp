@@ -5,6 +5,7 @@
 
 #include "attnscale/attention.hpp"
 #include "attnscale/attention_gradients.hpp"
+#include "attnscale/attention_into.hpp"
 #include "attnscale/attention_weights.hpp"
 #include "attnscale/differential_attention.hpp"
 #include "attnscale/experiments.hpp"

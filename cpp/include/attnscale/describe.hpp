@@ -194,7 +194,7 @@ class call_description {
     problem.head_dim = query_.extent(1);
     problem.query = query_.layout();
     problem.key = key_.layout();
-    if (mask_) problem.mask = mask_.layout();
+    if (mask_) problem.attn_mask = mask_.layout();
     problem.mask_type = options_.attn_mask.kind();
     problem.scale_row = scale_row();
     intervals_.describe(problem);
@@ -235,7 +235,7 @@ class call_description {
     head.query = query_.at(index, leading_);
     head.key = key_.at(index, leading_);
     head.value = value_.at(index, leading_);
-    head.mask = mask_.at(index, leading_);
+    head.attn_mask = mask_.at(index, leading_);
     head.scale = scale ? scale : &standard_scale_;
     head.tables = form_.at(index);
     intervals_.describe(head, index);

@@ -183,9 +183,9 @@ inline void run_linear(const linear_family& family, const linear_arrays& arrays,
   p.value = arrays.value.layout(), p.output = arrays.output.layout();
   for_each_index(leading, [&](const extents& index) {
     const auto at = [&](const strided_array& array) { return rows_at(array, index, leading); };
-    p.heads.push_back({at(arrays.query), at(arrays.key), at(arrays.value),
+    p.heads.push_back({{at(arrays.query), at(arrays.key), at(arrays.value),
+                        static_cast<const double*>(at(arrays.decay))},
                        const_cast<void*>(at(arrays.output)),
-                       static_cast<const double*>(at(arrays.decay)),
                        arrays.sums ? arrays.sums->at(index, leading) : linear_sums{}});
   });
   run(p, how);

@@ -77,31 +77,32 @@ class distance_form {
     if (!law && !options.distance_scale && !options.distance_bias) return;
     distances_ = intervals.distances();
     reach_ = intervals.reach(distances_);
-    std::optional<dense_array<double>> factor =
-        read_table("distance_scale", options.distance_scale);
-    std::optional<dense_array<double>> offset = read_table("distance_bias", options.distance_bias);
-    if (law) add_law(*law, head_dim, factor, offset);
-    factor_ = as_matrix(factor);
-    offset_ = as_matrix(offset);
+    std::optional<dense_array<double>> scale = read_table("distance_scale", options.distance_scale);
+    std::optional<dense_array<double>> bias = read_table("distance_bias", options.distance_bias);
+    if (law) add_law(*law, head_dim, scale, bias);
+    distance_scale_ = as_matrix(scale);
+    distance_bias_ = as_matrix(bias);
   }
 
   score_tables<matrix_layout> layouts() const {
-    return {factor_.matrix.layout(), offset_.matrix.layout()};
+    return {distance_scale_.matrix.layout(), distance_bias_.matrix.layout()};
   }
   score_tables<const void*> at(const extents& index) const {
-    return {factor_.matrix.at(index, leading_), offset_.matrix.at(index, leading_)};
+    return {distance_scale_.matrix.at(index, leading_), distance_bias_.matrix.at(index, leading_)};
   }
 
   /// Zeros in place of the tables, for their gradients to be added to.
-  score_tables<table_matrix> zeros(bool of_factor, bool of_offset) const {
+  score_tables<table_matrix> zeros(bool of_distance_scale, bool of_distance_bias) const {
     score_tables<table_matrix> result;
     const auto zeros_like = [&](const table_matrix& table) {
       dense_array<double> numbers = table.numbers();
       numbers.fill(0);
       return new_matrix(std::move(numbers));
     };
-    if (of_factor && factor_.matrix) result.factor = zeros_like(factor_);
-    if (of_offset && offset_.matrix) result.offset = zeros_like(offset_);
+    if (of_distance_scale && distance_scale_.matrix)
+      result.distance_scale = zeros_like(distance_scale_);
+    if (of_distance_bias && distance_bias_.matrix)
+      result.distance_bias = zeros_like(distance_bias_);
     return result;
   }
 
@@ -174,8 +175,8 @@ class distance_form {
   }
 
   void add_law(const scale_law& law, std::int64_t head_dim,
-               std::optional<dense_array<double>>& factor,
-               std::optional<dense_array<double>>& offset) {
+               std::optional<dense_array<double>>& scale,
+               std::optional<dense_array<double>>& bias) {
     has_law_ = true;
     of_law_ = xt::cast<double>(distances_);
     dense_array<double> added = of_law_;
@@ -185,8 +186,8 @@ class distance_form {
       of_law_.flat(k) = law.scale(step, head_dim) * std::sqrt(static_cast<double>(head_dim));
       if (both) added.flat(k) = -2 * std::log1p(step / both->tau);
     }
-    factor = factor ? dense_array<double>(*factor * of_law_) : of_law_;
-    if (both) offset = offset ? dense_array<double>(*offset + added) : added;
+    scale = scale ? dense_array<double>(*scale * of_law_) : of_law_;
+    if (both) bias = bias ? dense_array<double>(*bias + added) : added;
   }
 
   table_matrix as_matrix(const std::optional<dense_array<double>>& values) const {
@@ -224,7 +225,7 @@ class distance_form {
   dense_array<std::int64_t> distances_;
   bool has_law_ = false;
   dense_array<double> of_law_;
-  table_matrix factor_, offset_;
+  table_matrix distance_scale_, distance_bias_;
 };
 
 }  // namespace attnscale::detail

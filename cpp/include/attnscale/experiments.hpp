@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "attnscale/export.hpp"
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/normalizer.hpp"
 #include "attnscale/problem.hpp"
@@ -68,7 +69,7 @@ struct estimate {
 };
 
 /// Estimates of one case.
-struct experiment_result {
+struct ATTNSCALE_EXPORT experiment_result {
   std::vector<std::string_view> quantities{};  ///< the first is the one that a target error is for
   std::vector<std::string> entries{};    ///< what saw the same rows: laws as they are spelled, ...
   std::vector<estimate> estimates{};     ///< of each entry, the quantities
@@ -110,8 +111,8 @@ struct dot_product_options {
 
 /// Variance of q . k over random pairs: `variance`, with `scaled_variance` (over head_dim), `mean`
 /// and `kurtosis` (fourth central moment over squared variance). 102400 pairs by default.
-experiment_result dot_product_variance(const dot_product_options& options,
-                                       const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result dot_product_variance(const dot_product_options& options,
+                                                        const run_options& how = {});
 
 /// Rows of n random keys, of a model of score_rows_problem, under laws.
 struct entropy_options {
@@ -125,7 +126,8 @@ struct entropy_options {
 
 /// Entropy of rows of n random keys: `entropy` and `lse` (nats), `concentration` (sum p^2),
 /// `max_weight`, `mean_score` and `score_variance`. 1000 rows by default.
-experiment_result entropy_vs_length(const entropy_options& options, const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result entropy_vs_length(const entropy_options& options,
+                                                     const run_options& how = {});
 
 /// Rows of n keys; queries and keys have standard normal components.
 struct saturation_options {
@@ -139,8 +141,8 @@ struct saturation_options {
 /// `jacobian_trace`, `jacobian_norm` (of Frobenius), `spectral_bound` (min(1/2, 2 m (1 - m)), m the
 /// largest weight; J's largest eigenvalue is at least half of it and at most it) and
 /// `gradient_norm` (scale times jacobian_norm). 1000 rows by default.
-experiment_result softmax_saturation(const saturation_options& options,
-                                     const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result softmax_saturation(const saturation_options& options,
+                                                      const run_options& how = {});
 
 /// Rows of n keys on the sphere, one of which has a given cosine with the query.
 struct needle_options {
@@ -152,7 +154,8 @@ struct needle_options {
 
 /// What weight a needle keeps: `needle_weight`, `needle_is_top` (share of rows where no key has a
 /// larger weight) and `entropy` (nats). 1000 rows by default.
-experiment_result needle_dilution(const needle_options& options, const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result needle_dilution(const needle_options& options,
+                                                   const run_options& how = {});
 
 /// Rows of n keys on the sphere.
 struct averaging_options {
@@ -163,7 +166,8 @@ struct averaging_options {
 
 /// Variance of attention's estimate of a mean from n independent values of variance 1:
 /// `error_variance`, and `concentration`, which it equals in expectation. 10000 rows by default.
-experiment_result averaging_error(const averaging_options& options, const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result averaging_error(const averaging_options& options,
+                                                   const run_options& how = {});
 
 /// A right key of a given cosine among n.
 struct head_dimension_options {
@@ -175,8 +179,8 @@ struct head_dimension_options {
 
 /// How often the right key has the largest weight: `accuracy`, with `needle_weight`. 1000 rows by
 /// default.
-experiment_result head_dimension(const head_dimension_options& options,
-                                 const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result head_dimension(const head_dimension_options& options,
+                                                  const run_options& how = {});
 
 /// Rows of n keys under laws and normalizers; entry law * normalizers + normalizer of the result.
 struct sparsity_options {
@@ -191,7 +195,8 @@ struct sparsity_options {
 /// Keys with a positive weight: `support`, with `entropy` (nats), `concentration` and `max_weight`.
 /// 1000 rows by default. Rows of 16384 keys or more under a softmax are summed in parts where fewer
 /// than 16 are drawn at once: going on may change their last digit.
-experiment_result sparsity(const sparsity_options& options, const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result sparsity(const sparsity_options& options,
+                                            const run_options& how = {});
 
 /// One query and n keys, uniform on the sphere.
 struct max_cosine_options {
@@ -200,7 +205,8 @@ struct max_cosine_options {
 };
 
 /// Largest cosine of the query with a key: `max_cosine`. 1000 rows by default.
-experiment_result max_cosine(const max_cosine_options& options, const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result max_cosine(const max_cosine_options& options,
+                                              const run_options& how = {});
 
 /// Random projections of n points to k dimensions.
 struct projection_options {
@@ -218,6 +224,7 @@ struct projection_options {
 /// of a squared distance), `outside` (share of pairs that change by more than eps), `success`
 /// (share of projections that keep all pairs), `mean_ratio` and `ratio_std` of the squared
 /// distances after and before. 10 projections by default.
-experiment_result jl_distortion(const projection_options& options, const run_options& how = {});
+ATTNSCALE_EXPORT experiment_result jl_distortion(const projection_options& options,
+                                                 const run_options& how = {});
 
 }  // namespace attnscale

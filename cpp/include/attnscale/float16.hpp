@@ -9,10 +9,12 @@
 #include <concepts>
 #include <cstdint>
 
+#include "attnscale/export.hpp"
+
 namespace attnscale {
 
 /// IEEE 754 binary16: 1 sign bit, 5 of the exponent, 10 of the mantissa.
-class float16 {
+class ATTNSCALE_EXPORT float16 {
  public:
   float16() = default;
   explicit float16(float number);
@@ -25,7 +27,7 @@ class float16 {
 };
 
 /// The upper half of a float: 1 sign bit, 8 of the exponent, 7 of the mantissa.
-class bfloat16 {
+class ATTNSCALE_EXPORT bfloat16 {
  public:
   bfloat16() = default;
   explicit bfloat16(float number);

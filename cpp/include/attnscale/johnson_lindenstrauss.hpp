@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "attnscale/dense_array.hpp"
+#include "attnscale/export.hpp"
 #include "attnscale/montecarlo.hpp"
 #include "attnscale/refuse.hpp"
 #include "attnscale/strided_array.hpp"
@@ -44,18 +45,18 @@ struct jl_options {
 /// The dimension in which a random projection keeps all squared distances of n vectors to a factor
 /// 1 +- eps: 4 ln n / rate, or 2 ln(n (n - 1) / failure_probability) / rate, rounded up; at
 /// least 1.
-std::int64_t jl_min_dim(double n, const jl_options& options);
+ATTNSCALE_EXPORT std::int64_t jl_min_dim(double n, const jl_options& options);
 
 /// constant * ln n: where the annealed entropy of the n^2 pairs of n vectors at scale 1 is used up
 /// (Su 2020 and 2023, kexue.fm/7695 and /9588). An estimate of entropy, not of distances.
-double jl_rule_of_thumb(double n, double constant = 8);
+ATTNSCALE_EXPORT double jl_rule_of_thumb(double n, double constant = 8);
 
 /// The constant of the rule of thumb before it was rounded to 8.33 and to 8: 4 / ln(golden ratio).
 inline constexpr double golden_dimension = 8.312347684940109;
 
 /// head_dim ln(n) / ln(n0): the dimension that the rule of thumb gives n keys, if head_dim suits
 /// n0.
-double equivalent_head_dim(double n, double head_dim, double n0 = 512);
+ATTNSCALE_EXPORT double equivalent_head_dim(double n, double head_dim, double n0 = 512);
 
 /// Number by number of an xtensor expression of counts, in the shape of the expression.
 template <class E>
@@ -115,8 +116,9 @@ struct jl_distortion_result {
 };
 
 /// Projects points (n, dim), contiguous, and compares all distances. Throws attnscale::interrupted.
-jl_distortion_result jl_distortion(const float* points, std::int64_t n, std::int64_t dim,
-                                   const jl_distortion_options& options);
+ATTNSCALE_EXPORT jl_distortion_result jl_distortion(const float* points, std::int64_t n,
+                                                    std::int64_t dim,
+                                                    const jl_distortion_options& options);
 
 /// The same of an xtensor container or view of shape (n, dim), which is rounded to float32.
 template <float_array A>

@@ -77,10 +77,13 @@ inline void run_linear_gradients(const linear_family& family, const linear_input
   for_each_index(in.leading, [&](const extents& index) {
     const auto at = [&](const strided_array& array) { return rows_at(array, index, in.leading); };
     const auto to = [&](const strided_array& array) { return const_cast<void*>(at(array)); };
-    p.heads.push_back({at(in.query), at(in.key), at(in.value), at(arrays.grad), to(arrays.query),
-                       to(arrays.key), to(arrays.value),
-                       static_cast<const double*>(at(arrays.decay)),
-                       static_cast<double*>(to(arrays.of_decay))});
+    p.heads.push_back(
+        {{at(in.query), at(in.key), at(in.value), static_cast<const double*>(at(arrays.decay))},
+         at(arrays.grad),
+         to(arrays.query),
+         to(arrays.key),
+         to(arrays.value),
+         static_cast<double*>(to(arrays.of_decay))});
   });
   run(p, how);
 }

@@ -6,33 +6,43 @@
 #include <cstdint>
 #include <vector>
 
+#include "attnscale/export.hpp"
 #include "attnscale/linear_form.hpp"
 #include "attnscale/problem.hpp"
 
 namespace attnscale::detail {
 
-/// One (batch, head). Null: the call has no queries, or no keys.
-struct linear_head {
+/// What a (batch, head) reads, forward and backward. Null: the call has no queries, or no keys.
+struct linear_inputs_of_head {
   const void* query;
   const void* key;
   const void* value;
-  void* output;
   const double* decay;  ///< of every row, before it is added; null: none, else norm is `none`
-  linear_sums sums;  ///< what queries read before any key; without queries: what keys are added to
 };
 
-struct linear_problem {
+/// The sequence of a call, forward and backward: its sizes, layouts and positions.
+struct linear_sequence {
   linear_form form;  ///< its projection: doubles, head_dim x features, contiguous
-  matrix_layout query, key, value, output;
-  std::vector<linear_head> heads;
+  matrix_layout query, key, value;
   std::int64_t n_queries, n_keys;
   bool is_causal;                       ///< query i sees the keys 0 ... i + offset; otherwise all
   std::int64_t offset;                  ///< at least -n_queries, at most n_keys
   const double *query_turn, *key_turn;  ///< cos and sin of every row's angle, of `turned`
-  std::int64_t n_summed;                ///< keys of linear_head::sums
+};
+
+/// One (batch, head).
+struct linear_head : linear_inputs_of_head {
+  void* output;
+  linear_sums sums;  ///< what queries read before any key; without queries: what keys are added to
+};
+
+struct linear_problem : linear_sequence {
+  matrix_layout output;
+  std::vector<linear_head> heads;
+  std::int64_t n_summed;  ///< keys of linear_head::sums
 };
 
 /// Results are bit-identical for any number of threads. Throws std::bad_alloc and interrupted.
-void run(const linear_problem& problem, const execution& how);
+ATTNSCALE_EXPORT void run(const linear_problem& problem, const execution& how);
 
 }  // namespace attnscale::detail

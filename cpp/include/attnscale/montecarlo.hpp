@@ -13,14 +13,15 @@
 #include <limits>
 #include <vector>
 
+#include "attnscale/export.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/types.hpp"
 
 namespace attnscale {
 
 /// One block of Philox4x32-10: the generator of everything here.
-std::array<std::uint32_t, 4> philox4x32_10(const std::array<std::uint32_t, 4>& counter,
-                                           const std::array<std::uint32_t, 2>& key);
+ATTNSCALE_EXPORT std::array<std::uint32_t, 4> philox4x32_10(
+    const std::array<std::uint32_t, 4>& counter, const std::array<std::uint32_t, 2>& key);
 
 /// A distribution and its parameters, which messages call by the names of the Python package: mean
 /// and std (of laplace: scale), low and high.
@@ -33,17 +34,21 @@ struct variate {
 };
 
 /// out[i] = element first + i of the stream. Throws attnscale::interrupted.
-void fill(float* out, std::int64_t count, const variate& what, const random_stream& from,
-          std::int64_t first = 0, const execution& how = {});
-void fill(double* out, std::int64_t count, const variate& what, const random_stream& from,
-          std::int64_t first = 0, const execution& how = {});
+ATTNSCALE_EXPORT void fill(float* out, std::int64_t count, const variate& what,
+                           const random_stream& from, std::int64_t first = 0,
+                           const execution& how = {});
+ATTNSCALE_EXPORT void fill(double* out, std::int64_t count, const variate& what,
+                           const random_stream& from, std::int64_t first = 0,
+                           const execution& how = {});
 
 /// Rows first ... first + count - 1 of points that are uniform on the sphere of that radius,
 /// contiguous (count, dim).
-void fill_sphere(float* out, std::int64_t count, std::int64_t dim, double radius,
-                 const random_stream& from, std::int64_t first = 0, const execution& how = {});
-void fill_sphere(double* out, std::int64_t count, std::int64_t dim, double radius,
-                 const random_stream& from, std::int64_t first = 0, const execution& how = {});
+ATTNSCALE_EXPORT void fill_sphere(float* out, std::int64_t count, std::int64_t dim, double radius,
+                                  const random_stream& from, std::int64_t first = 0,
+                                  const execution& how = {});
+ATTNSCALE_EXPORT void fill_sphere(double* out, std::int64_t count, std::int64_t dim, double radius,
+                                  const random_stream& from, std::int64_t first = 0,
+                                  const execution& how = {});
 
 /// Rows of softmax(multiplier * s) over n random scores s = q . k / sqrt(head_dim):
 ///   sphere      q and the keys are uniform on the sphere of radius sqrt(head_dim)
@@ -75,12 +80,14 @@ struct score_row {
 
 /// Writes count x multipliers rows, contiguous. Memory does not grow with n or count. Throws
 /// attnscale::interrupted and std::bad_alloc.
-void run(const score_rows_problem& problem, score_row* out, const execution& how = {});
+ATTNSCALE_EXPORT void run(const score_rows_problem& problem, score_row* out,
+                          const execution& how = {});
 
 /// Largest cosine between a vector and n points that are uniform on the sphere, for rows first ...
 /// first + count - 1.
-void max_cosine(double* out, std::int64_t count, std::int64_t n, std::int64_t head_dim,
-                const random_stream& from, std::int64_t first = 0, const execution& how = {});
+ATTNSCALE_EXPORT void max_cosine(double* out, std::int64_t count, std::int64_t n,
+                                 std::int64_t head_dim, const random_stream& from,
+                                 std::int64_t first = 0, const execution& how = {});
 
 /// Samples of s = sum over i of x_i y_i with head_dim random components each.
 struct dot_products_problem {
@@ -98,7 +105,8 @@ struct power_sums {
 };
 
 /// Writes ceil(count / block) sums.
-void run(const dot_products_problem& problem, power_sums* out, const execution& how = {});
+ATTNSCALE_EXPORT void run(const dot_products_problem& problem, power_sums* out,
+                          const execution& how = {});
 
 /// out = points R^T / sqrt(columns) for contiguous points (n_points, dim) and a random R, which is
 /// drawn where it is needed. R is the same at every level; products round as the level does.
@@ -107,8 +115,9 @@ struct projection {
   double density = 1.0 / 3;  ///< of sparse: above 0, at most 1
   random_stream from{};
 };
-void project(float* out, std::int64_t columns, const float* points, std::int64_t n_points,
-             std::int64_t dim, const projection& how, const execution& run_how = {});
+ATTNSCALE_EXPORT void project(float* out, std::int64_t columns, const float* points,
+                              std::int64_t n_points, std::int64_t dim, const projection& how,
+                              const execution& run_how = {});
 
 /// |after_i - after_j|^2 / |before_i - before_j|^2 over all pairs i < j of n_points; 1 for equal
 /// points that stay equal. All NaN (outside: 0) if there is no pair.
@@ -116,8 +125,10 @@ struct distance_ratios {
   double least, most, mean, variance;
   std::vector<std::int64_t> outside{};  ///< pairs with |ratio - 1| > eps, one an eps
 };
-distance_ratios compare_distances(const float* before, std::int64_t dim_before, const float* after,
-                                  std::int64_t dim_after, std::int64_t n_points,
-                                  const std::vector<double>& eps, const execution& how = {});
+ATTNSCALE_EXPORT distance_ratios compare_distances(const float* before, std::int64_t dim_before,
+                                                   const float* after, std::int64_t dim_after,
+                                                   std::int64_t n_points,
+                                                   const std::vector<double>& eps,
+                                                   const execution& how = {});
 
 }  // namespace attnscale

@@ -18,10 +18,11 @@ namespace attnscale {
 struct normalizer_traits {
   normalizer rule;
   std::string_view name;
-  statistic_set statistics;         ///< that its rows have
-  bool merges = false;              ///< sums over parts of the keys become those over all
-  bool every_key = false;           ///< every visible key has a positive weight
-  bool from_all_scores = false;     ///< weights depend on all scores of a row, not one by one
+  statistic_set statistics;      ///< that its rows have
+  bool merges = false;           ///< sums over parts of the keys become those over all
+  bool every_key = false;        ///< every visible key has a positive weight
+  bool from_all_scores = false;  ///< weights depend on all scores of a row, not one by one
+  bool divides = false;  ///< functions of single scores over their sum, unless a row has a factor
   statistic_set of_distribution{};  ///< also those, if the weights are divided by their sum
 };
 
@@ -43,7 +44,8 @@ inline constexpr std::array<normalizer_traits, 7> all_normalizers{{
      .name = "softmax",
      .statistics = softmax_statistics,
      .merges = true,
-     .every_key = true},
+     .every_key = true,
+     .divides = true},
     {.rule = normalizer::sigmoid,
      .name = "sigmoid",
      .statistics = pointwise_statistics,
@@ -51,12 +53,17 @@ inline constexpr std::array<normalizer_traits, 7> all_normalizers{{
     {.rule = normalizer::relu,
      .name = "relu",
      .statistics = pointwise_statistics,
+     .divides = true,
      .of_distribution = distribution_statistics},
     {.rule = normalizer::squared_relu,
      .name = "squared_relu",
      .statistics = pointwise_statistics,
+     .divides = true,
      .of_distribution = distribution_statistics},
-    {.rule = normalizer::softpick, .name = "softpick", .statistics = pointwise_statistics},
+    {.rule = normalizer::softpick,
+     .name = "softpick",
+     .statistics = pointwise_statistics,
+     .divides = true},
     {.rule = normalizer::entmax,
      .name = "entmax",
      .statistics = entmax_statistics,

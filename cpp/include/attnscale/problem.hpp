@@ -10,19 +10,20 @@
 #include <stdexcept>
 #include <vector>
 
+#include "attnscale/export.hpp"
 #include "attnscale/statistic.hpp"
 #include "attnscale/types.hpp"
 
 namespace attnscale {
 
 /// One (batch, head): where its rows start. query, key and scale are required. value and output may
-/// be null (no output wanted), mask is null for mask_kind::none.
+/// be null (no output wanted), attn_mask is null for mask_kind::none.
 struct attention_head {
   const void* query = nullptr;
   const void* key = nullptr;
   const void* value = nullptr;
   void* output = nullptr;
-  const void* mask = nullptr;
+  const void* attn_mask = nullptr;
   /// Multiplier of the raw dot product, one or one a row. It has no default: null is refused, but
   /// by run(curve_problem) and count_visible, which do not read it.
   const double* scale = nullptr;
@@ -59,7 +60,7 @@ struct score_problem {
   std::int64_t head_dim = 0;
   matrix_layout query{};
   matrix_layout key{};
-  matrix_layout mask{};  ///< for mask_kind::boolean the type is ignored: one byte an element
+  matrix_layout attn_mask{};  ///< for mask_kind::boolean the type is ignored: one byte an element
   mask_kind mask_type = mask_kind::none;
   /// Of attention_head::tables: finite numbers of the compute type. A table of the distance alone
   /// is one of n_queries + n_keys - 1 numbers with strides -1 and 1.
@@ -89,7 +90,7 @@ struct gradient_head {
   void* key = nullptr;
   void* value = nullptr;  ///< null if grad_output is
   /// Null where not asked for: of an additive mask, and of tables of the distance alone.
-  void* mask = nullptr;
+  void* attn_mask = nullptr;
   score_tables<void*> tables{};
 };
 
@@ -102,7 +103,7 @@ struct gradient_problem : attention_problem {
   /// Of the compute type, neighbouring columns, zero before: the gradients are added.
   matrix_layout d_query{}, d_key{}, d_value{};
   /// Of the compute type and zero before, too.
-  matrix_layout d_mask{};
+  matrix_layout d_attn_mask{};
   row_outputs cotangents{};  ///< of lse, entropy, ... as statistics; null = 0; they are read
   /// Contiguous (heads, n_queries); null = not asked for.
   double* d_scale = nullptr;  ///< of the scale of each row
@@ -148,7 +149,7 @@ struct execution {
 };
 
 /// What a call throws that was stopped.
-struct interrupted : std::runtime_error {
+struct ATTNSCALE_EXPORT interrupted : std::runtime_error {
   interrupted() : std::runtime_error("interrupted") {}
 };
 
@@ -157,13 +158,14 @@ struct interrupted : std::runtime_error {
 /// arrays. Results are bit-identical for any number of threads. Throws std::bad_alloc,
 /// attnscale::interrupted, what execution::interrupted throws, and std::invalid_argument for a head
 /// without a scale.
-void run(const attention_problem& problem, const execution& how = {});
-void run(const gradient_problem& problem, const execution& how = {});
-void run(const curve_problem& problem, const execution& how = {});
-void run(const solve_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const attention_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const gradient_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const curve_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const solve_problem& problem, const execution& how = {});
 
 /// Number of keys each row may see, contiguous (heads, n_queries). A key that an additive mask
 /// sets to -inf is not seen.
-void count_visible(const score_problem& problem, std::int64_t* counts, const execution& how = {});
+ATTNSCALE_EXPORT void count_visible(const score_problem& problem, std::int64_t* counts,
+                                    const execution& how = {});
 
 }  // namespace attnscale

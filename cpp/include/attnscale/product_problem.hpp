@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attnscale/export.hpp"
 #include "attnscale/problem.hpp"
 #include "attnscale/types.hpp"
 
@@ -27,6 +28,6 @@ struct product_problem {
 };
 
 /// The same bits for any number of threads.
-void run(const product_problem& problem, const execution& how);
+ATTNSCALE_EXPORT void run(const product_problem& problem, const execution& how);
 
 }  // namespace attnscale::detail

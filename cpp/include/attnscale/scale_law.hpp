@@ -23,6 +23,8 @@
 #include <variant>
 #include <vector>
 
+#include "attnscale/export.hpp"
+
 namespace attnscale {
 
 /// What a law's n counts for a query; the names are those of Python (MEANINGS_OF_N).
@@ -40,7 +42,7 @@ enum class n_means : std::uint8_t {
 };
 
 /// "visible keys", "query position + 1", ...
-std::string_view name_of(n_means meaning);
+ATTNSCALE_EXPORT std::string_view name_of(n_means meaning);
 
 // The laws by type: structs of their parameters, in the order of attnscale.laws.names().
 namespace laws {
@@ -150,7 +152,7 @@ struct table {
 }  // namespace laws
 
 /// A law with its parameters: a value, small to copy but for laws::table.
-class scale_law {
+class ATTNSCALE_EXPORT scale_law {
  public:
   using any =
       std::variant<laws::standard, laws::unscaled, laws::constant, laws::mup, laws::layer_index,

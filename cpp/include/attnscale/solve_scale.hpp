@@ -48,10 +48,10 @@ inline void check_no_bias(const score_problem& problem, const extents& leading,
   if (problem.mask_type != mask_kind::additive) return;
   for_each_index(leading, [&](const extents& index) {
     const void* data = mask.at(index, leading);
-    for (std::int64_t i = 0; i < (problem.mask.row ? problem.n_queries : 1); ++i)
-      for (std::int64_t j = 0; j < (problem.mask.column ? problem.n_keys : 1); ++j) {
-        const std::ptrdiff_t at = i * problem.mask.row + j * problem.mask.column;
-        const double x = number_at(data, problem.mask.type, at);
+    for (std::int64_t i = 0; i < (problem.attn_mask.row ? problem.n_queries : 1); ++i)
+      for (std::int64_t j = 0; j < (problem.attn_mask.column ? problem.n_keys : 1); ++j) {
+        const std::ptrdiff_t at = i * problem.attn_mask.row + j * problem.attn_mask.column;
+        const double x = number_at(data, problem.attn_mask.type, at);
         if (x != 0 && !(std::isinf(x) && x < 0))
           refuse("attn_mask of solve_scale must hold 0 and -inf only, got " + text_of(x));
       }

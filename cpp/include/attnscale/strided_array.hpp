@@ -202,6 +202,21 @@ class strided_array {
     return {type_, stride(2), stride(1)};
   }
 
+  /// The address of the first of its bytes in memory and the one behind the last: the same twice
+  /// without elements.
+  std::pair<std::uintptr_t, std::uintptr_t> memory() const {
+    std::ptrdiff_t first = 0, last = 0;
+    for (int axis = 1; axis <= dimension(); ++axis) {
+      if (extent(axis) == 0) return {};
+      const std::ptrdiff_t steps = (extent(axis) - 1) * stride(axis);
+      (steps < 0 ? first : last) += steps;
+    }
+    const auto address = [&](std::ptrdiff_t element) {
+      return reinterpret_cast<std::uintptr_t>(data_ + element * item_size_);
+    };
+    return {address(first), address(last + 1)};
+  }
+
   /// Where the entry of a leading index of the call begins. An axis that is shorter than the
   /// call's (heads of key and value under grouped queries) serves consecutive indices.
   const void* at(const extents& index, const extents& call_shape) const {

@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "attnscale/export.hpp"
+
 namespace attnscale {
 
 /// What a tally keeps of its rows.
@@ -27,7 +29,7 @@ struct tally_sums {
 };
 
 /// A row has one group of columns for each of its entries; columns of one entry have a covariance.
-class tally {
+class ATTNSCALE_EXPORT tally {
  public:
   /// No rows yet. Refuses fewer than one column or entry.
   explicit tally(std::int64_t columns = 1, std::int64_t entries = 1);

@@ -6,20 +6,22 @@
 // does a call inside a task of another. Results have the same bits either way.
 #pragma once
 
+#include "attnscale/export.hpp"
+
 namespace attnscale {
 
 /// Threads a call uses when it does not say: ATTNSCALE_NUM_THREADS, else the CPUs this process
 /// may run on (affinity and cgroup quota). A bad value in the environment is a
 /// std::runtime_error here, at the first use.
-int num_threads();
+ATTNSCALE_EXPORT int num_threads();
 
 /// Sets the default for the whole process; n >= 1 (std::invalid_argument otherwise). num_threads()
 /// is then n, of which a call takes max_threads() at most.
-void set_num_threads(int n);
+ATTNSCALE_EXPORT void set_num_threads(int n);
 
 /// The most threads that a call takes, whatever it is asked to take: 256, or the CPUs that this
 /// process may run on where they are more.
-int max_threads();
+ATTNSCALE_EXPORT int max_threads();
 
 }  // namespace attnscale
 

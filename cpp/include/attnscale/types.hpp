@@ -54,8 +54,8 @@ struct score_form {
 /// Tables over (query, key); those that are absent are empty (null).
 template <class Table>
 struct score_tables {
-  Table factor{};  ///< multiplies the dot product
-  Table offset{};  ///< is added to the score after soft-cap
+  Table distance_scale{};  ///< multiplies the dot product
+  Table distance_bias{};   ///< is added to the score after soft-cap
 };
 
 /// What a mask holds: true where a key takes part, or what is added to the score.

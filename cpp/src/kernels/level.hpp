@@ -17,6 +17,7 @@ struct attend_block;
 struct curve_block;
 struct fill_block;
 struct gradient_block;
+struct gradient_rows;
 struct linear_block;
 struct linear_form;
 struct linear_gradient_block;
@@ -51,6 +52,9 @@ struct solve_kernels {
 struct gradient_kernels {
   int block_rows;
   size_t (*scratch)(const gradient_block& block);
+  /// What the rows of a forward pass, which has run, have in `given` from row `first` on: under the
+  /// normalizers with weights of single scores that have no lse.
+  void (*describe)(const attend_block& forward, int first, gradient_rows& given) noexcept;
   void (*run)(const gradient_block& block) noexcept;
 };
 

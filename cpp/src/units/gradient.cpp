@@ -8,9 +8,12 @@ namespace {
 
 template <class T>
 constexpr attnscale::detail::gradient_kernels kernels = {
-    gradient_block_rows<T>, scratch_of<gradient_workspace<T>, gradient_block>, gradient<T>};
+    .block_rows = gradient_block_rows<T>,
+    .scratch = scratch_of<gradient_workspace<T>, gradient_block>,
+    .describe = describe_rows,
+    .run = gradient<T>};
 
 }  // namespace
 
 const attnscale::detail::gradient_unit attnscale::detail::ATTNSCALE_LEVEL::gradient = {
-    kernels<float>, kernels<double>};
+    .float32 = kernels<float>, .float64 = kernels<double>};

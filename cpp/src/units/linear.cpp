@@ -8,14 +8,17 @@
 namespace {
 
 template <class T>
-constexpr attnscale::detail::linear_kernels kernels = {scratch_of<linear_workspace<T>, linear_form>,
-                                                       linear<T>};
+constexpr attnscale::detail::linear_kernels kernels = {
+    .scratch = scratch_of<linear_workspace<T>, linear_form>, .run = linear<T>};
 
 template <class T>
 constexpr attnscale::detail::product_kernels products = {
-    scratch_of<product_workspace<T>, product_block>, matrix_product<T>};
+    .scratch = scratch_of<product_workspace<T>, product_block>, .run = matrix_product<T>};
 
 }  // namespace
 
 const attnscale::detail::linear_unit attnscale::detail::ATTNSCALE_LEVEL::linear = {
-    kernels<float>, kernels<double>, products<float>, products<double>};
+    .float32 = kernels<float>,
+    .float64 = kernels<double>,
+    .product_float32 = products<float>,
+    .product_float64 = products<double>};

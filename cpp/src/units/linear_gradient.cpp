@@ -9,10 +9,11 @@ namespace {
 
 template <class T>
 constexpr attnscale::detail::linear_gradient_kernels kernels = {
-    scratch_of<linear_gradient_workspace<T>, linear_form>, linear_query_gradients<T>,
-    linear_key_gradients<T>};
+    .scratch = scratch_of<linear_gradient_workspace<T>, linear_form>,
+    .query_gradients = linear_query_gradients<T>,
+    .key_gradients = linear_key_gradients<T>};
 
 }  // namespace
 
 const attnscale::detail::linear_gradient_unit attnscale::detail::ATTNSCALE_LEVEL::linear_gradient =
-    {kernels<float>, kernels<double>};
+    {.float32 = kernels<float>, .float64 = kernels<double>};

@@ -10,6 +10,15 @@
 #include "kernels/random/simulated_rows-inl.hpp"
 
 const attnscale::detail::random_unit attnscale::detail::ATTNSCALE_LEVEL::random = {
-    fill<float>,     fill<double>,    simulate_row,     dots,
-    panel_lanes,     project_scratch, project,          distance_scratch,
-    distance_ratios, fma_peak<float>, fma_peak<double>, read_memory};
+    .fill_float32 = fill<float>,
+    .fill_float64 = fill<double>,
+    .simulate_row = simulate_row,
+    .dots = dots,
+    .panel_columns = panel_lanes,
+    .project_scratch = project_scratch,
+    .project = project,
+    .distance_scratch = distance_scratch,
+    .distance_ratios = distance_ratios,
+    .fma_peak_float32 = fma_peak<float>,
+    .fma_peak_float64 = fma_peak<double>,
+    .read_memory = read_memory};

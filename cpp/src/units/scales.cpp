@@ -9,12 +9,20 @@ namespace {
 
 template <class T>
 constexpr attnscale::detail::curve_kernels curves = {
-    block_rows<T>, scratch_of<curve_workspace<T>, curve_block>, curve<T>};
+    .block_rows = block_rows<T>,
+    .scratch = scratch_of<curve_workspace<T>, curve_block>,
+    .run = curve<T>};
 template <class T>
-constexpr attnscale::detail::solve_kernels solvers = {
-    width<T>, panel_vectors* width<T>, solve_scratch<T>, solve_gather<T>, solve_evaluate<T>};
+constexpr attnscale::detail::solve_kernels solvers = {.lanes = width<T>,
+                                                      .panel_rows = panel_vectors* width<T>,
+                                                      .scratch = solve_scratch<T>,
+                                                      .gather = solve_gather<T>,
+                                                      .evaluate = solve_evaluate<T>};
 
 }  // namespace
 
 const attnscale::detail::scales_unit attnscale::detail::ATTNSCALE_LEVEL::scales = {
-    curves<float>, curves<double>, solvers<float>, solvers<double>};
+    .curve_float32 = curves<float>,
+    .curve_float64 = curves<double>,
+    .solve_float32 = solvers<float>,
+    .solve_float64 = solvers<double>};

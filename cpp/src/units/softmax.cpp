@@ -28,9 +28,10 @@ void attend(const attend_block& block) noexcept {
 }
 
 template <class T>
-constexpr attend_kernels kernels = {block_rows<T>, attend_scratch<T>, attend<T>};
+constexpr attend_kernels kernels = {
+    .block_rows = block_rows<T>, .scratch = attend_scratch<T>, .run = attend<T>};
 
 }  // namespace
 
 const attnscale::detail::softmax_unit attnscale::detail::ATTNSCALE_LEVEL::softmax = {
-    kernels<float>, kernels<double>};
+    .float32 = kernels<float>, .float64 = kernels<double>};

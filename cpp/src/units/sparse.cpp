@@ -15,10 +15,11 @@ void list(const attend_block& block) noexcept {
 }
 
 template <class T>
-constexpr attend_kernels kernels = {block_rows<T>, scratch_of<list_workspace<T>, attend_block>,
-                                    list<T>};
+constexpr attend_kernels kernels = {.block_rows = block_rows<T>,
+                                    .scratch = scratch_of<list_workspace<T>, attend_block>,
+                                    .run = list<T>};
 
 }  // namespace
 
-const attnscale::detail::sparse_unit attnscale::detail::ATTNSCALE_LEVEL::sparse = {kernels<float>,
-                                                                                   kernels<double>};
+const attnscale::detail::sparse_unit attnscale::detail::ATTNSCALE_LEVEL::sparse = {
+    .float32 = kernels<float>, .float64 = kernels<double>};

@@ -14,11 +14,11 @@ __all__ = ["PRODUCTS", "ScoreForm"]
 
 
 class ScoreForm(NamedTuple):
-    """softcap(factor * product) + offset. Tables broadcast to (..., heads, n_queries, n_keys)."""
+    """softcap(distance_scale * product) + distance_bias; tables broadcast to (..., n_queries, n_keys)."""
 
     softcap: float = 0.0  # c: c * tanh(score / c); 0.0: none
-    factor: NDArray[Any] | None = None  # in the type of the arithmetic
-    offset: NDArray[Any] | None = None
+    distance_scale: NDArray[Any] | None = None  # in the type of the arithmetic
+    distance_bias: NDArray[Any] | None = None
 
     def of_rows(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores after the soft-cap alone: one number a row has no place in tables of (query, key)."""

@@ -118,10 +118,10 @@ def _differentiate(
     mask = None
     if "attn_mask" in wanted and call.mask is not None and call.mask.dtype != np.bool_:
         mask = np.zeros(call.mask.shape, _arithmetic(call))
-    factor = _zeros_of_distances(form.factor, call, wanted="distance_scale" in wanted)
-    offset = _zeros_of_distances(form.offset, call, wanted="distance_bias" in wanted)
-    into = {"query": query, "key": key, "value": d_value, "mask": mask}
-    into |= {"factor": matrix_of(factor, inputs), "offset": matrix_of(offset, inputs)}
+    factor = _zeros_of_distances(form.distance_scale, call, wanted="distance_scale" in wanted)
+    offset = _zeros_of_distances(form.distance_bias, call, wanted="distance_bias" in wanted)
+    into = {"query": query, "key": key, "value": d_value, "attn_mask": mask}
+    into |= {"distance_scale": matrix_of(factor, inputs), "distance_bias": matrix_of(offset, inputs)}
     kind = "softmax" if rule is None else rule.kind
     bias, alpha = (
         np.zeros(call.row_shape) if kind == of and name in wanted else None

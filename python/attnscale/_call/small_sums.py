@@ -83,7 +83,7 @@ def _target(normalizer: Normalizer | None) -> int | None:
 
 def _added_to(call: Call) -> Any:
     """Whether something is added to the scores of a row; of a table of distances, for all rows alike."""
-    mask, table = call.mask, call.form.offset
+    mask, table = call.mask, call.form.distance_bias
     if table is not None and ((table[..., 0, :] != 0).any() or (table[..., 0] != 0).any()):
         return True
     if mask is None or mask.dtype == np.bool_:

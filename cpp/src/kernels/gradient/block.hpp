@@ -77,8 +77,8 @@ struct gradient_block : score_block {
   /// Of the compute type: of an additive mask, row 0 that of the block's first
   /// query; of tables of the distance, the entry of the block's first query and
   /// key 0, with strides -1 and 1. Null: none.
-  void *d_mask, *d_factor, *d_offset;
-  ptrdiff_t d_mask_row, d_mask_column;
+  void *d_attn_mask, *d_distance_scale, *d_distance_bias;
+  ptrdiff_t d_attn_mask_row, d_attn_mask_column;
   double* d_scale;  ///< of each row
   double* product;  ///< grad_output . output of each row
   double* d_bias;   ///< of a sigmoid, of each row, to which is added; null: not wanted

@@ -54,8 +54,8 @@ class gradient_run {
   void prepare() {
     ws_.read_rows(b_);
     ws_.query.fill(b_.query, b_.rows, b_.head_dim, ws_.nat_scale);
-    if (b_.d_factor) ws_.factor.start(b_.key_end, b_.rows);
-    if (b_.d_offset) ws_.offset.start(b_.key_end, b_.rows);
+    if (b_.d_distance_scale) ws_.distance_scale.start(b_.key_end, b_.rows);
+    if (b_.d_distance_bias) ws_.distance_bias.start(b_.key_end, b_.rows);
     if (has_value()) ws_.grad_output.fill(b_.grad_output, b_.rows, b_.value_dim, nullptr);
     for_panels<T>(b_.rows, [&](query_panel panel) { pack(panel); });
   }
@@ -99,7 +99,7 @@ class gradient_run {
 
   /// Whether pairs are all there is to do, and few.
   bool is_sparse() const {
-    return clean_ && ws_.lists.pair && !ws_.slopes && !b_.d_mask && !b_.d_offset;
+    return clean_ && ws_.lists.pair && !ws_.slopes && !b_.d_attn_mask && !b_.d_distance_bias;
   }
 
   /// Pair by pair instead of tile by tile.
@@ -201,9 +201,9 @@ class gradient_run {
     if (!look_at_tile(b_, ws_.tile, at, panel, t)) return;
     differentiate_masked(panel, at, k, v, t);
     if (b_.at_top) add_at_top(b_, panel, at, ds);
-    if (b_.d_offset) add_by_distance(b_, ws_, lane, at, t.seen, ds, ws_.offset);
+    if (b_.d_distance_bias) add_by_distance(b_, ws_, lane, at, t.seen, ds, ws_.distance_bias);
     if (!take_turn(at)) return;
-    if (b_.d_mask) add_to_mask(b_, ws_, lane, at, t.seen, ds);
+    if (b_.d_attn_mask) add_to_mask(b_, ws_, lane, at, t.seen, ds);
     if (ws_.slopes) through_form(panel, at, t.seen, ds);
     add_strips(panel, at, t);
     k = isolate_nonfinite(k, at.keys, b_.head_dim, t.seen, ws_.tile.bias, ds, sums(panel).recent,
@@ -246,9 +246,9 @@ class gradient_run {
   /// From gradients of scores to those of scaled products.
   void through_form(query_panel panel, const key_tile& at, const vector_keys& seen, T* ds) {
     multiply_seen(seen, ws_.slopes, ds);
-    if (!b_.tables.factor.data) return;
-    if (b_.d_factor) add_to_factor(b_, ws_, panel.lane, at, seen, ds);
-    fill_distance_panel(b_.tables.factor, b_.rows, panel, at.key, at.keys, ws_.tile.rows,
+    if (!b_.tables.distance_scale.data) return;
+    if (b_.d_distance_scale) add_to_distance_scale(b_, ws_, panel.lane, at, seen, ds);
+    fill_distance_panel(b_.tables.distance_scale, b_.rows, panel, at.key, at.keys, ws_.tile.rows,
                         ws_.tile.table);
     multiply_seen(seen, ws_.tile.table, ds);
   }
@@ -324,12 +324,13 @@ class gradient_run {
   // ---- after the tiles ----
 
   void finish() {
-    const bool shares = b_.shares_query || b_.d_factor || b_.d_offset || shares_mask(b_);
+    const bool shares =
+        b_.shares_query || b_.d_distance_scale || b_.d_distance_bias || shares_mask(b_);
     if (shares && !b_.turns.wait(b_.turns.state, INT64_MAX)) return;
     for (int r = 0; shares_mask(b_) && r < b_.rows; ++r)
-      *rows_at<T>(b_.d_mask, b_.d_mask_row, r) += ws_.mask_sums[r];
-    if (b_.d_factor) ws_.factor.add_to(static_cast<T*>(b_.d_factor));
-    if (b_.d_offset) ws_.offset.add_to(static_cast<T*>(b_.d_offset));
+      *rows_at<T>(b_.d_attn_mask, b_.d_attn_mask_row, r) += ws_.mask_sums[r];
+    if (b_.d_distance_scale) ws_.distance_scale.add_to(static_cast<T*>(b_.d_distance_scale));
+    if (b_.d_distance_bias) ws_.distance_bias.add_to(static_cast<T*>(b_.d_distance_bias));
     for_panels<T>(b_.rows, [&](query_panel panel) {
       gather(sums(panel));
       for (int n = 0; n < panel.vectors; ++n) write_queries(panel, n);

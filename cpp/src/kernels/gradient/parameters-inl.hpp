@@ -38,7 +38,9 @@ inline void add_by_distance(const gradient_block& b, const gradient_workspace<T>
 }
 
 /// Whether all keys have the same entry of the mask: tiles then meet in it.
-inline bool shares_mask(const gradient_block& b) { return b.d_mask && b.d_mask_column == 0; }
+inline bool shares_mask(const gradient_block& b) {
+  return b.d_attn_mask && b.d_attn_mask_column == 0;
+}
 
 template <class T>
 inline void add_to_mask(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
@@ -46,15 +48,17 @@ inline void add_to_mask(const gradient_block& b, const gradient_workspace<T>& ws
   for_rows_of_panel(
       ds, seen, lane, b.rows, ws.tile.rows, [&](int row, int key, int keys, const T* values) {
         if (shares_mask(b)) return add_row(values, keys, ws.mask_sums + row, 0);
-        T* const out = rows_at<T>(b.d_mask, b.d_mask_row, row);
-        add_row(values, keys, out + (at.key + key) * b.d_mask_column, b.d_mask_column);
+        T* const out = rows_at<T>(b.d_attn_mask, b.d_attn_mask_row, row);
+        add_row(values, keys, out + (at.key + key) * b.d_attn_mask_column, b.d_attn_mask_column);
       });
 }
 
-/// Of a factor: the gradient of the scaled product times scale and product; ws.plain is spent.
+/// Of distance_scale: the gradient of the scaled product times scale and product; ws.plain is
+/// spent.
 template <class T>
-inline void add_to_factor(const gradient_block& b, const gradient_workspace<T>& ws, int lane,
-                          const key_tile& at, const vector_keys& seen, const T* ds) {
+inline void add_to_distance_scale(const gradient_block& b, const gradient_workspace<T>& ws,
+                                  int lane, const key_tile& at, const vector_keys& seen,
+                                  const T* ds) {
   constexpr int w = width<T>;
   const vec<T> zero = broadcast(T(0)), masked = broadcast(masked_score<T>);
   for (int n = 0; n < seen.vectors; ++n) {
@@ -66,7 +70,7 @@ inline void add_to_factor(const gradient_block& b, const gradient_workspace<T>& 
       store(ws.plain + i, xsimd::select(hidden, zero, x));
     }
   }
-  add_by_distance(b, ws, lane, at, seen, ws.plain, ws.factor);
+  add_by_distance(b, ws, lane, at, seen, ws.plain, ws.distance_scale);
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 // scores, for one panel of one tile. Each normalizer is one struct, picked by
 // with_gradient(): from a score in base 2, and u, the score less the reference
 // of the row, it makes the weight, and of the weight's gradient that of the
-// score.
+// score. constants() are those of a row whose forward pass has ended; a softmax
+// has them from its lse.
 #pragma once
 
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/online-inl.hpp"
+#include "kernels/softmax/weights-inl.hpp"
 #include "kernels/tile/mask-inl.hpp"
 #include "kernels/tile/score-inl.hpp"
 #include "numbers.hpp"
@@ -36,9 +38,16 @@ struct gradient_lanes {
   }
 };
 
+/// gradient_rows::reference, and one over gradient_rows::factor.
+struct row_constants {
+  double reference, divisor;
+};
+
 /// Weights 2^u, and all terms of gradient_rows.
 template <gradient_terms Terms>
 struct softmax_gradient {
+  static constexpr bool pointwise = false;
+
   template <class T>
   struct of_rows {
     vec<T> reference, remainder, constant, linear, square, weight;
@@ -68,6 +77,11 @@ struct softmax_gradient {
 
 /// Weights factor / (1 + 2^-u).
 struct sigmoid_gradient {
+  static constexpr bool pointwise = true;
+  static row_constants constants(const finished_row& row) {
+    return {row.own.bias ? -*row.own.bias * log2e : 0, 1};
+  }
+
   template <class T>
   struct of_rows {
     vec<T> reference, factor;
@@ -88,6 +102,11 @@ struct sigmoid_gradient {
 /// Weights factor * max(score, 0)^Power.
 template <int Power>
 struct relu_gradient {
+  static constexpr bool pointwise = true;
+  static row_constants constants(const finished_row& row) {
+    return {0, row.own.factor ? 1 / *row.own.factor : row.sum * __builtin_exp2(row.reference)};
+  }
+
   template <class T>
   struct of_rows {
     vec<T> reference, constant, factor;
@@ -108,6 +127,11 @@ struct relu_gradient {
 
 /// Weights factor * max(2^u - 2^-reference, 0), u a score less the reference.
 struct softpick_gradient {
+  static constexpr bool pointwise = true;
+  static row_constants constants(const finished_row& row) {
+    return {row.reference, row.sum + row.eps / __builtin_exp2(row.reference)};
+  }
+
   template <class T>
   struct of_rows {
     vec<T> reference, constant, factor, unit;

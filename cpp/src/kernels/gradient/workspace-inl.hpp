@@ -27,7 +27,7 @@ struct gradient_workspace {
   T *grad_panel, *output_panel, *value_copy, *key_clean;
   T *weights, *gradients;                 ///< [key][lane], one panel after the other
   T *slopes = nullptr, *plain = nullptr;  ///< of one panel
-  distance_sums<T> factor, offset;
+  distance_sums<T> distance_scale, distance_bias;
   T *d_query, *total = nullptr, *compensation = nullptr;
   gradient_lanes<T> row;
   T* nat_scale;
@@ -71,9 +71,9 @@ struct gradient_workspace {
     key_clean = a.take<T>(max_tile_keys * b.head_dim);
     weights = a.take<T>(max_tile_keys * lanes);
     gradients = a.take<T>(max_tile_keys * lanes);
-    if (changes_scores(b.form) || b.tables.factor.data) slopes = a.take<T>(panel);
-    if (b.d_factor) plain = a.take<T>(panel), factor.take(b.key_end, lanes, a);
-    if (b.d_offset) offset.take(b.key_end, lanes, a);
+    if (changes_scores(b.form) || b.tables.distance_scale.data) slopes = a.take<T>(panel);
+    if (b.d_distance_scale) plain = a.take<T>(panel), distance_scale.take(b.key_end, lanes, a);
+    if (b.d_distance_bias) distance_bias.take(b.key_end, lanes, a);
     d_query = a.take<T>(b.head_dim * lanes);
     if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
       total = a.take<T>(b.head_dim * lanes);

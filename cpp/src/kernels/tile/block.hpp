@@ -44,7 +44,7 @@ struct row_sums : weight_sums<max_block_rows> {
 /// What attend and curve share. Row 0 of query, mask and output is the block's first query,
 /// row 0 of key and value is key 0.
 struct score_block {
-  matrix query, key, mask;
+  matrix query, key, attn_mask;
   score_tables<matrix> tables;  ///< of the compute type
   score_form form;
   mask_kind mask_type;

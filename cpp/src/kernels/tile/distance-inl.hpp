@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tables over (query, key), in practice over their distance: a factor of the raw dot product and an
-// offset of the score. They act on the raw products and on the bias panel of a tile.
+// Tables over (query, key), in practice over their distance: distance_scale multiplies the raw dot
+// product, distance_bias is added to the score. They act on the raw products and on the bias panel
+// of a tile.
 #pragma once
 
 #include <stdint.h>
@@ -46,17 +47,18 @@ inline void fill_distance_panel(const matrix& table, int rows, query_panel panel
   }
 }
 
-/// raw <- raw * factor, and bias <- bias + offset (in base 2) where the key is visible.
+/// raw <- raw * distance_scale, and bias <- bias + distance_bias (in base 2) where the key is
+/// visible.
 template <class T>
 inline void apply_distance_tables(const score_block& block, query_panel panel, int64_t key,
                                   int keys, T* copy, T* table, T* raw, T* bias) {
   const int elements = keys * panel.vectors * width<T>;
-  if (block.tables.factor.data) {
-    fill_distance_panel(block.tables.factor, block.rows, panel, key, keys, copy, table);
+  if (block.tables.distance_scale.data) {
+    fill_distance_panel(block.tables.distance_scale, block.rows, panel, key, keys, copy, table);
     for (int i = 0; i < elements; i += width<T>) store(raw + i, load(raw + i) * load(table + i));
   }
-  if (!block.tables.offset.data) return;
-  fill_distance_panel(block.tables.offset, block.rows, panel, key, keys, copy, table);
+  if (!block.tables.distance_bias.data) return;
+  fill_distance_panel(block.tables.distance_bias, block.rows, panel, key, keys, copy, table);
   const vec<T> masked = broadcast(masked_score<T>), unit = broadcast(T(log2e));
   for (int i = 0; i < elements; i += width<T>) {
     const vec<T> b = load(bias + i);
@@ -68,15 +70,15 @@ inline void apply_distance_tables(const score_block& block, query_panel panel, i
 template <class T>
 inline void apply_distance_tables_to_row(const score_block& block, int row, int64_t key, int keys,
                                          T* raw, T* bias) {
-  if (block.tables.factor.data) {
-    const T* factor = table_at<T>(block.tables.factor, row, key);
-    for (int j = 0; j < keys; ++j) raw[j] *= factor[j * block.tables.factor.layout.column];
+  if (block.tables.distance_scale.data) {
+    const T* factor = table_at<T>(block.tables.distance_scale, row, key);
+    for (int j = 0; j < keys; ++j) raw[j] *= factor[j * block.tables.distance_scale.layout.column];
   }
-  if (!block.tables.offset.data) return;
-  const T* offset = table_at<T>(block.tables.offset, row, key);
+  if (!block.tables.distance_bias.data) return;
+  const T* offset = table_at<T>(block.tables.distance_bias, row, key);
   for (int j = 0; j < keys; ++j)
     if (bias[j] != masked_score<T>)
-      bias[j] += offset[j * block.tables.offset.layout.column] * T(log2e);
+      bias[j] += offset[j * block.tables.distance_bias.layout.column] * T(log2e);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ struct key_range {
 
 /// Whether scores depend on the position of query and key by a table.
 inline bool has_distance_tables(const score_block& block) {
-  return block.tables.factor.data || block.tables.offset.data;
+  return block.tables.distance_scale.data || block.tables.distance_bias.data;
 }
 
 /// The keys that any row may see, cut into masked, unmasked, masked.
@@ -98,7 +98,7 @@ inline void read_bias(const M* mask, ptrdiff_t step, int keys, T* out) {
 /// One row of the array mask over `keys` keys as bias.
 template <class T>
 inline void read_mask_row(const score_block& block, int row, int64_t key, int keys, T* out) {
-  const matrix& m = block.mask;
+  const matrix& m = block.attn_mask;
   const ptrdiff_t step = m.layout.column, start = row * m.layout.row + key * step;
   if (block.mask_type == mask_kind::boolean)
     return read_bias(static_cast<const uint8_t*>(m.data) + start, step, keys, out);
@@ -147,7 +147,7 @@ template <class T>
 inline void fill_mask_panel(const score_block& block, query_panel panel, int64_t key, int keys,
                             T* rows, T* bias) {
   constexpr int w = width<T>;
-  const bool shared = block.mask.layout.row == 0;
+  const bool shared = block.attn_mask.layout.row == 0;
   for (int n = 0; n < panel.vectors; ++n) {
     const int first = panel.lane + n * w, valid = block.rows - first;
     for (int r = 0; r < w; ++r) {

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Attention whose results are written to memory of the caller: containers, adaptors of pointers and
+// views, in place, with the bits of attention_statistics().
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "attnscale/attention.hpp"
+
+namespace attnscale {
+
+/// A container or view whose elements attention_into() overwrites. It is referred to, not copied,
+/// and has to be there during the call; xt::adapt makes one of a pointer.
+class output_array {
+ public:
+  output_array() = default;  ///< not asked for
+
+  template <class A>
+  requires strided_container<std::remove_cvref_t<A>> output_array(A&& array) : array_(array, 0) {
+    using element = typename std::remove_cvref_t<A>::value_type;
+    static_assert(!std::is_const_v<std::remove_pointer_t<decltype(array.data())>>,
+                  "attention_into overwrites its outputs: give it containers and views that are "
+                  "not const");
+    static_assert(half_width<element> || std::same_as<element, float> ||
+                      std::same_as<element, double> || std::same_as<element, std::int64_t>,
+                  "attention_into writes float, double, attnscale::float16, attnscale::bfloat16 "
+                  "and counts as std::int64_t");
+    element_ = std::same_as<element, std::int64_t> ? "std::int64_t"
+               : std::same_as<element, float>      ? "float"
+               : std::same_as<element, double>     ? "double"
+               : std::same_as<element, float16>    ? "float16"
+                                                   : "bfloat16";
+  }
+
+  explicit operator bool() const { return static_cast<bool>(array_); }
+  /// The name of the type of its elements.
+  std::string_view element() const { return element_; }
+  const detail::strided_array& array() const { return array_; }
+
+ private:
+  detail::strided_array array_;
+  std::string_view element_;
+};
+
+/// Where results go, those that are wanted: {.output = out, .entropy = rows}. Shapes are those of
+/// attention_statistics(). The output may have any strides and any of the types of arguments, to
+/// which it is rounded; statistics are row-major, of the type of the arithmetic (double if any
+/// argument is, else float), and counts std::int64_t.
+struct attention_outputs {
+  output_array output{};  ///< (..., heads, n_queries, value_dim)
+  output_array lse{}, entropy{}, max_score{}, mean_score{}, score_variance{}, concentration{};
+  output_array n_visible{}, argmax{};
+  output_array max_weight{}, sink_weight{};
+  output_array support{};
+};
+
+namespace detail {
+
+/// An array that is written has a place in memory for each of its elements: in the order of their
+/// strides, every axis steps over all that the ones before it reach.
+inline void check_places(const std::string& name, const strided_array& array) {
+  std::vector<std::pair<std::ptrdiff_t, std::int64_t>> axes;
+  extents strides;
+  for (int axis = array.dimension(); axis > 0; --axis) {
+    if (array.extent(axis) == 0) return;
+    strides.push_back(array.stride(axis));
+    if (array.extent(axis) > 1) axes.emplace_back(std::abs(strides.back()), array.extent(axis));
+  }
+  std::sort(axes.begin(), axes.end());
+  std::ptrdiff_t reach = 0;
+  for (const auto& [stride, extent] : axes) {
+    if (stride <= reach)
+      refuse(name + " must have a place for each of its elements, got strides " + text_of(strides));
+    reach += (extent - 1) * stride;
+  }
+}
+
+/// The core writes statistics one behind the other.
+inline void check_row_major(const std::string& name, const strided_array& array) {
+  std::int64_t expected = 1;
+  for (int axis = 1; axis <= array.dimension(); ++axis) {
+    if (array.extent(axis) > 1 && array.stride(axis) != expected)
+      refuse(name + " must be row-major without gaps, got the stride " +
+             text_of(array.stride(axis)) + " where " + text_of(expected) + " is needed");
+    expected *= array.extent(axis);
+  }
+}
+
+/// Arrays that a call reads or writes: what it writes may share no memory with any other.
+class memory_of_call {
+ public:
+  /// An array that is absent has none.
+  void reads(const char* name, const strided_array& array) {
+    if (array) taken_.emplace_back(name, array.memory());
+  }
+  void writes(const std::string& name, const strided_array& array) {
+    const auto here = array.memory();
+    for (const auto& [other, there] : taken_)
+      if (here.first < there.second && there.first < here.second)
+        refuse(name + " must not overlap " + other +
+               " in memory, from its first element to its last one, but it does");
+    taken_.emplace_back(name, here);
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::pair<std::uintptr_t, std::uintptr_t>>> taken_;
+};
+
+inline void check_output(std::string_view name, const output_array& into, const extents& shape) {
+  if (into.array().shape() != shape)
+    refuse(std::string(name) + " must have shape " + text_of(shape) + ", got " +
+           text_of(into.array().shape()));
+}
+
+/// Points a problem at the statistics that are wanted.
+inline statistic_set write_statistics_to(const attention_outputs& into,
+                                         const call_description& call, memory_of_call& memory,
+                                         attention_problem& problem) {
+  statistic_set wanted{};
+  for_each_statistic(into, [&](statistic which, const output_array& rows) {
+    if (!rows) return;
+    const std::string name(name_of(which));
+    check_output(name, rows, joined(call.leading(), {call.n_queries()}));
+    const std::string_view element = is_count(which)                            ? "std::int64_t"
+                                     : problem.compute == element_type::float64 ? "double"
+                                                                                : "float";
+    if (rows.element() != element)
+      refuse(name + " must hold " + std::string(element) + ", got " + std::string(rows.element()));
+    check_row_major(name, rows.array());
+    memory.writes(name, rows.array());
+    problem.statistics[which] = const_cast<void*>(rows.array().at({}, {}));
+    wanted = wanted | statistic_set{which};
+  });
+  return wanted;
+}
+
+inline void attend_into(const call_description& call, const attention_options& options,
+                        const attention_outputs& into, memory_of_call memory) {
+  memory.reads("attn_mask", options.attn_mask.array());
+  attention_problem problem;
+  call.fill(problem);
+  if (into.output) {
+    const strided_array output = into.output.array().with_inner(2);
+    if (!call.value()) refuse("output needs a value, got none");
+    check_output("output", into.output,
+                 joined(call.leading(), {call.n_queries(), call.value_dim()}));
+    if (into.output.element() == "std::int64_t")
+      refuse("output must hold a floating-point type, got std::int64_t");
+    check_places("output", output);
+    memory.writes("output", output);
+    write_to(output, call, problem);
+  }
+  call.fill_rule(problem, write_statistics_to(into, call, memory, problem));
+  run(problem, call.how());
+}
+
+}  // namespace detail
+
+/// attention_statistics() into the memory of `into`, where results are written once and not copied.
+/// What is written may not overlap an argument, a mask in std::cref, or another output. What does
+/// not fit is refused before anything is written; a call that is interrupted leaves the outputs
+/// with some of their rows.
+template <detail::array_argument Q, detail::array_argument K, detail::array_argument V>
+void attention_into(const Q& query, const K& key, const V& value, const attention_outputs& into,
+                    const attention_options& options = {}) {
+  detail::require_attention_arrays<Q, K, V>();
+  const detail::strided_array q(query, 2), k(key, 2), v(value, 2);
+  detail::memory_of_call memory;
+  memory.reads("query", q);
+  memory.reads("key", k);
+  memory.reads("value", v);
+  detail::attend_into({q, k, v, options}, options, into, std::move(memory));
+}
+
+/// The same without a value, for statistics alone.
+template <detail::array_argument Q, detail::array_argument K>
+void attention_into(const Q& query, const K& key, const attention_outputs& into,
+                    const attention_options& options = {}) {
+  detail::require_attention_arrays<Q, K>();
+  const detail::strided_array q(query, 2), k(key, 2);
+  detail::memory_of_call memory;
+  memory.reads("query", q);
+  memory.reads("key", k);
+  detail::attend_into({q, k, {}, options}, options, into, std::move(memory));
+}
+
+}  // namespace attnscale

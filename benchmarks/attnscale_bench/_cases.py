@@ -24,7 +24,7 @@ __all__ = ["CASES", "Case"]
 
 
 class Case(NamedTuple):
-    """Measures one or several rows; `slow` ones are left out of a quick run."""
+    """A case that measures one or several rows; a quick run leaves out the `slow` ones."""
 
     run: Callable[[Session, str], list[Row]]
     slow: bool = False

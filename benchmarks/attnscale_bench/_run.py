@@ -78,7 +78,7 @@ def run(
             for name in chosen:
                 progress(name)
                 rows += CASES[name].run(session, name)
-        except KeyboardInterrupt:  # what is measured is not lost
+        except KeyboardInterrupt:  # the rows measured so far are kept
             interrupted = True
             if not rows:
                 raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m attnscale``."""
+"""The entry point of ``python -m attnscale``."""
 
 import sys
 

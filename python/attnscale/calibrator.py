@@ -27,7 +27,7 @@ __all__ = ["LawCalibrator"]
 class LawCalibrator:
     """The law that keeps the entropy of given heads, as an estimator with fit, predict and score.
 
-    It has the conventions of scikit-learn's estimators and does not need scikit-learn: parameters are
+    The class has the conventions of scikit-learn's estimators and does not need scikit-learn: parameters are
     stored as they are given, results have a trailing underscore, ``sklearn.base.clone`` copies it.
 
     Parameters
@@ -40,7 +40,7 @@ class LawCalibrator:
     calibration_ : Calibration
         All that was measured.
     law_ : Law
-        The first of its ranking.
+        The first law of its ranking.
     amplitude_ : ndarray, shape (..., heads)
         The constant that the law is multiplied by. NaN for heads whose entropy no beta keeps.
     target_ : ndarray, shape (..., heads)
@@ -92,7 +92,7 @@ class LawCalibrator:
         return f"{type(self).__name__}({', '.join(given)})"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name. ``deep`` is scikit-learn's; there is nothing inside of them."""
+        """The parameters by name. ``deep`` is scikit-learn's; no parameter has parameters of its own."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> LawCalibrator:
@@ -122,7 +122,7 @@ class LawCalibrator:
         first = found.first
         self.calibration_ = found
         self.law_, self.n0_, self.lengths_ = found.laws[first], found.n0, found.lengths
-        # In the order of all calls, which score can meet with arrays that have other names or none.
+        # In the axis order of all calls: score may meet arrays that have other names or none.
         self.amplitude_ = np.asarray(found.amplitude[first]).reshape(inputs.leading)
         self.target_ = np.asarray(found.target).reshape(inputs.leading)
         self.head_dim_ = int(inputs.query.shape[-1])

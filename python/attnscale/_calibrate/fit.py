@@ -47,7 +47,7 @@ class Length(NamedTuple):
         return self.entropy_at(self.law_scale(law))
 
     def solve(self, target: Array) -> ScaleSolution:
-        """One scale a head."""
+        """One scale for each head, at which its mean entropy is the target."""
         return solve_scale(self.query, self.key, target, per="head", on_infeasible="nan", **self.options)
 
     def law_scale(self, law: Law) -> Array:
@@ -90,7 +90,7 @@ def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[
     for name in names():
         try:
             law = with_length(name, n0)
-        except TypeError:  # a parameter that no length determines
+        except TypeError:  # the law has a parameter that no length determines
             continue
         if law.channels != "all" or law.meaning.is_distance:
             continue
@@ -99,7 +99,7 @@ def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[
 
 
 def _each_once(chosen: Iterable[Law]) -> Iterator[Law]:
-    """Without repetitions: results are labelled with the spelling, which must stand for one law."""
+    """The laws without repetitions: a result is labelled with the spelling, which must stand for one law."""
     seen: dict[str, Law] = {}
     for law in chosen:
         if seen.setdefault(law.spelling, law) != law:
@@ -122,7 +122,7 @@ def _fit(law: Law, cuts: Sequence[Length], beta: Array, root: float) -> Fit:
 
 
 def _amplitude(multiplier: Array, beta: Array) -> Array:
-    """c with the least sum of (c multiplier - beta)^2 over the lengths with a beta.
+    """The amplitude c with the least sum of (c multiplier - beta)^2 over the lengths with a beta.
 
     NaN without such a length, and where the law has no finite scale at one: keys tie for the top.
     """

@@ -27,10 +27,10 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
 
     Notes
     -----
-    It is a record lock: a forked worker that outlives its parent does not keep it. On a file system
-    without locks everyone holds it.
+    The lock is a record lock: a forked worker that outlives its parent does not keep it. On a file
+    system without locks every process holds it.
     """
-    import fcntl  # POSIX, as the whole package
+    import fcntl  # POSIX only, as is the whole package
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as stream:
@@ -43,7 +43,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def write_json(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:
-    """Write a result as a file that says what it is."""
+    """Write a result as a JSON file that says which kind of result it is."""
     text = json.dumps({"format": _FORMAT, "kind": kind, **content}, separators=(",", ":"))
     write_whole(Path(path), f"{text}\n".encode())
 
@@ -69,7 +69,7 @@ def write_whole(path: Path, content: bytes) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(path)
-    # The name is on the disk when its directory is.
+    # The name of the file is on the disk only when its directory is.
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

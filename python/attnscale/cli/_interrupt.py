@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ctrl-C: what is finished is not lost."""
+"""Work that Ctrl-C ends without losing what is finished."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Declaration:
     Attributes
     ----------
     name : str
-        Of its function in :mod:`attnscale.montecarlo`.
+        The name of the experiment's function in :mod:`attnscale.montecarlo`.
     subject : str
         What it is about, in a line.
     quantities : dict of str to Quantity
@@ -57,7 +57,7 @@ class Declaration:
     known : str
         Where `exact` has a value, in words.
     defaults : dict of str to str
-        Of parameters whose default in the signature is None: what they are then.
+        In words, the values of parameters whose default in the signature is None.
     needed : tuple of str
         Parameters with a default in the signature that the command line must be given.
     choices : dict of str to tuple of str
@@ -89,7 +89,7 @@ class Declaration:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What users call."""
+        """The function of the experiment in :mod:`attnscale.montecarlo`, which users call."""
         found: Callable[..., Any] = getattr(import_module(__package__), self.name)
         return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where to evaluate an exact curve, so that what is drawn between two points is what it is there."""
+"""The points at which an exact curve is evaluated, so that lines between them show the curve."""
 
 from __future__ import annotations
 

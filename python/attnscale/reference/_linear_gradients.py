@@ -41,7 +41,7 @@ def _swap(x: Array) -> Array:
 
 
 def _of_weights(weights: Array, value: Array, grad: Array) -> tuple[Array, Array]:
-    """By weights (0 where hidden) that are divided by their sum, and by value."""
+    """Gradients by weights (0 where hidden) that are divided by their sum, and by value."""
     total = weights.sum(-1, keepdims=True)
     p = weights / np.where(total == 0, 1, total)
     by_p = grad @ _swap(value)
@@ -52,7 +52,7 @@ def _of_weights(weights: Array, value: Array, grad: Array) -> tuple[Array, Array
 def _of_features(
     phi_q: Array, phi_k: Array, value: Array, grad: Array, **masks: Any
 ) -> tuple[Array, Array, Array]:
-    """By features, and by value."""
+    """Gradients by features, and by value."""
     products = phi_q @ _swap(phi_k)
     seen = visible(products.shape, **masks)
     by_weights, by_value = _of_weights(np.where(seen, products, 0), value, grad)
@@ -63,7 +63,7 @@ def _of_features(
 def _of_logarithms(
     log_q: Array, log_k: Array, value: Array, grad: Array, **masks: Any
 ) -> tuple[Array, Array, Array]:
-    """By logarithms of features, and by value; each row less what it can spare."""
+    """Gradients by logarithms of features, and by value; each row is divided by its largest term."""
     pairs = log_q[..., :, None, :] + log_k[..., None, :, :]
     seen = visible(pairs.shape[:-1], **masks)[..., None]
     top = np.where(seen, pairs, -np.inf).max((-2, -1), keepdims=True)

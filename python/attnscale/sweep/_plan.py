@@ -40,7 +40,7 @@ IN_PARTIAL = "the attribute partial has them, and store=DIR keeps them"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be computed.
+    """A sweep that is ready to be computed.
 
     Attributes
     ----------
@@ -49,15 +49,15 @@ class Plan:
     axes : dict of str to list
         The grid.
     cases : list of Case
-        Its points.
+        The points of the grid.
     laws : tuple of FunctionLaw
         Registered laws that the grid or the constants name.
     seed : SeedSequence or None
         None if the function takes no ``rng``.
     identity : dict
-        What a store must have been written for; empty without a store.
+        The sweep that a store must have been written for; empty without a store.
     seed_is_given : bool
-        The seed is the user's; otherwise that of the store counts.
+        Whether the seed is the user's; otherwise that of the store counts.
     """
 
     function: Callable[..., Any]
@@ -70,14 +70,14 @@ class Plan:
     seed_is_given: bool
 
     def resume(self, store: Store) -> Plan:
-        """This plan, with the seed of the store if there is one; a new store is told what it is of."""
+        """This plan, with the seed of the store if it has one; a new store gets the sweep's identity."""
         identity = store.claim(self.identity, any_seed=self.seed is not None and not self.seed_is_given)
         return replace(self, identity=identity, seed=self.seed and seed_from_json(identity["seed"]))
 
     def complete(
         self, run: Runner, store: Store | None, progress: Progress, num_threads: int | None
     ) -> xarray.Dataset:
-        """Compute what the store does not have."""
+        """Compute the cases that the store does not have; the Dataset of all cases."""
         task = FunctionTask(
             self.function, self.constants, self.seed, frozenset(self.axes), self.laws, num_threads
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ScalePlan"]
 
-_LONGEST = 1 << 24  # positions that are compared
+_LONGEST = 1 << 24  # the most positions that are compared
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +36,7 @@ class ScalePlan(Tabled):
     Attributes
     ----------
     model_type : str
-        Of the language model.
+        The type of the language model.
     known : bool
         Whether the model type is one whose code was read; if not, the plan is what its keys say.
     layers : tuple of LayerPlan
@@ -47,7 +47,7 @@ class ScalePlan(Tabled):
     max_positions : int or None
         ``max_position_embeddings``.
     learned_positions : bool
-        Whether the model has no position beyond them.
+        Whether the model has no position beyond ``max_positions``.
 
     Examples
     --------

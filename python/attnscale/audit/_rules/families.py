@@ -30,7 +30,7 @@ _LATENT: dict[str, Any] = {
 }
 _GEMMA: dict[str, Any] = {"base": base.query_pre_attn_scalar, "softcap": ("attn_logit_softcapping",)}
 _HYBRID_4 = kinds.every(4, key="full_attention_interval", others="linear_attention")
-_NO_HEADS: dict[str, Any] = {"head_dim": lambda layer: 1, "rotates": heads.never}  # they do not matter
+_NO_HEADS: dict[str, Any] = {"head_dim": lambda layer: 1, "rotates": heads.never}  # no heads that matter
 _NOPE_LATENT = {**_LATENT, "rotates": heads.never, "rope_extra": ()}
 
 FAMILIES: tuple[Family, ...] = (
@@ -71,7 +71,7 @@ FAMILIES: tuple[Family, ...] = (
         kinds=kinds.full_at(lambda i, count: (count - 1 - i) % 4 == 0),
         rotates=heads.by_theta_list_or_fourth,
     ),
-    # No scale.
+    # No scale, which is the scale 1.
     family(
         *("t5", "mt5", "umt5", "longt5", "switch_transformers", "pop2piano", "udop", "pix2struct_text_model"),
         head_dim=heads.d_kv,

@@ -34,7 +34,7 @@ Call = Callable[[], Any]
 
 
 class Peer(NamedTuple):
-    """`prepare(q, k, v)`: our call and theirs, with the same results up to `tolerance` of the largest."""
+    """A peer package; `prepare(q, k, v)` gives our call and its own, equal to `tolerance` of the largest."""
 
     package: str
     what: str

@@ -59,7 +59,7 @@ def normals(session: Session, name: str) -> list[Row]:
 
 
 def products(session: Session, name: str) -> list[Row]:
-    """Variance of q . k over a million pairs; NumPy's time is that of a tenth of them, ten times."""
+    """Variance of q . k over a million pairs; NumPy's time is ten times that of a tenth of the pairs."""
     pairs, share = 1_000_000, 10
     generator = np.random.default_rng(_KEY)
 

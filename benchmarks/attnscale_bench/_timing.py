@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Candidates take turns, A B C A B C, so that what disturbs the machine disturbs all of them."""
+"""Times of candidates that take turns, A B C A B C, so that a disturbed machine disturbs them all."""
 
 from __future__ import annotations
 

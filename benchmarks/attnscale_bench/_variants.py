@@ -158,7 +158,7 @@ def _lengths_of(
 
 
 def _too_much(costs: list[VariantCost], n: int, bounds: tuple[float, float]) -> str:
-    """Why the next length is left out; "" if it is not. Growth is what was seen last, at most quadratic."""
+    """Why the length n is left out; "" if it is not. Growth is as seen last, and at most quadratic."""
     if not costs:
         return ""
     last = costs[-1]

@@ -5,7 +5,7 @@ import sys
 
 
 def run() -> int:
-    """Import the command line and run it: Ctrl-C is answered while it is imported, too."""
+    """Import and run the command line, so that Ctrl-C is answered during the import, too."""
     try:
         from .cli import main
     except KeyboardInterrupt:

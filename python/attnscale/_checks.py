@@ -188,7 +188,7 @@ def sum_over_repeats(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[An
 
 
 def read_on_infeasible(on_infeasible: Any) -> str:
-    """What is to be done where no answer exists: "warn", "nan" or "raise"."""
+    """The checked choice of what to do where no answer exists: "warn", "nan" or "raise"."""
     return choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
 
 

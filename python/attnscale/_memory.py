@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What this machine has room for."""
+"""How much memory this machine has, and sizes as text."""
 
 from __future__ import annotations
 

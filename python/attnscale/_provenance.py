@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where a random result came from: what is needed to make it again."""
+"""The record of where a random result came from, by which the result can be made again."""
 
 from __future__ import annotations
 

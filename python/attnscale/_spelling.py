@@ -69,7 +69,7 @@ def choose_name(argument: str, name: str, names: Sequence[str], also: Iterable[s
 def check_parameters(
     what: str, how: str, given: Iterable[str], known: Sequence[str], required: Iterable[str]
 ) -> None:
-    """Refuse unknown parameters and missing ones. `what`: "law 'ssmax'", `how`: how they are given."""
+    """Refuse unknown parameters and missing ones; `what` is "law 'ssmax'", `how` the way to give them."""
     for unknown in set(given) - set(known):
         listed = ", ".join(known) if known else "none"
         raise TypeError(f"{what} has no parameter {unknown!r}; its parameters: {listed}")

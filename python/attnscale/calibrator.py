@@ -129,7 +129,7 @@ class LawCalibrator:
         return self
 
     def predict(self, lengths: ArrayLike) -> NDArray[np.float64]:
-        """Beta of a row that sees so many keys, shape (..., heads, n_lengths).
+        """Beta of a row that sees `lengths` keys, of shape (..., heads, n_lengths).
 
         Attention of n keys takes ``scale=model.predict([n]) / sqrt(head_dim)``.
         """

@@ -61,7 +61,7 @@ class Length(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Laws at their amplitudes; see Calibration."""
+    """Laws at their amplitudes, in the fields of :class:`attnscale.Calibration`."""
 
     amplitude: Array
     law_beta: Array
@@ -69,7 +69,7 @@ class Fit(NamedTuple):
 
 
 def cut(inputs: Inputs, n: int, num_threads: int | None, *, is_causal: bool) -> Length:
-    """The first n keys with the first n queries; causal: with the last eighth of those."""
+    """The first n keys with the first n queries; if causal, with the last eighth of these queries."""
     first = n - max(n // 8, 1) if is_causal else 0
     query, key = inputs.query[..., first:n, :], inputs.key[..., :n, :]
     heads = query.ndim > 2 and query.shape[-3] != key.shape[-3]
@@ -108,7 +108,7 @@ def _each_once(chosen: Iterable[Law]) -> Iterator[Law]:
 
 
 def fit_laws(compared: Sequence[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:
-    """Each law times the amplitude that brings it closest to beta, and the entropy that gives."""
+    """Each law times the amplitude that brings the law closest to beta, and the entropy of the product."""
     fits = [_fit(law, cuts, beta, np.sqrt(head_dim)) for law in compared]
     return Fit(*(np.stack(part) for part in zip(*fits, strict=True)))
 

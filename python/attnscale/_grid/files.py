@@ -49,7 +49,7 @@ def write_json(path: str | os.PathLike[str], kind: str, content: dict[str, Any])
 
 
 def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> dict[str, Any]:
-    """What :func:`write_json` wrote as this kind; a file that does not say its kind is of the `usual` one."""
+    """The content that :func:`write_json` wrote as `kind`; a file that says no kind is of the `usual` one."""
     try:
         stored = json.loads(Path(path).read_bytes())
     except ValueError:
@@ -62,7 +62,7 @@ def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> di
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: after a crash it is the old one or the new one."""
+    """Replace a file as a whole: after a crash the file is the old one or the new one."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as stream:
         stream.write(content)

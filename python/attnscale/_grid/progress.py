@@ -53,7 +53,7 @@ def reporter(
 
 
 def _bar(unit: str, total: int | None, start: int) -> Any:
-    """A bar of tqdm; None where there is no tqdm, which is no reason to fail, or nobody to watch it."""
+    """A bar of tqdm; None where nobody watches, or without tqdm, which is no reason to fail."""
     if not sys.stderr.isatty():
         return None
     try:

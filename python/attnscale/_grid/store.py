@@ -151,7 +151,7 @@ class Store:
         return from_bytes(content, case.digest)
 
     def write(self, case: Case, fields: Fields) -> None:
-        """Keep the result of a case; when this returns it is on the disk."""
+        """Keep the result of a case, which is on the disk when this method returns."""
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
         write_whole(path, to_bytes(fields, case.digest))

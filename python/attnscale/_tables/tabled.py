@@ -141,7 +141,7 @@ def nats_per(unit: str) -> float:
 
 
 def row_dims(ndim: int, last: tuple[str, ...] = ("head", "query")) -> tuple[str, ...]:
-    """Names of the axes (..., heads, n_queries): those before are "batch", or "batch_0", "batch_1", ..."""
+    """Names of the axes (..., heads, n_queries); leading axes are "batch", or "batch_0", "batch_1", ..."""
     batch = ndim - len(last)
     if batch <= 0:
         return last[len(last) - ndim :]

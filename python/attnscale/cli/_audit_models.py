@@ -53,7 +53,7 @@ class Model:
 
     @property
     def status(self) -> str:
-        """One of STATUSES."""
+        """The status of the config, one of STATUSES."""
         if self.plan is None:
             return "skipped" if self.skipped else "refused"
         return "warned" if self.plan.warnings else "ok"

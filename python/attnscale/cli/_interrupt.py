@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 def finished(
     items: Iterable[_Item], compute: Callable[[_Item], _Result]
 ) -> tuple[dict[_Item, _Result], bool]:
-    """What `compute` makes of each item, and whether Ctrl-C ended it with those that are there.
+    """What `compute` makes of each item, and whether Ctrl-C ended it before the last item.
 
     Examples
     --------

@@ -117,7 +117,7 @@ def _ending(error: BaseException) -> tuple[int, str]:
 
 
 def _drop_output() -> None:
-    """Send what is left in the buffer nowhere: the interpreter would fail on it when it ends."""
+    """Send what is left in the buffer nowhere: the interpreter would fail to print it at its end."""
     try:
         descriptor = sys.stdout.fileno()
     except (AttributeError, OSError):  # standard output was closed from the start, or is not a file

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a command writes: files are looked at before it runs, the table is printed before they are saved."""
+"""The output of a command: files are checked before it runs, and saved after the table is printed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OutputError(Exception):
 
 
 class FoundError(Exception):
-    """What --strict looks for was found, and all of it was printed."""
+    """The end of a command that found what --strict looks for, and has printed all of it."""
 
 
 def check_outputs(options: argparse.Namespace) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The file of a sweep: TOML with a function, a grid and what goes with them."""
+"""The file of a sweep: TOML with a function, a grid and options."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _cell(value: float) -> str:
 
 
 def _to_paste(found: Calibration) -> list[str]:
-    """The fitted law as text that scale= and --laws take; with a constant a head it is in the JSON."""
+    """The fitted law as text that scale= and --laws take; JSON has the law with a constant a head."""
     if not found.determined.any():
         return []
     return [

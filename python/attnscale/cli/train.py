@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale train``: an experiment that trains models, resumed where it was."""
+"""``attnscale train``: an experiment that trains models, and goes on where it stopped."""
 
 from __future__ import annotations
 

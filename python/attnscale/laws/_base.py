@@ -86,7 +86,7 @@ class Law(ABC):
         return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
 
     def __mul__(self, amplitude: Any) -> Law:
-        """A number, or one a head, times the law."""
+        """The law times a number, or times one number a head."""
         return Scaled(self, amplitude)
 
     __rmul__ = __mul__

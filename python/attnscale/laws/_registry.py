@@ -46,7 +46,7 @@ _functions: dict[str, tuple[Callable[..., Any], NMeans]] = {}
 
 
 def built_in(law: _LawType) -> _LawType:
-    """Make a class of this package known by its name."""
+    """Register a class of laws of this package under its name."""
     _classes[law.name] = law
     return law
 

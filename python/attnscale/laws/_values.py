@@ -53,7 +53,7 @@ def takes_one_a_head(law: Law, name: str) -> bool:
 
 
 def with_values(law: Law, values: Mapping[str, float | tuple[float, ...]]) -> Law:
-    """The law with these values in place of its own, checked as its own are."""
+    """The law with these values in place of its own, after the law's own checks."""
     if not isinstance(law, Scaled):
         return cast(Law, replace(cast(Any, law), **values))
     inner = {name: value for name, value in values.items() if name != "amplitude"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an experiment says of itself: the command line, figures and documentation read it here."""
+"""The declarations of the experiments, which command line, figures and documentation read."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class ExperimentResult(Table):
 
     @property
     def target_reached(self) -> Any:
-        """Whether ``standard_error`` is at most ``target_error``, in the shape of ``value``; or None."""
+        """Whether ``standard_error`` is at most ``target_error``, of the shape of ``value``; else None."""
         if self.target_error is None:
             return None
         reached = np.asarray(self.standard_error) <= self.target_error

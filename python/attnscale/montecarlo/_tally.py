@@ -52,7 +52,7 @@ class Tally:
 
     @classmethod
     def of(cls, fields: Fields) -> Tally:
-        """The tally from whose :meth:`to_fields` these arrays are."""
+        """The tally whose :meth:`to_fields` gave these arrays."""
         rows, *arrays = (fields[each.name].values for each in dataclass_fields(cls))
         return cls(int(rows), *arrays)
 

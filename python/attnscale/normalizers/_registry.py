@@ -21,7 +21,7 @@ _ALIASES = {"softmax_1": "softmax_n(n=1)", "entmax15": "entmax(alpha=1.5)"}
 
 
 def built_in(normalizer: _NormalizerType) -> _NormalizerType:
-    """Make a class of this package known by its name."""
+    """Register a class of normalizers of this package under its name."""
     _classes[normalizer.name] = normalizer
     return normalizer
 

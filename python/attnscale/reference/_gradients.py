@@ -28,7 +28,7 @@ def attention_gradients(
     normalizer: Any = "softmax",
     **options: Any,
 ) -> SimpleNamespace:
-    """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + ..., by the name of what they are of.
+    """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + ..., by the names of the arguments.
 
     scale, bias (of a sigmoid) and alpha (of entmax, else None) are one number a row; attn_mask (..., heads,
     n_queries, n_keys) is of the scores.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Families with features, by their matrix of weights."""
+"""Linear-time variants of attention with features, by their matrix of weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 def weighted_mean(weights: Array, value: Array, **masks: Any) -> Array:
-    """Rows of `weights` (..., n_queries, n_keys), hidden keys left out, over their sum; 0 where that is 0."""
+    """Means of `value` by rows of `weights` (..., n_queries, n_keys) without hidden keys; 0 for no weight."""
     seen = np.where(visible(weights.shape, **masks), weights, 0)
     total = seen.sum(-1, keepdims=True)
     return np.asarray(seen @ value / np.where(total == 0, 1, total))

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 def gradients(
     variant: str, query: Any, key: Any, value: Array, grad_output: Array, **options: Any
 ) -> SimpleNamespace:
-    """Gradients of sum(grad_output * output), by the name of what they are of."""
+    """Gradients of sum(grad_output * output), by the names of the arguments."""
     rest = (query, key, value, grad_output)
     if variant == "efficient_attention" and options.pop("normalization", "softmax") == "scaling":
         return SimpleNamespace(**_scaling(*rest, **options))

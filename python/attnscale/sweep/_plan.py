@@ -111,7 +111,7 @@ def make_plan(
     *,
     stored: bool,
 ) -> Plan:
-    """Check the arguments of ``sweep``; say what identifies them if a store asks for it."""
+    """Check the arguments of ``sweep``, and find what identifies the sweep if there is a store."""
     axes = read_grid(grid)
     fixed = read_constants(constants, axes)
     parameters = check_call(function, [*axes, *fixed])
@@ -139,7 +139,7 @@ def make_plan(
 
 
 def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure) -> Fields | Failure:
-    """`outcome`, unless its axes are not those of the cases before it."""
+    """`outcome`; a failure if its axes are not those of the cases before."""
     if isinstance(outcome, Failure) or not finished:
         return outcome
     case, fields = next(iter(finished.items()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The integrals of ``_finite_n`` for scores drawn from given ones, where they hold without error in s."""
+"""The integrals of ``_finite_n`` for scores drawn from given ones, whose averages are sums over them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dimensions for n vectors: the lemma of Johnson and Lindenstrauss, and a rule of thumb that is not it."""
+"""Dimensions for n vectors: the lemma of Johnson and Lindenstrauss, and a rule of thumb beside it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class Keys:
         return overrides
 
     def doubt(self, text: str) -> None:
-        """Keep a remark on something that could make the plan wrong, for its warnings."""
+        """Keep a remark on something that could make the plan wrong, for the plan's warnings."""
         self.doubts[text] = None
 
     def stored(self, name: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A config as it is handed over: a mapping, a file or a config object; a copy of it within limits."""
+"""A config in each form that users hand over (mapping, file, config object), copied within limits."""
 
 from __future__ import annotations
 

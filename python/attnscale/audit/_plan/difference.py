@@ -19,7 +19,7 @@ _CHANNELS = ("rotated", "unrotated")
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs, in layers where it does in the same way.
+    """One thing that differs in the same way in some layers of two plans.
 
     Attributes
     ----------

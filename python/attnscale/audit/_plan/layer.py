@@ -74,7 +74,7 @@ def spelling(term: Term) -> str:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer.
+    """One layer of a plan.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class LayerPlan:
     refusal: str | None = None
 
     def __repr__(self) -> str:
-        """One line: the factors by their spelling; where they come from is in the plan's explain()."""
+        """One line with the factors by their spelling; the plan's explain() says where each comes from."""
         start = f"LayerPlan(layer {self.index}, {self.kind}"
         if self.refusal is not None:
             return f"{start}: {self.refusal})"

@@ -70,7 +70,7 @@ class ScalePlan(Tabled):
         return len(self.layers)
 
     def __getitem__(self, index: int) -> LayerPlan:
-        """One layer, as of any sequence: the last one is ``plan[-1]``, and a for loop takes all."""
+        """One layer, so that a plan is a sequence: ``plan[-1]`` is the last one, and a for loop takes all."""
         number = _integer("layer", index)
         if not -len(self.layers) <= number < len(self.layers):
             raise IndexError(f"layer must be between 0 and {len(self.layers) - 1}, got {number}")

@@ -384,7 +384,7 @@ def _by_type() -> dict[str, Family]:
 
 
 def family_of(keys: Keys) -> Family:
-    """The row of a model type; the plain one if it has none but is known, else :data:`UNKNOWN`."""
+    """The row of a model type; the plain row for a known type without one, else :data:`UNKNOWN`."""
     found = _by_type().get(keys.kind)
     return found or (PLAIN if keys.known else UNKNOWN)
 

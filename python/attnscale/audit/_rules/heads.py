@@ -177,7 +177,7 @@ def latent_rotated(layer: Layer, head_dim: int) -> int:
 
 
 def rotary_dim(layer: Layer, head_dim: int) -> int:
-    """GPT-J and CodeGen give a number of channels; null is all of them."""
+    """GPT-J and CodeGen: the config gives the number of rotated channels; null is all channels."""
     value = layer.keys.get("rotary_dim", 64)
     return head_dim if value is None else min(head_dim, check_size("rotary_dim", value))
 

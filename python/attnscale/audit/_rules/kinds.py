@@ -133,7 +133,7 @@ def every(
 
 
 def full_at_last(kinds: list[str]) -> list[str]:
-    """The kinds, with full attention in the last layer whatever they say."""
+    """The kinds, but full attention in the last layer, whatever its kind."""
     return [*kinds[:-1], "full_attention"]
 
 

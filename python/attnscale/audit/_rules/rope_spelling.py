@@ -85,7 +85,7 @@ def _split(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 
 
 def _says_nothing(block: Mapping[str, Any] | None) -> bool:
-    """Whether the parameters leave everything as it is without them."""
+    """Whether the parameters change nothing, so that they could be left out."""
     if not block:
         return True
     kind = block.get("rope_type") or block.get("type") or "default"
@@ -137,7 +137,7 @@ def _by_kind(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spell
 
 
 def _by_kind_with_shares(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """NeoMME: each entry has a share of its own where it does not give one."""
+    """NeoMME: parameters by kind of layer; an entry that gives no share gets that of its kind."""
     read = _by_kind(keys, legacy, given)
     usual = _split("rope_parameters", keys.defaults.get("rope_parameters") or {})[1]
     entries = {key: {**_share_of(block), **(read.entries.get(key) or {})} for key, block in usual.items()}

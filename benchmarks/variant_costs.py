@@ -75,7 +75,7 @@ def _by_name(costs: list[VariantCost]) -> dict[str, list[VariantCost]]:
 
 
 def _first_of_slope(costs: list[VariantCost]) -> int:
-    """The length from which slopes are taken: short calls measure fixed costs, so 4096 if there are two."""
+    """The first length of slopes: short calls measure fixed costs, so from 4096 on if there are two."""
     lengths = sorted({cost.n for cost in costs})
     return next((n for n in lengths if n >= 4096), lengths[0]) if lengths[-1] > 4096 else lengths[0]
 

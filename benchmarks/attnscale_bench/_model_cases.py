@@ -50,7 +50,7 @@ def _step(implementation: str) -> Action:
 
 
 def hybrid_steps(session: Session, name: str) -> list[Row]:
-    """A step of the model of experiment T27 on one text of 1024 tokens, by heads: time and memory."""
+    """A step of experiment T27's model on one text of 1024 tokens, by heads: time, and memory per process."""
     if session.torch is None or not Path("/proc/self/status").exists():
         why = "torch is not installed" if session.torch is None else "needs /proc"
         return [skipped(name, "training step of the model of T27, 1 x 1024", Unit.MILLISECONDS, why)]

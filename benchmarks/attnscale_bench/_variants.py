@@ -212,7 +212,7 @@ def slope(costs: Sequence[VariantCost], what: str = "seconds") -> float:
 
 
 def crossover(exact: Sequence[VariantCost], other: Sequence[VariantCost]) -> float | None:
-    """The n from which `other` is faster, by straight lines between the lengths; None if it never is."""
+    """The n from which `other` is faster, by straight lines between the lengths; None if it is not seen."""
     theirs = {c.n: c.seconds for c in other if c.seconds}
     gaps = [(c.n, math.log(c.seconds / theirs[c.n])) for c in exact if c.seconds and c.n in theirs]
     if not gaps or gaps[-1][1] <= 0:

@@ -52,7 +52,7 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     Raises
     ------
     InputError
-        With one line that names the file, the array and what was seen.
+        If the files cannot be used: one line names the file, the array and what was seen.
 
     Examples
     --------

@@ -175,7 +175,7 @@ class ScaleSolution(Tabled):
         scale reaches the target (``feasible`` is False), or a visible dot product is NaN or infinite.
     entropy : ndarray
         The entropy at this scale, in nats; where no scale reaches the target, the nearest that one does.
-        Of the arithmetic's type for rows, else float64.
+        Its type is the arithmetic's for rows, else float64.
     lowest, highest : ndarray
         What any scale can reach: ln of the number of keys that tie for the largest dot product, and
         ln n_visible; means over the rows for "head" and "all". ``lowest`` is a limit that no finite

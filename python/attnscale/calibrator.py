@@ -146,9 +146,9 @@ class LawCalibrator:
         Parameters
         ----------
         query, key : array_like
-            Of the same heads: the activations of the fit or, better, of another text.
+            Arrays of the same heads: the activations of the fit or, better, of another text.
         lengths : sequence of int, optional
-            Default: those that the fit has not seen, its longest times the powers of 2.
+            Default: lengths that the fit has not seen, its longest times the powers of 2.
 
         Returns
         -------

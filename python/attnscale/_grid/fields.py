@@ -45,7 +45,7 @@ def to_fields(result: Any, reserved: Reserved = frozenset()) -> Fields:
     """The arrays of a result.
 
     A number, string or array is called "value"; mappings, named tuples and dataclasses give their
-    entries (None is left out, the names of entries of entries are joined by a dot), tuples "value_0",
+    entries (None is left out, names of nested entries are joined by a dot), tuples "value_0",
     "value_1", ...; anything with ``to_xarray()`` gives what that returns.
 
     Raises

@@ -30,7 +30,7 @@ from .files import locked, write_whole
 
 __all__ = ["FORMAT", "Store", "from_bytes", "to_bytes"]
 
-#: The format of the files. A store of another format is refused, and nobody guesses what it means.
+#: The format of the files. A store of another format is refused, not guessed at.
 FORMAT = 1
 _LOCK = "lock"
 
@@ -45,7 +45,7 @@ class Store:
     writer : str, default "sweep"
         The command that writes here: the store of one is refused by another.
     what : str, default "sweep"
-        What messages call that of which this is a store.
+        What is stored, in the words of messages.
     """
 
     def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep", what: str = "sweep") -> None:

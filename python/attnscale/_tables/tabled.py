@@ -20,7 +20,7 @@ __all__ = ["MOST_ROWS", "Sheet", "Tabled", "Unit", "Variable", "nats_per", "row_
 
 Unit = Literal["nats", "bits"]
 
-MOST_ROWS = 20  # of a table that is printed
+MOST_ROWS = 20  # the most rows of a table that is printed
 
 
 class Variable(NamedTuple):

@@ -79,7 +79,7 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
     The reference is the code of transformers (``attnscale.audit.TRANSFORMERS`` says which version),
     at inference. A key that is missing has the default of its model type.
 
-    Of any config, however broken, this holds: an answer or a ValueError comes within 0.2 seconds (2 with
+    For any config, however broken, this holds: an answer or a ValueError comes within 0.2 seconds (2 with
     ``ask_class``), as a file of more than 16 MiB, 500 000 values, 32 tables inside each other or 2000
     layers is refused; the argument stays as it is; a multiplier that is not finite is refused and a negative
     one comes with a warning, either names its keys; and no code that a repository brings is imported.

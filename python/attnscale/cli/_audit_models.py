@@ -24,7 +24,7 @@ from ..audit._plan.layer import spelling
 
 __all__ = ["STATUSES", "Model", "find_configs", "is_one", "look_at", "report", "resolve_quietly", "show"]
 
-#: What may become of a config.
+#: The words for what may become of a config.
 STATUSES = ("ok", "warned", "refused", "skipped")
 
 

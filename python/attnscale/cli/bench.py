@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale bench``: the speed here. The benchmark is not installed; it lies in the repository."""
+"""``attnscale bench``: the speed on this machine. The benchmark is in the repository, and not installed."""
 
 from __future__ import annotations
 

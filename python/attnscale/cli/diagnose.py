@@ -38,7 +38,7 @@ MODEL is a directory, or a name that transformers knows. Nothing is downloaded f
 class Measured(NamedTuple):
     """What the layers did at each length."""
 
-    entropy: dict[str, NDArray[np.float64]]  # of each law, shape (lengths, layers, heads)
+    entropy: dict[str, NDArray[np.float64]]  # under each law, shape (lengths, layers, heads)
     equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
     sinks: tuple[int, ...]  # layers whose entropy counts a sink
 
@@ -139,7 +139,7 @@ def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
 
 def _plan(model: Any) -> audit.ScalePlan:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", audit.AuditWarning)  # they are part of the plan's text
+        warnings.simplefilter("ignore", audit.AuditWarning)  # the warnings are part of the plan's text
         return audit.resolve(model.config)
 
 

@@ -66,7 +66,7 @@ class Law(ABC):
     def meaning(self) -> Meaning:
         """What ``n_means`` names, as an object.
 
-        It has a ``description``, the ``least`` n, n less i of a causal query at position i
+        The meaning has a ``description``, the ``least`` n, n less i of a causal query at position i
         (``at_position``; None where n is no count), and says whether the law ``measures_the_row``.
         """
         return meaning_of(self.n_means)
@@ -138,8 +138,8 @@ class Law(ABC):
         Returns
         -------
         dict of str to float or ndarray
-            By the name of the parameter, each of the shape of ``scale(n, head_dim)``; with one parameter a
-            head, of the scale of that head by its own. Empty: the law has none that it can be learned by.
+            A derivative by the name of each parameter, of the shape of ``scale(n, head_dim)``; with one
+            parameter a head, of the scale of that head by its own. Empty: the law has nothing to learn.
 
         Examples
         --------

@@ -172,7 +172,7 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
 
 @lru_cache(maxsize=256)
 def _of_package(spelling: str) -> Law:
-    """The law of a spelling, kept once it is read: reading a law may take longer than a call."""
+    """The law of a spelling, read once: reading may take longer than a call, and laws do not change."""
     return _read(spelling, {})
 
 
@@ -245,7 +245,7 @@ def from_dict(stored: Mapping[str, Any]) -> Law:
     Parameters
     ----------
     stored : mapping
-        With the entries ``name`` and, unless all parameters have their defaults, ``parameters``.
+        A mapping with the entries ``name`` and, unless all parameters have their defaults, ``parameters``.
 
     Raises
     ------
@@ -293,7 +293,7 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
     Parameters
     ----------
     name : str
-        Its name: a Python identifier, as a spelling has it. A name of this package is refused; a
+        The law's name: a Python identifier, as a spelling has it. A name of this package is refused; a
         registered one is replaced.
     n_means : str, default "visible keys"
         What n counts: one of :data:`MEANINGS_OF_N`.

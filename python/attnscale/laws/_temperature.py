@@ -108,7 +108,7 @@ class BeamTemperature(ClosedForm):
     ----------
     exponent : float, default 0.1
     length : float, default 2048
-        In tokens; > 0.
+        The length by which positions are divided, in tokens; > 0.
 
     Examples
     --------

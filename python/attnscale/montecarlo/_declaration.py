@@ -26,7 +26,7 @@ class Grid(NamedTuple):
 
     axes: Mapping[str, tuple[Any, ...]]  # labels along each axis of the result
     parameters: Mapping[str, Any]
-    betas: Any  # of the laws, of the shape of the result; None where there are none
+    betas: Any  # beta of the laws, of the shape of the result; None where there are none
 
     def along(self, name: str) -> Any:
         """A parameter, shaped to broadcast along its axis."""

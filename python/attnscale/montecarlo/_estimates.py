@@ -27,7 +27,7 @@ def means_and_shares(
     shares : sequence of int
         Columns that are 0 or 1 in every row: their error is :func:`share_error`.
     bounded : sequence of int
-        Columns from 0 to 1, with that error where all rows are 0 or all are 1, as their spread is unknown.
+        Columns from 0 to 1, with the error of a share where all rows are 0 or all are 1: no spread is seen.
     """
     return _core.mc_means_and_shares(tally, shares, bounded)
 

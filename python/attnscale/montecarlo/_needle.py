@@ -36,7 +36,7 @@ def _exact_weight(grid: Grid) -> Any:
 
 
 def _chance_of_the_top(grid: Grid) -> Any:
-    """The chance that no other key is nearer: F(cosine)^(n - 1), F the distribution of a random cosine."""
+    """The chance of no nearer key: F(cosine)^(n - 1), F the distribution function of a random cosine."""
     from scipy.special import betainc
 
     n, head_dim = grid.along("n"), grid.along("head_dim")

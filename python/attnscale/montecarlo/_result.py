@@ -84,7 +84,7 @@ class ExperimentResult(Table):
     interrupted: bool
     target_error: float | None
     provenance: Provenance
-    _betas: NDArray[np.float64] | None = field(repr=False)  # of the laws, of the shape of value
+    _betas: NDArray[np.float64] | None = field(repr=False)  # beta of the laws, of the shape of value
     _seed: np.random.SeedSequence = field(repr=False)
     _tallies: tuple[Tally, ...] = field(repr=False)
 

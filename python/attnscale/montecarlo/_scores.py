@@ -84,7 +84,7 @@ class RealHeads:
     Parameters
     ----------
     query, key : ndarray, shape (heads, n_tokens, head_dim)
-        With as many heads each, or fewer key heads that groups of query heads share.
+        Arrays with as many heads each, or with fewer key heads that groups of query heads share.
     """
 
     def __init__(self, query: NDArray[Any], key: NDArray[Any]) -> None:

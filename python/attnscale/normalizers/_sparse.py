@@ -77,7 +77,7 @@ class Entmax(Normalizer):
 class Sparsemax(Normalizer):
     """p_j = max(s_j - tau, 0): the distribution that is nearest to the scores.
 
-    It equals ``Entmax(2)``.
+    Sparsemax equals ``Entmax(2)``.
 
     Notes
     -----

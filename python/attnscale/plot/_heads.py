@@ -59,7 +59,7 @@ def entropy_by_head(
     Returns
     -------
     matplotlib Axes
-        With a second scale on top: effective keys, exp(entropy), or 2^entropy in bits.
+        Axes with a second scale on top: effective keys, exp(entropy), or 2^entropy in bits.
 
     Raises
     ------

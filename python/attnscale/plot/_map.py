@@ -41,7 +41,7 @@ def attention_map(
     Parameters
     ----------
     weights : array_like, shape (n_queries, n_keys) or (n_heads, n_queries, n_keys)
-        As :func:`attnscale.attention_weights` gives them, of one head or of up to 24, which become a
+        Weights as :func:`attnscale.attention_weights` gives them, of one head or of up to 24, which become a
         grid. A weight of exactly 0 is blank, as for keys that a causal query does not see.
     tokens : sequence of str, optional
         The text, for the queries, and for the keys where there are as many. All are named up to 64 of
@@ -54,12 +54,12 @@ def attention_map(
         The weight of the darkest colour. By default the one that 98 of 100 rows do not exceed, over all heads
         shown: the first causal rows, with few keys to look at, do not decide for the others.
     ax : matplotlib Axes, optional
-        For one head; a new figure's by default. Several heads have a figure of their own.
+        Axes for one head; a new figure's by default. Several heads have a figure of their own.
 
     Returns
     -------
     matplotlib Axes
-        For weights with heads an array of them, one a head.
+        For weights with heads, an array of axes, one a head.
 
     Raises
     ------

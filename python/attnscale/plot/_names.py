@@ -101,7 +101,7 @@ def key_below(ax: Axes, entries: Sequence[tuple[Any, str]], *, columns: int = 1,
         labelcolor=GREY,
     )
     if before is not None:  # an axes has one legend; a second one is an artist among others
-        ax.add_artist(before).set_clip_on(False)  # or the layout would leave it no room
+        ax.add_artist(before).set_clip_on(False)  # else the layout would leave the legend no room
 
 
 def _drawn(ax: Axes, lines: Sequence[Named]) -> list[tuple[Any, str]]:

@@ -130,7 +130,7 @@ def _efficient(
     seen = visible((*query.shape[:-1], key.shape[-2]), **masks)[..., None]
     shown = np.where(seen, scale * key[..., None, :, :], -np.inf)
     top = shown.max(-2, keepdims=True)
-    maps = np.exp(shown - np.where(np.isinf(top), 0, top))  # of every query and channel, over keys
+    maps = np.exp(shown - np.where(np.isinf(top), 0, top))  # one map of each query and channel, over keys
     maps /= np.where(maps.sum(-2, keepdims=True) == 0, 1, maps.sum(-2, keepdims=True))
     shares = np.exp(scale * (query - query.max(-1, keepdims=True)))
     shares /= shares.sum(-1, keepdims=True)

@@ -154,7 +154,7 @@ def fold_scale(weight: Array, beta: Array) -> Array:
 
 
 def scale_update_residual(weight: Array, beta: float, *, rank: int) -> float:
-    """The distance that the best update of that rank, by singular value decomposition, leaves."""
+    """What the best update of rank `rank`, the truncated singular value decomposition, leaves."""
     if beta == 1:
         return 0.0
     change = (beta - 1) * weight

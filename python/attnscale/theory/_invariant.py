@@ -54,7 +54,7 @@ def invariant_beta(
     Returns
     -------
     float or ndarray of float64
-        Of the broadcast shape of n, n0 (or target_entropy) and head_dim.
+        Multiples of the broadcast shape of n, n0 (or target_entropy) and head_dim.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def variance_invariant_beta(
     Returns
     -------
     float or ndarray of float64
-        Of the broadcast shape of n, n0 and head_dim.
+        Multiples of the broadcast shape of n, n0 and head_dim.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dimensions for n vectors: the lemma of Johnson and Lindenstrauss, and a rule of thumb beside it."""
+"""Dimensions for n vectors: the Johnson-Lindenstrauss lemma, and a rule of thumb that is not the lemma."""
 
 from __future__ import annotations
 

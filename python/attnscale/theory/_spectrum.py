@@ -134,7 +134,7 @@ def _rest(lam: Array) -> tuple[Array, Array]:
 
 
 def _golub_welsch(raw: list[float]) -> tuple[Array, Array]:
-    """Gauss nodes and weights from moments about 0, by the Hankel matrix (Golub and Welsch 1969)."""
+    """Gauss rule from moments about 0, by the Cholesky factor of their Hankel matrix (Golub, Welsch 1969)."""
     for size in range(_NODES, 0, -1):  # fewer where rounding leaves the Hankel matrix indefinite
         hankel = np.array([[raw[i + j] for j in range(size + 1)] for i in range(size + 1)])
         unit = 1 / np.sqrt(np.diag(hankel))

@@ -17,7 +17,7 @@ from .source import ConfigError
 
 __all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
 
-#: What each half of an encoder-decoder has for itself in their common config: the common name and its own.
+#: Keys of each half of an encoder-decoder in their common config: the common name, and the half's own.
 _DECODER_KEYS = (
     ("num_attention_heads", "decoder_attention_heads"),
     ("num_attention_heads", "decoder_num_attention_heads"),
@@ -46,7 +46,7 @@ _SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent")
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """The values that transformers takes for keys which a config leaves out (extract_config_defaults.py)."""
+    """The values of transformers for keys that a config leaves out: scripts/extract_config_defaults.py."""
     text = Path(__file__).with_name("defaults.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content

@@ -35,7 +35,7 @@ class Defect:
     since : str
         The first version that has the defect, where the report says so, or empty.
     before : str
-        The first version without the defect again, where the report says so, or empty.
+        The first version that no longer has the defect, where the report says so, or empty.
     mended : str
         The change that mended the defect, or empty.
     """

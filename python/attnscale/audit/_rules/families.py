@@ -71,7 +71,7 @@ FAMILIES: tuple[Family, ...] = (
         kinds=kinds.full_at(lambda i, count: (count - 1 - i) % 4 == 0),
         rotates=heads.by_theta_list_or_fourth,
     ),
-    # No scale, which is the scale 1.
+    # Families whose scores have no scale.
     family(
         *("t5", "mt5", "umt5", "longt5", "switch_transformers", "pop2piano", "udop", "pix2struct_text_model"),
         head_dim=heads.d_kv,
@@ -95,7 +95,7 @@ FAMILIES: tuple[Family, ...] = (
         listed=kinds.full_at_last,
         spelling="by kind",
     ),
-    # By layer, by flag, by head.
+    # Scales by layer, by flag, by head.
     family(
         *("gpt2", "gpt-sw3", "decision_transformer", "imagegpt"),
         rotates=heads.never,

@@ -37,7 +37,7 @@ class Window(NamedTuple):
     origin: str
 
 
-#: No window.
+#: The window of a layer without one.
 ALL_KEYS = Window(None, "")
 
 

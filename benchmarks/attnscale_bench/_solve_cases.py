@@ -21,7 +21,7 @@ _PERPLEXITY = 30.0
 
 
 def solve(session: Session, name: str) -> list[Row]:
-    """Solving one scale a row, against scikit-learn's search for the perplexity on a finished matrix."""
+    """Solving one scale a row, against scikit-learn's binary search for perplexity on a finished matrix."""
     n = 5000
     q, k, _ = random_heads(1, n, 64)[:, 0]
     what = f"scale of {n} rows faster than scikit-learn's search, {n} x 64"

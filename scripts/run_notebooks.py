@@ -58,7 +58,7 @@ def shrink(notebook: Path) -> tuple[int, int]:
 
 
 def with_palette(png: bytes) -> bytes:
-    """The same picture on white with as few colours as show it; the smaller of the two."""
+    """A picture on white with as few colours as show the same; the smaller of that and the original."""
     picture = Image.open(io.BytesIO(png)).convert("RGBA")
     flat = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
     chosen = flat

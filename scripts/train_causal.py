@@ -202,7 +202,7 @@ def capture(model: Model, tokens: Tensor) -> tuple[np.ndarray, np.ndarray, float
 
 
 def provenance(shape: Shape, steps: int, loss: float, corpus: str, text: str) -> dict[str, Any]:
-    """Where the numbers come from, as stored beside them."""
+    """The provenance of the numbers, as stored beside them."""
     return {
         "model": f"causal transformer of {shape}, trained for this file on the Python standard library",
         "model_license": "BSD-3-Clause",

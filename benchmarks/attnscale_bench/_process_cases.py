@@ -36,7 +36,7 @@ def _python(session: Session, *arguments: str, **environment: str) -> str:
 
 
 def run_python(num_threads: int, *arguments: str, **environment: str) -> str:
-    """Standard output of a Python process with so many threads."""
+    """Standard output of a Python process with `num_threads` threads."""
     threads = str(num_threads)
     # Without PYTHONSAFEPATH, -c would import from the working directory first.
     here = str(Path(__file__).resolve().parents[1])

@@ -48,7 +48,7 @@ class Measured:
         return self.cores < 0.95
 
     def on_cpu_time(self) -> Measured:
-        """This measurement by the time of the CPUs, which others on the machine do not add to."""
+        """The measurement by the time of the CPUs, which others on the machine do not add to."""
         return replace(self, samples=self.samples.on_cpu_time())
 
     def row(

@@ -119,7 +119,7 @@ class AttentionStatistics(Tabled):
         return keys
 
     def _replace(self, **changes: Any) -> AttentionStatistics:
-        """These statistics with other fields; dataclasses.replace would ask for fields that are not there."""
+        """The statistics with other fields; dataclasses.replace would ask for fields that are not there."""
         return AttentionStatistics(**{**self.__dict__, **changes})
 
     def _present(self) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From `rng=` to the 64-bit keys of the generator."""
+"""The way from `rng=` to the 64-bit keys of the generator."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def complete(
         From cases to what comes of them, one after the other: a runner with its task.
     wanted : sequence of Case
     finished : dict of Case to Fields
-        What is there already.
+        The results that are there already.
     progress : bool or callable
         Is told how many of the wanted cases have an outcome, or the amount: at the start, and after each.
     accept : callable, optional

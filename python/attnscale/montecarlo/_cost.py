@@ -43,7 +43,7 @@ def announcement(
     """The expected time of a run and its samples, as text, if that is more than a minute; else nothing.
 
     The time is measured on the cheapest case's first rows, done once more, or taken as usual where one row
-    alone is long. For a target error so many rows are expected as the spread of the first ones asks for.
+    alone is long. For a target error, the spread of the first rows says how many are expected.
     """
     left = [max(most_rows - tally.rows, 0) for tally in tallies]
     costs = [case.cost for case in experiment.cases]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where a multiple of the standard scale puts a row: spread out, or frozen on a few keys."""
+"""The phase that a multiple of the standard scale puts a row in: spread out, or frozen on a few keys."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From scores to weights, with every matrix written out. `seen` says which keys a row may see."""
+"""Normalizers, from scores to weights, with every matrix written out; `seen` are the keys that a row sees."""
 
 from __future__ import annotations
 

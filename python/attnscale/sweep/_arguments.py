@@ -52,7 +52,7 @@ def read_constants(constants: Any, axes: Axes) -> dict[str, Any]:
 
 
 def check_call(function: Any, names: Iterable[str]) -> frozenset[str]:
-    """See that `function` can be called with these keywords, and ``rng`` if it has such a parameter.
+    """Check that `function` can be called with these keywords, and ``rng`` if it has such a parameter.
 
     Returns the names of its parameters.
     """

@@ -126,7 +126,7 @@ def _fill(
 
 
 def _places(mine: NDArray[Any], every: NDArray[Any]) -> NDArray[np.intp]:
-    """Where the values of one case's coordinate are among those of all cases."""
+    """The places of the values of one case's coordinate among those of all cases."""
     where = {value: place for place, value in enumerate(every.tolist())}
     return np.array([where[value] for value in mine.tolist()], np.intp)
 

@@ -70,7 +70,7 @@ class Plan:
     seed_is_given: bool
 
     def resume(self, store: Store) -> Plan:
-        """This plan, with the seed of the store if it has one; a new store gets the sweep's identity."""
+        """The plan with the seed of the store, if it has one; a new store gets the identity of the sweep."""
         identity = store.claim(self.identity, any_seed=self.seed is not None and not self.seed_is_given)
         return replace(self, identity=identity, seed=self.seed and seed_from_json(identity["seed"]))
 

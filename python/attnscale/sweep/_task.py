@@ -38,7 +38,7 @@ class FunctionTask:
     laws : tuple of FunctionLaw
         Laws that the parameters name and that another process has not registered.
     num_threads : int or None
-        At most so many threads of attention in another process.
+        The most threads of attention in another process.
     away : bool
         Whether the task was pickled, and so is in another process than the caller's.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where two plans differ."""
+"""The function ``compare``: where two plans differ."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the layers of two plans differ, from which position on, and by how much."""
+"""The layers in which two plans differ, from which position on, and by how much."""
 
 from __future__ import annotations
 

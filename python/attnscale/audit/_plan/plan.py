@@ -253,7 +253,7 @@ class ScalePlan(Tabled):
         return compare_layers(self.layers, other.layers, up_to or min(_LONGEST, longest))
 
     def with_layers(self, layers: tuple[LayerPlan, ...]) -> ScalePlan:
-        """This plan with other layers."""
+        """The plan with other layers."""
         return replace(self, layers=layers)
 
     def _answering(self, layer: int) -> LayerPlan:

@@ -54,7 +54,7 @@ class Rope(NamedTuple):
         return None if value is None else check_number(f"{self.name}.{key}", value, above=0)
 
     def origin(self, *keys: str) -> str:
-        """Those of the keys that the config gives, with their values."""
+        """The keys among these that the config gives, with their values."""
         seen = [f"{key} = {self.parameters[key]}" for key in keys if self.parameters.get(key) is not None]
         return f"{self.name}: " + ", ".join([f"type {self.kind}", *seen])
 

@@ -30,7 +30,7 @@ straight lines on the logarithmic scales. -: not run, because it would take too 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, draw, print."""
+    """Measure the variants, draw the figures and print the tables."""
     options = _parser().parse_args(argv)
     try:
         check_outputs(options)
@@ -75,7 +75,7 @@ def _by_name(costs: list[VariantCost]) -> dict[str, list[VariantCost]]:
 
 
 def _first_of_slope(costs: list[VariantCost]) -> int:
-    """Short calls measure their fixed costs: lengths from 4096 on, if there are two."""
+    """The first length of slopes: short calls measure fixed costs, so from 4096 on if there are two."""
     lengths = sorted({cost.n for cost in costs})
     return next((n for n in lengths if n >= 4096), lengths[0]) if lengths[-1] > 4096 else lengths[0]
 
@@ -85,7 +85,7 @@ def _slope(costs: list[VariantCost], what: str, first: int) -> float:
 
 
 def _crossover(name: str, groups: dict[str, list[VariantCost]]) -> float | None:
-    """None also for what is computed by the exact kernel: its difference would be noise."""
+    """The n from which a variant is faster; None also for variants of the exact kernel, where it is noise."""
     if name in ("exact", "exact causal", "kattention"):
         return None
     return bench.crossover(_exact_of(name, groups), groups[name])

@@ -34,7 +34,7 @@ Call = Callable[[], Any]
 
 
 class Peer(NamedTuple):
-    """`prepare(q, k, v)`: our call and theirs, with the same results up to `tolerance` of the largest."""
+    """A peer package; `prepare(q, k, v)` gives our call and its own, equal to `tolerance` of the largest."""
 
     package: str
     what: str
@@ -50,13 +50,13 @@ def load(name: str) -> Any:
 
 
 def tensors(*arrays: Array) -> list[Any]:
-    """With a batch axis, as the packages want them."""
+    """The arrays as tensors with a batch axis, as the packages want them."""
     torch = load("torch")
     return [torch.from_numpy(x)[None] for x in arrays]
 
 
 def performer(q: Array, k: Array, v: Array, causal: bool) -> tuple[Call, Call]:
-    """FAVOR+ with 256 features and one projection, without the 1e-4 that theirs adds to every feature.
+    """FAVOR+ with 256 features and one projection, without the 1e-4 that the package adds to every feature.
 
     For standard normal rows of 64 channels most features are smaller than that.
     """
@@ -87,7 +87,7 @@ def performer_efficient(q: Array, k: Array, v: Array) -> tuple[Call, Call]:
 
 
 def performer_linear(q: Array, k: Array, v: Array, causal: bool) -> tuple[Call, Call]:
-    """Its sums with the features elu(x) + 1."""
+    """performer-pytorch's sums with the features elu(x) + 1, as linear attention has them."""
     package = load("performer_pytorch.performer_pytorch")
     elu = load("torch").nn.functional.elu
     sums = package.causal_linear_attention_noncuda if causal else package.linear_attention
@@ -110,7 +110,7 @@ def transformer_efficient(q: Array, k: Array, v: Array) -> tuple[Call, Call]:
 
 
 def local(q: Array, k: Array, v: Array, causal: bool) -> tuple[Call, Call]:
-    """A window of 128 on each side, or before."""
+    """A local window of 128 keys on each side of the query, or before it if causal."""
     package = load("local_attention")
     radius = 128
     layer = package.LocalAttention(
@@ -129,7 +129,7 @@ def local(q: Array, k: Array, v: Array, causal: bool) -> tuple[Call, Call]:
 
 
 def linformer(q: Array, k: Array, v: Array) -> tuple[Call, Call]:
-    """256 rows; the layer's own linear maps are left out, so that its values are its keys."""
+    """linformer with 256 rows, without the layer's own linear maps, so that its values are its keys."""
     package, torch = load("linformer.linformer"), load("torch")
     heads, n, dim = q.shape
     layer = package.LinformerSelfAttention(heads * dim, n, k=256, heads=heads)
@@ -145,7 +145,7 @@ def linformer(q: Array, k: Array, v: Array) -> tuple[Call, Call]:
 
 
 def _both(package: str, what: str, prepare: Any, tolerance: float = 2e-5) -> list[Peer]:
-    """Not causal and causal."""
+    """The peers of one package, not causal and causal."""
     return [
         Peer(package, what + ending, lambda *arrays, c=causal: prepare(*arrays, c), tolerance)
         for ending, causal in (("", False), (", causal", True))
@@ -169,7 +169,7 @@ def difference(ours: Any, theirs: Any) -> float:
 
 
 def measure(peer: Peer, n: int, shape: tuple[int, int], how: argparse.Namespace) -> str:
-    """One line of the table."""
+    """Time a peer and compare results: one line of the table."""
     heads, head_dim = shape
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, heads, n, head_dim), np.float32)
@@ -179,7 +179,7 @@ def measure(peer: Peer, n: int, shape: tuple[int, int], how: argparse.Namespace)
         ours, theirs = peer.prepare(q, k, v)
         start = time.process_time()
         apart = difference(ours(), theirs())
-        # Minutes for a call say enough when it is timed once.
+        # A call of minutes says enough when it is timed once.
         rounds = 1 if time.process_time() - start > how.slow else how.repeat
         samples = interleave({"ours": ours, "theirs": theirs}, rounds, min_seconds=0.05)
     if how.cpu_time:

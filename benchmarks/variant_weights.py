@@ -43,7 +43,7 @@ Array = NDArray[Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, write, draw, print."""
+    """Measure the weights, write and draw them, and print the table."""
     options = _parser().parse_args(argv)
     try:
         check_outputs(options)

@@ -132,7 +132,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
 
 
 def main(names: list[str]) -> None:
-    """Draw those that are named, or all."""
+    """Draw the figures that are named, or all."""
     for name in names or FIGURES:
         with at.plot.style():
             path = FOLDER / f"training-{name.replace('_', '-')}.png"

@@ -60,7 +60,7 @@ KEYS = (
 
 
 def main() -> int:
-    """Write or check the file; the exit status."""
+    """Write or check the file, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def collect() -> dict[str, Any]:
-    """Everything that goes into the file."""
+    """The content of the file."""
     import transformers
 
     with silence():
@@ -89,7 +89,7 @@ def collect() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Configs warn about their own defaults while they are made."""
+    """Silence configs, which warn about their own defaults while they are made."""
     logging.disable(logging.CRITICAL)
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -110,7 +110,7 @@ def instances() -> Iterator[tuple[str, Any]]:
                 classes[kind] = part
                 waiting.append(part)
     for kind, cls in sorted(classes.items()):
-        with contextlib.suppress(Exception):  # composite models whose parts are required
+        with contextlib.suppress(Exception):  # composite models may need their parts
             yield kind, cls()
 
 
@@ -175,7 +175,7 @@ def share_facts(cls: type) -> list[Any]:
     """[keys that give the share of rotated channels, the share without them] of a class; or nothing."""
     plain = {"rope_type": "default", "rope_theta": 10000.0}
     usual, read = None, []
-    with contextlib.suppress(Exception):  # classes that ask for more
+    with contextlib.suppress(Exception):  # some classes cannot be made without arguments
         usual = share_in(cls, rope_parameters=dict(plain))
     for name in SHARES:
         value = 24 if name == "rotary_dim" else _SHARE
@@ -216,7 +216,7 @@ def computed(cls: type, names: dict[str, str]) -> set[str]:
 
 
 def source_facts(config: Any) -> str:
-    """What the code of the model does, a letter each.
+    """The facts about the code of a model, a letter each.
 
     h: the heads have config.head_dim; p: the share of rotated channels is read; y: the types of rotary
     positions are; n: a norm of q and k before their rotation, a: one after it; s: every layer has the

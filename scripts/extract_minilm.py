@@ -93,7 +93,7 @@ def capture(model: Any, token_ids: list[int]) -> tuple[np.ndarray, np.ndarray, n
 
 
 def provenance(text: str) -> dict[str, Any]:
-    """Where the numbers come from, as stored beside them."""
+    """The provenance of the numbers, as stored beside them."""
     weights = hashlib.sha256((model_path() / "model.safetensors").read_bytes()).hexdigest()
     return {
         "model": "sentence-transformers/all-MiniLM-L6-v2",

@@ -24,14 +24,14 @@ import numpy as np
 from PIL import Image
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
-# tqdm's word that this machine has no widgets is nothing to store.
+# tqdm's word that this machine has no widgets is not to be stored.
 _QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found"}
 _COLOURS = (128, 256)
 _SAME = 32  # of 255: the most that a colour may move, in all but a thousandth of the pixels
 
 
 def main() -> None:
-    """Run and shrink each."""
+    """Run the notebooks, and shrink the figures of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, help="default: all of notebooks/")
     for source in parser.parse_args().files or sorted(NOTEBOOKS.glob("[0-9]*.py")):
@@ -58,7 +58,7 @@ def shrink(notebook: Path) -> tuple[int, int]:
 
 
 def with_palette(png: bytes) -> bytes:
-    """The same picture on white with as few colours as show it; the smaller of the two."""
+    """A picture on white with as few colours as show the same; the smaller of that and the original."""
     picture = Image.open(io.BytesIO(png)).convert("RGBA")
     flat = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
     chosen = flat

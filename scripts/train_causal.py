@@ -142,7 +142,7 @@ class Model(nn.Module):
             nn.init.zeros_(layer.down.weight)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """What the first layer reads."""
+        """The embedded tokens, which the first layer reads."""
         return F.rms_norm(self.embedding(tokens), self.embedding.weight.shape[-1:])
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def batch(corpus: Tensor, length: int, generator: torch.Generator) -> Tensor:
 
 
 def train(model: Model, corpus: Tensor, steps: int) -> None:
-    """Muon for the matrices, AdamW for the embedding; rates rise for 20 steps and fall to 0."""
+    """Train by Muon for the matrices and AdamW for the embedding; rates rise for 20 steps and fall to 0."""
     generator = torch.Generator().manual_seed(SEED)
     matrices = [weight for name, weight in model.named_parameters() if name != "embedding.weight"]
     optimizers: list[torch.optim.Optimizer] = [
@@ -202,7 +202,7 @@ def capture(model: Model, tokens: Tensor) -> tuple[np.ndarray, np.ndarray, float
 
 
 def provenance(shape: Shape, steps: int, loss: float, corpus: str, text: str) -> dict[str, Any]:
-    """Where the numbers come from, as stored beside them."""
+    """The provenance of the numbers, as stored beside them."""
     return {
         "model": f"causal transformer of {shape}, trained for this file on the Python standard library",
         "model_license": "BSD-3-Clause",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How fast it is here: shares of this machine's peak, and ratios to PyTorch and NumPy in one run.
+"""The benchmark: shares of this machine's peak speed, and ratios to PyTorch and NumPy in one run.
 
 `run` is what ``attnscale bench`` prints, `run_variants` what ``benchmarks/variant_costs.py`` prints.
 """

@@ -68,14 +68,14 @@ def forward(
 def _against(
     measured: Measured, name: str, what: str, flops: float, target: Target | None, other: str = "torch"
 ) -> Row:
-    """How many times our time another one takes; an empty row if it is not installed."""
+    """A row for how many times our time `other` takes; without a value if `other` is not installed."""
     if other not in measured.samples.wall:
         return skipped(name, what, Unit.RATIO, f"{other} is not installed", target)
     return measured.row(name, what, Unit.RATIO, lambda m: m.speedup(other), target, flops=flops)
 
 
 def causal(session: Session, name: str, *, n: int, target: Target) -> list[Row]:
-    """Full attention over causal: 2n/(n + 1) times the work."""
+    """Time of full attention over that of causal attention: full has 2n/(n + 1) times the work."""
     q, k, v = random_heads(8, n, 64)
     measured = session.measure(
         {
@@ -118,7 +118,7 @@ def _extra(candidate: str, measured: Measured) -> Estimate:
 
 
 def entropy_alone(session: Session, name: str) -> list[Row]:
-    """Attention without statistics over entropy without a value: half of the products."""
+    """Time of attention without statistics over that of entropy without a value: half of the products."""
     q, k, v = random_heads(8, 3072, 64)
     measured = session.measure({OURS: lambda: attention_entropy(q, k), "full": lambda: attention(q, k, v)})
     flops = 2.0 * 8 * 3072**2 * 64
@@ -127,7 +127,7 @@ def entropy_alone(session: Session, name: str) -> list[Row]:
 
 
 def by_hand(session: Session, name: str) -> list[Row]:
-    """Output and entropy against the formulas with the (heads, n, n) matrices in memory."""
+    """Time of the formulas with the (heads, n, n) matrices in memory over ours, for output and entropy."""
     q, k, v = random_heads(8, 3072, 64)
     candidates: dict[str, Action] = {OURS: lambda: attention_statistics(q, k, v)}
     if session.torch is not None:
@@ -143,7 +143,7 @@ def by_hand(session: Session, name: str) -> list[Row]:
 
 
 def decode(session: Session, name: str) -> list[Row]:
-    """One query: the bytes of K and V a second, over those of a mere read of the same memory."""
+    """Decoding with one query: bytes of K and V a second, over those of a mere read of the same memory."""
     keys = 65536
     rng = np.random.default_rng(0)
     q = rng.standard_normal((8, 1, 64), np.float32)
@@ -194,7 +194,7 @@ def sliding_window(session: Session, name: str) -> list[Row]:
 
 
 def call_overhead(session: Session, name: str) -> list[Row]:
-    """The smallest calls, almost all of them checks and conversion."""
+    """Time of the smallest calls, which do little but check and convert."""
     q, k, v = random_heads(1, 8, 16)[:, None]
     ours: dict[str, tuple[Action, float]] = {
         OURS: (lambda: attention(q, k, v), 15e-6),

@@ -24,7 +24,7 @@ __all__ = ["CASES", "Case"]
 
 
 class Case(NamedTuple):
-    """Measures one or several rows; `slow` ones are measured in a full run alone."""
+    """A case that measures one or several rows; a full run alone measures the `slow` ones."""
 
     run: Callable[[Session, str], list[Row]]
     slow: bool = False

@@ -52,7 +52,7 @@ def backward(
 
 
 def causal(session: Session, name: str, *, n: int, target: Target) -> list[Row]:
-    """The full backward pass over the causal one: 2n/(n + 1) times the work."""
+    """Time of the full backward pass over the causal one: full has 2n/(n + 1) times the work."""
     q, k, v, grad, rows = _pass(8, n, 64)
     of_causal = attention_statistics(q, k, v, is_causal=True)
     measured = session.measure(
@@ -89,7 +89,7 @@ def on_top(session: Session, name: str) -> list[Row]:
 
 
 def step(session: Session, name: str, *, n: int, target: Target) -> list[Row]:
-    """Forward and backward, a training step of attention, against PyTorch's."""
+    """A training step of attention, forward and backward, against PyTorch's."""
     q, k, v, grad, _ = _pass(8, n, 64)
 
     def both() -> object:
@@ -125,7 +125,7 @@ def entropy_by_hand(session: Session, name: str) -> list[Row]:
 
 
 def sparse_step(session: Session, name: str, *, n: int) -> list[Row]:
-    """Forward and backward of sparse rows against PyTorch with the package entmax, its matrix in memory."""
+    """Forward and backward of sparse rows against PyTorch with the package entmax and a matrix in memory."""
     rows = []
     for normalizer in ("sparsemax", "entmax15"):
         what = f"{normalizer}, forward and backward faster than torch with entmax, 8 x {n} x 64"

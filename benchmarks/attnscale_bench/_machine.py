@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The machine: what it is, and its yardsticks."""
+"""A description of the machine, and the yardsticks of its speed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MemoryRead:
 
 
 def describe_machine(threads: int) -> dict[str, Any]:
-    """Where numbers come from: machine, software, date. It names no host and no user."""
+    """The machine, software and date that numbers come from, without the names of host and user."""
     config = show_config()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -79,7 +79,7 @@ def _usable_cpus() -> int:
 
 
 def _torch_version() -> str | None:
-    """Without importing it, which takes seconds."""
+    """The version of PyTorch, found without importing it, which takes seconds; None if it is missing."""
     if find_spec("torch") is None:
         return None
     from importlib.metadata import PackageNotFoundError, version

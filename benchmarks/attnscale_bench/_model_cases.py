@@ -17,7 +17,7 @@ __all__ = ["hybrid_steps", "print_hybrid_step", "training_step"]
 
 
 def training_step(session: Session, name: str, *, target: Target) -> list[Row]:
-    """A step of AdamW of the model of T15 on 32 rows of 64 tokens: PyTorch's time over ours."""
+    """A step of AdamW of the model of experiment T15 on 32 rows of 64 tokens: PyTorch's time over ours."""
     what = "training step of the model of T15 faster than torch, 3 x 128, 32 x 64"
     if session.torch is None:
         return [skipped(name, what, Unit.RATIO, "torch is not installed", target)]
@@ -50,7 +50,7 @@ def _step(implementation: str) -> Action:
 
 
 def hybrid_steps(session: Session, name: str) -> list[Row]:
-    """A step of the model of T27 on one text of 1024 tokens, by heads: time, and memory in a process each."""
+    """A step of experiment T27's model on one text of 1024 tokens, by heads: time, and memory per process."""
     if session.torch is None or not Path("/proc/self/status").exists():
         why = "torch is not installed" if session.torch is None else "needs /proc"
         return [skipped(name, "training step of the model of T27, 1 x 1024", Unit.MILLISECONDS, why)]
@@ -89,7 +89,7 @@ def print_hybrid_step(variant: str, n: int = 1024, steps: int = 9) -> None:
         optimizer.step()
         return time.perf_counter() - start
 
-    step(texts[:, :33])  # imports, threads and AdamW's state are no step's
+    step(texts[:, :33])  # the first step pays for imports, threads and AdamW's state
     before = resident("VmRSS")
     seconds = min(step(texts) for _ in range(steps))
     print(json.dumps([seconds, resident("VmHWM") - before]))

@@ -18,7 +18,7 @@ from ._timing import Action, Estimate
 
 __all__ = ["MANY_CANDIDATES", "NORMALIZERS", "against_entmax", "decode_over_softmax", "over_softmax"]
 
-# What is not a normalizer's name.
+# Settings of the cases that are not called by the name of a normalizer.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "entmax12": {"normalizer": Entmax(1.2)},
     "sparsemax_equal": {"normalizer": "sparsemax", "scale": 0.0},
@@ -65,7 +65,7 @@ def _over_ours(candidate: str, measured: Measured) -> Estimate:
 
 
 def against_entmax(session: Session, name: str, *, n: int) -> list[Row]:
-    """PyTorch with the package entmax, whose matrix of scores is in memory, over ours."""
+    """Time of PyTorch with the package entmax, whose matrix of scores is in memory, over ours."""
     rows = []
     for ours, theirs in (("sparsemax", "sparsemax"), ("entmax15", "entmax15")):
         what = f"{ours} faster than torch with entmax, 8 x {n} x 64"

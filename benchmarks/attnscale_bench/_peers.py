@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What others do: PyTorch's fused attention, and the formulas written out in PyTorch and NumPy."""
+"""Peers to compare with: PyTorch's fused attention, and the formulas written out in PyTorch and NumPy."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Torch:
         self.module = module
 
     def attention(self, query: Array, key: Array, value: Array, *, is_causal: bool = False) -> Action:
-        """scaled_dot_product_attention; a batch axis in front, because only 4-D input takes its fast path."""
+        """scaled_dot_product_attention with a batch axis in front: only 4-D input takes its fast path."""
         fused = self.module.nn.functional.scaled_dot_product_attention
         tensors = [self.module.from_numpy(array)[None] for array in (query, key, value)]
         return self._without_gradients(lambda: fused(*tensors, is_causal=is_causal))
 
     def output_and_entropy(self, query: Array, key: Array, value: Array) -> Action:
-        """Scores, lse, weights and the sum in full, as one writes it to see the entropy."""
+        """Output and entropy with scores, lse, weights and the sum in full, as one writes them by hand."""
         q, k, v = (self.module.from_numpy(array) for array in (query, key, value))
 
         def call() -> object:
@@ -160,7 +160,7 @@ class Torch:
         return self._step(output, query, key, value, grad)
 
     def _step(self, output: Callable[..., Any], *arrays: Array) -> Action:
-        """An output, and gradients of its product with the last array."""
+        """The action that computes an output, and gradients of its product with the last array."""
         *tensors, grad = (self.module.from_numpy(array) for array in arrays)
         inputs = [tensor.requires_grad_() for tensor in tensors]
         return lambda: self.module.autograd.grad(output(*inputs), inputs, grad)
@@ -174,7 +174,7 @@ class Torch:
 
 
 def load_torch() -> Torch | None:
-    """None where PyTorch is not installed."""
+    """PyTorch as a peer; None where it is not installed."""
     try:
         return Torch(import_module("torch"))
     except ImportError:
@@ -183,7 +183,7 @@ def load_torch() -> Torch | None:
 
 @contextmanager
 def limit_threads(threads: int, torch: Torch | None) -> Iterator[None]:
-    """Give everybody the same number of threads; NumPy's BLAS listens only through threadpoolctl."""
+    """Give all packages the same number of threads; NumPy's BLAS listens only through threadpoolctl."""
     with ExitStack() as stack:
         stack.callback(set_num_threads, get_num_threads())
         set_num_threads(threads)

@@ -36,7 +36,7 @@ def _python(session: Session, *arguments: str, **environment: str) -> str:
 
 
 def run_python(num_threads: int, *arguments: str, **environment: str) -> str:
-    """Standard output of a Python process with so many threads."""
+    """Standard output of a Python process with `num_threads` threads."""
     threads = str(num_threads)
     # Without PYTHONSAFEPATH, -c would import from the working directory first.
     here = str(Path(__file__).resolve().parents[1])
@@ -59,7 +59,7 @@ def avx2_level(session: Session, name: str) -> list[Row]:
     command += "" if session.quick else " --full"
     report = json.loads(_python(session, *command.split(), ATTNSCALE_SIMD="avx2"))
     found = next(row for row in report["rows"] if row["name"] == "forward_64")
-    # Not its "others": PyTorch there runs at its own level.
+    # The row's "others" are left out: PyTorch ran at a level of its own.
     fields = ("seconds", "flops", "share", "cores", "disturbed", "on_cpu_time", "samples")
     taken = {field: found[field] for field in fields}
     return [Row(name, what, Unit.SHARE, Estimate(found["value"], found["spread"]), target, **taken)]
@@ -91,7 +91,7 @@ def print_memory_growth(n: int) -> None:
 
 
 def resident(field: str) -> int:
-    """Bytes. Not getrusage: its maximum starts at that of the process that started this one."""
+    """A field of /proc in bytes. The maximum of getrusage would start at that of the parent process."""
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
@@ -112,7 +112,7 @@ def import_time(session: Session, name: str) -> list[Row]:
 
 
 class _Alarm(Exception):
-    """What the handler of the signal raises."""
+    """The exception that the handler of the signal raises."""
 
 
 def _ring(*_: Any) -> None:
@@ -120,7 +120,7 @@ def _ring(*_: Any) -> None:
 
 
 def interrupted(session: Session, name: str) -> list[Row]:
-    """From a signal in the middle of a long call to what its handler raises, as after Ctrl-C."""
+    """Time from a signal in the middle of a long call to the exception of its handler, as after Ctrl-C."""
     what, target = "answer to a signal in a long call", at_most(0.2)
     if not hasattr(signal, "setitimer"):
         return [skipped(name, what, Unit.MILLISECONDS, "needs setitimer", target)]

@@ -36,7 +36,7 @@ def _per_item(items: int, m: Measured) -> Estimate:
 
 
 def normals(session: Session, name: str) -> list[Row]:
-    """float32 standard normal numbers into an array, on one thread."""
+    """Time to fill an array with float32 standard normal numbers, on one thread."""
     out = np.empty(1 << 18, np.float32)
     generator = np.random.Generator(np.random.Philox(_KEY))
     measured = session.measure(
@@ -59,7 +59,7 @@ def normals(session: Session, name: str) -> list[Row]:
 
 
 def products(session: Session, name: str) -> list[Row]:
-    """Variance of q . k over a million pairs; NumPy's time is that of a tenth of them, ten times."""
+    """Variance of q . k over a million pairs; NumPy's time is ten times that of a tenth of the pairs."""
     pairs, share = 1_000_000, 10
     generator = np.random.default_rng(_KEY)
 

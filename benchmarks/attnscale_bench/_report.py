@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The result of a run, for people and for programs."""
+"""The result of a run of the benchmark, as text, rows and JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Report:
     interrupted: bool = False  # Ctrl-C came before the last case
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The rows without what is nested in them, for CSV."""
+        """The rows for CSV, without the fields that hold more than one value."""
         return [
             {
                 name: value
@@ -52,17 +52,17 @@ class Report:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, every sample included."""
+        """The whole report as a dictionary, every sample included."""
         yardsticks = {name: found._asdict() for name, found in self.yardsticks.items()}
         rows = [row.as_dict() for row in self.rows]
         return {"provenance": self.machine, "settings": self.settings, "yardsticks": yardsticks, "rows": rows}
 
     def to_json(self) -> str:
-        """Everything as JSON."""
+        """The whole report as JSON."""
         return to_json(self.to_dict())
 
     def to_text(self) -> str:
-        """A table; rows that miss their target are marked."""
+        """The report as a table that marks rows which miss their target."""
         previous = [None, *self.rows]
         cells = [_cells(row, before) for row, before in zip(self.rows, previous, strict=False)]
         return "\n".join(
@@ -98,7 +98,7 @@ class Report:
 
 
 def _cells(row: Row, before: Row | None) -> list[str]:
-    """The details are left out where they repeat those of the row before."""
+    """The cells of a row, without the details that repeat those of the row before."""
     verdict = {True: "ok", False: "MISS", None: ""}[row.meets_target]
     found = row.estimate
     measured = ["-", ""] if found is None else [row.unit.text(found.value), _spread(row, found)]

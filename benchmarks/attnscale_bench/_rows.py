@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a measurement says: one row of the report."""
+"""One row of the report: what a measurement found."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Unit(Enum):
     MEGABYTES = (1e-6, " MB", 1)
 
     def text(self, value: float) -> str:
-        """A value in this unit."""
+        """A value of this unit as text."""
         factor, suffix, decimals = self.value
         return f"{factor * value:{'+' if self is Unit.EXTRA else ''}.{decimals}f}{suffix.rstrip()}"
 
     def bound_text(self, bound: float) -> str:
-        """A round number in this unit."""
+        """A bound, which is a round number, of this unit as text."""
         factor, suffix, _ = self.value
         return f"{factor * bound:.4g}{suffix.rstrip()}"
 
@@ -46,12 +46,12 @@ class Target(NamedTuple):
 
 
 def at_least(bound: float) -> Target:
-    """The value should be this or more."""
+    """The target of values that are `bound` or more."""
     return Target(">=", bound)
 
 
 def at_most(bound: float) -> Target:
-    """The value should be this or less."""
+    """The target of values that are `bound` or less."""
     return Target("<=", bound)
 
 
@@ -82,13 +82,13 @@ class Row:
 
     @property
     def meets_target(self) -> bool | None:
-        """None without a target or without a value."""
+        """Whether the value keeps its target; None without a target or without a value."""
         if self.target is None or self.estimate is None:
             return None
         return self.target.met_by(self.estimate.value)
 
     def target_text(self) -> str:
-        """Such as ">= 82 %"."""
+        """The target as text, such as ">= 82 %"."""
         return "" if self.target is None else f"{self.target.sense} {self.unit.bound_text(self.target.bound)}"
 
     def line(self) -> str:
@@ -98,7 +98,7 @@ class Row:
         return f"{self.what}: {value} {verdict}".rstrip()
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The row as a dictionary, for JSON."""
         entry = asdict(self)
         entry["unit"] = self.unit.name.lower()
         found = entry.pop("estimate")

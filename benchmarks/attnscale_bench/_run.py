@@ -65,8 +65,8 @@ def run(
     --------
     >>> import attnscale_bench as bench
     >>> report = bench.run(["overhead"])
-    >>> [row.name for row in report.rows]
-    ['overhead']
+    >>> report.rows[0].name
+    'overhead'
     """
     chosen = _choose(names, tuple(sets), full=full)
     threads = get_num_threads() if threads is None else positive_int("threads", threads)
@@ -84,7 +84,7 @@ def run(
                 for row in CASES[name].run(session, name):
                     rows.append(row)
                     measured(row)
-        except KeyboardInterrupt:  # what is measured is not lost
+        except KeyboardInterrupt:  # the rows measured so far are kept
             interrupted = True
             if not rows:
                 raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all cases of a run share: how often, how many threads, who else is there."""
+"""Settings that all cases of a run share, and times taken in turns with the peak of the machine."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Measured:
 
     @property
     def disturbed(self) -> bool:
-        """Other processes took a good part of the cores."""
+        """Whether other processes took a good part of the cores."""
         return self.cores < 0.95
 
     def on_cpu_time(self) -> Measured:
-        """This measurement by the time of the CPUs, which others on the machine do not add to."""
+        """The measurement by the time of the CPUs, which others on the machine do not add to."""
         return replace(self, samples=self.samples.on_cpu_time())
 
     def row(
@@ -63,7 +63,7 @@ class Measured:
         of: str = OURS,
         note: str = "",
     ) -> Row:
-        """The row of candidate `of`, with what everybody took; `find` gets its value.
+        """The row of candidate `of`, with the times of all candidates; `find` computes its value.
 
         Without `flops` the work is not counted in operations, and has no share of the peak.
         """

@@ -21,7 +21,7 @@ _PERPLEXITY = 30.0
 
 
 def solve(session: Session, name: str) -> list[Row]:
-    """A scale a row, against scikit-learn's binary search for the perplexity on a finished matrix."""
+    """Solving one scale a row, against scikit-learn's binary search for perplexity on a finished matrix."""
     n = 5000
     q, k, _ = random_heads(1, n, 64)[:, 0]
     what = f"scale of {n} rows faster than scikit-learn's search, {n} x 64"
@@ -30,7 +30,7 @@ def solve(session: Session, name: str) -> list[Row]:
         search: Any = import_module("sklearn.manifold._utils")._binary_search_perplexity
     except (ImportError, AttributeError):
         return [skipped(name, what, Unit.RATIO, "scikit-learn is not installed", target)]
-    # Their weights are exp(-beta * distance^2); any matrix will do.
+    # scikit-learn's weights are exp(-beta * distance^2); any matrix will do in the place of distances.
     distances = -(q @ k.T)
     measured = session.measure(
         {
@@ -49,7 +49,7 @@ def solve(session: Session, name: str) -> list[Row]:
 
 
 def curve(session: Session, name: str) -> list[Row]:
-    """Sixteen scales over one entropy pass."""
+    """Time of an entropy curve of sixteen scales over that of one entropy pass."""
     n = 3072
     q, k, _ = random_heads(8, n, 64)
     scales = np.geomspace(0.01, 1, 16)

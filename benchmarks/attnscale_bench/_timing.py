@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Candidates take turns, A B C A B C, so that what disturbs the machine disturbs all of them."""
+"""Times of candidates that take turns, A B C A B C, so that a disturbed machine disturbs them all."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Action", "Estimate", "Samples", "Stopwatch", "estimate", "interleave
 
 Action = Callable[[], object]
 
-# Against a clock that stands still.
+# The most calls of one sample, so that a clock that stands still does not keep it from ending.
 _MOST_CALLS = 1_000_000
 
 
 class Stopwatch(NamedTuple):
-    """Where the time comes from; tests put their own in."""
+    """The clocks that times are read from; tests put their own in."""
 
     wall: Callable[[], float] = time.perf_counter
     cpu: Callable[[], float] = time.process_time

@@ -68,7 +68,7 @@ def linear_causal(session: Session, name: str) -> list[Row]:
 
 
 def one_head(session: Session, name: str) -> list[Row]:
-    """One thread over all of them for a single head, whose sequence is divided."""
+    """Time of one thread over that of all threads, for a single head, whose sequence is divided."""
     q, k, v = (array[0] for array in random_heads(1, _N, _DIM))
     rows = []
     for family, call in (("linear", linear_attention), ("efficient", efficient_attention)):
@@ -117,7 +117,7 @@ def _step(call: Callable[..., object], arrays: tuple[Array, ...], options: dict[
 
 
 def kattention(session: Session, name: str) -> list[Row]:
-    """kattention over exact attention, of its own channels and of the one more that it adds."""
+    """Time of kattention over that of exact attention, with its channels and with the one that it adds."""
     n = 3072
     q, k, v = random_heads(_HEADS, n, _DIM)
     wide_q, wide_k = (np.concatenate([x, x[..., :1]], -1) for x in (q, k))

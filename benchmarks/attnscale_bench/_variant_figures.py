@@ -58,7 +58,7 @@ def draw_weights(
 
 
 def _most(what: str, n: int) -> float:
-    """What the figure of a measure divides by."""
+    """The most that a measure can be, by which its figure divides."""
     if what == "entropy":
         return float(np.log(n))
     return n if what in ("support", "effective_rank") else 1

@@ -158,7 +158,7 @@ def _lengths_of(
 
 
 def _too_much(costs: list[VariantCost], n: int, bounds: tuple[float, float]) -> str:
-    """Why the next length is left out; "" if it is not. Growth is what was seen last, at most quadratic."""
+    """Why the length n is left out; "" if it is not. Growth is as seen last, and at most quadratic."""
     if not costs:
         return ""
     last = costs[-1]
@@ -186,7 +186,7 @@ def print_cost(name: str, n: int, heads: int, head_dim: int) -> None:
     small = [np.ones((heads, 64, head_dim), np.float32) for _ in range(3)]
     for array in arrays:
         rng.standard_normal(dtype=np.float32, out=array)
-    VARIANTS[name](*small)()  # imports and threads are not the variant's memory
+    VARIANTS[name](*small)()  # imports and threads are no memory of the variant
     call = VARIANTS[name](*arrays)
     before = resident("VmRSS")
     seconds = [_timed(call)]
@@ -212,7 +212,7 @@ def slope(costs: Sequence[VariantCost], what: str = "seconds") -> float:
 
 
 def crossover(exact: Sequence[VariantCost], other: Sequence[VariantCost]) -> float | None:
-    """The n from which the other one is faster, by straight lines between the lengths; None: not seen."""
+    """The n from which `other` is faster, by straight lines between the lengths; None if it is not seen."""
     theirs = {c.n: c.seconds for c in other if c.seconds}
     gaps = [(c.n, math.log(c.seconds / theirs[c.n])) for c in exact if c.seconds and c.n in theirs]
     if not gaps or gaps[-1][1] <= 0:

@@ -97,4 +97,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "experiments", "torch"])  # which `import *` leaves alone: seconds to load
+    return sorted([*__all__, "experiments", "torch"])  # not for `import *`: these take seconds to load

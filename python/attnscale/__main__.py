@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m attnscale``."""
+"""The entry point of ``python -m attnscale``."""
 
 import sys
 
 
 def run() -> int:
-    """Import the command line and run it: Ctrl-C is answered while it is imported, too."""
+    """Import and run the command line, so that Ctrl-C is answered during the import, too."""
     try:
         from .cli import main
     except KeyboardInterrupt:

@@ -40,7 +40,7 @@ _PACKAGE = os.path.dirname(__file__)
 
 
 def shown(value: object) -> str:
-    """`value` in a message: its repr on one line; of an array, and of what is long, what kind it is."""
+    """`value` as messages show it: its repr on one line, or its kind if it is an array or too long."""
     shape = getattr(value, "shape", ())
     if isinstance(shape, tuple) and shape:
         return f"an array of shape {shape} and type {getattr(value, 'dtype', type(value).__name__)}"
@@ -173,11 +173,11 @@ def bfloat16_tensor(name: str, tensor: Any) -> NDArray[Any]:
         ) from None
     import torch
 
-    if tensor.requires_grad:  # the view below would lose it without a word
+    if tensor.requires_grad:  # the view below would drop the gradient in silence
         raise TypeError(f"{name} requires grad, and an array has none; use {name}.detach()")
     try:
         bits: NDArray[Any] = tensor.view(torch.int16).numpy()
-    except Exception as error:  # on a device
+    except Exception as error:  # the tensor is on a device
         raise TypeError(f"{name} cannot be read as an array on the CPU, got Tensor: {error}") from error
     return bits.view(ml_dtypes.bfloat16)
 
@@ -203,12 +203,12 @@ def sum_over_repeats(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[An
 
 
 def read_on_infeasible(on_infeasible: Any) -> str:
-    """What is to be done where no answer exists: "warn", "nan" or "raise"."""
+    """The checked choice of what to do where no answer exists: "warn", "nan" or "raise"."""
     return choose("on_infeasible", on_infeasible, ("warn", "nan", "raise"))
 
 
 def answer_infeasible(on_infeasible: str, message: str, lost: str = "the result") -> None:
-    """Say that some targets are out of reach, as was asked; what is `lost` there is NaN."""
+    """Warn or raise, as was asked, because some targets are out of reach; what is `lost` there is NaN."""
     if on_infeasible == "raise":
         raise ValueError(message)
     if on_infeasible == "warn":
@@ -216,7 +216,7 @@ def answer_infeasible(on_infeasible: str, message: str, lost: str = "the result"
 
 
 def warn(message: str) -> None:
-    """A UserWarning at the line of the caller's own code that called this package."""
+    """Issue a UserWarning at the line of the caller's own code that called this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

@@ -52,7 +52,7 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     Raises
     ------
     InputError
-        With one line that names the file, the array and what was seen.
+        If the files cannot be used: one line names the file, the array and what was seen.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
 
 
 def read_text(path: Path) -> str:
-    """A text in UTF-8."""
+    """The text of a file in UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -98,7 +98,7 @@ def _read_npy(path: Path) -> npt.NDArray[Any]:
 
 
 def _check_magic(path: Path, suffix: str, magic: bytes) -> None:
-    """Refuse a file that only has the name: NumPy takes it for a pickle, which nobody should load."""
+    """Refuse a file that is not what its suffix says: NumPy would take it for a pickle, which is unsafe."""
     with path.open("rb") as stream:
         start = stream.read(6)
     if not start.startswith(magic):
@@ -150,7 +150,7 @@ def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def _need_bfloat16(path: Path) -> None:
-    """Once it is imported, NumPy knows the type by its name."""
+    """Import ml_dtypes, after which NumPy knows the type bfloat16 by its name."""
     try:
         import ml_dtypes as ml_dtypes
     except ImportError:

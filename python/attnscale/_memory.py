@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What this machine has room for."""
+"""How much memory this machine has, and sizes as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def machine_memory() -> float:
-    """Bytes of memory; infinite on a system without a count of them."""
+    """Bytes of this machine's memory; infinite on a system that does not count them."""
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -21,7 +21,7 @@ def machine_memory() -> float:
 
 
 def amount(size: float) -> str:
-    """Three digits and a unit.
+    """A number of bytes as text with three digits and a unit.
 
     Examples
     --------

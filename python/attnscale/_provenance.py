@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where a random result came from: what is needed to make it again."""
+"""The record of where a random result came from, by which the result can be made again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Provenance:
         What ``rng=`` was, or what NumPy drew in its place (the ``entropy`` of the
         :class:`numpy.random.SeedSequence`); None if nothing was random.
     spawn_key : tuple of int
-        Its ``spawn_key``: ``SeedSequence(seed, spawn_key=spawn_key)`` is it again.
+        The seed's ``spawn_key``: ``SeedSequence(seed, spawn_key=spawn_key)`` makes the seed again.
     created : str
         UTC time, ISO 8601 to the second.
     """
@@ -44,7 +44,7 @@ class Provenance:
     created: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat strings and integers, for JSON and for attributes of a Dataset.
+        """The fields as flat strings and integers, for JSON and for attributes of a Dataset.
 
         The seed has up to 128 bits, which neither holds as a number: it is written in decimal
         digits, words of a sequence separated by blanks.

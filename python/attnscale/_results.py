@@ -104,7 +104,7 @@ class AttentionStatistics(Tabled):
         self.__dict__.update(statistics, output=output)
 
     def __getattr__(self, name: str) -> Any:
-        name = "entropy" if name == "effective_keys" else name  # which is made from it
+        name = "entropy" if name == "effective_keys" else name  # effective_keys is made from the entropy
         if name in NAMES:
             raise AttributeError(
                 f"{name} was not asked for: attention_statistics(..., statistics=(..., {name!r})) has it; "
@@ -119,7 +119,7 @@ class AttentionStatistics(Tabled):
         return keys
 
     def _replace(self, **changes: Any) -> AttentionStatistics:
-        """These rows with other fields; dataclasses.replace would ask for fields that are not there."""
+        """The statistics with other fields; dataclasses.replace would ask for fields that are not there."""
         return AttentionStatistics(**{**self.__dict__, **changes})
 
     def _present(self) -> list[str]:
@@ -164,7 +164,7 @@ def statistic_names(statistics: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScaleSolution(Tabled):
-    """Scales that give a wanted entropy, and how far that went.
+    """Scales that give a wanted entropy, and how near to it they come.
 
     Shapes are (..., heads, n_queries) for ``per="row"``, (..., heads) for "head" and () for "all".
 
@@ -175,7 +175,7 @@ class ScaleSolution(Tabled):
         scale reaches the target (``feasible`` is False), or a visible dot product is NaN or infinite.
     entropy : ndarray
         The entropy at this scale, in nats; where no scale reaches the target, the nearest that one does.
-        Of the arithmetic's type for rows, else float64.
+        Its type is the arithmetic's for rows, else float64.
     lowest, highest : ndarray
         What any scale can reach: ln of the number of keys that tie for the largest dot product, and
         ln n_visible; means over the rows for "head" and "all". ``lowest`` is a limit that no finite
@@ -217,7 +217,7 @@ class ScaleSolution(Tabled):
 
 
 def labelled_as(template: Any, values: NDArray[Any], name: str, units: str = "") -> NDArray[Any]:
-    """The values with the labels of a result of the same axes; as they are where it has none."""
+    """The values with the labels of `template`, which has the same axes; unchanged if it has no labels."""
     if not hasattr(template, "coords"):
         return values
     found: Any = template.copy(data=values).rename(name)
@@ -226,5 +226,5 @@ def labelled_as(template: Any, values: NDArray[Any], name: str, units: str = "")
 
 
 def coordinates_of(arrays: Iterable[Any]) -> dict[str, Any]:
-    """Labels that arrays of xarray carry; of others, none."""
+    """Labels that arrays of xarray carry; other arrays have none."""
     return {name: each for array in arrays for name, each in getattr(array, "coords", {}).items()}

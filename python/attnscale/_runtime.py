@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What runs underneath: SIMD level, threads, versions."""
+"""The SIMD level, the threads and the versions underneath all calls."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From `rng=` to the 64-bit keys of the generator."""
+"""The way from `rng=` to the 64-bit keys of the generator."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def case_key(seed: np.random.SeedSequence, identity: tuple[int, ...]) -> int:
 
 
 def child_seed(seed: np.random.SeedSequence, identity: tuple[int, ...]) -> np.random.SeedSequence:
-    """The child of a seed with these numbers, whatever other children there are."""
+    """The child of a seed for these numbers, whatever other children there are."""
     spawn_key = (*seed.spawn_key, *identity)
     return np.random.SeedSequence(seed.entropy, spawn_key=spawn_key, pool_size=seed.pool_size)
 
 
 def seed_to_json(seed: np.random.SeedSequence) -> dict[str, Any]:
-    """What makes the same seed again."""
+    """The numbers from which :func:`seed_from_json` makes the same seed again."""
     entropy = np.asarray(seed.entropy, object)
     return {
         "entropy": [int(word) for word in entropy.ravel()] if entropy.ndim else int(entropy.item()),

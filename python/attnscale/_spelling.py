@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Objects that are written as text: NAME or NAME(parameter=value), of laws and normalizers."""
+"""Laws and normalizers written as text: NAME or NAME(parameter=value)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _keyword_name(keyword: Any) -> str:
 
 
 def choose_name(argument: str, name: str, names: Sequence[str], also: Iterable[str] = ()) -> str:
-    """`name`, if it is one of `names`; else an error: first what may have been meant, then all of them.
+    """`name` if it is one of `names`; else an error with the name that may have been meant, then with all.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def choose_name(argument: str, name: str, names: Sequence[str], also: Iterable[s
     try:
         return choose(argument, name, names)
     except ValueError as error:
-        # The list may be long: what was meant comes before it.
+        # The list may be long: the name that may have been meant comes before it.
         near = get_close_matches(name.lower().replace("-", "_"), known, 1)
         raise ValueError(f"did you mean {near[0]!r}? {error}" if near else str(error)) from None
 
@@ -69,7 +69,7 @@ def choose_name(argument: str, name: str, names: Sequence[str], also: Iterable[s
 def check_parameters(
     what: str, how: str, given: Iterable[str], known: Sequence[str], required: Iterable[str]
 ) -> None:
-    """Refuse unknown parameters and missing ones. `what`: "law 'ssmax'", `how`: how they are given."""
+    """Refuse unknown parameters and missing ones; `what` is "law 'ssmax'", `how` the way to give them."""
     for unknown in set(given) - set(known):
         listed = ", ".join(known) if known else "none"
         raise TypeError(f"{what} has no parameter {unknown!r}; its parameters: {listed}")
@@ -103,7 +103,7 @@ def as_literal(value: Any) -> str:
     >>> as_literal((64.0, 0.1, float("-inf")))
     '[64, 0.1, -1e999]'
     """
-    if hasattr(value, "__array__") and hasattr(value, "tolist"):  # of NumPy: its repr is no literal
+    if hasattr(value, "__array__") and hasattr(value, "tolist"):  # a value of NumPy, whose repr is no literal
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(as_literal, value))}]"

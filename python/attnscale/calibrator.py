@@ -25,7 +25,7 @@ __all__ = ["LawCalibrator"]
 class LawCalibrator:
     """The law that keeps the entropy of given heads, as an estimator with fit, predict and score.
 
-    It has the conventions of scikit-learn's estimators and does not need scikit-learn: parameters are
+    The class has the conventions of scikit-learn's estimators and does not need scikit-learn: parameters are
     stored as they are given, results have a trailing underscore, ``sklearn.base.clone`` copies it.
 
     Parameters
@@ -38,7 +38,7 @@ class LawCalibrator:
     calibration_ : Calibration
         All that was measured.
     law_ : Law
-        The first of its ranking.
+        The first law of its ranking.
     amplitude_ : ndarray, shape (..., heads)
         The constant that the law is multiplied by. NaN for heads whose entropy no beta keeps.
     target_ : ndarray, shape (..., heads)
@@ -90,7 +90,7 @@ class LawCalibrator:
         return f"{type(self).__name__}({', '.join(given)})"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name. ``deep`` is scikit-learn's; there is nothing inside of them."""
+        """The parameters by name. ``deep`` is scikit-learn's; no parameter has parameters of its own."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> LawCalibrator:
@@ -120,14 +120,14 @@ class LawCalibrator:
         first = found.first
         self.calibration_ = found
         self.law_, self.n0_, self.lengths_ = found.laws[first], found.n0, found.lengths
-        # In the order of all calls, which score can meet with arrays that have other names or none.
+        # In the axis order of all calls: score may meet arrays that have other names or none.
         self.amplitude_ = np.asarray(found.amplitude[first]).reshape(inputs.leading)
         self.target_ = np.asarray(found.target).reshape(inputs.leading)
         self.head_dim_ = int(inputs.query.shape[-1])
         return self
 
     def predict(self, lengths: ArrayLike) -> NDArray[np.float64]:
-        """Beta of a row that sees so many keys, shape (..., heads, n_lengths).
+        """Beta of a row that sees `lengths` keys, of shape (..., heads, n_lengths).
 
         Attention of n keys takes ``scale=model.predict([n]) / sqrt(head_dim)``.
         """
@@ -144,9 +144,9 @@ class LawCalibrator:
         Parameters
         ----------
         query, key : array_like
-            Of the same heads: the activations of the fit or, better, of another text.
+            Arrays of the same heads: the activations of the fit or, better, of another text.
         lengths : sequence of int, optional
-            Default: those that the fit has not seen, its longest times the powers of 2.
+            Default: lengths that the fit has not seen, its longest times the powers of 2.
 
         Returns
         -------

@@ -47,7 +47,7 @@ class Length(NamedTuple):
         return self.entropy_at(self.law_scale(law))
 
     def solve(self, target: Array) -> ScaleSolution:
-        """One scale a head."""
+        """One scale for each head, at which its mean entropy is the target."""
         return solve_scale(self.query, self.key, target, per="head", on_infeasible="nan", **self.options)
 
     def law_scale(self, law: Law) -> Array:
@@ -61,7 +61,7 @@ class Length(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Laws at their amplitudes; see Calibration."""
+    """Laws at their amplitudes, in the fields of :class:`attnscale.Calibration`."""
 
     amplitude: Array
     law_beta: Array
@@ -69,7 +69,7 @@ class Fit(NamedTuple):
 
 
 def cut(inputs: Inputs, n: int, num_threads: int | None, *, is_causal: bool) -> Length:
-    """The first n keys with the first n queries; causal: with the last eighth of those."""
+    """The first n keys with the first n queries; if causal, with the last eighth of these queries."""
     first = n - max(n // 8, 1) if is_causal else 0
     query, key = inputs.query[..., first:n, :], inputs.key[..., :n, :]
     heads = query.ndim > 2 and query.shape[-3] != key.shape[-3]
@@ -90,7 +90,7 @@ def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[
     for name in names():
         try:
             law = with_length(name, n0)
-        except TypeError:  # a parameter that no length determines
+        except TypeError:  # the law has a parameter that no length determines
             continue
         if law.channels != "all" or law.meaning.is_distance:
             continue
@@ -99,7 +99,7 @@ def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[
 
 
 def _each_once(chosen: Iterable[Law]) -> Iterator[Law]:
-    """Without repetitions: results are labelled with the spelling, which must stand for one law."""
+    """The laws without repetitions: a result is labelled with the spelling, which must stand for one law."""
     seen: dict[str, Law] = {}
     for law in chosen:
         if seen.setdefault(law.spelling, law) != law:
@@ -108,7 +108,7 @@ def _each_once(chosen: Iterable[Law]) -> Iterator[Law]:
 
 
 def fit_laws(compared: Sequence[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:
-    """Each law times the amplitude that brings it closest to beta, and the entropy that gives."""
+    """Each law times the amplitude that brings the law closest to beta, and the entropy of the product."""
     fits = [_fit(law, cuts, beta, np.sqrt(head_dim)) for law in compared]
     return Fit(*(np.stack(part) for part in zip(*fits, strict=True)))
 
@@ -122,7 +122,7 @@ def _fit(law: Law, cuts: Sequence[Length], beta: Array, root: float) -> Fit:
 
 
 def _amplitude(multiplier: Array, beta: Array) -> Array:
-    """c with the least sum of (c multiplier - beta)^2 over the lengths with a beta.
+    """The amplitude c with the least sum of (c multiplier - beta)^2 over the lengths with a beta.
 
     NaN without such a length, and where the law has no finite scale at one: keys tie for the top.
     """

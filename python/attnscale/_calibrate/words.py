@@ -19,7 +19,7 @@ __all__ = ["describe"]
 
 
 class _Calibration(Protocol):
-    """What is told of a calibration, whose property ``recommendation`` leads here."""
+    """The fields of a calibration that its property ``recommendation`` puts into words."""
 
     @property
     def n0(self) -> int: ...
@@ -63,7 +63,7 @@ def _nothing(found: _Calibration) -> list[str]:
 
 
 def _verdict(found: _Calibration, nats: float, unit: str) -> list[str]:
-    """Errors are divided by `nats`, and called `unit`."""
+    """Which law comes closest and by how much it misses; errors are divided by `nats`, and called `unit`."""
     determined = found.determined.ravel()
     group, least = next(iter(found.ranking.items()))
     first, first_four = found.laws[found.first], list(found.ranking.items())[:4]
@@ -98,7 +98,7 @@ def _beta_of_the_median(found: _Calibration) -> list[str]:
 
 
 def _equal_scores(found: _Calibration) -> list[str]:
-    """The heads that have nothing to calibrate."""
+    """A line that names the heads with equal scores, which have nothing to calibrate."""
     heads = [", ".join(map(str, index)) for index in np.argwhere(found.equal_scores).tolist()]
     if not heads:
         return []

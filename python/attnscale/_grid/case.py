@@ -27,12 +27,12 @@ class Case:
     Attributes
     ----------
     index : tuple of int
-        Where it lies on each axis.
+        Where the case lies on each axis.
     parameters : dict
-        Its value on each axis.
+        The value of the case on each axis.
     digest : str
-        Of the names and values alone: the same in every grid that has this case. Empty where
-        nothing asks for it.
+        A digest of the names and values alone, which is the same in every grid that has this case.
+        Empty where nothing asks for it.
     """
 
     index: tuple[int, ...]
@@ -44,7 +44,7 @@ class Case:
 
 
 def describe_axes(axes: Axes) -> dict[str, list[Any]]:
-    """What identifies the values on each axis."""
+    """What identifies the values on each axis of a grid."""
     return {name: [describe(f"grid[{name!r}]", value) for value in values] for name, values in axes.items()}
 
 
@@ -76,7 +76,7 @@ def labels(values: list[Any]) -> NDArray[Any]:
 
 
 def as_json(value: Any) -> Any:
-    """`value` as JSON has it; laws by their spelling, and :func:`short` of what JSON has not."""
+    """`value` as JSON has it: laws as their spelling, and what JSON cannot hold by :func:`short`."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (list, tuple)):
@@ -85,7 +85,7 @@ def as_json(value: Any) -> Any:
 
 
 def short(value: Any) -> str:
-    """`value` for a message or a label."""
+    """A short text of `value` for a message or a label."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray) or (hasattr(value, "shape") and not dataclasses.is_dataclass(value)):

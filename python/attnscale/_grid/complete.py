@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Computes the cases of a grid that are not there yet, and says what became of all of them."""
+"""Computes the cases of a grid that have no result yet, and says what became of all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Amount", "Completion", "complete"]
 
 
 class Amount(NamedTuple):
-    """What a run counts, if that is not its cases: the samples of outcomes that grow.
+    """The amount that a run counts where that is not its cases: the samples of outcomes that grow.
 
     A case with such an outcome is run again, and may have one outcome after the other; the last one counts.
     """
@@ -35,7 +35,7 @@ class Completion:
     ----------
     wanted : sequence of Case
     finished : dict of Case to Fields
-        In the order in which they were finished; cases that nobody wanted may be among them.
+        Results in the order in which they were finished, perhaps of cases that nobody wanted too.
     failures : dict of Case to Failure
     interrupted : bool
         Ctrl-C came before the end.
@@ -69,7 +69,7 @@ class Completion:
             raise self._error(table(), noun, f"{done} are finished; {where}")
 
     def _error(self, partial: Any, noun: str, rest: str) -> SweepError:
-        """One error for all failures, that of the first case first."""
+        """One error for all failures, with that of the first case in front."""
         listed = {case: self.failures[case] for case in self.wanted if case in self.failures}
         case, first = next(iter(listed.items()))
         error = SweepError(
@@ -101,7 +101,7 @@ def complete(
         From cases to what comes of them, one after the other: a runner with its task.
     wanted : sequence of Case
     finished : dict of Case to Fields
-        What is there already.
+        The results that are there already.
     progress : bool or callable
         Is told how many of the wanted cases have an outcome, or the amount: at the start, and after each.
     accept : callable, optional

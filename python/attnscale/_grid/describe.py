@@ -104,7 +104,7 @@ def _describe_object(name: str, value: Any) -> Any:
 
 
 def _describe_function(name: str, function: Any) -> Any:
-    """Name and source, and what the function carries with it: defaults, bound arguments, closure."""
+    """The function's name and source, and what it carries: defaults, bound arguments, closure."""
     if isinstance(function, functools.partial):
         parts = [function.func, function.args, function.keywords]
         return {"partial": [describe(name, part) for part in parts]}
@@ -116,7 +116,7 @@ def _describe_function(name: str, function: Any) -> Any:
     description: dict[str, Any] = {"function": function_name(function)}
     plain = inspect.unwrap(function)
     if not isinstance(plain, FunctionType):
-        return description  # compiled: its name is all there is
+        return description  # a compiled function has nothing but its name
     description["source"] = hashlib.sha256(_source(plain).encode()).hexdigest()
     defaults = {f"default {i}": value for i, value in enumerate(plain.__defaults__ or ())}
     carried: dict[str, Any] = {**defaults, **(plain.__kwdefaults__ or {}), **_closure(plain)}
@@ -133,11 +133,11 @@ def _closure(function: FunctionType) -> dict[str, Any]:
 
 def _source(function: FunctionType) -> str:
     """Source without comments, docstring and layout; the bytecode where there is no source to parse."""
-    if function.__name__ == "<lambda>":  # its source is the statement around it
+    if function.__name__ == "<lambda>":  # the source of a lambda is the statement around it
         return _bytecode(function.__code__)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # typed in, or built by exec
+    except (OSError, TypeError, SyntaxError):  # the function was typed in, or built by exec
         return _bytecode(function.__code__)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node) is not None:

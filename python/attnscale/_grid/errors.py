@@ -17,10 +17,10 @@ class Failure(NamedTuple):
 
     message: str
     traceback: str
-    exception: BaseException | None = None  # of a case that ran in this process
+    exception: BaseException | None = None  # only of a case that ran in this process
 
 
-#: The outcome of a case that another process with the same store is at: it is neither finished nor failed.
+#: The outcome of a case that another process computes for the same store: it is neither finished nor failed.
 BUSY = Failure("another process is at it", "")
 
 

@@ -27,7 +27,7 @@ class Field:
     ----------
     values : ndarray
     dims : tuple of str, or None
-        Names of its axes; None if the result does not name them.
+        Names of the axes of `values`; None if the result does not name them.
     attrs : dict
         Unit and the like, of text and numbers.
     """
@@ -45,8 +45,8 @@ def to_fields(result: Any, reserved: Reserved = frozenset()) -> Fields:
     """The arrays of a result.
 
     A number, string or array is called "value"; mappings, named tuples and dataclasses give their
-    entries (None is left out, what they contain is joined by a dot), tuples "value_0", "value_1",
-    ...; anything with ``to_xarray()`` what that returns.
+    entries (None is left out, names of nested entries are joined by a dot), tuples "value_0",
+    "value_1", ...; anything with ``to_xarray()`` gives what that returns.
 
     Raises
     ------
@@ -99,11 +99,11 @@ def _entries(value: Any) -> dict[Any, Any] | None:
 
 
 def _collect_xarray(value: Any, name: str, fields: Fields, reserved: Reserved) -> None:
-    if not hasattr(value, "data_vars"):  # a DataArray
+    if not hasattr(value, "data_vars"):  # a DataArray, and no Dataset
         value = value.to_dataset(name=value.name or name or "value")
         name = ""
     for key, variable in value.variables.items():
-        if key in reserved:  # the grid says it already; an axis of extent 1 goes with it
+        if key in reserved:  # the grid has this coordinate already, and the axis of extent 1 goes with it
             continue
         here = variable
         for dim in reserved.intersection(variable.dims):
@@ -134,7 +134,7 @@ def _as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def _as_text(array: NDArray[Any], where: str, kinds: str) -> NDArray[Any]:
-    """Strings that xarray keeps as objects; nothing else is storable."""
+    """Strings that xarray keeps as objects, as an array of text; other objects cannot be stored."""
     if not all(isinstance(entry, str) for entry in array.flat):
         seen = next((entry for entry in array.flat if not isinstance(entry, str)), None)
         raise TypeError(f"{where} must be {kinds}, got {type(seen).__name__}: {shown(seen)}")

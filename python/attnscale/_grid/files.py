@@ -27,10 +27,10 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
 
     Notes
     -----
-    It is a record lock: a forked worker that outlives its parent does not keep it. On a file system
-    without locks everyone holds it.
+    The lock is a record lock: a forked worker that outlives its parent does not keep it. On a file
+    system without locks every process holds it.
     """
-    import fcntl  # POSIX, as the whole package
+    import fcntl  # POSIX only, as is the whole package
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as stream:
@@ -43,13 +43,13 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def write_json(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:
-    """Write a result as a file that says what it is."""
+    """Write a result as a JSON file that says which kind of result it is."""
     text = json.dumps({"format": _FORMAT, "kind": kind, **content}, separators=(",", ":"))
     write_whole(Path(path), f"{text}\n".encode())
 
 
 def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> dict[str, Any]:
-    """What :func:`write_json` wrote as this kind; a file that does not say its kind is of the `usual` one."""
+    """The content that :func:`write_json` wrote as `kind`; a file that says no kind is of the `usual` one."""
     try:
         stored = json.loads(Path(path).read_bytes())
     except ValueError:
@@ -62,14 +62,14 @@ def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> di
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: after a crash it is the old one or the new one."""
+    """Replace a file as a whole: after a crash the file is the old one or the new one."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(path)
-    # The name is on the disk when its directory is.
+    # The name of the file is on the disk only when its directory is.
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -15,7 +15,7 @@ __all__ = ["Progress", "check_progress", "progress_line", "reporter"]
 #: False, True (a bar where there are a terminal and tqdm), or ``function(done, total)``.
 Progress: TypeAlias = "bool | Callable[[int, Any], Any]"
 
-#: How a bar counts. That of many short pieces goes away when they are done.
+#: How a bar counts. A bar of many short pieces goes away when they are done.
 _BARS: dict[str, dict[str, Any]] = {"case": {}, "sample": {"unit_scale": True, "leave": False}}
 
 
@@ -31,7 +31,7 @@ def check_progress(progress: Any) -> Progress:
 def reporter(
     progress: Progress, unit: str, total: int | None, start: int = 0
 ) -> Iterator[Callable[[int], Any]]:
-    """A function that is to be told how many are done.
+    """A function that is to be told how many cases or samples are done.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def reporter(
 
 
 def _bar(unit: str, total: int | None, start: int) -> Any:
-    """A bar of tqdm; None where there is no tqdm, which is no reason to fail, or nobody to watch it."""
+    """A bar of tqdm; None where nobody watches, or without tqdm, which is no reason to fail."""
     if not sys.stderr.isatty():
         return None
     try:
@@ -65,7 +65,7 @@ def _bar(unit: str, total: int | None, start: int) -> Any:
 
 @contextmanager
 def progress_line() -> Iterator[Callable[[str], None]]:
-    """A function that shows a text in the place of the last one; it does nothing where nobody watches."""
+    """A function that shows a text in the place of the one before; it does nothing where nobody watches."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

@@ -59,13 +59,13 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
 
 
 def run_here(task: Task, cases: Sequence[Case]) -> Outcomes:
-    """One after the other, in this thread."""
+    """Run the cases one after the other, in this thread."""
     for case in cases:
         yield case, task(case)
 
 
 def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
-    """In processes of joblib (or what ``joblib.parallel_config`` says), which take closures too."""
+    """Run the cases in processes of joblib (or as ``joblib.parallel_config`` says); closures work too."""
     import joblib
 
     waiting = {case.index: case for case in cases}
@@ -83,9 +83,9 @@ def run_with_joblib(n_jobs: int, task: Task, cases: Sequence[Case]) -> Outcomes:
 
 @contextmanager
 def _growing_workers() -> Iterator[None]:
-    """Nothing is said of a worker that joblib replaces as it has grown by 300 MB, which an import may do.
+    """Silence the warning that joblib replaces a worker which grew by 300 MB, as an import may make it do.
 
-    Where warnings are errors, this one would end the thread that manages the workers, and joblib would wait
+    Where warnings are errors, it would end the thread that manages the workers, and joblib would wait
     for it for ever.
     """
     with warnings.catch_warnings():
@@ -94,7 +94,7 @@ def _growing_workers() -> Iterator[None]:
 
 
 def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
-    """By any executor. What it could not send, run or bring back is a failure of that case."""
+    """Run the cases by any executor; what it cannot send, run or bring back is a failure of that case."""
     from concurrent.futures import as_completed
 
     futures = {executor.submit(task, case): case for case in cases}
@@ -106,7 +106,7 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
                 outcome = _lost(error)
             yield futures[future], outcome
     finally:
-        for future in futures:  # after Ctrl-C: what has not begun need not begin
+        for future in futures:  # after Ctrl-C: cases that have not begun need not begin
             future.cancel()
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The directory of a sweep: what it is of, and one file for each finished case.
+"""The directory of a sweep: a file that says which sweep it is of, and one file for each finished case.
 
     DIR/attnscale-sweep.json    function, grid, constants, seed and versions (-train.json of an experiment)
     DIR/lock                    held while a sweep writes here
     DIR/cases/DIGEST.npz        the arrays of one case, how they are named, and their digest
 
 A file appears under its name when it is whole and on the disk, so a process may be killed at any
-time: what is there is either finished or not there.
+time: a case is either stored as a whole or not stored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .files import locked, write_whole
 
 __all__ = ["FORMAT", "Store", "from_bytes", "to_bytes"]
 
-#: Of the files. Another one is refused, not guessed at.
+#: The format of the files. A store of another format is refused, not guessed at.
 FORMAT = 1
 _LOCK = "lock"
 
@@ -45,7 +45,7 @@ class Store:
     writer : str, default "sweep"
         The command that writes here: the store of one is refused by another.
     what : str, default "sweep"
-        What it is a store of, in messages.
+        What is stored, in the words of messages.
     """
 
     def __init__(self, directory: str | os.PathLike[str], writer: str = "sweep", what: str = "sweep") -> None:
@@ -81,7 +81,7 @@ class Store:
             yield
 
     def read_manifest(self) -> dict[str, Any] | None:
-        """What the directory is of; None if it is new."""
+        """The identity of the sweep that the directory is of; None if the directory is new."""
         path = self._manifest
         if not path.exists():
             return None
@@ -99,19 +99,19 @@ class Store:
         return manifest
 
     def write_manifest(self, identity: dict[str, Any]) -> None:
-        """Say what the directory is of."""
+        """Write the identity of the sweep that the directory is of."""
         text = json.dumps({"kind": self._mark, "format": FORMAT, **identity}, indent=2) + "\n"
         write_whole(self._manifest, text.encode())
 
     def claim(self, identity: dict[str, Any], *, any_seed: bool = False) -> dict[str, Any]:
-        """Say what a new directory is of, or see that one that is there is of the same.
+        """Write the identity into a new directory, or check that a directory in use has the same one.
 
         Parameters
         ----------
         identity : dict
-            As JSON can hold it.
+            What identifies the sweep, as JSON can hold it.
         any_seed : bool
-            The seed of a store that is there counts, whatever that of `identity` is.
+            The seed of a store in use counts, whatever the seed of `identity` is.
 
         Returns
         -------
@@ -138,12 +138,12 @@ class Store:
                 )
 
     def finished(self, cases: Iterable[Case]) -> dict[Case, Fields]:
-        """The results of those cases that are there."""
+        """The results of those of the cases that are stored."""
         found = {case: self.read(case) for case in cases}
         return {case: fields for case, fields in found.items() if fields is not None}
 
     def read(self, case: Case) -> Fields | None:
-        """The result of a case; None if it is not there, or damaged."""
+        """The result of a case; None if its file is missing or damaged."""
         try:
             content = self._path(case).read_bytes()
         except FileNotFoundError:
@@ -151,7 +151,7 @@ class Store:
         return from_bytes(content, case.digest)
 
     def write(self, case: Case, fields: Fields) -> None:
-        """Keep the result of a case; when this returns it is on the disk."""
+        """Keep the result of a case, which is on the disk when this method returns."""
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
         write_whole(path, to_bytes(fields, case.digest))
@@ -162,7 +162,7 @@ class Store:
     def _refuse_other_programs(self) -> None:
         if not self.directory.exists() or (self._manifest).exists():
             return
-        # A sweep that was killed at once may have left these.
+        # A sweep that was killed at its start may have left these two files.
         foreign = sorted(
             {each.name for each in self.directory.iterdir()} - {_LOCK, f"{self._manifest.name}.tmp"}
         )
@@ -174,7 +174,7 @@ class Store:
 
 
 def _difference(key: str, seen: Any, wanted: Any) -> str:
-    """What differs, with the values where they are short."""
+    """One difference between two identities in words, with the values where they are short."""
     if isinstance(seen, dict) and isinstance(wanted, dict):
         for name in {**seen, **wanted}:
             if (key, name) == ("function", "source") and digest(seen.get(name)) != digest(wanted.get(name)):

@@ -32,7 +32,7 @@ class Column:
     error : ndarray or None
         One standard error of each value.
     count : ndarray or None
-        Of how many samples, or models, each value is the mean.
+        The number of samples, or models, that each value is the mean of.
     exact : ndarray or None
         What the theory says that each value tends to; None where it says nothing.
     """
@@ -45,7 +45,7 @@ class Column:
     exact: NDArray[Any] | None = None
 
     def at(self, name: str, **labels: Any) -> Column:
-        """The part where the axes have these labels, without these axes; `name` is for the errors."""
+        """The part where the axes have these labels, without these axes; errors say `name`."""
         where = places(name, self.axes, labels)
         axes = {axis: each for axis, each in self.axes.items() if axis not in labels}
         arrays = (None if each is None else each[where] for each in (self.error, self.count, self.exact))
@@ -73,7 +73,7 @@ class Table(Tabled):
     counts = "samples"
 
     def names(self) -> tuple[str, ...]:
-        """The quantities, the main one first."""
+        """The names of the quantities, the main one first."""
         raise NotImplementedError
 
     def column(self, name: str | None = None) -> Column:

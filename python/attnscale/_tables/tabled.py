@@ -20,7 +20,7 @@ __all__ = ["MOST_ROWS", "Sheet", "Tabled", "Unit", "Variable", "nats_per", "row_
 
 Unit = Literal["nats", "bits"]
 
-MOST_ROWS = 20  # of a table that is printed
+MOST_ROWS = 20  # the most rows of a table that is printed
 
 
 class Variable(NamedTuple):
@@ -29,11 +29,11 @@ class Variable(NamedTuple):
     dims: tuple[str, ...]
     values: Any
     unit: str = ""  # "nat" for entropies, which unit= converts
-    attrs: Mapping[str, Any] = MappingProxyType({})  # more of a Dataset's variable than its units
+    attrs: Mapping[str, Any] = MappingProxyType({})  # attributes of a Dataset's variable besides its units
 
 
 class Sheet(NamedTuple):
-    """What is printed: a title, a table, and sentences below it."""
+    """The printed form of a result: a title, a table, and sentences below it."""
 
     title: str
     header: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Tabled:
         raise NotImplementedError
 
     def _dataset(self) -> dict[str, Variable]:
-        """The variables of a Dataset, where they have other names."""
+        """The variables of the Dataset, whose names may differ from those of the table."""
         return self._variables()
 
     def _coordinates(self) -> dict[str, Any]:
@@ -59,18 +59,18 @@ class Tabled:
         return {}
 
     def _attributes(self) -> dict[str, Any]:
-        """What holds for all of the result, of types that a file can keep."""
+        """Attributes that hold for the whole result, of types that a file can keep."""
         return {}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        """The table; entropies are divided by `nats`, and called `unit`."""
+        """The printed form; entropies are divided by `nats`, and called `unit`."""
         return Sheet(type(self).__name__, *summary(self._variables(), nats, unit))
 
     def table(self, *, unit: Unit = "nats") -> str:
         """The result as text, as it prints itself; entropies in "nats" or "bits"."""
         sheet = self._sheet(nats_per(unit), unit)
         rows, notes = _cut(sheet)
-        from .text import Text, to_text  # only here: it brings csv, html and json
+        from .text import Text, to_text  # imported only here, since it brings csv, html and json
 
         parts = [sheet.title, *([to_text(sheet.header, rows, indent="  ")] if rows else []), *notes]
         return Text("\n".join(parts))
@@ -136,12 +136,12 @@ class Tabled:
 
 
 def nats_per(unit: str) -> float:
-    """Nats in one of the unit."""
+    """How many nats one unit of entropy is: 1 for "nats", ln 2 for "bits"."""
     return math.log(2) if choose("unit", unit, ("nats", "bits")) == "bits" else 1.0
 
 
 def row_dims(ndim: int, last: tuple[str, ...] = ("head", "query")) -> tuple[str, ...]:
-    """Names of the axes (..., heads, n_queries): those before are "batch", or "batch_0", "batch_1", ..."""
+    """Names of the axes (..., heads, n_queries); leading axes are "batch", or "batch_0", "batch_1", ..."""
     batch = ndim - len(last)
     if batch <= 0:
         return last[len(last) - ndim :]
@@ -184,7 +184,7 @@ def _plain(values: Any) -> NDArray[Any]:
 
 
 def _over(values: NDArray[Any], places: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The values along these axes of a grid, once for each of its points."""
+    """The values along some axes of a grid, repeated for each of the grid's points."""
     order = np.argsort(places)
     sizes = [1] * len(shape)
     for place, extent in zip(places, values.shape, strict=True):

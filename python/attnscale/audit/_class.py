@@ -43,7 +43,7 @@ def asked(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def reads_otherwise(own: ScalePlan, other: ScalePlan) -> str | None:
-    """What the plan of the class's keys says of a score otherwise than that of the config itself."""
+    """How the config class reads a score otherwise than the keys do, in words; None if both plans agree."""
     if len(own) != len(other):
         return f"the config class has {len(other)} layers, and the keys say {len(own)}"
     for first, second in zip(own.layers, other.layers, strict=True):
@@ -65,7 +65,7 @@ def _alike(first: LayerPlan, second: LayerPlan) -> bool:
         {kind: each.multipliers(_POSITIONS, kind) for kind in each.channel_kinds} for each in (first, second)
     ]
     if all(len(np.unique([*found.values()])) == 1 for found in by_layer):
-        by_layer = [{"all": next(iter(found.values()))} for found in by_layer]  # whichever are rotated
+        by_layer = [{"all": next(iter(found.values()))} for found in by_layer]  # all channels are alike
     elif first.rotated != second.rotated:
         return False
     one, other = by_layer

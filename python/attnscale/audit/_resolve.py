@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From a config to a plan."""
+"""The function ``resolve``: from a config to a plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AuditWarning(UserWarning):
     """Something in a config that could make the plan wrong."""
 
 
-#: More than any model has by far; each takes some 50 microseconds.
+#: The most layers of a plan, by far more than any model has; each takes some 50 microseconds.
 _MOST_LAYERS = 2000
 
 #: Types whose positions are rows of a learned table: there is no position behind its end.
@@ -54,7 +54,7 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
         language model, or the decoder.
     ask_class : bool
         Let the config class of an installed transformers read the config first, and take its reading.
-        Where it is another one than that of the keys, this is a warning.
+        If that differs from what the keys say, there is a warning.
 
     Returns
     -------
@@ -63,8 +63,8 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
     Warns
     -----
     AuditWarning
-        Of a model type that is not known (the plan is then what its keys say), and of each key that
-        could change the scale and that no rule reads. ``plan.warnings`` holds the same texts.
+        About a model type that is not known (the plan is then what its keys say), and about each key
+        that could change the scale and that no rule reads. ``plan.warnings`` holds the same texts.
 
     Raises
     ------
@@ -72,14 +72,14 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
         If the config is no JSON object, or a key is missing or out of range: the text names it. With
         ``ask_class`` also if there is no transformers, or its class refuses the config.
     TypeError
-        If ``config`` is none of the above.
+        If ``config`` is none of the kinds above.
 
     Notes
     -----
     The reference is the code of transformers (``attnscale.audit.TRANSFORMERS`` says which version),
     at inference. A key that is missing has the default of its model type.
 
-    Of any config, however broken, this holds: an answer or a ValueError comes within 0.2 seconds (2 with
+    For any config, however broken, this holds: an answer or a ValueError comes within 0.2 seconds (2 with
     ``ask_class``), as a file of more than 16 MiB, 500 000 values, 32 tables inside each other or 2000
     layers is refused; the argument stays as it is; a multiplier that is not finite is refused and a negative
     one comes with a warning, either names its keys; and no code that a repository brings is imported.
@@ -97,7 +97,7 @@ def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) ->
     """
     content = read_config(config)
     plan = _plan_of(content, part)
-    if ask_class:  # after the plan from the keys: no class is given what is beyond its limits
+    if ask_class:  # after the plan from the keys, so that no class is given what is beyond its limits
         own, plan = plan, _plan_of(asked(content), part)
         if (said := reads_otherwise(own, plan)) is not None:
             plan = replace(plan, warnings=(*plan.warnings, said))
@@ -111,7 +111,7 @@ def _plan_of(content: dict[str, Any], part: str | None) -> ScalePlan:
     try:
         return _planned(keys, remarks)
     except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
-        # A rule that expects other values of the key than any that was thought of.
+        # A rule met a value of the key that nobody thought of.
         seen = shown(keys.given.get(keys.last, keys.defaults.get(keys.last)))
         raise ConfigError(f"{keys.last} = {seen} cannot be read: {error}") from error
 
@@ -190,7 +190,7 @@ def _layer(layer: Layer, family: Family) -> LayerPlan:
 
 
 def _angles_only(layer: Layer) -> str | None:
-    """A word on rotary positions that the config scales and that the score does not feel."""
+    """A note on scaled rotary positions that change angles only, and not the size of the score."""
     if layer.kind in NO_SOFTMAX or not layer.family.rotates(layer):
         return None
     rope = rope_of(layer, layer.family)

@@ -24,7 +24,7 @@ from ..audit._plan.layer import spelling
 
 __all__ = ["STATUSES", "Model", "find_configs", "is_one", "look_at", "report", "resolve_quietly", "show"]
 
-#: What may become of a config.
+#: The words for what may become of a config.
 STATUSES = ("ok", "warned", "refused", "skipped")
 
 
@@ -53,14 +53,14 @@ class Model:
 
     @property
     def status(self) -> str:
-        """One of STATUSES."""
+        """The status of the config, one of STATUSES."""
         if self.plan is None:
             return "skipped" if self.skipped else "refused"
         return "warned" if self.plan.warnings else "ok"
 
 
 def is_one(paths: Sequence[Path]) -> bool:
-    """Whether this is one config, whose plan is printed; else a table is."""
+    """Whether the paths name one config, whose plan is printed; several are printed as a table."""
     return len(paths) == 1 and (not paths[0].is_dir() or (paths[0] / "config.json").is_file())
 
 
@@ -82,7 +82,7 @@ def find_configs(paths: Iterable[Path]) -> list[tuple[Path, str, bool]]:
 
 
 def _below(folder: Path) -> Iterable[Path]:
-    """All config.json; folders whose name begins with a dot hold caches and histories."""
+    """All config.json below a folder; folders whose name begins with a dot hold caches and histories."""
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         if "config.json" in files:
@@ -90,19 +90,19 @@ def _below(folder: Path) -> Iterable[Path]:
 
 
 def resolve_quietly(path: Path, part: str | None) -> audit.ScalePlan:
-    """The plan, whose warnings are printed with it."""
+    """The plan of a config without its warnings, which are printed with the plan."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", audit.AuditWarning)
         return audit.resolve(path, part=part)
 
 
 def look_at(options: argparse.Namespace) -> list[Model]:
-    """Every config that the command names; one that cannot be read does not keep the others from it."""
+    """Every config that the command names, resolved; one that cannot be read does not stop the others."""
     models = []
     for file, name, searched in find_configs(options.config):
         try:
             plan = resolve_quietly(file, options.part)
-        except Exception as error:  # whatever it is, it is said in the config's line
+        except Exception as error:  # any error at all is told in the config's line
             if getattr(options, "debug", False):
                 traceback.print_exc()
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
@@ -119,11 +119,11 @@ def look_at(options: argparse.Namespace) -> list[Model]:
 
 
 def _names_a_model(file: Path) -> bool:
-    """Whether it says whose config it is: other programs, and other parts of models, have a config.json."""
+    """Whether a file says whose config it is: other programs and other parts of models have a config.json."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return True  # it cannot be told: refused
+        return True  # it cannot be told, so the file is refused
     return not isinstance(content, dict) or "model_type" in content or "architectures" in content
 
 
@@ -151,7 +151,7 @@ def report(model: Model) -> dict[str, Any]:
 
 
 def _multipliers(layers: Sequence[audit.LayerPlan]) -> list[float]:
-    """The different ones of a query at position 0, the least first."""
+    """The different multipliers of a query at position 0, the least first."""
     first = np.zeros(1, np.int64)
     return sorted(
         {float(layer.multipliers(first, kind)[0]) for layer in layers for kind in layer.channel_kinds}
@@ -159,7 +159,7 @@ def _multipliers(layers: Sequence[audit.LayerPlan]) -> list[float]:
 
 
 def show(models: Sequence[Model], framework: str | None) -> str:
-    """The table, then every warning, then how many there are of each."""
+    """The table, then every warning, then how many models have each status."""
     rows = [_row(model, framework is not None) for model in models]
     header = ("config", "model type", "layers", "multiplier at 0", "laws", "cap", "sinks", "warnings")
     lines = [to_text((*header, *(["on record"] if framework is not None else [])), rows)]
@@ -200,6 +200,6 @@ def _row(model: Model, framework: bool) -> tuple[str, ...]:
 
 
 def _few(values: Sequence[float]) -> str:
-    """All of them, or the least and the largest."""
+    """The numbers as text: all of a few, or the least and the largest."""
     shown = [f"{value:.7g}" for value in values]
     return ", ".join(shown) if len(shown) < 4 else f"{shown[0]} ... {shown[-1]}"

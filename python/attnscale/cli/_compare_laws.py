@@ -30,7 +30,7 @@ _DEFAULTS = {"head_dim": 64, "train_length": 512}
 
 
 class Comparison(NamedTuple):
-    """One law at some lengths; NaN where it has no such number."""
+    """One law at some lengths; NaN where the law has no such number."""
 
     law: laws.Law
     multiplier: NDArray[np.float64]
@@ -39,12 +39,12 @@ class Comparison(NamedTuple):
 
 
 def compare(options: argparse.Namespace) -> Answer:
-    """What each law is at each length."""
+    """The table of what each law is at each length."""
     lengths = sorted(set(options.n))
     options.unit = options.unit or "nats"
     _read_numbers(options)
     chosen = _laws(options, lengths[-1])
-    with bad_input():  # a scale that is not finite
+    with bad_input():  # the laws may give a scale that is not finite
         compared, interrupted = finished(
             chosen, lambda name: _compare(chosen[name], lengths, options.head_dim)
         )
@@ -74,7 +74,7 @@ def _laws(options: argparse.Namespace, longest: int) -> dict[str, laws.Law]:
     factor = max(1.0, longest / options.train_length)
     found = {}
     for name in laws.names():
-        # What multiplies these two is not their n but how far the context is extended.
+        # These two laws depend on how far the context is extended, and not on an n.
         spelling = f"{name}(factor={factor!r})" if name in ("yarn", "longrope") else name
         try:
             law = with_length(spelling, options.train_length)
@@ -110,8 +110,8 @@ def _multipliers(law: laws.Law, lengths: Sequence[int], head_dim: int) -> NDArra
 def _heads_entropy(law: laws.Law, n: int) -> float:
     """Mean over the shipped heads and n queries; NaN beyond 512, and for a law of some channels only.
 
-    A law that counts gives all queries the scale of the last one. One that looks at the row or at distances
-    goes its own way.
+    A law that counts gives all queries the scale of the last one; a law of the row's scores or of distances
+    is given to attention as it is.
     """
     data = datasets.minilm_qk()
     if n > data.query.shape[-2] or law.channels != "all":

@@ -60,10 +60,10 @@ def export(folder: Path) -> str:
 
 
 def _heads() -> bytes:
-    """The package's own file: it has the layers, the heads and where all of it comes from."""
+    """The package's own file of heads, which says the layers, the heads and where all of it comes from."""
     return (files("attnscale") / "data" / "minilm_qk.npz").read_bytes()
 
 
 def _text() -> str:
-    """The word pieces put together again, in lower case as the model read them."""
+    """The text of the shipped heads: word pieces put together again, in lower case as the model read them."""
     return " ".join(datasets.minilm_qk().tokens[1:-1]).replace(" ##", "") + "\n"

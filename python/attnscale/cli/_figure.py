@@ -13,7 +13,7 @@ __all__ = ["Drawing", "checked_format", "has_matplotlib"]
 
 
 class Drawing(NamedTuple):
-    """How a figure is drawn: on its axes, on an array of them with more panels, on the figure with None."""
+    """How a figure is drawn: on axes, on an array of axes for several `panels`, on the figure for None."""
 
     draw: Callable[[Any], Any]
     size: tuple[float, float] | None = None
@@ -42,7 +42,7 @@ def has_matplotlib() -> bool:
 
 
 def checked_format(path: Path) -> Path:
-    """The file that is going to be written, .png by default; bad input without matplotlib or the format."""
+    """The file to write, .png by default; bad input if matplotlib is missing or does not know the format."""
     if not has_matplotlib():
         raise InputError("--plot needs matplotlib: pip install matplotlib")
     from matplotlib.backend_bases import FigureCanvasBase

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ctrl-C: what is finished is not lost."""
+"""Work that Ctrl-C ends without losing what is finished."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 def finished(
     items: Iterable[_Item], compute: Callable[[_Item], _Result]
 ) -> tuple[dict[_Item, _Result], bool]:
-    """What `compute` makes of each item, and whether Ctrl-C ended it with those that are there.
+    """What `compute` makes of each item, and whether Ctrl-C ended it before the last item.
 
     Examples
     --------

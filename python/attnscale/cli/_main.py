@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    """Exit status, and what standard error says."""
+    """Run the command line; the exit status, and what standard error says."""
     options = None
     try:
         options = build_parser().parse_args(arguments)
@@ -121,16 +121,16 @@ def _ending(error: BaseException) -> tuple[int, str]:
         return 2, f"not enough memory{what and f': {what}'}"
     if isinstance(error, (InputError, OSError, ImportError, RuntimeError)):
         return 2, str(error)
-    # Nobody foresaw this one: it may be a mistake of the package.
+    # An error that nobody foresaw may be a mistake of the package.
     name = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
     return 2, f"{name}{error} (--debug shows where)"
 
 
 def _drop_output() -> None:
-    """Send what is left in the buffer nowhere: the interpreter would fail on it when it ends."""
+    """Send what is left in the buffer nowhere: the interpreter would fail to print it at its end."""
     try:
         descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError):  # closed from the start, or not a file
+    except (AttributeError, OSError):  # standard output was closed from the start, or is not a file
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)

@@ -33,7 +33,7 @@ def mean_entropy(
     gqa = query.shape[-3] != key.shape[-3]
     means = []
     for q, k in cuts:
-        with bad_input():  # a law for another number of heads
+        with bad_input():  # the law may be for another number of heads
             entropy = attention_entropy(q, k, scale=law, is_causal=is_causal, enable_gqa=gqa)
         by_head = np.moveaxis(entropy.astype(np.float64), -2, 0)
         means.append(by_head.reshape(by_head.shape[0], -1).mean(axis=1))

@@ -31,7 +31,7 @@ _MOST = 2**63 - 1
 
 
 def whole(least: int, most: int | None = _MOST) -> Callable[[str], int]:
-    """Reads a whole number between `least` and `most`, written 1024 or 1e3."""
+    """A reader of whole numbers between `least` and `most`, written 1024 or 1e3."""
 
     def read(text: str) -> int:
         try:
@@ -51,7 +51,7 @@ def whole(least: int, most: int | None = _MOST) -> Callable[[str], int]:
 
 
 def real(text: str) -> float:
-    """Reads a number."""
+    """Read a number."""
     try:
         return float(text)
     except ValueError:
@@ -59,14 +59,14 @@ def real(text: str) -> float:
 
 
 def written(text: str) -> Path:
-    """Reads the name of a file to write."""
+    """Read the name of a file to write."""
     if text in ("", "-"):
         raise argparse.ArgumentTypeError(f"must be a file's name, got {shown(text)}")
     return Path(text)
 
 
 def written_or_printed(text: str) -> str:
-    """Reads the name of a file to write, where '-' is standard output."""
+    """Read the name of a file to write, where '-' is standard output."""
     return text if text == "-" else str(written(text))
 
 
@@ -143,7 +143,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--debug", "show where an error comes from", kind=None),
 )
 
-#: What the library calls some of them; the others by the name of the option.
+#: The library's names of some options; the others have the name of the option.
 _PARAMETERS = {"num_threads": "--threads", "rng": "--seed", "law": "--laws"}
 
 
@@ -159,14 +159,14 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose mistakes are one line, as all others; commands below it are of the same class."""
+    """A parser that reports a mistake in one line; the parsers of its commands are of the same class."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Help, **options})
         add_option(self, "--debug", default=argparse.SUPPRESS)
 
     def error(self, message: str) -> NoReturn:
-        """Raise what :func:`attnscale.cli.main` prints."""
+        """Raise a mistake for :func:`attnscale.cli.main` to print."""
         if found := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
             raise InputError(" ".join(found.groups()))
         if found := re.fullmatch(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", message):
@@ -200,7 +200,7 @@ def add_option(parser: Any, flag: str, **changes: Any) -> None:
 
 
 def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str = "print JSON") -> None:
-    """``--json`` everywhere, ``--csv FILE`` where there are rows, ``--plot FILE`` where there is a figure."""
+    """Add ``--json``, ``--csv FILE`` where there are rows, and ``--plot FILE`` where there is a figure."""
     add_option(parser, "--json", help=json)
     if csv:
         add_option(parser, "--csv")
@@ -209,7 +209,7 @@ def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str =
 
 
 def add_unit(parser: Any) -> None:
-    """``--unit``, for the table and the figure of entropies; what programs read is always in nats."""
+    """Add ``--unit``, for the table and the figure of entropies; what programs read is always in nats."""
     add_option(parser, "--unit", default="nats")
 
 

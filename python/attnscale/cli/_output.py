@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a command writes: files are looked at before it runs, the table is printed before they are saved."""
+"""The output of a command: files are checked before it runs, and saved after the table is printed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OutputError(Exception):
 
 
 class FoundError(Exception):
-    """What --strict looks for was found, and all of it was printed."""
+    """The end of a command that found what --strict looks for, and has printed all of it."""
 
 
 def check_outputs(options: argparse.Namespace) -> None:
@@ -84,18 +84,18 @@ class Answer:
     Attributes
     ----------
     text : str
-        For people.
+        The answer for people.
     rows : sequence of dict
-        What CSV has, and JSON too where there is no report.
+        The rows of CSV, and of JSON where there is no report.
     report : object
-        What JSON has.
+        The content of JSON.
     drawing : Drawing, optional
     remarks : sequence of str
-        Lines of standard error that follow.
+        Lines of standard error that follow the text.
     ends : Exception, optional
-        What the command ends with, after all of it was written.
+        The error that the command ends with, after all of the answer was written.
     interrupted : bool
-        Ctrl-C came, and this is what was finished.
+        Whether Ctrl-C came, and the answer is what was finished.
     """
 
     text: str
@@ -110,7 +110,7 @@ class Answer:
 def emit(options: argparse.Namespace, answer: Answer) -> None:
     """Print an answer as the options ask: for people, or as ``--json`` or ``--csv -``; then save the files.
 
-    One file that cannot be written does not keep the others from it.
+    A file that cannot be written does not stop the others.
     """
     rows, drawing = answer.rows, answer.drawing
     csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
@@ -130,7 +130,7 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
 
 
 def _do_all(steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
-    """All steps, then one error about those that failed."""
+    """Take all steps, then raise one error about those that failed."""
     failed: dict[str, str] = {}
     gone = False
     for what, step in steps:
@@ -152,7 +152,7 @@ def _json(answer: Answer) -> str:
 
 
 def _print(text: str) -> None:
-    """To standard output at once; a closed one is a reader that went away."""
+    """Print to standard output at once; a closed one means that its reader went away."""
     if sys.stdout is None:
         raise BrokenPipeError
     sys.stdout.write(text)
@@ -161,7 +161,7 @@ def _print(text: str) -> None:
 
 @contextmanager
 def bad_input(where: str = "", *also: type[Exception]) -> Iterator[None]:
-    """What the library refuses in here is input that the caller can mend: one line and status 2.
+    """Report what the library refuses in here as input that the caller can mend: one line and status 2.
 
     Only calls of the library go inside. A mistake of the command itself is reported as one.
     """

@@ -61,7 +61,7 @@ def entropy_pace(query: NDArray[np.float32], key: NDArray[np.float32]) -> Pace:
 
 
 def _peak(threads: int) -> float:
-    """Operations done."""
+    """Run multiply-adds in registers on all threads, and return how many operations that were."""
     return _core.run_fma(_TASKS * threads, _STEPS, False, threads)
 
 

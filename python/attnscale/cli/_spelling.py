@@ -15,7 +15,7 @@ LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
 
 
 def read_law(text: str, train_length: float | None = None) -> laws.Law:
-    """The law of a spelling; where it leaves a training length open, with this one.
+    """The law of a spelling, with `train_length` where the spelling leaves a training length open.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def read_law(text: str, train_length: float | None = None) -> laws.Law:
 
 
 def read_laws(texts: Iterable[str], train_length: float | None = None) -> dict[str, laws.Law]:
-    """Laws by their spelling, which the tables and files have; one that is given twice is there once.
+    """Laws by their spelling, as tables and files name them; a law that is given twice is there once.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The file of a sweep: TOML with a function, a grid and what goes with them."""
+"""The file of a sweep: TOML with a function, a grid and options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LAW_PARAMETERS = ("law", "scale")
 
 @dataclass(frozen=True)
 class SweepFile:
-    """Arguments of ``sweep`` as a file gives them; None and {} where it does not."""
+    """Arguments of ``sweep`` as a file gives them; None and {} where the file does not give them."""
 
     function: str
     grid: dict[str, Any]
@@ -86,7 +86,7 @@ def resolve(path: Path, name: str) -> Iterator[Callable[..., Any]]:
 
 
 def _import(path: Path, name: str) -> Callable[..., Any]:
-    """``module:function`` or ``module.function``."""
+    """The function that is spelled ``module:function`` or ``module.function``, imported."""
     module, colon, attribute = name.partition(":") if ":" in name else name.rpartition(".")
     problem = f"{path}: function must be an importable 'module:function', got {shown(name)}"
     if not (module and colon and attribute):

@@ -42,7 +42,7 @@ def flat_rows(table: xarray.Dataset, axes: list[str]) -> list[dict[str, Any]]:
 
 
 def table_text(table: xarray.Dataset, axes: list[str], unit: Unit = "nats") -> str:
-    """Columns for the parameters and for each result, entropies in their unit; of an array, its extents."""
+    """Columns for the parameters and for each result, entropies in `unit`; an array shows its extents."""
     nats, units = nats_per(unit), {str(name): each.attrs.get("units") for name, each in table.items()}
     size = {name: nats if kind == "nat" else 1 for name, kind in units.items()}
     header = [f"{name} ({unit})" if kind == "nat" else name for name, kind in units.items()]

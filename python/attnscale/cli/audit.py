@@ -28,12 +28,12 @@ CONFIG is a config.json or the directory that holds it. Of several, and of a dir
 it prints a table with one line a model; what cannot be read is a line of it too, and then exit status 2.
 """
 
-#: As text, as JSON, and as rows of CSV.
+#: An answer as text, as JSON, and as rows of CSV.
 _Shown: TypeAlias = tuple[str, dict[str, Any], list[dict[str, Any]]]
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale audit``."""
     parser = commands.add_parser(
         "audit",
         help="the scale of attention in each layer, from a model's config.json",
@@ -52,7 +52,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Resolve and print; what --strict looks for is an error after that."""
+    """Resolve the configs and print; finding what --strict looks for is an error after that."""
     if is_one(options.config):
         return _one(options)
     return _several(options)
@@ -62,7 +62,7 @@ def _one(options: argparse.Namespace) -> Answer:
     """The plan of a model, its multipliers, or what differs from it."""
     plan = _resolve(options.config[0], options)
     found = counted(len(plan.warnings), "warning") if plan.warnings else ""
-    with bad_input():  # a layer or position that the plan does not have, or has no answer for
+    with bad_input():  # the plan may not have the layer or position, or no answer for it
         if options.against is not None:
             other = _resolve(options.against, options)
             text, content, rows = _differences(options, plan, other, ())
@@ -81,7 +81,7 @@ def _one(options: argparse.Namespace) -> Answer:
 
 
 def _several(options: argparse.Namespace) -> Answer:
-    """A table of models."""
+    """The table of several models."""
     for flag, value in (("--layer", options.layer), ("--at", options.at), ("--against", options.against)):
         if value is not None:
             raise InputError(
@@ -104,12 +104,12 @@ def _several(options: argparse.Namespace) -> Answer:
 
 
 def _found(models: Sequence[Model]) -> int:
-    """How many have something that --strict looks for."""
+    """How many models have something that --strict looks for."""
     return sum(bool(model.known) or model.status == "warned" for model in models)
 
 
 def _lines(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a model, as CSV has them: lists are texts, and warnings are counted."""
+    """One row of CSV for each model: lists are texts, and warnings are counted."""
     names = ("config", "status", "reason", "model_type", "layers", "without_answer", "sinks")
     lists = ("multipliers", "laws", "softcaps")
     return [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale bench``: how fast it is here. The benchmark is not installed; it lies in the repository."""
+"""``attnscale bench``: the speed on this machine. The benchmark is in the repository, and not installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ benchmarks/ beside the package, or in the working directory.
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale bench``."""
     parser = commands.add_parser(
         "bench",
         help="how fast it is on this machine, beside targets, PyTorch and NumPy (in a checkout)",
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Measure and print."""
+    """Run the benchmark and return its report."""
     bench = _load()
     if options.list:
         lines = [

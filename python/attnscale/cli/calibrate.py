@@ -28,7 +28,7 @@ lengths, and the laws, each times a constant of the head, that come closest to i
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale calibrate``."""
     parser = commands.add_parser(
         "calibrate",
         help="the scale that keeps the entropy of the heads in a file, and the best law",
@@ -49,10 +49,10 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Measure, fit and print."""
+    """Calibrate the laws on the stored heads, and return the table."""
     heads = _read(options)
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
-    with bad_input():  # lengths, and laws that give the keys of a row different scales
+    with bad_input():  # the lengths may be wrong, or a law may give the keys of a row different scales
         found = calibrate(
             *(heads.query, heads.key, options.n0, options.n),
             laws=options.laws,
@@ -70,7 +70,7 @@ def _draw(found: Calibration, ax: Any) -> None:
 
 
 def _rows(found: Calibration, heads: StoredHeads) -> list[dict[str, Any]]:
-    """One for every head and length."""
+    """One row for every head and length."""
     return [
         {
             "head": name,
@@ -139,7 +139,7 @@ def _cell(value: float) -> str:
 
 
 def _to_paste(found: Calibration) -> list[str]:
-    """The fitted law as text that scale= and --laws take; with a constant a head it is in the JSON."""
+    """The fitted law as text that scale= and --laws take; JSON has the law with a constant a head."""
     if not found.determined.any():
         return []
     return [

@@ -34,7 +34,7 @@ FIGURE = Path("attnscale-demo.png")
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale demo``."""
     parser = commands.add_parser(
         "demo", help="entropy of real attention heads under four scale laws, with a figure"
     )
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Measure, print and draw; or export."""
+    """Measure the shipped heads and return table and figure; or export the files."""
     if options.export is not None:
         return Answer(export(options.export))
     if options.plot is None and has_matplotlib():
@@ -119,7 +119,7 @@ def _explain(growth: dict[str, float], unit: str) -> list[str]:
 
 
 def _draw(figure: Any, data: HeadActivations, by_head: dict[str, NDArray[np.float64]], unit: Unit) -> None:
-    """Both panels, on subfigures that put their titles at one height."""
+    """Draw both panels, on subfigures that put their titles at one height."""
     from .. import plot  # needs matplotlib
 
     names = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]

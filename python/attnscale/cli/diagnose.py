@@ -39,13 +39,13 @@ MODEL is a directory, or a name that transformers knows. Nothing is downloaded f
 class Measured(NamedTuple):
     """What the layers did at each length."""
 
-    entropy: dict[str, NDArray[np.float64]]  # of each law, shape (lengths, layers, heads)
+    entropy: dict[str, NDArray[np.float64]]  # under each law, shape (lengths, layers, heads)
     equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
     sinks: tuple[int, ...]  # layers whose entropy counts a sink
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale diagnose``."""
     parser = commands.add_parser(
         "diagnose",
         help="entropy of a model's attention against length, by layer (needs torch and transformers)",
@@ -62,7 +62,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Measure and print."""
+    """Measure the model's attention on the text, and return the table."""
     laws = read_laws(options.laws)
     tokens, model = _load(options)
     plan = _plan(model)
@@ -97,7 +97,7 @@ def measure(model: Any, tokens: list[int], lengths: list[int], laws: dict[str, L
 
 
 def _joined(parts: list[Measured]) -> Measured:
-    """One length after another."""
+    """The measurements of several lengths, one length after another."""
     entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
     return Measured(entropy, np.concatenate([part.equal for part in parts]), parts[0].sinks)
 
@@ -147,7 +147,7 @@ def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
 
 def _plan(model: Any) -> audit.ScalePlan:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", audit.AuditWarning)  # they are part of the plan's text
+        warnings.simplefilter("ignore", audit.AuditWarning)  # the warnings are part of the plan's text
         return audit.resolve(model.config)
 
 
@@ -211,7 +211,7 @@ def _flat_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _labels(laws: dict[str, Law]) -> dict[str, str]:
-    """What the figure calls them: a law multiplies the model's own scale, whatever that is."""
+    """Names of the laws in the figure: a law multiplies the model's own scale, whatever that is."""
     own = read_law("standard")
     return {name: "as the model has it" if law == own else f"times {name}" for name, law in laws.items()}
 

@@ -31,7 +31,7 @@ query_states/key_states) of shape (..., heads, n, head_dim), or two .npy files, 
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale entropy``."""
     parser = commands.add_parser(
         "entropy",
         help="entropy of the queries and keys in a file, per head and law",
@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Measure and print."""
+    """Measure the entropy of the stored heads, and return the table."""
     heads = read_heads(_files(options), layout=options.layout)
     lengths = _check_lengths(options.n, heads)
     laws = read_laws(options.laws)
@@ -67,7 +67,7 @@ def _measure(
 ) -> tuple[list[int] | None, dict[str, NDArray[np.float64]], bool]:
     """The lengths, under each law the mean entropy of each head at them, and whether Ctrl-C came.
 
-    After Ctrl-C the lengths of which all laws are there; at the first length the laws that are.
+    After Ctrl-C these are the lengths that all laws have; at the first length, the laws that are finished.
     """
     sizes: list[int | None] = [None] if lengths is None else [*lengths]
 

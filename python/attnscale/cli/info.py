@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale info``: what runs here."""
+"""``attnscale info``: the versions, the SIMD level and the threads of this installation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._output import Answer
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale info``."""
     parser = commands.add_parser("info", help="version, SIMD level, threads, compiler, libraries")
     add_outputs(parser, csv=False, plot=False)
     parser.set_defaults(run=run)

@@ -23,7 +23,7 @@ _REMARK = "Scale multiplies q . k. A parameter written '...' has no default. Mor
 
 
 def add(commands: Any) -> None:
-    """Add both parsers."""
+    """Add the parsers of both commands."""
     listing = commands.add_parser("laws", help="the scale laws that have a name")
     add_option(listing, "--n", help="compare the laws at these numbers of keys")
     add_option(listing, "--laws", help=f"with --n: only these, as {LAW_HELP}")

@@ -75,7 +75,7 @@ def _value(options: argparse.Namespace, flag: str) -> Any:
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser and one for each experiment."""
+    """Add the parser of ``attnscale mc`` and one for each experiment."""
     parser = commands.add_parser(
         "mc", help="Monte Carlo experiments, with the exact theory beside them", description=_DESCRIPTION
     )
@@ -116,7 +116,7 @@ def _add_common(parser: argparse.ArgumentParser, declared: Declaration) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Run the experiment and print its result."""
+    """Run the experiment and return its result as an answer."""
     arguments = _arguments(options)
     with bad_input():
         result = DECLARATIONS[options.experiment].function(**arguments)
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]:
-    """Where the result is not what was asked for."""
+    """Remarks on where the result is not what was asked for."""
     remarks = []
     drawn = int(np.max(result.samples))
     missed = int(np.sum(~np.ravel(result.target_reached))) if options.target_error is not None else 0
@@ -143,7 +143,7 @@ def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """What the caller gave, as the experiment takes it."""
+    """The arguments of the experiment, from the options that the caller gave."""
     given: dict[str, Any] = {"rng": options.seed, "progress": True, "num_threads": options.threads}
     given["announce"] = lambda line: print(f"attnscale: {line}", file=sys.stderr, flush=True)
     for name in ("samples", "target_error", "max_samples", "store"):
@@ -201,7 +201,7 @@ def _report(result: ExperimentResult, rows: list[dict[str, Any]]) -> dict[str, A
 
 
 def _title(options: argparse.Namespace, result: ExperimentResult) -> str:
-    """What is the same in all rows; arrays by their files, not by their digests."""
+    """The title, with what is the same in all rows; arrays by their files, not by their digests."""
     files = getattr(options, "heads", None) or ()
     hidden = {*result.axes, *(("model", "query", "key") if files else ())}
     fixed = {name: value for name, value in result.parameters.items() if name not in hidden}

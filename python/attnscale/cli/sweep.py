@@ -37,7 +37,7 @@ A function with a parameter rng also takes "rng = 0", the seed, beside n_jobs.
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale sweep``."""
     parser = commands.add_parser(
         "sweep",
         help="a function over a grid of parameters, from a TOML file",
@@ -52,7 +52,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Compute; what is finished is an answer, also if something went wrong."""
+    """Run the sweep; the cases that are finished are an answer, also if something went wrong."""
     wanted = read_sweep_file(options.file)
     try:
         return _answer(options, wanted, _compute(options, wanted))

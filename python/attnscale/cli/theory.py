@@ -37,7 +37,7 @@ _COLUMNS = {
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale theory``."""
     parser = commands.add_parser(
         "theory",
         help="exact expected entropy of random keys, and the scales that keep it",
@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Compute and print."""
+    """Compute the expectations and return the table."""
     with bad_input():
         rows = _rows(options)
     settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
@@ -102,7 +102,7 @@ def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:
-    """The multiples at the lengths, by what the table calls them."""
+    """Multiples of the standard scale at the lengths, by what the table calls them."""
     given = options.beta if options.beta or options.laws else [1.0]
     found: dict[str, Any] = {f"beta {as_literal(beta)}": np.full(lengths.shape, beta) for beta in given or []}
     for text, law in read_laws(options.laws).items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``attnscale train``: an experiment that trains models, resumed where it was."""
+"""``attnscale train``: an experiment that trains models, and goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ share a store; --only chooses the models that one of them trains.
 
 
 def add(commands: Any) -> None:
-    """Add the command's parser."""
+    """Add the parser of ``attnscale train``."""
     parser = commands.add_parser(
         "train",
         help="an experiment that trains models",
@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    """Train and print."""
+    """Train the models of an experiment, and return the table."""
     with bad_input("", ImportError):
         from .. import experiments
     if options.experiment is None:
@@ -99,7 +99,7 @@ def _config(experiment: Experiment, options: argparse.Namespace) -> Any:
 
 
 def _value(text: str, present: Any) -> Any:
-    """A Python literal; anything else is text, with commas where a tuple is set."""
+    """The value of a field: a Python literal, or else text, with commas where a tuple is set."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -33,10 +33,10 @@ class Law(ABC):
     Attributes
     ----------
     name : str
-        Under which :func:`get` knows it.
+        The name under which :func:`get` knows the law.
     n_means : str
-        What n counts, one of :data:`MEANINGS_OF_N`. Part of the law's identity: laws differ in
-        nothing but n as often as in the formula.
+        What n counts, one of :data:`MEANINGS_OF_N`. This is part of the law's identity: laws
+        differ in nothing but n as often as in the formula.
     length_parameter : str or None
         The parameter that is the length, in tokens, from which the law counts: that of the training, or
         the one at which the scale is the standard one.
@@ -44,9 +44,9 @@ class Law(ABC):
         The channels of q and k that the law multiplies: all, those that rotary positions turn, or
         those that a latent of low rank feeds.
     layers : str
-        The layers of a model that use it, in words.
+        The layers of a model that use the law, in words.
     config_keys : tuple of str
-        Keys of a model's configuration that select it.
+        Keys of a model's configuration that select the law.
     formula, source, used_by, remark : str
         Parts of :meth:`explain`.
     """
@@ -66,7 +66,7 @@ class Law(ABC):
     def meaning(self) -> Meaning:
         """What ``n_means`` names, as an object.
 
-        It has a ``description``, the ``least`` n, n less i of a causal query at position i
+        The meaning has a ``description``, the ``least`` n, n less i of a causal query at position i
         (``at_position``; None where n is no count), and says whether the law ``measures_the_row``.
         """
         return meaning_of(self.n_means)
@@ -86,11 +86,11 @@ class Law(ABC):
         return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
 
     def __mul__(self, amplitude: Any) -> Law:
-        """A number, or one a head, times the law."""
+        """The law times a number, or times one number a head."""
         return Scaled(self, amplitude)
 
     __rmul__ = __mul__
-    __array_ufunc__ = None  # an array times a law is the law's to answer
+    __array_ufunc__ = None  # the product of an array and a law is the law's to compute
 
     @abstractmethod
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
@@ -138,8 +138,8 @@ class Law(ABC):
         Returns
         -------
         dict of str to float or ndarray
-            By the name of the parameter, each of the shape of ``scale(n, head_dim)``; with one parameter a
-            head, of the scale of that head by its own. Empty: the law has none that it can be learned by.
+            A derivative by the name of each parameter, of the shape of ``scale(n, head_dim)``; with one
+            parameter a head, of the scale of that head by its own. Empty: the law has nothing to learn.
 
         Examples
         --------
@@ -156,7 +156,7 @@ class Law(ABC):
         return {}
 
     def parameter(self, name: str) -> Any:
-        """What a derivative is by: a number, or a tuple of one a head."""
+        """The value of a parameter that a derivative is by: a number, or a tuple of one a head."""
         return getattr(self, name)
 
     def n_of_position(self, position: ArrayLike) -> NDArray[np.float64]:
@@ -181,10 +181,10 @@ class Law(ABC):
         return where + meaning.at_position
 
     def multiplier_at(self, n_keys: ArrayLike, head_dim: int) -> float | NDArray[np.float64]:
-        """Beta of the last of so many causal queries, which sees as many keys.
+        """Beta of the last of `n_keys` causal queries, which sees as many keys.
 
-        Whatever the law counts is taken from there. A law whose n is no count has no such number: its n
-        is nowhere replaced by the number of keys.
+        Whatever the law counts is taken at that query. A law whose n is no count has no such beta: the
+        number of keys never stands for its n.
 
         Parameters
         ----------
@@ -314,23 +314,23 @@ class Scaled(Law):
 
     @property
     def name(self) -> str:  # type: ignore[override]  # of the instance here, of the class for others
-        """The spelling of the whole."""
+        """The spelling of the whole product."""
         numbers = list(self.amplitude) if isinstance(self.amplitude, tuple) else self.amplitude
         return f"{numbers!r} * {self.law.spelling}"
 
     @property
     def spelling(self) -> str:
-        """The name, which has everything."""
+        """The name, which spells amplitude and law."""
         return self.name
 
     @property
     def n_means(self) -> NMeans:  # type: ignore[override]
-        """What n means to the law."""
+        """What n means to the law that is multiplied."""
         return self.law.n_means
 
     @property
     def channels(self) -> Channels:  # type: ignore[override]
-        """What the law multiplies: its own channels."""
+        """The channels of the law that is multiplied."""
         return self.law.channels
 
     @property
@@ -346,14 +346,14 @@ class Scaled(Law):
     used_by = "the heads that it was fitted to"
 
     def to_dict(self) -> dict[str, Any]:
-        """The spelling as a name; the way back is :func:`from_dict`."""
+        """The spelling of the product as a name; the way back is :func:`from_dict`."""
         return {"name": self.name, "parameters": {}}
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return head_parameter(self, "amplitude") * self.law._beta(n, head_dim)
 
     def parameter(self, name: str) -> Any:
-        """The amplitude's, or the law's."""
+        """The value of the amplitude, or of a parameter of the law that is multiplied."""
         return self.amplitude if name == "amplitude" else self.law.parameter(name)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:

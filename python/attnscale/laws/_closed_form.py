@@ -17,7 +17,7 @@ __all__ = ["ClosedForm"]
 
 
 class ClosedForm(Law):
-    """A law of cpp/include/attnscale/scale_law.hpp: of the same name, with parameters of the same names."""
+    """A law of cpp/include/attnscale/scale_law.hpp, with the same name and the same names of parameters."""
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return _core.law_values(self.name, self._numbers(), n, head_dim, False)
@@ -26,7 +26,7 @@ class ClosedForm(Law):
         return _core.law_values(self.name, self._numbers(), n, head_dim, True)
 
     def _numbers(self) -> tuple[Any, ...]:
-        """What the core asks for: a number, None or a tuple of one number a head for each parameter."""
+        """The parameters as the core takes them: a number, None or a tuple of one number a head for each."""
         return tuple([getattr(self, name) for name in _parameters(self.name)])
 
 

@@ -90,7 +90,7 @@ class Constant(ClosedForm):
 
     @property
     def spelling(self) -> str:
-        """The number."""
+        """The spelling, which is the number itself."""
         return as_literal(self.value)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:

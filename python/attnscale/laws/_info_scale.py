@@ -57,6 +57,6 @@ class InfoScale(ClosedForm):
         greater_than(self, "train_length", 1)
 
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
-        # Of 1 - L^(-2/d) by L, over itself: 2 / (d L (L^(2/d) - 1)).
+        # The derivative of 1 - L^(-2/d) by L, over 1 - L^(-2/d) itself, is 2 / (d L (L^(2/d) - 1)).
         relative = 1 / (head_dim * self.train_length * math.expm1(2 / head_dim * math.log(self.train_length)))
         return {"train_length": -self._beta(n, head_dim) * relative}

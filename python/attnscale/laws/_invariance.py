@@ -41,7 +41,7 @@ class Annealed(ClosedForm):
         The multiplier is never below this; >= 0. Rows shorter than n0 / sqrt(e) cannot have the entropy
         of n0 keys: at 0 they come as near as they can, with equal weights.
     variance : float or sequence of float, default 1
-        Of a row's scores at the standard scale, one for all heads or one a head
+        Variance of a row's scores at the standard scale, one for all heads or one a head
         (:func:`attnscale.theory.score_cumulants`); greater than 0. A sharp head has a larger one, and needs
         less.
 

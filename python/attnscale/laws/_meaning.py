@@ -79,7 +79,7 @@ class Meaning(ABC):
 
     @abstractmethod
     def of(self, call: CallRows) -> Any:
-        """Count for each query of a call; the result broadcasts to (..., heads, n_queries)."""
+        """The n of each query of a call; the result broadcasts to (..., heads, n_queries)."""
 
 
 class _VisibleKeys(Meaning):

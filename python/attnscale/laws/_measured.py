@@ -29,7 +29,7 @@ class AdaptiveTemperature(Law):
     Parameters
     ----------
     coefficients : sequence of float
-        Of the polynomial P, highest power first.
+        Coefficients of the polynomial P, highest power first.
     threshold : float, default 0.5
         In nats.
 
@@ -76,8 +76,9 @@ class CriticalScale(ClosedForm):
 
     A row of one key has Lambda = 0. Two keys that tie for the top make it infinite, and the row NaN.
 
-    Do not average it: for independent continuous scores its mean is infinite, since Lambda >= ln 2 / Delta,
-    Delta the smallest gap, and Delta has a positive density at 0. Take its median. N(t) counts the top key.
+    Do not average Lambda: for independent continuous scores its mean is infinite, since it is at least
+    ln 2 / Delta, Delta the smallest gap, and Delta has a positive density at 0. Take its median. N(t) counts
+    the top key.
 
     Examples
     --------

@@ -84,7 +84,7 @@ def flag(law: Any, name: str) -> None:
 
 
 def several(law: Any, name: str) -> None:
-    """Check that the parameter is a sequence of finite numbers; it becomes a tuple."""
+    """Check that the parameter is a sequence of finite numbers, and make it a tuple."""
     given: Any = getattr(law, name)
     if np.ndim(given) != 1 or not len(given):
         raise ValueError(f"{name} must be numbers along one axis, got shape {np.shape(given)}")
@@ -92,5 +92,5 @@ def several(law: Any, name: str) -> None:
 
 
 def acting_channels(law: Any, kind: str) -> None:
-    """Check `channels` of a law that acts on channels of one kind, or on all where all are of it."""
+    """Check `channels` of a law that acts on channels of one kind, or on "all" where all are of that kind."""
     choose("channels", law.channels, (kind, "all"))

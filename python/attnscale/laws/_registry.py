@@ -46,7 +46,7 @@ _functions: dict[str, tuple[Callable[..., Any], NMeans]] = {}
 
 
 def built_in(law: _LawType) -> _LawType:
-    """Make a class of this package known by its name."""
+    """Register a class of laws of this package under its name."""
     _classes[law.name] = law
     return law
 
@@ -58,11 +58,11 @@ class FunctionLaw(Law):
     Attributes
     ----------
     name, n_means, formula, source, used_by : str
-        As for every law; the formula is the first line of the function's docstring.
+        Attributes of every law; the formula is the first line of the function's docstring.
     function : callable
         ``function(n, head_dim, **parameters)`` returns the scale.
     parameters : tuple of (str, value) pairs
-        Its keyword arguments, defaults included.
+        The keyword arguments of the function, defaults included.
     """
 
     name: str  # type: ignore[misc]  # of the instance here, of the class for every other law
@@ -107,7 +107,7 @@ class FunctionLaw(Law):
         return array
 
     def _check_finite(self, scales: NDArray[Any], n: NDArray[np.float64]) -> None:
-        """At every finite n; one that is measured on the row may be infinite, and the scale with it."""
+        """Refuse a scale that is not finite at a finite n; an n measured on the row may be infinite."""
         bad = np.isfinite(n) & ~np.isfinite(scales)
         if bad.any():
             seen, at = float(scales[bad][0]), as_literal(n[bad][0])
@@ -121,7 +121,7 @@ class FunctionLaw(Law):
 
 
 def names() -> tuple[str, ...]:
-    """Names that :func:`get` and ``scale=`` take: those of the package, then registered ones.
+    """Names that :func:`get` and ``scale=`` take: those of the package, then those of registered functions.
 
     Examples
     --------
@@ -146,8 +146,8 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
         multiplier of q . k itself and may be written as text; a number, or a list with one a head, times
         a law, ``"1.2 * log_n"``. A law is returned as it is.
     **parameters
-        Parameters of that law, if the name comes without. ``train_length`` is known to every law that
-        counts from a length (``length_parameter``), whatever its own name for it is.
+        Parameters of that law, if ``law`` is a name without them. ``train_length`` is known to every law
+        that counts from a length (``length_parameter``), whatever the law's own name for the length is.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def get(law: str | float | Law, **parameters: Any) -> Law:
 
 @lru_cache(maxsize=256)
 def _of_package(spelling: str) -> Law:
-    """Read once: a call may be shorter than reading its law. Laws do not change."""
+    """The law of a spelling, read once: reading may take longer than a call, and laws do not change."""
     return _read(spelling, {})
 
 
@@ -208,7 +208,7 @@ def _read(law: Any, parameters: dict[str, Any]) -> Law:
 
 
 def with_length(law: str | float | Law, length: float) -> Law:
-    """As :func:`get`; a spelling that leaves the law's training length open gets this one."""
+    """The law of :func:`get`, where a spelling that leaves the law's training length open gets this one."""
     if isinstance(law, str) and _is_product(law):
         amplitude, rest = _read_product(law)
         return amplitude * with_length(rest, length)
@@ -245,12 +245,12 @@ def from_dict(stored: Mapping[str, Any]) -> Law:
     Parameters
     ----------
     stored : mapping
-        With the entries ``name`` and, unless all parameters have their defaults, ``parameters``.
+        A mapping with the entries ``name`` and, unless all parameters have their defaults, ``parameters``.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no such mapping; as :func:`get` for the law.
+        If ``stored`` is no such mapping; and what :func:`get` raises for the law.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def from_json(text: str) -> Law:
     Raises
     ------
     TypeError, ValueError
-        If the text is not JSON; as :func:`from_dict` for what it holds.
+        If the text is not JSON; and what :func:`from_dict` raises for its content.
 
     Examples
     --------
@@ -293,7 +293,7 @@ def register(name: str, *, n_means: NMeans = "visible keys") -> Callable[[_Funct
     Parameters
     ----------
     name : str
-        Its name: a Python identifier, as a spelling has it. A name of this package is refused; a
+        The law's name: a Python identifier, as a spelling has it. A name of this package is refused; a
         registered one is replaced.
     n_means : str, default "visible keys"
         What n counts: one of :data:`MEANINGS_OF_N`.
@@ -373,13 +373,13 @@ def _own_length(law: type[Law], parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameters_of_class(law: type[Law]) -> tuple[list[str], list[str]]:
-    """(all, required)."""
+    """(all, required): the names of the parameters of a class of laws."""
     parameters = fields(cast(Any, law))
     return [each.name for each in parameters], [each.name for each in parameters if each.default is MISSING]
 
 
 def _parameters_of_function(function: Callable[..., Any]) -> tuple[dict[str, Any], list[str]]:
-    """(defaults, required) of the keyword-only parameters."""
+    """(defaults, required): the keyword-only parameters of a function that is registered as a law."""
     parameters = list(inspect.signature(function).parameters.values())
     keyword = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
     if len(parameters) - len(keyword) != 2:

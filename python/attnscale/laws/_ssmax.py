@@ -31,7 +31,7 @@ class SSMax(ClosedForm):
     s : float or sequence of float, default 0.43
         Slope, one for all heads or one a head.
     b : float or sequence of float, default 0
-        Offset, likewise.
+        Offset, one for all heads or one a head.
     floor : float, default 1
         Shorter rows count as this long; >= 1. axolotl takes 2.
 

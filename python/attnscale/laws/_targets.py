@@ -119,7 +119,7 @@ class Retrieval(ClosedForm):
         a: how far the score of the key to find lies above the mean of the others, in their standard
         deviations at the standard scale; greater than 0.
     weight : float, default 0.5
-        What the key is to have, in (0, 1).
+        The weight that the key is to have, in (0, 1).
     least : float, default 0
         The multiplier is never below this; >= 0.
 

@@ -108,7 +108,7 @@ class BeamTemperature(ClosedForm):
     ----------
     exponent : float, default 0.1
     length : float, default 2048
-        In tokens; > 0.
+        The length by which positions are divided, in tokens; > 0.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class InklingTemperature(ClosedForm):
     floor : float, default 128000
         ``log_scaling_n_floor``, in tokens; > 0.
     over_head_dim : bool, default False
-        True: over head_dim instead of its root, as the first of the two families has it.
+        True: divide by head_dim instead of its root, as the first of the two families does.
 
     Examples
     --------

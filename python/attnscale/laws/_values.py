@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws with other values of the parameters that they can be learned by."""
+"""Laws with other values of the parameters that a model can learn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def learnable(law: Law) -> tuple[str, ...]:
 
 
 def open_law(law: str | float | Law, parameters: tuple[str, ...]) -> Law:
-    """As :func:`get`; parameters that are to come may be missing in it, and have any value."""
+    """The law of :func:`get`, in which `parameters` may be missing: they get any value, to be replaced."""
     if isinstance(law, str) and law in names():
         return get(law, **dict.fromkeys(parameters, _PLACEHOLDER))
     return get(law)
@@ -53,7 +53,7 @@ def takes_one_a_head(law: Law, name: str) -> bool:
 
 
 def with_values(law: Law, values: Mapping[str, float | tuple[float, ...]]) -> Law:
-    """The law with these values in place of its own, checked as its own are."""
+    """The law with these values in place of its own, after the law's own checks."""
     if not isinstance(law, Scaled):
         return cast(Law, replace(cast(Any, law), **values))
     inner = {name: value for name, value in values.items() if name != "amplitude"}

@@ -129,7 +129,7 @@ def truncated_normal(
     shape, dtype, rng, num_threads
         As for :func:`normal`.
     mean, std : float
-        Of the normal distribution before the cut.
+        Mean and standard deviation of the normal distribution before the cut.
     low, high : float
         Bounds in standard deviations from the mean, ``low < high``.
 

@@ -20,7 +20,7 @@ __all__ = ["averaging_error"]
 
 
 def _exact(grid: Grid) -> dict[str, Any]:
-    """Both are the concentration of a row."""
+    """The expectation of both quantities is the concentration of a row."""
     from .. import theory
 
     n, head_dim = grid.along("n"), grid.along("head_dim")
@@ -66,7 +66,7 @@ def averaging_error(
     Returns
     -------
     ExperimentResult
-        Of ``error_variance``, the mean of (sum_j p_j v_j)^2 with standard normal v; with
+        Estimates of ``error_variance``, the mean of (sum_j p_j v_j)^2 with standard normal v; with
         ``concentration``, the mean of sum p^2, which it equals in expectation and which is known
         more precisely.
 

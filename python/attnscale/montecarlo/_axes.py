@@ -31,7 +31,7 @@ __all__ = [
     "product",
 ]
 
-#: What attnscale.laws.get takes, or several of it; a number is the scale itself.
+#: One or several of what attnscale.laws.get takes; a number is the scale itself.
 LawAxis: TypeAlias = "str | float | Law | Sequence[str | float | Law]"
 
 

@@ -25,7 +25,7 @@ __all__ = ["max_cosine"]
 
 
 def _exact(grid: Grid) -> dict[str, Any]:
-    """The order statistic of n cosines."""
+    """The expected largest cosine: the order statistic of n cosines."""
     from .. import theory
 
     return {"max_cosine": theory.expected_max_cosine(grid.along("n"), grid.along("head_dim"))}
@@ -64,7 +64,7 @@ def max_cosine(
     Returns
     -------
     ExperimentResult
-        Of ``max_cosine``.
+        Estimates of ``max_cosine``.
 
     Raises
     ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long a run takes, said before it begins."""
+"""The expected time of a run, told before it begins."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ._tally import Tally
 
 __all__ = ["Announce", "announcement", "check_announce"]
 
-#: Is told a line of text.
+#: A function that is told a line of text.
 Announce = Callable[[str], Any]
 
 _MINUTE = 60.0
-# Operations a second, as `Case.cost` counts them: less than any machine does; what a thread does.
+# Operations a second, as `Case.cost` counts them: fewer than any machine does, and about what a thread does.
 _LEAST_RATE = 1e7
 _USUAL_RATE = 1e10
-# Operations of a trial, some milliseconds, and of the first rows of a case, some seconds at most.
+# Operations of a trial, some milliseconds, and of a case's first rows, some seconds at most; their number.
 _TRIAL, _PILOT, _PILOT_ROWS = 4e7, 4e9, 256
 
 
@@ -40,10 +40,10 @@ def check_announce(announce: Any) -> Announce | None:
 def announcement(
     experiment: Experiment, most_rows: int, target: float | None, tallies: Sequence[Tally], threads: int
 ) -> str:
-    """The expected time of a run and of what, if that is more than a minute; else nothing.
+    """The expected time of a run and its samples, as text, if that is more than a minute; else nothing.
 
-    The time is that of the cheapest case's first rows, done once more, or of usual rows where one alone
-    is long. For a target error so many rows are expected as the spread of the first ones asks for.
+    The time is measured on the cheapest case's first rows, done once more, or taken as usual where one row
+    alone is long. For a target error, the spread of the first rows says how many are expected.
     """
     left = [max(most_rows - tally.rows, 0) for tally in tallies]
     costs = [case.cost for case in experiment.cases]
@@ -72,7 +72,7 @@ def _rate(case: Case, threads: int) -> float:
     if case.cost > _TRIAL:
         return _USUAL_RATE * (threads or get_num_threads())
     count = max(int(min(_TRIAL / case.cost, 1024)), 1)
-    case.rows(0, 0, 1)  # what comes with the first call only
+    case.rows(0, 0, 1)  # the first call does some work that comes only once
     start = perf_counter()
     case.rows(0, 0, count)
     return count * case.cost / max(perf_counter() - start, 1e-6)
@@ -96,7 +96,7 @@ def _count(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """In the unit that it has at least two of.
+    """A time as text, in the largest unit of which it has at least two.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an experiment says of itself: the command line, figures and documentation read it here."""
+"""The declarations of the experiments, which command line, figures and documentation read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Grid(NamedTuple):
 
     axes: Mapping[str, tuple[Any, ...]]  # labels along each axis of the result
     parameters: Mapping[str, Any]
-    betas: Any  # of the laws, of the shape of the result; None where there are none
+    betas: Any  # beta of the laws, of the shape of the result; None where there are none
 
     def along(self, name: str) -> Any:
         """A parameter, shaped to broadcast along its axis."""
@@ -43,7 +43,7 @@ class Declaration:
     Attributes
     ----------
     name : str
-        Of its function in :mod:`attnscale.montecarlo`.
+        The name of the experiment's function in :mod:`attnscale.montecarlo`.
     subject : str
         What it is about, in a line.
     quantities : dict of str to Quantity
@@ -57,7 +57,7 @@ class Declaration:
     known : str
         Where `exact` has a value, in words.
     defaults : dict of str to str
-        Of parameters whose default in the signature is None: what they are then.
+        In words, the values of parameters whose default in the signature is None.
     starts : dict of str to value
         What the command line runs with where it is not told, of parameters without a default.
     choices : dict of str to tuple of str
@@ -89,7 +89,7 @@ class Declaration:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What users call."""
+        """The function of the experiment in :mod:`attnscale.montecarlo`, which users call."""
         found: Callable[..., Any] = getattr(import_module(__package__), self.name)
         return found
 

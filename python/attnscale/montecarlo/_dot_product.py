@@ -30,12 +30,12 @@ __all__ = ["DISTRIBUTIONS", "dot_product_variance"]
 _Array = NDArray[np.float64]
 
 DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "laplace")
-# Pairs whose sums of powers come as one row.
+# The number of pairs whose sums of powers come as one row.
 _BLOCK = _core.mc_pairs_of_row
 
 
 def _exact(grid: Grid) -> dict[str, Any]:
-    """Of independent components; of a model's own vectors the pairs are all there is to know."""
+    """Expectations for independent components; for a model's own vectors there are none."""
     from .. import theory
 
     if "query" in grid.parameters:
@@ -43,7 +43,7 @@ def _exact(grid: Grid) -> dict[str, Any]:
     dim, std = grid.along("head_dim"), grid.parameters["std"]
     query_mean, key_mean = grid.parameters["mean"]
     cut = theory.truncated_normal_variance(2.0)
-    # Of the components at unit std: variance and kurtosis. E x^4 = 3 v - c^2 (1 - v) if cut at c.
+    # Variance and kurtosis of the components at unit std. E x^4 = 3 v - c^2 (1 - v) if cut at c.
     shapes = {"normal": (1.0, 3.0), "uniform": (1.0, 1.8), "laplace": (1.0, 6.0)}
     shapes["truncated_normal"] = (cut, (3 * cut - 4 * (1 - cut)) / cut**2)
     kinds = np.asarray(grid.along("distribution"))
@@ -102,10 +102,10 @@ def dot_product_variance(
     head_dim : int or sequence of int, optional
         Components of q and k; needed unless query and key are given.
     distribution : {"normal", "uniform", "truncated_normal", "laplace"} or sequence of them
-        Of each component. The truncated normal is cut at 2 ``std`` and not rescaled, as in BERT's
-        initialisation: its own variance is 0.773741 std^2.
+        The distribution of each component. The truncated normal is cut at 2 ``std`` and not rescaled, as
+        in BERT's initialisation: its own variance is 0.773741 std^2.
     mean : float or pair of float
-        Of the components; a pair is (of q, of k).
+        Mean of the components; a pair is (of q, of k).
     std : float
         Standard deviation of the components, before the cut of a truncated normal.
     query, key : array_like, shape (..., heads, n, head_dim) or (n, head_dim), optional
@@ -118,7 +118,7 @@ def dot_product_variance(
     Returns
     -------
     ExperimentResult
-        Of ``variance`` (of q . k), with ``scaled_variance`` (variance / head_dim, that of
+        Estimates of ``variance`` (of q . k), with ``scaled_variance`` (variance / head_dim, that of
         q . k / sqrt(head_dim)), ``mean`` and ``kurtosis`` (fourth central moment over squared
         variance, 3 for a normal). For arrays of several heads the axis is ``head``.
 

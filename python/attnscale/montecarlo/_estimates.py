@@ -27,13 +27,13 @@ def means_and_shares(
     shares : sequence of int
         Columns that are 0 or 1 in every row: their error is :func:`share_error`.
     bounded : sequence of int
-        Columns from 0 to 1: the same where all rows are 0 or all are 1, which says nothing of their spread.
+        Columns from 0 to 1, with the error of a share where all rows are 0 or all are 1: no spread is seen.
     """
     return _core.mc_means_and_shares(tally, shares, bounded)
 
 
 def share_error(share: _Array, rows: int) -> _Array:
-    """Standard error of a share k/N that is not 0 where no event was seen, or nothing else.
+    """Standard error of a share k/N, which is above 0 even where all or none of the N rows have the event.
 
     The root mean square distance of the true share from k/N, when before the N rows every share was
     as likely as another: the true share then has the beta distribution with the parameters k + 1 and
@@ -41,7 +41,7 @@ def share_error(share: _Array, rows: int) -> _Array:
 
         error^2 = m (1 - m) / (N + 3) + (m - k/N)^2.
 
-    It is about sqrt(2) / N at k = 0, and sqrt(share (1 - share) / N) where events are many.
+    The error is about sqrt(2) / N at k = 0, and sqrt(share (1 - share) / N) where events are many.
 
     Notes
     -----

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an experiment is: cases that give rows of numbers, and what their mean estimates."""
+"""An experiment: cases that give rows of numbers, and what the mean of the rows estimates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._tally import Tally
 __all__ = ["Case", "Estimator", "Experiment", "RowSource"]
 
 #: ``rows(key, first, count)``: rows first ... first + count - 1 of the generator with that key.
-#: Each depends on key and its index alone; shape (count, *inner axes, columns), float64.
+#: Each row depends on the key and its index alone; shape (count, *inner axes, columns), float64.
 RowSource: TypeAlias = Callable[[int, int, int], NDArray[np.float64]]
 Estimator: TypeAlias = Callable[[Tally], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
@@ -31,12 +31,12 @@ class Case:
     Attributes
     ----------
     identity : tuple of int
-        Tells its random numbers from those of other cases.
+        Numbers by which the case has other random numbers than other cases.
     rows : callable
     cost : float
         About how many operations a row takes: pieces of work are cut by it, results are not.
     estimate : callable
-        From a tally to values and standard errors, (..., quantities), where they are no means.
+        From a tally to values and standard errors, (..., quantities), of quantities that are no means.
     """
 
     identity: tuple[int, ...]
@@ -57,9 +57,9 @@ class Experiment:
     cases : tuple of Case
         In the order of the outer axes, the last one running fastest.
     parameters : dict
-        Everything that defines it, as JSON can hold it.
+        Everything that defines the experiment, as JSON can hold it.
     betas : ndarray or None
-        Of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
+        Beta of the laws, shape (*outer axes, *inner axes); None for experiments without laws.
     """
 
     declared: Declaration
@@ -83,5 +83,5 @@ class Experiment:
         return means_and_shares(tally, shares, bounded)
 
     def identity(self, case: Case) -> tuple[int, ...]:
-        """Numbers that no case of this or another experiment shares."""
+        """Numbers that belong to this case of this experiment and to no other."""
         return (crc32(self.declared.name.encode()), *case.identity)

@@ -22,13 +22,13 @@ __all__ = ["entropy_vs_length"]
 
 
 def _exact(grid: Grid) -> dict[str, Any]:
-    """Of random keys on a sphere, or with independent normal scores."""
+    """Expectations for random keys on a sphere, or for independent normal scores."""
     from .. import theory
 
     model = grid.parameters["model"]
     if model not in ("sphere", "gaussian"):
         return {}
-    head_dim = grid.along("head_dim") if model == "sphere" else 64  # not looked at by the other
+    head_dim = grid.along("head_dim") if model == "sphere" else 64  # the Gaussian model has no head_dim
     row = theory.expected_statistics(grid.along("n"), grid.betas, head_dim=head_dim, model=model)
     names = ("entropy", "lse", "mean_score", "concentration")
     return {name: getattr(row, name) for name in names}
@@ -97,7 +97,7 @@ def entropy_vs_length(
     Returns
     -------
     ExperimentResult
-        Of ``entropy`` (nats), with ``lse``, ``concentration`` (sum p^2), ``max_weight``,
+        Estimates of ``entropy`` (nats), with ``lse``, ``concentration`` (sum p^2), ``max_weight``,
         ``mean_score`` and ``score_variance``. ``exact()`` is the theory of the first three for the
         sphere and the Gaussian model.
 

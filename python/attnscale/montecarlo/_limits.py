@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What cannot be done at all, said before it begins."""
+"""Checks, before a run begins, of what cannot be done at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_count(name: str, value: int) -> int:
 
 
 def check_memory(name: str, value: int, size: float) -> None:
-    """Refuse a parameter that makes arrays of so many bytes, if the machine has not as many."""
+    """Refuse a parameter that makes arrays of `size` bytes, if the machine has not as many."""
     there = machine_memory()
     if size > there:
         raise ValueError(

@@ -36,7 +36,7 @@ def _exact_weight(grid: Grid) -> Any:
 
 
 def _chance_of_the_top(grid: Grid) -> Any:
-    """No other key is nearer: F(cosine)^(n - 1), F the distribution function of a random cosine."""
+    """The chance of no nearer key: F(cosine)^(n - 1), F the distribution function of a random cosine."""
     from scipy.special import betainc
 
     n, head_dim = grid.along("n"), grid.along("head_dim")
@@ -93,13 +93,13 @@ def needle_dilution(
     law, head_dim, samples, rng, **options
         As for :func:`entropy_vs_length`.
     cosine : float
-        Of the needle with the query, from -1 to 1. All norms are sqrt(head_dim).
+        Cosine of the needle with the query, from -1 to 1. All norms are sqrt(head_dim).
 
     Returns
     -------
     ExperimentResult
-        Of ``needle_weight``, with ``needle_is_top`` (share of rows where no key has a larger
-        weight) and ``entropy`` (nats).
+        Estimates of ``needle_weight``, with ``needle_is_top`` (share of rows where no key has a
+        larger weight) and ``entropy`` (nats).
 
     Raises
     ------
@@ -142,8 +142,8 @@ def head_dimension(
     """How often the right one of n keys has the largest weight, against the size of a head.
 
     The right key has a given cosine to the query, the others are uniform on the sphere: retrieval
-    succeeds if none of them is nearer. It depends on head_dim, n and the cosine, not on the scale;
-    the weight that the right key gets does.
+    succeeds if none of them is nearer. Success depends on head_dim, n and the cosine, not on the scale;
+    the weight that the right key gets depends on the scale too.
 
     Parameters
     ----------
@@ -152,14 +152,14 @@ def head_dimension(
     n : int or sequence of int
         Keys, the right one among them; 512 by default.
     cosine : float, default 0.5
-        Of the right key with the query, from -1 to 1.
+        Cosine of the right key with the query, from -1 to 1.
     law, samples, rng, **options
         As for :func:`entropy_vs_length`.
 
     Returns
     -------
     ExperimentResult
-        Of ``accuracy``, with ``needle_weight``.
+        Estimates of ``accuracy``, with ``needle_weight``.
 
     Raises
     ------

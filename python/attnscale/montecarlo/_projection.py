@@ -64,7 +64,7 @@ def jl_distortion(
     points : array_like, shape (n, dim), optional
         At least two, no two of them equal; computed in float32.
     n, dim : int, optional
-        Instead of points: so many of so many independent normal coordinates, other ones each time.
+        Instead of points: n points of dim independent normal coordinates, drawn anew for each sample.
     k : int or sequence of int
         Dimensions to project to, at least 1.
     kind : {"gaussian", "sign", "sparse"} or sequence of them
@@ -128,7 +128,7 @@ def jl_distortion(
 def _source(
     points: Any, n: Any, dim: Any
 ) -> tuple[NDArray[np.float32] | None, tuple[int, int], dict[str, Any]]:
-    """The points, or None where they are normal; their shape; and what to call them."""
+    """The points, or None where they are normal; their shape; and the parameters that the result says."""
     if points is None:
         if n is None or dim is None:
             raise ValueError(f"points, or n and dim, must be given, got n={shown(n)} and dim={shown(dim)}")
@@ -144,7 +144,7 @@ def _source(
         raise TypeError(f"points must be floating point, got {given.dtype}")
     if given.ndim != 2 or given.shape[0] < 2 or given.shape[1] < 1:
         raise ValueError(f"points must have shape (n, dim) with n of at least 2, got {given.shape}")
-    with np.errstate(over="ignore"):  # beyond float32 is infinite, and said so
+    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused
         fixed = np.ascontiguousarray(given, np.float32)
     if not np.isfinite(fixed).all():
         raise ValueError("points must be finite in float32, got NaN or infinity")

@@ -65,9 +65,9 @@ def rank_and_sparsity(
     Returns
     -------
     ExperimentResult
-        Of ``effective_rank``, exp of the entropy of the singular values divided by their sum (Roy
-        and Vetterli 2007); with ``stable_rank``, the squares of all singular values over that of the largest;
-        ``effective_keys``, the mean of exp(H) over the rows; and ``concentration``, that of sum p^2.
+        Estimates of ``effective_rank``, exp of the entropy of the singular values divided by their sum (Roy
+        and Vetterli 2007); with ``stable_rank``, the squares of all singular values over the largest square;
+        ``effective_keys``, the mean of exp(H) over the rows; and ``concentration``, the mean of sum p^2.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def rank_and_sparsity(
 
 def _rows(n: int, head_dim: int, scales: _Array, threads: int) -> RowSource:
     def one(key: int, index: int) -> _Array:
-        # Two streams a sample: queries and keys.
+        # Each sample takes two streams: queries and keys.
         q, k = np.empty((2, n, head_dim))
         _core.mc_sphere(q, np.sqrt(head_dim), key, 2 * index, 0, threads)
         _core.mc_sphere(k, np.sqrt(head_dim), key, 2 * index + 1, 0, threads)
@@ -119,7 +119,7 @@ def _rows(n: int, head_dim: int, scales: _Array, threads: int) -> RowSource:
 
 
 def _describe(scores: _Array) -> _Array:
-    """The quantities, in their order, of one matrix of scores."""
+    """The quantities of one matrix of scores, in their order."""
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     singular = np.linalg.svd(p, compute_uv=False)

@@ -35,9 +35,9 @@ class Estimate:
     Attributes
     ----------
     value, standard_error : float or ndarray of float64
-        Of the shape of the result's axes. NaN where there are no samples. The error of a mean is NaN
-        with one sample too; that of a share (of rows that are saturated, found, kept) is never 0, also
-        where all rows agree: with no event in N rows it is about sqrt(2) / N.
+        Numbers in the shape of the result's axes. NaN where there are no samples. The error of a mean is NaN
+        with one sample too; the error of a share (of rows that are saturated, found, kept) is never 0,
+        also where all rows agree: with no event in N rows it is about sqrt(2) / N.
     unit : str
         "nat" or "" (a plain number).
     """
@@ -84,7 +84,7 @@ class ExperimentResult(Table):
     interrupted: bool
     target_error: float | None
     provenance: Provenance
-    _betas: NDArray[np.float64] | None = field(repr=False)  # of the laws, of the shape of value
+    _betas: NDArray[np.float64] | None = field(repr=False)  # beta of the laws, of the shape of value
     _seed: np.random.SeedSequence = field(repr=False)
     _tallies: tuple[Tally, ...] = field(repr=False)
 
@@ -111,7 +111,7 @@ class ExperimentResult(Table):
             raise KeyError(f"{name!r}; {self.experiment} estimates {', '.join(self.estimates)}") from None
 
     def names(self) -> tuple[str, ...]:
-        """The quantities, the main one first."""
+        """The names of the quantities, the main one first."""
         return tuple(self.estimates)
 
     def column(self, name: str | None = None) -> Column:
@@ -137,7 +137,7 @@ class ExperimentResult(Table):
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for every point of the axes: labels, each quantity with its error, samples.
 
-        With a target error also ``target_reached``.
+        With a target error, each row also has ``target_reached``.
 
         Examples
         --------
@@ -180,12 +180,12 @@ class ExperimentResult(Table):
         return cls(estimates=estimates, **stored)
 
     def exact(self) -> dict[str, NDArray[np.float64]]:
-        """The expectations of :mod:`attnscale.theory`, for the quantities of which it has one.
+        """The expectations of :mod:`attnscale.theory`, for the quantities that have one.
 
         Returns
         -------
         dict of str to ndarray
-            Of the shape of ``value``; empty if there is no theory for the experiment.
+            Arrays of the shape of ``value``; empty if there is no theory for the experiment.
         """
         return exact(self.experiment, Grid(self.axes, self.parameters, self._betas))
 
@@ -197,7 +197,7 @@ class ExperimentResult(Table):
         ax : matplotlib Axes, optional
             A new figure's by default.
         unit : {"nats", "bits"}
-            Of the axis, if the quantity is an entropy.
+            Unit of the axis, if the quantity is an entropy.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class ExperimentResult(Table):
         return {name: list(labels) for name, labels in self.axes.items()}
 
     def _dataset(self) -> dict[str, Variable]:
-        """Value and standard_error are the main quantity's; exact is what the theory says of it."""
+        """The variables of the Dataset: value, standard_error and exact are of the main quantity."""
         named = {self.quantity: "value", f"{self.quantity}_standard_error": "standard_error"}
         found = {named.get(name, name): each for name, each in self._variables().items()}
         for name in self.estimates:
@@ -243,6 +243,6 @@ class ExperimentResult(Table):
 
 
 def _fixed(result: ExperimentResult) -> str:
-    """Parameters that are no axis."""
+    """The parameters that are no axis, as text."""
     entries = ((name, value) for name, value in result.parameters.items() if name not in result.axes)
     return ", ".join(f"{name}={value!r}" for name, value in entries if value is not None)

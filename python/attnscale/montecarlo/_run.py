@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs experiments: how many samples, in what pieces, Ctrl-C, and going on from a result or a store."""
+"""Runs experiments: how many samples, in what pieces, until Ctrl-C, and on from a result or a store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ._tally import Tally
 
 __all__ = ["MOST_SAMPLES", "RunOptions", "num_threads_of", "run"]
 
-#: What a target error draws at most for a case, unless told otherwise.
+#: The most samples that a target error draws for a case, unless told otherwise.
 MOST_SAMPLES = 1_000_000
 
 # Operations of a piece of work: a fraction of a second, which is what Ctrl-C can lose.
@@ -95,13 +95,13 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class _Stopping:
-    """Rows of one case: a fixed number, or enough for an error, but no more than a limit."""
+    """When to stop drawing rows of one case: at a fixed number, or at an error with a limit of rows."""
 
     most_rows: int
     target_error: float | None
 
     def goal(self, experiment: Experiment, case: Case, tally: Tally) -> int:
-        """Draw until there are so many rows, then ask again; done if there are."""
+        """The number of rows to draw up to before asking again; the case is done if it has as many."""
         errors = experiment.estimate(case, tally)[1][..., 0]
         return _core.mc_rows_wanted(tally.rows, self.most_rows, self.target_error, errors.ravel())
 
@@ -120,7 +120,7 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
     ----------
     experiment : Experiment
     samples : int or None
-        For each case; rounded up to whole rows. None is the experiment's own number.
+        Samples for each case; rounded up to whole rows. None is the experiment's own number.
     rng : see :func:`seed_sequence`
     options : RunOptions
     """
@@ -147,7 +147,7 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
 def _claim(
     store: Store, experiment: Experiment, seed: np.random.SeedSequence, *, any_seed: bool
 ) -> np.random.SeedSequence:
-    """See that the store is of this experiment; the seed that counts."""
+    """Check that the store is of this experiment, and return the seed that counts."""
     identity = {
         "attnscale": _core.__version__,
         "experiment": experiment.declared.name,
@@ -169,7 +169,7 @@ class _Run:
     store: Store | None = None
 
     def draw(self, chosen: dict[str, Any]) -> ExperimentResult:
-        """The result, also of an interrupted run unless that is to be raised."""
+        """Draw what is missing; the result, also of an interrupted run unless that is to be raised."""
         if chosen["announce"] is not None:
             target, threads = self.stopping.target_error, chosen["num_threads"] or 0
             tallies = self._tallies(self.before)
@@ -211,7 +211,7 @@ class _Run:
                 self.store.write(case, tally.to_fields())
 
     def _keep(self, finished: Mapping[GridCase, Fields]) -> None:
-        """Write what an interrupted run has and the store has not."""
+        """Write to the store what an interrupted run has drawn and the store has not."""
         for case, fields in finished.items():
             if self.store is not None and fields is not self.before.get(case):
                 self.store.write(case, fields)
@@ -219,7 +219,7 @@ class _Run:
     def _tallies(
         self, there: Mapping[GridCase, Fields], cases: Sequence[GridCase] | None = None
     ) -> list[Tally]:
-        """Of these cases, all by default; empty where nothing is there."""
+        """The tallies of these cases, all by default; empty ones where nothing is there."""
         empty = self.experiment.empty_tally()
         return [Tally.of(there[case]) if case in there else empty for case in cases or self.cases]
 
@@ -227,7 +227,7 @@ class _Run:
         return Tally.of(fields).rows * self.experiment.declared.block
 
     def _total(self) -> int | None:
-        """Samples of all cases; None where a target error decides."""
+        """The number of samples of all cases; None where a target error decides."""
         if self.stopping.target_error is not None:
             return None
         return self.stopping.most_rows * self.experiment.declared.block * len(self.cases)

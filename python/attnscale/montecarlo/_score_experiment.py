@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Experiments on rows of attention: they differ in what the core makes of a row."""
+"""Experiments on rows of attention, which differ in what the core measures of a row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def score_experiment(
 ) -> Experiment:
     """An experiment on rows of n keys: outer axes n and head_dim, inner axis the laws.
 
-    `looks`: at how many multiples of its scale the core looks at each row, for the cost.
+    `looks` is the number of multiples of its scale at which the core looks at each row, for the cost.
     """
     cases, every_beta = [], []
     for n, dim in product(lengths, dims):

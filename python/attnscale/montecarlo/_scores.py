@@ -25,13 +25,13 @@ __all__ = [
     "read_model",
 ]
 
-#: What a row of real heads reports.
+#: The quantities that a row of real heads has.
 _COLUMNS = ("entropy", "lse", "concentration", "max_weight", "mean_score", "score_variance")
 MODELS = ("sphere", "gaussian", "correlated")
 
 
 def least_head_dim(model: Any) -> int:
-    """A sphere of one dimension is two points."""
+    """The least head_dim of a model: 2 for a sphere, because a sphere of one dimension is two points."""
     return 2 if model == "sphere" else 1
 
 
@@ -84,7 +84,7 @@ class RealHeads:
     Parameters
     ----------
     query, key : ndarray, shape (heads, n_tokens, head_dim)
-        With as many heads each, or fewer key heads that groups of query heads share.
+        Arrays with as many heads each, or with fewer key heads that groups of query heads share.
     """
 
     def __init__(self, query: NDArray[Any], key: NDArray[Any]) -> None:
@@ -93,11 +93,11 @@ class RealHeads:
         self.n_keys = int(key.shape[-2])
 
     def describe(self) -> list[str]:
-        """What tells these arrays from others."""
+        """Texts that tell these arrays from others."""
         return [describe_array(self.query), describe_array(self.key)]
 
     def rows(self, n: int, betas: list[float], num_threads: int) -> RowSource:
-        """Columns as _COLUMNS; n keys are drawn without replacement."""
+        """A source of rows of the columns _COLUMNS; the n keys of each are drawn without replacement."""
         scales = np.array(betas) / math.sqrt(self.head_dim)
         threads = num_threads or None
 
@@ -119,7 +119,7 @@ class RealHeads:
         token = min(int(draw[1] * n_queries), n_queries - 1)
         chosen = np.sort(np.argpartition(draw[2:], n - 1)[:n])
         keys = self.key[head * len(self.key) // n_heads, chosen]
-        # One query a scale: the heads of one call.
+        # The query stands once for each scale, as the heads of one call.
         query = np.broadcast_to(self.query[head, token], (len(scales), 1, self.head_dim))
         keys = np.broadcast_to(keys, (len(scales), *keys.shape))
         rows = attention_statistics(
@@ -129,7 +129,7 @@ class RealHeads:
 
 
 def read_heads(query: Any, key: Any) -> RealHeads:
-    """Arrays of shape (..., heads, n_tokens, head_dim), or (n_tokens, head_dim), checked."""
+    """Heads from arrays of shape (..., heads, n_tokens, head_dim), or (n_tokens, head_dim), checked."""
     arrays = {"query": as_array("query", query), "key": as_array("key", key)}
     for name, array in arrays.items():
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
@@ -147,7 +147,7 @@ def read_heads(query: Any, key: Any) -> RealHeads:
 
 
 def read_model(model: Any) -> str | RealHeads:
-    """One of MODELS, or a pair (query, key)."""
+    """The model: one of MODELS, or the heads of a pair (query, key)."""
     if isinstance(model, tuple) and len(model) == 2:
         return read_heads(*model)
     if not isinstance(model, str):

@@ -68,7 +68,7 @@ def sparsity(
     law, head_dim, rng, **options
         As for :func:`entropy_vs_length`.
     normalizer : str, Normalizer or sequence of them, default "sparsemax"
-        Of :mod:`attnscale.normalizers`; those whose rows have a support and an entropy.
+        Normalizers of :mod:`attnscale.normalizers` whose rows have a support and an entropy.
     model : {"gaussian", "sphere"}
         As for :func:`entropy_vs_length`; the default is the limit of the sphere for large head_dim.
     samples : int, optional
@@ -77,7 +77,7 @@ def sparsity(
     Returns
     -------
     ExperimentResult
-        Of ``support``; with ``entropy`` (nats), ``concentration`` (sum p^2) and ``max_weight``.
+        Estimates of ``support``, with ``entropy`` (nats), ``concentration`` (sum p^2) and ``max_weight``.
 
     Raises
     ------

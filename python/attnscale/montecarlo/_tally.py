@@ -19,11 +19,11 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Mean and covariance of rows of numbers, of which ever more are added.
+    """Mean and covariance of rows of numbers, to which more rows can be added at any time.
 
     The sums run strictly from the first row to the last, so that the same rows give the same bits
-    whatever the pieces were. They are of the distance to the first row: no digits are lost where
-    the spread is small against the mean. The core computes; it reads these fields by name.
+    whatever the pieces were. They sum distances to the first row: no digits are lost where the
+    spread is small against the mean. The core computes; it reads these fields by name.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Tally:
     origin : ndarray of float64, shape (..., m)
         The first row.
     sums, products : ndarrays of shape (..., m) and (..., m, m)
-        Of the distance to the origin, and of its outer product with itself.
+        Sums of the distance to the origin, and of the outer product of that distance with itself.
     """
 
     rows: int
@@ -42,22 +42,22 @@ class Tally:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> Tally:
-        """No rows yet; one row has this shape."""
+        """A tally without rows; one row has this shape."""
         zero = np.zeros(shape)
         return cls(0, zero, zero, np.zeros((*shape, shape[-1])))
 
     def add(self, rows: _Array) -> Tally:
-        """With more rows, of shape (count, ..., m)."""
+        """The tally with more rows, of shape (count, ..., m)."""
         return Tally(*_core.tally_add(self, rows))
 
     @classmethod
     def of(cls, fields: Fields) -> Tally:
-        """The tally that :meth:`to_fields` gave these arrays of."""
+        """The tally whose :meth:`to_fields` gave these arrays."""
         rows, *arrays = (fields[each.name].values for each in dataclass_fields(cls))
         return cls(int(rows), *arrays)
 
     def to_fields(self) -> Fields:
-        """Its arrays by name, as a store keeps them."""
+        """The arrays of the tally by name, as a store keeps them."""
         return {each.name: Field(np.asarray(getattr(self, each.name))) for each in dataclass_fields(self)}
 
     @property

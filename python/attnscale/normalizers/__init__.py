@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How the scores of a row become its weights: what ``normalizer=`` takes.
 
-An instance, or a name of :func:`names`, alone or with parameters: ``"entmax(alpha=1.2)"``. Scores are
-those of :func:`attnscale.attention`, after scale, soft-cap, bias and mask; sums run over the keys that the
-row may see.
+The value is an instance, or a name of :func:`names`, alone or with parameters: ``"entmax(alpha=1.2)"``.
+Scores are those of :func:`attnscale.attention`, after scale, soft-cap, bias and mask; sums run over the
+keys that the row may see.
 """
 
-# In the order of names().
+# The order of these imports is that of names().
 # isort: off
 from ._base import Normalizer
 from ._registry import get, names

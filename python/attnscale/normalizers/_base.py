@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every normalizer has."""
+"""The base class of all normalizers, and what the core takes for one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rows(Protocol):
 
 
 class Rule(NamedTuple):
-    """What the core takes for a normalizer; each reads its own numbers. Those of a row may be arrays."""
+    """What the core takes for a normalizer, which reads its own numbers; those of a row may be arrays."""
 
     kind: str  # a name of the core's enum normalizer
     alpha: float = 1.5  # entmax
@@ -68,11 +68,11 @@ class Normalizer:
         return spell(self.name, {name: value for name, value in given.items() if value != usual[name]})
 
     def _rule(self, call: Rows) -> Rule:
-        """What the core takes for this call; refuses what does not fit them."""
+        """What the core takes for this call; a normalizer that does not fit the call is refused."""
         raise TypeError(f"normalizer must be one of attnscale.normalizers, got {shown(self)}")
 
 
 def no_softmax_statistics(*also: str) -> tuple[str, ...]:
-    """The fields that rows have whose weights are functions of single scores."""
+    """The fields of rows whose weights are functions of single scores."""
     kept = {"max_score", "n_visible", "argmax", "max_weight", "support", *also}
     return tuple(name for name in NAMES if name in kept)

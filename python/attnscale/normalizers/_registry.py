@@ -21,7 +21,7 @@ _ALIASES = {"softmax_1": "softmax_n(n=1)", "entmax15": "entmax(alpha=1.5)"}
 
 
 def built_in(normalizer: _NormalizerType) -> _NormalizerType:
-    """Make a class of this package known by its name."""
+    """Register a class of normalizers of this package under its name."""
     _classes[normalizer.name] = normalizer
     return normalizer
 
@@ -53,7 +53,7 @@ def get(normalizer: Any, **parameters: Any) -> Normalizer:
     normalizer : str or Normalizer
         One of :func:`names`, or a name with parameters: ``"entmax(alpha=1.2)"``.
     **parameters
-        Parameters of that normalizer, if the name comes without.
+        Parameters of that normalizer, if ``normalizer`` is a name without them.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def get(normalizer: Any, **parameters: Any) -> Normalizer:
     Raises
     ------
     TypeError
-        If it is neither, has no such parameter or needs one that is not given.
+        If ``normalizer`` is neither, has no such parameter or needs one that is not given.
     ValueError
         If there is no such name, or a parameter is out of range.
 
@@ -103,11 +103,11 @@ def _read(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def spelling_of(normalizer: Normalizer) -> str:
-    """The shortest name under which it can be had again; its repr if it needs parameters."""
+    """The first name by which :func:`get` makes an equal normalizer; its repr if it needs parameters."""
     for spelling in (*_ALIASES, *_classes):
         try:
             if get(spelling) == normalizer:
                 return spelling
-        except TypeError:  # one that needs a parameter
+        except TypeError:  # the normalizer of this name needs a parameter
             continue
     return repr(normalizer)

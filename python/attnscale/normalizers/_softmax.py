@@ -44,7 +44,7 @@ class SoftmaxN(Normalizer):
     """p_j = exp(s_j) / (n + sum_k exp(s_k)): a row may attend to nothing; n = 1 is "off by one".
 
     The rest, 1 - sum_j p_j, is the weight of a sink: one more outcome of the score ln n, whose value is
-    0. It counts in lse, entropy, mean_score, score_variance and concentration, so that
+    0. The sink counts in lse, entropy, mean_score, score_variance and concentration, so that
     entropy = lse - mean_score as ever. ``sink_weight`` is its weight. A row without keys has sink_weight
     1 and lse ln n.
 
@@ -95,7 +95,7 @@ class Sink(Normalizer):
     Parameters
     ----------
     logits : float or array_like, shape (heads,)
-        Of each query head, or one for all.
+        The logit of each query head, or one for all.
 
     Raises
     ------
@@ -142,7 +142,7 @@ class Sink(Normalizer):
         return Rule("softmax", sink=self._per_row(call.row_shape))
 
     def _per_row(self, row_shape: tuple[int, ...]) -> Any:
-        """The logits as they broadcast to (..., heads, n_queries)."""
+        """The logits in a shape that broadcasts to (..., heads, n_queries)."""
         logits: Any = np.asarray(self.logits)
         if logits.ndim == 0:
             return float(logits)

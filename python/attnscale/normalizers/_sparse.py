@@ -34,7 +34,7 @@ class Entmax(Normalizer):
     TypeError
         If alpha is not a number.
     ValueError
-        If it is out of range.
+        If alpha is out of range.
 
     Notes
     -----
@@ -74,7 +74,7 @@ class Entmax(Normalizer):
 class Sparsemax(Normalizer):
     """p_j = max(s_j - tau, 0): the distribution that is nearest to the scores.
 
-    The same as ``Entmax(2)``.
+    Sparsemax equals ``Entmax(2)``.
 
     Notes
     -----
@@ -112,7 +112,7 @@ class TopK(Normalizer):
     TypeError
         If k is not an integer.
     ValueError
-        If it is less than 1.
+        If k is less than 1.
 
     Notes
     -----

@@ -25,7 +25,7 @@ __all__ = ["calibrated_beta"]
 
 
 class _Calibration(Protocol):
-    """What is drawn of a calibration, whose method ``plot`` leads here."""
+    """The fields of a calibration that are drawn by its method ``plot``."""
 
     @property
     def n0(self) -> int: ...
@@ -50,7 +50,7 @@ def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = Non
     Parameters
     ----------
     found : Calibration
-        Of :func:`attnscale.calibrate`.
+        A result of :func:`attnscale.calibrate`.
     laws : int, default 3
         How many laws to draw, those of the least entropy error first; each is the median of its
         fits to the heads, computed at the lengths. Laws that are equal up to their amplitude are one
@@ -102,7 +102,7 @@ def calibrated_beta(found: _Calibration, *, laws: int = 3, ax: Axes | None = Non
 
 
 def _median(heads: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over the heads that have a number; NaN where none has."""
+    """The median over the heads that have a number; NaN where none has."""
     known = np.isfinite(heads).any(0)
     found = np.full(heads.shape[1], np.nan)
     found[known] = np.nanmedian(heads[:, known], axis=0)

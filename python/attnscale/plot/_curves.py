@@ -96,7 +96,7 @@ def read_curves(
     labels : mapping, optional
         What to print for the values of the other axes.
     unit : {"nats", "bits"}
-        Of an entropy.
+        Unit of an entropy.
     """
     name = quantity or table.names()[0]
     column = table.column(name)
@@ -160,9 +160,9 @@ def x_values(axes: Mapping[str, Sequence[Any]], preferred: Sequence[str]) -> str
 
 
 def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list[Named]:
-    """Points with error bars on the exact curve, or joined where there is none; the lines to name.
+    """Draw points with error bars on the exact curve, or joined where there is none; the lines to name.
 
-    Bars are one standard error to each side. Exact values that are known at the points alone are bars
+    Error bars are one standard error to each side. Exact values that are known at the points alone are bars
     across them, not lines.
     """
     named = []
@@ -198,7 +198,7 @@ def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list
 def points_key(
     curves: Sequence[Curve], points: str = "Monte Carlo, one standard error"
 ) -> list[tuple[Any, str]]:
-    """The entry of the key that says what points and lines are; none for numbers without errors."""
+    """The entry of the key that says what points and lines are; no entry for numbers without errors."""
     from matplotlib.lines import Line2D
 
     if not any(np.isfinite(curve.error).any() for curve in curves):

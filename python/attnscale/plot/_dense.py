@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where to evaluate an exact curve, so that what is drawn between two points is what it is there."""
+"""The points at which an exact curve is evaluated, so that lines between them show the curve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Array = NDArray[np.float64]
 _FIRST = 25
 _ROUNDS = 24  # halvings of a gap of 25 points: enough to come from 10^6 keys to one
 _MOST = 500
-_BEND = 0.005  # of the range of the curve
+_BEND = 0.005  # a share of the range of the curve
 
 
 def dense(curve: Callable[[_Array], _Array], low: float, high: float) -> tuple[_Array, _Array]:

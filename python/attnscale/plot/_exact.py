@@ -47,7 +47,7 @@ def _evaluation(
     x: str,
     quantity: str,
 ) -> Callable[[_Array], Any]:
-    """From points along `x` to values with `x` as their first axis; to None where there is no theory."""
+    """A function from points along `x` to values with `x` as their first axis; to None without a theory."""
     # Axes that an experiment has itself; a sweep may have others, and does each of their values alone.
     own = [axis for axis in axes if axis in ("n", "head_dim", "law", "distribution")]
     others = [axis for axis in axes if axis not in own]

@@ -47,7 +47,7 @@ def experiment(
     Parameters
     ----------
     result : ExperimentResult
-        With at least one axis of numbers (a parameter given as a sequence).
+        A result with at least one axis of numbers (a parameter given as a sequence).
     quantity : str, optional
         One of ``result.estimates``; the main one by default.
     ax : matplotlib Axes, optional
@@ -55,7 +55,7 @@ def experiment(
     labels : mapping, optional
         What to print for the names of laws and the like.
     unit : {"nats", "bits"}
-        Of the axis, if the quantity is an entropy.
+        Unit of the axis, if the quantity is an entropy.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def saturation(
     Parameters
     ----------
     result : ExperimentResult or Dataset
-        Of :func:`attnscale.montecarlo.softmax_saturation` with several head_dim.
+        A result of :func:`attnscale.montecarlo.softmax_saturation` with several head_dim.
     quantity, ax, labels
         As for :func:`experiment`.
 
@@ -135,7 +135,7 @@ def needle(
     Parameters
     ----------
     result : ExperimentResult or Dataset
-        Of :func:`attnscale.montecarlo.needle_dilution` with several n.
+        A result of :func:`attnscale.montecarlo.needle_dilution` with several n.
     quantity, ax, labels, unit
         As for :func:`experiment`.
 
@@ -164,7 +164,7 @@ def jl_distortion(
     Parameters
     ----------
     result : ExperimentResult or Dataset
-        Of :func:`attnscale.montecarlo.jl_distortion` with several k.
+        A result of :func:`attnscale.montecarlo.jl_distortion` with several k.
     ax, labels
         As for :func:`experiment`.
 
@@ -216,7 +216,7 @@ def _curves(
     more: Named | None = None,
     unit: Unit = "nats",
 ) -> Axes:
-    """Curves against `x`; y from at most `low` and to at least `high`, or logarithmic; `more` is dashed."""
+    """Draw curves against `x`; y from at most `low` to at least `high`, or logarithmic; `more` is dashed."""
     own, table = ax is None, read_table("result", result)
     quantity = quantity or table.names()[0]
     curves = read_curves(table, x, quantity, labels, unit=unit)

@@ -46,20 +46,20 @@ def entropy_by_head(
         Names of the heads; their numbers by default.
     ax : matplotlib Axes, optional
     n_keys : int, optional
-        Marks ln n_keys (log2 in bits), the entropy of equal weights.
+        The number of keys: ln n_keys (log2 in bits), the entropy of equal weights, is marked.
     is_causal : bool, default False
-        Query i of n_keys sees the keys 0 ... i: marks the mean of ln 1 ... ln n_keys instead.
+        Query i of n_keys sees the keys 0 ... i: the mean of ln 1 ... ln n_keys is marked instead.
     labels : mapping, optional
         Names to print for the keys of ``entropy``.
     sort : bool, default False
         Order the heads by the first entry.
     unit : {"nats", "bits"}
-        Of the axis; what is given is in nats.
+        Unit of the axis; ``entropy`` is in nats.
 
     Returns
     -------
     matplotlib Axes
-        With a second scale on top: effective keys, exp(entropy), or 2^entropy in bits.
+        Axes with a second scale on top: effective keys, exp(entropy), or 2^entropy in bits.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def head_map(
     ax : matplotlib Axes, optional
         A new figure's by default.
     unit : {"nats", "bits"}
-        Of the colour bar; ``values``, ``low`` and ``high`` are in nats. For values with a ``label`` of
+        Unit of the colour bar; ``values``, ``low`` and ``high`` are in nats. For values with a ``label`` of
         their own leave it out.
 
     Returns
@@ -183,7 +183,7 @@ def head_map(
 def _draw_marks(
     ax: Axes, series: Mapping[str, _Array], stacked: _Array, labels: Mapping[str, str] | None
 ) -> None:
-    """Each later mark is smaller, so that one that lies on another leaves it visible."""
+    """Draw the marks of each entry; later ones are smaller, so that a mark leaves one below it visible."""
     for index, (law, look) in enumerate(zip(series, looks(list(series)), strict=True)):
         marker, size = MARKERS[index % len(MARKERS)]
         ax.scatter(
@@ -199,7 +199,7 @@ def _draw_marks(
 
 
 def _mark_uniform(ax: Axes, n_keys: int, unit: Unit, *, is_causal: bool) -> None:
-    """Entropy of equal weights: of a row, or the mean over causal rows."""
+    """Mark the entropy of equal weights: of a row, or the mean over causal rows."""
     logarithm = r"\log_2" if unit == "bits" else r"\ln"
     text, limit = rf"${logarithm} {n_keys}$ ", float(np.log(n_keys))
     if is_causal:

@@ -65,7 +65,7 @@ def entropy_vs_length(
     labels : mapping, optional
         Names to print for the keys of ``entropy``.
     unit : {"nats", "bits"}
-        Of the axis; what is given is in nats.
+        Unit of the axis; ``entropy`` is in nats.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def _draw_uniform(ax: Axes, reference: _Uniform | None) -> list[Named]:
     if reference is None:
         return []
     n, limit, name = reference
-    marker: dict[str, Any] = {"marker": "_", "markersize": 14} if n.size == 1 else {}  # a line of one point
+    marker: dict[str, Any] = {"marker": "_", "markersize": 14} if n.size == 1 else {}  # one length is a mark
     ax.plot(n, limit, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2, label=name, **marker)
     return [Named(n, limit, name, GREY)]
 
@@ -151,7 +151,7 @@ def _draw_uniform(ax: Axes, reference: _Uniform | None) -> list[Named]:
 def _draw_laws(
     ax: Axes, n: _Array, entropy: Mapping[str, _Array], labels: Mapping[str, str] | None, *, marks: bool
 ) -> list[Named]:
-    """Line of the mean, shade of the middle half of the heads."""
+    """Draw the line of the mean, and the shade of the middle half of the heads."""
     found = []
     for (law, values), look in zip(entropy.items(), looks(list(entropy)), strict=True):
         if values.shape[:1] != n.shape or values.ndim > 2:

@@ -68,7 +68,7 @@ def looks(names: Sequence[str]) -> list[Look]:
 
 
 def family(name: str) -> str:
-    """The law's own name of a spelling; `name` itself where it is none."""
+    """The name of the law that is spelled; `name` itself where it spells none."""
     law = law_of(name)
     return name if law is None else law.name
 
@@ -76,7 +76,7 @@ def family(name: str) -> str:
 def _free(
     taken: dict[tuple[int, int], None], wanted: tuple[int, int], column: int | None = None
 ) -> tuple[int, int]:
-    """`wanted`, or the first look that is free: in that column if one is given; and take it."""
+    """Take `wanted`, or the first look that is free, in that column if one is given."""
     every = [(row, each) for row in range(len(_DASHES)) for each in range(len(COLOURS))]
     own = [place for place in every if place[1] == column]
     choice = next((place for place in (wanted, *own, *every) if place not in taken), wanted)

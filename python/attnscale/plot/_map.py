@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["attention_map"]
 
 _MOST_HEADS = 24
-_MOST_LABELS = 64  # on one axis; of more tokens every second, third, ... is named
+_MOST_LABELS = 64  # on one axis; with more tokens, every second, third, ... has a label
 _COLOUR_BAR = "weight of the key in its row (blank: 0)"
 _CELL = 0.155  # inches of a token with a name
 
@@ -42,25 +42,25 @@ def attention_map(
     Parameters
     ----------
     weights : array_like, shape (n_queries, n_keys) or (n_heads, n_queries, n_keys)
-        As :func:`attnscale.attention_weights` gives them, of one head or of up to 24, which become a
+        Weights as :func:`attnscale.attention_weights` gives them, of one head or of up to 24, which become a
         grid. A weight of exactly 0 is blank, as for keys that a causal query does not see.
     tokens : sequence of str, optional
         The text, for the queries, and for the keys where there are as many. All are named up to 64 of
         them, else every second, third, ...
     key_tokens : sequence of str, optional
-        The keys' own.
+        The text of the keys, where it is another one.
     names : sequence of str, optional
         Titles of the heads; "head 0", "head 1", ... by default. One head has none.
     high : float, optional
-        The weight of the darkest colour. By default that which 98 of 100 rows do not exceed, over all heads
+        The weight of the darkest colour. By default the one that 98 of 100 rows do not exceed, over all heads
         shown: the first causal rows, with few keys to look at, do not decide for the others.
     ax : matplotlib Axes, optional
-        For one head; a new figure's by default. Several heads have a figure of their own.
+        Axes for one head; a new figure's by default. Several heads have a figure of their own.
 
     Returns
     -------
     matplotlib Axes
-        For weights with heads an array of them, one a head.
+        For weights with heads, an array of axes, one a head.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _titles(names: Any, count: int) -> list[str]:
 
 
 def _colours() -> Any:
-    """Blues from a light one on, so that a small weight differs from none, which is blank."""
+    """Blues that begin with a light one, so that a small weight differs from none, which is blank."""
     import matplotlib as mpl
     from matplotlib.colors import ListedColormap
 
@@ -192,7 +192,7 @@ def _name_ticks(axis: Any, names: list[str], size: float) -> None:
 def _panels(
     down: int, across: int, shape: tuple[int, ...], rows: Any, columns: Any, least: float
 ) -> NDArray[Any]:
-    """A figure of that many panels; names of tokens have the room that they need."""
+    """A figure of `down` times `across` panels; names of tokens have the room that they need."""
     import matplotlib.pyplot as plt
 
     n_queries, n_keys = (min(extent, _MOST_LABELS) for extent in shape)

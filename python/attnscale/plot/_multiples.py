@@ -105,7 +105,7 @@ def multiplier_vs_length(
     Parameters
     ----------
     multipliers : mapping of str to array_like, shape (n_lengths,)
-        Of 1/sqrt(head_dim), under each law; NaN where it has none.
+        Multiples of 1/sqrt(head_dim) under each law; NaN where a law has none.
     lengths : array_like of int
         Numbers of keys, increasing. Values between them are not looked at: :func:`law_comparison`
         chooses as many as a law's shape asks for.
@@ -163,7 +163,7 @@ def _table(laws: Sequence[Law], n: _Array, head_dim: int) -> _Array:
 
 
 def _draw(ax: Axes, n: _Array, curves: Mapping[str, _Array], labels: Mapping[str, str] | None) -> list[Named]:
-    """One line for each group of equal laws."""
+    """Draw one line for each group of equal laws."""
     groups: list[list[str]] = []
     for name, values in curves.items():
         for group in groups:
@@ -183,7 +183,7 @@ def _draw(ax: Axes, n: _Array, curves: Mapping[str, _Array], labels: Mapping[str
 def _draw_others(
     ax: Axes, n: _Array, others: Mapping[str, Any], labels: Mapping[str, str] | None
 ) -> list[Named]:
-    """Grey dashes: values at n, or a function of n on as many points as its shape asks for."""
+    """Draw grey dashes: values at n, or a function of n on as many points as its shape asks for."""
     lines = []
     for index, (name, curve) in enumerate(others.items()):
         what = f"others[{name!r}]"
@@ -199,7 +199,7 @@ def _draw_others(
 
 
 def _finish(ax: Axes, ticks: _Array, lines: Sequence[Named], *, grow: bool) -> None:
-    """Scales, labels and names."""
+    """Set scales and labels of the axes, and the names of the lines."""
     length_ticks(ax, ticks)
     values = np.concatenate([np.ravel(np.asarray(line.y, np.float64)) for line in lines] or [np.ones(1)])
     values = values[np.isfinite(values)]

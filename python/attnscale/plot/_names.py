@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Words of a figure: names beside their lines, a key below the axes, what is shown above them."""
+"""The words of a figure: names beside lines, a key below the axes, a subtitle above them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> None:
 
 
 def legend_beside(ax: Axes, lines: Sequence[Named]) -> None:
-    """A legend to the right of the axes, in this order, of lines that were drawn with these names."""
+    """Draw a legend to the right of the axes, in this order, of lines that were drawn with these names."""
     drawn = _drawn(ax, lines)
     ax.legend(
         [handle for handle, _ in drawn],
@@ -77,9 +77,9 @@ def legend_beside(ax: Axes, lines: Sequence[Named]) -> None:
 
 
 def key_below(ax: Axes, entries: Sequence[tuple[Any, str]], *, columns: int = 1, ticks: int = 1) -> None:
-    """What marks, lines and shades mean: (handle, text) of each, below the label of the x axis.
+    """Draw what marks, lines and shades mean: (handle, text) of each, below the label of the x axis.
 
-    The labels of its ticks have so many lines.
+    The labels of the x axis's ticks have `ticks` lines.
     """
     from matplotlib.transforms import offset_copy
 
@@ -101,7 +101,7 @@ def key_below(ax: Axes, entries: Sequence[tuple[Any, str]], *, columns: int = 1,
         labelcolor=GREY,
     )
     if before is not None:  # an axes has one legend; a second one is an artist among others
-        ax.add_artist(before).set_clip_on(False)  # or the layout would leave it no room
+        ax.add_artist(before).set_clip_on(False)  # else the layout would leave the legend no room
 
 
 def _drawn(ax: Axes, lines: Sequence[Named]) -> list[tuple[Any, str]]:
@@ -111,7 +111,7 @@ def _drawn(ax: Axes, lines: Sequence[Named]) -> list[tuple[Any, str]]:
 
 
 def _grow(ax: Axes) -> None:
-    """Make the figure wider by the legend, and as high as it."""
+    """Make the figure wider by the legend, and as high as the legend."""
     from matplotlib.figure import Figure
 
     figure, legend = ax.figure, ax.get_legend()
@@ -122,7 +122,7 @@ def _grow(ax: Axes) -> None:
 
 
 def subtitle(ax: Axes, text: str) -> None:
-    """What the figure shows, as a title in small letters that another title replaces."""
+    """Say what the figure shows, as a title in small letters that another title replaces."""
     if not text:
         return
     width = ax.figure.bbox.width / ax.figure.dpi
@@ -140,7 +140,7 @@ def _end(line: Named, *, right: bool) -> tuple[float, float]:
 
 
 def _heights(ax: Axes, y: Sequence[float]) -> NDArray[np.float64]:
-    """Shares of the height of the axes."""
+    """Heights of y as shares of the height of the axes."""
     points = ax.transData.transform([(ax.get_xlim()[1], each) for each in y])
     shares: NDArray[np.float64] = ax.transAxes.inverted().transform(points)[:, 1]
     return shares

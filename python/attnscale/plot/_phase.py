@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where a multiple of the standard scale puts a row: spread out, or frozen on a few keys."""
+"""The phase that a multiple of the standard scale puts a row in: spread out, or frozen on a few keys."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def phase_diagram(
         Nats; by default :func:`attnscale.theory.expected_entropy` of the model.
     model : {"gaussian", "sphere"}
     head_dim : int, default 64
-        Of the sphere model and of the laws.
+        The dimension of the sphere model and of the laws.
     laws : str, float or Law, or sequence of them
         Their beta is drawn over the map: that of the last of n causal queries.
     ax : matplotlib Axes, optional
@@ -132,7 +132,7 @@ def _draw_map(ax: Axes, x: _Array, y: _Array, share: _Array) -> None:
 
 
 def _draw_line(ax: Axes, x: _Array, y: ArrayLike, colour: str, dashes: Any, name: str) -> None:
-    """With a white rim, which keeps every colour apart from those of the map."""
+    """Draw a line with a white rim, which keeps every colour apart from those of the map."""
     from matplotlib.patheffects import Normal, Stroke
 
     (line,) = ax.plot(x, y, color=colour, linestyle=dashes, linewidth=1.8, label=name)

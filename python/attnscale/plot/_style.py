@@ -89,7 +89,7 @@ def law_label(name: str, labels: Mapping[str, str] | None = None) -> str:
 
 
 def law_of(name: str) -> Law | None:
-    """The law of which this is a spelling; None for everything else."""
+    """The law that `name` spells; None for everything else."""
     try:
         return get(name)
     except (TypeError, ValueError):

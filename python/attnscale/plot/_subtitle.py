@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an experiment was done with, in one line."""
+"""One line about what an experiment was done with."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Any number that a sweep has for each case, as curves."""
+"""A figure of any number that a sweep has for each case, as curves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sweep(
     Parameters
     ----------
     table : xarray.Dataset
-        Of :func:`attnscale.sweep`.
+        A result of :func:`attnscale.sweep`.
     quantity : str, optional
         A variable with one number for each case; the first such by default. ``standard_error``, or
         ``NAME_standard_error`` for the variable NAME, gives it error bars of one standard error, and
@@ -50,7 +50,7 @@ def sweep(
     labels : mapping, optional
         What to print for the values of the other parameters.
     unit : {"nats", "bits"}
-        Of the axis, if the variable is an entropy: its attribute ``units`` is "nat" or "bit".
+        Unit of the axis, if the variable is an entropy: its attribute ``units`` is "nat" or "bit".
 
     Returns
     -------
@@ -80,7 +80,7 @@ def sweep(
         lines = draw_curves(ax, curves)
         if along.min() > 0 and along.max() >= 8 * along.min():
             length_ticks(ax, along)
-        # Of an experiment n are keys, and points are random; of another function they are what they are.
+        # In an experiment n are keys, and points are random; in another function they may be anything.
         experiment = bool(read.experiment)
         ax.set_xlabel(AXIS_LABELS.get(x, x) if experiment else x.replace("_", " "))
         text = (_function(table) if name == "value" else "") or name
@@ -92,7 +92,7 @@ def sweep(
 
 
 def _about(table: xarray.Dataset, read: Table) -> str:
-    """The function and what was the same everywhere; of an experiment, its parameters."""
+    """A line on the function and what was the same everywhere; for an experiment, on its parameters."""
     about = describe(read) or str(table.attrs.get("constants", ""))
     return ": ".join(part for part in (_function(table), about) if part)
 

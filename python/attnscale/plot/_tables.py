@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a figure is drawn of: a table of results, or a Dataset read as one."""
+"""The data of a figure: a table of results, or a Dataset read as one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["is_table", "read_table"]
 
 
 def is_table(given: Any) -> bool:
-    """Whether it is a table of results or a Dataset."""
+    """Whether `given` is a table of results or a Dataset."""
     return isinstance(given, Table) or hasattr(given, "data_vars")
 
 
@@ -61,7 +61,7 @@ class _DatasetTable(Table):
         exact = self._data.get("exact") if is_main else None
         samples = self._data.get("samples")
         kind = variable.attrs.get("units", self._unit)
-        nats = math.log(2) if kind == "bit" else 1  # of to_xarray(unit="bits")
+        nats = math.log(2) if kind == "bit" else 1  # the Dataset is one of to_xarray(unit="bits")
         return Column(
             axes={str(dim): tuple(variable[dim].values.tolist()) for dim in variable.dims},
             value=variable.values * nats if kind == "bit" else variable.values,
@@ -75,7 +75,7 @@ class _DatasetTable(Table):
 def _origin(attrs: Any) -> tuple[str, dict[str, Any]]:
     """Name of the experiment and its parameters; the name is empty where they cannot be told.
 
-    Of a Dataset of a result, or of a sweep over an experiment.
+    The attributes are those of a Dataset of a result, or of a sweep over an experiment.
     """
     if "experiment" in attrs:
         return str(attrs["experiment"]), json.loads(attrs.get("parameters", "{}"))

@@ -38,7 +38,7 @@ def plain(value: float) -> str:
 def length_ticks(ax: Axes, values: NDArray[np.float64] | Sequence[float]) -> None:
     """A logarithmic x axis with ticks at these values, or at some of them where there are many.
 
-    Of more than 20, as a dense curve has them, at the powers of two among them.
+    More than 20 values, as a dense curve has them, get ticks at the powers of two among them.
     """
     ax.set_xscale("log", base=2)
     wanted = np.unique(np.asarray(values, np.float64))

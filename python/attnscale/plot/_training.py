@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What trained models were measured at, as means over seeds with error bars."""
+"""Figures of trained models: means over seeds with error bars."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["training"]
 
-_LETTERS = 50  # that have room side by side below an axis
+_LETTERS = 50  # letters of labels that have room side by side below an axis
 
 
 def training(name: str, column: Column, x: str | None, ax: Axes | None) -> Axes:
-    """A curve along `x`, the last axis by default, for each point of the others.
+    """Draw a curve along `x`, the last axis by default, for each point of the other axes.
 
     Labels that are no numbers stand at equal distances, in their order.
     """

@@ -69,7 +69,7 @@ def visible(
 
 
 def _offset(causal: str | int | None, lengths: Any, n_queries: int) -> Any:
-    """Query i is aligned with the key i + this."""
+    """The offset by which query i is aligned with key i + offset."""
     if isinstance(causal, int):
         return causal
     return lengths - n_queries if causal == "bottom_right" else 0
@@ -86,13 +86,13 @@ def _same_document(document_ids: Any, shape: tuple[int, ...], position: Array) -
 
 
 def n_of_law(law: laws.Law, seen: NDArray[np.bool_], score: Array | None = None, **masks: Any) -> Array:
-    """What the law's n is for each row, from its scores at the standard scale where n is measured on them."""
+    """The n that the law counts in each row, from `score` at the standard scale where n is measured on it."""
     n: Array = np.maximum(law.meaning.of(_CallRows(seen, score, masks)), law.meaning.least)
     return n
 
 
 class _CallRows(NamedTuple):
-    """What a meaning of n may ask of a call."""
+    """The facts about a call that a meaning of n may ask for."""
 
     seen: NDArray[np.bool_]
     score: Array | None  # at the standard scale

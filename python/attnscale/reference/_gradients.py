@@ -28,7 +28,7 @@ def attention_gradients(
     normalizer: Any = "softmax",
     **options: Any,
 ) -> SimpleNamespace:
-    """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + ..., by the name of what they are of.
+    """Gradients of sum(grad_output * output) + sum(grad_lse * lse) + ..., by the names of the arguments.
 
     scale, bias (of a sigmoid) and alpha (of entmax, else None) are one number a row; attn_mask (..., heads,
     n_queries, n_keys) is of the scores.
@@ -79,7 +79,7 @@ def score_gradient(
     given: dict[str, Any],
     normalizer: Any = "softmax",
 ) -> Array:
-    """Gradient of each score, from those of its weights and, of a softmax, of its statistics."""
+    """Gradient of each score, from those of its weights and, for a softmax, of its statistics."""
     p, w = rows.p, {name.removeprefix("grad_"): g[..., None] for name, g in given.items() if g is not None}
     h, mean, variance, top = (
         x[..., None] for x in (rows.entropy, rows.mean_score, rows.score_variance, rows.max_weight)
@@ -149,17 +149,17 @@ def _shared(array: Array, query: Array, options: dict[str, Any]) -> Array:
 
 
 def _over_keys(pairs: Array, seen: Array, key: Array) -> Array:
-    """sum over the keys that each query sees."""
+    """Sum over the keys that each query sees."""
     return np.asarray(np.where(seen[..., None], pairs[..., None] * key[..., None, :, :], 0).sum(-2))
 
 
 def _over_queries(pairs: Array, seen: Array, query: Array) -> Array:
-    """sum over the queries that see each key."""
+    """Sum over the queries that see each key."""
     return np.asarray(np.where(seen[..., None], pairs[..., None] * query[..., None, :], 0).sum(-3))
 
 
 def _fold(gradient: Array, array: Array, layout: str) -> Array:
-    """Summed over the axes along which the array was repeated, in its own layout."""
+    """A gradient summed over the axes along which its array was repeated, in the layout of the array."""
     lead = gradient.ndim - array.ndim
     gradient = gradient.sum(tuple(range(lead)))
     for axis in range(array.ndim - 2):
@@ -171,7 +171,7 @@ def _fold(gradient: Array, array: Array, layout: str) -> Array:
 
 
 def _through_norm(rows: Array, gradient: Array, qk_norm: str) -> Array:
-    """From the gradient of with_length(rows) to that of the rows; 0 for rows of zeros."""
+    """The gradient of the rows from that of with_length(rows); 0 for rows of zeros."""
     norm = np.linalg.norm(rows.astype(np.float64), axis=-1, keepdims=True)
     unit, length = with_length(rows, "l2"), 1.0 if qk_norm == "l2" else np.sqrt(rows.shape[-1])
     along = (unit * gradient).sum(-1, keepdims=True)

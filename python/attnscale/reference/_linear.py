@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Families with features, by their matrix of weights."""
+"""Linear-time variants of attention with features, by their matrix of weights."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ Array = NDArray[Any]
 
 
 def weighted_mean(weights: Array, value: Array, **masks: Any) -> Array:
-    """Rows of `weights` (..., n_queries, n_keys), hidden keys left out, over their sum; 0 where that is 0."""
+    """Means of `value` by rows of `weights` (..., n_queries, n_keys) without hidden keys; 0 for no weight."""
     seen = np.where(visible(weights.shape, **masks), weights, 0)
     total = seen.sum(-1, keepdims=True)
     return np.asarray(seen @ value / np.where(total == 0, 1, total))
 
 
 def _of_logarithms(query: Array, key: Array, value: Array, **masks: Any) -> Array:
-    """Weights sum_r exp(query_r + key_r), less what a row can spare."""
+    """Attention with weights sum_r exp(query_r + key_r), each row divided by its largest term."""
     pairs = query[..., :, None, :] + key[..., None, :, :]
     hidden = ~visible(pairs.shape[:-1], **masks)[..., None]
     top = np.where(hidden, -np.inf, pairs).max((-2, -1), keepdims=True)
-    with np.errstate(over="ignore", invalid="ignore"):  # of hidden pairs, and rows without others
+    with np.errstate(over="ignore", invalid="ignore"):  # hidden pairs overflow; rows without others are NaN
         return weighted_mean(np.exp(pairs - top).sum(-1), value, **masks)
 
 
 def linear_attention(
     query: Array, key: Array, value: Array, *, feature_map: Any = "elu", **masks: Any
 ) -> Array:
-    """Weights phi(q) . phi(k)."""
+    """Attention with weights phi(q) . phi(k)."""
     if isinstance(feature_map, str) and feature_map == "elu":  # ln(elu(x) + 1) does not vanish
         logs = [np.where(x > 0, np.log1p(np.maximum(x, 0)), x) for x in (query, key)]
         return _of_logarithms(logs[0], logs[1], value, **masks)
@@ -54,7 +54,7 @@ def linear_attention(
 def performer_attention(
     query: Array, key: Array, value: Array, projection: Array, *, scale: float | None = None, **masks: Any
 ) -> Array:
-    """Weights sum_r exp(ln phi_r(q) + ln phi_r(k))."""
+    """Attention with weights sum_r exp(ln phi_r(q) + ln phi_r(k))."""
     root = np.sqrt(query.shape[-1] ** -0.5 if scale is None else scale)
     rows = (query * root, key * root)
     logs = [x @ projection.T - np.square(x).sum(-1, keepdims=True) / 2 for x in rows]
@@ -62,7 +62,7 @@ def performer_attention(
 
 
 def cosformer_attention(query: Array, key: Array, value: Array, *, max_length: int, **masks: Any) -> Array:
-    """Weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 M))."""
+    """Attention with weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 M))."""
     shift = key.shape[-2] - query.shape[-2] if masks.get("causal") == "bottom_right" else 0
     distance = np.arange(query.shape[-2])[:, None] + shift - np.arange(key.shape[-2])
     kernel = np.maximum(query, 0) @ np.swapaxes(np.maximum(key, 0), -1, -2)

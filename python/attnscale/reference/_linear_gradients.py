@@ -20,7 +20,7 @@ Array = NDArray[Any]
 def gradients(
     variant: str, query: Any, key: Any, value: Array, grad_output: Array, **options: Any
 ) -> SimpleNamespace:
-    """Gradients of sum(grad_output * output), by the name of what they are of."""
+    """Gradients of sum(grad_output * output), by the names of the arguments."""
     rest = (query, key, value, grad_output)
     if variant == "efficient_attention" and options.pop("normalization", "softmax") == "scaling":
         return SimpleNamespace(**_scaling(*rest, **options))
@@ -41,7 +41,7 @@ def _swap(x: Array) -> Array:
 
 
 def _of_weights(weights: Array, value: Array, grad: Array) -> tuple[Array, Array]:
-    """By weights (0 where hidden) that are divided by their sum, and by value."""
+    """Gradients by weights (0 where hidden) that are divided by their sum, and by value."""
     total = weights.sum(-1, keepdims=True)
     p = weights / np.where(total == 0, 1, total)
     by_p = grad @ _swap(value)
@@ -52,7 +52,7 @@ def _of_weights(weights: Array, value: Array, grad: Array) -> tuple[Array, Array
 def _of_features(
     phi_q: Array, phi_k: Array, value: Array, grad: Array, **masks: Any
 ) -> tuple[Array, Array, Array]:
-    """By features, and by value."""
+    """Gradients by features, and by value."""
     products = phi_q @ _swap(phi_k)
     seen = visible(products.shape, **masks)
     by_weights, by_value = _of_weights(np.where(seen, products, 0), value, grad)
@@ -63,7 +63,7 @@ def _of_features(
 def _of_logarithms(
     log_q: Array, log_k: Array, value: Array, grad: Array, **masks: Any
 ) -> tuple[Array, Array, Array]:
-    """By logarithms of features, and by value; each row less what it can spare."""
+    """Gradients by logarithms of features, and by value; each row is divided by its largest term."""
     pairs = log_q[..., :, None, :] + log_k[..., None, :, :]
     seen = visible(pairs.shape[:-1], **masks)[..., None]
     top = np.where(seen, pairs, -np.inf).max((-2, -1), keepdims=True)
@@ -130,7 +130,7 @@ def _efficient(
     seen = visible((*query.shape[:-1], key.shape[-2]), **masks)[..., None]
     shown = np.where(seen, scale * key[..., None, :, :], -np.inf)
     top = shown.max(-2, keepdims=True)
-    maps = np.exp(shown - np.where(np.isinf(top), 0, top))  # of every query and channel, over keys
+    maps = np.exp(shown - np.where(np.isinf(top), 0, top))  # one map of each query and channel, over keys
     maps /= np.where(maps.sum(-2, keepdims=True) == 0, 1, maps.sum(-2, keepdims=True))
     shares = np.exp(scale * (query - query.max(-1, keepdims=True)))
     shares /= shares.sum(-1, keepdims=True)

@@ -73,7 +73,7 @@ def random_cosines(n: int, head_dim: int, count: int, rng: np.random.Generator) 
 
 
 def projection_ratios(points: Array, k: int, kind: str, rng: np.random.Generator) -> Array:
-    """Squared distances after over before a random projection, one for each pair of points."""
+    """Ratios of squared distances after and before a random projection, one for each pair of points."""
     shape, entries = (points.shape[1], k), {"sign": [1, -1], "sparse": [1, -1, 0, 0, 0, 0]}
     matrix = rng.standard_normal(shape) if kind == "gaussian" else rng.choice(entries[kind], shape)
     projected = points @ matrix * np.sqrt((3 if kind == "sparse" else 1) / k)

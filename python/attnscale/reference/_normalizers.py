@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From scores to weights, with every matrix written out. `seen` says which keys a row may see."""
+"""Normalizers, from scores to weights, with every matrix written out; `seen` are the keys that a row sees."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def softpick(s: Array, seen: Array, eps: float = 1e-8) -> Array:
 
 
 def softmax_beside(lse: Array, sink: Array) -> tuple[Array, Array, Array]:
-    """(what the keys weigh together, the sink's weight, lse of both)."""
+    """The weight of all keys together, the weight of the sink, and the lse of both."""
     both = np.logaddexp(lse, sink)
     return np.exp(lse - both), np.exp(sink - both), both
 

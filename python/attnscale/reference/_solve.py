@@ -63,6 +63,6 @@ def calibrate(query: Array, key: Array, n0: int, lengths: Sequence[int]) -> Simp
 
 
 def _mean_row(rows: Array, seen: NDArray[np.bool_], axes: tuple[int, ...]) -> Array:
-    """Over these axes, of the rows that see a key."""
+    """The mean over these axes, of the rows that see a key."""
     counted = seen.any(-1)
     return np.asarray(np.where(counted, rows, 0).sum(axes) / np.maximum(counted.sum(axes), 1))

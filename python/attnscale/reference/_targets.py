@@ -25,10 +25,10 @@ def expected_support(n: int, beta: float) -> float:
     """n E[P(S < 1)]: S sums n - 1 excesses over one key's score, convolved on a grid below 1."""
     from scipy.stats import norm
 
-    total, cells = 0.0, 801  # of the sum, in steps of 1/800
+    total, cells = 0.0, 801  # the grid of the sum has steps of 1/800
     for z in np.arange(-6, 7, 0.1):
         edges = z + (np.arange(cells) + 0.5) / 800 / beta
-        one = np.diff(norm.cdf(edges), prepend=0.0)  # what is above 1 can be left out
+        one = np.diff(norm.cdf(edges), prepend=0.0)  # sums above 1 can be left out
         power, rest, result = one, n - 1, np.eye(1, cells)[0]
         while rest:
             result = np.convolve(result, power)[:cells] if rest % 2 else result

@@ -116,7 +116,7 @@ def propagated_correlation(
 
 
 def least_entropy(n: int, spread: float) -> float:
-    """The least of all splits into k keys at the top and n - k at the bottom."""
+    """The least entropy of all splits into k keys at the top and n - k at the bottom."""
     if n == 1:
         return 0.0
     k = np.arange(1, n)
@@ -125,7 +125,7 @@ def least_entropy(n: int, spread: float) -> float:
 
 
 def softcap_for_entropy(n: int, *, entropy: float) -> float:
-    """The last of a fine grid of caps whose least entropy reaches it."""
+    """The last cap of a fine grid whose least entropy reaches `entropy`."""
     caps = np.arange(0, 20, 1e-2)
     return float(max(c for c in caps if least_entropy(n, 2 * c) >= entropy))
 
@@ -154,7 +154,7 @@ def fold_scale(weight: Array, beta: Array) -> Array:
 
 
 def scale_update_residual(weight: Array, beta: float, *, rank: int) -> float:
-    """What the best update of that rank, the truncated singular value decomposition, leaves."""
+    """What the best update of rank `rank`, the truncated singular value decomposition, leaves."""
     if beta == 1:
         return 0.0
     change = (beta - 1) * weight

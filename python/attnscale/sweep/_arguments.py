@@ -52,7 +52,7 @@ def read_constants(constants: Any, axes: Axes) -> dict[str, Any]:
 
 
 def check_call(function: Any, names: Iterable[str]) -> frozenset[str]:
-    """See that `function` can be called with these keywords, and ``rng`` if it has such a parameter.
+    """Check that `function` can be called with these keywords, and ``rng`` if it has such a parameter.
 
     Returns the names of its parameters.
     """
@@ -60,7 +60,7 @@ def check_call(function: Any, names: Iterable[str]) -> frozenset[str]:
         raise TypeError(f"function must be callable, got {shown(function)}")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # compiled, without a text signature
+    except (TypeError, ValueError):  # a compiled function without a text signature
         return frozenset()
     try:
         signature.bind(**dict.fromkeys([*names, *{"rng"}.intersection(signature.parameters)]))
@@ -78,7 +78,7 @@ def _is_sequence(values: Any) -> bool:
 
 
 def _check_distinct(where: str, values: list[Any]) -> None:
-    """Two equal values, or two with the same label, could not be told apart in the result."""
+    """Refuse two equal values, or two with the same label: the result could not tell them apart."""
     seen: set[Any] = set()
     for value, label in zip(values, labels(values).tolist(), strict=True):
         if label in seen:

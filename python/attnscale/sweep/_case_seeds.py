@@ -14,7 +14,7 @@ __all__ = ["case_seed"]
 def case_seed(root: np.random.SeedSequence, case: Case) -> np.random.SeedSequence:
     """The child of `root` for a case, found from the case's own parameters.
 
-    Its place in the grid does not enter: a case draws the same numbers whatever other cases there
+    The place in the grid does not enter: a case draws the same numbers whatever other cases there
     are, in whatever order they run. 128 bits of the digest keep two cases apart.
     """
     words = tuple(int(case.digest[start : start + 8], 16) for start in range(0, 32, 8))

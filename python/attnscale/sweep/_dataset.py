@@ -77,7 +77,7 @@ def _named(name: str, field: Field, own: set[int]) -> Field:
 def _inner_axes(named: Mapping[Case, Fields]) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
     """Extent of each axis of the results, and the coordinates of those that have one.
 
-    The largest extent counts; of an axis with a coordinate, all values that occur.
+    The largest extent counts; an axis with a coordinate has all values that occur.
     """
     extents: dict[str, int] = {}
     found: dict[str, list[NDArray[Any]]] = {}
@@ -126,7 +126,7 @@ def _fill(
 
 
 def _places(mine: NDArray[Any], every: NDArray[Any]) -> NDArray[np.intp]:
-    """Where the values of one case's coordinate are among those of all cases."""
+    """The places of the values of one case's coordinate among those of all cases."""
     where = {value: place for place, value in enumerate(every.tolist())}
     return np.array([where[value] for value in mine.tolist()], np.intp)
 

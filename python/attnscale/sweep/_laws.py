@@ -14,14 +14,14 @@ __all__ = ["make_known", "registered_laws"]
 def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
     """The registered laws that `values` spell, also inside of lists and tuples.
 
-    One of each name, with the parameters that it has by default: what tells it apart is the function.
-    The parameters of a spelling are told by the spelling, which the grid or the constants have.
+    Each name has one law, with its default parameters: the function is what tells it apart. Parameters
+    that a spelling gives are in the spelling, which the grid or the constants have.
     """
     found: dict[str, laws.FunctionLaw] = {}
     for text in sorted(set(_texts(values))):
         try:
             law = laws.get(text)
-        except (TypeError, ValueError):  # no law, or one whose parameter is missing or wrong
+        except (TypeError, ValueError):  # not a law, or one whose parameter is missing or wrong
             continue
         while isinstance(law, laws.Scaled):
             law = law.law
@@ -31,7 +31,7 @@ def registered_laws(values: Iterable[Any]) -> tuple[laws.FunctionLaw, ...]:
 
 
 def make_known(registered: Iterable[laws.FunctionLaw]) -> None:
-    """Register in this process what was registered in the caller's."""
+    """Register in this process the laws that were registered in the caller's."""
     for law in registered:
         laws.register(law.name, n_means=law.n_means)(law.function)
 

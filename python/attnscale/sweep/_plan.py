@@ -40,7 +40,7 @@ IN_PARTIAL = "the attribute partial has them, and store=DIR keeps them"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be computed.
+    """A sweep that is ready to be computed.
 
     Attributes
     ----------
@@ -49,15 +49,15 @@ class Plan:
     axes : dict of str to list
         The grid.
     cases : list of Case
-        Its points.
+        The points of the grid.
     laws : tuple of FunctionLaw
         Registered laws that the grid or the constants name.
     seed : SeedSequence or None
         None if the function takes no ``rng``.
     identity : dict
-        What a store must have been written for; empty without a store.
+        The sweep that a store must have been written for; empty without a store.
     seed_is_given : bool
-        The seed is the user's; otherwise that of the store counts.
+        Whether the seed is the user's; otherwise that of the store counts.
     """
 
     function: Callable[..., Any]
@@ -70,14 +70,14 @@ class Plan:
     seed_is_given: bool
 
     def resume(self, store: Store) -> Plan:
-        """This plan, with the seed of the store if there is one; a new store is told what it is of."""
+        """The plan with the seed of the store, if it has one; a new store gets the identity of the sweep."""
         identity = store.claim(self.identity, any_seed=self.seed is not None and not self.seed_is_given)
         return replace(self, identity=identity, seed=self.seed and seed_from_json(identity["seed"]))
 
     def complete(
         self, run: Runner, store: Store | None, progress: Progress, num_threads: int | None
     ) -> xarray.Dataset:
-        """Compute what the store does not have."""
+        """Compute the cases that the store does not have; the Dataset of all cases."""
         task = FunctionTask(
             self.function, self.constants, self.seed, frozenset(self.axes), self.laws, num_threads
         )
@@ -111,7 +111,7 @@ def make_plan(
     *,
     stored: bool,
 ) -> Plan:
-    """Check the arguments of ``sweep``; say what identifies them if a store asks for it."""
+    """Check the arguments of ``sweep``, and find what identifies the sweep if there is a store."""
     axes = read_grid(grid)
     fixed = read_constants(constants, axes)
     parameters = check_call(function, [*axes, *fixed])
@@ -139,7 +139,7 @@ def make_plan(
 
 
 def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure) -> Fields | Failure:
-    """`outcome`, unless its axes are not those of the cases before it."""
+    """`outcome`; a failure if its axes are not those of the cases before."""
     if isinstance(outcome, Failure) or not finished:
         return outcome
     case, fields = next(iter(finished.items()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a process needs to run a case of a sweep."""
+"""The task of a sweep: what a process needs to run one of its cases."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class FunctionTask:
     function : callable
     constants : dict
     seed : SeedSequence or None
-        Of the whole sweep; None if the function takes no ``rng``.
+        The seed of the whole sweep; None if the function takes no ``rng``.
     reserved : frozenset of str
         Names of the axes.
     laws : tuple of FunctionLaw
         Laws that the parameters name and that another process has not registered.
     num_threads : int or None
-        At most so many threads of attention in another process.
+        The most threads of attention in another process.
     away : bool
-        In another process than the caller's: the task was pickled.
+        Whether the task was pickled, and so is in another process than the caller's.
     """
 
     function: Callable[..., Any]
@@ -74,7 +74,7 @@ class FunctionTask:
 
     @contextmanager
     def _few_threads(self) -> Iterator[None]:
-        """Workers share the cores; results do not depend on the number of threads."""
+        """Give a worker its share of the threads, on which results do not depend."""
         if self.num_threads is None or not self.away:
             yield
             return

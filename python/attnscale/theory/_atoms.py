@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The integrals of ``_finite_n`` for scores drawn from given ones, where they hold without error in s."""
+"""The integrals of ``_finite_n`` for scores drawn from given ones, whose averages are sums over them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Atoms:
         high = self._crossing(low, high, math.log(35 / n), scores)
         begin = np.maximum(np.floor((-reach - scores[::-1]) / _STEP), low).astype(np.int64)
         end = np.minimum(np.ceil((4 - scores[::-1]) / _STEP), high).astype(np.int64) + 1
-        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])  # what no earlier one covers
+        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])  # without what earlier ones cover
         return np.concatenate([np.arange(i, j) for i, j in zip(begin, end, strict=True) if i < j])
 
     def _crossing(self, low: int, high: int, level: float, scores: Array) -> int:

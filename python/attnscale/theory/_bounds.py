@@ -83,7 +83,7 @@ def least_entropy(n: ArrayLike, spread: ArrayLike) -> Any:
 def softcap_for_entropy(n: ArrayLike, *, entropy: ArrayLike, on_infeasible: str = "warn") -> Any:
     """The largest soft-cap c under which a row of n keys has this entropy for certain.
 
-    Scores within (-c, c) have a spread of 2 c: solves ``least_entropy(n, 2 c) = entropy``. A larger cap
+    Scores within (-c, c) have a spread of 2 c: c solves ``least_entropy(n, 2 c) = entropy``. A larger cap
     promises less. By the bound of the variance, ln n - (2 c)^2 / 8, a cap promises anything at all only
     below ``sqrt(2 ln n)``, which is :func:`critical_beta`.
 

@@ -25,7 +25,7 @@ _AT_END = 5e-14
 
 @dataclass(frozen=True)
 class Line:
-    """s = v."""
+    """The coordinate s = v."""
 
     def score(self, v: Array) -> Array:
         """s(v), rising."""
@@ -44,32 +44,32 @@ class Line:
         return rise
 
     def span(self, beta: float) -> tuple[float, float]:
-        """Between which v beta s changes."""
+        """The two v between which beta s changes."""
         return -math.inf, math.inf
 
     def bends(self, beta: float) -> Array:
-        """Points where beta s(v) bends."""
+        """The points v where beta s(v) bends."""
         return np.empty(0)
 
 
 @dataclass(frozen=True)
 class StretchedLine(Line):
-    """s = sinh v: the real line for densities of unknown tails."""
+    """The coordinate s = sinh v: the real line for densities of unknown tails."""
 
     def score(self, v: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.score`."""
         return np.sinh(v)
 
     def slope(self, v: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.slope`."""
         return np.cosh(v)
 
     def rise(self, v: Array, step: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.rise`."""
         return 2 * np.cosh(v + step / 2) * np.sinh(step / 2)
 
     def step(self, v: Array, rise: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.step`."""
         first_order = rise / np.cosh(v)
         whole = np.arcsinh(np.sinh(v) + rise) - v
         return np.where(np.abs(first_order) < 1e-6, first_order, whole)
@@ -77,63 +77,63 @@ class StretchedLine(Line):
 
 @dataclass(frozen=True)
 class HalfLine(Line):
-    """s = end + exp(v), above `end`, or s = end - exp(-v), below it (`side` 1 or -1)."""
+    """The coordinate s = end + exp(v), above `end`, or s = end - exp(-v), below it (`side` 1 or -1)."""
 
     end: float
     side: int
 
     def score(self, v: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.score`."""
         return self.end + self.side * np.exp(self.side * v)
 
     def slope(self, v: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.slope`."""
         return np.exp(self.side * v)
 
     def rise(self, v: Array, step: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.rise`."""
         return self.side * np.exp(self.side * v) * np.expm1(self.side * step)
 
     def step(self, v: Array, rise: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.step`."""
         ratio = self.side * rise * np.exp(-self.side * v)
         with np.errstate(divide="ignore"):
             return self.side * np.log1p(np.maximum(ratio, -1.0))
 
     def span(self, beta: float) -> tuple[float, float]:
-        """See Line."""
+        """Implement :meth:`Line.span`."""
         last = math.log(_AT_END / beta)
         return (last, math.inf) if self.side > 0 else (-math.inf, -last)
 
     def bends(self, beta: float) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.bends`."""
         return self.side * np.log(_NEAR_END / beta)
 
 
 @dataclass(frozen=True)
 class Interval(Line):
-    """s = center + half * tanh v."""
+    """The coordinate s = center + half * tanh v."""
 
     center: float
     half: float
 
     def score(self, v: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.score`."""
         return self.center + self.half * np.tanh(v)
 
     def slope(self, v: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.slope`."""
         return self.half / np.cosh(v) ** 2
 
     def rise(self, v: Array, step: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.rise`."""
         # With q = exp(-2 v): tanh(v + h) - tanh(v) = 2 q (1 - exp(-2 h)) / ((1 + q) (1 + q exp(-2 h))).
         q, shrink = np.exp(-2 * v), np.exp(-2 * step)
         lost = np.where(np.abs(step) < 1e-4, 2 * step * (1 - step * (1 - step / 1.5)), 1 - shrink)
         return np.asarray((2 * self.half * q / (1 + q)) * (lost / (1 + q * shrink)))
 
     def step(self, v: Array, rise: Array) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.step`."""
         part = rise / self.half
         with np.errstate(divide="ignore", invalid="ignore"):
             tangent = part / (np.cosh(v) ** -2 - part * np.tanh(v))
@@ -142,12 +142,12 @@ class Interval(Line):
         return np.where(inside, h, np.copysign(np.inf, rise))
 
     def span(self, beta: float) -> tuple[float, float]:
-        """See Line."""
+        """Implement :meth:`Line.span`."""
         last = 0.5 * math.log1p(2 * beta * self.half / _AT_END)
         return -last, last
 
     def bends(self, beta: float) -> Array:
-        """See Line."""
+        """Implement :meth:`Line.bends`."""
         v = 0.5 * np.log(2 * beta * self.half / _NEAR_END)
         v = v[v > 0.2]
         return np.concatenate([-v, v[::-1]])

@@ -52,9 +52,9 @@ def cumulant_beta(n: ArrayLike, *, n0: ArrayLike, cumulants: ArrayLike, on_infea
 
     With psi the cumulant function of the head's scores, ``ln E e^(beta s)``, the entropy is
     ``ln n - D(beta)`` with the deficit ``D = beta psi' - psi``, the sum of
-    ``(k - 1) / k! kappa_k beta^k`` over k >= 2. Solves ``D(beta) = D(1) + ln(n / n0)``. With the variance
-    alone, ``beta = sqrt(1 + 2 ln(n / n0) / kappa_2)``: :func:`annealed_beta` for a head of its own
-    variance.
+    ``(k - 1) / k! kappa_k beta^k`` over k >= 2. The multiple solves ``D(beta) = D(1) + ln(n / n0)``.
+    With the variance alone, ``beta = sqrt(1 + 2 ln(n / n0) / kappa_2)``: :func:`annealed_beta` for a
+    head of its own variance.
 
     The deficit is annealed: it is right while many keys share the weight. Cumulants beyond the variance
     help only where rows are long enough to measure them.

@@ -43,7 +43,7 @@ def bessel_terms(nu: Array, kappa: Array) -> BesselTerms:
     terms = _expand(nu + _RAISE, kappa)
     log_m, less_kappa, ratio, rest = terms
     for step in range(_RAISE, 0, -1):
-        order = nu + step  # from the terms of this order to those of the one below
+        order = nu + step  # the recurrence leads from this order to the one below
         # M_(nu-1) / M_nu = 1 + kappa A_nu / (2 nu), from I_(nu-1) - I_(nu+1) = (2 nu / kappa) I_nu.
         gain = np.log1p(kappa * ratio / (2 * order))
         log_m, less_kappa = log_m + gain, less_kappa + gain

@@ -64,11 +64,11 @@ class Gaussian(Density):
     coordinate = Line()
 
     def log_density(self, v: Array) -> Array:
-        """See Density."""
+        """Implement :meth:`Density.log_density`."""
         return -0.5 * v * v
 
     def panels(self, log_n: float, beta: float) -> Array:
-        """See Density."""
+        """Implement :meth:`Density.panels`."""
         top = math.sqrt(2 * (log_n + _NEGLECTED)) + 1
         upper = _spread(top, lambda v: min(1.5, 10 / (1 + v)))
         lower = _spread(8.5, lambda v: 1.5)
@@ -87,14 +87,14 @@ class Sphere(Density):
         self.coordinate = Interval(0.0, math.sqrt(head_dim))
 
     def log_density(self, v: Array) -> Array:
-        """See Density."""
+        """Implement :meth:`Density.log_density`."""
         return -self.slope * (v + np.log(0.5 + 0.5 * np.exp(-2 * v)))  # ln cosh v
 
     def panels(self, log_n: float, beta: float) -> Array:
-        """See Density."""
+        """Implement :meth:`Density.panels`."""
 
         def width(v: float) -> float:
-            # Times exp(beta s) the density has a peak this wide, wherever beta puts it.
+            # The density times exp(beta s) has a peak of this width, wherever beta puts the peak.
             widest = 1.5 * math.cosh(v) / math.sqrt(self.slope)
             return min(widest, 10 / (self.slope * math.tanh(v) + 1e-300), 3.5)
 
@@ -132,7 +132,7 @@ class Function(Density):
             )
 
     def log_density(self, v: Array) -> Array:
-        """See Density."""
+        """Implement :meth:`Density.log_density`."""
         with np.errstate(over="ignore"):
             s, slope = self.coordinate.score(v), self.coordinate.slope(v)
         value = np.asarray(self._density(s), np.float64)
@@ -145,11 +145,11 @@ class Function(Density):
             return np.asarray(np.maximum(np.log(value) + np.log(slope), -1e4))
 
     def panels(self, log_n: float, beta: float) -> Array:
-        """See Density."""
+        """Implement :meth:`Density.panels`."""
         return self._panels
 
     def mean(self) -> float:
-        """See Density."""
+        """Implement :meth:`Density.mean`."""
         nodes, weights = gauss_legendre(16)
         half = np.diff(self._panels)[:, None] / 2
         v = self._panels[:-1, None] + half * (1 + nodes)

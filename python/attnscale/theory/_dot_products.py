@@ -69,7 +69,7 @@ def dot_product_kurtosis(
     head_dim : array_like
         At least 1.
     query_kurtosis, key_kurtosis : array_like, default 3
-        Of the components, at least 1; 3 for normal ones, 1.8 for uniform, 6 for Laplace.
+        Kurtosis of the components, at least 1; 3 for normal ones, 1.8 for uniform, 6 for Laplace.
 
     Returns
     -------

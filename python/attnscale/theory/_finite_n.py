@@ -34,7 +34,7 @@ EULER_GAMMA = 0.57721566490153286
 
 _INNER, _OUTER = 8, 8  # nodes of a panel
 _BLOCK = 4_000  # nodes in one go: temporaries that stay in the cache, and below malloc's mmap threshold
-# Where the inner panels end, and going on by factors: exp(-e^x) is below 1e-17 above the first.
+# The ends of the inner panels, which go on by factors: exp(-e^x) is below 1e-17 above the first.
 _X = np.array([3.7, 2.8, 1.9, 1.0, 0.0, -1.2, -3.0, -6.0])
 # ln of -n ln f where outer panels end. Beyond the ends 1 - f^n or f^n is below 1e-10.
 _LEVELS = np.array([-24.0, -18.0, -13.0, -9.0, -6.0, -4.0, -2.4, -1.1, 0.0, 0.8, 1.5, 2.2, 2.9, 3.5])

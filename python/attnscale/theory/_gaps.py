@@ -51,7 +51,7 @@ def top_gap_probability(n: ArrayLike, gap: ArrayLike) -> Any:
 
 
 def critical_scale_tail(n: ArrayLike, level: ArrayLike) -> Any:
-    """The part of P(Lambda > level) that comes from the two largest scores: nearly all of it far out.
+    """The part of P(Lambda > level) that comes from the two largest scores: nearly all at a large level.
 
     Lambda = max over k >= 2 of ln(k) / Delta_k is the critical scale of a row
     (:class:`attnscale.laws.CriticalScale`). It is above the level if the second score is within

@@ -16,7 +16,7 @@ __all__ = ["fold_scale", "scale_update_residual"]
 
 
 def fold_scale(weight: ArrayLike, beta: ArrayLike) -> Any:
-    """W_q with the multiple of each head in it: what a learned scale a head is equal to.
+    """W_q with the multiple of each head in it, which a learned scale of each head is equal to.
 
     The score is ``beta (W_q x).k / sqrt(d) = ((beta W_q) x).k / sqrt(d)``: every model with a scale a head
     is one without, under rotary positions, biases and masks alike (the bias is added behind the scale).
@@ -28,7 +28,7 @@ def fold_scale(weight: ArrayLike, beta: ArrayLike) -> Any:
     Parameters
     ----------
     weight : array_like, shape (heads, head_dim, model_dim)
-        Of the query projection. A bias is folded in alike, as shape (heads, head_dim, 1).
+        Weight of the query projection. A bias is folded in alike, as shape (heads, head_dim, 1).
     beta : array_like
         One number, or one a head: the multiple of the standard scale.
 

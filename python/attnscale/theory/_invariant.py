@@ -33,7 +33,7 @@ def invariant_beta(
 ) -> Any:
     """The multiple of the standard scale at which n keys have the entropy that n0 keys have at 1.
 
-    Solves ``expected_entropy(n, beta) = expected_entropy(n0, 1)`` for beta. This, and not
+    The multiple solves ``expected_entropy(n, beta) = expected_entropy(n0, 1)``. This, and not
     log(n)/log(n0), is the entropy-invariant law of the model; to first order it is
     :func:`annealed_beta`.
 
@@ -54,7 +54,7 @@ def invariant_beta(
     Returns
     -------
     float or ndarray of float64
-        Of the broadcast shape of n, n0 (or target_entropy) and head_dim.
+        Multiples of the broadcast shape of n, n0 (or target_entropy) and head_dim.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def variance_invariant_beta(
     Returns
     -------
     float or ndarray of float64
-        Of the broadcast shape of n, n0 and head_dim.
+        Multiples of the broadcast shape of n, n0 and head_dim.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def variance_invariant_beta(
 def annealed_beta(n: ArrayLike, *, n0: ArrayLike = 512, on_infeasible: str = "warn") -> Any:
     """sqrt(1 + 2 ln(n / n0)): the entropy-invariant multiple to first order.
 
-    It keeps the annealed entropy of Gaussian scores, ln n - beta^2/2. Below the exact
+    It keeps the annealed entropy of Gaussian scores, ln n - beta^2/2. It lies below the exact
     :func:`invariant_beta` for keys on a sphere, by 20 % at n = 2^20 and head_dim 64.
 
     Parameters

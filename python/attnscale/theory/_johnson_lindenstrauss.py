@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dimensions for n vectors: the lemma of Johnson and Lindenstrauss, and a rule of thumb that is not it."""
+"""Dimensions for n vectors: the Johnson-Lindenstrauss lemma, and a rule of thumb that is not the lemma."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def jl_rule_of_thumb(n: ArrayLike, constant: ArrayLike = 8) -> Any:
 
     Su 2020 and 2023 (kexue.fm/7695, /9588) finds n > 8.33 ln N for embedding dimensions from
     2 ln N - 0.24 n < 0, and rounds it to 8. With the constant unrounded it is :data:`GOLDEN_DIMENSION`.
-    An estimate of entropy, not of distances: :func:`jl_min_dim` answers that question, with a
+    It is an estimate of entropy, not of distances: :func:`jl_min_dim` answers that question, with a
     constant of 24 at the very least.
 
     Parameters

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `model=` takes: names, samples, densities."""
+"""The kinds of ``model=``: names, samples, densities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST_BETA = 1e60
 
 
 def row_function(model: Any, support: Any) -> Callable[[float, float, int], Averages]:
-    """The averages as a function of n, beta and head_dim (which only the sphere looks at)."""
+    """The averages as a function of n, beta and head_dim, which only the sphere looks at."""
     if support is not None and (isinstance(model, str) or not callable(model)):
         raise TypeError("support goes with a model that is a function of the score")
     if isinstance(model, str):
@@ -70,7 +70,7 @@ def _equal_weights(n: float) -> Averages:
 
 
 def _within_bounds(n: float, lse: float, entropy: float, concentration: float) -> Averages:
-    """Without the rounding errors that lead out of what is possible."""
+    """The averages without the rounding errors that lead out of their bounds."""
     return Averages(lse, min(max(entropy, 0.0), math.log(n)), min(max(concentration, 1 / n), 1.0))
 
 

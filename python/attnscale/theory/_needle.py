@@ -35,7 +35,7 @@ def needle_weight(n: ArrayLike, *, head_dim: ArrayLike = 64, cosine: ArrayLike, 
     head_dim : array_like, default 64
         At least 2.
     cosine : array_like
-        Of query and needle, in [-1, 1].
+        Cosine of query and needle, in [-1, 1].
     beta : array_like
         The multiple of the standard scale, at least 0.
 
@@ -74,8 +74,8 @@ def needle_beta(
 ) -> Any:
     """The smallest multiple of the standard scale at which the needle's expected weight is `weight`.
 
-    Solves :func:`needle_weight` for beta. Nearly ``beta s0 = ln n + ln M(beta)`` for a weight of 1/2,
-    with M of :func:`sphere_log_mgf`. Not the multiple that keeps entropy: see :func:`invariant_beta`.
+    It solves :func:`needle_weight` for beta: nearly ``beta s0 = ln n + ln M(beta)`` for a weight of 1/2,
+    with M of :func:`sphere_log_mgf`. The multiple that keeps entropy is another: :func:`invariant_beta`.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def _weight(n: float, head_dim: float, cosine: float, beta: float) -> float:
     inner = Inner(n, beta, Sphere(int(head_dim)))
     coordinate, bottom, top = inner.density.coordinate, inner.panels[0], inner.panels[-1]
     v0 = np.arctanh(np.clip(cosine, -1 + 2**-53, 1 - 2**-53))
-    x = np.arange(-40.0, 4.0, _STEP)  # of the needle: below, e^x is negligible; above, exp(-e^x)
+    x = np.arange(-40.0, 4.0, _STEP)  # x of the needle: below the range e^x is negligible, above it exp(-e^x)
     # Where the transition of the other keys lies: at a score, or beyond all of them.
     v = np.clip(v0 + coordinate.step(v0, -x / beta), bottom, top)
     beyond = (v == bottom) | (v == top)

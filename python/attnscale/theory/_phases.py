@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Large n: the annealed entropy, and what is beyond the freezing point of Gaussian scores."""
+"""Large n: the annealed entropy, and the limits beyond the freezing point of Gaussian scores."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def critical_beta(n: ArrayLike) -> Any:
     """sqrt(2 ln n): where a row of n Gaussian scores freezes onto a few keys.
 
     The freezing point of Derrida's random energy model (Phys. Rev. B 24, 2613, 1981): there the
-    annealed entropy ln n - beta^2/2 is 0. A transition in the limit of large n only, and approached
-    slowly.
+    annealed entropy ln n - beta^2/2 is 0. It is a transition in the limit of large n
+    only, and approached slowly.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def expected_overlap(n: ArrayLike, beta: ArrayLike, correlation: ArrayLike) -> A
     beta : array_like
         Standard deviation of the scores, in [0, 20].
     correlation : array_like
-        Of the two scores of a key, in [0, 1].
+        Correlation of the two scores of a key, in [0, 1].
 
     Returns
     -------
@@ -114,7 +114,7 @@ def propagated_correlation(
 def _overlap(n: float, beta: float, rho: float) -> float:
     if beta == 0 or n == 1:
         return 1 / n
-    if rho > _NEAR_ONE:  # where it is as good as linear, and would take ever finer steps
+    if rho > _NEAR_ONE:  # near 1 the map is as good as linear, and its integral would take ever finer steps
         same, near = float(expected_concentration(n, beta, model="gaussian")), _overlap(n, beta, _NEAR_ONE)
         return same - (same - near) * (1 - rho) / (1 - _NEAR_ONE)
     # The trapezoid rule on scores; fine enough for e^(beta s), and for two scores that are nearly one.

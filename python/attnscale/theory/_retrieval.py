@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One key to find among many, and an average over all of them: what scale each of the two wants."""
+"""The scale that finds one key among many, and the scale that averages over all keys."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def retrieval_length(gap: ArrayLike, *, weight: ArrayLike = 0.5) -> Any:
 
 @dataclass(frozen=True)
 class RetrievalTradeOff:
-    """What one scale does for the two tasks, each a float or an array of the broadcast shape.
+    """What one scale does for retrieval and for averaging, each a float or an array of the broadcast shape.
 
     Attributes
     ----------
@@ -108,8 +108,8 @@ class RetrievalTradeOff:
     averaging_error : float or ndarray
         E[sum p^2] of a row of random keys: the variance of the average of independent values of variance 1.
     excess : float or ndarray
-        n times that: how many times the error of equal weights. Near ``e^(beta^2)`` while many keys share
-        the weight.
+        n times ``averaging_error``: how many times the error of equal weights. It is near
+        ``e^(beta^2)`` while many keys share the weight.
     """
 
     needle_weight: Any

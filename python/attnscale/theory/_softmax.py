@@ -45,7 +45,7 @@ def jacobian_trace(weights: ArrayLike) -> Any:
 def jacobian_norm(weights: ArrayLike) -> Any:
     """Spectral norm of softmax's Jacobian diag(p) - p p^T; at most 1/2.
 
-    The largest root of ``sum of p_i / (p_i - x) = 0``, which lies between the two largest weights
+    It is the largest root of ``sum of p_i / (p_i - x) = 0``, which lies between the two largest weights
     (Golub 1973, SIAM Review 15). It costs a few dozen passes over the row, and no n x n matrix.
 
     Parameters
@@ -82,7 +82,7 @@ def jacobian_norm(weights: ArrayLike) -> Any:
 def smooth_maximum(x: ArrayLike, sharpness: ArrayLike) -> Any:
     """lse(a x) / a: the maximum of x, smoothed.
 
-    Between the bounds of :func:`smooth_maximum_bounds`, and its gradient is softmax(a x).
+    It lies between the bounds of :func:`smooth_maximum_bounds`, and its gradient is softmax(a x).
 
     Parameters
     ----------

@@ -101,10 +101,10 @@ def spectrum_entropy(n: ArrayLike, *, spectrum: ArrayLike, beta: ArrayLike = 1) 
 
 
 def _entropy(n: float, sigma: Array) -> Array:
-    """h_n(sigma) of normal scores, interpolated in ln sigma where there are many."""
+    """The entropy h_n(sigma) of normal scores, interpolated in ln sigma where there are many sigma."""
     from scipy.interpolate import CubicSpline  # at first use: `import attnscale` stays fast
 
-    inside = np.clip(sigma, 1e-3, None)  # below, ln n to 1e-6
+    inside = np.clip(sigma, 1e-3, None)  # a smaller sigma gives ln n to 1e-6
     grid = np.linspace(math.log(inside.min()) - 1e-9, math.log(inside.max()) + 1e-9, _GRID)
     curve = CubicSpline(grid, expected_entropy(n, np.exp(grid), model="gaussian"))
     return np.asarray(curve(np.log(inside)), np.float64)
@@ -120,7 +120,7 @@ def _nodes(lam: Array) -> tuple[Array, Array]:
 
 
 def _rest(lam: Array) -> tuple[Array, Array]:
-    """Gauss nodes from the moments: exact for polynomials of degree 2 _NODES - 1."""
+    """Gauss nodes and weights of a sum from its moments: exact for polynomials of degree 2 _NODES - 1."""
     mean = lam.sum()
     if mean == 0:
         return np.zeros(1), np.ones(1)
@@ -134,7 +134,7 @@ def _rest(lam: Array) -> tuple[Array, Array]:
 
 
 def _golub_welsch(raw: list[float]) -> tuple[Array, Array]:
-    """From moments about 0, by the Cholesky factor of their Hankel matrix (Golub and Welsch 1969)."""
+    """Gauss rule from moments about 0, by the Cholesky factor of their Hankel matrix (Golub, Welsch 1969)."""
     for size in range(_NODES, 0, -1):  # fewer where rounding leaves the Hankel matrix indefinite
         hankel = np.array([[raw[i + j] for j in range(size + 1)] for i in range(size + 1)])
         unit = 1 / np.sqrt(np.diag(hankel))

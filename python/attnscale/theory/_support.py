@@ -27,7 +27,7 @@ def expected_support(n: ArrayLike, beta: ArrayLike) -> Any:
     ``L(t) = Phi(z) + phi(z) R(z + beta t)`` with the Mills ratio R, that of S is its power n - 1, and
     ``E = n integral phi(z) P(S < 1) dz``.
 
-    Many keys: the gaps below the largest of n normal scores are those of a Poisson process of rate
+    For many keys, the gaps below the largest of n normal scores are those of a Poisson process of rate
     e^(-x) over ``b = isf(1/n)``, and the number has the law of 1 + Poisson(b / beta). So
     ``E -> 1 + b / beta``, which :func:`sparsity_beta` keeps.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tokens with one cosine to each other: the weight they give themselves, and what a layer makes of them."""
+"""Tokens of one pairwise cosine: the weight that each gives itself, and their cosine after a layer."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .source import ConfigError
 
 __all__ = ["TRANSFORMERS", "ConfigError", "Keys", "known_types", "read_keys"]
 
-#: What each half of an encoder-decoder has for itself in their common config: the common name and its own.
+#: Keys of each half of an encoder-decoder in their common config: the common name, and the half's own.
 _DECODER_KEYS = (
     ("num_attention_heads", "decoder_attention_heads"),
     ("num_attention_heads", "decoder_num_attention_heads"),
@@ -46,7 +46,7 @@ _SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent")
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """What transformers takes for keys that a config leaves out: scripts/extract_config_defaults.py."""
+    """The values of transformers for keys that a config leaves out: scripts/extract_config_defaults.py."""
     text = Path(__file__).with_name("defaults.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content
@@ -94,8 +94,8 @@ class Keys:
         shares = facts.get("share", ((), None)) if self.known else (_SHARES, None)
         self.share_keys: tuple[str, ...] = tuple(shares[0])
         self.share: float | None = shares[1]
-        self.memo: dict[str, Any] = {}  # what rules make of them, once
-        self.doubts: dict[str, None] = {}  # what rules have to say of them, each once, for all layers
+        self.memo: dict[str, Any] = {}  # what rules computed from the keys, each once
+        self.doubts: dict[str, None] = {}  # what rules have to say of the keys, each once, for all layers
         self.used: set[str] = set()
         self.last = ""  # the key that was read last, for messages
         self._renamed: dict[str, str] = facts.get("renamed", {})
@@ -110,7 +110,7 @@ class Keys:
         """The keys of "encoder" or "decoder", where the config has both beside each other."""
         for name, own in _DECODER_KEYS if half == "decoder" else _ENCODER_KEYS:
             if self._renamed.get(name) == own:
-                continue  # the common name is another name of this half's
+                continue  # the common name is another name of this half's key
             if self.given.get(own, self.defaults.get(own)) is not None:
                 self._renamed = {**self._renamed, name: own}
                 self._own.add(name)
@@ -141,7 +141,7 @@ class Keys:
         return overrides
 
     def doubt(self, text: str) -> None:
-        """Something that could make the plan wrong, for its warnings."""
+        """Keep a remark on something that could make the plan wrong, for the plan's warnings."""
         self.doubts[text] = None
 
     def stored(self, name: str) -> str:
@@ -171,7 +171,7 @@ class Keys:
         return self.defaults.get(stored, self.defaults.get(name, default))
 
     def origin(self, name: str, value: Any = None) -> str:
-        """The key and its value, for the column "from" of a plan."""
+        """The key and its value as text, for the column "from" of a plan."""
         seen = self.get(name) if value is None else value
         if self.has(name):
             prefix = f"{self.part}." if self.part else ""
@@ -179,15 +179,15 @@ class Keys:
         return f"{name} = {seen} (default of {self.kind})"
 
     def number(self, name: str, *, default: Any = None, above: float | None = None) -> float:
-        """A finite number; greater than ``above`` if that is given."""
+        """The value of a key as a finite number; greater than ``above`` if that is given."""
         return check_number(self.stored(name), self.get(name, default), above=above)
 
     def size(self, name: str, *, default: Any = None, least: int = 1, most: int = 2**31 - 1) -> int:
-        """An integer from `least` to `most`."""
+        """The value of a key as an integer from `least` to `most`."""
         return check_size(self.stored(name), self.get(name, default), least, most)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """True or False; null is False."""
+        """The value of a key as True or False; null is False."""
         value = self.get(name, default)
         if value is None:
             return False
@@ -196,7 +196,7 @@ class Keys:
         return bool(value)
 
     def table(self, name: str) -> dict[str, Any]:
-        """A mapping; null and a missing key are an empty one."""
+        """The value of a key as a mapping; null and a missing key are an empty one."""
         return check_table(self.stored(name), self.get(name))
 
 
@@ -234,7 +234,7 @@ def check_table(name: str, value: Any) -> dict[str, Any]:
 
 
 def read_keys(given: Mapping[str, Any], part: str | None = None) -> tuple[Keys, tuple[str, ...]]:
-    """Keys of the language model that a config describes, and what is to be said about the reading.
+    """Keys of the language model that a config describes, and remarks on how the config was read.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A config as it is handed over: a mapping, a file or a config object; a copy of it within limits."""
+"""A config in each form that users hand over (mapping, file, config object), copied within limits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _DEEPEST, _MOST_VALUES, _MOST_BYTES = 32, 500_000, 2**24
 
 
 class ConfigError(InputError):
-    """A configuration that has no answer; its text names the key and what was seen."""
+    """A configuration that has no answer; the text of the error names the key and what was seen."""
 
 
 def read_config(config: Any) -> dict[str, Any]:
-    """The keys of a config, in dicts and lists of its own.
+    """The keys of a config, copied into new dicts and lists.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def read_config(config: Any) -> dict[str, Any]:
 
 
 class _Budget:
-    """How many values may still be copied."""
+    """The number of values that may still be copied."""
 
     left = _MOST_VALUES
 

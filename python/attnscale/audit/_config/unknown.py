@@ -16,8 +16,8 @@ SUSPICIOUS = re.compile(
     r"|attn_factor|attention_factor|norm_factor|(^|_)(tau|kappa)(_|$)"
 )
 
-#: Names that look like it and are not: they act on embeddings, residuals, logits of the vocabulary,
-#: experts, images, quantised weights or sampling.
+#: Names that look like a scale of attention and are none: they act on embeddings, residuals, logits of the
+#: vocabulary, experts, images, quantised weights or sampling.
 _ELSEWHERE = frozenset(
     (
         *("embedding_multiplier", "residual_multiplier", "logits_scaling", "final_logit_softcapping"),

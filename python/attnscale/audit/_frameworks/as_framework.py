@@ -64,7 +64,7 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
 
 
 def framework_named(name: str) -> tuple[Framework, tuple[int, ...]]:
-    """The framework and the version that a name asks for, empty for any."""
+    """The framework and the version that a name asks for; the version is empty if any will do."""
     stem, version = name, version_of("")
     match = re.fullmatch(r"(.+?)-[vb]?(\d+(?:\.\d+)*)", name) if name not in FRAMEWORKS else None
     if match and match[1] in FRAMEWORKS:

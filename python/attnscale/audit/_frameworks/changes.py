@@ -28,7 +28,7 @@ __all__ = [
 
 
 def by_term(change: Callable[[LayerPlan, Term], Term | None]) -> Change:
-    """Each factor on top of the base as it is computed; None leaves it out."""
+    """A change of each factor on top of the base; a factor of which `change` makes None is left out."""
 
     def changed(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
         terms = (change(layer, term) for term in layer.terms)
@@ -38,7 +38,7 @@ def by_term(change: Callable[[LayerPlan, Term], Term | None]) -> Change:
 
 
 def of_types(change: Change, *types: str, layers: int | None = None) -> Change:
-    """Only in models of these types, and of this many layers."""
+    """A change that concerns only models of these types, and with this many layers."""
 
     def changed(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
         concerned = plan.model_type in types and layers in (None, len(plan))
@@ -48,7 +48,7 @@ def of_types(change: Change, *types: str, layers: int | None = None) -> Change:
 
 
 def in_order(*changes: Change) -> Change:
-    """One after the other."""
+    """Several changes, made one after the other."""
 
     def changed(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
         for change in changes:
@@ -59,7 +59,7 @@ def in_order(*changes: Change) -> Change:
 
 
 def without(law: type[Law], key: str = "") -> Change:
-    """Factors by this law are left out; where a key is named, those that come from it."""
+    """Leave out factors by this law; where a key is named, only those that come from the key."""
 
     def change(layer: LayerPlan, term: Term) -> Term | None:
         named = not key or key in re.split(r"[.: ]", term.key)
@@ -69,7 +69,7 @@ def without(law: type[Law], key: str = "") -> Change:
 
 
 def plain_yarn(*ignored: str) -> Change:
-    """YaRN's rule without some of its keys; latent attention has a code path of its own."""
+    """Leave out some keys of YaRN's rule, but for latent attention, which has a code path of its own."""
 
     def change(layer: LayerPlan, term: Term) -> Term | None:
         if not isinstance(term.law, YaRN) or _is_latent(layer):
@@ -86,7 +86,7 @@ def _is_latent(layer: LayerPlan) -> bool:
 
 @by_term
 def mla_yarn_by_mscale(layer: LayerPlan, term: Term) -> Term:
-    """The weight of the positions' own factor where that of all channels belongs."""
+    """Weigh the factor of all channels as the positions' own factor is weighed, by mscale."""
     weights = [each.law.mscale for each in layer.terms if isinstance(each.law, YaRN)]
     if not isinstance(term.law, MLAYaRN) or not weights or not weights[0]:
         return term
@@ -94,7 +94,7 @@ def mla_yarn_by_mscale(layer: LayerPlan, term: Term) -> Term:
 
 
 def with_yarn_factor(changed: Callable[[float, float], float]) -> Change:
-    """A given attention_factor of YaRN as changed(attention_factor, factor)."""
+    """Put changed(attention_factor, factor) in the place of an attention_factor of YaRN that is given."""
 
     def change(layer: LayerPlan, term: Term) -> Term:
         law = term.law
@@ -106,17 +106,17 @@ def with_yarn_factor(changed: Callable[[float, float], float]) -> Change:
 
 
 def without_softcap(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
-    """The scores are not capped."""
+    """The layer without its soft-cap."""
     return replace(layer, softcap=None, softcap_key="")
 
 
 def without_sink(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
-    """The softmax has no extra logit."""
+    """The layer without the extra logit of its softmax."""
     return replace(layer, sink=False)
 
 
 def with_base(value: Callable[[LayerPlan], float]) -> Change:
-    """Another number for the scale before the other factors."""
+    """Put another number in the place of the base scale, which comes before the other factors."""
 
     def changed(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
         if layer.refusal is not None:
@@ -127,5 +127,5 @@ def with_base(value: Callable[[LayerPlan], float]) -> Change:
 
 
 def standard_base(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
-    """1 / sqrt(head_dim), whatever the config says."""
+    """The layer with the base scale 1 / sqrt(head_dim), whatever the config says."""
     return layer if layer.refusal is not None else replace(layer, base=replace(layer.base, law=Standard()))

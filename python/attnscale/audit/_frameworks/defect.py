@@ -23,21 +23,21 @@ class Defect:
     Attributes
     ----------
     what : str
-        What it does instead.
+        What the framework does instead.
     reference : str
         The public report.
     config : mapping
-        A config that shows it.
+        A config that shows the defect.
     change : callable
         (plan, layer) to the layer as the framework computes it.
     seen : str
-        A version in which the report saw it, or empty.
+        A version in which the report saw the defect, or empty.
     since : str
-        The first version that has it, where the report says so, or empty.
+        The first version that has the defect, where the report says so, or empty.
     before : str
-        The version that has it no more, where the report says so, or empty.
+        The first version that no longer has the defect, where the report says so, or empty.
     mended : str
-        The change that mended it, or empty.
+        The change that mended the defect, or empty.
     """
 
     what: str
@@ -66,13 +66,13 @@ class Defect:
         return f"seen in version {self.seen}" if self.seen else "versions not known"
 
     def concerns(self, version: tuple[int, ...]) -> bool:
-        """Whether a version may have it, as far as the report says; an empty one is any."""
+        """Whether a version may have the defect, as far as the report says; an empty one stands for any."""
         since, before = version_of(self.since), version_of(self.before)
         early = version[: len(since)] < since[: len(version)]
         return not version or not (early or (before and version >= before))
 
     def to_dict(self) -> dict[str, str]:
-        """What is to be said of it, in types that JSON has."""
+        """What the report says of the defect, in types that JSON has."""
         return {
             "what": self.what,
             "reference": self.reference,
@@ -109,7 +109,7 @@ class Framework:
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """The numbers of a version, without zeros at the end; none of an empty text.
+    """The numbers of a version, without zeros at the end; an empty text has none.
 
     Examples
     --------

@@ -33,7 +33,7 @@ def _yarn(factor: float, length: int, **keys: Any) -> dict[str, Any]:
     return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length, **keys}
 
 
-#: By what they show.
+#: The configs by a name for what each shows.
 CONFIGS: dict[str, dict[str, Any]] = {
     "attention_factor": _model("qwen2", 3584, 28, 28, rope_scaling=_yarn(64.0, 4096, attention_factor=1.0)),
     "mscale": _model(

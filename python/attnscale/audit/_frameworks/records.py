@@ -25,7 +25,7 @@ __all__ = ["FRAMEWORKS"]
 
 
 def _defect(what: str, thread: str, shown_by: str, change: Change, **versions: str) -> Defect:
-    """`thread` and `mended` are of GitHub, as "owner/name/pull/1"."""
+    """A defect on record; `thread` and `mended` are places on GitHub, such as "owner/name/pull/1"."""
     links = {name: text if name != "mended" else f"{_GITHUB}{text}" for name, text in versions.items()}
     return Defect(what, f"{_GITHUB}{thread}", CONFIGS[shown_by], change, **links)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where two plans differ."""
+"""The function ``compare``: where two plans differ."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def compare(plan: ScalePlan, other: ScalePlan, *, up_to: int | None = None) -> D
     Returns
     -------
     Differences
-        A tuple of :class:`Difference`, empty if the plans agree. Where one has more layers, that is the
-        first difference, and those that both have are compared.
+        A tuple of :class:`Difference`, empty if the plans agree. Where one plan has more layers, that
+        is the first difference, and the layers that both have are compared.
 
     Examples
     --------

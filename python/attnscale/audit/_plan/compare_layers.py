@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the layers of two plans differ, from which position on, and by how much."""
+"""The layers in which two plans differ, from which position on, and by how much."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 16
 
 
 def compare_layers(here: Sequence[LayerPlan], there: Sequence[LayerPlan], limit: int) -> Differences:
-    """What differs at positions below `limit`; layers that differ in the same way are one difference."""
+    """The differences at positions below `limit`; layers that differ in the same way are one difference."""
     found: list[Difference] = []
     if len(here) != len(there):
         found.append(Difference((), "layers", None, len(here), len(there)))
@@ -30,7 +30,7 @@ def compare_layers(here: Sequence[LayerPlan], there: Sequence[LayerPlan], limit:
         pair = replace(mine, index=0), replace(theirs, index=0)
         if mine.kind == theirs.kind:  # layers that differ in nothing but the name of their kind are alike
             pair = replace(pair[0], kind=""), replace(pair[1], kind="")
-        if mine.window == theirs.window:  # and those with other windows, where both plans have the same
+        if mine.window == theirs.window:  # so are layers with other windows, if both plans have them
             pair = _without_window(pair[0]), _without_window(pair[1])
         numbers.setdefault(pair, []).append(mine.index)
     for (mine, theirs), layers in numbers.items():
@@ -88,7 +88,7 @@ def _multipliers(
 
 
 def _behind_caps(layers: tuple[int, ...], mine: LayerPlan, theirs: LayerPlan, limit: int) -> list[Difference]:
-    """Temperatures behind the soft-cap."""
+    """The difference of the temperatures behind the soft-cap, if there is one."""
     if not (mine.terms_behind_cap or theirs.terms_behind_cap):
         return []
     keys = (tuple(term.key for term in each.terms_behind_cap) for each in (mine, theirs))
@@ -100,7 +100,7 @@ _Multipliers: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 
 def both_sides(what: str, mine: LayerPlan, theirs: LayerPlan) -> tuple[_Multipliers, _Multipliers]:
-    """What of each layer is compared at positions: multipliers of some channels, or of the capped score.
+    """The two functions of position that are compared: multipliers of some channels, or of the capped score.
 
     Where only one of the layers has a soft-cap, the other has no place behind it: all factors are compared.
     """

@@ -19,7 +19,7 @@ _CHANNELS = ("rotated", "unrotated")
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs, in layers where it does in the same way.
+    """One thing that differs in the same way in some layers of two plans.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Differences(Tabled, tuple[Difference, ...]):
 
 
 def _objects(values: list[Any]) -> Any:
-    """Numbers, texts and None side by side: NumPy would make one type of them."""
+    """An array of objects, for numbers, texts and None side by side: NumPy would make one type of them."""
     column = np.empty(len(values), object)
     column[:] = values
     return column
@@ -141,6 +141,6 @@ def _cell(value: Any) -> str:
 
 
 def _said(value: Any) -> str:
-    """What a plan has, in words."""
+    """A value of a plan in words."""
     words: dict[Any, str] = {None: "none", True: "yes", False: "no"}
     return words[value] if value is None or isinstance(value, bool) else str(value)

@@ -34,13 +34,13 @@ class Term:
         The rule with its parameters. For the base of a layer it gives the whole scale, for the other
         terms a factor on top of it.
     channels : {"all", "rotated", "unrotated"}
-        Channels of q and k that it multiplies.
+        Channels of q and k that the factor multiplies.
     key : str
-        The key of the config that it comes from, with the value.
+        The key of the config that the factor comes from, with the value.
     rule : str
         Where the rule is written down.
     behind_cap : bool
-        Whether it multiplies what the layer's soft-cap gives, and not what goes into it.
+        Whether the factor multiplies what the layer's soft-cap gives, and not what goes into the soft-cap.
     """
 
     law: Law
@@ -56,16 +56,16 @@ class Term:
 
     @property
     def depends_on_n(self) -> bool:
-        """Whether it differs between lengths."""
+        """Whether the factor differs between lengths."""
         return self.law.meaning.is_used
 
     def acts_on(self, channels: Channels) -> bool:
-        """Whether it multiplies these channels."""
+        """Whether the factor multiplies these channels."""
         return self.channels in ("all", channels)
 
 
 def spelling(term: Term) -> str:
-    """The law as the command line writes it, without what is said elsewhere."""
+    """The law as the command line writes it, without its channels and without values that are usual."""
     given = term.law.to_dict()["parameters"]
     hidden = {"channels", *(["slope"] if given.get("slope") == 0.1 else [])}
     parameters = {name: value for name, value in given.items() if value is not None and name not in hidden}
@@ -74,7 +74,7 @@ def spelling(term: Term) -> str:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer.
+    """One layer of a plan.
 
     Attributes
     ----------
@@ -93,15 +93,15 @@ class LayerPlan:
     softcap : float or None
         c of c * tanh(score / c), after all factors but those that are ``behind_cap``.
     softcap_key : str
-        The key of the config that it comes from.
+        The key of the config that the soft-cap comes from.
     window : int or None
         The most keys that a query sees; None if it sees all that come before it.
     window_key : str
-        The key of the config that it comes from, and how the keys lie around the query.
+        The key of the config that the window comes from, and how the keys lie around the query.
     sink : bool
         Whether the softmax has a learned extra logit without a value.
     qk_norm : {"none", "before rotation", "after rotation"}
-        A norm of q and k. After the rotation it undoes what was multiplied before.
+        A norm of q and k. After the rotation, the norm undoes what was multiplied before.
     notes : tuple of str
         What else is to be known about the layer.
     refusal : str or None
@@ -124,7 +124,7 @@ class LayerPlan:
     refusal: str | None = None
 
     def __repr__(self) -> str:
-        """One line: the factors by their spelling; where they come from is in the plan's explain()."""
+        """One line with the factors by their spelling; the plan's explain() says where each comes from."""
         start = f"LayerPlan(layer {self.index}, {self.kind}"
         if self.refusal is not None:
             return f"{start}: {self.refusal})"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ScalePlan"]
 
-_LONGEST = 1 << 24  # positions that are compared
+_LONGEST = 1 << 24  # the most positions that are compared
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +36,7 @@ class ScalePlan(Tabled):
     Attributes
     ----------
     model_type : str
-        Of the language model.
+        The type of the language model.
     known : bool
         Whether the model type is one whose code was read; if not, the plan is what its keys say.
     layers : tuple of LayerPlan
@@ -47,7 +47,7 @@ class ScalePlan(Tabled):
     max_positions : int or None
         ``max_position_embeddings``.
     learned_positions : bool
-        Whether the model has no position beyond them.
+        Whether the model has no position beyond ``max_positions``.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class ScalePlan(Tabled):
         return len(self.layers)
 
     def __getitem__(self, index: int) -> LayerPlan:
-        """One layer, as of any sequence: the last one is ``plan[-1]``, and a for loop takes all."""
+        """One layer, so that a plan is a sequence: ``plan[-1]`` is the last one, and a for loop takes all."""
         number = _integer("layer", index)
         if not -len(self.layers) <= number < len(self.layers):
             raise IndexError(f"layer must be between 0 and {len(self.layers) - 1}, got {number}")
@@ -253,7 +253,7 @@ class ScalePlan(Tabled):
         return compare_layers(self.layers, other.layers, up_to or min(_LONGEST, longest))
 
     def with_layers(self, layers: tuple[LayerPlan, ...]) -> ScalePlan:
-        """This plan with other layers."""
+        """The plan with other layers."""
         return replace(self, layers=layers)
 
     def _answering(self, layer: int) -> LayerPlan:

@@ -32,7 +32,7 @@ def impossible(layers: tuple[LayerPlan, ...]) -> tuple[str, ...]:
 
 
 def _worst(layer: LayerPlan) -> float | None:
-    """A multiplier that is not finite or negative, or None."""
+    """A multiplier of the layer that is negative or not finite; None if there is none."""
     with np.errstate(all="ignore"):
         for channels in layer.channel_kinds:
             values = layer.multipliers(_POSITIONS, channels) * layer.capped_multipliers(_POSITIONS)

@@ -152,7 +152,7 @@ def _sources(layer: LayerPlan) -> list[str]:
 
 
 def _cap_source(layer: LayerPlan) -> str:
-    """Where the soft-cap comes from, and which factors are inside it where some are not constant."""
+    """The source of the soft-cap, and which factors are inside the cap where some are not constant."""
     line = f"soft-cap c: {layer.softcap_key}"
     behind = " and ".join(spelling(term) for term in layer.terms_behind_cap)
     if behind:

@@ -39,7 +39,7 @@ Base = Callable[[Layer, int], Term]
 
 
 def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
-    """A term whose rule is in the code of the model type, which the law's source names if it is special."""
+    """A term whose rule is in the code of the model type; a special rule is named by the law's source."""
     return Term(law, channels, key, f"{layer.keys.kind or 'no model type'}; {law.source}")
 
 
@@ -47,17 +47,17 @@ def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
 
 
 def standard(layer: Layer, head_dim: int) -> Term:
-    """1 / sqrt(head_dim)."""
+    """The base scale 1 / sqrt(head_dim)."""
     return _term(layer, Standard(), f"head_dim = {head_dim}")
 
 
 def unscaled(layer: Layer, head_dim: int) -> Term:
-    """1: T5, and the Gemmas whose q and k are normed."""
+    """The base scale 1, of T5 and of the Gemmas whose q and k are normed."""
     return _term(layer, Unscaled(), f"{layer.keys.kind} has no scale")
 
 
 def over_head_dim(layer: Layer, head_dim: int) -> Term:
-    """1 / head_dim."""
+    """The base scale 1 / head_dim."""
     return _term(layer, MuP(), f"head_dim = {head_dim}")
 
 
@@ -73,7 +73,7 @@ def whole_width(layer: Layer, head_dim: int) -> Term:
 
 
 def query_pre_attn_scalar(layer: Layer, head_dim: int) -> Term:
-    """query_pre_attn_scalar^-1/2; null is head_dim where the family allows it."""
+    """The base scale query_pre_attn_scalar^-1/2; null is head_dim where the family allows it."""
     name = "query_pre_attn_scalar"
     if layer.keys.get(name) is None:
         if name in layer.keys.defaults:
@@ -84,7 +84,7 @@ def query_pre_attn_scalar(layer: Layer, head_dim: int) -> Term:
 
 
 def attention_multiplier(layer: Layer, head_dim: int) -> Term:
-    """The scale itself; null is 1 / sqrt(head_dim) where the family allows it."""
+    """The base scale attention_multiplier; null is 1 / sqrt(head_dim) where the family allows it."""
     name = "attention_multiplier"
     if layer.keys.get(name) is None:
         return standard(layer, head_dim)
@@ -100,7 +100,7 @@ def unless_unscaled(layer: Layer, head_dim: int) -> Term:
 
 
 def over_head_dim_if_set(layer: Layer, head_dim: int) -> Term:
-    """BTLM and Jais: as GPT-2, or 1 / head_dim with muP."""
+    """BTLM and Jais: 1 / sqrt(head_dim), or none, as for GPT-2; 1 / head_dim with muP."""
     for name in ("mup_scale_qk_dot_by_d", "scale_qk_dot_by_d"):
         if layer.keys.flag(name) and layer.keys.flag("scale_attn_weights", default=True):
             return _term(layer, MuP(), layer.keys.origin(name))
@@ -125,7 +125,7 @@ def output_multiplier(layer: Layer, head_dim: int) -> Term:
 
 
 def multiplied(name: str) -> Base:
-    """1 / sqrt(head_dim) times a key of the config."""
+    """The base scale 1 / sqrt(head_dim) times a key of the config."""
 
     def base(layer: Layer, head_dim: int) -> Term:
         factor = layer.keys.number(name, default=1.0)
@@ -148,7 +148,7 @@ def softmax_scale(layer: Layer, head_dim: int) -> Term:
 
 
 def layer_index(layer: Layer, head_dim: int) -> Term | None:
-    """1 / (layer + 1)."""
+    """The factor 1 / (layer + 1)."""
     name = "scale_attn_by_inverse_layer_idx"
     if not layer.keys.flag(name):
         return None
@@ -156,7 +156,7 @@ def layer_index(layer: Layer, head_dim: int) -> Term | None:
 
 
 def disentangled(layer: Layer, head_dim: int) -> Term | None:
-    """1 / sqrt(terms): content to content and the kinds in pos_att_type."""
+    """The factor 1 / sqrt(terms) of a score with the term content to content and those in pos_att_type."""
     keys = layer.keys
     kinds = keys.get("pos_att_type") or []
     names = kinds.split("|") if isinstance(kinds, str) else list(kinds)
@@ -167,12 +167,12 @@ def disentangled(layer: Layer, head_dim: int) -> Term | None:
 
 
 def latent_query(layer: Layer, head_dim: int) -> Term:
-    """sqrt(hidden / rank) of the query's latent, which feeds all channels."""
+    """The factor sqrt(hidden / rank) of the query's latent, which feeds all channels."""
     return _latent(layer, "q_lora_rank", "all", 1024)
 
 
 def latent_key(layer: Layer, head_dim: int) -> Term:
-    """sqrt(hidden / rank) of the key's latent, which feeds the channels without positions."""
+    """The factor sqrt(hidden / rank) of the key's latent, which feeds the channels without positions."""
     return _latent(layer, "kv_lora_rank", "unrotated", 1024)
 
 
@@ -183,7 +183,7 @@ def _latent(layer: Layer, name: str, channels: Any, sliding: int) -> Term:
 
 
 def llama4_temperature(layer: Layer, head_dim: int) -> Term | None:
-    """On layers without rotary positions."""
+    """Llama 4: a temperature on layers without rotary positions."""
     keys = layer.keys
     if not keys.flag("attn_temperature_tuning"):
         return None
@@ -194,12 +194,12 @@ def llama4_temperature(layer: Layer, head_dim: int) -> Term | None:
 
 
 def beam_temperature(layer: Layer, head_dim: int) -> Term:
-    """On layers without rotary positions; its numbers are constants of the code."""
+    """The beam temperature on layers without rotary positions; its numbers are constants of the code."""
     return _term(layer, BeamTemperature(), "no key: constants of the code")
 
 
 def inkling_temperature(layer: Layer, head_dim: int) -> Term | None:
-    """On layers of full attention."""
+    """Inkling: a temperature on layers of full attention."""
     keys = layer.keys
     if layer.kind == "hybrid_sliding" or keys.get("log_scaling_n_floor") is None:
         return None
@@ -210,7 +210,7 @@ def inkling_temperature(layer: Layer, head_dim: int) -> Term | None:
 
 
 def logn_attention(layer: Layer, head_dim: int) -> Term | None:
-    """Qwen 1."""
+    """Qwen 1: the logarithm of the position beyond the training length, if use_logn_attn is true."""
     keys = layer.keys
     if not keys.flag("use_logn_attn"):
         return None
@@ -219,7 +219,7 @@ def logn_attention(layer: Layer, head_dim: int) -> Term | None:
 
 
 def grok_temperature(layer: Layer, head_dim: int) -> Term | None:
-    """Grok as SGLang serves it, behind the soft-cap; a length of 0 or less switches the rule off."""
+    """Grok as SGLang serves it: a temperature behind the soft-cap; a length of 0 or less switches it off."""
     for name in ("attn_temperature_len", "xai_temperature_len"):
         length = layer.keys.get(name)
         if length is not None and check_number(name, length) > 0:
@@ -232,7 +232,7 @@ def grok_temperature(layer: Layer, head_dim: int) -> Term | None:
 
 
 def mla_yarn(layer: Layer, rope: Rope) -> Term | None:
-    """mscale_all_dim of multi-head latent attention: all channels, whatever the type of the positions."""
+    """The factor by mscale_all_dim of latent attention on all channels, for scaled positions of any type."""
     value = rope.parameters.get("mscale_all_dim")
     if rope.kind == "default" or not value:
         return None
@@ -244,7 +244,7 @@ def mla_yarn(layer: Layer, rope: Rope) -> Term | None:
 
 
 def ministral_temperature(layer: Layer, rope: Rope) -> Term | None:
-    """llama_4_scaling_beta: every layer, counted by i."""
+    """The temperature by llama_4_scaling_beta on every layer, which counts by the position i."""
     name = "llama_4_scaling_beta"
     value = rope.parameters.get(name)
     if value is None:
@@ -285,7 +285,7 @@ class LengthSwitch(Law):
 
 
 def phimoe_mscale(layer: Layer, rope: Rope) -> Term | None:
-    """short_mscale and long_mscale, in place of the factor of the positions' own rule."""
+    """Phi-MoE: short_mscale and long_mscale, in place of the factor of the positions' own rule."""
     if rope.kind == "default":
         return None
     names = ("short_mscale", "long_mscale", "original_max_position_embeddings")
@@ -323,12 +323,12 @@ def whatever_is_given(layer: Layer, head_dim: int) -> Term:
 
 
 def mla_yarn_if_latent(layer: Layer, rope: Rope) -> Term | None:
-    """The rule of multi-head latent attention, if the keys describe one."""
+    """The factor by mscale_all_dim, if the keys describe multi-head latent attention."""
     return mla_yarn(layer, rope) if is_latent(layer) else None
 
 
 def learned_if_named(layer: Layer) -> str | None:
-    """Scales that are weights, by the keys that switch them on."""
+    """Why there is no answer, if a key says that the scale is a weight of the checkpoint."""
     for name in ("ssmax", "use_ssmax", "scalable_softmax", "use_scalable_softmax", "scaled_softmax"):
         value = layer.keys.get(name)
         if value not in (None, False, "", "none"):

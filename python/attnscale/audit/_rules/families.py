@@ -30,7 +30,7 @@ _LATENT: dict[str, Any] = {
 }
 _GEMMA: dict[str, Any] = {"base": base.query_pre_attn_scalar, "softcap": ("attn_logit_softcapping",)}
 _HYBRID_4 = kinds.every(4, key="full_attention_interval", others="linear_attention")
-_NO_HEADS: dict[str, Any] = {"head_dim": lambda layer: 1, "rotates": heads.never}  # they do not matter
+_NO_HEADS: dict[str, Any] = {"head_dim": lambda layer: 1, "rotates": heads.never}  # no heads that matter
 _NOPE_LATENT = {**_LATENT, "rotates": heads.never, "rope_extra": ()}
 
 FAMILIES: tuple[Family, ...] = (
@@ -71,7 +71,7 @@ FAMILIES: tuple[Family, ...] = (
         kinds=kinds.full_at(lambda i, count: (count - 1 - i) % 4 == 0),
         rotates=heads.by_theta_list_or_fourth,
     ),
-    # No scale.
+    # Families whose scores have no scale.
     family(
         *("t5", "mt5", "umt5", "longt5", "switch_transformers", "pop2piano", "udop", "pix2struct_text_model"),
         head_dim=heads.d_kv,
@@ -95,7 +95,7 @@ FAMILIES: tuple[Family, ...] = (
         listed=kinds.full_at_last,
         spelling="by kind",
     ),
-    # By layer, by flag, by head.
+    # Scales by layer, by flag, by head.
     family(
         *("gpt2", "gpt-sw3", "decision_transformer", "imagegpt"),
         rotates=heads.never,
@@ -384,7 +384,7 @@ def _by_type() -> dict[str, Family]:
 
 
 def family_of(keys: Keys) -> Family:
-    """The row of a model type; the plain one if it has none but is known, else :data:`UNKNOWN`."""
+    """The row of a model type; the plain row for a known type without one, else :data:`UNKNOWN`."""
     found = _by_type().get(keys.kind)
     return found or (PLAIN if keys.known else UNKNOWN)
 

@@ -37,7 +37,7 @@ class Window(NamedTuple):
     origin: str
 
 
-#: No window.
+#: The window of a layer without one.
 ALL_KEYS = Window(None, "")
 
 
@@ -49,17 +49,17 @@ class Rope(NamedTuple):
     name: str  # the key of the config that they come from, for messages
 
     def number(self, key: str) -> float | None:
-        """A number above 0, or None where the key is null or missing."""
+        """The value of a key as a number above 0; None where the key is null or missing."""
         value = self.parameters.get(key)
         return None if value is None else check_number(f"{self.name}.{key}", value, above=0)
 
     def origin(self, *keys: str) -> str:
-        """The keys that are there, with their values."""
+        """The keys among these that the config gives, with their values."""
         seen = [f"{key} = {self.parameters[key]}" for key in keys if self.parameters.get(key) is not None]
         return f"{self.name}: " + ", ".join([f"type {self.kind}", *seen])
 
 
-#: How the config class reads the parameters of rotary positions: _spelling.py.
+#: How the config class reads the parameters of rotary positions: rope_spelling.py.
 Spelling = Literal[
     "flat",
     "either",
@@ -91,8 +91,8 @@ class Family:
     base : callable
         The scale before other factors.
     extra : tuple of callables
-        Further factors; one that does not apply returns None. Those of a temperature that only acts
-        on layers without rotary positions are in ``nope_extra``.
+        Further factors; one that does not apply returns None. Temperatures that act on layers without
+        rotary positions only are in ``nope_extra``.
     rope_extra : tuple of callables
         Further factors whose keys are among the rope parameters.
     own_rope : callable or None
@@ -109,7 +109,7 @@ class Family:
     kinds : callable
         (keys, number of layers) to the kinds of the layers, where the config does not list them.
     listed : callable
-        What the class makes of the kinds that the config lists.
+        What the config class makes of the kinds that the config lists.
     rope_key : callable
         The entry of nested rope parameters that a layer takes.
     spelling : str

@@ -46,7 +46,7 @@ def _share(layer: Layer, width: str, wide: int, heads: str, many: int) -> int:
 
 
 def key_or_quotient(layer: Layer) -> int:
-    """head_dim, or the quotient where it is null or has no default."""
+    """The key head_dim, or the quotient of width and heads where it is null or has no default."""
     keys = layer.keys
     stated = keys.reads_head_dim and keys.get("head_dim") is not None
     return keys.size("head_dim") if stated else quotient(layer)
@@ -59,12 +59,12 @@ def d_kv(layer: Layer) -> int:
 
 
 def stated(name: str) -> Callable[[Layer], int]:
-    """A key of the config, whatever the width of the model: kv_channels of JetMoE, d_head of Funnel."""
+    """The size by a key of the config, not by the width: kv_channels of JetMoE, d_head of Funnel."""
     return lambda layer: layer.keys.size(name)
 
 
 def divided(**usual: int) -> Callable[[Layer], int]:
-    """A width of the config by a number of heads, under these names and with these defaults."""
+    """The rule that divides a width of the config by a number of heads, by these names and defaults."""
     (width, wide), (heads, many) = usual.items()
 
     def head_dim(layer: Layer) -> int:
@@ -76,7 +76,7 @@ def divided(**usual: int) -> Callable[[Layer], int]:
 
 
 def stated_or_quotient(name: str) -> Callable[[Layer], int]:
-    """A key of the config, or the quotient by whichever names it has."""
+    """The size by a key of the config, or else the quotient under whichever names its parts have."""
 
     def head_dim(layer: Layer) -> int:
         return layer.keys.size(name) if layer.keys.get(name) is not None else whatever_is_given(layer)
@@ -149,7 +149,7 @@ def sliding_latent(layer: Layer) -> int:
 
 
 def sliding_latent_rotated(layer: Layer, head_dim: int) -> int:
-    """The rotated channels of those."""
+    """Dots 3: the rotated channels of the latent heads of sliding layers."""
     if layer.kind != "sliding_attention" or layer.keys.has("per_layer_config"):
         return layer.keys.size("qk_rope_head_dim")
     nope = _sliding(layer, "qk_nope_head_dim", 192)
@@ -172,12 +172,12 @@ def _sliding(layer: Layer, name: str, default: int) -> int:
 
 
 def latent_rotated(layer: Layer, head_dim: int) -> int:
-    """qk_rope_head_dim."""
+    """The rotated channels of multi-head latent attention, qk_rope_head_dim."""
     return layer.keys.size("qk_rope_head_dim", least=0)
 
 
 def rotary_dim(layer: Layer, head_dim: int) -> int:
-    """GPT-J and CodeGen give a number of channels; null is all of them."""
+    """GPT-J and CodeGen: the config gives the number of rotated channels; null is all channels."""
     value = layer.keys.get("rotary_dim", 64)
     return head_dim if value is None else min(head_dim, check_size("rotary_dim", value))
 
@@ -197,38 +197,38 @@ _ROTARY_KEYS = ("rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "
 
 
 def always(layer: Layer) -> bool:
-    """In every layer."""
+    """The rule that holds in every layer."""
     return True
 
 
 def never(layer: Layer) -> bool:
-    """In none."""
+    """The rule that holds in no layer."""
     return False
 
 
 def sliding_only(layer: Layer) -> bool:
-    """Layers with a sliding window; full attention has no positions (NoPE)."""
+    """Rotary positions in layers with a sliding window; full attention has none (NoPE)."""
     return layer.kind == "sliding_attention"
 
 
 def sliding_or_no_window(layer: Layer) -> bool:
-    """Exaone 4: as sliding_only, and everywhere if the model has no sliding window."""
+    """Exaone 4: rotary positions in layers with a sliding window; everywhere if the model has no window."""
     return layer.keys.get("sliding_window") is None or sliding_only(layer)
 
 
 def by_layer_list(layer: Layer) -> bool:
-    """no_rope_layers, or its rule."""
+    """Rotary positions by the list no_rope_layers, or by its rule where there is no list."""
     return rotates_at(layer.keys, layer.number, layer.total)
 
 
 def by_theta_list(layer: Layer) -> bool:
-    """layer_rope_theta: 0 where there are none; without a list, everywhere."""
+    """Rotary positions by layer_rope_theta, which is 0 where there are none; without a list, everywhere."""
     given = layer.keys.get("layer_rope_theta")
     return bool(entry("layer_rope_theta", given, layer.number, layer.total)) if given is not None else True
 
 
 def by_theta_list_or_fourth(layer: Layer) -> bool:
-    """Muse: without a list, every fourth layer counted from the last has none."""
+    """Muse: as by_theta_list; without a list, every fourth layer counted from the last has none."""
     if layer.keys.get("layer_rope_theta") is not None:
         return by_theta_list(layer)
     return (layer.total - 1 - layer.number) % 4 != 0
@@ -247,7 +247,7 @@ def scaled_if_listed(name: str) -> Callable[[Layer], str]:
 
 
 def if_flag(name: str, default: bool = False) -> Any:
-    """Where a key of the config is true."""
+    """The rule that holds where a key of the config is true."""
 
     def rotates(layer: Layer) -> bool:
         return layer.keys.flag(name, default=default)
@@ -256,7 +256,7 @@ def if_flag(name: str, default: bool = False) -> Any:
 
 
 def if_set(name: str, value: str) -> Any:
-    """Where a key of the config has this value."""
+    """The rule that holds where a key of the config has this value."""
 
     def rotates(layer: Layer) -> bool:
         return bool(layer.keys.get(name) == value)
@@ -288,7 +288,7 @@ def rope_parameters_given(layer: Layer) -> bool:
 
 
 def norm_by_type(layer: Layer) -> QKNorm:
-    """As the code of the model type has it; some switch it by a key."""
+    """The norm of q and k in the code of the model type; some types switch it by a key."""
     facts = layer.keys.facts
     if "a" in facts:
         return "after rotation"
@@ -343,7 +343,7 @@ _SIZE_SPELLINGS = (
 
 
 def whatever_is_rotated(layer: Layer, head_dim: int) -> int:
-    """The rotated channels by whichever keys there are."""
+    """The number of rotated channels by whichever keys there are."""
     keys = layer.keys
     if is_latent(layer):
         return latent_rotated(layer, head_dim)

@@ -13,7 +13,7 @@ from .family import Family
 #: Kinds of layers that have no softmax over keys.
 NO_SOFTMAX = frozenset(("linear_attention", "conv", "recurrent", "mamba", "moe", "mlp", "short_conv", "rwkv"))
 
-#: Names in older files.
+#: Names of kinds in older files, with the names that stand for them now.
 _OLDER = {
     "attention": "full_attention",
     "mamba": "linear_attention",
@@ -33,7 +33,7 @@ def check_list(name: str, value: object) -> list[Any]:
 
 
 def filled_list(keys: Keys, name: str, usual: tuple[Any, ...]) -> list[Any]:
-    """A list of the config that has at least one entry; `usual` where the config does not say it."""
+    """A list of the config that has at least one entry; `usual` where the config has no list."""
     given = keys.get(name)
     found = check_list(name, usual if given is None else given)
     if not found:
@@ -42,7 +42,7 @@ def filled_list(keys: Keys, name: str, usual: tuple[Any, ...]) -> list[Any]:
 
 
 def first_dense(keys: Keys) -> int:
-    """first_k_dense_replace; null is 0."""
+    """The key first_k_dense_replace, a number of layers; null is 0."""
     value = keys.get("first_k_dense_replace")
     return 0 if value is None else check_size("first_k_dense_replace", value, least=0)
 
@@ -57,7 +57,7 @@ def layer_count(keys: Keys) -> int:
 
 
 def pattern_length(keys: Keys) -> int:
-    """Nemotron H: a character a layer."""
+    """Nemotron H: the number of layers, of which the pattern has a character each."""
     pattern = keys.get("hybrid_override_pattern")
     return len(pattern) if isinstance(pattern, str) and pattern else layer_count(keys)
 
@@ -115,7 +115,7 @@ def zamba(keys: Keys, count: int) -> list[str]:
 
 
 def uniform(kind: str) -> Rule:
-    """All layers alike."""
+    """The rule that all layers are of one kind."""
     return lambda keys, count: [kind] * count
 
 
@@ -133,17 +133,17 @@ def every(
 
 
 def full_at_last(kinds: list[str]) -> list[str]:
-    """The kinds, with full attention in the last layer whatever they say."""
+    """The kinds, but full attention in the last layer, whatever its kind."""
     return [*kinds[:-1], "full_attention"]
 
 
 def ending_full(rule: Rule) -> Rule:
-    """The rule, with full attention in the last layer."""
+    """A rule with full attention put in its last layer."""
     return lambda keys, count: full_at_last(rule(keys, count))
 
 
 def full_at(where: Callable[[int, int], bool], others: str = "sliding_attention") -> Rule:
-    """Full attention where the condition on (layer, number of layers) holds."""
+    """The rule of full attention where the condition on (layer, number of layers) holds."""
     return lambda keys, count: ["full_attention" if where(i, count) else others for i in range(count)]
 
 
@@ -154,7 +154,7 @@ def period_and_offset(keys: Keys, count: int) -> list[str]:
 
 
 def listed_indices(key: str, other: str) -> Rule:
-    """Attention in the layers of a list; without one, in none (Bamba) or in all (LFM 2)."""
+    """The rule of attention in the layers of a list; without one, in none (Bamba) or in all (LFM 2)."""
 
     def rule(keys: Keys, count: int) -> list[str]:
         given = keys.get(key)
@@ -192,7 +192,7 @@ def dense_then_every(keys: Keys, count: int) -> list[str]:
 
 
 def window_or_full(keys: Keys, count: int) -> list[str]:
-    """Sliding everywhere if there is a window (Ministral)."""
+    """Ministral: sliding everywhere if there is a window."""
     return ["sliding_attention" if keys.get("sliding_window") is not None else "full_attention"] * count
 
 
@@ -285,7 +285,7 @@ def llama4(keys: Keys, count: int) -> list[str]:
 
 
 def rotates_at(keys: Keys, number: int, count: int) -> bool:
-    """no_rope_layers: 1 where there are rotary positions, in spite of the name."""
+    """Whether a layer has rotary positions, by no_rope_layers: 1 where it has them, in spite of the name."""
     given = keys.get("no_rope_layers")
     if given:
         return bool(entry("no_rope_layers", given, number, count))
@@ -336,12 +336,12 @@ def convolutions_outside(keys: Keys, count: int) -> list[str]:
 
 
 def stages(name: str, usual: tuple[int, ...]) -> Callable[[Keys], int]:
-    """A list of the layers of each stage (Swin, CvT)."""
+    """The number of layers by a list of the layers of each stage (Swin, CvT)."""
     return lambda keys: sum(check_size(name, depth) for depth in filled_list(keys, name, usual))
 
 
 def added(**usual: int) -> Callable[[Keys], int]:
-    """Layers under several keys, with their defaults (LXMERT)."""
+    """The number of layers as a sum of several keys, with their defaults (LXMERT)."""
     return lambda keys: sum(keys.size(name, default=number) for name, number in usual.items())
 
 

@@ -18,7 +18,7 @@ __all__ = ["PLAIN", "family", "refused"]
 
 
 def _share_of_channels(layer: Layer, head_dim: int) -> int:
-    """partial_rotary_factor, for the families whose code reads it."""
+    """The number of rotated channels by partial_rotary_factor, for the families whose code reads it."""
     if not layer.keys.rotates_partly:
         return head_dim
     turned = int(head_dim * partial_rotary_factor(layer, layer.family, head_dim))
@@ -30,7 +30,7 @@ def _answers(layer: Layer) -> str | None:
 
 
 def refused(reason: str) -> Callable[[Layer], str]:
-    """No answer in any layer, for this reason."""
+    """The rule that no layer has an answer, for this reason."""
     return lambda layer: reason
 
 
@@ -59,5 +59,5 @@ PLAIN = Family(
 
 
 def family(*types: str, **cells: Any) -> Family:
-    """A row of the table: the plain family but for these cells."""
+    """A row of the table, which is the plain family but for these cells."""
     return replace(PLAIN, types=types, **cells)

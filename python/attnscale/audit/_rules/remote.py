@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Models whose code is on the Hub and not in transformers: what the audit makes of their configs.
 
-None of that code is imported or run. The rules were read in it and in the ports of it that several
-frameworks carry, and are tested by numbers; they are not compared with it as it runs.
+None of that code is imported or run. The rules were read in the code and in the ports that several
+frameworks carry, and are tested by numbers; they are not compared with the code as it runs.
 """
 
 from __future__ import annotations

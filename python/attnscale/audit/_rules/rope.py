@@ -32,7 +32,7 @@ _FACTORS = (
     *("short_factor", "long_factor", "short_mscale", "long_mscale"),
 )
 
-#: Kinds that do not.
+#: Kinds of rotary positions that change the length of q and k.
 SCALED = ("yarn", *_LONGROPE)
 
 
@@ -50,7 +50,7 @@ def rope_of(layer: Layer, family: Family) -> Rope | None:
 
 
 def spelling_of(keys: Keys, family: Family) -> Spelled:
-    """The parameters in their one form, which is made once for a config."""
+    """The parameters of rotary positions in one form, which is made once for a config."""
     if "spelled" not in keys.memo:
         keys.memo["spelled"] = spelled(keys, family)
     found: Spelled = keys.memo["spelled"]
@@ -71,7 +71,7 @@ def _rope(keys: Keys, given: Mapping[str, Any], name: str) -> Rope:
 
 
 def _doubt_factors(keys: Keys, given: Mapping[str, Any], name: str) -> None:
-    """Factors among the parameters of plain rotary positions, which have none."""
+    """Remark on factors among the parameters of plain rotary positions, which have none."""
     typed = given.get("rope_type") or given.get("type")
     why = f"{name} is of type default" if typed else f"{name} has no rope_type, which is read as default"
     for key in _FACTORS:
@@ -80,7 +80,7 @@ def _doubt_factors(keys: Keys, given: Mapping[str, Any], name: str) -> None:
 
 
 def _original_length(keys: Keys, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A key beside the parameters goes before one among them; without both it is the maximal length."""
+    """The original length: a key beside the parameters beats one among them; else the maximal length."""
     key = "original_max_position_embeddings"
     if keys.get(key) is not None:
         return {key: keys.get(key)}
@@ -125,7 +125,7 @@ def _yarn(keys: Keys, rope: Rope) -> YaRN:
 
 
 def _weight(rope: Rope, key: str) -> float | None:
-    """mscale and mscale_all_dim may be 0, which switches the pair off."""
+    """The weight mscale or mscale_all_dim, which may be 0 to switch the pair off."""
     value = rope.parameters.get(key)
     if value is None:
         return None
@@ -143,7 +143,7 @@ def _longrope(keys: Keys, rope: Rope) -> LongRoPE:
 
 
 def _length_ratio(keys: Keys, rope: Rope) -> float:
-    """Maximal length over original length: what a missing factor stands for."""
+    """Maximal length over original length, which stands for a missing factor."""
     original = rope.parameters["original_max_position_embeddings"]
     name = f"{rope.name}.original_max_position_embeddings"
     return keys.number("max_position_embeddings", above=0) / check_number(name, original, above=0)

@@ -3,8 +3,8 @@
 
 A config says them in ``rope_parameters`` or in the older ``rope_scaling``, once or by kind of layer, or as
 null or not at all, and the config classes of transformers differ in what they make of each
-(``RotaryEmbeddingConfigMixin`` in configuration_utils.py and what the classes put in its place). This is the
-only place that knows. What a class drops is told, not passed over.
+(``RotaryEmbeddingConfigMixin`` in configuration_utils.py and what the classes put in its place). This
+module alone knows how. What a class drops is reported, not passed over.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Spelled(NamedTuple):
     name : str
         The key of the config that they come from.
     common : mapping
-        Those of every layer without an entry of its own.
+        Parameters of every layer without an entry of its own.
     entries : mapping
-        By kind of layer; an entry that is null has no rotary positions.
+        Parameters by kind of layer; an entry that is null has no rotary positions.
     unread : tuple of str
         What the config says and the code does not read.
     """
@@ -60,14 +60,14 @@ class Spelled(NamedTuple):
 
 
 def spelled(keys: Keys, family: Family) -> Spelled:
-    """The parameters in the one form."""
+    """The parameters of rotary positions of a model in the one form of :class:`Spelled`."""
     legacy, given = keys.table("rope_scaling"), _given(keys)
     reader = _READERS[family.spelling] if keys.reads_rope_types else _not_at_all
     return reader(keys, legacy, given)
 
 
 def _given(keys: Keys) -> dict[str, Any]:
-    """rope_parameters; null is as good as missing."""
+    """The key rope_parameters; null is as good as missing."""
     value = keys.get("rope_parameters")
     if value is None:
         value = keys.defaults.get("rope_parameters")
@@ -75,7 +75,7 @@ def _given(keys: Keys) -> dict[str, Any]:
 
 
 def _split(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any] | None]]:
-    """The parameters themselves, and the entries by kind of layer."""
+    """The common parameters of a block, and its entries by kind of layer."""
     entries = {
         key: None if value is None else check_table(f"{name}.{key}", value)
         for key, value in block.items()
@@ -85,7 +85,7 @@ def _split(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 
 
 def _says_nothing(block: Mapping[str, Any] | None) -> bool:
-    """Whether the parameters leave everything as it is without them."""
+    """Whether the parameters change nothing, so that they could be left out."""
     if not block:
         return True
     kind = block.get("rope_type") or block.get("type") or "default"
@@ -121,13 +121,13 @@ def _parameters_alone(keys: Keys, legacy: dict[str, Any], given: dict[str, Any])
 
 
 def _either(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """A model type that is not known: as it is written."""
+    """The parameters of a model type that is not known, as the config writes them."""
     name = "rope_scaling" if legacy else "rope_parameters"
     return Spelled(name, *_split(name, legacy or given), ())
 
 
 def _by_kind(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """rope_parameters by kind of layer, and nothing else."""
+    """Parameters by kind of layer in rope_parameters, and nothing else."""
     common, entries = _split("rope_parameters", given)
     found = _unread(keys, "rope_scaling", legacy, "only rope_parameters is")
     if not entries:
@@ -137,7 +137,7 @@ def _by_kind(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spell
 
 
 def _by_kind_with_shares(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """NeoMME: each entry has a share of its own where it does not give one."""
+    """NeoMME: parameters by kind of layer; an entry that gives no share gets that of its kind."""
     read = _by_kind(keys, legacy, given)
     usual = _split("rope_parameters", keys.defaults.get("rope_parameters") or {})[1]
     entries = {key: {**_share_of(block), **(read.entries.get(key) or {})} for key, block in usual.items()}
@@ -149,7 +149,7 @@ def _share_of(block: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _over(kinds: tuple[str, ...]) -> Callable[[Keys, dict[str, Any], dict[str, Any]], Spelled]:
-    """rope_parameters by kind of layer; rope_scaling is laid over the entries of some kinds.
+    """Parameters by kind of layer in rope_parameters; rope_scaling is laid over the entries of some kinds.
 
     These have a rope_type, so that rope_scaling only counts where it is spelled rope_type, and not type.
     """
@@ -171,7 +171,7 @@ def _over(kinds: tuple[str, ...]) -> Callable[[Keys, dict[str, Any], dict[str, A
 
 
 def _each_kind(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """Dots 3: by kind of layer, or the same for each; rope_scaling goes before, as for the others."""
+    """Dots 3: parameters by kind of layer, or one set for each; rope_scaling goes before rope_parameters."""
     name = "rope_scaling" if legacy else "rope_parameters"
     return Spelled(name, *_split(name, legacy or given), ())
 
@@ -197,17 +197,17 @@ def _usual(keys: Keys) -> bool:
 
 
 def _compressed_share(keys: Keys) -> float:
-    """What the config says; the default of its class only counts where it says nothing."""
+    """DeepSeek V4: the share that the config gives; the default of its class only counts without one."""
     stated = keys.given.get("partial_rotary_factor")
     if stated is not None:
         return check_share("partial_rotary_factor", stated)
     if keys.given.get("qk_rope_head_dim") is not None:
         return min(1.0, keys.size("qk_rope_head_dim") / keys.size("head_dim"))
-    return 0.125  # of its config class
+    return 0.125  # the default of the config class
 
 
 def _listed_layers(keys: Keys, legacy: dict[str, Any], given: dict[str, Any]) -> Spelled:
-    """Molmo 2: in the layers of rope_scaling_layers; the others have plain rotary positions."""
+    """Molmo 2: scaled rotary positions in the layers of rope_scaling_layers, and plain ones in the others."""
     read = _flat(keys, legacy, given)
     return read._replace(entries={"unscaled": _PLAIN})
 

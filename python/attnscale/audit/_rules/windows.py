@@ -31,7 +31,7 @@ def by_kind(layer: Layer) -> Window:
 
 
 def causal(layer: Layer, name: str = "sliding_window", what: str = "") -> Window:
-    """`name` keys, the last of which is the query's own; null is no window."""
+    """A causal window of `name` keys, the last of which is the query's own; null is no window."""
     if not layer.keys.get(name):
         return ALL_KEYS
     origin = layer.keys.origin(name)
@@ -39,7 +39,7 @@ def causal(layer: Layer, name: str = "sliding_window", what: str = "") -> Window
 
 
 def both_sides(layer: Layer) -> Window:
-    """sliding_window keys before the query, as many behind it, and its own, whatever the layer's kind."""
+    """A window of sliding_window keys before the query, as many behind it, and its own, in any layer."""
     keys = layer.keys
     if keys.get("sliding_window") is None:
         return ALL_KEYS
@@ -56,7 +56,7 @@ def embedding_gemma(layer: Layer) -> Window:
 
 
 def modernbert(layer: Layer) -> Window:
-    """local_attention is the sum of both sides; the decoder has one of them."""
+    """ModernBERT: local_attention is the sum of both sides; the decoder has one of them."""
     if layer.kind != "sliding_attention":
         return ALL_KEYS
     name = "local_attention"
@@ -68,7 +68,7 @@ def modernbert(layer: Layer) -> Window:
 
 
 def neomme(layer: Layer) -> Window:
-    """Without per_layer_config every second sliding layer has the long window of the code."""
+    """NeoMME: without per_layer_config every second sliding layer has the long window of the code."""
     keys = layer.keys
     if layer.kind == "sliding_attention" and not keys.has("per_layer_config"):
         earlier = layer.kinds[: layer.number].count("sliding_attention")
@@ -83,7 +83,7 @@ def local(layer: Layer) -> Window:
 
 
 def longformer(layer: Layer) -> Window:
-    """attention_window: one number, or one a layer; the tokens of global attention see all keys."""
+    """Longformer: attention_window is one number, or one a layer; tokens of global attention see all keys."""
     given = layer.keys.get("attention_window", 512)
     if isinstance(given, (list, tuple)):
         given = check_list("attention_window", given)[layer.number]

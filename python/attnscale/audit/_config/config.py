@@ -238,8 +238,8 @@ def read_keys(given: Mapping[str, Any], part: str | None = None) -> tuple[Keys, 
 
     Parameters
     ----------
-    config : mapping, str, path or transformers config
-        As for :func:`attnscale.audit.resolve`.
+    given : mapping
+        The config, as :func:`attnscale.audit.resolve` has read it.
     part : str, optional
         The part of a composite config to look at, as "encoder" or "text_config".
     """

@@ -4,27 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .._checks import shown
 from .._results import NAMES
 from ..laws import Law
 from ..normalizers import Normalizer
-from ._arguments import Form
+from ._arguments import Arguments, read_call
 from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
-from ._tensors import check_tensors
 
 if TYPE_CHECKING:
     from .._call.types import QKNorm
 
 __all__ = ["AttentionStatistics", "attention", "attention_statistics"]
-
-_NUMBERS = (int, float, np.integer, np.floating)
 
 
 class AttentionStatistics(NamedTuple):
@@ -108,20 +103,27 @@ num_threads
     """
     if value is None:
         raise TypeError("value must be a tensor, got None; attention_statistics works without a value")
-    form = _form(
-        scale,
-        causal,
-        window,
-        softcap,
-        normalizer,
-        qk_norm,
-        layout,
-        num_threads,
+    call = read_call(
+        query,
+        key,
+        value,
+        scale=scale,
         is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
         enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
     )
-    tables = (attn_mask, distance_scale, distance_bias)
-    return _run(query, key, value, scale, tables, normalizer, (key_lengths, document_ids), form, ())[0]
+    return _attend(call, ())[0]
 
 
 def attention_statistics(
@@ -182,100 +184,36 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> k.grad.abs().max()  # the even row is the maximum of the entropy
     tensor(0.)
     """
-    form = _form(
-        scale,
-        causal,
-        window,
-        softcap,
-        normalizer,
-        qk_norm,
-        layout,
-        num_threads,
+    call = read_call(
+        query,
+        key,
+        value,
+        scale=scale,
         is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
         enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
     )
-    tables = (attn_mask, distance_scale, distance_bias)
     asked = (statistics,) if isinstance(statistics, str) else tuple(statistics)
-    output, *rows = _run(
-        query, key, value, scale, tables, normalizer, (key_lengths, document_ids), form, asked
-    )
+    output, *rows = _attend(call, asked)
     found = [row if name in asked else None for name, row in zip(NAMES, rows, strict=True)]
     return AttentionStatistics(None if value is None else output, *found)
 
 
-def _form(
-    scale: Any,
-    causal: str | int | None,
-    window: Any,
-    softcap: float | None,
-    normalizer: Any,
-    qk_norm: str | None,
-    layout: str,
-    num_threads: int | None,
-    *,
-    is_causal: bool,
-    enable_gqa: bool,
-) -> Form:
-    """The options that are no tensors, as the operator's schema has them."""
-    _check_scale(scale)
-    learns = isinstance(scale, Learned)
-    number = float(scale) if isinstance(scale, _NUMBERS) else None
-    given = scale.spelling if learns else scale
-    law = given.spelling if isinstance(given, Law) else given if isinstance(given, str) else ""
-    left, right = (None, None) if window is None else window
-    name = normalizer.spelling if isinstance(normalizer, Normalizer) else normalizer
-    return Form(
-        number,
-        law,
-        list(scale.parameters) if learns else [],
-        scale.lengths if learns else [],
-        is_causal,
-        "" if causal is None else str(causal),
-        left,
-        right,
-        window is not None,
-        enable_gqa,
-        softcap,
-        name if isinstance(name, str) else "",
-        qk_norm or "",
-        layout,
-        num_threads,
-    )
-
-
-def _check_scale(scale: Any) -> None:
-    """Refuse what the operator would pass over."""
-    if isinstance(scale, bool) or not isinstance(scale, (*_NUMBERS, Tensor, str, Law, Learned, type(None))):
-        raise TypeError(f"scale must be a number, a tensor, a law or the name of one, got {shown(scale)}")
-
-
-def _run(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    scale: Any,
-    tables: tuple[Any, ...],
-    normalizer: Any,
-    counts: tuple[Any, ...],
-    form: Form,
-    asked: tuple[str, ...],
-) -> tuple[Tensor, ...]:
+def _attend(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor, ...]:
     """Output and all statistics; what was not asked for is empty."""
-    check_tensors(query=query, key=key)
-    optional = zip(("value", "attn_mask", "distance_scale", "distance_bias"), (value, *tables), strict=True)
-    check_tensors(**{name: each for name, each in optional if each is not None})
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
-        query, key = query.to(dtype), key.to(dtype)
-        value = None if value is None else value.to(dtype)
-    sink, bias, alpha = (
-        getattr(normalizer, name) if isinstance(normalizer, of) else None
-        for of, name in ((Sink, "logits"), (Sigmoid, "bias"), (Entmax, "alpha"))
-    )
-    factor = scale.packed if isinstance(scale, Learned) else scale if isinstance(scale, Tensor) else None
-    numbers = [None if each is None else torch.as_tensor(each) for each in counts]
-    arguments = (query, key, value, factor, *tables, sink, bias, alpha, *numbers, *form)
     # The backward pass starts from the log-sum-exp, which costs nothing.
-    has_lse = sink is not None or form.normalizer.startswith(("softmax", "sink"))
+    has_lse = call.sink is not None or call.form.normalizer.startswith(("softmax", "sink"))
     kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked
-    return run(*arguments, kept)
+    found: tuple[Tensor, ...] = run(*call.flat, kept)
+    return found

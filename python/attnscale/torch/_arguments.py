@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -111,6 +111,10 @@ class Arguments(NamedTuple):
     def row_extents(self) -> tuple[tuple[Any, ...], torch.dtype]:
         """Shape (..., heads, n_queries), and the common type of query, key and value."""
         return row_extents(self[:3], self.form.layout, enable_gqa=self.form.enable_gqa)
+
+    def mapped(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+        """The call with what the function makes of each of its tensors."""
+        return Arguments._make((*(None if x is None else function(x) for x in self.tensors), self.form))
 
     def arrays(self) -> tuple[Any, Any, Any]:
         """Query, key and value."""

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from .._checks import choose
 from .._results import NAMES
 from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Arguments, read_call
+from ._blocks import attend_in_blocks
 from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
+from ._tensors import check_on_cpu, check_one_device
 
 if TYPE_CHECKING:
     from .._call.types import QKNorm
 
-__all__ = ["AttentionStatistics", "attention", "attention_statistics"]
+__all__ = ["BACKENDS", "AttentionStatistics", "attention", "attention_statistics"]
+
+#: What computes attention; None is "auto".
+BACKENDS = ("auto", "core", "torch")
 
 
 class AttentionStatistics(NamedTuple):
@@ -62,20 +68,24 @@ def attention(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """:func:`attnscale.attention` on tensors, differentiable in all of them.
 
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU, shapes and types as for :func:`attnscale.attention`. Read in place. Under
-        ``torch.autocast("cpu")`` they are taken in its type.
+        Shapes and types as for :func:`attnscale.attention`. Read in place. Under ``torch.autocast`` they are
+        taken in its type.
     scale, attn_mask, distance_scale, distance_bias : Tensor, optional
         May require grad; so may the parameters of a :class:`Learned` law, the factor of a :class:`Scaled`
         one, the logits of a :class:`Sink`, the bias of a :class:`Sigmoid`, the alpha of an :class:`Entmax`.
     is_causal, causal, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, qk_norm, layout, \
 num_threads
         As for :func:`attnscale.attention`.
+    backend : {"auto", "core", "torch"}, optional
+        What computes. "core": the kernels of this package, on the CPU. "torch": plain operations of PyTorch,
+        on any device. None and "auto": "core" for tensors on the CPU, and "torch" for others.
 
     Returns
     -------
@@ -84,16 +94,23 @@ num_threads
     Raises
     ------
     TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; ValueError also for tensors of other devices.
+        As :func:`attnscale.attention`; ValueError also for tensors on different devices, and on another one
+        than the CPU with ``backend="core"``.
     RuntimeError
-        In a second derivative, which there is not.
+        In a second derivative, which "core" does not have.
 
     Notes
     -----
-    An operator of PyTorch, ``torch.ops.attnscale.attend``: ``torch.compile`` takes it without a graph break,
-    ``torch.func.grad`` and ``vmap`` work. The backward pass recomputes the weights from the saved
-    log-sum-exp, no array of n_queries * n_keys is made, and gradients are bit for bit the same for any number
-    of threads.
+    "core" is an operator of PyTorch, ``torch.ops.attnscale.attend``: ``torch.compile`` takes it without a
+    graph break, ``torch.func.grad`` and ``vmap`` work. The backward pass recomputes the weights from the
+    saved log-sum-exp, no array of n_queries * n_keys is made, and gradients are bit for bit the same for any
+    number of threads.
+
+    "torch" takes the same options but ``num_threads``, and refuses the same. It works in blocks of queries:
+    memory grows with the queries of a block times all keys, sums are in float32 at least. In the backward
+    pass, which is that of autograd, each block is computed again where there are several. What a law counts
+    on a mask or measures of a row is read on the CPU. A second derivative takes a learned law as linear in
+    its parameters. A softmax in float32 or float64 whose output alone is wanted may be PyTorch's own.
 
     Examples
     --------
@@ -123,7 +140,11 @@ num_threads
         layout=layout,
         num_threads=num_threads,
     )
-    return _attend(call, ())[0]
+    if _is_core(backend, call):
+        return _attend(call, ())[0]
+    output, _ = attend_in_blocks(call, ())
+    assert output is not None
+    return output
 
 
 def attention_statistics(
@@ -147,6 +168,7 @@ def attention_statistics(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on tensors: output and statistics, all in one pass.
 
@@ -158,7 +180,7 @@ def attention_statistics(
         Fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support and sink_weight
         have a gradient.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
-enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
         As for :func:`attention`.
 
     Returns
@@ -205,9 +227,23 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         num_threads=num_threads,
     )
     asked = (statistics,) if isinstance(statistics, str) else tuple(statistics)
+    if not _is_core(backend, call):
+        output, found = attend_in_blocks(call, asked)
+        return AttentionStatistics(output, **found)
     output, *rows = _attend(call, asked)
-    found = [row if name in asked else None for name, row in zip(NAMES, rows, strict=True)]
-    return AttentionStatistics(None if value is None else output, *found)
+    there = [row if name in asked else None for name, row in zip(NAMES, rows, strict=True)]
+    return AttentionStatistics(None if value is None else output, *there)
+
+
+def _is_core(backend: str | None, call: Arguments) -> bool:
+    """Whether the call is for the kernels of this package, which read tensors of the CPU."""
+    device = call.query.device
+    check_one_device(device, *call.tensors)
+    if backend is None or backend == "auto":
+        return device.type in ("cpu", "meta")  # a shape is all that a tensor of "meta" has
+    if choose("backend", backend, BACKENDS) == "core" and device.type != "meta":
+        check_on_cpu(call.query)
+    return backend == "core"
 
 
 def _attend(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor, ...]:

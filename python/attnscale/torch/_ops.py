@@ -44,11 +44,9 @@ def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """Output, then the statistics in the order of NAMES; empty tensors stand for what was not asked for."""
     call, asked = Arguments.of(arguments), arguments[-1]
     rows = attention_statistics(*call.arrays(), statistics=asked, **call.options())
-    output = call.query.new_empty(0) if rows.output is None else tensor(rows.output)
-    return output, *(
-        tensor(np.asarray(getattr(rows, name))) if name in asked else call.query.new_empty(0)
-        for name in NAMES
-    )
+    new = call.query.new_empty
+    output = new(0) if rows.output is None else tensor(rows.output)
+    return output, *(tensor(np.asarray(getattr(rows, name))) if name in asked else new(0) for name in NAMES)
 
 
 @attend.register_fake

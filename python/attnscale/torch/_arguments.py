@@ -217,9 +217,16 @@ def read_call(
         sink=normalizer.logits if isinstance(normalizer, Sink) else None,
         bias=normalizer.bias if isinstance(normalizer, Sigmoid) else None,
         alpha=normalizer.alpha if isinstance(normalizer, Entmax) else None,
-        key_lengths=None if key_lengths is None else torch.as_tensor(key_lengths),
-        document_ids=None if document_ids is None else torch.as_tensor(document_ids),
+        key_lengths=_integers(key_lengths, query.device),
+        document_ids=_integers(document_ids, query.device),
         form=form,
+    )
+
+
+def _integers(given: Any, device: torch.device) -> torch.Tensor | None:
+    """Integers as a tensor; one that is given stays where it is."""
+    return (
+        given if given is None or isinstance(given, torch.Tensor) else torch.as_tensor(given, device=device)
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale.torch import _rows  # noqa: E402
+from attnscale.torch._arguments import read_call  # noqa: E402
 from attnscale.torch.nn import _dropout  # noqa: E402
 from attnscale.torch.nn._dropout import Dropout, attend_with_dropout  # noqa: E402
 
@@ -233,7 +234,7 @@ def test_the_operators_of_rows_are_what_pytorch_expects(name: str) -> None:
     q, k, s = torch.randn(1, 2, 5, 4, requires_grad=True), torch.randn(1, 2, 7, 4), torch.rand(2)
     law = at.torch.Learned("ssmax", s=s.requires_grad_())
     mask = torch.randn(5, 7, requires_grad=True)
-    arguments = _rows._arguments(q, k, law, at.normalizers.get("softmax"), 0, mask)
+    arguments = read_call(q, k, scale=law, causal=0, attn_mask=mask).flat
     torch.library.opcheck(getattr(_rows, name), arguments)
 
 

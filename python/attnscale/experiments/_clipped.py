@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rotary positions whose distances are clipped: ReRoPE, by this package's kernels or by PyTorch.
+"""Rotary positions whose distances are clipped: ReRoPE.
 
 Within the clip every key is seen at its distance. A key beyond it is seen at the clip itself: its score is
 that of the bare key with a query that is turned by the clip (Su Jianlin 2023, kexue.fm/9708).
@@ -19,9 +19,9 @@ __all__ = ["clipped_rows", "clipped_scores"]
 
 
 def clipped_rows(
-    query: Tensor, key: Tensor, value: Tensor, *, scale: float | Tensor, clip: int, implementation: str
+    query: Tensor, key: Tensor, value: Tensor, *, scale: float | Tensor, clip: int, backend: str
 ) -> tuple[Tensor, Tensor]:
-    """Output and entropy of each row.
+    """Output and entropy of each row, by three passes that make no matrix, merged by their log-sum-exp.
 
     Parameters
     ----------
@@ -31,31 +31,25 @@ def clipped_rows(
         The whole multiplier of the scores.
     clip : int
         The largest distance.
-    implementation : {"attnscale", "torch"}
-        Three passes of the kernels, of which none makes a matrix, merged by their log-sum-exp; or one
-        matrix of scores, on any device.
+    backend : {"core", "torch"}
+        Of :func:`attnscale.torch.attention`.
 
     Examples
     --------
     >>> q, k, v = torch.randn(3, 1, 2, 40, 8, generator=torch.Generator().manual_seed(0))
-    >>> one, other = (
-    ...     clipped_rows(q, k, v, scale=0.5, clip=7, implementation=each) for each in ("attnscale", "torch")
-    ... )
-    >>> [bool(torch.allclose(a, b, atol=1e-5)) for a, b in zip(one, other)]
-    [True, True]
+    >>> output, _ = clipped_rows(q, k, v, scale=0.5, clip=7, backend="core")
+    >>> bool(torch.allclose(output, (clipped_scores(q, k, 7) * 0.5).softmax(-1) @ v, atol=1e-5))
+    True
     """
-    if implementation == "torch":
-        factor = scale[..., None] if isinstance(scale, Tensor) else scale
-        weights = (clipped_scores(query, key, clip) * factor).softmax(-1)
-        return weights @ value, torch.special.entr(weights).sum(-1)
     turned = (rotate(query), rotate(key), value)
     before = (rotate(query, at=clip), key, value)
     after = tuple(each.flip(-2) for each in (rotate(query, at=-clip), key, value))
-    beyond: dict[str, Any] = {"causal": -clip - 1}
+    options: dict[str, Any] = {"scale": scale, "backend": backend}
+    beyond = {"causal": -clip - 1, **options}
     parts = [
-        _part(turned, scale, {"window": (clip, clip)}),
-        _part(before, scale, beyond),
-        [each.flip(2) for each in _part(after, scale, beyond)],
+        _part(turned, {"window": (clip, clip), **options}),
+        _part(before, beyond),
+        [each.flip(2) for each in _part(after, beyond)],
     ]
     return _merge(parts)
 
@@ -71,9 +65,9 @@ def clipped_scores(query: Tensor, key: Tensor, clip: int) -> Tensor:
     return torch.where(distance < -clip, rotate(query, at=-clip) @ bare, scores)
 
 
-def _part(tensors: tuple[Tensor, ...], scale: Any, seen: dict[str, Any]) -> list[Tensor]:
+def _part(tensors: tuple[Tensor, ...], options: dict[str, Any]) -> list[Tensor]:
     """Output, log-sum-exp and mean score of the rows over some of the keys."""
-    rows = ours.attention_statistics(*tensors, scale=scale, statistics=("lse", "mean_score"), **seen)
+    rows = ours.attention_statistics(*tensors, statistics=("lse", "mean_score"), **options)
     return [rows.output, rows.lse, rows.mean_score]
 
 

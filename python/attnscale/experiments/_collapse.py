@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from .._checks import choose
-from ._attention import attend, attend_rows, check_implementation
+from ..torch import attention
+from ._attention import BACKENDS, attend_rows, check_implementation
 from ._experiment import Cells, Experiment, Variable
 from ._result import TrainingResult
 from ._run import RunOptions, run
@@ -134,10 +135,10 @@ class _Bench:
         self.probe = self._batch(1, config.test, torch.Generator().manual_seed(0))
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, layer: int) -> Tensor:
-        options: dict[str, Any] = {"causal": True, "implementation": self.config.attention}
+        options: dict[str, Any] = {"is_causal": True, "backend": BACKENDS[self.config.attention]}
         query, key = rotate(query), rotate(key)
         if not self.watched:
-            return attend(query, key, value, **options)
+            return attention(query, key, value, **options)
         output, entropy = attend_rows(query, key, value, **options)
         self.entropies.append(entropy)
         return output

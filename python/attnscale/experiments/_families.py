@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch.nn import functional
 
 from .. import torch as ours
 from .._checks import choose, shown
-from ._attention import attend, attend_rows
+from ._attention import BACKENDS
 
 __all__ = ["FAMILIES", "check_variant", "effective_keys", "mix_heads"]
 
@@ -65,7 +66,8 @@ def _one_family(
 ) -> Tensor:
     if family in _NORMALIZERS:
         normalizer = _NORMALIZERS[family]
-        return attend(query, key, value, normalizer=normalizer, causal=causal, implementation=implementation)
+        backend = BACKENDS[implementation]
+        return ours.attention(query, key, value, normalizer=normalizer, is_causal=causal, backend=backend)
     if implementation == "torch":
         return _weights(query, key, family, causal=causal) @ value
     attention = ours.efficient_attention if family == "efficient" else ours.linear_attention
@@ -88,13 +90,14 @@ def _weights(query: Tensor, key: Tensor, family: str, *, causal: bool) -> Tensor
 
 @torch.no_grad()
 def effective_keys(query: Tensor, key: Tensor, families: tuple[str, ...], *, causal: bool) -> Tensor:
-    """exp(entropy) of each row, (batch, heads, n), from whole matrices."""
+    """exp(entropy) of each row, (batch, heads, n)."""
     found = []
     for head, family in enumerate(families):
         q, k = query[:, head : head + 1], key[:, head : head + 1]
         if family in _NORMALIZERS:
-            normalizer = _NORMALIZERS[family]
-            entropy = attend_rows(q, k, k, normalizer=normalizer, causal=causal, implementation="torch")[1]
+            options: Any = {"normalizer": _NORMALIZERS[family], "is_causal": causal, "backend": "torch"}
+            entropy = ours.attention_statistics(q, k, statistics=("entropy",), **options).entropy
+            assert entropy is not None
         else:
             entropy = torch.special.entr(_weights(q, k, family, causal=causal)).sum(-1)
         found.append(entropy.exp())

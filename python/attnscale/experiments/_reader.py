@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..torch import Scaled
-from ._attention import attend, attend_rows
+from ..torch import Scaled, attention
+from ._attention import BACKENDS, attend_rows
 
 __all__ = ["Reader"]
 
@@ -81,14 +81,14 @@ class Reader(torch.nn.Module):
         elif chosen == "asentmax":
             q, chosen = q * self._adaptive(asks, tokens.shape[1]), "standard"
         options: dict[str, Any] = {
-            "law": chosen,
+            "scale": chosen,
             "normalizer": self.normalizer,
-            "mask": mask,
-            "implementation": self.implementation,
+            "attn_mask": mask,
+            "backend": BACKENDS[self.implementation],
         }
         entropy = None
         if torch.is_grad_enabled():
-            read = attend(q[0], kv[0], kv[1], **options)
+            read = attention(q[0], kv[0], kv[1], **options)
         else:
             read, entropy = attend_rows(q[0], kv[0], kv[1], **options)
         logits: Tensor = self.answer(read.transpose(1, 2).flatten(2))

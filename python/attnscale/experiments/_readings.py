@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import laws
 from ..calibrate import calibrate
-from ._attention import attend_rows
+from ._attention import BACKENDS, attend_rows
 from ._clipped import clipped_rows, clipped_scores
 from ._transformer import Transformer, rotate
 
@@ -79,13 +79,11 @@ class Reading:
             query, key = rotate(query), rotate(key)
         if self.kept is not None:
             self.kept.append((query, key))
-        scale = self.scales[layer]
+        options = {"scale": self.scales[layer], "backend": BACKENDS[self.implementation]}
         if self.positions == "clipped":
-            output, entropy = clipped_rows(
-                query, key, value, scale=scale, clip=self.clip, implementation=self.implementation
-            )
+            output, entropy = clipped_rows(query, key, value, clip=self.clip, **options)
         else:
-            output, entropy = attend_rows(query, key, value, law=scale, implementation=self.implementation)
+            output, entropy = attend_rows(query, key, value, **options)
         while len(self.entropies) <= layer:
             self.entropies.append([])
         self.entropies[layer].append(entropy.mean((0, 2)))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..torch import Scaled
-from ._attention import attend, attend_rows
+from ..torch import Scaled, attention
+from ._attention import BACKENDS, attend_rows
 from ._transformer import rotate
 
 __all__ = ["SCALES", "Heads", "Reader", "Tagger"]
@@ -71,11 +71,11 @@ class Heads(torch.nn.Module):
         """What the heads read, (batch, n_queries, heads * head_dim)."""
         query, key = self.projected(queries, items)
         value = self._split(self.value(items))
-        law = Scaled("standard", self.factor.expand(self.heads))
+        law, backend = Scaled("standard", self.factor.expand(self.heads)), BACKENDS[self.implementation]
         if self.watched:
-            output, self.entropy = attend_rows(query, key, value, law=law, implementation=self.implementation)
+            output, self.entropy = attend_rows(query, key, value, scale=law, backend=backend)
         else:
-            output = attend(query, key, value, law=law, implementation=self.implementation)
+            output = attention(query, key, value, scale=law, backend=backend)
         return output.transpose(1, 2).flatten(2)
 
     def projected(self, queries: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ._attention import attend, attend_rows
+from ..torch import attention
+from ._attention import BACKENDS, attend_rows
 
 __all__ = ["Mix", "Mixing", "Transformer", "rotate", "token_loss"]
 
@@ -80,14 +81,14 @@ class Mixing:
         if self.positions == "rotary":
             query, key = rotate(query, self.base), rotate(key, self.base)
         options: dict[str, Any] = {
-            "law": self.law[layer] if isinstance(self.law, list) else self.law,
+            "scale": self.law[layer] if isinstance(self.law, list) else self.law,
             "normalizer": self.normalizer,
-            "causal": self.causal,
-            "mask": self.mask,
-            "implementation": self.implementation,
+            "is_causal": self.causal,
+            "attn_mask": self.mask,
+            "backend": BACKENDS[self.implementation],
         }
         if self.entropies is None:
-            return attend(query, key, value, **options)
+            return attention(query, key, value, **options)
         output, entropy = attend_rows(query, key, value, **options)
         self.entropies.append(entropy.detach())
         return output

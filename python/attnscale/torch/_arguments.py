@@ -3,23 +3,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from .. import laws, normalizers
-from .._checks import fit_to
+from .._checks import fit_to, shown
+from ..laws import Law
 from ..laws._values import open_law, with_values
 from ..normalizers import Normalizer
 from ..normalizers._base import Rows, Rule
-from ._tensors import array, check_on_cpu
+from ._learned import Entmax, Learned, Sigmoid, Sink
+from ._tensors import array, autocast, check_on_cpu, check_tensors, row_extents
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FORM_SCHEMA", "LEARNABLE", "TENSOR_SCHEMA", "Arguments", "Form", "sink_of_array"]
+__all__ = [
+    "FORM_SCHEMA",
+    "LEARNABLE",
+    "TENSOR_SCHEMA",
+    "Arguments",
+    "Form",
+    "causal_of_text",
+    "read_call",
+    "sink_of_array",
+    "text_of_causal",
+]
+
+_NUMBERS = (int, float, np.integer, np.floating)
 
 #: Tensors that may require grad; they come first.
 LEARNABLE = (
@@ -86,6 +100,20 @@ class Arguments(NamedTuple):
         """All of them."""
         return self[:-1]
 
+    @property
+    def flat(self) -> tuple[Any, ...]:
+        """What an operator takes; the inverse of :meth:`of`."""
+        return (*self[:-1], *self.form)
+
+    @property
+    def row_extents(self) -> tuple[tuple[Any, ...], torch.dtype]:
+        """Shape (..., heads, n_queries), and the common type of query, key and value."""
+        return row_extents(self[:3], self.form.layout, enable_gqa=self.form.enable_gqa)
+
+    def mapped(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+        """The call with what the function makes of each of its tensors."""
+        return Arguments._make((*(None if x is None else function(x) for x in self.tensors), self.form))
+
     def arrays(self) -> tuple[Any, Any, Any]:
         """Query, key and value."""
         check_on_cpu(*self.tensors)
@@ -94,13 +122,13 @@ class Arguments(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """Options of the functions on arrays."""
-        form, causal = self.form, self.form.causal
+        form = self.form
         arrays = ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
         found = {name: None if (x := getattr(self, name)) is None else array(x) for name in arrays}
         return found | {
             "scale": self._scale(),
             "is_causal": form.is_causal,
-            "causal": int(causal) if causal.lstrip("-").isdigit() else causal or None,
+            "causal": causal_of_text(form.causal),
             "window": (form.left, form.right) if form.windowed else None,
             "enable_gqa": form.enable_gqa,
             "softcap": form.softcap,
@@ -132,6 +160,99 @@ class Arguments(NamedTuple):
         if self.alpha is not None:
             return normalizers.Entmax(self.alpha.item())
         return self.form.normalizer
+
+
+def read_call(
+    query: Any,
+    key: Any,
+    value: Any = None,
+    *,
+    scale: Any = None,
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    attn_mask: Any = None,
+    window: Any = None,
+    key_lengths: Any = None,
+    document_ids: Any = None,
+    distance_scale: Any = None,
+    distance_bias: Any = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: Any = "softmax",
+    qk_norm: str | None = None,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> Arguments:
+    """A call with the options of :func:`attnscale.torch.attention`, in the type of autocast."""
+    check_tensors(query=query, key=key)
+    tables = {"distance_scale": distance_scale, "distance_bias": distance_bias}
+    check_tensors(or_none=True, value=value, attn_mask=attn_mask, **tables)
+    factor, of_scale = _read_scale(scale)
+    left, right = (None, None) if window is None else window
+    name = normalizer.spelling if isinstance(normalizer, Normalizer) else normalizer
+    form = Form(
+        **of_scale,
+        is_causal=is_causal,
+        causal=text_of_causal(causal),
+        left=left,
+        right=right,
+        windowed=window is not None,
+        enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=name if isinstance(name, str) else "",
+        qk_norm=qk_norm or "",
+        layout=layout,
+        num_threads=num_threads,
+    )
+    query, key, value = autocast(query, key, value)
+    return Arguments(
+        query,
+        key,
+        value,
+        scale=factor,
+        attn_mask=attn_mask,
+        **tables,
+        sink=normalizer.logits if isinstance(normalizer, Sink) else None,
+        bias=normalizer.bias if isinstance(normalizer, Sigmoid) else None,
+        alpha=normalizer.alpha if isinstance(normalizer, Entmax) else None,
+        key_lengths=_integers(key_lengths, query.device),
+        document_ids=_integers(document_ids, query.device),
+        form=form,
+    )
+
+
+def _integers(given: Any, device: torch.device) -> torch.Tensor | None:
+    """Integers as a tensor; one that is given stays where it is."""
+    return (
+        given if given is None or isinstance(given, torch.Tensor) else torch.as_tensor(given, device=device)
+    )
+
+
+def _read_scale(scale: Any) -> tuple[torch.Tensor | None, dict[str, Any]]:
+    """The tensor of a scale, and what a form has of it."""
+    if isinstance(scale, Learned):
+        form = {"law": scale.spelling, "learned": list(scale.parameters), "lengths": scale.lengths}
+        return scale.packed, form
+    if scale is None:
+        return None, {}
+    if isinstance(scale, torch.Tensor):
+        return scale, {}
+    if isinstance(scale, (str, Law)):
+        return None, {"law": scale if isinstance(scale, str) else scale.spelling}
+    # The operator would pass over what is of another kind.
+    if isinstance(scale, bool) or not isinstance(scale, _NUMBERS):
+        raise TypeError(f"scale must be a number, a tensor, a law or the name of one, got {shown(scale)}")
+    return None, {"multiplier": float(scale)}
+
+
+def text_of_causal(causal: str | int | None) -> str:
+    """What ``causal=`` is in an operator's schema."""
+    return "" if causal is None else str(causal)
+
+
+def causal_of_text(text: str) -> str | int | None:
+    """The inverse of :func:`text_of_causal`."""
+    return int(text) if text.lstrip("-").isdigit() else text or None
 
 
 def sink_of_array(logits: NDArray[np.float64]) -> Normalizer:

@@ -64,7 +64,13 @@ class Differentiable:
         self.operator, self.function = operator, Operator
 
     def __call__(self, *arguments: Any) -> Any:
-        plain = not (torch.is_grad_enabled() or torch._C._are_functorch_transforms_active())
-        if torch.compiler.is_compiling() or plain:
+        if torch.compiler.is_compiling() or not (
+            torch._C._are_functorch_transforms_active() or (torch.is_grad_enabled() and _learns(arguments))
+        ):
             return self.operator(*arguments)
         return self.function.apply(*arguments)
+
+
+def _learns(arguments: tuple[Any, ...]) -> bool:
+    """Whether any of these requires grad."""
+    return any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._checks import shown
 from ._functional import AttentionStatistics, attention, attention_statistics
-from ._tensors import check_tensors
+from ._tensors import autocast, check_tensors, common_type, wide_type
 
 __all__ = ["differential_attention", "relay_attention"]
 
@@ -100,12 +100,10 @@ def differential_attention(
     if not isinstance(lam, (int, float, Tensor)) or isinstance(lam, bool):
         raise TypeError(f"lam must be a number or a tensor, got {shown(lam)}")
     check_tensors(query1=query1, key1=key1, query2=query2, key2=key2, value=value)
-    tensors = [query1, key1, query2, key2, value]
-    if torch.is_autocast_enabled("cpu"):
-        tensors = [x.to(torch.get_autocast_dtype("cpu")) for x in tensors]
+    tensors = autocast(query1, key1, query2, key2, value)
     query1, key1, query2, key2, value = tensors
-    narrow = _common(tensors)
-    wide = value.to(_wide(narrow))  # 16-bit outputs would be rounded before the difference
+    narrow = common_type(x.dtype for x in tensors)
+    wide = value.to(wide_type((narrow,)))  # 16-bit outputs would be rounded before the difference
     with torch.autocast("cpu", enabled=False):
         first = attention(query1, key1, wide, **options)
         second = attention(query2, key2, wide, **options)
@@ -132,13 +130,3 @@ def _share(lam: float | Tensor, output: Tensor, *, swapped: bool) -> float | Ten
     while swapped and share.ndim < 3:
         share = share[None]
     return share.transpose(-3, -2) if swapped else share
-
-
-def _common(tensors: list[Tensor]) -> torch.dtype:
-    """The type of the result: one for all, else float64 or float32."""
-    types = {x.dtype for x in tensors}
-    return types.pop() if len(types) == 1 else _wide(*types)
-
-
-def _wide(*types: torch.dtype) -> torch.dtype:
-    return torch.float64 if torch.float64 in types else torch.float32

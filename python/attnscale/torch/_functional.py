@@ -4,27 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .._checks import shown
+from .._checks import choose
 from .._results import NAMES
 from ..laws import Law
 from ..normalizers import Normalizer
-from ._arguments import Form
+from ._arguments import Arguments, read_call
+from ._blocks import attend_in_blocks
 from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
-from ._tensors import check_tensors
+from ._tensors import check_on_cpu, check_one_device
 
 if TYPE_CHECKING:
     from .._call.types import QKNorm
 
-__all__ = ["AttentionStatistics", "attention", "attention_statistics"]
+__all__ = ["BACKENDS", "AttentionStatistics", "attention", "attention_statistics"]
 
-_NUMBERS = (int, float, np.integer, np.floating)
+#: What computes attention; None is "auto".
+BACKENDS = ("auto", "core", "torch")
 
 
 class AttentionStatistics(NamedTuple):
@@ -67,20 +68,24 @@ def attention(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """:func:`attnscale.attention` on tensors, differentiable in all of them.
 
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU, shapes and types as for :func:`attnscale.attention`. Read in place. Under
-        ``torch.autocast("cpu")`` they are taken in its type.
+        Shapes and types as for :func:`attnscale.attention`. Read in place. Under ``torch.autocast`` they are
+        taken in its type.
     scale, attn_mask, distance_scale, distance_bias : Tensor, optional
         May require grad; so may the parameters of a :class:`Learned` law, the factor of a :class:`Scaled`
         one, the logits of a :class:`Sink`, the bias of a :class:`Sigmoid`, the alpha of an :class:`Entmax`.
     is_causal, causal, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, qk_norm, layout, \
 num_threads
         As for :func:`attnscale.attention`.
+    backend : {"auto", "core", "torch"}, optional
+        What computes. "core": the kernels of this package, on the CPU. "torch": plain operations of PyTorch,
+        on any device. None and "auto": "core" for tensors on the CPU, and "torch" for others.
 
     Returns
     -------
@@ -89,16 +94,23 @@ num_threads
     Raises
     ------
     TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; ValueError also for tensors of other devices.
+        As :func:`attnscale.attention`; ValueError also for tensors on different devices, and on another one
+        than the CPU with ``backend="core"``.
     RuntimeError
-        In a second derivative, which there is not.
+        In a second derivative, which "core" does not have.
 
     Notes
     -----
-    An operator of PyTorch, ``torch.ops.attnscale.attend``: ``torch.compile`` takes it without a graph break,
-    ``torch.func.grad`` and ``vmap`` work. The backward pass recomputes the weights from the saved
-    log-sum-exp, no array of n_queries * n_keys is made, and gradients are bit for bit the same for any number
-    of threads.
+    "core" is an operator of PyTorch, ``torch.ops.attnscale.attend``: ``torch.compile`` takes it without a
+    graph break, ``torch.func.grad`` and ``vmap`` work. The backward pass recomputes the weights from the
+    saved log-sum-exp, no array of n_queries * n_keys is made, and gradients are bit for bit the same for any
+    number of threads.
+
+    "torch" takes the same options but ``num_threads``, and refuses the same. It works in blocks of queries:
+    memory grows with the queries of a block times all keys, sums are in float32 at least. In the backward
+    pass, which is that of autograd, each block is computed again where there are several. What a law counts
+    on a mask or measures of a row is read on the CPU. A second derivative takes a learned law as linear in
+    its parameters. A softmax in float32 or float64 whose output alone is wanted may be PyTorch's own.
 
     Examples
     --------
@@ -108,20 +120,31 @@ num_threads
     """
     if value is None:
         raise TypeError("value must be a tensor, got None; attention_statistics works without a value")
-    form = _form(
-        scale,
-        causal,
-        window,
-        softcap,
-        normalizer,
-        qk_norm,
-        layout,
-        num_threads,
+    call = read_call(
+        query,
+        key,
+        value,
+        scale=scale,
         is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
         enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
     )
-    tables = (attn_mask, distance_scale, distance_bias)
-    return _run(query, key, value, scale, tables, normalizer, (key_lengths, document_ids), form, ())[0]
+    if _is_core(backend, call):
+        return _attend(call, ())[0]
+    output, _ = attend_in_blocks(call, ())
+    assert output is not None
+    return output
 
 
 def attention_statistics(
@@ -145,6 +168,7 @@ def attention_statistics(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on tensors: output and statistics, all in one pass.
 
@@ -156,7 +180,7 @@ def attention_statistics(
         Fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support and sink_weight
         have a gradient.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
-enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
         As for :func:`attention`.
 
     Returns
@@ -182,100 +206,50 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> k.grad.abs().max()  # the even row is the maximum of the entropy
     tensor(0.)
     """
-    form = _form(
-        scale,
-        causal,
-        window,
-        softcap,
-        normalizer,
-        qk_norm,
-        layout,
-        num_threads,
+    call = read_call(
+        query,
+        key,
+        value,
+        scale=scale,
         is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
         enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
     )
-    tables = (attn_mask, distance_scale, distance_bias)
     asked = (statistics,) if isinstance(statistics, str) else tuple(statistics)
-    output, *rows = _run(
-        query, key, value, scale, tables, normalizer, (key_lengths, document_ids), form, asked
-    )
-    found = [row if name in asked else None for name, row in zip(NAMES, rows, strict=True)]
-    return AttentionStatistics(None if value is None else output, *found)
+    if not _is_core(backend, call):
+        output, found = attend_in_blocks(call, asked)
+        return AttentionStatistics(output, **found)
+    output, *rows = _attend(call, asked)
+    there = [row if name in asked else None for name, row in zip(NAMES, rows, strict=True)]
+    return AttentionStatistics(None if value is None else output, *there)
 
 
-def _form(
-    scale: Any,
-    causal: str | int | None,
-    window: Any,
-    softcap: float | None,
-    normalizer: Any,
-    qk_norm: str | None,
-    layout: str,
-    num_threads: int | None,
-    *,
-    is_causal: bool,
-    enable_gqa: bool,
-) -> Form:
-    """The options that are no tensors, as the operator's schema has them."""
-    _check_scale(scale)
-    learns = isinstance(scale, Learned)
-    number = float(scale) if isinstance(scale, _NUMBERS) else None
-    given = scale.spelling if learns else scale
-    law = given.spelling if isinstance(given, Law) else given if isinstance(given, str) else ""
-    left, right = (None, None) if window is None else window
-    name = normalizer.spelling if isinstance(normalizer, Normalizer) else normalizer
-    return Form(
-        number,
-        law,
-        list(scale.parameters) if learns else [],
-        scale.lengths if learns else [],
-        is_causal,
-        "" if causal is None else str(causal),
-        left,
-        right,
-        window is not None,
-        enable_gqa,
-        softcap,
-        name if isinstance(name, str) else "",
-        qk_norm or "",
-        layout,
-        num_threads,
-    )
+def _is_core(backend: str | None, call: Arguments) -> bool:
+    """Whether the call is for the kernels of this package, which read tensors of the CPU."""
+    device = call.query.device
+    check_one_device(device, *call.tensors)
+    if backend is None or backend == "auto":
+        return device.type in ("cpu", "meta")  # a shape is all that a tensor of "meta" has
+    if choose("backend", backend, BACKENDS) == "core" and device.type != "meta":
+        check_on_cpu(call.query)
+    return backend == "core"
 
 
-def _check_scale(scale: Any) -> None:
-    """Refuse what the operator would pass over."""
-    if isinstance(scale, bool) or not isinstance(scale, (*_NUMBERS, Tensor, str, Law, Learned, type(None))):
-        raise TypeError(f"scale must be a number, a tensor, a law or the name of one, got {shown(scale)}")
-
-
-def _run(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    scale: Any,
-    tables: tuple[Any, ...],
-    normalizer: Any,
-    counts: tuple[Any, ...],
-    form: Form,
-    asked: tuple[str, ...],
-) -> tuple[Tensor, ...]:
+def _attend(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor, ...]:
     """Output and all statistics; what was not asked for is empty."""
-    check_tensors(query=query, key=key)
-    optional = zip(("value", "attn_mask", "distance_scale", "distance_bias"), (value, *tables), strict=True)
-    check_tensors(**{name: each for name, each in optional if each is not None})
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
-        query, key = query.to(dtype), key.to(dtype)
-        value = None if value is None else value.to(dtype)
-    sink, bias, alpha = (
-        getattr(normalizer, name) if isinstance(normalizer, of) else None
-        for of, name in ((Sink, "logits"), (Sigmoid, "bias"), (Entmax, "alpha"))
-    )
-    factor = scale.packed if isinstance(scale, Learned) else scale if isinstance(scale, Tensor) else None
-    numbers = [None if each is None else torch.as_tensor(each) for each in counts]
-    arguments = (query, key, value, factor, *tables, sink, bias, alpha, *numbers, *form)
     # The backward pass starts from the log-sum-exp, which costs nothing.
-    has_lse = sink is not None or form.normalizer.startswith(("softmax", "sink"))
+    has_lse = call.sink is not None or call.form.normalizer.startswith(("softmax", "sink"))
     kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked
-    return run(*arguments, kept)
+    found: tuple[Tensor, ...] = run(*call.flat, kept)
+    return found

@@ -13,10 +13,10 @@ from ..attention import attention_statistics
 from ..gradients import attention_gradients
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
 from ._autograd import Differentiable
-from ._tensors import array, tensor
+from ._tensors import array, heads_first, tensor
 from ._vmap import attend_backward_rule, attend_rule
 
-__all__ = ["pull_back_output", "row_extents", "run"]
+__all__ = ["pull_back_output", "run"]
 
 _N_TENSORS = len(Arguments._fields) - 1
 _N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; those of an operator go on
@@ -44,49 +44,25 @@ def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """Output, then the statistics in the order of NAMES; empty tensors stand for what was not asked for."""
     call, asked = Arguments.of(arguments), arguments[-1]
     rows = attention_statistics(*call.arrays(), statistics=asked, **call.options())
-    output = call.query.new_empty(0) if rows.output is None else tensor(rows.output)
-    return output, *(
-        tensor(np.asarray(getattr(rows, name))) if name in asked else call.query.new_empty(0)
-        for name in NAMES
-    )
+    new = call.query.new_empty
+    output = new(0) if rows.output is None else tensor(rows.output)
+    return output, *(tensor(np.asarray(getattr(rows, name))) if name in asked else new(0) for name in NAMES)
 
 
 @attend.register_fake
 def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     call, asked = Arguments.of(arguments), arguments[-1]
-    rows, dtype = row_extents(call)
+    rows, dtype = call.row_extents
     new = call.query.new_empty
     output = new(0)
     if call.value is not None:
         shape = (*rows, call.value.shape[-1])
-        output = new(_heads_first(shape, call.form.layout), dtype=dtype)
+        output = new(heads_first(shape, call.form.layout), dtype=dtype)
     floats = torch.float64 if dtype == torch.float64 else torch.float32
     return output, *(
         new(rows, dtype=torch.int64 if name in _COUNTS else floats) if name in asked else new(0)
         for name in NAMES
     )
-
-
-def row_extents(call: Arguments) -> tuple[tuple[Any, ...], torch.dtype]:
-    """Shape (..., heads, n_queries), and the common type of query, key and value."""
-    given = [each for each in call[:3] if each is not None]
-    query, *others = (_heads_first(tuple(each.shape), call.form.layout) for each in given)
-    batch = torch.broadcast_shapes(query[:-3], *(shape[:-3] for shape in others))
-    heads = (
-        query[-3:-2]
-        if call.form.enable_gqa
-        else torch.broadcast_shapes(query[-3:-2], *(shape[-3:-2] for shape in others))
-    )
-    types = {each.dtype for each in given}
-    mixed = torch.float64 if torch.float64 in types else torch.float32
-    return (*batch, *heads, query[-2]), types.pop() if len(types) == 1 else mixed
-
-
-def _heads_first(shape: tuple[Any, ...], layout: str) -> tuple[Any, ...]:
-    """(..., n, heads, dim) as (..., heads, n, dim) and back, where the layout is such."""
-    if layout == "bshd" and len(shape) > 2:
-        return (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return shape
 
 
 # ---- backward -----------------------------------------------------------------------------------

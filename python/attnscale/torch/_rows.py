@@ -14,10 +14,10 @@ from .._call.gradients import law_gradients
 from ..laws import Law
 from ..matrix import attention_weights
 from ..normalizers import Normalizer
-from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
+from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, read_call
 from ._autograd import Differentiable
 from ._learned import Learned
-from ._ops import pull_back_output, row_extents
+from ._ops import pull_back_output
 from ._tensors import tensor
 
 __all__ = ["row_scales", "row_weights"]
@@ -40,7 +40,9 @@ def row_weights(
 
     The backward pass is that of attention whose values are unit vectors: n_queries * n_keys^2 a head.
     """
-    found: Tensor = _weights(*_arguments(query, key, scale, normalizer, causal, attn_mask))
+    found: Tensor = _weights(
+        *read_call(query, key, scale=scale, normalizer=normalizer, causal=causal, attn_mask=attn_mask).flat
+    )
     return found
 
 
@@ -56,26 +58,8 @@ def row_scales(
 
     It has a gradient in what of the law is learned. What a law measures of a row counts as a constant.
     """
-    found: Tensor = _scales(*_arguments(query, key, scale, None, causal, attn_mask))
+    found: Tensor = _scales(*read_call(query, key, scale=scale, causal=causal, attn_mask=attn_mask).flat)
     return found
-
-
-def _arguments(
-    query: Tensor, key: Tensor, scale: Any, normalizer: Normalizer | None, causal: int | None, mask: Any
-) -> tuple[Any, ...]:
-    """The arguments of the operator for one block of queries."""
-    if torch.is_autocast_enabled("cpu"):
-        query, key = (x.to(torch.get_autocast_dtype("cpu")) for x in (query, key))
-    learned = isinstance(scale, Learned)
-    form = Form(
-        law="" if isinstance(scale, Tensor) else scale.spelling,
-        learned=list(scale.parameters) if learned else [],
-        lengths=scale.lengths if learned else [],
-        causal="" if causal is None else str(causal),
-        normalizer="softmax" if normalizer is None else normalizer.spelling,
-    )
-    factor = scale.packed if learned else scale if isinstance(scale, Tensor) else None
-    return (query, key, None, factor, mask, *(None,) * (_N_TENSORS - 5), *form)
 
 
 # ---- weights ------------------------------------------------------------------------------------
@@ -92,7 +76,7 @@ def weights(*arguments: Any) -> Tensor:
 @weights.register_fake
 def _(*arguments: Any) -> Tensor:
     call = Arguments.of(arguments)
-    rows, dtype = row_extents(call)
+    rows, dtype = call.row_extents
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     return call.query.new_empty((*rows, call.key.shape[-2]), dtype=wide)
 
@@ -127,7 +111,7 @@ def scales(*arguments: Any) -> Tensor:
 @scales.register_fake
 def _(*arguments: Any) -> Tensor:
     call = Arguments.of(arguments)
-    return call.query.new_empty(row_extents(call)[0], dtype=torch.float64)
+    return call.query.new_empty(call.row_extents[0], dtype=torch.float64)
 
 
 @torch.library.custom_op(

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from .. import variants
 from .._checks import number, shown
+from ._arguments import causal_of_text, text_of_causal
 from ._autograd import Differentiable
-from ._tensors import array, check_on_cpu, check_tensors, tensor
+from ._tensors import array, autocast, check_on_cpu, check_tensors, heads_first, row_extents, tensor
 
 __all__ = [
     "cosformer_attention",
@@ -244,12 +245,8 @@ def _run(
 ) -> Tensor:
     is_causal, causal, *rest = shared
     check_tensors(query=query, key=key, value=value)
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    aligned = "" if causal is None else str(causal)
-    given = (name, query, key, value, *own, is_causal, aligned, *rest)
-    found: Tensor = _attend(*given)
+    rows = autocast(query, key, value)
+    found: Tensor = _attend(name, *rows, *own, is_causal, text_of_causal(causal), *rest)
     return found
 
 
@@ -263,8 +260,7 @@ def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     is_causal, causal, enable_gqa, layout, num_threads = shared
     options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
     if name != "ssd":
-        offset = int(causal) if causal.lstrip("-").isdigit() else causal or None
-        options |= {"is_causal": is_causal, "causal": offset}
+        options |= {"is_causal": is_causal, "causal": causal_of_text(causal)}
     if kind:
         own = "normalization" if name == "efficient_attention" else "feature_map"
         options[own] = (array(query), array(key)) if kind == "given" else kind
@@ -285,20 +281,10 @@ def attend_variant(*arguments: Any) -> Tensor:
 
 @attend_variant.register_fake
 def _(*arguments: Any) -> Tensor:
-    query, key, value = arguments[1:4]
-    swapped = arguments[_N_ARGUMENTS - 2] == "bshd" and query.ndim > 2
-    shapes = [_swapped(x.shape) if swapped else tuple(x.shape) for x in (query, key, value)]
-    batch = torch.broadcast_shapes(*(shape[:-3] for shape in shapes))
-    heads = (shape[-3:-2] for shape in shapes[: 1 if arguments[_N_ARGUMENTS - 3] else 3])
-    shape = (*batch, *torch.broadcast_shapes(*heads), shapes[0][-2], shapes[2][-1])
-    types = {x.dtype for x in (query, key, value)}
-    mixed = torch.float64 if torch.float64 in types else torch.float32
-    dtype = types.pop() if len(types) == 1 else mixed
-    return query.new_empty(_swapped(shape) if swapped else shape, dtype=dtype)
-
-
-def _swapped(shape: Any) -> tuple[Any, ...]:
-    return (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    enable_gqa, layout = arguments[_N_ARGUMENTS - 3 : _N_ARGUMENTS - 1]
+    rows, dtype = row_extents(arguments[1:4], layout, enable_gqa=enable_gqa)
+    shape = heads_first((*rows, arguments[3].shape[-1]), layout)
+    return torch.empty(shape, dtype=dtype, device=arguments[1].device)
 
 
 @torch.library.custom_op(

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Output and statistics of blocks of queries, in plain operations of PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from .. import normalizers
+from ..normalizers import Normalizer
+from ._scores import Scores, rows_of_block
+from ._weigh import Learnt, Weights, weigh
+
+__all__ = ["BlockCall"]
+
+
+class BlockCall(NamedTuple):
+    """A call that is read, with tensors in the type of the arithmetic."""
+
+    scores: Scores
+    value: Tensor | None
+    rule: Normalizer
+    learnt: Learnt
+    asked: tuple[str, ...]
+    row_shape: tuple[int, ...]
+    of_one_type: bool  # whether the caller's tensors are of the type of the arithmetic
+    is_causal: bool  # whether query i sees the keys 0 ... i, but for the mask
+
+    def all_rows(self) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Output and statistics of all queries."""
+        output = self._by_pytorch()
+        if output is not None:
+            return output, {}
+        n_queries = self.row_shape[-1]
+        step = rows_of_block(self.row_shape, self.scores.key.shape[-2])
+        starts = range(0, max(n_queries, 1), step)
+        blocks = [self._block(i, min(i + step, n_queries), one_of_many=len(starts) > 1) for i in starts]
+        parts = [list(each) for each in zip(*blocks, strict=True)]
+        if self.value is not None:
+            output = _joined(parts.pop(0), -2)
+        return output, {name: _joined(part, -1) for name, part in zip(self.asked, parts, strict=True)}
+
+    def _by_pytorch(self) -> Tensor | None:
+        """The output by PyTorch's own attention, where that has the same meaning; else None.
+
+        It reads hidden keys, and rows without keys are NaN in some of its programs.
+        """
+        scores, value = self.scores, self.value
+        is_softmax = isinstance(self.rule, normalizers.Softmax) and self.learnt.sink is None
+        if self.asked or value is None or not (is_softmax and self.of_one_type and scores.finite):
+            return None
+        if (
+            scores.softcap is not None
+            or not scores.query.shape[:-2] == scores.key.shape[:-2] == value.shape[:-2]
+        ):
+            return None
+        begin, _, mask, _ = scores.visible
+        if begin is not None and not self.is_causal:
+            return None
+        seen = None
+        if mask is not None:
+            if begin is not None and mask.shape[-2] == 1:
+                return None
+            seen = scores.visible.of_rows(0, self.row_shape[-1])
+            if seen is None or not bool(seen.any(-1).all()):
+                return None
+        causal = begin is not None and seen is None
+        given = (scores.query, scores.key, value, seen)
+        return scaled_dot_product_attention(*given, is_causal=causal, scale=1.0)
+
+    def _block(self, start: int, stop: int, *, one_of_many: bool) -> tuple[Tensor, ...]:
+        """The queries start ... stop - 1; of one of many blocks nothing is kept but its inputs."""
+        transformed = torch._C._are_functorch_transforms_active()
+        if not one_of_many or transformed or not torch.is_grad_enabled():
+            return self._rows(start, stop)
+        found: tuple[Tensor, ...] = checkpoint(
+            self._rows, start, stop, use_reentrant=False, preserve_rng_state=False
+        )
+        return found
+
+    def _rows(self, start: int, stop: int) -> tuple[Tensor, ...]:
+        scores, seen = self.scores.of_rows(start, stop)
+        learnt = self.learnt
+        if learnt.sink is not None and learnt.sink.ndim > 1 and learnt.sink.shape[-2] > 1:  # one a row
+            learnt = learnt._replace(sink=learnt.sink[..., start:stop, :])
+        weights = weigh(self.rule, scores, seen, learnt)
+        rows = _Rows(scores, seen, weights, is_cut=isinstance(self.rule, normalizers.TopK))
+        shape = (*self.row_shape[:-1], stop - start)
+        found = [getattr(rows, name)().expand(shape) for name in self.asked]
+        if self.value is None:
+            return tuple(found)
+        return rows.output(self.value, finite=self.scores.finite).expand(*shape, -1), *found
+
+
+class _Rows(NamedTuple):
+    """Scores and weights of a block, and the statistics of its rows by their names."""
+
+    scores: Tensor
+    seen: Tensor | None  # None: every key
+    weights: Weights
+    is_cut: bool  # whether some visible keys do not count in lse
+
+    def output(self, value: Tensor, *, finite: bool) -> Tensor:
+        """The weighted values. What is not finite reaches the rows that see it, as NaN."""
+        weights = self.weights.of_keys
+        if finite or self.seen is None:
+            return weights @ value
+        bad = ~torch.isfinite(value)
+        reached = self.seen.to(value.dtype) @ bad.to(value.dtype) > 0
+        output = weights.masked_fill(~self.seen, 0.0) @ value.masked_fill(bad, 0.0)
+        return output * torch.where(reached, math.nan, 1.0).to(output.dtype)
+
+    def lse(self) -> Tensor:
+        scores, counted = self.scores, self.weights.counted
+        if self.is_cut and counted is not None:
+            scores = scores.masked_fill(~counted & ~torch.isnan(scores), -math.inf)
+        if self.weights.logit is not None:
+            scores = torch.cat((scores, self.weights.logit), -1)
+        return scores.logsumexp(-1)
+
+    def entropy(self) -> Tensor:
+        found = _entropy(self.weights.of_keys)
+        return found if self.weights.sink is None else found + _entropy(self.weights.sink)
+
+    def max_score(self) -> Tensor:
+        return _largest(self.scores, -math.inf)
+
+    def mean_score(self) -> Tensor:
+        mean = (self.weights.of_keys * self._shown()).sum(-1)
+        return mean if self.weights.sink is None else mean + (self.weights.sink * self.weights.logit)[..., 0]
+
+    def score_variance(self) -> Tensor:
+        mean = self.mean_score()[..., None]
+        variance = (self.weights.of_keys * (self._shown() - mean).square()).sum(-1)
+        if self.weights.sink is None or self.weights.logit is None:
+            return variance
+        return variance + (self.weights.sink * (self.weights.logit - mean).square())[..., 0]
+
+    def concentration(self) -> Tensor:
+        found = self.weights.of_keys.square().sum(-1)
+        return found if self.weights.sink is None else found + self.weights.sink[..., 0].square()
+
+    def n_visible(self) -> Tensor:
+        return self._counted(self.seen)
+
+    def argmax(self) -> Tensor:
+        if not self.scores.shape[-1]:
+            return torch.full(self.scores.shape[:-1], -1, device=self.scores.device)
+        first = self.scores.argmax(-1)
+        return first if self.seen is None else first.where(self.seen.any(-1), -1)
+
+    def max_weight(self) -> Tensor:
+        return _largest(self.weights.of_keys, 0.0)
+
+    def sink_weight(self) -> Tensor:
+        if self.weights.sink is not None:
+            return self.weights.sink[..., 0]
+        return 0 * self.weights.of_keys.sum(-1)  # NaN where the row is
+
+    def support(self) -> Tensor:
+        return self._counted(self.weights.counted)
+
+    def _shown(self) -> Tensor:
+        """The scores, but 0 at hidden keys."""
+        return self.scores if self.seen is None else self.scores.masked_fill(~self.seen, 0.0)
+
+    def _counted(self, there: Tensor | None) -> Tensor:
+        if there is None:
+            return torch.tensor(self.scores.shape[-1], device=self.scores.device)
+        return there.sum(-1)
+
+
+def _entropy(weights: Tensor) -> Tensor:
+    """The sum of -p ln p, whose derivative at 0 is infinite."""
+    return torch.special.entr(torch.where(weights == 0, 1, weights)).sum(-1)
+
+
+def _largest(x: Tensor, of_none: float) -> Tensor:
+    return x.amax(-1) if x.shape[-1] else x.new_full(x.shape[:-1], of_none)
+
+
+def _joined(parts: list[Tensor], dim: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

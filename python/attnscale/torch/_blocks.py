@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Exact attention in plain operations of PyTorch, on any device, in blocks of queries: ``backend="torch"``.
+
+Memory grows with the queries of a block times all keys. What requires grad gets it from autograd; where there
+are several blocks, each is computed again in the backward pass.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from .. import normalizers
+from .._call.weights import available
+from .._checks import fit_to, shown
+from .._results import statistic_names
+from ..normalizers import Normalizer
+from ._arguments import Arguments
+from ._block_rows import BlockCall
+from ._row_plan import RowPlan, plan_rows
+from ._scores import Scores, at_distances, visible_of, wide_rows
+from ._tensors import common_type, is_traced
+from ._weigh import Learnt
+
+__all__ = ["attend_in_blocks"]
+
+
+def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
+    """Output, if there is a value, and the statistics that were asked for."""
+    _check(call)
+    rule = _rule(call, *asked)
+    kind = call.query.device.type
+    narrowed = kind != "meta" and torch.is_autocast_enabled(kind)
+    with torch.autocast(kind, enabled=False) if narrowed else nullcontext():
+        output, rows = _read(call, rule, asked).all_rows()
+    if output is not None:
+        output = output.to(common_type(x.dtype for x in call[:3] if x is not None))
+        output = output.transpose(-3, -2) if call.form.layout == "bshd" and output.ndim > 2 else output
+    return output, rows
+
+
+def _check(call: Arguments) -> None:
+    """Refuse what this backend does not do."""
+    if call.form.num_threads is not None:
+        raise ValueError(
+            f"num_threads must be None with backend='torch', got {shown(call.form.num_threads)}; "
+            "torch.set_num_threads sets those of PyTorch"
+        )
+
+
+def _rule(call: Arguments, *asked: str) -> Normalizer:
+    """The normalizer, whose rows must have these statistics; its parameters may be tensors of the call."""
+    instead = {"softmax": call.sink, "sigmoid": call.bias, "entmax": call.alpha}
+    given = [name for name, x in instead.items() if x is not None]
+    return _normalizer(given[0] if given else call.form.normalizer, *asked)
+
+
+@torch.compiler.assume_constant_result
+def _normalizer(text: str, *asked: str) -> Normalizer:
+    """The normalizer of a text, which the compiler does not look into."""
+    found = normalizers.get(text)
+    available(statistic_names(asked), found, leave_out=False)
+    return found
+
+
+def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCall:
+    given = call
+    if list(call.form.learned) == ["amplitude"]:  # that of "1.0 * law", whose plan is that of the law
+        law = call.form.law.partition("*")[2].strip()
+        call = call._replace(scale=None, form=call.form._replace(law=law, learned=(), lengths=()))
+    plan = plan_rows(call)
+    query, key, value = wide_rows(call)
+    row_shape, wide = call.row_extents[0], query.dtype
+    visible = visible_of(call, row_shape, plan.begin, plan.end)
+    factor = offset = None
+    if plan.distances is not None and row_shape[-1] and visible.n_keys:
+        factor, offset = _tables(call, plan, wide)
+    scale = _scale(call, plan, row_shape).to(wide)
+    query = query * (scale if given.form is call.form else scale * _amplitude(given, row_shape).to(wide))
+    scores = Scores(query, key, visible, factor, offset, call.form.softcap)
+    whole = factor is None and offset is None and (visible.mask is None or visible.mask.dtype == torch.bool)
+    scores = scores._replace(finite=whole and _is_finite(query, key, value))
+    return BlockCall(
+        scores=scores,
+        value=value,
+        rule=rule,
+        learnt=_learnt(call, rule, row_shape),
+        asked=asked,
+        row_shape=row_shape,
+        of_one_type={x.dtype for x in call[:3] if x is not None} == {wide},
+        is_causal=_is_causal(call),
+    )
+
+
+def _is_causal(call: Arguments) -> bool:
+    """Whether query i sees the keys 0 ... i, but for the mask."""
+    form = call.form
+    first = form.is_causal or form.causal in ("top_left", "0")
+    return first and not form.windowed and call.key_lengths is None and call.document_ids is None
+
+
+def _amplitude(call: Arguments, row_shape: tuple[int, ...]) -> Tensor:
+    """The factor of a law, where that is all that is learned of it, as it broadcasts to the query."""
+    scale: Any = call.scale
+    if not call.form.lengths[0]:
+        return cast(Tensor, scale[0])
+    return cast(Tensor, fit_to("factor", scale[:, None], row_shape, "(..., heads, n_queries)")[..., None])
+
+
+def _scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor:
+    """The scale of each row, which broadcasts to the query."""
+    if plan.scale is None:
+        assert call.scale is not None
+        rows = cast(Tensor, fit_to("scale", cast(Any, call.scale), row_shape, "(..., heads, n_queries)"))
+        return rows if rows.ndim == 0 else rows[..., None]
+    rows = plan.scale
+    if plan.slopes is not None:
+        assert call.scale is not None
+        # The value is the law's, and the gradient is that of its first derivatives.
+        steps, start = call.scale - call.scale.detach(), 0
+        for slope, length in zip(plan.slopes, call.form.lengths, strict=True):
+            step = steps[start : start + length, None] if length else steps[start]
+            rows = rows + slope * step.to(slope.dtype)
+            start += length or 1
+    return rows if rows.ndim == 0 else rows[..., None]
+
+
+def _tables(call: Arguments, plan: RowPlan, wide: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """Factor of the product and offset of the score, by distance."""
+    assert plan.distances is not None
+    # A table without entries has been checked: no query sees a key.
+    given = [x if x is not None and x.shape[-1] else None for x in (call.distance_scale, call.distance_bias)]
+    factor, offset = (None if x is None else at_distances(x.to(wide), plan.distances) for x in given)
+    if plan.factor is not None:
+        factor = plan.factor if factor is None else factor * plan.factor
+    if plan.offset is not None:
+        offset = plan.offset if offset is None else offset + plan.offset
+    return factor, offset
+
+
+def _learnt(call: Arguments, rule: Normalizer, row_shape: tuple[int, ...]) -> Learnt:
+    """Parameters of the normalizer as they broadcast to (..., heads, n_queries, 1)."""
+    sink = call.sink
+    if isinstance(rule, normalizers.Sink):
+        sink = torch.tensor(rule.logits, dtype=torch.float32, device=call.query.device)
+
+    def of_heads(x: Tensor | None) -> Tensor | None:
+        if x is None or x.ndim == 0:
+            return x
+        if x.ndim > 1:  # a number a row
+            return x[..., None]
+        return x[:, None, None] if len(row_shape) > 1 else x
+
+    return Learnt(of_heads(sink), of_heads(call.bias), call.alpha)
+
+
+def _is_finite(query: Tensor, key: Tensor, value: Tensor | None) -> bool:
+    """Whether no entry is NaN or infinite, and no product of query and key can be; False: not known."""
+    if is_traced() or query.is_meta or not (query.numel() and key.numel()):
+        return False
+    with torch.no_grad():
+        bound = torch.linalg.vector_norm(query, dim=-1).amax() * torch.linalg.vector_norm(key, dim=-1).amax()
+        if value is not None and value.numel():
+            bound = bound + 0 * value.abs().amax()
+        return bool(torch.isfinite(bound))

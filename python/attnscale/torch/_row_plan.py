@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a call says of its rows: read by the reader of calls on arrays, as tensors of any device.
+
+The reader gets stand-ins of query, key, value and mask: arrays of their shape and type that hold one number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import laws
+from .._call.call import Call
+from .._call.weights import read_normalizer
+from .._checks import choose
+from ..laws._values import open_law
+from ._arguments import FORM_SCHEMA, TENSOR_SCHEMA, Arguments
+from ._autograd import Differentiable
+from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
+from ._tensors import array, is_traced, wide_type
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["RowPlan", "plan_rows"]
+
+_MASKS = ("attn_mask", "is_causal", "causal", "window", "key_lengths", "document_ids")
+
+
+class RowPlan(NamedTuple):
+    """Tensors that broadcast to (..., heads, n_queries); None is what the call has not.
+
+    The last axis of what is by distance has n_queries + n_keys - 1 entries: that of query i and key j is at
+    n_queries - 1 - i + j.
+    """
+
+    begin: Tensor | None = None  # the first key that the query may see, but for the mask
+    end: Tensor | None = None  # the one past the last
+    scale: Tensor | None = None  # None: it is a tensor of the call
+    slopes: Tensor | None = None  # (parameters, ..., heads, n_queries): of the scale by what a law learns
+    distances: Tensor | None = None  # position of the query less that of the key, by distance
+    factor: Tensor | None = None  # of the product, by distance, as a law has it
+    offset: Tensor | None = None  # of the score, likewise
+
+
+def plan_rows(call: Arguments) -> RowPlan:
+    """The plan of a call; no gradient goes through it."""
+    call = call.mapped(torch.Tensor.detach)
+    traced = is_traced()
+    small = _with_large(call, None, None, None, None)
+    if not traced and all(x is None for x in small.tensors):
+        law = laws.get(call.form.law) if call.form.law else None
+        if law is None or (call.attn_mask is None and not law.meaning.measures_the_row):
+            large = (*call[:3], call.attn_mask)
+            described = (None if x is None else (tuple(x.shape), x.dtype) for x in large)
+            return _read_shapes(small, call.query.device, law, *described)
+    if not (traced or call.query.is_meta):
+        return _read(call, call.query.device)
+    # What reads numbers of tensors is an operator where there are none yet, whose outputs are all there.
+    found = zip(_plan(*call.flat), _extents(call), strict=True)
+    return RowPlan(*(None if extents is None else x for x, extents in found))
+
+
+# ---- the reader ---------------------------------------------------------------------------------
+
+
+class _Rows(Call):
+    """The call on stand-ins, whose laws count and measure on the tensors."""
+
+    __slots__ = ("tensors",)
+
+    tensors: Arguments
+
+    def visible_keys(self) -> Any:
+        """Keys that each query may see."""
+        if self.mask is None:
+            return super().visible_keys()
+        return self._measured(lambda scores, seen: seen.sum(-1).cpu().numpy(), np.int64)
+
+    def row_entropies(self) -> Any:
+        """Entropy of each row at the standard scale."""
+
+        def entropies(scores: Tensor, seen: Tensor) -> Any:
+            weights = scores.masked_fill(~seen.any(-1, keepdim=True), 0.0).softmax(-1)
+            return torch.special.entr(weights.masked_fill(~seen, 0.0)).sum(-1).cpu().numpy()
+
+        return self._measured(entropies)
+
+    def row_gaps(self) -> Any:
+        """Critical inverse temperature of each row's gaps."""
+        return self._measured(lambda scores, seen: laws.CriticalScale.measure(scores.cpu().numpy()))
+
+    def row_spreads(self) -> Any:
+        """Standard deviation of the scores that each row sees."""
+        return self._measured(lambda scores, seen: laws.NormSoftmax.measure(scores.cpu().numpy()))
+
+    def _measured(self, measure: Callable[[Tensor, Tensor], Any], dtype: Any = np.float64) -> Any:
+        """A number of each row from its scores at the standard scale, and who is seen."""
+        query, key, _ = wide_rows(self.tensors)
+        begin, end = _interval(self, query.device)
+        scores = Scores(
+            query * self.head_dim**-0.5,
+            key,
+            visible_of(self.tensors, self.row_shape, begin, end),
+            softcap=self.tensors.form.softcap,
+        )
+        n_queries, found = query.shape[-2], np.zeros(self.row_shape, dtype)
+        step = rows_of_block(self.row_shape, key.shape[-2])
+        for start in range(0, n_queries, step):
+            stop = min(start + step, n_queries)
+            block, seen = scores.of_rows(start, stop)
+            seen = torch.ones_like(block, dtype=torch.bool) if seen is None else seen.expand(block.shape)
+            found[..., start:stop] = measure(block, seen)
+        return found
+
+
+def _with_large(call: Arguments, *tensors: Any) -> Arguments:
+    """The call with others for query, key, value and mask, whose numbers the reader does not need."""
+    return call._replace(**dict(zip(("query", "key", "value", "attn_mask"), tensors, strict=True)))
+
+
+@lru_cache(maxsize=128)
+def _read_shapes(
+    call: Arguments,
+    device: torch.device,
+    law: laws.Law | None,
+    *given: tuple[tuple[int, ...], torch.dtype] | None,
+) -> RowPlan:
+    """The plan of a call without tensors but those of which shapes and types are all that counts."""
+    with torch.inference_mode(False):  # whose tensors autograd would not take
+        made = (None if x is None else torch.empty((), dtype=x[1]).expand(x[0]) for x in given)
+        return _read(_with_large(call, *made), device)
+
+
+def _read(call: Arguments, device: torch.device) -> RowPlan:
+    form = call.form
+    large = (*call[:3], call.attn_mask)
+    small = _with_large(call, None, None, None, None).mapped(torch.Tensor.cpu)
+    read = _with_large(small, *(None if x is None else _stand_in(x) for x in large))
+    query, key, value = (None if x is None else array(x) for x in read[:3])
+    options = read.options()
+    rows = _Rows(query, key, value, enable_gqa=form.enable_gqa, layout=form.layout)
+    rows.tensors = call
+    if form.qk_norm:
+        choose("qk_norm", form.qk_norm, ("l2", "rms"))
+    rows.see(**{name: options[name] for name in _MASKS})
+    rows.score(**{name: options[name] for name in ("scale", "softcap", "distance_scale", "distance_bias")})
+    rule = read_normalizer(options["normalizer"])
+    if call.bias is not None or (rule is not None and rule.name == "sink"):
+        assert rule is not None
+        rule._rule(rows)
+    begin, end = _interval(rows, device)
+    plan = {} if call.scale is not None and not form.law else {"scale": rows.scale}
+    law = laws.get(options["scale"]) if form.law else None
+    if law is not None and form.learned:
+        plan["slopes"] = _slopes(law, call, rows)
+    wide = wide_type(x.dtype for x in call[:3] if x is not None)
+    distances = None
+    of_law = law is not None and law.meaning.is_distance
+    if of_law or call.distance_scale is not None or call.distance_bias is not None:
+        signed = _distances(rows)
+        distances = torch.as_tensor(signed, device=device)
+        plan |= _tables_of_law(law, signed, rows.head_dim) if of_law else {}
+    tensors = {name: torch.as_tensor(np.asarray(x)).to(wide).to(device) for name, x in plan.items()}
+    return RowPlan(begin, end, distances=distances, **tensors)
+
+
+def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    """The first key of each query, and the one past its last."""
+    begin, end, _, _ = rows.intervals
+    if begin is None and end is None:
+        return None, None
+    given = (0 if begin is None else begin, rows.inputs.key.shape[-2] if end is None else end)
+    first, past = (torch.as_tensor(np.atleast_1d(x), device=device) for x in given)
+    return first, past
+
+
+def _distances(rows: Call) -> NDArray[np.int64]:
+    """Position of the query less that of the key, by distance; key lengths move it for each batch entry."""
+    n_queries, n_keys = rows.inputs.query.shape[-2], rows.inputs.key.shape[-2]
+    last = rows.intervals.aligned(n_queries)[..., -1:] if n_queries else np.zeros(1, np.int64)
+    found: NDArray[np.int64] = last - np.arange(max(n_queries + n_keys - 1, 0))
+    return found
+
+
+def _tables_of_law(law: Any, distances: NDArray[np.int64], head_dim: int) -> dict[str, NDArray[np.float64]]:
+    """Factor and offset of a law of the distance, over the standard scale."""
+    steps = np.abs(distances)
+    found = {"factor": np.asarray(law.scale(steps, head_dim)) * math.sqrt(head_dim)}
+    return found | {"offset": law.bias(steps)} if hasattr(law, "bias") else found
+
+
+def _slopes(law: laws.Law, call: Arguments, rows: Call) -> NDArray[np.float64]:
+    """Derivative of each row's scale by each parameter that is learned."""
+    assert rows.counts is not None  # no law of the distance has a parameter to learn
+    found = law.derivatives(rows.counts, rows.head_dim)
+    return np.stack([np.broadcast_to(found[name], rows.row_shape) for name in call.form.learned])
+
+
+def _stand_in(x: Tensor) -> Tensor:
+    """A tensor of this shape and type on the CPU, of one number: NaN, which no mask of zeros and ones has."""
+    dtype = torch.float16 if x.dtype == torch.bfloat16 else x.dtype
+    value = math.nan if dtype.is_floating_point else 0
+    return torch.full((), value, dtype=dtype).expand(x.shape)
+
+
+# ---- the operator -------------------------------------------------------------------------------
+
+
+def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
+    """The shapes of a plan whose tensors are all as large as what they broadcast to."""
+    form, (rows, _) = call.form, call.row_extents
+    hides = form.is_causal or form.causal or form.windowed
+    hides = hides or call.key_lengths is not None or call.document_ids is not None
+    of_law, has_bias = _of_distance(form.law, *form.learned) if form.law else (False, False)
+    tables = call.distance_scale is not None or call.distance_bias is not None
+    by_distance = (*rows[:-1], rows[-1] + key_count(call) - 1)
+    return (
+        rows if hides else None,
+        rows if hides else None,
+        rows if call.scale is None or form.law else None,
+        (len(form.learned), *rows) if form.learned else None,
+        by_distance if of_law or tables else None,
+        by_distance if of_law else None,
+        by_distance if has_bias else None,
+    )
+
+
+@torch.compiler.assume_constant_result
+def _of_distance(law: str, *learned: str) -> tuple[bool, bool]:
+    """Whether it is a law of the distance, and adds to the score; the compiler does not look into it."""
+    found = open_law(law, learned)
+    return found.meaning.is_distance, found.meaning.is_distance and hasattr(found, "bias")
+
+
+def _type(name: str, call: Arguments) -> torch.dtype:
+    counts = name in ("begin", "end", "distances")
+    return torch.int64 if counts else wide_type(x.dtype for x in call[:3] if x is not None)
+
+
+@torch.library.custom_op(
+    "attnscale::row_plan",
+    mutates_args=(),
+    schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}) -> ({', '.join(['Tensor'] * len(RowPlan._fields))})",
+)
+def row_plan(*arguments: Any) -> tuple[Tensor, ...]:
+    """The plan of a call, expanded; empty tensors stand for what it has not."""
+    call = Arguments.of(arguments)
+    plan = _read(call, call.query.device)
+    usual = {"begin": 0, "end": key_count(call)}  # of a window that is open on both sides
+    found = []
+    for name, x, extents in zip(plan._fields, plan, _extents(call), strict=True):
+        if extents is None:
+            found.append(call.query.new_empty(0, dtype=_type(name, call)))
+            continue
+        x = torch.tensor(usual[name], device=call.query.device) if x is None else x
+        found.append(x.expand(extents).clone(memory_format=torch.contiguous_format))
+    return tuple(found)
+
+
+@row_plan.register_fake
+def _(*arguments: Any) -> tuple[Tensor, ...]:
+    call = Arguments.of(arguments)
+    return tuple(
+        call.query.new_empty(0 if extents is None else extents, dtype=_type(name, call))
+        for name, extents in zip(RowPlan._fields, _extents(call), strict=True)
+    )
+
+
+_plan = Differentiable(row_plan)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The scores of some queries at a time and the keys that they see, in plain operations of PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._checks import fit_to
+from ._arguments import Arguments
+from ._tensors import heads_first, wide_type
+
+__all__ = [
+    "Scores",
+    "Visible",
+    "at_distances",
+    "key_count",
+    "rows_of",
+    "rows_of_block",
+    "visible_of",
+    "wide_rows",
+]
+
+#: Scores of a block, of all heads: 128 MiB of float32.
+_PAIRS = 2**25
+
+
+def rows_of(x: Tensor, start: int, stop: int) -> Tensor:
+    """The rows of a tensor that broadcasts to (..., n_queries, n_keys), unless one row serves all."""
+    return x if x.shape[-2] == 1 else x[..., start:stop, :]
+
+
+class Visible(NamedTuple):
+    """Which keys each query may see: those of an interval that the mask shows."""
+
+    begin: Tensor | None  # the first key, broadcasts to (..., heads, n_queries); None: every key
+    end: Tensor | None  # the one past the last
+    mask: Tensor | None  # broadcasts to (..., heads, n_queries, n_keys); float: -inf hides the key
+    n_keys: int
+
+    def of_rows(self, start: int, stop: int) -> Tensor | None:
+        """True where a query of the block may see a key; None: everywhere."""
+        seen = None
+        if self.begin is not None and self.end is not None:
+            at = torch.arange(self.n_keys, device=self.begin.device)
+            begin, end = (rows_of(x[..., None], start, stop) for x in (self.begin, self.end))
+            seen = (at >= begin) & (at < end)
+        if self.mask is None:
+            return seen
+        mask = rows_of(self.mask, start, stop)
+        shown = mask if mask.dtype == torch.bool else ~torch.isneginf(mask)
+        return shown if seen is None else seen & shown
+
+
+def at_distances(table: Tensor, distances: Tensor) -> Tensor:
+    """Entry |t| of the table's last axis at each distance t; the last one beyond it, where no pair is."""
+    steps = distances.abs().clamp(max=table.shape[-1] - 1)
+    lead = torch.broadcast_shapes(table.shape[:-1], steps.shape[:-1])
+    return table.expand(*lead, table.shape[-1]).gather(-1, steps.expand(*lead, steps.shape[-1]))
+
+
+def rows_of_block(row_shape: tuple[int, ...], n_keys: int) -> int:
+    """Queries of a block: as many as leave the number of its scores below a limit, and at least one."""
+    return max(1, _PAIRS // max(1, math.prod(row_shape[:-1]) * n_keys))
+
+
+def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Query, key and value in the type of the arithmetic, key and value with as many heads as the query."""
+    given = [x for x in call[:3] if x is not None]
+    wide = wide_type(x.dtype for x in given)
+    swapped = call.form.layout == "bshd"
+    rows = [(x.transpose(-3, -2) if swapped and x.ndim > 2 else x).to(wide) for x in given]
+    if call.form.qk_norm:
+        length = 1.0 if call.form.qk_norm == "l2" else math.sqrt(rows[0].shape[-1])
+        rows[:2] = (_with_length(x, length) for x in rows[:2])
+    if call.form.enable_gqa and rows[0].ndim > 2:
+        heads = rows[0].shape[-3]
+        rows[1:] = (
+            x if x.ndim < 3 or x.shape[-3] in (1, heads) else x.repeat_interleave(heads // x.shape[-3], -3)
+            for x in rows[1:]
+        )
+    query, key, *value = rows
+    return query, key, value[0] if value else None
+
+
+def _with_length(rows: Tensor, length: float) -> Tensor:
+    """Rows of this length; rows of zeros stay zero."""
+    # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
+    largest = rows.detach().abs().amax(-1, keepdim=True) if rows.shape[-1] else rows.new_zeros(())
+    rows = rows / torch.where(largest == 0, 1, largest)
+    norm = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return rows * (length / torch.where(norm == 0, 1, norm))
+
+
+def key_count(call: Arguments) -> Any:
+    """How many keys a call has."""
+    return heads_first(call.key.shape, call.form.layout)[-2]
+
+
+def visible_of(
+    call: Arguments, row_shape: tuple[int, ...], begin: Tensor | None, end: Tensor | None
+) -> Visible:
+    """Which keys the queries of a call may see, whose rows are (..., heads, n_queries)."""
+    n_keys = key_count(call)
+    mask: Any = call.attn_mask
+    if mask is not None:
+        mask = fit_to("attn_mask", mask, (*row_shape, n_keys), "(..., heads, n_queries, n_keys)")
+        mask = mask[(None,) * (2 - mask.ndim)]
+        mask = (
+            mask
+            if mask.dtype == torch.bool
+            else mask.to(wide_type(x.dtype for x in call[:3] if x is not None))
+        )
+    return Visible(begin, end, mask, n_keys)
+
+
+class Scores(NamedTuple):
+    """The scores of a call. Tensors are in the type of the arithmetic, their heads in front of the rows."""
+
+    query: Tensor  # times the scale
+    key: Tensor
+    visible: Visible
+    factor: Tensor | None = (
+        None  # of the product, by distance: that of query i and key j at n_queries - 1 - i + j
+    )
+    offset: Tensor | None = None  # of the score, by distance
+    softcap: float | None = None
+    finite: bool = False  # whether no input is NaN or infinite, and no score can be
+
+    def of_rows(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
+        """Scores (..., rows, n_keys) of the queries start ... stop - 1, -inf at hidden keys, and who is seen.
+
+        A visible score that is not finite is NaN, which reaches all of its row.
+        """
+        mask, seen = self.visible.mask, self.visible.of_rows(start, stop)
+        scores = self._products(start, stop, seen)
+        if self.factor is not None:
+            scores = scores * self._table(self.factor, start, stop)
+        if self.softcap is not None:
+            scores = self.softcap * torch.tanh(self._checked(scores) / self.softcap)
+        if self.offset is not None:
+            scores = scores + self._table(self.offset, start, stop)
+        if mask is not None and mask.dtype != torch.bool:
+            scores = scores + rows_of(mask, start, stop)
+        scores = self._checked(scores)
+        return scores if seen is None else scores.masked_fill(~seen, -math.inf), seen
+
+    def _products(self, start: int, stop: int, seen: Tensor | None) -> Tensor:
+        query = self.query[..., start:stop, :]
+        if self.finite or seen is None:
+            return query @ self.key.transpose(-1, -2)
+        # A hidden NaN would reach the gradient of the others as 0 * NaN.
+        of_query, of_key = (~torch.isfinite(x).all(-1) for x in (query, self.key))
+        clean = [x.masked_fill(bad[..., None], 0) for x, bad in ((query, of_query), (self.key, of_key))]
+        products = clean[0] @ clean[1].transpose(-1, -2)
+        # A factor, as the gradient is to be NaN where the product is.
+        bad = (of_query[..., None] | of_key[..., None, :]) & seen
+        return products * torch.where(bad, math.nan, 1.0).to(products.dtype)
+
+    def _checked(self, scores: Tensor) -> Tensor:
+        return scores if self.finite else scores.masked_fill(~torch.isfinite(scores), math.nan)
+
+    def _table(self, values: Tensor, start: int, stop: int) -> Tensor:
+        """The values at the distances of the block, (..., rows, n_keys)."""
+        n_queries = self.query.shape[-2]
+        windows = values.unfold(-1, self.key.shape[-2], 1)[..., n_queries - stop : n_queries - start, :]
+        return windows.flip(-2)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From scores to weights under every normalizer, in plain operations of PyTorch, with gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import normalizers
+from ..normalizers import Normalizer
+
+__all__ = ["Learnt", "Weights", "entmax", "weigh"]
+
+_HALVINGS = 40  # of an interval of length 1: below the resolution of float32
+
+
+class Learnt(NamedTuple):
+    """Parameters of a normalizer that are tensors, as they broadcast to (..., heads, n_queries, 1)."""
+
+    sink: Tensor | None = None
+    bias: Tensor | None = None
+    alpha: Tensor | None = None
+
+
+class Weights(NamedTuple):
+    """Weights of some rows."""
+
+    of_keys: Tensor  # 0 where the key is hidden
+    counted: Tensor | None  # True where a key counts for lse and support; None: every key
+    sink: Tensor | None = None  # (..., rows, 1): the weight of the outcome that is no key
+    logit: Tensor | None = None  # its score
+
+
+def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
+    """Weights of rows of scores, which are -inf at hidden keys; rows without keys have no weight."""
+    logit = learnt.sink
+    if isinstance(rule, normalizers.SoftmaxN):
+        logit = scores.new_full((), math.log(rule.n))
+    if logit is not None:
+        logit = logit.to(scores.dtype).expand(*scores.shape[:-1], 1)
+        both = torch.cat((scores, logit), -1).softmax(-1)
+        return Weights(both[..., :-1], seen, both[..., -1:], logit)
+    if isinstance(rule, (normalizers.Sigmoid, normalizers.ReLU, normalizers.Softpick)):
+        return _of_single_scores(rule, scores, seen, learnt)
+    if seen is not None:
+        empty = ~seen.any(-1, keepdim=True)
+        scores = scores.masked_fill(empty, 0.0)
+    counted = seen
+    if isinstance(rule, normalizers.TopK):
+        counted = _largest(scores, rule.k)
+        counted = counted if seen is None else counted & seen
+        scores = scores.masked_fill(~counted & ~torch.isnan(scores), -math.inf)
+        scores = scores if seen is None else scores.masked_fill(empty, 0.0)
+    is_sparse = isinstance(rule, (normalizers.Sparsemax, normalizers.Entmax))
+    if is_sparse:
+        fixed = rule.alpha if isinstance(rule, normalizers.Entmax) else 2.0
+        weights = entmax(scores, fixed if learnt.alpha is None else learnt.alpha)
+    else:
+        assert isinstance(rule, (normalizers.Softmax, normalizers.TopK))
+        weights = scores.softmax(-1)
+    weights = weights if seen is None else weights.masked_fill(empty, 0.0)
+    return Weights(weights, weights > 0 if is_sparse else counted)
+
+
+def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
+    """Weights that are functions of single scores, which need not add up to 1."""
+    if seen is not None:
+        # Any finite number: its weight is taken away again, and its gradient is 0 and no 0 * inf.
+        scores = scores.masked_fill(~seen, 0.0)
+    if isinstance(rule, normalizers.Sigmoid):
+        n = _count(scores, seen)
+        given = -n.log() if rule.bias is None else rule.bias
+        weights = torch.sigmoid(scores + (given if learnt.bias is None else learnt.bias.to(scores.dtype)))
+        return Weights(weights if seen is None else weights.masked_fill(~seen, 0.0), seen)
+    if isinstance(rule, normalizers.Softpick):
+        weights = _softpick(scores, seen, rule.eps)
+    else:
+        assert isinstance(rule, normalizers.ReLU)
+        positive = scores.clamp(min=0)
+        positive = positive.square() if isinstance(rule, normalizers.SquaredReLU) else positive
+        total = positive.sum(-1, keepdim=True) if rule.divide == "sum" else _count(scores, seen)
+        weights = positive / torch.where(total == 0, 1, total)
+    return Weights(weights, weights > 0)
+
+
+def _count(scores: Tensor, seen: Tensor | None) -> Tensor:
+    """Keys that each row sees, at least 1."""
+    if seen is None:
+        return scores.new_full((), max(scores.shape[-1], 1))
+    return seen.sum(-1, keepdim=True).clamp(min=1).to(scores.dtype)
+
+
+def _softpick(scores: Tensor, seen: Tensor | None, eps: float) -> Tensor:
+    """max(e^s - 1, 0) / (sum |e^s - 1| + eps), both over exp(max(s, 0)). Hidden scores are 0, as e^0 - 1."""
+    top = scores.detach().amax(-1, keepdim=True).clamp(min=0) if scores.shape[-1] else scores.new_zeros(())
+    # From expm1 where s is small, so that nothing cancels.
+    small = (-top).exp() * torch.expm1(scores.clamp(max=1))
+    excess = torch.where(scores < 1, small, (scores - top).exp() - (-top).exp())
+    total = excess.abs().sum(-1, keepdim=True) + eps * (-top).exp()
+    return excess.clamp(min=0) / torch.where(total == 0, 1, total)
+
+
+def _largest(scores: Tensor, k: int) -> Tensor:
+    """True at the k largest scores of each row; of equal ones at the first."""
+    order = scores.detach().sort(dim=-1, descending=True, stable=True).indices[..., :k]
+    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
+
+
+class _Entmax(torch.autograd.Function):
+    """Peters et al. 2019, arXiv 1905.05702: p = max(0, (alpha - 1) z - tau)^(1 / (alpha - 1))."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, alpha: Any) -> Tensor:
+        """Weights by bisection of tau: of the sum of weights, which falls in tau."""
+        z = (alpha - 1) * scores
+        power = 1 / (alpha - 1)
+        low = z.amax(-1, keepdim=True) - 1
+        width = torch.ones_like(low)
+        for _ in range(_HALVINGS):
+            width = width / 2
+            enough = (z - low - width).clamp(min=0).pow(power).sum(-1, keepdim=True) >= 1
+            low = torch.where(enough, low + width, low)
+        weights = (z - low).clamp(min=0).pow(power)
+        return weights / weights.sum(-1, keepdim=True)
+
+    @staticmethod
+    def setup_context(context: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what the backward pass reads."""
+        alpha = inputs[1]
+        learnt = isinstance(alpha, Tensor)
+        context.save_for_backward(output, alpha if learnt else None)
+        context.alpha = None if learnt else alpha
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        """s (g - <s, g> / <s, 1>) with s = p^(2 - alpha) on the support; of alpha by Correia et al. 2019."""
+        weights, learnt = context.saved_tensors
+        alpha = context.alpha if learnt is None else learnt
+        s = torch.where(weights > 0, weights.pow(2 - alpha), 0.0)
+        total = s.sum(-1, keepdim=True)
+        of_scores = s * (gradient - (s * gradient).sum(-1, keepdim=True) / total)
+        if learnt is None:
+            return of_scores, None
+        step, share, entropy = 1 / (alpha - 1), s / total, torch.special.entr(weights)
+        slope = step * (weights - share) + entropy - share * entropy.sum(-1, keepdim=True)
+        return of_scores, (gradient * step * slope).sum().to(learnt.dtype)
+
+
+def entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
+    """Entmax of the last axis, alpha > 1; 2 is sparsemax. A score of -inf has no weight.
+
+    Examples
+    --------
+    >>> entmax(torch.tensor([0.5, 0.0, -1.0]), 2.0)
+    tensor([0.7500, 0.2500, 0.0000])
+    """
+    if not scores.shape[-1]:
+        return scores
+    weights: Tensor = _Entmax.apply(scores, alpha)
+    return weights

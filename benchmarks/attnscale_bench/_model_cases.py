@@ -29,8 +29,8 @@ def _step(implementation: str) -> Action:
     """A step of training with either implementation, from the same weights, batches and masks."""
     import torch
     from attnscale.experiments import LengthGeneralizationConfig
-    from attnscale.experiments._masked import masked_loss
-    from attnscale.experiments._transformer import Mixing, Transformer
+    from attnscale.experiments._models.masked import masked_loss
+    from attnscale.experiments._models.transformer import Mixing, Transformer
 
     config = LengthGeneralizationConfig()
     generator = torch.Generator().manual_seed(0)
@@ -73,8 +73,8 @@ def print_hybrid_step(variant: str, n: int = 1024, steps: int = 9) -> None:
 
     import torch
     from attnscale.experiments import HybridsConfig
-    from attnscale.experiments._hybrids import language_model
-    from attnscale.experiments._transformer import token_loss
+    from attnscale.experiments._models.transformer import token_loss
+    from attnscale.experiments._studies.hybrids import language_model
 
     config = replace(HybridsConfig(), n=n)
     torch.manual_seed(0)

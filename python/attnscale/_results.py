@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._checks import shown
-from ._tables.tabled import Sheet, Tabled, Variable, row_dims, summary
+from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,14 +125,14 @@ class AttentionStatistics(Tabled):
     def _present(self) -> list[str]:
         return [name for name in NAMES if name in self.__dict__]
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         found = {}
         for name in self._present():
             values = getattr(self, name)
             dims = getattr(values, "dims", row_dims(values.ndim))
-            found[name] = Variable(dims, values, "nat" if name == "entropy" else "")
+            found[name] = Labelled(dims, values, "nat" if name == "entropy" else "")
             if name == "entropy":
-                found["effective_keys"] = Variable(dims, self.effective_keys)
+                found["effective_keys"] = Labelled(dims, self.effective_keys)
         return found
 
     def _coordinates(self) -> dict[str, Any]:
@@ -199,13 +199,13 @@ class ScaleSolution(Tabled):
     iterations: NDArray[np.int64]
     per: str = "row"
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         last = {"row": ("head", "query"), "head": ("head",), "all": ()}[self.per]
         found = {}
         for name in (each.name for each in fields(self) if each.name != "per"):
             values = getattr(self, name)
             kind = "nat" if name in ("entropy", "lowest", "highest") else ""
-            found[name] = Variable(getattr(values, "dims", row_dims(np.ndim(values), last)), values, kind)
+            found[name] = Labelled(getattr(values, "dims", row_dims(np.ndim(values), last)), values, kind)
         return found
 
     def _coordinates(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from ._call.call import Call
 from ._checks import boolean, positive_int, shown
 from ._results import coordinates_of, labelled_as
-from ._tables.tabled import Sheet, Tabled, Variable, row_dims
+from ._tables.tabled import Labelled, Sheet, Tabled, row_dims
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -183,20 +183,20 @@ class Calibration(Tabled):
 
         return describe(_bare(self))
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         heads = getattr(self.target, "dims", row_dims(self.target.ndim, ("head",)))
         by_length, by_law = (*heads, "n"), ("law", *heads)
         return {
-            "target": Variable(heads, self.target, "nat"),
-            "beta": Variable(by_length, self.beta),
-            "standard_entropy": Variable(by_length, self.standard_entropy, "nat"),
-            "amplitude": Variable(by_law, self.amplitude),
-            "law_beta": Variable(("law", *by_length), self.law_beta),
-            "law_entropy": Variable(("law", *by_length), self.law_entropy, "nat"),
-            "median_entropy": Variable(by_length, self.median_entropy, "nat"),
-            "equal_scores": Variable(heads, self.equal_scores),
-            "beta_error": Variable(by_law, self.beta_error),
-            "entropy_error": Variable(by_law, self.entropy_error, "nat"),
+            "target": Labelled(heads, self.target, "nat"),
+            "beta": Labelled(by_length, self.beta),
+            "standard_entropy": Labelled(by_length, self.standard_entropy, "nat"),
+            "amplitude": Labelled(by_law, self.amplitude),
+            "law_beta": Labelled(("law", *by_length), self.law_beta),
+            "law_entropy": Labelled(("law", *by_length), self.law_entropy, "nat"),
+            "median_entropy": Labelled(by_length, self.median_entropy, "nat"),
+            "equal_scores": Labelled(heads, self.equal_scores),
+            "beta_error": Labelled(by_law, self.beta_error),
+            "entropy_error": Labelled(by_law, self.entropy_error, "nat"),
         }
 
     def _coordinates(self) -> dict[str, Any]:

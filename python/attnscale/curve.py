@@ -12,7 +12,7 @@ from ._call.call import Call
 from ._call.scale import read_scales
 from ._call.weights import read_sink
 from ._results import coordinates_of
-from ._tables.tabled import Sheet, Tabled, Variable, row_dims
+from ._tables.tabled import Labelled, Sheet, Tabled, row_dims
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -55,11 +55,11 @@ class EntropyCurve(Tabled):
         keys: NDArray[Any] = np.exp(self.entropy)
         return keys
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         kinds = {"entropy": "nat", "effective_keys": "", "lse": "", "mean": "", "variance": ""}
         arrays = {name: getattr(self, name) for name in kinds}
         dims = getattr(self.entropy, "dims", (*row_dims(self.entropy.ndim - 1), "scale"))
-        return {name: Variable(dims, each, kinds[name]) for name, each in arrays.items()}
+        return {name: Labelled(dims, each, kinds[name]) for name, each in arrays.items()}
 
     def _coordinates(self) -> dict[str, Any]:
         return {**coordinates_of([self.entropy]), "scale": self.scales}

@@ -15,7 +15,7 @@ from ._call.scale import read_law
 from ._call.weights import require_softmax
 from ._checks import choose, shown
 from ._results import coordinates_of
-from ._tables.tabled import Sheet, Tabled, Variable, row_dims, summary
+from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -59,10 +59,10 @@ class AttentionState(Tabled):
         entropy: NDArray[Any] = np.maximum(self.lse - self.mean_score, 0)
         return entropy
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         dims = getattr(self.lse, "dims", row_dims(self.lse.ndim))
         names = {"lse": "", "mean_score": "", "entropy": "nat"}
-        return {name: Variable(dims, getattr(self, name), kind) for name, kind in names.items()}
+        return {name: Labelled(dims, getattr(self, name), kind) for name, kind in names.items()}
 
     def _coordinates(self) -> dict[str, Any]:
         return coordinates_of([self.lse])

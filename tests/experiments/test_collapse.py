@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale.experiments import CollapseConfig, Training, collapse, stored  # noqa: E402
-from attnscale.experiments._collapse import _Bench, measure  # noqa: E402
-from attnscale.experiments._spectral import SpectralScale, reparametrise  # noqa: E402
+from attnscale.experiments._models.spectral import SpectralScale, reparametrise  # noqa: E402
+from attnscale.experiments._studies.collapse import _GuardedModel, measure  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -30,7 +30,7 @@ def test_programs_agree_on_the_losses():
 
 
 def test_the_penalty_is_of_rows_below_the_floor():
-    bench = _Bench(small(floor=0.5), "entropy_floor", Training(0))
+    bench = _GuardedModel(small(floor=0.5), "entropy_floor", Training(0))
     even = bench.even
     bench.entropies = [even.expand(2, 3, -1), 0.5 * even.expand(2, 3, -1)]
     assert float(bench.penalty()) == 0
@@ -52,7 +52,7 @@ def test_the_penalty_raises_the_entropy():
 
 
 def test_a_loss_that_is_not_finite_has_diverged(monkeypatch):
-    monkeypatch.setattr(_Bench, "loss", lambda bench, step: bench.model.norm.weight.sum() * torch.nan)
+    monkeypatch.setattr(_GuardedModel, "loss", lambda bench, step: bench.model.norm.weight.sum() * torch.nan)
     found = measure(small(), {"guard": "none", "learning_rate": 0.01}, 0, Training(0))
     assert found["diverged"] == 1
     assert found["entropy"].shape == (21, 2)

@@ -14,8 +14,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tiny  # noqa: E402
+from attnscale import experiments  # noqa: E402
 from attnscale.experiments import Training, TrainingResult  # noqa: E402
-from attnscale.experiments._run import run, units  # noqa: E402
+from attnscale.experiments._frame.run import run, units  # noqa: E402
 from attnscale.sweep import SweepError, SweepInterrupted  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -63,14 +64,14 @@ _KILLED = """
 import os, signal, sys
 sys.path.insert(0, {here!r})
 import tiny
-from attnscale.experiments import _train
-from attnscale.experiments._run import run
-advance = _train.Loop.advance
+from attnscale.experiments._frame import train as loop
+from attnscale.experiments._frame.run import run
+advance = loop.Loop.advance
 def dying(loop):
     if loop.step == {step} and loop.schedule.steps == {of}:
         os.kill(os.getpid(), signal.SIGKILL)
     advance(loop)
-_train.Loop.advance = dying
+loop.Loop.advance = dying
 run(tiny.EXPERIMENT, None, 1, {{"store": {store!r}, "checkpoint_seconds": 0.0, "progress": False}})
 """
 
@@ -88,13 +89,13 @@ def test_killed_in_the_middle_it_ends_equal(tmp_path, step, of):
 
 
 def test_a_resumed_training_does_not_begin_again(tmp_path, monkeypatch):
-    from attnscale.experiments import _train
+    from attnscale.experiments._frame import train as loop
 
     code = _KILLED.format(here=str(HERE), step=7, of=12, store=str(tmp_path / "store"))
     subprocess.run([sys.executable, "-c", code])
     steps = []
-    advance = _train.Loop.advance
-    monkeypatch.setattr(_train.Loop, "advance", lambda loop: (steps.append(loop.step), advance(loop)))
+    advance = loop.Loop.advance
+    monkeypatch.setattr(loop.Loop, "advance", lambda loop: (steps.append(loop.step), advance(loop)))
     train(seeds=1, only="slope=1.0", store=tmp_path / "store")
     assert steps == [*range(7, 12), 0, 1, 2]
 
@@ -250,3 +251,20 @@ def test_a_loss_that_is_not_finite_ends_the_training():
     assert np.isnan(history.loss[5:]).all()
     with pytest.raises(ValueError, match="name must be another one for each training of a unit"):
         training.fit(weight, lambda step: weight.weight.sum(), steps=1)
+
+
+def test_every_study_is_a_name_of_the_package():
+    """A study is its file: the list, its config and what mypy reads follow, or this says what is missing."""
+    source = Path(experiments.__file__).read_text(encoding="utf-8")
+    assert set(experiments.names()) == {
+        path.stem for path in Path(experiments.__file__).parent.glob("_studies/[a-z]*.py")
+    }
+    for name in experiments.names():
+        declared = experiments.experiment(name)
+        function, config = getattr(experiments, name), declared.config
+        assert (declared.name, function.__name__) == (name, name)
+        assert getattr(experiments, config.__name__) is config
+        assert f"    from ._studies.{name} import {config.__name__}, {name}\n" in source
+        assert {name, config.__name__} <= set(experiments.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        experiments.Nothing  # noqa: B018

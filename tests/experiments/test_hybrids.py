@@ -10,8 +10,8 @@ pytest.importorskip("tokenizers")
 
 import attnscale as at  # noqa: E402
 from attnscale.experiments import HybridsConfig  # noqa: E402
-from attnscale.experiments._families import FAMILIES, check_variant, effective_keys, mix_heads  # noqa: E402
-from attnscale.experiments._hybrids import _places  # noqa: E402
+from attnscale.experiments._models.families import FAMILIES, check_variant, effective_keys, mix_heads  # noqa: E402
+from attnscale.experiments._studies.hybrids import _places  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

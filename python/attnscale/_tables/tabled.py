@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
 
-__all__ = ["MOST_ROWS", "Sheet", "Tabled", "Unit", "Variable", "nats_per", "row_dims", "summary"]
+__all__ = ["MOST_ROWS", "Labelled", "Sheet", "Tabled", "Unit", "nats_per", "row_dims", "summary"]
 
 Unit = Literal["nats", "bits"]
 
 MOST_ROWS = 20  # the most rows of a table that is printed
 
 
-class Variable(NamedTuple):
+class Labelled(NamedTuple):
     """An array of a result with the names of its axes."""
 
     dims: tuple[str, ...]
@@ -47,10 +47,10 @@ class Tabled:
     Entropies are in nats, whatever they are shown in; ``unit="bits"`` divides what is shown by ln 2.
     """
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         raise NotImplementedError
 
-    def _dataset(self) -> dict[str, Variable]:
+    def _dataset(self) -> dict[str, Labelled]:
         """The variables of the Dataset, whose names may differ from those of the table."""
         return self._variables()
 
@@ -149,7 +149,7 @@ def row_dims(ndim: int, last: tuple[str, ...] = ("head", "query")) -> tuple[str,
 
 
 def summary(
-    variables: Mapping[str, Variable], nats: float, unit: str
+    variables: Mapping[str, Labelled], nats: float, unit: str
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
     """A row for each array of numbers: its least, mean and largest finite entry; and what is not finite."""
     rows: list[tuple[str, ...]] = []

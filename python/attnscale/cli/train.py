@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 def _train(experiment: Experiment, config: Any, options: argparse.Namespace, watch: Any) -> TrainingResult:
-    from ..experiments._run import run as train
+    from ..experiments._frame.run import run as train
 
     return train(
         experiment,
@@ -118,7 +118,7 @@ def _list_all(options: argparse.Namespace) -> Answer:
 
 
 def _list_models(options: argparse.Namespace, experiment: Experiment, config: Any) -> Answer:
-    from ..experiments._run import choose, units
+    from ..experiments._frame.run import choose, units
 
     cases = choose(units(experiment, config, options.seeds)[1], options.only)
     names = [",".join(f"{axis}={label}" for axis, label in case.parameters.items()) for case in cases]

@@ -5,7 +5,7 @@ Each function trains the models of one experiment and returns a :class:`Training
 does the same. :func:`stored` has the results of the full runs.
 """
 
-from importlib import import_module
+import re
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -13,21 +13,21 @@ try:
 except ImportError as error:
     raise ImportError(f"attnscale.experiments needs torch ({error}): pip install torch") from error
 
-from ._experiment import Experiment, Variable
-from ._names import MODULES, experiment, names, stored
-from ._result import Estimate, TrainingResult
-from ._run import RunOptions
-from ._training import Training
+from ._frame.experiment import Experiment, Variable
+from ._frame.result import Estimate, TrainingResult
+from ._frame.run import RunOptions
+from ._frame.training import Training
+from ._names import experiment, names, stored, study
 
 if TYPE_CHECKING:
-    from ._collapse import CollapseConfig, collapse
-    from ._context import ContextConfig, context
-    from ._hybrids import HybridsConfig, hybrids
-    from ._layers import LayersConfig, layers
-    from ._learned_scales import LearnedScalesConfig, learned_scales
-    from ._length_generalization import LengthGeneralizationConfig, length_generalization
-    from ._length_tasks import LengthTasksConfig, length_tasks
-    from ._recall import RecallConfig, recall
+    from ._studies.collapse import CollapseConfig, collapse
+    from ._studies.context import ContextConfig, context
+    from ._studies.hybrids import HybridsConfig, hybrids
+    from ._studies.layers import LayersConfig, layers
+    from ._studies.learned_scales import LearnedScalesConfig, learned_scales
+    from ._studies.length_generalization import LengthGeneralizationConfig, length_generalization
+    from ._studies.length_tasks import LengthTasksConfig, length_tasks
+    from ._studies.recall import RecallConfig, recall
 
 __all__ = [
     "CollapseConfig",
@@ -57,24 +57,14 @@ __all__ = [
     "stored",
 ]
 
-#: The configs, by the experiment whose module has them.
-_CONFIGS: dict[str, str] = {
-    "CollapseConfig": "collapse",
-    "ContextConfig": "context",
-    "HybridsConfig": "hybrids",
-    "LayersConfig": "layers",
-    "LearnedScalesConfig": "learned_scales",
-    "LengthGeneralizationConfig": "length_generalization",
-    "LengthTasksConfig": "length_tasks",
-    "RecallConfig": "recall",
-}
-
 
 def __getattr__(name: str) -> Any:
-    module = MODULES.get(_CONFIGS.get(name, name))
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{module}", __name__), name)
+    """A function of the list, or its config: CollapseConfig is that of collapse."""
+    of_config = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Config")).lower()
+    for each in (name, of_config):
+        if each in names():
+            return getattr(study(each), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -3,30 +3,20 @@
 
 from __future__ import annotations
 
+import pkgutil
 from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from .._checks import shown
 from .._spelling import choose_name
+from . import _studies
 
 if TYPE_CHECKING:
-    from ._experiment import Experiment
-    from ._result import TrainingResult
+    from ._frame.experiment import Experiment
+    from ._frame.result import TrainingResult
 
-__all__ = ["MODULES", "experiment", "names", "stored"]
-
-#: Name of the function, and the module that has it and its ``EXPERIMENT``.
-MODULES: dict[str, str] = {
-    "collapse": "_collapse",
-    "context": "_context",
-    "hybrids": "_hybrids",
-    "layers": "_layers",
-    "learned_scales": "_learned_scales",
-    "length_tasks": "_length_tasks",
-    "recall": "_recall",
-    "length_generalization": "_length_generalization",
-}
+__all__ = ["experiment", "names", "stored", "study"]
 
 
 def names() -> tuple[str, ...]:
@@ -37,14 +27,18 @@ def names() -> tuple[str, ...]:
     >>> "length_generalization" in names()
     True
     """
-    return tuple(MODULES)
+    return tuple(sorted(each.name for each in pkgutil.iter_modules(_studies.__path__)))
 
 
 def experiment(name: str) -> Experiment:
     """What the experiment of this name asks and does."""
-    module: Any = import_module(f".{MODULES[choose_name('experiment', name, names())]}", __package__)
-    found: Experiment = module.EXPERIMENT
+    found: Experiment = study(name).EXPERIMENT
     return found
+
+
+def study(name: str) -> Any:
+    """The module of the experiment: its function, its config, and what it declares as ``EXPERIMENT``."""
+    return import_module(f".{choose_name('experiment', name, names())}", _studies.__name__)
 
 
 def stored(name: str, run: str = "full") -> TrainingResult:
@@ -71,7 +65,7 @@ def stored(name: str, run: str = "full") -> TrainingResult:
     >>> stored("length_generalization").claim
     'T15'
     """
-    from ._result import TrainingResult
+    from ._frame.result import TrainingResult
 
     choose_name("experiment", name, names())
     folder = files("attnscale").joinpath("data", "experiments")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .. import _core
 from ._axes import integer_axis, product
 from ._declaration import Grid, Quantity, declare
-from ._experiment import Case, Experiment, RowSource
+from ._experiment import Draws, Prepared, RowSource
 from ._limits import STREAMED, check_memory
 from ._run import RunOptions, num_threads_of, run
 
@@ -86,10 +86,10 @@ def max_cosine(
     check_memory("n", max(lengths.values), STREAMED * max(lengths.values))
     check_memory("head_dim", max(dims.values), 4.0 * max(dims.values))
     cases = tuple(
-        Case((length, dim), _rows(length, dim, threads), float(length * dim))
+        Draws((length, dim), _rows(length, dim, threads), float(length * dim))
         for length, dim in product(lengths, dims)
     )
-    experiment = Experiment(
+    experiment = Prepared(
         _DECLARED,
         outer=(lengths, dims),
         inner=(),

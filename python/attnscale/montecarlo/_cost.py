@@ -13,7 +13,7 @@ import numpy as np
 from .._checks import shown
 from .._runtime import get_num_threads
 from .._spelling import as_number
-from ._experiment import Case, Experiment
+from ._experiment import Draws, Prepared
 from ._tally import Tally
 
 __all__ = ["Announce", "announcement", "check_announce"]
@@ -22,7 +22,7 @@ __all__ = ["Announce", "announcement", "check_announce"]
 Announce = Callable[[str], Any]
 
 _MINUTE = 60.0
-# Operations a second, as `Case.cost` counts them: fewer than any machine does, and about what a thread does.
+# Operations a second, as `Draws.cost` counts them: fewer than any machine does, and about what a thread does.
 _LEAST_RATE = 1e7
 _USUAL_RATE = 1e10
 # Operations of a trial, some milliseconds, and of a case's first rows, some seconds at most; their number.
@@ -38,7 +38,7 @@ def check_announce(announce: Any) -> Announce | None:
 
 
 def announcement(
-    experiment: Experiment, most_rows: int, target: float | None, tallies: Sequence[Tally], threads: int
+    experiment: Prepared, most_rows: int, target: float | None, tallies: Sequence[Tally], threads: int
 ) -> str:
     """The expected time of a run and its samples, as text, if that is more than a minute; else nothing.
 
@@ -67,7 +67,7 @@ def announcement(
     return f"{told}, which the {aim} needs"
 
 
-def _rate(case: Case, threads: int) -> float:
+def _rate(case: Draws, threads: int) -> float:
     """Operations a second, of a trial if a row is short enough for one."""
     if case.cost > _TRIAL:
         return _USUAL_RATE * (threads or get_num_threads())
@@ -78,7 +78,7 @@ def _rate(case: Case, threads: int) -> float:
     return count * case.cost / max(perf_counter() - start, 1e-6)
 
 
-def _rows_for(experiment: Experiment, target: float, rate: float) -> int | None:
+def _rows_for(experiment: Prepared, target: float, rate: float) -> int | None:
     """Rows for which the error is the target in the case with the largest spread that is tried."""
     found = []
     for case in experiment.cases:

@@ -13,7 +13,7 @@ from .. import _core
 from .._checks import choose, number, shown
 from ._axes import Axis, axis, integer_axis, product
 from ._declaration import Grid, Quantity, declare
-from ._experiment import Case, Experiment, RowSource
+from ._experiment import Draws, Prepared, RowSource
 from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
 from ._scores import RealHeads, read_heads
@@ -152,7 +152,7 @@ def dot_product_variance(
     return run(experiment, samples, rng, options)
 
 
-def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, threads: int) -> Experiment:
+def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, threads: int) -> Prepared:
     if head_dim is None:
         raise ValueError("head_dim must be given, or query and key")
     dims = integer_axis("head_dim", head_dim)
@@ -170,7 +170,7 @@ def _of_components(head_dim: Any, distribution: Any, mean: Any, std: Any, thread
     return _experiment((dims, kinds), cases, parameters)
 
 
-def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Experiment:
+def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Prepared:
     if query is None or key is None:
         raise ValueError("query and key must be given together")
     heads = read_heads(query, key)
@@ -187,8 +187,8 @@ def _of_arrays(head_dim: Any, query: Any, key: Any, threads: int) -> Experiment:
     return _experiment(axes, cases, {"head_dim": heads.head_dim, "head": axes[1].given, **names})
 
 
-def _experiment(outer: tuple[Axis, ...], cases: list[Case], parameters: dict[str, Any]) -> Experiment:
-    return Experiment(
+def _experiment(outer: tuple[Axis, ...], cases: list[Draws], parameters: dict[str, Any]) -> Prepared:
+    return Prepared(
         _DECLARED,
         outer=outer,
         inner=(),
@@ -197,9 +197,9 @@ def _experiment(outer: tuple[Axis, ...], cases: list[Case], parameters: dict[str
     )
 
 
-def _case(head_dim: int, number: int, rows: RowSource) -> Case:
+def _case(head_dim: int, number: int, rows: RowSource) -> Draws:
     estimate = partial(_moments, head_dim=head_dim)
-    return Case((head_dim, number), rows, 8.0 * head_dim * _BLOCK, estimate)
+    return Draws((head_dim, number), rows, 8.0 * head_dim * _BLOCK, estimate)
 
 
 def _pairs(head_dim: int, kind: str, means: tuple[float, float], std: float, threads: int) -> RowSource:

@@ -16,7 +16,7 @@ from ._declaration import Declaration
 from ._estimates import means_and_shares
 from ._tally import Tally
 
-__all__ = ["Case", "Estimator", "Experiment", "RowSource"]
+__all__ = ["Draws", "Estimator", "Prepared", "RowSource"]
 
 #: ``rows(key, first, count)``: rows first ... first + count - 1 of the generator with that key.
 #: Each row depends on the key and its index alone; shape (count, *inner axes, columns), float64.
@@ -25,7 +25,7 @@ Estimator: TypeAlias = Callable[[Tally], tuple[NDArray[np.float64], NDArray[np.f
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class Draws:
     """One point of the outer axes.
 
     Attributes
@@ -46,7 +46,7 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
-class Experiment:
+class Prepared:
     """An experiment with its parameters, ready to run.
 
     Attributes
@@ -54,7 +54,7 @@ class Experiment:
     declared : Declaration
     outer, inner : tuples of Axis
         Each point of the outer axes is a case; its rows have one entry for each of the inner ones.
-    cases : tuple of Case
+    cases : tuple of Draws
         In the order of the outer axes, the last one running fastest.
     parameters : dict
         Everything that defines the experiment, as JSON can hold it.
@@ -65,7 +65,7 @@ class Experiment:
     declared: Declaration
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
-    cases: tuple[Case, ...]
+    cases: tuple[Draws, ...]
     parameters: dict[str, Any]
     betas: NDArray[np.float64] | None = None
 
@@ -73,7 +73,7 @@ class Experiment:
         """A tally for the rows of one case."""
         return Tally.empty((*map(len, self.inner), len(self.declared.quantities)))
 
-    def estimate(self, case: Case, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def estimate(self, case: Draws, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Values and standard errors of a case, (..., quantities)."""
         if case.estimate is not None:
             return case.estimate(tally)
@@ -82,6 +82,6 @@ class Experiment:
         bounded = [names.index(name) for name in declared.bounded]
         return means_and_shares(tally, shares, bounded)
 
-    def identity(self, case: Case) -> tuple[int, ...]:
+    def identity(self, case: Draws) -> tuple[int, ...]:
         """Numbers that belong to this case of this experiment and to no other."""
         return (crc32(self.declared.name.encode()), *case.identity)

@@ -13,7 +13,7 @@ from .._checks import as_array, choose, positive_int, shown
 from ._axes import axis, fraction, integer_axis, product
 from ._declaration import Quantity, declare
 from ._digest import describe_array
-from ._experiment import Case, Experiment, RowSource
+from ._experiment import Draws, Prepared, RowSource
 from ._limits import check_count, check_memory
 from ._run import RunOptions, num_threads_of, run
 
@@ -108,14 +108,14 @@ def jl_distortion(
     fixed, shape, described = _source(points, n, dim)
     check_memory("k", max(dims.values), 4.0 * shape[0] * (shape[1] + max(dims.values)))
     cases = tuple(
-        Case(
+        Draws(
             (*shape, size, KINDS.index(chosen)),
             _rows(fixed, shape, size, chosen, tolerances.values, threads),
             shape[0] * size * float(shape[1] + shape[0]),
         )
         for size, chosen in product(dims, kinds)
     )
-    experiment = Experiment(
+    experiment = Prepared(
         _DECLARED,
         outer=(dims, kinds),
         inner=(tolerances,),

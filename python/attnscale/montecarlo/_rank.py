@@ -12,7 +12,7 @@ from .. import _core
 from .._weights import effective_rank, row_entropy
 from ._axes import LawAxis, beta_of, integer_axis, law_axis, product
 from ._declaration import Quantity, declare
-from ._experiment import Case, Experiment, RowSource
+from ._experiment import Draws, Prepared, RowSource
 from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
 
@@ -92,8 +92,8 @@ def rank_and_sparsity(
     for length, dim in product(lengths, dims):
         check_memory("n", length, 8.0 * length * (length + 2 * dim))
         scales = np.array([beta_of(each, length, dim) for each in laws.values]) / np.sqrt(dim)
-        cases.append(Case((length, dim), _rows(length, dim, scales, threads), 10.0 * length**3))
-    experiment = Experiment(
+        cases.append(Draws((length, dim), _rows(length, dim, scales, threads), 10.0 * length**3))
+    experiment = Prepared(
         _DECLARED,
         outer=(lengths, dims),
         inner=(laws,),

@@ -15,7 +15,7 @@ from .._grid.files import read_json, write_json
 from .._grid.table import Column, Table, places
 from .._provenance import Provenance
 from .._spelling import as_number
-from .._tables.tabled import Unit, Variable
+from .._tables.tabled import Labelled, Unit
 from ._declaration import Grid, exact
 from ._stored import as_stored, from_stored
 from ._tally import Tally
@@ -210,7 +210,7 @@ class ExperimentResult(Table):
     def _coordinates(self) -> dict[str, Any]:
         return {name: list(labels) for name, labels in self.axes.items()}
 
-    def _dataset(self) -> dict[str, Variable]:
+    def _dataset(self) -> dict[str, Labelled]:
         """The variables of the Dataset: value, standard_error and exact are of the main quantity."""
         named = {self.quantity: "value", f"{self.quantity}_standard_error": "standard_error"}
         found = {named.get(name, name): each for name, each in self._variables().items()}
@@ -218,7 +218,7 @@ class ExperimentResult(Table):
             held = named.get(name, name)
             found[held] = found[held]._replace(attrs={"long_name": name})
         if (exact := self.column().exact) is not None:
-            found["exact"] = Variable(tuple(self.axes), exact, found["value"].unit)
+            found["exact"] = Labelled(tuple(self.axes), exact, found["value"].unit)
         return found
 
     def _attributes(self) -> dict[str, Any]:

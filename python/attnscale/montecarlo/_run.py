@@ -13,8 +13,7 @@ import numpy as np
 
 from .. import _core
 from .._checks import check_options, choose, number, positive_int, shown, thread_count
-from .._grid.case import Case as GridCase
-from .._grid.case import describe_axes, make_cases
+from .._grid.case import Case, describe_axes, make_cases
 from .._grid.complete import Amount, complete
 from .._grid.errors import SweepInterrupted
 from .._grid.fields import Fields
@@ -25,7 +24,7 @@ from .._provenance import provenance
 from .._seeds import case_key, seed_from_json, seed_sequence, seed_to_json
 from ._cost import Announce, announcement, check_announce
 from ._declaration import Declaration
-from ._experiment import Case, Experiment
+from ._experiment import Draws, Prepared
 from ._limits import check_count
 from ._result import Estimate, ExperimentResult
 from ._tally import Tally
@@ -100,7 +99,7 @@ class _Stopping:
     most_rows: int
     target_error: float | None
 
-    def goal(self, experiment: Experiment, case: Case, tally: Tally) -> int:
+    def goal(self, experiment: Prepared, case: Draws, tally: Tally) -> int:
         """The number of rows to draw up to before asking again; the case is done if it has as many."""
         errors = experiment.estimate(case, tally)[1][..., 0]
         return _core.mc_rows_wanted(tally.rows, self.most_rows, self.target_error, errors.ravel())
@@ -113,12 +112,12 @@ def num_threads_of(declared: Declaration, options: RunOptions) -> int:
     return 0 if threads is None else thread_count("num_threads", threads)
 
 
-def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> ExperimentResult:
+def run(experiment: Prepared, samples: Any, rng: Any, options: RunOptions) -> ExperimentResult:
     """Draw rows for every case until there are enough of them.
 
     Parameters
     ----------
-    experiment : Experiment
+    experiment : Prepared
     samples : int or None
         Samples for each case; rounded up to whole rows. None is the experiment's own number.
     rng : see :func:`seed_sequence`
@@ -145,7 +144,7 @@ def run(experiment: Experiment, samples: Any, rng: Any, options: RunOptions) -> 
 
 
 def _claim(
-    store: Store, experiment: Experiment, seed: np.random.SeedSequence, *, any_seed: bool
+    store: Store, experiment: Prepared, seed: np.random.SeedSequence, *, any_seed: bool
 ) -> np.random.SeedSequence:
     """Check that the store is of this experiment, and return the seed that counts."""
     identity = {
@@ -161,11 +160,11 @@ def _claim(
 class _Run:
     """An experiment with its seed, its cases in order, and the tallies that are there before it draws."""
 
-    experiment: Experiment
+    experiment: Prepared
     stopping: _Stopping
     seed: np.random.SeedSequence
-    cases: list[GridCase]
-    before: Mapping[GridCase, Fields]
+    cases: list[Case]
+    before: Mapping[Case, Fields]
     store: Store | None = None
 
     def draw(self, chosen: dict[str, Any]) -> ExperimentResult:
@@ -194,7 +193,7 @@ class _Run:
                 )
         return result
 
-    def _outcomes(self, cases: Sequence[GridCase]) -> Outcomes:
+    def _outcomes(self, cases: Sequence[Case]) -> Outcomes:
         """The tally of each case after each piece of work; the store keeps the last."""
         places = {case: place for place, case in enumerate(self.cases)}
         for case in cases:
@@ -210,15 +209,13 @@ class _Run:
             if self.store is not None and tally.rows > first:
                 self.store.write(case, tally.to_fields())
 
-    def _keep(self, finished: Mapping[GridCase, Fields]) -> None:
+    def _keep(self, finished: Mapping[Case, Fields]) -> None:
         """Write to the store what an interrupted run has drawn and the store has not."""
         for case, fields in finished.items():
             if self.store is not None and fields is not self.before.get(case):
                 self.store.write(case, fields)
 
-    def _tallies(
-        self, there: Mapping[GridCase, Fields], cases: Sequence[GridCase] | None = None
-    ) -> list[Tally]:
+    def _tallies(self, there: Mapping[Case, Fields], cases: Sequence[Case] | None = None) -> list[Tally]:
         """The tallies of these cases, all by default; empty ones where nothing is there."""
         empty = self.experiment.empty_tally()
         return [Tally.of(there[case]) if case in there else empty for case in cases or self.cases]
@@ -233,7 +230,7 @@ class _Run:
         return self.stopping.most_rows * self.experiment.declared.block * len(self.cases)
 
 
-def _read_stopping(experiment: Experiment, samples: Any, chosen: dict[str, Any]) -> _Stopping:
+def _read_stopping(experiment: Prepared, samples: Any, chosen: dict[str, Any]) -> _Stopping:
     target, block = chosen["target_error"], experiment.declared.block
     if target is None:
         count = experiment.declared.samples if samples is None else _read_count("samples", samples)
@@ -251,7 +248,7 @@ def _read_count(name: str, value: Any) -> int:
 
 
 def _start(
-    experiment: Experiment, rng: Any, before: ExperimentResult | None
+    experiment: Prepared, rng: Any, before: ExperimentResult | None
 ) -> tuple[np.random.SeedSequence, list[Tally]]:
     name = experiment.declared.name
     if before is None:

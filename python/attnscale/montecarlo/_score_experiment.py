@@ -10,7 +10,7 @@ import numpy as np
 
 from ._axes import Axis, beta_of, product
 from ._declaration import Declaration
-from ._experiment import Case, Experiment
+from ._experiment import Draws, Prepared
 from ._limits import STREAMED, check_memory
 from ._scores import RealHeads, model_rows
 
@@ -29,7 +29,7 @@ def score_experiment(
     cosine: float = math.nan,
     parameters: dict[str, Any] | None = None,
     looks: int = 1,
-) -> Experiment:
+) -> Prepared:
     """An experiment on rows of n keys: outer axes n and head_dim, inner axis the laws.
 
     `looks` is the number of multiples of its scale at which the core looks at each row, for the cost.
@@ -46,9 +46,9 @@ def score_experiment(
             about = {"correlation": correlation, "cosine": cosine}
             rows = model_rows(declared.name, source, n, dim, betas, threads, **about)
             cost = n * (dim + 8.0 * looks * len(betas))
-        cases.append(Case((n, dim), rows, cost))
+        cases.append(Draws((n, dim), rows, cost))
     found = {lengths.name: lengths.given, dims.name: dims.given, laws.name: laws.given}
-    return Experiment(
+    return Prepared(
         declared,
         outer=(lengths, dims),
         inner=(laws,),

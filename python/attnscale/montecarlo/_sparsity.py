@@ -14,7 +14,7 @@ from ..attention import attention_statistics
 from ..normalizers._registry import spelling_of
 from ._axes import Axis, LawAxis, axis, beta_of, distinct, integer_axis, law_axis, product
 from ._declaration import Quantity, declare
-from ._experiment import Case, Experiment, RowSource
+from ._experiment import Draws, Prepared, RowSource
 from ._limits import check_memory
 from ._run import RunOptions, num_threads_of, run
 from ._scores import least_head_dim
@@ -107,9 +107,9 @@ def sparsity(
         every_beta.append(np.broadcast_to(betas[:, None], (len(laws), len(rules))))
         rows = _rows(model, length, dim, betas, rules.values, threads)
         cost = length * (40.0 + dim * (model == "sphere") + 20.0 * len(laws) * len(rules))
-        cases.append(Case((length, dim), rows, cost))
+        cases.append(Draws((length, dim), rows, cost))
     found = {each.name: each.given for each in (lengths, dims, laws, rules)}
-    experiment = Experiment(
+    experiment = Prepared(
         _DECLARED,
         outer=(lengths, dims),
         inner=(laws, rules),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._tables.tabled import Sheet, Tabled, Unit, Variable
+from .._tables.tabled import Labelled, Sheet, Tabled, Unit
 from ..attention import attention_entropy
 from ..laws import get
 
@@ -137,13 +137,13 @@ class AttentionLog(Tabled):
             return str(law)
         return next((name for name, each in self.laws.items() if each == wanted), wanted.spelling)
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         axes = ("layer", "batch", "head", "query")
         names = list(self._last()[self.layers[0]])
         kinds = {name: "nat" if name in self._entropies() else "" for name in names}
-        found = {name: Variable(axes, self[name], kind) for name, kind in kinds.items()}
+        found = {name: Labelled(axes, self[name], kind) for name, kind in kinds.items()}
         if "entropy" in names:
-            found["effective_keys"] = Variable(axes, self.effective_keys)
+            found["effective_keys"] = Labelled(axes, self.effective_keys)
         return found
 
     def _coordinates(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._tables.tabled import Sheet, Tabled, Variable
+from ..._tables.tabled import Labelled, Sheet, Tabled
 from .text import ranges
 
 __all__ = ["Difference", "Differences"]
@@ -98,7 +98,7 @@ class Differences(Tabled, tuple[Difference, ...]):
         """The differences, in the order in which they are shown."""
         return super().__new__(cls, found)
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         columns: dict[str, list[Any]] = {
             "layers": [ranges(list(each.layers)) for each in self],
             "what": [each.what for each in self],
@@ -108,7 +108,7 @@ class Differences(Tabled, tuple[Difference, ...]):
             "keys_here": ["; ".join(each.keys_here) for each in self],
             "keys_there": ["; ".join(each.keys_there) for each in self],
         }
-        return {name: Variable(("difference",), _objects(values)) for name, values in columns.items()}
+        return {name: Labelled(("difference",), _objects(values)) for name, values in columns.items()}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
         if not self:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._checks import shown
-from ..._tables.tabled import Sheet, Tabled, Variable
+from ..._tables.tabled import Labelled, Sheet, Tabled
 from ..._tables.text import Text
 from ...normalizers import Sink
 from .compare_layers import compare_layers
@@ -219,9 +219,9 @@ class ScalePlan(Tabled):
         known = "" if self.known else " (not known)"
         return f"{self.model_type or 'model'}, {len(self.layers)} layers{known}"
 
-    def _variables(self) -> dict[str, Variable]:
+    def _variables(self) -> dict[str, Labelled]:
         columns = layer_columns(self.layers)
-        return {name: Variable(("layer",), np.array(each)) for name, each in columns.items()}
+        return {name: Labelled(("layer",), np.array(each)) for name, each in columns.items()}
 
     def _coordinates(self) -> dict[str, Any]:
         return {"layer": [layer.index for layer in self.layers]}

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._grid.files import locked, write_whole
+from ..._grid.files import locked, write_whole
 
 __all__ = ["Checkpoints"]
 

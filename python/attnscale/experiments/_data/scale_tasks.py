@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The two tasks of :mod:`_learned_scales`: batches, losses, and errors of one sharp and one broad output."""
+"""The tasks of the experiment "learned_scales": batches, losses, errors of a sharp and a broad output."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ._scaled_heads import Reader, Tagger
-from ._tags import OTHER, TAGS, tagged
+from .._models.scaled_heads import ScaledReader, Tagger
+from .tags import OTHER, TAGS, tagged
 
-__all__ = ["OUTPUTS", "Recall", "Tagging", "Task"]
+__all__ = ["OUTPUTS", "Recall", "ScaleTask", "Tagging"]
 
 #: One key matters, and many keys do.
 OUTPUTS = ("sharp", "broad")
 
 
-class Task(Protocol):
+class ScaleTask(Protocol):
     """What a model is trained on."""
 
     def model(self, **heads: Any) -> Any:
@@ -51,9 +51,9 @@ class Recall:
     def __init__(self, dim: int, n: int) -> None:
         self.dim, self.n = dim, n
 
-    def model(self, **heads: Any) -> Reader:
+    def model(self, **heads: Any) -> ScaledReader:
         """A layer that reads keys and values side by side."""
-        return Reader(2 * self.dim, 2 * self.dim, rotary=False, **heads)
+        return ScaledReader(2 * self.dim, 2 * self.dim, rotary=False, **heads)
 
     def batch(self, n: int, size: int, generator: torch.Generator, *, held_out: bool = False) -> Any:
         """Queries and items, and the answers to them."""

@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from .. import laws
-from .._checks import choose, positive_int, shown
-from ._attention import check_implementation
-from ._experiment import Experiment, Variable
-from ._graph_data import CLASSES, FEATURES, class_means, graph, mirror
-from ._graph_data import context as sampled
-from ._reader import Reader
-from ._result import TrainingResult
-from ._run import run
-from ._training import Training
+from ... import laws
+from ..._checks import choose, positive_int, shown
+from .._data.graph_data import CLASSES, FEATURES, class_means, graph, mirror
+from .._data.graph_data import context as sampled
+from .._frame.experiment import Experiment, Variable
+from .._frame.result import TrainingResult
+from .._frame.run import run
+from .._frame.training import Training
+from .._models.attention import check_implementation
+from .._models.reader import Reader
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._run import RunOptions
+    from .._frame.run import RunOptions
 
 __all__ = ["EXPERIMENT", "ContextConfig", "context"]
 

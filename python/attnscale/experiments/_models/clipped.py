@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import torch as ours
-from ._transformer import rotate
+from ... import torch as ours
+from .transformer import rotate
 
 __all__ = ["clipped_rows", "clipped_scores"]
 

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import positive_int, shown
-from ._attention import check_implementation
-from ._experiment import Experiment, Variable
-from ._families import check_variant, effective_keys, mix_heads
-from ._result import TrainingResult
-from ._run import run
-from ._training import Training
+from ..._checks import positive_int, shown
+from .._frame.experiment import Experiment, Variable
+from .._frame.result import TrainingResult
+from .._frame.run import run
+from .._frame.training import Training
+from .._models.attention import check_implementation
+from .._models.families import check_variant, effective_keys, mix_heads
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._run import RunOptions
+    from .._frame.run import RunOptions
 
 __all__ = ["EXPERIMENT", "RecallConfig", "recall"]
 

@@ -11,15 +11,15 @@ from typing import Any, Self, Unpack
 import numpy as np
 import torch
 
-from .._checks import choose
-from ._attention import check_implementation
-from ._experiment import Cells, Experiment, Variable
-from ._result import TrainingResult
-from ._run import RunOptions, run
-from ._scale_tasks import OUTPUTS, Recall, Tagging, Task
-from ._scaled_heads import SCALES, Heads
-from ._train import History
-from ._training import Training
+from ..._checks import choose
+from .._data.scale_tasks import OUTPUTS, Recall, ScaleTask, Tagging
+from .._frame.experiment import Cells, Experiment, Variable
+from .._frame.result import TrainingResult
+from .._frame.run import RunOptions, run
+from .._frame.train import History
+from .._frame.training import Training
+from .._models.attention import check_implementation
+from .._models.scaled_heads import SCALES, Heads
 
 __all__ = ["EXPERIMENT", "LearnedScalesConfig", "learned_scales"]
 
@@ -130,7 +130,7 @@ def measure(
     config: LearnedScalesConfig, cell: dict[str, Any], seed: int, training: Training
 ) -> dict[str, Any]:
     """Train one model, test it, tune its scales alone at both lengths, and test it again."""
-    bench = _Bench(config, cell, training)
+    bench = _ScaledModel(config, cell, training)
     scale, _, has_decay = _MODELS[cell["model"]]
     decayed = {"params": bench.weights, "weight_decay": config.weight_decay if has_decay else 0.0}
     is_learned = scale in ("one", "per_head")
@@ -150,14 +150,14 @@ def measure(
     return {name: np.asarray(found[name]) for name in variables(config)}
 
 
-class _Bench:
+class _ScaledModel:
     """One model, and what is done with it."""
 
     def __init__(self, config: LearnedScalesConfig, cell: dict[str, Any], training: Training) -> None:
         self.config, self.training = config, training
         dim = config.head_dim
         scale, qk_norm, _ = _MODELS[cell["model"]]
-        self.task: Task = Recall(dim, config.n) if cell["task"] == "recall" else Tagging(2 * dim)
+        self.task: ScaleTask = Recall(dim, config.n) if cell["task"] == "recall" else Tagging(2 * dim)
         training.note(**getattr(self.task, "facts", {}))
         with training.fork("weights"):
             self.model = self.task.model(

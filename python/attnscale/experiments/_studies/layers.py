@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._checks import shown
-from ..matrix import attention_weights
-from ._attention import check_implementation
-from ._encoder import LAYERS, Encoder, load, tokenized
-from ._experiment import Cells, Experiment, Variable
-from ._result import TrainingResult
-from ._run import RunOptions, run
-from ._training import Training
+from ..._checks import shown
+from ...matrix import attention_weights
+from .._frame.experiment import Cells, Experiment, Variable
+from .._frame.result import TrainingResult
+from .._frame.run import RunOptions, run
+from .._frame.training import Training
+from .._models.attention import check_implementation
+from .._models.encoder import LAYERS, Encoder, load, tokenized
 
 __all__ = ["EXPERIMENT", "LayersConfig", "layers"]
 

@@ -13,23 +13,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .. import laws
-from .._checks import choose, positive_int, shown
-from ._attention import check_implementation
-from ._corpus import library_source
-from ._experiment import Experiment, Variable
-from ._masked import Texts, cut_texts, masked_loss, read_texts
-from ._readings import LAWS, Reading, calibrated, multiplier
-from ._result import TrainingResult
-from ._run import run
-from ._train import History
-from ._training import Training
-from ._transformer import Mixing, Transformer
+from ... import laws
+from ..._checks import choose, positive_int, shown
+from .._data.corpus import library_source
+from .._frame.experiment import Experiment, Variable
+from .._frame.result import TrainingResult
+from .._frame.run import run
+from .._frame.train import History
+from .._frame.training import Training
+from .._models.attention import check_implementation
+from .._models.masked import Texts, cut_texts, masked_loss, read_texts
+from .._models.readings import LAWS, Reading, calibrated, multiplier
+from .._models.transformer import Mixing, Transformer
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._run import RunOptions
+    from .._frame.run import RunOptions
 
 __all__ = ["EXPERIMENT", "LengthGeneralizationConfig", "length_generalization"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ._tasks import Batch
+from .tasks import Batch
 
 __all__ = ["CLASSES", "FEATURES", "Graph", "class_means", "context", "graph", "mirror"]
 

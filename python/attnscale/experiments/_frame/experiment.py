@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._training import Training
+    from .training import Training
 
 __all__ = ["Cells", "Experiment", "Variable"]
 

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import _core
-from .._grid.case import Case
-from .._grid.errors import BUSY, Failure
-from .._grid.fields import Field, Fields
-from .._grid.files import locked
-from .._grid.store import Store
-from .._provenance import provenance
-from ._checkpoint import Checkpoints
-from ._experiment import Experiment
-from ._training import Training
+from ... import _core
+from ..._grid.case import Case
+from ..._grid.errors import BUSY, Failure
+from ..._grid.fields import Field, Fields
+from ..._grid.files import locked
+from ..._grid.store import Store
+from ..._provenance import provenance
+from .checkpoint import Checkpoints
+from .experiment import Experiment
+from .training import Training
 
 __all__ = ["FACTS", "PROVENANCE", "UnitTask"]
 

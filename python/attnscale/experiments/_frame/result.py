@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._grid.files import read_json, write_json
-from .._grid.table import Column, Table, places
-from .._tables.tabled import Variable as Dimensioned
-from ._experiment import Variable
+from ..._grid.files import read_json, write_json
+from ..._grid.table import Column, Table, places
+from ..._tables.tabled import Labelled
+from .experiment import Variable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -163,7 +163,7 @@ class TrainingResult(Table):
         labels
             Only where these axes have these labels.
         """
-        from ..plot._training import training
+        from ...plot._training import training
 
         name = self.names()[0] if name is None else name
         return training(name, self.column(name).at(name, **labels), x, ax)
@@ -174,9 +174,9 @@ class TrainingResult(Table):
         counts = [np.isfinite(each).reshape(*each.shape[:lead], -1).sum(-1) for each in self.arrays.values()]
         return np.asarray(sum(counts))
 
-    def _variables(self) -> dict[str, Dimensioned]:
+    def _variables(self) -> dict[str, Labelled]:
         return {
-            name: Dimensioned((*self.axes, *variable.dims), self.arrays[name], variable.unit)
+            name: Labelled((*self.axes, *variable.dims), self.arrays[name], variable.unit)
             for name, variable in self.variables.items()
         }
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..torch import Scaled, attention
-from ._attention import BACKENDS, attend_rows
-from ._transformer import rotate
+from ...torch import Scaled, attention
+from .attention import BACKENDS, attend_rows
+from .transformer import rotate
 
-__all__ = ["SCALES", "Heads", "Reader", "Tagger"]
+__all__ = ["SCALES", "Heads", "ScaledReader", "Tagger"]
 
 #: What a model does with its scale. The unscaled ones have 1 in place of 1/sqrt(head_dim).
 SCALES = ("fixed", "one", "per_head", "unscaled", "unscaled_t5")
@@ -115,7 +115,7 @@ class Heads(torch.nn.Module):
         return x.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
 
 
-class Reader(torch.nn.Module):
+class ScaledReader(torch.nn.Module):
     """One query reads items: for :func:`_scale_tasks.recall`."""
 
     def __init__(self, width: int, outputs: int, **heads: object) -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._checks import choose
+from ..._checks import choose
 
 __all__ = ["History", "Loop", "Schedule"]
 

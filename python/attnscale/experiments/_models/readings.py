@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .. import laws
-from ..calibrate import calibrate
-from ._attention import BACKENDS, attend_rows
-from ._clipped import clipped_rows, clipped_scores
-from ._transformer import Transformer, rotate
+from ... import laws
+from ...calibrate import calibrate
+from .attention import BACKENDS, attend_rows
+from .clipped import clipped_rows, clipped_scores
+from .transformer import Transformer, rotate
 
 __all__ = ["LAWS", "Reading", "calibrated", "multiplier"]
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from .._checks import choose, shown
-from ..torch import attention_statistics
+from ..._checks import choose, shown
+from ...torch import attention_statistics
 
 __all__ = ["BACKENDS", "attend_rows", "check_implementation"]
 

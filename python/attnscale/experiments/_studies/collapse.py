@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._checks import choose
-from ..torch import attention
-from ._attention import BACKENDS, attend_rows, check_implementation
-from ._experiment import Cells, Experiment, Variable
-from ._result import TrainingResult
-from ._run import RunOptions, run
-from ._spectral import reparametrise
-from ._tags import tagged
-from ._train import History
-from ._training import Training
-from ._transformer import Transformer, rotate, token_loss
+from ..._checks import choose
+from ...torch import attention
+from .._data.tags import tagged
+from .._frame.experiment import Cells, Experiment, Variable
+from .._frame.result import TrainingResult
+from .._frame.run import RunOptions, run
+from .._frame.train import History
+from .._frame.training import Training
+from .._models.attention import BACKENDS, attend_rows, check_implementation
+from .._models.spectral import reparametrise
+from .._models.transformer import Transformer, rotate, token_loss
 
 __all__ = ["EXPERIMENT", "CollapseConfig", "collapse"]
 
@@ -112,7 +112,7 @@ def variables(config: CollapseConfig) -> Mapping[str, Variable]:
     }
 
 
-class _Bench:
+class _GuardedModel:
     """One model, and what is seen of it."""
 
     def __init__(self, config: CollapseConfig, guard: str, training: Training) -> None:
@@ -186,7 +186,7 @@ class _Bench:
 
 def measure(config: CollapseConfig, cell: dict[str, Any], seed: int, training: Training) -> dict[str, Any]:
     """Train one model and look at its rows on the way."""
-    bench = _Bench(config, cell["guard"], training)
+    bench = _GuardedModel(config, cell["guard"], training)
     history = training.fit(
         bench.model,
         bench.loss,

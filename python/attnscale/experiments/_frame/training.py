@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._checks import shown
-from ._checkpoint import Checkpoints
-from ._train import History, Loop, Schedule
+from ..._checks import shown
+from .checkpoint import Checkpoints
+from .train import History, Loop, Schedule
 
 __all__ = ["Training", "seed_of"]
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..torch import attention
-from ._attention import BACKENDS, attend_rows
+from ...torch import attention
+from .attention import BACKENDS, attend_rows
 
 __all__ = ["Mix", "Mixing", "Transformer", "rotate", "token_loss"]
 

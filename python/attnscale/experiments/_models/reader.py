@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..torch import Scaled, attention
-from ._attention import BACKENDS, attend_rows
+from ...torch import Scaled, attention
+from .attention import BACKENDS, attend_rows
 
 __all__ = ["Reader"]
 

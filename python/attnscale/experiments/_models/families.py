@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .. import torch as ours
-from .._checks import choose, shown
-from ._attention import BACKENDS
+from ... import torch as ours
+from ..._checks import choose, shown
+from .attention import BACKENDS
 
 __all__ = ["FAMILIES", "check_variant", "effective_keys", "mix_heads"]
 

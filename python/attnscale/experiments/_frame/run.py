@@ -14,18 +14,18 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 
-from .._checks import check_options, number, shown, thread_count
-from .._grid.case import Axes, Case, describe_axes, make_cases
-from .._grid.complete import complete
-from .._grid.describe import describe
-from .._grid.errors import SweepInterrupted
-from .._grid.fields import Fields
-from .._grid.progress import Progress, check_progress
-from .._grid.runners import choose_runner
-from .._grid.store import Store
-from ._experiment import Experiment
-from ._result import TrainingResult
-from ._unit import FACTS, PROVENANCE, UnitTask
+from ..._checks import check_options, number, shown, thread_count
+from ..._grid.case import Axes, Case, describe_axes, make_cases
+from ..._grid.complete import complete
+from ..._grid.describe import describe
+from ..._grid.errors import SweepInterrupted
+from ..._grid.fields import Fields
+from ..._grid.progress import Progress, check_progress
+from ..._grid.runners import choose_runner
+from ..._grid.store import Store
+from .experiment import Experiment
+from .result import TrainingResult
+from .unit import FACTS, PROVENANCE, UnitTask
 
 __all__ = ["RunOptions", "choose", "run", "units"]
 

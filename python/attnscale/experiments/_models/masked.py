@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from ._corpus import MASK
-from ._transformer import Transformer
+from .._data.corpus import MASK
+from .transformer import Transformer
 
 __all__ = ["Texts", "cut_texts", "masked_loss", "read_texts"]
 

@@ -383,7 +383,7 @@ def test_resume_refuses_another_experiment(result):
 
 @pytest.mark.parametrize(
     ("unknown", "meant"),
-    [("lengths", "n"), ("laws", "law"), ("scale", "law"), ("seed", "rng"), ("smaples", "samples")],
+    [("lengths", "n"), ("laws", "law"), ("scale", "law"), ("seed", "rng"), ("sample", "samples")],
 )
 def test_an_option_of_another_function_is_answered_by_its_name_here(unknown, meant):
     with pytest.raises(TypeError, match=rf"unexpected keyword argument '{unknown}'; did you mean '{meant}'"):

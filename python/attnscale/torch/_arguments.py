@@ -55,10 +55,10 @@ FORM_SCHEMA = (
 class Form(NamedTuple):
     """The part of a call that is no tensor; in text, "" stands for None."""
 
-    multiplier: float | None = None  # of scale= a number
-    law: str = ""  # spelling of scale= a law
+    multiplier: float | None = None  # scale= where it is a number
+    law: str = ""  # scale= where it is a law
     learned: Sequence[str] = ()  # parameters of the law that the tensor `scale` has, one after another
-    lengths: Sequence[int] = ()  # numbers of each parameter; 0: one number for all heads
+    lengths: Sequence[int] = ()  # how many numbers each parameter has; 0: one for all heads
     is_causal: bool = False
     causal: str = ""
     left: int | None = None

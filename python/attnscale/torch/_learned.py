@@ -24,8 +24,8 @@ class Learned:
         Law as :func:`attnscale.laws.get` takes it; a name needs no values for learned parameters.
     **parameters : Tensor, shape () or (heads,)
         Learned parameters, in place of the law's own values, by the names that its
-        :meth:`~attnscale.laws.Law.derivatives` have. A parameter is one number for each head where the law
-        takes that.
+        :meth:`~attnscale.laws.Law.derivatives` have. A parameter may have one number for each head where the
+        law takes that.
 
     Raises
     ------
@@ -150,7 +150,7 @@ class Sigmoid:
     Parameters
     ----------
     bias : Tensor, shape (heads,) or ()
-        Number that is added to every score of each query head, or of all heads; may require grad.
+        Bias added to every score, one for each query head or one for all heads; may require grad.
 
     Examples
     --------

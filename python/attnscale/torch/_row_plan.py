@@ -182,7 +182,7 @@ def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor |
 
 
 def _distances(rows: Call) -> NDArray[np.int64]:
-    """Position of the query less that of the key; key lengths shift it for each entry of the batch."""
+    """Position of the query less the key's, by distance; key lengths shift it for each entry of the batch."""
     n_queries, n_keys = rows.inputs.query.shape[-2], rows.inputs.key.shape[-2]
     last = rows.intervals.aligned(n_queries)[..., -1:] if n_queries else np.zeros(1, np.int64)
     found: NDArray[np.int64] = last - np.arange(max(n_queries + n_keys - 1, 0))

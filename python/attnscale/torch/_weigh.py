@@ -107,7 +107,7 @@ def _softpick(scores: Tensor, seen: Tensor | None, eps: float) -> Tensor:
 
 
 def _largest(scores: Tensor, k: int) -> Tensor:
-    """True at the k largest scores of each row; of equal scores, the first ones count."""
+    """True at the k largest scores of each row; of equal scores, at the first ones."""
     order = scores.detach().sort(dim=-1, descending=True, stable=True).indices[..., :k]
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
 

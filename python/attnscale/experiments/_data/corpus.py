@@ -81,11 +81,11 @@ def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
 
 
 def _files(most_bytes: int | None) -> list[tuple[str, bytes]]:
-    """Names and contents of files, in the order of hashes of names: neighbours often share a package."""
+    """Names and contents of files, shuffled by the hash of the name: neighbours were of one package."""
     root = Path(sysconfig.get_paths()["stdlib"])
     names = []
     for folder, below, inside in os.walk(root):
-        below[:] = [name for name in below if name not in _LEFT_OUT]  # not entered, as site-packages is large
+        below[:] = [name for name in below if name not in _LEFT_OUT]  # site-packages has most of the files
         place = Path(folder).relative_to(root)
         names += [(place / name).as_posix() for name in inside if name.endswith(".py")]
     names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())

@@ -35,7 +35,7 @@ class ScaleTask(Protocol):
 
 
 class Recall:
-    """Recall of a value: the query is one of n keys, and half of the answer its value, half the mean of all.
+    """Recall: the query is one of n keys; half of the answer is its value, half the average of all values.
 
     Keys and values are normal. The average is multiplied by the root of the n of training, so that both
     halves of the answer have variance 1 at that n. A model that answers 0 has an error of 1 at every n.

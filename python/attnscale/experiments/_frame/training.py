@@ -82,7 +82,7 @@ class Training:
         self._fits: set[str] = set()
 
     def generator(self, purpose: str) -> torch.Generator:
-        """The CPU generator of random numbers for a purpose: one object, whose state checkpoints keep."""
+        """The CPU generator of random numbers for a purpose: always the same object, kept by checkpoints."""
         if purpose not in self._generators:
             found = torch.Generator()
             found.manual_seed(seed_of(self.seed, purpose))

@@ -114,7 +114,7 @@ class UnitTask:
 
     @contextmanager
     def _claimed(self, case: Case) -> Iterator[bool]:
-        """Whether this process may run the unit, which another one may be running; one that dies lets go."""
+        """Whether this process may run the unit, as no other one runs it; a process that dies lets go."""
         if self.store is None:
             yield True
             return

@@ -16,7 +16,7 @@ from .transformer import Transformer
 
 __all__ = ["Texts", "cut_texts", "masked_loss", "read_texts"]
 
-_TOKENS_AT_ONCE = 16_384  # of the evaluation; a few hundred MB of scores at n = 1024
+_TOKENS_AT_ONCE = 16_384  # tokens of a call in evaluation: a few hundred MB of scores at n = 1024
 
 
 class Texts(NamedTuple):

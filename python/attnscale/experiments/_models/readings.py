@@ -21,7 +21,7 @@ from .transformer import Transformer, rotate
 
 __all__ = ["LAWS", "Reading", "calibrated", "multiplier"]
 
-#: Names of what a model is read under, and spellings of the laws; {n0} is the length of the training.
+#: Names and spellings of the laws that a model is read under; {n0} is the length of the training.
 LAWS = {
     "standard": "standard",
     "log_n": "log_n(base={n0})",

@@ -11,7 +11,7 @@ __all__ = ["SpectralScale", "reparametrise"]
 
 
 class SpectralScale(torch.nn.Module):
-    """The weight gamma W / sigma(W), by one power iteration a call (Zhai et al. 2023, arXiv 2303.06296).
+    """Weight gamma W / sigma(W), one step of power iteration a call (Zhai et al. 2023, arXiv 2303.06296).
 
     Examples
     --------

@@ -96,7 +96,7 @@ def cells(config: CollapseConfig) -> Cells:
 
 
 def variables(config: CollapseConfig) -> Mapping[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     every = config.steps // _POINTS
     seen = {"step": tuple(range(0, config.steps + 1, every))}
     layer = {"layer": tuple(range(config.layers))}

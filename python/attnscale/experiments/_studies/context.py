@@ -108,7 +108,7 @@ def cells(config: ContextConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def variables(config: ContextConfig) -> dict[str, Variable]:
-    """What is measured of each model at each length under each law, on the same contexts."""
+    """The variables that are measured of each model at each length under each law, on the same contexts."""
     table = {"law": _LAWS, "n": config.lengths}
     return {
         "accuracy": Variable(table, "", "share of the nodes whose class is found"),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENT", "HybridsConfig", "hybrids", "language_model"]
 
-_BINS = 50  # parts of the training, of which the mean loss of each is kept
+_BINS = 50  # parts of the training; the mean loss of each is kept
 _AT_ONCE = 16  # texts that are read at once, at most
 
 
@@ -111,7 +111,7 @@ def cells(config: HybridsConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def variables(config: HybridsConfig) -> dict[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     places = tuple(int(part[-1]) + 1 for part in _places(config.n))
     bins = tuple(int(part[-1]) + 1 for part in _bins(config.steps))
     heads = {"layer": tuple(range(config.layers)), "head": tuple(range(config.heads))}
@@ -136,7 +136,7 @@ def _bins(steps: int) -> list[NDArray[np.int64]]:
 
 
 class _Mix:
-    """The causal ``mix`` of heads by their families; a list in `keys` gets effective keys of each layer."""
+    """The causal ``mix`` of heads by their families; a list in `keys` gets each head's effective keys."""
 
     def __init__(self, families: tuple[str, ...], implementation: str) -> None:
         self.families, self.implementation = families, implementation

@@ -65,7 +65,7 @@ def cells(config: LayersConfig) -> Cells:
 
 
 def variables(config: LayersConfig) -> Mapping[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     layer = {"layer": tuple(range(1, LAYERS + 1))}
     fed = layer | {"fed": tuple(range(LAYERS + 1))}
     return {

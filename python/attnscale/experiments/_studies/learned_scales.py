@@ -105,7 +105,7 @@ def cells(config: LearnedScalesConfig) -> Cells:
 
 
 def variables(config: LearnedScalesConfig) -> Mapping[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     length, output = {"n": (config.n, config.n_long)}, {"output": OUTPUTS}
     head = {"head": tuple(range(config.heads))}
     middle = (np.arange(_POINTS) + 0.5) * config.steps / _POINTS

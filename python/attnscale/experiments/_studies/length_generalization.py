@@ -38,7 +38,7 @@ _TRAINED = {"O": "standard", "E": "log_n(base=512)"}
 _READINGS = ("as trained", "clipped")
 #: Laws under which the entropy of every head is kept, with positions as the model was trained.
 _BY_HEAD = ("standard", "log_n", "calibrated")
-_BINS = 50  # parts of the training, of which the mean loss of each is kept
+_BINS = 50  # parts of the training; the mean loss of each is kept
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def cells(config: LengthGeneralizationConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def variables(config: LengthGeneralizationConfig) -> dict[str, Variable]:
-    """What is measured of each model: how it reads, under which law, at which length."""
+    """The variables that are measured of each model, by way of reading, law and length."""
     table = {"reading": _READINGS, "law": tuple(LAWS), "n": config.lengths}
     layer, head = tuple(range(config.layers)), tuple(range(config.heads))
     bins = tuple(int(each[-1]) + 1 for each in _bins(config.steps))

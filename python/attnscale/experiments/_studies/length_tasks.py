@@ -112,7 +112,7 @@ def cells(config: LengthTasksConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def variables(config: LengthTasksConfig) -> dict[str, Variable]:
-    """What is measured of each model after each stage of its training, at each length."""
+    """The variables that are measured of each model after each stage of its training, at each length."""
     table = {"step": config.stages, "n": config.lengths}
     return {
         "accuracy": Variable(table, "", "share of the rows that are answered rightly"),

@@ -90,7 +90,7 @@ def cells(config: RecallConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def variables(config: RecallConfig) -> dict[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     return {
         "accuracy": Variable({}, "", "share of the values that are recalled"),
         "nll": Variable({}, "nat", "negative log-likelihood of the value"),

@@ -25,7 +25,7 @@ __all__ = ["Dropout", "attend_with_dropout"]
 
 #: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.
 _PAIRS = 2**22
-#: Least queries of a block, if there are as many; each reading of the keys serves all queries of a block.
+#: Queries that a block should have, if there are as many: with few, each reading of the keys serves few.
 _ROWS = 128
 #: Random numbers of 32 bits that one count of Philox gives. Each row of the mask begins a new count.
 _A_COUNT = 8

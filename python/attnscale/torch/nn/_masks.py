@@ -20,7 +20,7 @@ def check_inputs(
     channels : (int, int, int)
         Channels of query, key and value: embed_dim, kdim and vdim.
     batch_first : bool
-        Whether the batch, if there is one, is the first axis or the second.
+        Whether the batch, if there is one, is the first axis; otherwise it is the second.
     """
     given = (query, key, value)
     if query.dim() not in (2, 3) or any(x.dim() != query.dim() for x in given):

@@ -75,9 +75,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     ``TransformerEncoder`` makes some in inference with padding, are padded here and come back nested.
 
     Training with dropout takes two passes over the keys and, where the mask of all queries would be large,
-    blocks of queries that the backward pass computes again. In blocks, normalizers other than softmax,
-    softmax_n and sinks write out the weights, at n_queries * n_keys^2 for each head; laws of the distance
-    without ``is_causal`` take all queries of a head as one block.
+    blocks of queries that the backward pass computes again. With dropout, normalizers other than
+    softmax, softmax_n and sinks write out the weights of a block, at n_queries * n_keys^2 for each head; laws
+    of the distance without ``is_causal`` take all queries of a head as one block.
 
     Examples
     --------

@@ -50,7 +50,7 @@ def efficient_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     normalization, scale, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
 
@@ -87,7 +87,7 @@ def linear_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     feature_map : {"elu", "relu"} or pair of Tensors, default "elu"
         Name of the map, or a pair: the features of query and key, at least 0, which get the gradients.
     is_causal, causal, enable_gqa, layout, num_threads
@@ -134,7 +134,7 @@ def cosformer_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     max_length, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
 
@@ -172,9 +172,9 @@ def performer_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     projection : Tensor, shape (features, head_dim)
-        The directions, as :func:`attnscale.variants.performer_projection` draws them. Without gradient.
+        The directions, as :func:`attnscale.variants.performer_projection` draws them; they have no gradient.
     scale, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
 
@@ -213,7 +213,7 @@ def ssd(
     Parameters
     ----------
     query, key, value, log_decay : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     enable_gqa, layout, num_threads
         As for the function on arrays.
 

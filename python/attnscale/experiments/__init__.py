@@ -59,7 +59,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A function of the list, or its config: CollapseConfig is that of collapse."""
+    """An experiment's function or config class, imported on first use (`collapse`, `CollapseConfig`)."""
     of_config = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Config")).lower()
     for each in (name, of_config):
         if each in names():

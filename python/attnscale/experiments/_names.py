@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The experiments by name."""
+"""Look up experiments by name."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def names() -> tuple[str, ...]:
 
 
 def experiment(name: str) -> Experiment:
-    """What the experiment of this name asks and does."""
+    """The declaration of the experiment `name`: what it asks and does."""
     found: Experiment = study(name).EXPERIMENT
     return found
 
 
 def study(name: str) -> Any:
-    """The module of the experiment: its function, its config, and what it declares as ``EXPERIMENT``."""
+    """The module of the experiment `name`: function, config, and what it declares as ``EXPERIMENT``."""
     return import_module(f".{choose_name('experiment', name, names())}", _studies.__name__)
 
 
 def stored(name: str, run: str = "full") -> TrainingResult:
-    """The result of a run that is shipped.
+    """The result of a run of an experiment that is shipped with the package.
 
     Parameters
     ----------
     name : str
         One of :func:`names`.
     run : str, default "full"
-        "reduced" is that of the small config; an experiment may have others.
+        Which run: "full", or "reduced" for that of the small config; an experiment may have others.
 
     Returns
     -------

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention on tensors of PyTorch, with gradients, and models of transformers through it. Needs torch.
+"""Attention on tensors of PyTorch, with gradients, also for models of transformers. Needs torch.
 
 >>> import attnscale as at, torch
 >>> q, k, v = torch.ones(3, 2, 20, 8).requires_grad_()  # each (heads, n, head_dim)
 >>> at.torch.attention(q, k, v, is_causal=True).shape
 torch.Size([2, 20, 8])
 
-What reads models of transformers needs that package, too:
+The functions that read models of transformers need that package, too:
 
 >>> from transformers import BertConfig, BertModel
 >>> sizes = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=3, vocab_size=50)
@@ -66,7 +66,7 @@ __all__ = [
     "ssd",
 ]
 
-#: Where the names are that need transformers.
+#: The names that need transformers, and the module that has each.
 _OF_MODELS = {"NAME": "_forward", "register": "_forward", "AttentionLog": "_log", "record": "_record"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A call of attention in the types of an operator's schema, and as options of the functions on arrays."""
+"""A call of attention as arguments of an operator, and as options of the functions on arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 _NUMBERS = (int, float, np.integer, np.floating)
 
-#: Tensors that may require grad; they come first.
+#: Names of the tensors that may require grad; they come first in a call.
 LEARNABLE = (
     *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"),
     *("sink", "bias", "alpha"),
@@ -53,12 +53,12 @@ FORM_SCHEMA = (
 
 
 class Form(NamedTuple):
-    """What of a call is no tensor; "" is None."""
+    """The part of a call that is no tensor; in text, "" stands for None."""
 
-    multiplier: float | None = None  # scale= a number
-    law: str = ""  # scale= a law
-    learned: Sequence[str] = ()  # its parameters of which a tensor `scale` has the values, one after another
-    lengths: Sequence[int] = ()  # how many of each; 0: one number for all heads
+    multiplier: float | None = None  # scale= where it is a number
+    law: str = ""  # scale= where it is a law
+    learned: Sequence[str] = ()  # parameters of the law that the tensor `scale` has, one after another
+    lengths: Sequence[int] = ()  # how many numbers each parameter has; 0: one for all heads
     is_causal: bool = False
     causal: str = ""
     left: int | None = None
@@ -73,7 +73,7 @@ class Form(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The tensors of a call, then its form, as the schema has them."""
+    """The tensors of a call, then its form, in the order of the schema."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -91,37 +91,37 @@ class Arguments(NamedTuple):
 
     @staticmethod
     def of(arguments: tuple[Any, ...]) -> Arguments:
-        """From the arguments of an operator, of which there may be more."""
+        """Read a call from an operator's arguments, which may have more behind those of the call."""
         n, m = len(Arguments._fields) - 1, len(Form._fields)
         return Arguments._make((*arguments[:n], Form._make(arguments[n : n + m])))
 
     @property
     def tensors(self) -> tuple[torch.Tensor | None, ...]:
-        """All of them."""
+        """All tensors of the call."""
         return self[:-1]
 
     @property
     def flat(self) -> tuple[Any, ...]:
-        """What an operator takes; the inverse of :meth:`of`."""
+        """The arguments that an operator takes; the inverse of :meth:`of`."""
         return (*self[:-1], *self.form)
 
     @property
     def row_extents(self) -> tuple[tuple[Any, ...], torch.dtype]:
-        """Shape (..., heads, n_queries), and the common type of query, key and value."""
+        """The shape (..., heads, n_queries) of rows, and the common type of query, key and value."""
         return row_extents(self[:3], self.form.layout, enable_gqa=self.form.enable_gqa)
 
     def mapped(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
-        """The call with what the function makes of each of its tensors."""
+        """The call with the function applied to each of its tensors."""
         return Arguments._make((*(None if x is None else function(x) for x in self.tensors), self.form))
 
     def arrays(self) -> tuple[Any, Any, Any]:
-        """Query, key and value."""
+        """Query, key and value as arrays."""
         check_on_cpu(*self.tensors)
         query, key, value = (None if each is None else array(each) for each in self[:3])
         return query, key, value
 
     def options(self) -> dict[str, Any]:
-        """Options of the functions on arrays."""
+        """The call as options of the functions on arrays."""
         form = self.form
         arrays = ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
         found = {name: None if (x := getattr(self, name)) is None else array(x) for name in arrays}
@@ -144,7 +144,7 @@ class Arguments(NamedTuple):
         return self._law(self.scale.tolist()) if self.form.law else array(self.scale)
 
     def _law(self, numbers: list[float]) -> laws.Law:
-        """The law with what is learned of it, one number or one a head after another."""
+        """The law with values for its learned parameters, which `numbers` has one after another."""
         values: dict[str, float | tuple[float, ...]] = {}
         start = 0
         for name, length in zip(self.form.learned, self.form.lengths, strict=True):
@@ -183,7 +183,7 @@ def read_call(
     layout: str = "bhsd",
     num_threads: int | None = None,
 ) -> Arguments:
-    """A call with the options of :func:`attnscale.torch.attention`, in the type of autocast."""
+    """Read a call with the options of :func:`attnscale.torch.attention`, in the type of autocast."""
     check_tensors(query=query, key=key)
     tables = {"distance_scale": distance_scale, "distance_bias": distance_bias}
     check_tensors(or_none=True, value=value, attn_mask=attn_mask, **tables)
@@ -222,14 +222,14 @@ def read_call(
 
 
 def _integers(given: Any, device: torch.device) -> torch.Tensor | None:
-    """Integers as a tensor; one that is given stays where it is."""
+    """Integers as a tensor; a tensor stays on its device."""
     return (
         given if given is None or isinstance(given, torch.Tensor) else torch.as_tensor(given, device=device)
     )
 
 
 def _read_scale(scale: Any) -> tuple[torch.Tensor | None, dict[str, Any]]:
-    """The tensor of a scale, and what a form has of it."""
+    """The tensor of a scale, and the fields of a form that describe the scale."""
     if isinstance(scale, Learned):
         form = {"law": scale.spelling, "learned": list(scale.parameters), "lengths": scale.lengths}
         return scale.packed, form
@@ -239,24 +239,24 @@ def _read_scale(scale: Any) -> tuple[torch.Tensor | None, dict[str, Any]]:
         return scale, {}
     if isinstance(scale, (str, Law)):
         return None, {"law": scale if isinstance(scale, str) else scale.spelling}
-    # The operator would pass over what is of another kind.
+    # The operator would ignore a scale of any other kind.
     if isinstance(scale, bool) or not isinstance(scale, _NUMBERS):
         raise TypeError(f"scale must be a number, a tensor, a law or the name of one, got {shown(scale)}")
     return None, {"multiplier": float(scale)}
 
 
 def text_of_causal(causal: str | int | None) -> str:
-    """What ``causal=`` is in an operator's schema."""
+    """The value of ``causal=`` as text, which an operator's schema can have."""
     return "" if causal is None else str(causal)
 
 
 def causal_of_text(text: str) -> str | int | None:
-    """The inverse of :func:`text_of_causal`."""
+    """The value of ``causal=`` that a text means; the inverse of :func:`text_of_causal`."""
     return int(text) if text.lstrip("-").isdigit() else text or None
 
 
 def sink_of_array(logits: NDArray[np.float64]) -> Normalizer:
-    """A sink with one logit a head, (heads,), or one a row, (batch, heads, n_queries)."""
+    """A sink with one logit for each head, (heads,), or for each row, (batch, heads, n_queries)."""
     return normalizers.Sink(logits) if logits.ndim < 2 else _RowSink(logits)
 
 

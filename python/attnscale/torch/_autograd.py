@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Custom operators with their formulas: under autograd, torch.func, and the compiler."""
+"""Custom operators with their formulas for autograd, torch.func and the compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Differentiable", "refuse_second_derivative"]
 
 
 def refuse_second_derivative(*_: Any) -> None:
-    """The backward pass of a backward pass."""
+    """Raise an error in place of the backward pass of a backward pass."""
     raise RuntimeError(
         "attention of attnscale has first derivatives only, and was to be differentiated twice "
         "(create_graph=True and a second backward, or torch.func.grad of a gradient)"
@@ -27,11 +27,11 @@ def _nothing(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 class Differentiable:
-    """An operator with what autograd and torch.func.vmap need of it, registered.
+    """An operator whose formulas for autograd and torch.func.vmap are registered.
 
-    It is called as a Function with a setup_context: torch.func takes no other, and what PyTorch makes of
+    A call goes through a Function with a setup_context: torch.func takes no other, and what PyTorch makes of
     a registered formula reads the whole schema again for every argument, 0.2 ms a call. The compiler takes
-    the operator.
+    the operator itself.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Differentiable:
     save, pull_back : callable
         The setup_context and the backward pass; without them, the backward pass is an error.
     rule : callable
-        rule(call, info, in_dims, *arguments) is that of vmap, where `call` is the operator again.
+        ``rule(call, info, in_dims, *arguments)`` is the rule of vmap, where `call` is the operator again.
     """
 
     def __init__(
@@ -72,5 +72,5 @@ class Differentiable:
 
 
 def _learns(arguments: tuple[Any, ...]) -> bool:
-    """Whether any of these requires grad."""
+    """Whether any of the arguments requires grad."""
     return any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)

@@ -20,7 +20,7 @@ __all__ = ["BlockCall"]
 
 
 class BlockCall(NamedTuple):
-    """A call that is read, with tensors in the type of the arithmetic."""
+    """A call that has been read, with tensors in the type of the arithmetic."""
 
     scores: Scores
     value: Tensor | None
@@ -48,7 +48,7 @@ class BlockCall(NamedTuple):
     def _by_pytorch(self) -> Tensor | None:
         """The output by PyTorch's own attention, where that has the same meaning; else None.
 
-        It reads hidden keys, and rows without keys are NaN in some of its programs.
+        PyTorch's attention reads hidden keys, and gives NaN for rows without keys in some of its programs.
         """
         scores, value = self.scores, self.value
         is_softmax = isinstance(self.rule, normalizers.Softmax) and self.learnt.sink is None
@@ -74,7 +74,10 @@ class BlockCall(NamedTuple):
         return scaled_dot_product_attention(*given, is_causal=causal, scale=1.0)
 
     def _block(self, start: int, stop: int, *, one_of_many: bool) -> tuple[Tensor, ...]:
-        """The queries start ... stop - 1; of one of many blocks nothing is kept but its inputs."""
+        """Output and statistics of the queries start ... stop - 1.
+
+        For the backward pass, one of many blocks keeps nothing but its inputs.
+        """
         transformed = torch._C._are_functorch_transforms_active()
         if not one_of_many or transformed or not torch.is_grad_enabled():
             return self._rows(start, stop)
@@ -86,7 +89,7 @@ class BlockCall(NamedTuple):
     def _rows(self, start: int, stop: int) -> tuple[Tensor, ...]:
         scores, seen = self.scores.of_rows(start, stop)
         learnt = self.learnt
-        if learnt.sink is not None and learnt.sink.ndim > 1 and learnt.sink.shape[-2] > 1:  # one a row
+        if learnt.sink is not None and learnt.sink.ndim > 1 and learnt.sink.shape[-2] > 1:  # one for each row
             learnt = learnt._replace(sink=learnt.sink[..., start:stop, :])
         weights = weigh(self.rule, scores, seen, learnt)
         rows = _Rows(scores, seen, weights, is_cut=isinstance(self.rule, normalizers.TopK))
@@ -106,7 +109,7 @@ class _Rows(NamedTuple):
     is_cut: bool  # whether some visible keys do not count in lse
 
     def output(self, value: Tensor, *, finite: bool) -> Tensor:
-        """The weighted values. What is not finite reaches the rows that see it, as NaN."""
+        """The weighted values. A value that is not finite makes the rows that see it NaN."""
         weights = self.weights.of_keys
         if finite or self.seen is None:
             return weights @ value
@@ -160,7 +163,7 @@ class _Rows(NamedTuple):
     def sink_weight(self) -> Tensor:
         if self.weights.sink is not None:
             return self.weights.sink[..., 0]
-        return 0 * self.weights.of_keys.sum(-1)  # NaN where the row is
+        return 0 * self.weights.of_keys.sum(-1)  # NaN where the row is NaN
 
     def support(self) -> Tensor:
         return self._counted(self.weights.counted)
@@ -176,7 +179,7 @@ class _Rows(NamedTuple):
 
 
 def _entropy(weights: Tensor) -> Tensor:
-    """The sum of -p ln p, whose derivative at 0 is infinite."""
+    """The sum of -p ln p without the terms p = 0, where the derivative is infinite."""
     return torch.special.entr(torch.where(weights == 0, 1, weights)).sum(-1)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Exact attention in plain operations of PyTorch, on any device, in blocks of queries: ``backend="torch"``.
 
-Memory grows with the queries of a block times all keys. What requires grad gets it from autograd; where there
-are several blocks, each is computed again in the backward pass.
+Memory grows with the queries of a block times all keys. Gradients come from autograd; where there are several
+blocks, each is computed again in the backward pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["attend_in_blocks"]
 
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """Output, if there is a value, and the statistics that were asked for."""
+    """The output, if there is a value, and the statistics that were asked for."""
     _check(call)
     rule = _rule(call, *asked)
     kind = call.query.device.type
@@ -43,7 +43,7 @@ def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | 
 
 
 def _check(call: Arguments) -> None:
-    """Refuse what this backend does not do."""
+    """Refuse options that this backend does not have."""
     if call.form.num_threads is not None:
         raise ValueError(
             f"num_threads must be None with backend='torch', got {shown(call.form.num_threads)}; "
@@ -60,7 +60,7 @@ def _rule(call: Arguments, *asked: str) -> Normalizer:
 
 @torch.compiler.assume_constant_result
 def _normalizer(text: str, *asked: str) -> Normalizer:
-    """The normalizer of a text, which the compiler does not look into."""
+    """The normalizer that a text names; the compiler does not look into this function."""
     found = normalizers.get(text)
     available(statistic_names(asked), found, leave_out=False)
     return found
@@ -68,7 +68,7 @@ def _normalizer(text: str, *asked: str) -> Normalizer:
 
 def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCall:
     given = call
-    if list(call.form.learned) == ["amplitude"]:  # that of "1.0 * law", whose plan is that of the law
+    if list(call.form.learned) == ["amplitude"]:  # of "1.0 * law", planned as the law
         law = call.form.law.partition("*")[2].strip()
         call = call._replace(scale=None, form=call.form._replace(law=law, learned=(), lengths=()))
     plan = plan_rows(call)
@@ -103,7 +103,7 @@ def _is_causal(call: Arguments) -> bool:
 
 
 def _amplitude(call: Arguments, row_shape: tuple[int, ...]) -> Tensor:
-    """The factor of a law, where that is all that is learned of it, as it broadcasts to the query."""
+    """The learned factor of a law without other learned parameters; it broadcasts to the query."""
     scale: Any = call.scale
     if not call.form.lengths[0]:
         return cast(Tensor, scale[0])
@@ -119,7 +119,7 @@ def _scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor
     rows = plan.scale
     if plan.slopes is not None:
         assert call.scale is not None
-        # The value is the law's, and the gradient is that of its first derivatives.
+        # The value is that of the law, and the gradient that of its first derivatives.
         steps, start = call.scale - call.scale.detach(), 0
         for slope, length in zip(plan.slopes, call.form.lengths, strict=True):
             step = steps[start : start + length, None] if length else steps[start]
@@ -129,9 +129,9 @@ def _scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor
 
 
 def _tables(call: Arguments, plan: RowPlan, wide: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """Factor of the product and offset of the score, by distance."""
+    """The factors of products and the offsets of scores, by distance."""
     assert plan.distances is not None
-    # A table without entries has been checked: no query sees a key.
+    # A table may only be empty where no query sees a key, which has been checked.
     given = [x if x is not None and x.shape[-1] else None for x in (call.distance_scale, call.distance_bias)]
     factor, offset = (None if x is None else at_distances(x.to(wide), plan.distances) for x in given)
     if plan.factor is not None:
@@ -150,7 +150,7 @@ def _learnt(call: Arguments, rule: Normalizer, row_shape: tuple[int, ...]) -> Le
     def of_heads(x: Tensor | None) -> Tensor | None:
         if x is None or x.ndim == 0:
             return x
-        if x.ndim > 1:  # a number a row
+        if x.ndim > 1:  # a number for each row
             return x[..., None]
         return x[:, None, None] if len(row_shape) > 1 else x
 
@@ -158,7 +158,7 @@ def _learnt(call: Arguments, rule: Normalizer, row_shape: tuple[int, ...]) -> Le
 
 
 def _is_finite(query: Tensor, key: Tensor, value: Tensor | None) -> bool:
-    """Whether no entry is NaN or infinite, and no product of query and key can be; False: not known."""
+    """Whether entries are finite, and so are all products of query and key; False also where not known."""
     if is_traced() or query.is_meta or not (query.numel() and key.numel()):
         return False
     with torch.no_grad():

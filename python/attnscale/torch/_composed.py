@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is composed of attention on tensors: relay nodes, and the difference of two maps."""
+"""Functions composed of attention on tensors: relay nodes, and the difference of two maps."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def relay_attention(
     Parameters
     ----------
     x : Tensor, shape (..., n, dim)
-        The sequence. On the CPU; may require grad, as the others.
+        The sequence. All tensors are on the CPU and may require grad.
     centres : Tensor, shape (..., nodes, dim)
-        Leading axes broadcast.
+        Queries of the nodes; leading axes broadcast.
     value : Tensor, shape (..., n, value_dim), optional
-        What is averaged; None: x itself, which then has the gradients of both.
+        What is averaged; None: x itself, which then gets the gradients of both roles.
     num_threads
         As for :func:`attention`.
 
@@ -69,11 +69,12 @@ def differential_attention(
     query1, query2 : Tensor, shape (..., heads, n_queries, head_dim)
     key1, key2 : Tensor, shape (..., kv_heads, n_keys, head_dim)
     value : Tensor, shape (..., kv_heads, n_keys, value_dim)
-        On the CPU; may require grad. head_dim may differ between the two maps.
+        All tensors are on the CPU and may require grad. head_dim may differ between the two maps.
     lam : float or Tensor
-        May require grad. Broadcasts to (..., heads, n_queries); one a head is a tensor of shape (heads, 1).
+        Factor of the second map, which may require grad. It broadcasts to (..., heads, n_queries); one number
+        for each head is a tensor of shape (heads, 1).
     **options
-        Of :func:`attention`, for both maps; their tensors may require grad.
+        Options of :func:`attention`, for both maps; their tensors may require grad.
 
     Returns
     -------
@@ -117,7 +118,7 @@ def differential_attention(
 
 
 def _share(lam: float | Tensor, output: Tensor, *, swapped: bool) -> float | Tensor:
-    """lam, which broadcasts to the rows of an output, as it multiplies the output."""
+    """The factor lam in a shape that multiplies an output, to whose rows it broadcasts."""
     if not isinstance(lam, Tensor):
         return lam
     rows = (output.transpose(-3, -2) if swapped else output).shape[:-1]

@@ -24,7 +24,7 @@ __all__ = ["NAME", "log_to", "register"]
 #: The name under which :func:`register` puts the attention into transformers.
 NAME = "attnscale"
 
-#: What models pass along that says nothing about the weights of attention.
+#: Arguments that models pass along and that say nothing about the weights of attention.
 _IRRELEVANT = frozenset(
     (
         *("position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states"),
@@ -48,7 +48,7 @@ def register() -> str:
     Notes
     -----
     Causal and bidirectional masks, sliding windows and padding cost O(n) memory; other masks are
-    arrays of one byte for each query and key. On the CPU. Models can be trained: the gradient is that of
+    arrays of one byte for each query and key. Models on the CPU can be trained: the gradient is that of
     :func:`attnscale.torch.attention`. Dropout of the weights, which models ask for in training, is that of
     :class:`attnscale.torch.nn.MultiheadAttention`: each call takes a seed from PyTorch's generator, the
     backward pass draws the same mask again, and what is recorded are statistics of the weights before any is
@@ -70,7 +70,7 @@ def register() -> str:
 
 
 class log_to:
-    """For the time of a ``with`` block, every call is written to the log."""
+    """A context in which every call of attention is written to the log."""
 
     def __init__(self, log: AttentionLog) -> None:
         self.log = log
@@ -98,7 +98,7 @@ def attend(
     sinks: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of one layer.
+    """Compute the attention of one layer; transformers calls this function.
 
     Parameters
     ----------
@@ -107,15 +107,15 @@ def attend(
     query : tensor, shape (batch, heads, n_queries, head_dim)
     key, value : tensor, shape (batch, kv_heads, n_keys, dim)
     attention_mask : tensor or None
-        As the mask interface made it, or a model of its own.
+        The mask, made by the mask interface or by the model itself.
     dropout, scaling, is_causal, softcap, position_bias, s_aux, sinks
-        As transformers passes them.
+        Options as transformers passes them.
 
     Returns
     -------
     output : tensor, shape (batch, n_queries, heads, value_dim)
     weights : None
-        They are never all there.
+        The whole matrix of weights is never in memory.
     """
     _check(module, (query, key, value), kwargs)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
@@ -141,7 +141,7 @@ def attend(
 def _rows(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, p: float, options: dict[str, Any]
 ) -> TensorStatistics:
-    """Output, (batch, n_queries, heads, value_dim), and what the logs want; p: the share that is dropped."""
+    """Output, (batch, n_queries, heads, value_dim), and statistics for logs, with dropout of the share p."""
     statistics = _logs[-1].statistics if _logs else ()
     if not p:
         swapped = (x.transpose(1, 2) for x in (query, key, value))
@@ -166,7 +166,7 @@ def _rows(
 
 
 def _plain(option: Any) -> Any:
-    """An option of the functions on tensors as one of those on arrays."""
+    """An option of the functions on tensors, as an option of the functions on arrays."""
     if isinstance(option, Sink):
         return sink_of_array(array(option.logits))
     return array(option) if isinstance(option, torch.Tensor) else option
@@ -184,7 +184,7 @@ def _check(module: Any, tensors: tuple[torch.Tensor, ...], kwargs: dict[str, Any
 def _masks(
     query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, window: int | None, *, causal: bool
 ) -> dict[str, Any]:
-    """Options for the keys that each query may see."""
+    """Options of attention that say which keys each query may see."""
     if isinstance(mask, PatternMask):
         pattern = mask.pattern
         options: dict[str, Any] = {}
@@ -206,7 +206,7 @@ def _masks(
 
 
 def _with_bias(bias: torch.Tensor, mask: Any, key: torch.Tensor) -> torch.Tensor:
-    """The bias where the mask lets a key be seen."""
+    """The bias joined with the mask: -inf where the mask hides a key."""
     values = bias[..., : key.shape[2]]
     if mask is None:
         return values
@@ -214,7 +214,7 @@ def _with_bias(bias: torch.Tensor, mask: Any, key: torch.Tensor) -> torch.Tensor
 
 
 def _sink(module: Any, given: torch.Tensor | None) -> Sink | None:
-    """The layer's sink: one logit a head, (heads,), or one a row, (batch, heads, n_queries, 1)."""
+    """The layer's sink: one logit for each head, (heads,), or each row, (batch, heads, n_queries, 1)."""
     sink = getattr(module, "sinks", None) if given is None else given
     if not isinstance(sink, torch.Tensor):
         return None

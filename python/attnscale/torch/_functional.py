@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKENDS", "AttentionStatistics", "attention", "attention_statistics"]
 
-#: What computes attention; None is "auto".
+#: Names of what computes attention; None stands for "auto".
 BACKENDS = ("auto", "core", "torch")
 
 
 class AttentionStatistics(NamedTuple):
-    """Tensors of :func:`attention_statistics`; None is what was not asked for.
+    """Tensors of :func:`attention_statistics`; None stands for what was not asked for.
 
     Shapes and meanings are those of :class:`attnscale.AttentionStatistics`.
     """
@@ -75,17 +75,18 @@ def attention(
     Parameters
     ----------
     query, key, value : Tensor
-        Shapes and types as for :func:`attnscale.attention`. Read in place. Under ``torch.autocast`` they are
-        taken in its type.
+        Tensors with shapes and types as for :func:`attnscale.attention`, read in place. Under
+        ``torch.autocast`` they are taken in its type.
     scale, attn_mask, distance_scale, distance_bias : Tensor, optional
-        May require grad; so may the parameters of a :class:`Learned` law, the factor of a :class:`Scaled`
-        one, the logits of a :class:`Sink`, the bias of a :class:`Sigmoid`, the alpha of an :class:`Entmax`.
+        Tensors that may require grad; so may the parameters of a :class:`Learned` law, the factor of a
+        :class:`Scaled` law, the logits of a :class:`Sink`, the bias of a :class:`Sigmoid` and the alpha of an
+        :class:`Entmax`.
     is_causal, causal, window, key_lengths, document_ids, enable_gqa, softcap, normalizer, qk_norm, layout, \
 num_threads
         As for :func:`attnscale.attention`.
     backend : {"auto", "core", "torch"}, optional
-        What computes. "core": the kernels of this package, on the CPU. "torch": plain operations of PyTorch,
-        on any device. None and "auto": "core" for tensors on the CPU, and "torch" for others.
+        What computes attention. "core": the kernels of this package, on the CPU. "torch": plain operations of
+        PyTorch, on any device. None and "auto": "core" for tensors on the CPU, and "torch" for others.
 
     Returns
     -------
@@ -94,10 +95,10 @@ num_threads
     Raises
     ------
     TypeError, ValueError, MemoryError
-        As :func:`attnscale.attention`; ValueError also for tensors on different devices, and on another one
-        than the CPU with ``backend="core"``.
+        As :func:`attnscale.attention`; ValueError also for tensors on different devices, and for tensors off
+        the CPU with ``backend="core"``.
     RuntimeError
-        In a second derivative, which "core" does not have.
+        If a second derivative is taken, which "core" does not have.
 
     Notes
     -----
@@ -106,11 +107,12 @@ num_threads
     saved log-sum-exp, no array of n_queries * n_keys is made, and gradients are bit for bit the same for any
     number of threads.
 
-    "torch" takes the same options but ``num_threads``, and refuses the same. It works in blocks of queries:
-    memory grows with the queries of a block times all keys, sums are in float32 at least. In the backward
-    pass, which is that of autograd, each block is computed again where there are several. What a law counts
-    on a mask or measures of a row is read on the CPU. A second derivative takes a learned law as linear in
-    its parameters. A softmax in float32 or float64 whose output alone is wanted may be PyTorch's own.
+    "torch" takes the same options except ``num_threads``, and refuses the same calls. It works in blocks of
+    queries: memory grows with the queries of a block times all keys; sums are in float32 at least. In the
+    backward pass, which is that of autograd, each block is computed again where there are several. The counts
+    on a mask and measurements of rows that a law takes are read on the CPU. A second derivative takes a
+    learned law as linear in its parameters. A softmax in float32 or float64 whose output alone is wanted may
+    be PyTorch's own.
 
     Examples
     --------
@@ -175,10 +177,10 @@ def attention_statistics(
     Parameters
     ----------
     query, key, value : Tensor
-        As for :func:`attention`; without a value there is no output.
+        Tensors as for :func:`attention`; without a value there is no output.
     statistics : sequence of str, default ("lse", "entropy")
-        Fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support and sink_weight
-        have a gradient.
+        Names of fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support and
+        sink_weight have a gradient.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
 enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
         As for :func:`attention`.
@@ -186,7 +188,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
     Returns
     -------
     AttentionStatistics
-        A named tuple of tensors; None for what was not asked for.
+        A named tuple of tensors; None stands for what was not asked for.
 
     Raises
     ------
@@ -236,18 +238,18 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
 
 
 def _is_core(backend: str | None, call: Arguments) -> bool:
-    """Whether the call is for the kernels of this package, which read tensors of the CPU."""
+    """Whether the kernels of this package, which read tensors on the CPU, compute the call."""
     device = call.query.device
     check_one_device(device, *call.tensors)
     if backend is None or backend == "auto":
-        return device.type in ("cpu", "meta")  # a shape is all that a tensor of "meta" has
+        return device.type in ("cpu", "meta")  # a "meta" tensor has a shape and no numbers
     if choose("backend", backend, BACKENDS) == "core" and device.type != "meta":
         check_on_cpu(call.query)
     return backend == "core"
 
 
 def _attend(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor, ...]:
-    """Output and all statistics; what was not asked for is empty."""
+    """Output and all statistics; tensors that were not asked for are empty."""
     # The backward pass starts from the log-sum-exp, which costs nothing.
     has_lse = call.sink is not None or call.form.normalizer.startswith(("softmax", "sink"))
     kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked

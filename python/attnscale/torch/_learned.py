@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws and normalizers whose parameter is a tensor, which may require grad."""
+"""Laws and normalizers with parameters that are tensors, which may require grad."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ class Learned:
     Parameters
     ----------
     law : str, float or Law
-        As :func:`attnscale.laws.get` takes it; a name needs no value for what is learned.
+        Law as :func:`attnscale.laws.get` takes it; a name needs no values for learned parameters.
     **parameters : Tensor, shape () or (heads,)
-        By the names that the law's :meth:`~attnscale.laws.Law.derivatives` have, in place of its own values.
-        One number a head where the law takes that.
+        Learned parameters, in place of the law's own values, by the names that its
+        :meth:`~attnscale.laws.Law.derivatives` have. A parameter may have one number for each head where the
+        law takes that.
 
     Raises
     ------
     TypeError, ValueError
-        If the law has no such parameter, or no gradient of it; if it is no such tensor.
+        If the law has no such parameter, or no gradient of it; if a parameter is no such tensor.
 
     Examples
     --------
-    SSMax, s ln n + b, with s and b of each head:
+    SSMax, s ln n + b, with s and b for each head:
 
     >>> import attnscale as at, torch
     >>> q, k = torch.randn(2, 2, 50, 8, generator=torch.Generator().manual_seed(0))  # two heads
@@ -50,25 +51,25 @@ class Learned:
         for name, tensor in parameters.items():
             if not isinstance(tensor, Tensor) or tensor.ndim > 1:
                 raise TypeError(f"{name} must be a tensor of shape () or (heads,), got {shown(tensor)}")
-        # As text, which the operator takes and the compiler does not look into.
+        # The law as text, which the operator takes and the compiler does not look into.
         self.spelling = law if isinstance(law, str) else laws.get(law).spelling
         self.parameters = parameters
         if not torch.compiler.is_compiling():
             self._check_names()
 
     def current(self) -> laws.Law:
-        """The law with the values that its tensors have now."""
+        """The law with the present values of its tensors."""
         law = open_law(self.spelling, tuple(self.parameters))
         return with_values(law, {name: _numbers(x) for name, x in self.parameters.items()})
 
     @property
     def packed(self) -> Tensor:
-        """All parameters, one after another."""
+        """All parameters in one tensor, one after another."""
         return torch.cat([x.double().reshape(-1) for x in self.parameters.values()])
 
     @property
     def lengths(self) -> list[int]:
-        """How many numbers each has; 0: one without an axis."""
+        """How many numbers each parameter has; 0 stands for a number without an axis."""
         return [x.shape[0] if x.ndim else 0 for x in self.parameters.values()]
 
     def _check_names(self) -> None:
@@ -78,22 +79,23 @@ class Learned:
 
 
 def _numbers(tensor: Tensor) -> Any:
-    """The value of a parameter of a law: a number, or a tuple of one a head."""
+    """The value of a parameter of a law: a number, or a tuple with a number for each head."""
     given = tensor.detach().double().tolist()
     return tuple(given) if isinstance(given, list) else given
 
 
 class Scaled(Learned):
-    """A factor that is a tensor, times a law: what a model learns of its scale.
+    """A law times a factor that is a tensor, such as one that a model learns.
 
-    ``Scaled("standard", factor)`` is a learned scale. The same as ``Learned(1 * law, amplitude=factor)``.
+    ``Scaled("standard", factor)`` is a learned scale. ``Scaled(law, factor)`` means
+    ``Learned(1 * law, amplitude=factor)``.
 
     Parameters
     ----------
     law : str, float or Law
-        As :func:`attnscale.laws.get` takes it.
+        Law as :func:`attnscale.laws.get` takes it.
     factor : Tensor, shape (heads,) or ()
-        Multiplies the law's scale. May require grad.
+        Factor of the law's scale, which may require grad.
 
     Examples
     --------
@@ -110,7 +112,7 @@ class Scaled(Learned):
             raise TypeError(
                 f"factor must be a tensor of shape () or (heads,), got {shown(factor)}; 2 * law is a law, too"
             )
-        #: What is multiplied, as text that :func:`attnscale.laws.get` reads.
+        #: The law that is multiplied, as text that :func:`attnscale.laws.get` reads.
         self.law = law if isinstance(law, str) else laws.get(law).spelling
         self.factor = factor
         super().__init__(f"1.0 * {self.law}", amplitude=factor)
@@ -122,7 +124,7 @@ class Sink:
     Parameters
     ----------
     logits : Tensor, shape (heads,) or ()
-        Of each query head, or one for all. May require grad.
+        Logit of the sink of each query head, or one for all heads; may require grad.
 
     Examples
     --------
@@ -148,7 +150,7 @@ class Sigmoid:
     Parameters
     ----------
     bias : Tensor, shape (heads,) or ()
-        Added to every score: of each query head, or one for all. May require grad.
+        Bias added to every score, one for each query head or one for all heads; may require grad.
 
     Examples
     --------
@@ -175,8 +177,8 @@ class Entmax:
     Parameters
     ----------
     alpha : Tensor, shape ()
-        Greater than 1, at most 4; ``1 + torch.sigmoid(x)`` stays between softmax and sparsemax. May require
-        grad.
+        A number above 1, at most 4, which may require grad; ``1 + torch.sigmoid(x)`` stays between softmax
+        and sparsemax.
 
     Notes
     -----

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What was recorded of a model's attention."""
+"""The log of what was recorded of a model's attention."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class AttentionLog(Tabled):
     Attributes
     ----------
     statistics : tuple of str
-        What is recorded: names of :class:`attnscale.AttentionStatistics`.
+        What is recorded: names of fields of :class:`attnscale.AttentionStatistics`.
     laws : mapping of str to Law
         Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
 
     Notes
     -----
     A forward pass ends where a layer that was seen comes again. The arrays are those of the last
-    pass. Where a layer has a sink (``sink_layers``), it is one more outcome of entropy, effective keys
+    pass. Where a layer has a sink (``sink_layers``), the sink is one more outcome in entropy, effective keys
     and lse, as with :class:`attnscale.normalizers.Sink`, also under a law. With its weight w, statistic
     "sink_weight", the entropy over the keys alone is (entropy + w ln w + (1 - w) ln(1 - w)) / (1 - w).
     """
@@ -46,7 +46,7 @@ class AttentionLog(Tabled):
         self.laws = dict(laws)
         self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
         self._with_sink: set[int] = set()
-        self._most_keys = 1  # in a call; entropies reach up to its logarithm
+        self._most_keys = 1  # largest number of keys in a call; entropies reach up to its logarithm
 
     def __len__(self) -> int:
         return len(self.passes)
@@ -54,7 +54,7 @@ class AttentionLog(Tabled):
     def add(
         self, module: Any, rows: AttentionStatistics, query: Any, key: Any, options: Mapping[str, Any]
     ) -> None:
-        """One call of one layer."""
+        """Add the statistics of one call of one layer."""
         found = {name: getattr(rows, name) for name in self.statistics}
         self._most_keys = max(self._most_keys, int(key.shape[-2]))
         for name, law in self.laws.items():
@@ -83,7 +83,7 @@ class AttentionLog(Tabled):
 
     @property
     def sink_layers(self) -> tuple[int, ...]:
-        """Numbers of the layers that have a sink: their entropy counts it."""
+        """Numbers of the layers that have a sink, which their entropy counts."""
         return tuple(sorted(self._with_sink))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -100,12 +100,12 @@ class AttentionLog(Tabled):
 
     @property
     def entropy(self) -> NDArray[Any]:
-        """Nats, shape (layers, batch, heads, queries)."""
+        """Entropy of each row in nats, shape (layers, batch, heads, queries)."""
         return self["entropy"]
 
     @property
     def effective_keys(self) -> NDArray[Any]:
-        """exp(entropy)."""
+        """The number of effective keys of each row, exp(entropy)."""
         keys: NDArray[Any] = np.exp(self["entropy"])
         return keys
 
@@ -116,19 +116,19 @@ class AttentionLog(Tabled):
 
     @property
     def max_score(self) -> NDArray[Any]:
-        """Largest score."""
+        """Largest score of each row."""
         return self["max_score"]
 
     def mean_entropy(self, law: str | float | Law | None = None) -> NDArray[np.float64]:
-        """Mean over batch and queries, shape (layers, heads); of the model itself, or under a law.
+        """Mean entropy over batch and queries, (layers, heads), of the model itself or under a law.
 
-        A law is meant by any of its spellings, or by the name that ``record(laws={...})`` gave it.
+        A law is given by any of its spellings, or by the name that ``record(laws={...})`` gave it.
         """
         name = "entropy" if law is None else f"entropy under {self._called(law)}"
         return np.asarray(self[name].astype(np.float64).mean(axis=(1, 3)))
 
     def _called(self, law: str | float | Law) -> str:
-        """Under which name the law was recorded; `law` itself where it was not."""
+        """The name under which the law was recorded; its own spelling where it was not."""
         if isinstance(law, str) and law in self.laws:
             return law
         try:
@@ -176,7 +176,7 @@ class AttentionLog(Tabled):
     def plot(self, *, ax: Axes | None = None, unit: Unit = "nats") -> Axes:
         """Map of the mean entropy of each head of each layer, from 0 to ln of the keys of a call.
 
-        It is in "nats" or "bits".
+        The unit is "nats" or "bits".
         """
         from .. import plot
 
@@ -189,7 +189,7 @@ class AttentionLog(Tabled):
 
 
 def _under_law(law: Law, query: Any, key: Any, options: Mapping[str, Any]) -> NDArray[Any]:
-    """Entropy with the law as a factor on the model's own scale."""
+    """Entropy of each row with the law as a factor on the model's own scale."""
     own = options["scale"] * math.sqrt(query.shape[-1])
     scaled = (query * np.asarray(own, query.dtype)).astype(query.dtype, copy=False)
     return attention_entropy(scaled, key, **{**options, "scale": law})

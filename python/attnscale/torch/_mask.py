@@ -12,20 +12,20 @@ from transformers import masking_utils
 
 __all__ = ["PatternMask", "make_mask"]
 
-#: Tensor properties that are asked for before a mask is used; they hold for the pattern as it is.
+#: Tensor properties that are asked for before a mask is used; a pattern has those of its full mask.
 _HARMLESS = ("device", "dtype", "requires_grad", "is_cuda", "layout", "ndim", "is_meta")
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which keys a query may see, its index counted from the first query.
+    """The keys that a query may see, by the index of the query, counted from the first one.
 
     Attributes
     ----------
     causal : bool
-        Keys up to the query's own.
+        Whether a query sees only keys up to its own.
     window : (int, int) or None
-        Keys to the left and to the right of the query's own; None: all.
+        How many keys to the left and to the right of its own a query sees; None: all.
     padding : tensor of bool, shape (batch, n_keys), or None
         False hides a key.
     """
@@ -38,8 +38,8 @@ class Pattern:
 class PatternMask(torch.Tensor):
     """A mask that is a :class:`Pattern` as long as a model only passes it on.
 
-    A model that computes with its mask gets the full boolean mask instead: whatever comes out of an
-    operation on this one was computed on that.
+    A model that computes with its mask gets the full boolean mask instead: an operation on the pattern is
+    done on the full mask.
     """
 
     pattern: Pattern
@@ -47,7 +47,7 @@ class PatternMask(torch.Tensor):
 
     @staticmethod
     def of(pattern: Pattern, full: Callable[[], torch.Tensor], device: Any) -> PatternMask:
-        """A mask of this pattern; `full` makes the boolean one, (batch, 1, n_queries, n_keys)."""
+        """A mask of the pattern; `full` makes the boolean mask, (batch, 1, n_queries, n_keys)."""
         ones = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
         mask: PatternMask = ones.as_subclass(PatternMask)
         mask.pattern = pattern
@@ -56,7 +56,7 @@ class PatternMask(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The operation on the full mask."""
+        """Do the operation on the full mask."""
         if getattr(func, "__self__", None) is not None and _property_name(func) in _HARMLESS:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
@@ -111,7 +111,7 @@ def make_mask(
 
 
 def _recognise(function: Any) -> tuple[bool, tuple[int, int] | None] | None:
-    """(causal, window) of a mask function; None if it is something else."""
+    """The pair (causal, window) of a mask function; None for a function of another kind."""
     if function is masking_utils.causal_mask_function:
         return True, None
     if function is masking_utils.bidirectional_mask_function:

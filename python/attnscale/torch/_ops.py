@@ -19,11 +19,11 @@ from ._vmap import attend_backward_rule, attend_rule
 __all__ = ["pull_back_output", "run"]
 
 _N_TENSORS = len(Arguments._fields) - 1
-_N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; those of an operator go on
+_N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; an operator may have more
 _COUNTS = ("n_visible", "argmax", "support")
 _DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*_COUNTS, "sink_weight"))
 _GRADIENTS = tuple(f"grad_{name}" for name in _DIFFERENTIABLE)
-# What the backward pass would compute again if it were not kept.
+# Statistics that the backward pass would compute again if they were not kept.
 _KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 
 
@@ -41,7 +41,7 @@ def _outputs(count: int) -> str:
     schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, str[] statistics) -> {_outputs(1 + len(NAMES))}",
 )
 def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
-    """Output, then the statistics in the order of NAMES; empty tensors stand for what was not asked for."""
+    """The output, then the statistics in the order of NAMES; those not asked for are empty tensors."""
     call, asked = Arguments.of(arguments), arguments[-1]
     rows = attention_statistics(*call.arrays(), statistics=asked, **call.options())
     new = call.query.new_empty
@@ -77,11 +77,11 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     + f", bool[] wanted) -> {_outputs(len(LEARNABLE))}",
 )
 def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
-    """Gradients of LEARNABLE; empty tensors stand for what is not wanted."""
+    """The gradients of the tensors LEARNABLE; those that are not wanted are empty tensors."""
     call = Arguments.of(arguments)
     given = [None if x is None else array(x) for x in arguments[_N_ARGUMENTS:-1]]
     n = 1 + len(_KEPT)
-    if all(each is None for each in given[n:]):  # nothing that comes back has a gradient
+    if all(each is None for each in given[n:]):  # no output has a gradient
         return tuple(
             torch.zeros_like(x) if want else call.query.new_empty(0)
             for x, want in zip(call.tensors, arguments[-1], strict=False)
@@ -107,13 +107,13 @@ def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _gradient(found: Any, name: str, given: Any, call: Arguments) -> torch.Tensor:
-    """The gradient of a tensor, in its type."""
+    """The gradient of a tensor of the call, in the type of the tensor."""
     values: Any
     if name == "scale" and call.form.learned:
         values = np.concatenate([found.law[each].reshape(-1) for each in call.form.learned])
     else:
         values = getattr(found, name, None)
-    if values is None and name == "value":  # its output is not in the loss
+    if values is None and name == "value":  # the output is not in the loss
         return torch.zeros_like(given)
     if values is None:
         raise ValueError(f"{name} has no gradient in this call, and requires one; use {name}.detach()")
@@ -134,7 +134,7 @@ _backward = Differentiable(attend_backward, rule=attend_backward_rule)
 def pull_back_output(
     tensors: tuple[Any, ...], form: tuple[Any, ...], grad: torch.Tensor, wanted: list[bool]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of LEARNABLE by that of the output alone, of a call of which nothing else was kept."""
+    """Gradients of the tensors LEARNABLE from the gradient `grad` of the output alone; no rows were kept."""
     given = (*tensors, *form, *(None,) * (1 + len(_KEPT)), grad, *(None,) * len(_GRADIENTS), wanted)
     return tuple(x if want else None for x, want in zip(_backward(*given), wanted, strict=True))
 
@@ -143,7 +143,7 @@ def pull_back_output(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    """Keep what the backward pass reads."""
+    """Save the tensors that the backward pass of ``attend`` reads."""
     ctx.form, ctx.asked = inputs[_N_TENSORS:_N_ARGUMENTS], inputs[-1]
     rows = dict(zip(NAMES, output[1:], strict=True))
     kept = (rows[name] if name in ctx.asked else None for name in _KEPT)
@@ -153,11 +153,11 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -
 
 
 def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-    """Gradients of all arguments of ``attend``."""
+    """The gradients of all arguments of ``attend``."""
     saved = ctx.saved_tensors
     wanted = list(ctx.needs_input_grad[: len(LEARNABLE)])
     grad_output = None if saved[2] is None else grads[0]
-    # A compiled graph hands in zeros for the empty tensors, too.
+    # Gradients are read for asked statistics only: a compiled graph has zeros for empty tensors, too.
     rows = [grads[1 + NAMES.index(name)] if name in ctx.asked else None for name in _DIFFERENTIABLE]
     given = (*saved[:_N_TENSORS], *ctx.form, *saved[_N_TENSORS:], grad_output, *rows, wanted)
     found = _backward(*given)
@@ -165,5 +165,5 @@ def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     return (*tensors, *(None for _ in range(_N_ARGUMENTS + 1 - len(LEARNABLE))))
 
 
-#: ``attend``, wherever it is called.
+#: The operator ``attend`` under autograd, torch.func and the compiler.
 run = Differentiable(attend, _save, _pull_back, attend_rule)

@@ -28,12 +28,12 @@ def record(
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        On the CPU. Inside the block its attention runs through this package, afterwards as before.
+        A model on the CPU. Inside the block its attention runs through this package, afterwards as before.
     statistics : str or sequence of str, default ("entropy", "lse", "max_score")
-        Fields of :class:`attnscale.AttentionStatistics`.
+        Names of fields of :class:`attnscale.AttentionStatistics`.
     laws : str, float or Law, sequence of them, or mapping of str to them, optional
         Laws whose entropy is measured as well, on the same queries and keys: each multiplies the
-        model's own scale. The output of the model stays its own. The log calls them by their
+        model's own scale. The output of the model does not change. The log names the laws by their
         ``spelling``, or as the mapping does.
 
     Yields

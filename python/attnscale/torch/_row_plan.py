@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a call says of its rows: read by the reader of calls on arrays, as tensors of any device.
+"""The plan of a call's rows, found by the reader of calls on arrays, as tensors on any device.
 
 The reader gets stand-ins of query, key, value and mask: arrays of their shape and type that hold one number.
 """
@@ -34,19 +34,19 @@ _MASKS = ("attn_mask", "is_causal", "causal", "window", "key_lengths", "document
 
 
 class RowPlan(NamedTuple):
-    """Tensors that broadcast to (..., heads, n_queries); None is what the call has not.
+    """Tensors of the rows of a call, which broadcast to (..., heads, n_queries); None: the call has none.
 
-    The last axis of what is by distance has n_queries + n_keys - 1 entries: that of query i and key j is at
-    n_queries - 1 - i + j.
+    Tensors by distance have n_queries + n_keys - 1 entries on the last axis: the entry of query i and key j
+    is at n_queries - 1 - i + j.
     """
 
     begin: Tensor | None = None  # the first key that the query may see, but for the mask
-    end: Tensor | None = None  # the one past the last
-    scale: Tensor | None = None  # None: it is a tensor of the call
-    slopes: Tensor | None = None  # (parameters, ..., heads, n_queries): of the scale by what a law learns
+    end: Tensor | None = None  # the key past the last that the query may see
+    scale: Tensor | None = None  # None: the scale is a tensor of the call
+    slopes: Tensor | None = None  # of scale by learned parameters: (parameters, ..., heads, n_queries)
     distances: Tensor | None = None  # position of the query less that of the key, by distance
-    factor: Tensor | None = None  # of the product, by distance, as a law has it
-    offset: Tensor | None = None  # of the score, likewise
+    factor: Tensor | None = None  # of the product, by distance, from a law
+    offset: Tensor | None = None  # of the score, by distance, from a law
 
 
 def plan_rows(call: Arguments) -> RowPlan:
@@ -62,7 +62,7 @@ def plan_rows(call: Arguments) -> RowPlan:
             return _read_shapes(small, call.query.device, law, *described)
     if not (traced or call.query.is_meta):
         return _read(call, call.query.device)
-    # What reads numbers of tensors is an operator where there are none yet, whose outputs are all there.
+    # Tensors without numbers yet are read by an operator, which returns a tensor for every field.
     found = zip(_plan(*call.flat), _extents(call), strict=True)
     return RowPlan(*(None if extents is None else x for x, extents in found))
 
@@ -71,14 +71,14 @@ def plan_rows(call: Arguments) -> RowPlan:
 
 
 class _Rows(Call):
-    """The call on stand-ins, whose laws count and measure on the tensors."""
+    """The call on stand-ins; where a law counts keys or measures rows, the tensors themselves are read."""
 
     __slots__ = ("tensors",)
 
     tensors: Arguments
 
     def visible_keys(self) -> Any:
-        """Keys that each query may see."""
+        """Number of keys that each query may see."""
         if self.mask is None:
             return super().visible_keys()
         return self._measured(lambda scores, seen: seen.sum(-1).cpu().numpy(), np.int64)
@@ -101,7 +101,7 @@ class _Rows(Call):
         return self._measured(lambda scores, seen: laws.NormSoftmax.measure(scores.cpu().numpy()))
 
     def _measured(self, measure: Callable[[Tensor, Tensor], Any], dtype: Any = np.float64) -> Any:
-        """A number of each row from its scores at the standard scale, and who is seen."""
+        """A number for each row, measured on scores at the standard scale and on the keys that it sees."""
         query, key, _ = wide_rows(self.tensors)
         begin, end = _interval(self, query.device)
         scores = Scores(
@@ -121,7 +121,7 @@ class _Rows(Call):
 
 
 def _with_large(call: Arguments, *tensors: Any) -> Arguments:
-    """The call with others for query, key, value and mask, whose numbers the reader does not need."""
+    """The call with `tensors` for query, key, value and mask, whose numbers the reader does not need."""
     return call._replace(**dict(zip(("query", "key", "value", "attn_mask"), tensors, strict=True)))
 
 
@@ -132,8 +132,8 @@ def _read_shapes(
     law: laws.Law | None,
     *given: tuple[tuple[int, ...], torch.dtype] | None,
 ) -> RowPlan:
-    """The plan of a call without tensors but those of which shapes and types are all that counts."""
-    with torch.inference_mode(False):  # whose tensors autograd would not take
+    """The plan of a call whose only tensors are given by shape and type, as nothing else of them counts."""
+    with torch.inference_mode(False):  # autograd would refuse inference tensors
         made = (None if x is None else torch.empty((), dtype=x[1]).expand(x[0]) for x in given)
         return _read(_with_large(call, *made), device)
 
@@ -172,7 +172,7 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
 
 
 def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    """The first key of each query, and the one past its last."""
+    """The first key that each query may see, and the key past the last."""
     begin, end, _, _ = rows.intervals
     if begin is None and end is None:
         return None, None
@@ -182,7 +182,7 @@ def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor |
 
 
 def _distances(rows: Call) -> NDArray[np.int64]:
-    """Position of the query less that of the key, by distance; key lengths move it for each batch entry."""
+    """Position of the query less the key's, by distance; key lengths shift it for each entry of the batch."""
     n_queries, n_keys = rows.inputs.query.shape[-2], rows.inputs.key.shape[-2]
     last = rows.intervals.aligned(n_queries)[..., -1:] if n_queries else np.zeros(1, np.int64)
     found: NDArray[np.int64] = last - np.arange(max(n_queries + n_keys - 1, 0))
@@ -190,21 +190,21 @@ def _distances(rows: Call) -> NDArray[np.int64]:
 
 
 def _tables_of_law(law: Any, distances: NDArray[np.int64], head_dim: int) -> dict[str, NDArray[np.float64]]:
-    """Factor and offset of a law of the distance, over the standard scale."""
+    """Factor and offset of a law of the distance at each distance; the factor is over the standard scale."""
     steps = np.abs(distances)
     found = {"factor": np.asarray(law.scale(steps, head_dim)) * math.sqrt(head_dim)}
     return found | {"offset": law.bias(steps)} if hasattr(law, "bias") else found
 
 
 def _slopes(law: laws.Law, call: Arguments, rows: Call) -> NDArray[np.float64]:
-    """Derivative of each row's scale by each parameter that is learned."""
+    """The derivative of each row's scale by each learned parameter."""
     assert rows.counts is not None  # no law of the distance has a parameter to learn
     found = law.derivatives(rows.counts, rows.head_dim)
     return np.stack([np.broadcast_to(found[name], rows.row_shape) for name in call.form.learned])
 
 
 def _stand_in(x: Tensor) -> Tensor:
-    """A tensor of this shape and type on the CPU, of one number: NaN, which no mask of zeros and ones has."""
+    """A CPU tensor of the shape and type of x with one number, NaN, which no mask of zeros and ones has."""
     dtype = torch.float16 if x.dtype == torch.bfloat16 else x.dtype
     value = math.nan if dtype.is_floating_point else 0
     return torch.full((), value, dtype=dtype).expand(x.shape)
@@ -214,7 +214,7 @@ def _stand_in(x: Tensor) -> Tensor:
 
 
 def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
-    """The shapes of a plan whose tensors are all as large as what they broadcast to."""
+    """The shapes of the tensors of an expanded plan; None for tensors that the plan does not have."""
     form, (rows, _) = call.form, call.row_extents
     hides = form.is_causal or form.causal or form.windowed
     hides = hides or call.key_lengths is not None or call.document_ids is not None
@@ -234,7 +234,7 @@ def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
 
 @torch.compiler.assume_constant_result
 def _of_distance(law: str, *learned: str) -> tuple[bool, bool]:
-    """Whether it is a law of the distance, and adds to the score; the compiler does not look into it."""
+    """Whether a law is of the distance, and whether it adds to scores; not looked into by the compiler."""
     found = open_law(law, learned)
     return found.meaning.is_distance, found.meaning.is_distance and hasattr(found, "bias")
 
@@ -250,7 +250,7 @@ def _type(name: str, call: Arguments) -> torch.dtype:
     schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}) -> ({', '.join(['Tensor'] * len(RowPlan._fields))})",
 )
 def row_plan(*arguments: Any) -> tuple[Tensor, ...]:
-    """The plan of a call, expanded; empty tensors stand for what it has not."""
+    """The expanded plan of a call; empty tensors stand for what the plan does not have."""
     call = Arguments.of(arguments)
     plan = _read(call, call.query.device)
     usual = {"begin": 0, "end": key_count(call)}  # of a window that is open on both sides

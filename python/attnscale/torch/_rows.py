@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The weights of rows, written out, and the scales of rows: operators with gradients."""
+"""Operators with gradients for the weights of rows, written out, and for the scales of rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def row_weights(
 ) -> Tensor:
     """:func:`attnscale.attention_weights` on tensors, (..., heads, n_queries, n_keys), with gradients.
 
-    The backward pass is that of attention whose values are unit vectors: n_queries * n_keys^2 a head.
+    The backward pass is that of attention whose values are unit vectors, and costs n_queries * n_keys^2 for
+    each head.
     """
     found: Tensor = _weights(
         *read_call(query, key, scale=scale, normalizer=normalizer, causal=causal, attn_mask=attn_mask).flat
@@ -54,9 +55,10 @@ def row_scales(
     causal: int | None = None,
     attn_mask: Tensor | None = None,
 ) -> Tensor:
-    """What a law that is no law of the distance makes of each row, (..., heads, n_queries), in float64.
+    """The scale of each row by a law, no law of the distance, (..., heads, n_queries), in float64.
 
-    It has a gradient in what of the law is learned. What a law measures of a row counts as a constant.
+    The scale has a gradient in the learned parameters of the law. What a law measures on a row counts as a
+    constant.
     """
     found: Tensor = _scales(*read_call(query, key, scale=scale, causal=causal, attn_mask=attn_mask).flat)
     return found
@@ -67,7 +69,7 @@ def row_scales(
 
 @torch.library.custom_op("attnscale::weights", mutates_args=(), device_types="cpu", schema=_SCHEMA)
 def weights(*arguments: Any) -> Tensor:
-    """The matrix of a call without a value."""
+    """The matrix of weights of a call without a value."""
     call = Arguments.of(arguments)
     query, key, _ = call.arrays()
     return tensor(attention_weights(query, key, **call.options()))

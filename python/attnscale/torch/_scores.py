@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The scores of some queries at a time and the keys that they see, in plain operations of PyTorch."""
+"""Scores of a block of queries and the keys that these see, in plain operations of PyTorch."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = [
     "wide_rows",
 ]
 
-#: Scores of a block, of all heads: 128 MiB of float32.
+#: Largest number of scores of a block, over all heads: 128 MiB of float32.
 _PAIRS = 2**25
 
 
 def rows_of(x: Tensor, start: int, stop: int) -> Tensor:
-    """The rows of a tensor that broadcasts to (..., n_queries, n_keys), unless one row serves all."""
+    """Rows start ... stop - 1 of a tensor that broadcasts to (..., n_queries, n_keys); one row serves all."""
     return x if x.shape[-2] == 1 else x[..., start:stop, :]
 
 
 class Visible(NamedTuple):
-    """Which keys each query may see: those of an interval that the mask shows."""
+    """The keys that each query may see: those of an interval that the mask does not hide."""
 
     begin: Tensor | None  # the first key, broadcasts to (..., heads, n_queries); None: every key
-    end: Tensor | None  # the one past the last
+    end: Tensor | None  # the key past the last
     mask: Tensor | None  # broadcasts to (..., heads, n_queries, n_keys); float: -inf hides the key
     n_keys: int
 
@@ -56,14 +56,14 @@ class Visible(NamedTuple):
 
 
 def at_distances(table: Tensor, distances: Tensor) -> Tensor:
-    """Entry |t| of the table's last axis at each distance t; the last one beyond it, where no pair is."""
+    """Entry |t| of the table's last axis at each distance t; the last entry beyond it, where no pair is."""
     steps = distances.abs().clamp(max=table.shape[-1] - 1)
     lead = torch.broadcast_shapes(table.shape[:-1], steps.shape[:-1])
     return table.expand(*lead, table.shape[-1]).gather(-1, steps.expand(*lead, steps.shape[-1]))
 
 
 def rows_of_block(row_shape: tuple[int, ...], n_keys: int) -> int:
-    """Queries of a block: as many as leave the number of its scores below a limit, and at least one."""
+    """Number of queries of a block: as many as keep its scores within a limit, and at least one."""
     return max(1, _PAIRS // max(1, math.prod(row_shape[:-1]) * n_keys))
 
 
@@ -87,7 +87,7 @@ def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def _with_length(rows: Tensor, length: float) -> Tensor:
-    """Rows of this length; rows of zeros stay zero."""
+    """The rows scaled to a length; rows of zeros stay zero."""
     # Squares of entries below 1 neither overflow nor, for the largest ones, vanish.
     largest = rows.detach().abs().amax(-1, keepdim=True) if rows.shape[-1] else rows.new_zeros(())
     rows = rows / torch.where(largest == 0, 1, largest)
@@ -103,7 +103,7 @@ def key_count(call: Arguments) -> Any:
 def visible_of(
     call: Arguments, row_shape: tuple[int, ...], begin: Tensor | None, end: Tensor | None
 ) -> Visible:
-    """Which keys the queries of a call may see, whose rows are (..., heads, n_queries)."""
+    """The keys that each query of a call may see; `row_shape` is (..., heads, n_queries)."""
     n_keys = key_count(call)
     mask: Any = call.attn_mask
     if mask is not None:
@@ -118,7 +118,7 @@ def visible_of(
 
 
 class Scores(NamedTuple):
-    """The scores of a call. Tensors are in the type of the arithmetic, their heads in front of the rows."""
+    """The scores of a call; tensors are in the type of the arithmetic, with heads in front of the rows."""
 
     query: Tensor  # times the scale
     key: Tensor
@@ -131,7 +131,7 @@ class Scores(NamedTuple):
     finite: bool = False  # whether no input is NaN or infinite, and no score can be
 
     def of_rows(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
-        """Scores (..., rows, n_keys) of the queries start ... stop - 1, -inf at hidden keys, and who is seen.
+        """Scores (..., rows, n_keys) of queries start ... stop - 1, -inf at hidden keys, and what is visible.
 
         A visible score that is not finite is NaN, which reaches all of its row.
         """
@@ -152,11 +152,11 @@ class Scores(NamedTuple):
         query = self.query[..., start:stop, :]
         if self.finite or seen is None:
             return query @ self.key.transpose(-1, -2)
-        # A hidden NaN would reach the gradient of the others as 0 * NaN.
+        # A hidden NaN would reach the gradient of other entries as 0 * NaN.
         of_query, of_key = (~torch.isfinite(x).all(-1) for x in (query, self.key))
         clean = [x.masked_fill(bad[..., None], 0) for x, bad in ((query, of_query), (self.key, of_key))]
         products = clean[0] @ clean[1].transpose(-1, -2)
-        # A factor, as the gradient is to be NaN where the product is.
+        # NaN comes in as a factor, so that the gradient is NaN where the product is.
         bad = (of_query[..., None] | of_key[..., None, :]) & seen
         return products * torch.where(bad, math.nan, 1.0).to(products.dtype)
 

@@ -26,7 +26,7 @@ __all__ = [
 
 
 def array(tensor: torch.Tensor) -> Any:
-    """The tensor's memory as an array; bfloat16 through ml_dtypes."""
+    """An array on the memory of a tensor; bfloat16 goes through ml_dtypes."""
     tensor = tensor.detach() if tensor.requires_grad else tensor
     if tensor.dtype != torch.bfloat16:
         return tensor.numpy()
@@ -34,14 +34,14 @@ def array(tensor: torch.Tensor) -> Any:
 
 
 def tensor(array: Any) -> torch.Tensor:
-    """The array's memory as a tensor; the inverse of :func:`array`."""
+    """A tensor on the memory of an array; the inverse of :func:`array`."""
     if array.dtype.kind == "V":  # bfloat16; a name takes NumPy longer
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
 def check_on_cpu(*tensors: torch.Tensor | None) -> None:
-    """Refuse tensors of other devices."""
+    """Refuse tensors on devices other than the CPU."""
     for each in tensors:
         if each is not None and not each.is_cpu:
             raise ValueError(
@@ -56,7 +56,7 @@ def is_traced() -> bool:
 
 
 def check_one_device(device: torch.device, *tensors: torch.Tensor | None) -> None:
-    """Refuse tensors of other devices than the query's; a number may be on the CPU."""
+    """Refuse tensors on devices other than the query's; a tensor without axes may be anywhere."""
     for each in tensors:
         if each is not None and each.device != device and each.ndim:
             raise ValueError(
@@ -65,7 +65,7 @@ def check_one_device(device: torch.device, *tensors: torch.Tensor | None) -> Non
 
 
 def check_tensors(*, or_none: bool = False, **given: Any) -> None:
-    """Refuse what is no tensor, by the name of the argument; PyTorch would name the operator's schema."""
+    """Refuse what is no tensor, naming the argument where PyTorch would name the operator's schema."""
     for name, each in given.items():
         if not isinstance(each, torch.Tensor) and not (or_none and each is None):
             raise TypeError(f"{name} must be a tensor, got {shown(each)}")
@@ -74,7 +74,7 @@ def check_tensors(*, or_none: bool = False, **given: Any) -> None:
 def autocast(*tensors: Any) -> tuple[Any, ...]:
     """The tensors in the type of ``torch.autocast`` where that is on; None stays None."""
     kind = tensors[0].device.type
-    kind = "cpu" if kind == "meta" else kind  # which has no autocast
+    kind = "cpu" if kind == "meta" else kind  # "meta" has no autocast
     if not torch.is_autocast_enabled(kind):
         return tensors
     dtype = torch.get_autocast_dtype(kind)
@@ -93,7 +93,7 @@ def wide_type(types: Iterable[torch.dtype]) -> torch.dtype:
 
 
 def heads_first(shape: Sequence[Any], layout: str) -> tuple[Any, ...]:
-    """The shape (..., n, heads, dim) as (..., heads, n, dim) and back, where the layout is such."""
+    """The shape (..., n, heads, dim) of the layout "bshd" as (..., heads, n, dim), and back."""
     if layout == "bshd" and len(shape) > 2:
         return (*shape[:-3], shape[-2], shape[-3], shape[-1])
     return tuple(shape)
@@ -102,7 +102,7 @@ def heads_first(shape: Sequence[Any], layout: str) -> tuple[Any, ...]:
 def row_extents(
     given: Iterable[torch.Tensor | None], layout: str, *, enable_gqa: bool
 ) -> tuple[tuple[Any, ...], torch.dtype]:
-    """Shape (..., heads, n_queries) and type of the result of a call on query, key and value."""
+    """The shape (..., heads, n_queries) of rows and the type of the result of a call."""
     there = [each for each in given if each is not None]
     shapes = [heads_first(each.shape, layout) for each in there]
     batch = _broadcast([shape[:-3] for shape in shapes])
@@ -111,7 +111,7 @@ def row_extents(
 
 
 def _broadcast(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """What the shapes broadcast to; PyTorch takes 30 microseconds to find that they are equal."""
+    """The broadcast shape; equal shapes are tested first, which takes PyTorch 30 microseconds."""
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
     return tuple(torch.broadcast_shapes(*shapes))

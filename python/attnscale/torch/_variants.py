@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Families of linear time on tensors, with gradients."""
+"""Attention of linear time on tensors, with gradients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def efficient_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     normalization, scale, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
 
@@ -87,9 +87,9 @@ def linear_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     feature_map : {"elu", "relu"} or pair of Tensors, default "elu"
-        A pair: the features of query and key, at least 0, which get the gradients.
+        Name of the map, or a pair: the features of query and key, at least 0, which get the gradients.
     is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
 
@@ -134,7 +134,7 @@ def cosformer_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     max_length, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
 
@@ -172,9 +172,9 @@ def performer_attention(
     Parameters
     ----------
     query, key, value : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     projection : Tensor, shape (features, head_dim)
-        The directions, as :func:`attnscale.variants.performer_projection` draws them. Without gradient.
+        The directions, as :func:`attnscale.variants.performer_projection` draws them; they have no gradient.
     scale, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
 
@@ -213,7 +213,7 @@ def ssd(
     Parameters
     ----------
     query, key, value, log_decay : Tensor
-        On the CPU; may require grad.
+        Tensors on the CPU, which may require grad.
     enable_gqa, layout, num_threads
         As for the function on arrays.
 
@@ -254,7 +254,7 @@ def _run(
 
 
 def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Options of the function on arrays, from what the operator was given."""
+    """Options of the function on arrays, from the arguments of the operator."""
     name, query, key, _, log_decay, projection, kind, scale, max_length, *shared = arguments[:_N_ARGUMENTS]
     check_on_cpu(*(x for x in arguments if isinstance(x, Tensor)))
     is_causal, causal, enable_gqa, layout, num_threads = shared
@@ -274,7 +274,7 @@ def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     "attnscale::attend_variant", mutates_args=(), device_types="cpu", schema=f"({_SCHEMA}) -> Tensor"
 )
 def attend_variant(*arguments: Any) -> Tensor:
-    """The output of a function of attnscale.variants."""
+    """The output of the function of attnscale.variants that the first argument names."""
     rows = (array(x) for x in arguments[1:4])
     return tensor(getattr(variants, arguments[0])(*rows, **_options(arguments)))
 
@@ -294,7 +294,7 @@ def _(*arguments: Any) -> Tensor:
     schema=f"({_SCHEMA}, Tensor grad_output) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def attend_variant_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    """Gradients of query, key, value and log_decay; empty for a log_decay that is none."""
+    """The gradients of query, key, value and log_decay; empty for a log_decay of None."""
     rows = [array(x) for x in (*arguments[1:4], arguments[-1])]
     found = variants.gradients(arguments[0], *rows, **_options(arguments))
     query, key = (found.query, found.key) if found.feature_map is None else found.feature_map

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators under torch.func.vmap: one call with an axis more in front, or a call for each sample."""
+"""Operators under torch.func.vmap: one call with one more axis in front, or a call for each sample."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._arguments import Arguments
 __all__ = ["attend_backward_rule", "attend_rule", "by_loop"]
 
 _ARRAYS = ("query", "key", "value")
-#: Ranks of the other tensors without the axis of samples, less that of query, key and value.
+#: Ranks of other tensors less the rank of query, key and value, without the axis of samples.
 _RANKS = {"scale": -1, "attn_mask": 0, "key_lengths": -3, "document_ids": -2}
-#: Tensors of heads: a sample has heads of its own, which one call has no axis for.
+#: Tensors of heads: if each sample has its own, one call has no axis for them.
 _OF_HEADS = ("distance_scale", "distance_bias", "sink", "bias", "alpha")
 
 
 def by_loop(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    """A call for each sample: right for every operator."""
+    """The rule of vmap that makes a call for each sample, which is right for every operator."""
     if not info.batch_size:
         raise ValueError(
             "vmap needs at least one sample where each takes a call of its own (sinks, tables of the "
@@ -42,11 +42,11 @@ def _sample(x: Any, dim: Any, i: int) -> Any:
 
 
 class _Fold(NamedTuple):
-    """How samples go in front of the axes of one call."""
+    """The way that samples go in front of the axes of one call, and back."""
 
     size: int
     rank: int  # of query, key and value, with heads
-    without_heads: bool  # one axis for them is put in
+    without_heads: bool  # whether an axis of one head is put in
     layout: str
 
     @staticmethod
@@ -56,7 +56,7 @@ class _Fold(NamedTuple):
         return _Fold(size, max(rank, 3), rank == 2, call.form.layout)
 
     def array(self, x: Tensor | None, dim: int | None, *, expand: bool) -> Tensor | None:
-        """Query, key, value, output or the gradient of an output, with the samples as its first axis."""
+        """Query, key, value, output or the gradient of an output, with the samples on the first axis."""
         if x is None:
             return None
         alone = self.without_heads and x.ndim - (dim is not None) == 2
@@ -65,14 +65,17 @@ class _Fold(NamedTuple):
         return found.unsqueeze(-2 if self.layout == "bshd" else -3) if alone else found
 
     def front(self, x: Tensor | None, dim: int | None, rank: int, *, expand: bool) -> Tensor | None:
-        """The axis of samples, then axes of length 1 up to the rank; without one it broadcasts as it is."""
+        """The tensor with the axis of samples in front, then axes of length 1 up to the rank.
+
+        A tensor without an axis of samples broadcasts as it is, unless `expand` asks for one.
+        """
         if x is None or (dim is None and not expand):
             return x
         x = x.expand(self.size, *x.shape) if dim is None else x.movedim(dim, 0)
         return x[(slice(None), *(None,) * (rank + 1 - x.ndim))]
 
     def tensors(self, call: Arguments, in_dims: Any, wanted: Any) -> list[Tensor | None]:
-        """All of a call. Without a copy, those are repeated of which each sample wants its own gradient."""
+        """All tensors of a call; those with a gradient for each sample are repeated, without a copy."""
         found = []
         for i, (name, x) in enumerate(zip(Arguments._fields, call.tensors, strict=False)):
             expand = i < len(wanted) and bool(wanted[i])
@@ -83,7 +86,7 @@ class _Fold(NamedTuple):
         return found
 
     def result(self, x: Tensor | None, dim: int | None) -> Tensor | None:
-        """An output or a statistic, or the gradient of one, which every sample has."""
+        """An output or a statistic, or its gradient, with the samples on the first axis."""
         if x is None:
             return None
         rank = x.ndim - (dim is not None) + self.without_heads
@@ -94,16 +97,16 @@ class _Fold(NamedTuple):
         )
 
     def output(self, x: Tensor) -> Tensor:
-        """Without the axis for heads that was put in."""
+        """An output without the axis of heads that was put in."""
         return x.squeeze(-2 if self.layout == "bshd" else -3) if self.without_heads else x
 
     def rows(self, x: Tensor) -> Tensor:
-        """Likewise, of a statistic."""
+        """A statistic without the axis of heads that was put in."""
         return x.squeeze(-2) if self.without_heads else x
 
 
 def attend_rule(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    """The rule of ``attend``."""
+    """The rule of vmap of ``attend``: one call, unless samples have tensors of heads of their own."""
     given = Arguments.of(arguments)
     if _has_heads_of_its_own(given, [dim is not None for dim in in_dims[: len(given.tensors)]]):
         return by_loop(call, info, in_dims, *arguments)
@@ -119,7 +122,7 @@ def attend_rule(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: A
 def attend_backward_rule(
     call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any
 ) -> tuple[Any, Any]:
-    """The rule of ``attend_backward``. A sample has gradients of its own, also of what all samples share."""
+    """The rule of vmap of ``attend_backward``: each sample has gradients, also of tensors that all share."""
     given, wanted = Arguments.of(arguments), arguments[-1]
     n = len(given.tensors)
     own = [dim is not None or want for dim, want in zip(in_dims[:n], [*wanted, False, False], strict=True)]
@@ -143,7 +146,7 @@ def _has_heads_of_its_own(call: Arguments, own: list[bool]) -> bool:
 
 
 def _without(x: Tensor | None, dim: int | None) -> tuple[int, ...]:
-    """The shape of one sample."""
+    """The shape of one sample of a tensor."""
     if x is None:
         return ()
     return tuple(x.shape) if dim is None else (*x.shape[:dim], *x.shape[dim + 1 :])

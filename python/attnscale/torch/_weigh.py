@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From scores to weights under every normalizer, in plain operations of PyTorch, with gradients."""
+"""Weights from scores under every normalizer, in plain operations of PyTorch, with gradients."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..normalizers import Normalizer
 
 __all__ = ["Learnt", "Weights", "entmax", "weigh"]
 
-_HALVINGS = 40  # of an interval of length 1: below the resolution of float32
+_HALVINGS = 40  # of an interval of length 1, to below the resolution of float32
 
 
 class Learnt(NamedTuple):
-    """Parameters of a normalizer that are tensors, as they broadcast to (..., heads, n_queries, 1)."""
+    """Parameters of a normalizer that are tensors and broadcast to (..., heads, n_queries, 1)."""
 
     sink: Tensor | None = None
     bias: Tensor | None = None
@@ -26,16 +26,16 @@ class Learnt(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Weights of some rows."""
+    """The weights of a block of rows, and which keys count in statistics."""
 
     of_keys: Tensor  # 0 where the key is hidden
     counted: Tensor | None  # True where a key counts for lse and support; None: every key
     sink: Tensor | None = None  # (..., rows, 1): the weight of the outcome that is no key
-    logit: Tensor | None = None  # its score
+    logit: Tensor | None = None  # score of the outcome that is no key
 
 
 def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
-    """Weights of rows of scores, which are -inf at hidden keys; rows without keys have no weight."""
+    """Weights of rows from scores, which are -inf at hidden keys; rows without keys have no weight."""
     logit = learnt.sink
     if isinstance(rule, normalizers.SoftmaxN):
         logit = scores.new_full((), math.log(rule.n))
@@ -68,7 +68,7 @@ def weigh(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt)
 def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, learnt: Learnt) -> Weights:
     """Weights that are functions of single scores, which need not add up to 1."""
     if seen is not None:
-        # Any finite number: its weight is taken away again, and its gradient is 0 and no 0 * inf.
+        # Any finite number serves: the weight is set to 0 later, so the gradient is 0 and not 0 * inf.
         scores = scores.masked_fill(~seen, 0.0)
     if isinstance(rule, normalizers.Sigmoid):
         n = _count(scores, seen)
@@ -87,16 +87,19 @@ def _of_single_scores(rule: Normalizer, scores: Tensor, seen: Tensor | None, lea
 
 
 def _count(scores: Tensor, seen: Tensor | None) -> Tensor:
-    """Keys that each row sees, at least 1."""
+    """The number of keys that each row sees, but at least 1."""
     if seen is None:
         return scores.new_full((), max(scores.shape[-1], 1))
     return seen.sum(-1, keepdim=True).clamp(min=1).to(scores.dtype)
 
 
 def _softpick(scores: Tensor, seen: Tensor | None, eps: float) -> Tensor:
-    """max(e^s - 1, 0) / (sum |e^s - 1| + eps), both over exp(max(s, 0)). Hidden scores are 0, as e^0 - 1."""
+    """The weights max(e^s - 1, 0) / (sum |e^s - 1| + eps), both over exp(max(s, 0)).
+
+    Hidden scores are 0, and so is their e^0 - 1.
+    """
     top = scores.detach().amax(-1, keepdim=True).clamp(min=0) if scores.shape[-1] else scores.new_zeros(())
-    # From expm1 where s is small, so that nothing cancels.
+    # Where s is small, expm1 keeps the difference from cancelling.
     small = (-top).exp() * torch.expm1(scores.clamp(max=1))
     excess = torch.where(scores < 1, small, (scores - top).exp() - (-top).exp())
     total = excess.abs().sum(-1, keepdim=True) + eps * (-top).exp()
@@ -104,19 +107,19 @@ def _softpick(scores: Tensor, seen: Tensor | None, eps: float) -> Tensor:
 
 
 def _largest(scores: Tensor, k: int) -> Tensor:
-    """True at the k largest scores of each row; of equal ones at the first."""
+    """True at the k largest scores of each row; of equal scores, at the first ones."""
     order = scores.detach().sort(dim=-1, descending=True, stable=True).indices[..., :k]
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
 
 
 class _Entmax(torch.autograd.Function):
-    """Peters et al. 2019, arXiv 1905.05702: p = max(0, (alpha - 1) z - tau)^(1 / (alpha - 1))."""
+    """Entmax, p = max(0, (alpha - 1) z - tau)^(1 / (alpha - 1)), of Peters et al. 2019, arXiv 1905.05702."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(scores: Tensor, alpha: Any) -> Tensor:
-        """Weights by bisection of tau: of the sum of weights, which falls in tau."""
+        """Weights by bisection of tau: the sum of weights, which falls as tau grows, is to be 1."""
         z = (alpha - 1) * scores
         power = 1 / (alpha - 1)
         low = z.amax(-1, keepdim=True) - 1
@@ -130,7 +133,7 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def setup_context(context: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what the backward pass reads."""
+        """Save the weights and alpha, which the backward pass reads."""
         alpha = inputs[1]
         learnt = isinstance(alpha, Tensor)
         context.save_for_backward(output, alpha if learnt else None)
@@ -138,7 +141,10 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """s (g - <s, g> / <s, 1>) with s = p^(2 - alpha) on the support; of alpha by Correia et al. 2019."""
+        """Gradients of scores, s (g - <s, g> / <s, 1>) with s = p^(2 - alpha) on the support, and of alpha.
+
+        The gradient of alpha is that of Correia et al. 2019.
+        """
         weights, learnt = context.saved_tensors
         alpha = context.alpha if learnt is None else learnt
         s = torch.where(weights > 0, weights.pow(2 - alpha), 0.0)
@@ -152,7 +158,7 @@ class _Entmax(torch.autograd.Function):
 
 
 def entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
-    """Entmax of the last axis, alpha > 1; 2 is sparsemax. A score of -inf has no weight.
+    """Entmax along the last axis with alpha > 1; alpha = 2 is sparsemax. A score of -inf has no weight.
 
     Examples
     --------

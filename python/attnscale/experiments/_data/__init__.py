@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What models are trained and tested on: texts, tags, sampled tasks, graphs."""
+"""Data that models are trained and tested on: texts, tags, sampled tasks, graphs."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Text that every Python has: the source of its standard library, split by file, in tokens of its own."""
+"""The source of Python's standard library as text to train on, split by file, in tokens learned from it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 
 __all__ = ["FILE", "MASK", "Corpus", "library_source"]
 
-#: Tokens that are no text: the end of a file, and what a masked token is replaced by.
+#: Tokens that stand for no text: the end of a file, and the replacement of a masked token.
 FILE, MASK = 0, 1
 _SPECIAL = ("<file>", "<mask>")
-#: Not everywhere installed, or not the library's own.
+#: Folders that are not installed everywhere, or that are not part of the standard library.
 _LEFT_OUT = frozenset({"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "ensurepip"})
-_HELD_OUT = 10  # of so many files one is never trained on
+_HELD_OUT = 10  # one file in this many is never trained on
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Tokens of the files that are trained on, and of those that are held out.
+    """Tokens of the training files and of the held-out files.
 
     Attributes
     ----------
     train, held_out : ndarray of int64
-        Files one after the other, a FILE token after each.
+        Tokens of the files one after the other, with a FILE token after each.
     vocabulary : int
         Number of different tokens.
     facts : dict
@@ -50,9 +50,9 @@ def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
     Parameters
     ----------
     vocabulary : int
-        At least 258: the bytes, and two tokens that are no text.
+        Number of tokens, at least 258: the 256 bytes, and two tokens that stand for no text.
     most_bytes : int, optional
-        Only the first files, in an order that their names' hashes give, up to so many bytes.
+        Take only the first files, in the order of the hashes of their names, up to this many bytes.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
 
 
 def _files(most_bytes: int | None) -> list[tuple[str, bytes]]:
-    """Names and contents, shuffled by the hash of the name: neighbours are of one package."""
+    """Names and contents of files, shuffled by the hash of the name: neighbours were of one package."""
     root = Path(sysconfig.get_paths()["stdlib"])
     names = []
     for folder, below, inside in os.walk(root):

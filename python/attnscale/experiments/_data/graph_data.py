@@ -16,7 +16,7 @@ __all__ = ["CLASSES", "FEATURES", "Graph", "class_means", "context", "graph", "m
 CLASSES = 8
 FEATURES = 16
 _NOISE = 3.0
-_AGREE = 0.22  # a neighbour has the class of its node for sure in so many cases, else any class
+_AGREE = 0.22  # share of neighbours that copy the class of their node; the others have any class
 _NEAR = 0.1  # noise of the query in "mirror"
 
 
@@ -28,7 +28,7 @@ class Graph(NamedTuple):
     nodes : Tensor, shape (1, nodes, FEATURES)
     neighbours : Tensor of bool, shape (nodes, nodes)
     label : Tensor of int64, shape (1, nodes)
-        Their classes.
+        Classes of the nodes.
     """
 
     nodes: Tensor
@@ -42,7 +42,7 @@ def class_means(generator: torch.Generator) -> Tensor:
 
 
 def context(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Batch:
-    """A node, and n tokens of which the first is the node itself and the others are sampled neighbours."""
+    """Nodes, each with n tokens: the first is the node itself, the others are sampled neighbours."""
     label = torch.randint(CLASSES, (batch,), generator=generator)
     others = torch.randint(CLASSES, (batch, n), generator=generator)
     agree = torch.rand(batch, n, generator=generator) < _AGREE
@@ -53,8 +53,8 @@ def context(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Ba
 
 
 def graph(nodes: int, degree: float, means: Tensor, generator: torch.Generator) -> Graph:
-    """A stochastic block model of this mean degree; neighbours agree as often as in :func:`context`."""
-    same = _AGREE + (1 - _AGREE) / CLASSES  # of the neighbours
+    """A stochastic block model of mean degree `degree`; neighbours agree as often as in :func:`context`."""
+    same = _AGREE + (1 - _AGREE) / CLASSES  # share of the neighbours that have the class of their node
     label = torch.randint(CLASSES, (nodes,), generator=generator)
     density = degree / nodes
     inside, outside = CLASSES * same * density, CLASSES / (CLASSES - 1) * (1 - same) * density
@@ -65,7 +65,7 @@ def graph(nodes: int, degree: float, means: Tensor, generator: torch.Generator) 
 
 
 def mirror(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Batch:
-    """The task that is the other way round: one token of n has the answer, the one that is like the query.
+    """The mirror image of :func:`context`: one token of n has the answer, the one that is like the query.
 
     A token has a code and a class; the first is the query itself, whose class is not given.
     """

@@ -14,18 +14,18 @@ from .tags import OTHER, TAGS, tagged
 
 __all__ = ["OUTPUTS", "Recall", "ScaleTask", "Tagging"]
 
-#: One key matters, and many keys do.
+#: The sharp output depends on one key, the broad output on many keys.
 OUTPUTS = ("sharp", "broad")
 
 
 class ScaleTask(Protocol):
-    """What a model is trained on."""
+    """A task that a model is trained on: its model, batches, loss and errors."""
 
     def model(self, **heads: Any) -> Any:
-        """A new one."""
+        """A new model for the task."""
 
     def batch(self, n: int, size: int, generator: torch.Generator, *, held_out: bool = False) -> Any:
-        """Inputs and targets, of n keys."""
+        """Inputs of n keys each, and targets."""
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
         """The loss to train by."""
@@ -35,17 +35,17 @@ class ScaleTask(Protocol):
 
 
 class Recall:
-    """A query that is one of n keys; half of the answer is this key's value, half the average of all values.
+    """Recall: the query is one of n keys; half of the answer is its value, half the average of all values.
 
     Keys and values are normal. The average is multiplied by the root of the n of training, so that both
-    halves have variance 1 there. An error of 1 is that of no answer, at every n.
+    halves of the answer have variance 1 at that n. A model that answers 0 has an error of 1 at every n.
 
     Parameters
     ----------
     dim : int
-        Of keys and of values.
+        Dimension of keys and of values.
     n : int
-        Of training.
+        Number of keys in training.
     """
 
     def __init__(self, dim: int, n: int) -> None:
@@ -65,11 +65,11 @@ class Recall:
         return (query[:, None], items), torch.cat((value, average), dim=-1)
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Mean squared error."""
+        """Mean squared error of the answers."""
         return functional.mse_loss(answers, targets)
 
     def errors(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Mean squared error of each half, over the mean square of what is right."""
+        """Mean squared error of each half of the answers, over the mean square of the targets."""
         wrong, right = (
             each.square().mean(0).view(2, self.dim).mean(1) for each in (answers - targets, targets)
         )
@@ -77,10 +77,10 @@ class Recall:
 
 
 class Tagging:
-    """Names in source code, of which is told what they are: TENER's kind of task (arXiv 1911.04474).
+    """Tagging of the names in source code by what they are: TENER's kind of task (arXiv 1911.04474).
 
-    Its errors are rates: sharp that of attributes and definitions, which one neighbour tells; broad that of
-    parameters, keywords of calls and other names. Every tag counts the same.
+    Errors are rates. The sharp one is that of attributes and definitions, which one neighbour tells; the
+    broad one is that of parameters, keywords of calls and other names. Every tag counts the same.
     """
 
     def __init__(self, width: int) -> None:
@@ -95,14 +95,14 @@ class Tagging:
         return Tagger(self.width, self.vocabulary, len(TAGS), rotary=True, **heads)
 
     def batch(self, n: int, size: int, generator: torch.Generator, *, held_out: bool = False) -> Any:
-        """Windows of n tokens, and their tags."""
+        """Windows of n tokens, and the tags of these."""
         tokens, tags = self._data[held_out]
         start = torch.randint(tokens.numel() - n, (size, 1), generator=generator)
         window = start + torch.arange(n)
         return tokens[window], tags[window]
 
     def loss(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of the names."""
+        """Cross-entropy of the tags of names."""
         return functional.cross_entropy(answers.flatten(0, 1), targets.flatten(), ignore_index=OTHER)
 
     def errors(self, answers: Tensor, targets: Tensor) -> Tensor:

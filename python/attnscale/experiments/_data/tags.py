@@ -26,7 +26,7 @@ TAGS = ("attribute", "definition", "name", "parameter", "keyword")
 #: The tag of a token that is no name.
 OTHER = -100
 
-#: Modules of one file that every supported Python has.
+#: Single-file modules that every supported Python has.
 _MODULES = (
     *("argparse", "ast", "bdb", "calendar", "cmd", "codecs", "configparser", "contextlib", "copy", "csv"),
     *("dataclasses", "difflib", "dis", "doctest", "enum", "filecmp", "ftplib", "functools", "gzip", "heapq"),
@@ -34,7 +34,7 @@ _MODULES = (
     *("random", "selectors", "shutil", "smtplib", "socket", "statistics", "string", "subprocess", "tarfile"),
     *("tempfile", "textwrap", "threading", "traceback", "types", "uuid", "weakref", "zipfile"),
 )
-_HELD_OUT = 6  # every sixth module
+_HELD_OUT = 6  # every sixth module is held out
 
 _SYMBOLS = tuple("()[]{}:,;.+-*/|&<>=%~^@!")
 _LONG = ("==", "!=", "<=", ">=", "<<", ">>", "**", "//", "->", "...", ":=")
@@ -43,7 +43,7 @@ _VOCABULARY = {text: i for i, text in enumerate((*_KINDS, *_SYMBOLS, *_LONG, *ke
 
 
 class Tagged(NamedTuple):
-    """Tokens of all files behind one another, and their tags."""
+    """Tokens of all files one after the other, and their tags."""
 
     tokens: NDArray[np.int64]
     tags: NDArray[np.int64]
@@ -69,7 +69,7 @@ def tagged(held_out: bool) -> Tagged:
 
 
 def _source(module: str) -> str | None:
-    """Text of a module; None where it is a package, not there, or not ASCII."""
+    """Text of a module; None where the module is a package, is not there, or is not ASCII."""
     path = Path(ast.__file__).with_name(f"{module}.py")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return text if text and text.isascii() else None
@@ -92,7 +92,7 @@ def tokens_of(source: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         kind = tokenize.tok_name[token.type]
         strings += (kind == "FSTRING_START") - (kind == "FSTRING_END")
         if strings or kind in ("COMMENT", "NL", "ENDMARKER", "ENCODING"):
-            continue  # Python 3.12 tells the inside of an f-string, its elders do not
+            continue  # Python 3.12 tokenizes the inside of an f-string, older ones do not
         text = token.string
         is_name = kind == "NAME" and not keyword.iskeyword(text)
         tokens.append(_code("STRING" if kind == "FSTRING_END" else kind, text, is_name=is_name))
@@ -102,7 +102,7 @@ def tokens_of(source: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _places(source: str) -> dict[tuple[int, int], str]:
-    """Where parameters and keywords of calls are: (line, column)."""
+    """The kind of name ("parameter" or "keyword" of a call) at each (line, column)."""
     tree = list(ast.walk(ast.parse(source)))
     found = {(node.lineno, node.col_offset): "parameter" for node in tree if isinstance(node, ast.arg)}
     named = [node for node in tree if isinstance(node, ast.keyword) and node.arg is not None]

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 __all__ = ["LABELS", "TASKS", "Batch", "Task"]
 
-CODE = 32  # numbers of a code: among 4096 random ones the nearest has a cosine of about 0.6
+CODE = 32  # length of a code: the nearest of 4096 random codes has a cosine of about 0.6
 LABELS = 8
-_NEAR = 0.1  # noise of a query's code: its cosine with the right one is about 0.87
+_NEAR = 0.1  # noise of a query's code: its cosine with the right code is about 0.87
 _FAR = 3.0  # noise of a token's label in "average"
 
 
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     query : Tensor, shape (batch, features)
     tokens : Tensor, shape (batch, n, features)
     label : Tensor of int64, shape (batch,)
-        The answer.
+        The answer to each query.
     """
 
     query: Tensor
@@ -53,7 +53,7 @@ def needle(batch: int, n: int, generator: torch.Generator) -> Batch:
 
 
 def average(batch: int, n: int, generator: torch.Generator) -> Batch:
-    """All tokens carry the same label under much noise; query and codes mean nothing."""
+    """All tokens carry the same label, the answer, under much noise; query and codes mean nothing."""
     label = torch.randint(LABELS, (batch,), generator=generator)
     query = torch.randn(batch, CODE, generator=generator)
     code = torch.randn(batch, n, CODE, generator=generator)
@@ -69,7 +69,7 @@ def first(batch: int, n: int, generator: torch.Generator) -> Batch:
 
 
 def majority(batch: int, n: int, generator: torch.Generator) -> Batch:
-    """Whether there are more ones than zeros. The last bit of a tie is turned."""
+    """Whether there are more ones than zeros among n bits. The last bit of a tie is turned."""
     bits = torch.randint(2, (batch, n), generator=generator)
     tie = 2 * bits.sum(1) == n
     bits[tie, -1] = 1 - bits[tie, -1]
@@ -77,7 +77,7 @@ def majority(batch: int, n: int, generator: torch.Generator) -> Batch:
 
 
 def _of_bits(bits: Tensor, label: Tensor) -> Batch:
-    """A token is a bit, and a mark of the first position; the query is a token of its own (CLS)."""
+    """A batch whose tokens are a bit and a mark of the first position; the query is a special token (CLS)."""
     batch, n = bits.shape
     place = torch.zeros(batch, n, 2)
     place[:, 0, 0] = 1

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How experiments that train are run: what one declares, its units, their training, what it returns."""
+"""The frame of experiments that train: what an experiment declares, its units, training and results."""

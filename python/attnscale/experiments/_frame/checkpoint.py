@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the units of a store keep on the disk: where a training is, and data that all of them need."""
+"""Files that the units of a store keep: the state of each training, and data that all units need."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Checkpoints"]
 
 
 class Checkpoints:
-    """The states of the trainings of one unit, one file each, which is replaced as a whole.
+    """The states of the trainings of one unit, one file each; a file is replaced as a whole.
 
     Parameters
     ----------
     directory : Path or None
-        None keeps nothing.
+        Where the files lie; with None nothing is kept.
     unit : str
-        Begins the names of the files.
+        Name of the unit, with which the names of its files begin.
     seconds : float
-        A state is due so long after the last one.
+        Time after which the next state is due.
     """
 
     def __init__(self, directory: Path | None, unit: str = "", seconds: float = 30.0) -> None:
@@ -39,18 +39,18 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write."""
+        """Whether it is time to write a state."""
         return self._directory is not None and time.monotonic() - self._last >= self._seconds
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The state of this training; None if there is none."""
+        """The state of the training `name`; None if no state is kept."""
         if self._directory is None or not self._path(name).exists():
             return None
         state: dict[str, Any] = torch.load(self._path(name), map_location="cpu", weights_only=True)
         return state
 
     def write(self, name: str, state: dict[str, Any]) -> None:
-        """Keep a state; when this returns it is on the disk."""
+        """Write the state of the training `name`; on return the state is on the disk."""
         if self._directory is None:
             return
         buffer = io.BytesIO()
@@ -60,13 +60,13 @@ class Checkpoints:
         self._last = time.monotonic()
 
     def clear(self) -> None:
-        """The unit is finished: its states are of no use."""
+        """Delete the states of the unit, which are of no use when it is finished."""
         if self._directory is not None and self._directory.exists():
             for path in self._directory.glob(f"{self._unit}-*"):
                 path.unlink()
 
     def cached(self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-        """Arrays that are the same for all units of the store: one of them makes them, others wait."""
+        """Arrays that are the same for all units of the store: one unit makes them while others wait."""
         if self._directory is None:
             return dict(make())
         path = self._directory / f"{name}.npz"

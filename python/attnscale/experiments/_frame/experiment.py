@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an experiment is: models that are trained one by one, and what is measured of each."""
+"""The declaration of an experiment: models that are trained one by one, and what is measured of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cells", "Experiment", "Variable"]
 
-#: Axes of models that are trained separately.
+#: Axes of the grid of models that are trained separately: names, and the labels along each.
 Cells = Mapping[str, tuple[Any, ...]]
 
 
@@ -23,11 +23,11 @@ class Variable:
     Attributes
     ----------
     coords : dict of str to tuple
-        Names of its axes, in order, and the labels along each; empty for a number.
+        Names of the axes, in order, and the labels along each; empty for a number.
     unit : str
         "nat" or "" (a plain number).
     meaning : str
-        What it is, in words.
+        What the array holds, in words.
     """
 
     coords: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -52,11 +52,11 @@ class Experiment:
     Attributes
     ----------
     name : str
-        Of the function in :mod:`attnscale.experiments`.
+        Name of the function in :mod:`attnscale.experiments`.
     claim : str
         The claim's id in docs/claims.md.
     question, refuted_if : str
-        Written before the first full run.
+        What is asked, and what would refute the claim; both are written before the first full run.
     config : type
         A frozen dataclass of numbers, text and tuples: all that defines the experiment but the seeds. Its
         defaults are the full run; ``config.reduced()`` takes less than a minute.
@@ -64,7 +64,7 @@ class Experiment:
         ``cells(config)``: the axes of separately trained models.
     measure : callable
         ``measure(config, cell, seed, training)``: trains and evaluates the model of one cell and seed.
-        What it returns, arrays by name, depends on these and on nothing else.
+        The arrays that it returns, by name, depend on these arguments and on nothing else.
     variables : callable
         ``variables(config)``: a :class:`Variable` for each array that ``measure`` returns; the first is the
         main one.

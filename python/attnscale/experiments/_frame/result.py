@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an experiment returns: arrays over its cells and seeds, and what is needed to repeat them."""
+"""The result of an experiment: arrays over its cells and seeds, and what is needed to repeat them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "TrainingResult"]
 
 _KIND = "attnscale train"
-_DIGITS = 6  # of a stored number: the seeds differ in the third
+_DIGITS = 6  # significant digits of a stored number: seeds already differ in the third
 
 
 class Estimate(NamedTuple):
@@ -36,28 +36,29 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Table):
-    """What was measured of each trained model, by cell and seed.
+    """The measurements of each trained model, by cell and seed.
 
     Attributes
     ----------
     experiment, claim : str
         Name of the function in :mod:`attnscale.experiments`, and id of the claim.
     question, refuted_if : str
-        In words, as they stood in the code when the models were trained. No code evaluates ``refuted_if``.
+        Both in words, as they stood in the code when the models were trained. No code evaluates
+        ``refuted_if``.
     axes : dict of str to tuple
-        Labels of the cells, then of "seed".
+        Labels along the axes of the cells, then along "seed".
     variables : dict of str to Variable
         Axes, unit and meaning of what was measured; the first is the main one.
     arrays : dict of str to ndarray
-        Of the shape of ``axes``, then of the variable's own axes; NaN for a model that is not there.
+        Measurements along ``axes``, then the variable's own axes; NaN for a model that is not there.
     parameters : dict
         The config: all that defines the experiment but the seeds.
     facts : dict
-        Of the data: sizes, hashes, splits.
+        Facts of the data: sizes, hashes, splits.
     provenance : list of dict
-        Versions and machines of the models, each once, with their number.
+        Versions and machines, each combination once, with the number of models that have it.
     interrupted : bool
-        Ctrl-C came before all models were trained.
+        Whether Ctrl-C came before all models were trained.
     """
 
     experiment: str
@@ -75,7 +76,7 @@ class TrainingResult(Table):
     counts = "seeds"
 
     def __getitem__(self, name: str) -> Estimate:
-        """Mean and standard error over the seeds; axes are those of the cells, then the variable's own."""
+        """Mean and standard error of a variable over the seeds, along the axes of the cells, then its own."""
         values = self.select(name)
         axis = list(self.axes).index("seed")
         there = np.isfinite(values).sum(axis)
@@ -91,7 +92,7 @@ class TrainingResult(Table):
         return bool((self._finished() > 0).all())
 
     def names(self) -> tuple[str, ...]:
-        """What was measured, the main variable first."""
+        """The names of the variables, the main one first."""
         return tuple(self.variables)
 
     def column(self, name: str | None = None) -> Column:
@@ -115,12 +116,12 @@ class TrainingResult(Table):
     def rows(self, name: str | None = None) -> list[dict[str, Any]]:
         """One dictionary for every point: labels, mean over the seeds, its standard error, seeds.
 
-        Of one variable, the main one by default.
+        The points are those of one variable, the main one by default.
         """
         return self._rows_of({self.names()[0] if name is None else name: "standard_error"})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as a JSON file, numbers with six digits."""
+        """Write the result as a JSON file, with six digits of each number."""
         stored = {each.name: getattr(self, each.name) for each in fields(self)}
         stored["variables"] = {name: asdict(variable) for name, variable in self.variables.items()}
         stored["arrays"] = {name: _rounded(values) for name, values in self.arrays.items()}
@@ -128,7 +129,7 @@ class TrainingResult(Table):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrainingResult:
-        """What :meth:`save` wrote."""
+        """Read the result that :meth:`save` wrote."""
         stored = read_json(path, _KIND, usual=_KIND)
         variables = {
             name: Variable(_tuples(each["coords"]), each["unit"], each["meaning"])
@@ -159,9 +160,9 @@ class TrainingResult(Table):
         x : str, optional
             The axis along the abscissa; by default the variable's last own axis, else the last of the cells.
         ax : matplotlib Axes, optional
-            A new figure's by default.
+            Where to draw; the axes of a new figure by default.
         labels
-            Only where these axes have these labels.
+            Draw only the points whose axes have these labels.
         """
         from ...plot._training import training
 
@@ -169,7 +170,7 @@ class TrainingResult(Table):
         return training(name, self.column(name).at(name, **labels), x, ax)
 
     def _finished(self) -> NDArray[np.int64]:
-        """How many numbers of each model are there."""
+        """How many finite numbers the arrays have of each model."""
         lead = len(self.axes)
         counts = [np.isfinite(each).reshape(*each.shape[:lead], -1).sum(-1) for each in self.arrays.values()]
         return np.asarray(sum(counts))
@@ -211,5 +212,5 @@ def _tuples(stored: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    """All numbers in one list; what is not finite is null, and NaN when it is read."""
+    """All numbers in one list; None (null in JSON, read as NaN) stands for what is not finite."""
     return [float(f"{each:.{_DIGITS}g}") if np.isfinite(each) else None for each in values.ravel().tolist()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the units of an experiment, cells times seeds: those that the store does not have."""
+"""Run the units of an experiment, cells times seeds, that the store does not have."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ class RunOptions(TypedDict, total=False):
         training as it goes. Several processes, also of several machines, may share it: each model is
         trained by one of them.
     only : str or sequence of str, optional
-        Which models to train: "variant=dot,seed=0" for those with these labels; of a sequence, any of them.
-        The result has all that the store has.
+        Which models to train: "variant=dot,seed=0" for those with these labels; of a sequence, those that
+        any entry names. The result has all models that the store has.
     n_jobs : int, default 1
-        Processes, by joblib; -1 is one for each core.
+        Number of processes, by joblib; -1 is one for each core.
     num_threads : int, default 1
-        Of each process. PyTorch's sums, and so its results, depend on it in the last bits.
+        Threads of each process. The last bits of PyTorch's sums, and so of results, depend on the number.
     checkpoint_seconds : float, default 30
-        Between two states that the store keeps of a training.
+        Time between two states that the store keeps of a training.
     progress : bool or callable, default True
         True: a bar, if standard error is a terminal and tqdm is installed. A callable gets
         ``progress(finished, total)`` after each model.
     watch : callable, optional
-        ``watch(line)``: where a training is, as text, several times a second; with one process only.
+        ``watch(line)`` is told the progress of a training, as text, several times a second; with one process
+        only.
     """
 
     store: str | os.PathLike[str] | None
@@ -76,7 +77,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) -> TrainingResult:
-    """Train and measure the units that are wanted and not there; all that is there is the result.
+    """Train and measure the units that are wanted and not stored; the result has all units that are there.
 
     Raises
     ------
@@ -85,7 +86,7 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     SweepError
         After all other units are finished, if some raised; its ``partial`` is the result of the others.
     SweepInterrupted
-        A KeyboardInterrupt, at Ctrl-C where no unit is finished; otherwise the result is ``interrupted``.
+        At Ctrl-C where no unit is finished (a KeyboardInterrupt); otherwise the result is ``interrupted``.
     """
     check_options(experiment.name, options, _DEFAULTS, ("config", "seeds"))
     chosen = {**_DEFAULTS, **options}
@@ -128,7 +129,7 @@ def units(experiment: Experiment, config: Any, seeds: Any) -> tuple[Axes, list[C
 
 
 def _read_seeds(seeds: Any) -> list[int]:
-    """0 ... seeds - 1, or the seeds themselves."""
+    """The seeds as a list: 0 ... seeds - 1 for a number, the integers themselves for a sequence."""
     try:
         return list(range(_at_least_one(operator.index(seeds))))
     except TypeError:
@@ -157,7 +158,7 @@ def _config_of(experiment: Experiment, config: Any) -> Any:
 
 
 def choose(cases: list[Case], only: Any) -> list[Case]:
-    """The units that `only` names; None is all."""
+    """The units that `only` names; None names all of them."""
     if only is None:
         return cases
     patterns = [_read_pattern(cases[0], each) for each in ([only] if isinstance(only, str) else only)]
@@ -184,13 +185,13 @@ def _matches(case: Case, pattern: Mapping[str, str]) -> bool:
 
 
 def _check_device(device: str) -> None:
-    """Only where there is something to train: results of a GPU are read anywhere."""
+    """Refuse a device that is not here; called only to train, as results of a GPU can be read anywhere."""
     if device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"device must be one that PyTorch sees here, got {shown(device)}")
 
 
 def _open(store: Store, experiment: Experiment, config: Any) -> None:
-    """See that the store is of this experiment and config; a new one is told so."""
+    """Check that the store is of this experiment and config; a new store is marked as theirs."""
     fields = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
     identity = {
         "experiment": experiment.name,
@@ -205,7 +206,7 @@ def _where(store: Store | None) -> str:
 
 
 def _silence(line: str) -> None:
-    """Nobody watches."""
+    """Take a line of progress and show it to nobody."""
 
 
 def _result(
@@ -216,7 +217,7 @@ def _result(
     *,
     interrupted: bool,
 ) -> TrainingResult:
-    """The arrays of all units, NaN where there is none."""
+    """The result with the arrays of all finished units; NaN where a unit is not finished."""
     lead = tuple(map(len, axes.values()))
     variables = dict(experiment.variables(config))
     arrays = {name: np.full((*lead, *variable.shape), np.nan) for name, variable in variables.items()}
@@ -241,7 +242,7 @@ def _result(
 
 
 def _count(records: dict[str, dict[str, Any]], record: dict[str, Any]) -> None:
-    """Add a unit's record to those that are equal but for the time."""
+    """Count a unit's record with the records that are equal but for the time."""
     seconds, created = record.pop("seconds"), record.pop("created")
     kept = records.setdefault(json.dumps(record), {**record, "models": 0, "seconds": 0.0, "created": created})
     kept["models"] += 1

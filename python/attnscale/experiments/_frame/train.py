@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The common loop: AdamW with a schedule, from the first step or from a checkpoint."""
+"""The training loop of all experiments: AdamW with a schedule, from the first step or a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _LOOK = 50  # steps between two looks at whether the loss is finite: a look wait
 
 
 class History(NamedTuple):
-    """What was seen while a model was trained.
+    """The losses, gradients and observations of one training.
 
     Attributes
     ----------
     loss, gradient_norm : ndarray of float64, shape (steps,)
-        Of each step, the norm before it is clipped; NaN after a loss that is not finite.
+        Loss and norm of each step, the norm before clipping; NaN from the first loss that is not finite on.
     observed_steps : ndarray of int64
         Steps before which ``observe`` was called.
     observed : dict of str to ndarray
-        What it returned there.
+        What ``observe`` returned before these steps.
     diverged : bool
-        A loss was not finite; the training ended there.
+        Whether a loss was not finite; the training ended soon after.
     """
 
     loss: NDArray[np.float64]
@@ -61,7 +61,7 @@ class Schedule:
         choose("schedule", self.kind, ("constant", "linear", "cosine"))
 
     def factor(self, step: int) -> float:
-        """At a step, counted from 0."""
+        """The factor at a step, counted from 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         gone = (step - self.warmup) / max(1, self.steps - self.warmup)
@@ -79,12 +79,12 @@ class Loop:
     loss : callable
         ``loss(step)``: the loss of that step's batch, a tensor with a gradient.
     groups : iterable
-        What AdamW takes: parameters, or groups of them with learning rates of their own.
+        Parameters as AdamW takes them, or groups of parameters with learning rates of their own.
     schedule : Schedule
     clip : float or None
-        Largest norm of the gradient.
+        Largest norm of the gradient; None clips nothing.
     observe : callable or None
-        ``observe(step)``: numbers by name, before every ``observe_every`` steps and after the last.
+        ``observe(step)`` returns numbers by name, before every ``observe_every`` steps and after the last.
     observe_every : int
     adam : dict
         ``lr``, ``weight_decay``, ``betas`` of AdamW.
@@ -107,7 +107,7 @@ class Loop:
         self.optimizer = torch.optim.AdamW(list(groups), **adam)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         device = next(iter(self.optimizer.param_groups[0]["params"])).device
-        # On the device: reading a number waits for it.
+        # Kept on the device, because reading a number waits for the device.
         self.losses = torch.full((schedule.steps,), math.nan, dtype=torch.float64, device=device)
         self.norms = self.losses.clone()
         self.seen: list[dict[str, float]] = []
@@ -116,11 +116,11 @@ class Loop:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the training is over: all steps are done, or it diverged."""
         return self.diverged or self.step >= self.schedule.steps
 
     def advance(self) -> None:
-        """One step."""
+        """Do one step of the training."""
         self._look()
         factor = self.schedule.factor(self.step)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
@@ -148,7 +148,7 @@ class Loop:
         self.seen.append({"step": float(self.step), **found})
 
     def state(self) -> dict[str, Any]:
-        """All that the next steps depend on, but the generators."""
+        """All that the next steps depend on, except the random generators."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -160,7 +160,7 @@ class Loop:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Take a state, from which the training goes on."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.losses.copy_(state["losses"])
@@ -168,7 +168,7 @@ class Loop:
         self.seen, self.step, self.diverged = list(state["seen"]), state["step"], state["diverged"]
 
     def history(self) -> History:
-        """What was seen so far."""
+        """The history of the steps so far."""
         loss = self.losses.cpu().numpy().copy()
         norm = self.norms.cpu().numpy().copy()
         if self.diverged:

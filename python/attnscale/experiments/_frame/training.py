@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a measurement gets to train its model with: seeds, device, checkpoints, the common loop."""
+"""The tools that a measurement trains its model with: seeds, device, checkpoints, the common loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BETWEEN_LINES = 0.2  # seconds between two lines of progress
 
 
 def seed_of(seed: int, purpose: str) -> int:
-    """A seed of PyTorch for one purpose, found from the unit's seed.
+    """A seed for PyTorch's generators for one purpose, derived from the unit's seed.
 
     Examples
     --------
@@ -35,23 +35,23 @@ def seed_of(seed: int, purpose: str) -> int:
 
 
 class Training:
-    """How one unit, a cell and a seed, trains its models.
+    """The tools of one unit, a cell and a seed, to train its models.
 
     Parameters
     ----------
     seed : int
-        Of the unit: all that is random comes from it.
+        Seed of the unit: all that is random comes from it.
     device : str, default "cpu"
-        Where models and batches are.
+        Device of models and batches.
     checkpoints : Checkpoints, optional
-        Nothing is kept by default.
+        Where states are kept; by default nowhere.
     watch : callable, optional
-        Gets a line that says how far it is.
+        Called with a line that says how far the training is.
 
     Attributes
     ----------
     facts : dict
-        What :meth:`note` was told: of the data and their splits.
+        What :meth:`note` was told of the data and their splits.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Training:
         self._fits: set[str] = set()
 
     def generator(self, purpose: str) -> torch.Generator:
-        """Random numbers for a purpose, on the CPU: the same object each time, kept by checkpoints."""
+        """The CPU generator of random numbers for a purpose: always the same object, kept by checkpoints."""
         if purpose not in self._generators:
             found = torch.Generator()
             found.manual_seed(seed_of(self.seed, purpose))
@@ -91,13 +91,13 @@ class Training:
 
     @contextmanager
     def fork(self, purpose: str) -> Iterator[None]:
-        """In here PyTorch's own generator is one for this purpose: for modules that draw their weights."""
+        """Seed PyTorch's own generator, from which modules draw weights, for this purpose inside a block."""
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(seed_of(self.seed, purpose))
             yield
 
     def note(self, **facts: Any) -> None:
-        """Facts for the result, of types that JSON has: sizes, hashes and splits of the data."""
+        """Add facts to the result, of types that JSON has: sizes, hashes and splits of the data."""
         self.facts |= facts
 
     def cached(self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -126,26 +126,26 @@ class Training:
         Parameters
         ----------
         model : torch.nn.Module
-            On :attr:`device` already.
+            The model, on :attr:`device` already.
         loss : callable
-            ``loss(step)``: the loss of that step's batch. Random numbers come from :meth:`generator`, or
-            from the step.
+            ``loss(step)`` is the loss of that step's batch. Random numbers in it come from :meth:`generator`
+            or from the step.
         steps : int
         learning_rate, weight_decay, betas
             As for ``torch.optim.AdamW``.
         schedule : {"cosine", "linear", "constant"}
-            What follows the warm-up: down to 0, or not.
+            The learning rate after the warm-up: down to 0, or constant.
         warmup : int
             Steps in which the learning rate grows linearly.
         clip : float or None
-            Largest norm of the gradient.
+            Largest norm of the gradient; None clips nothing.
         parameters : iterable, optional
-            What is trained, as AdamW takes it: groups may have learning rates of their own. All of the
-            model by default.
+            What is trained, as AdamW takes it: groups may have learning rates of their own. By default all
+            parameters of the model.
         observe, observe_every
-            ``observe(step)``: numbers by name, looked at before every so many steps and after the last.
+            ``observe(step)`` gives numbers by name, before every ``observe_every`` steps and after the last.
         name : str
-            Of this training, where a unit has several.
+            Name of this training, where a unit has several.
 
         Returns
         -------
@@ -167,7 +167,7 @@ class Training:
 
     def _run(self, loop: Loop, name: str) -> None:
         line = 0.0
-        while not loop.done:  # Ctrl-C inside of a step leaves the last checkpoint, which is whole
+        while not loop.done:  # Ctrl-C inside a step leaves the last checkpoint, which is whole
             loop.advance()
             if self._checkpoints.due:
                 self._keep(loop, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One unit of an experiment, a cell and a seed: trained, measured and stored, in whatever process."""
+"""The task of one unit of an experiment, a cell and a seed: train, measure and store, in any process."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from .training import Training
 
 __all__ = ["FACTS", "PROVENANCE", "UnitTask"]
 
-#: Entries of a unit's stored arrays that are JSON.
+#: Names of the two stored arrays of a unit that are JSON text.
 PROVENANCE, FACTS = "_provenance", "_facts"
 
 
 @dataclass(frozen=True)
 class UnitTask:
-    """All that a process needs to run a unit; called with the case of the grid.
+    """All that a process needs to run a unit; a call with the case of the grid runs it.
 
     Attributes
     ----------
     experiment : Experiment
     config : object
-        Of the experiment's class.
+        An instance of the experiment's config class.
     store : Path or None
         Directory of the store.
     num_threads : int
-        Of PyTorch and of this package.
+        Threads of PyTorch and of this package.
     checkpoint_seconds : float
     watch : callable or None
-        Gets lines of progress; not in another process.
+        Called with lines of progress; None in another process.
     """
 
     experiment: Experiment
@@ -58,7 +58,7 @@ class UnitTask:
     watch: Callable[[str], object] | None = None
 
     def __call__(self, case: Case) -> Fields | Failure:
-        """The arrays of a unit; what went wrong, as text, if an exception did."""
+        """The arrays of a unit; a failure in words if an exception was raised."""
         try:
             with _threads(self.num_threads), self._claimed(case) as free:
                 if not free:
@@ -86,7 +86,7 @@ class UnitTask:
         return fields
 
     def _checked(self, found: Mapping[str, Any]) -> Fields:
-        """What was measured, of the shapes that were announced."""
+        """The measured arrays, whose names and shapes must be those that the experiment declares."""
         variables = self.experiment.variables(self.config)
         if found.keys() != variables.keys():
             raise ValueError(f"measure must return {sorted(variables)}, got {sorted(found)}")
@@ -114,7 +114,7 @@ class UnitTask:
 
     @contextmanager
     def _claimed(self, case: Case) -> Iterator[bool]:
-        """Whether this process may run the unit: others may share the store. Who dies lets go."""
+        """Whether this process may run the unit, as no other one runs it; a process that dies lets go."""
         if self.store is None:
             yield True
             return
@@ -124,7 +124,7 @@ class UnitTask:
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """So many threads in here: PyTorch's sums depend on the number, this package's do not."""
+    """A context with `number` threads: PyTorch's sums depend on the number, this package's do not."""
     before, of_torch = _core.num_threads(), torch.get_num_threads()
     _core.set_num_threads(number)
     torch.set_num_threads(number)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The models that experiments train or read, and how these attend."""
+"""The models that experiments train or read, and the attention of these models."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rotary positions whose distances are clipped: ReRoPE.
+"""Rotary positions with clipped distances, ReRoPE.
 
-Within the clip every key is seen at its distance. A key beyond it is seen at the clip itself: its score is
-that of the bare key with a query that is turned by the clip (Su Jianlin 2023, kexue.fm/9708).
+Within the clip every key is seen at its distance. A key beyond the clip is seen at the clip itself: its
+score is that of the unturned key with a query that is turned by the clip (Su Jianlin 2023, kexue.fm/9708).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ __all__ = ["clipped_rows", "clipped_scores"]
 def clipped_rows(
     query: Tensor, key: Tensor, value: Tensor, *, scale: float | Tensor, clip: int, backend: str
 ) -> tuple[Tensor, Tensor]:
-    """Output and entropy of each row, by three passes that make no matrix, merged by their log-sum-exp.
+    """Output and entropy of each row; three passes that make no matrix are merged by their log-sum-exp.
 
     Parameters
     ----------
     query, key, value : Tensor, shape (batch, heads, n, head_dim)
-        Not turned yet.
+        Tensors that are not turned yet.
     scale : float or Tensor, shape (heads, 1)
         The whole multiplier of the scores.
     clip : int
         The largest distance.
     backend : {"core", "torch"}
-        Of :func:`attnscale.torch.attention`.
+        The backend of :func:`attnscale.torch.attention`.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def _part(tensors: tuple[Tensor, ...], options: dict[str, Any]) -> list[Tensor]:
 
 
 def _merge(parts: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
-    """The rows over all keys: each part has its share of the sum; a row without keys has lse -inf."""
+    """Output and entropy of the rows over all keys; a part without keys has lse -inf, and no share."""
     lse = torch.logsumexp(torch.stack([part[1] for part in parts]), 0)
     shares = [(part[1] - lse).exp() for part in parts]
     output = sum(share[..., None] * part[0] for share, part in zip(shares, parts, strict=True))

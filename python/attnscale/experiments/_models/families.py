@@ -17,13 +17,13 @@ from .attention import BACKENDS
 __all__ = ["FAMILIES", "check_variant", "effective_keys", "mix_heads"]
 
 FAMILIES = ("dot", "sparse", "efficient", "linear")
-#: entmax with alpha = 1.5: a softmax with a threshold.
+#: The normalizers of two families; entmax with alpha = 1.5 is a softmax with a threshold.
 _NORMALIZERS = {"dot": "softmax", "sparse": "entmax(alpha=1.5)"}
-_TINY = 1e-150  # sums of exponentials that are all far below a later one's, in float64
+_TINY = 1e-150  # least sum of exponentials, in float64: early ones may all be far below a later one
 
 
 def check_variant(name: str, variant: str) -> tuple[str, ...]:
-    """The family of each head: "dot + 3 efficient" has four heads."""
+    """The family of each head of a variant: "dot + 3 efficient" has four heads."""
     heads: list[str] = []
     for part in variant.split(" + "):
         number, _, family = part.rpartition(" ")
@@ -43,7 +43,7 @@ def mix_heads(
     causal: bool = False,
     implementation: str = "attnscale",
 ) -> Tensor:
-    """Each head by its family; shapes as for attention, (batch, heads, n, dim).
+    """The output of heads that each attend by their family; all shapes are (batch, heads, n, dim).
 
     Examples
     --------
@@ -77,8 +77,9 @@ def _one_family(
 def _weights(query: Tensor, key: Tensor, family: str, *, causal: bool) -> Tensor:
     """The weights that efficient and linear attention imply, as a whole matrix."""
     if family == "efficient":
-        # One maximum for all rows of a channel: in float32 the early sums of a causal one underflow in
-        # training, and the gradient of the quotient is NaN. (The kernels here keep a maximum for each row.)
+        # All rows of a channel share one maximum. In float32 the early sums of a causal call would underflow
+        # in training, and the gradient of the quotient would be NaN. (The kernels of this package keep a
+        # maximum for each row.)
         exponential = (key - key.amax(-2, keepdim=True)).double().exp()
         total = exponential.cumsum(-2) if causal else exponential.sum(-2, keepdim=True)
         weights = (query.softmax(-1) / total.clamp_min(_TINY)) @ exponential.transpose(-1, -2)
@@ -90,7 +91,7 @@ def _weights(query: Tensor, key: Tensor, family: str, *, causal: bool) -> Tensor
 
 @torch.no_grad()
 def effective_keys(query: Tensor, key: Tensor, families: tuple[str, ...], *, causal: bool) -> Tensor:
-    """exp(entropy) of each row, (batch, heads, n)."""
+    """Effective keys, exp(entropy), of each row, (batch, heads, n)."""
     found = []
     for head, family in enumerate(families):
         q, k = query[:, head : head + 1], key[:, head : head + 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Masked language modelling: batches, the loss, and what a model does to the same masked tokens."""
+"""Masked language modelling: batches, the loss, and predictions of the same masked tokens at any length."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .transformer import Transformer
 
 __all__ = ["Texts", "cut_texts", "masked_loss", "read_texts"]
 
-_TOKENS_AT_ONCE = 16_384  # of the evaluation: a few hundred MB of scores at n = 1024
+_TOKENS_AT_ONCE = 16_384  # tokens of a call in evaluation: a few hundred MB of scores at n = 1024
 
 
 class Texts(NamedTuple):
-    """Windows whose masked tokens are the same at every length they are cut to.
+    """Windows of text whose masked tokens are the same at every length that the windows are cut to.
 
     Attributes
     ----------
     tokens : Tensor of int64, shape (windows, n)
-        With MASK in the masked places.
+        Tokens, with MASK in the masked places.
     places, targets : Tensor of int64, shape (windows, masked)
-        Where they are, and what was there.
+        Positions of the masked tokens, and the tokens that were there.
     """
 
     tokens: Tensor
@@ -36,7 +36,7 @@ class Texts(NamedTuple):
 
 
 def _mask(tokens: Tensor, masked: int, generator: torch.Generator) -> Texts:
-    """Each row with `masked` of its tokens hidden."""
+    """The rows, in each of which `masked` random tokens are hidden."""
     order = torch.rand(tokens.shape, generator=generator)
     places = order.topk(masked, dim=-1).indices.sort(-1).values
     return Texts(tokens.scatter(-1, places, MASK), places, tokens.gather(-1, places))
@@ -47,7 +47,7 @@ def masked_loss(
 ) -> Tensor:
     """Mean negative log-likelihood of the masked tokens of a random batch from the stream, in nats.
 
-    The stream and the generator are on the CPU; the batch goes where the model is.
+    The stream and the generator are on the CPU; the batch is moved to the model's device.
     """
     starts = torch.randint(len(stream) - n, (batch, 1), generator=generator)
     texts = _mask(stream[starts + torch.arange(n)], masked, generator)
@@ -60,7 +60,7 @@ def masked_loss(
 def cut_texts(
     stream: NDArray[np.int64], windows: int, n: int, block: int, masked: int, generator: torch.Generator
 ) -> Texts:
-    """Windows at even distances of the stream; in each block of each window so many tokens are masked.
+    """Windows at even distances of the stream; in each block of each window `masked` tokens are hidden.
 
     Raises
     ------
@@ -87,11 +87,11 @@ def read_texts(model: Transformer, texts: Texts, n: int) -> tuple[Tensor, Tensor
     Parameters
     ----------
     model : Transformer
-        It mixes as it is to be read.
+        The model, whose ``mix`` is the one to read it with.
     texts : Texts
-        On the model's device.
+        Windows on the model's device.
     n : int
-        Length that the windows are cut to; divides theirs.
+        Length that the windows are cut to; it divides their own length.
 
     Returns
     -------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The smallest model with attention: queries read tokens once, and answer."""
+"""The smallest model with attention: its queries read the tokens once and give an answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Reader"]
 
 
 class Reader(torch.nn.Module):
-    """Embedding, one layer of attention without residual, a linear answer.
+    """A model of an embedding, one layer of attention without residual, and a linear answer.
 
     Parameters
     ----------
@@ -25,10 +25,10 @@ class Reader(torch.nn.Module):
         Numbers of a token, and logits of an answer.
     width, heads : int
     law : str, float or Law
-        Also "ssmax" and "asentmax", whose parameters are learned.
+        Law of the scale; also "ssmax" and "asentmax", whose parameters are learned.
     normalizer : str
     n0 : int
-        Where the factor of a learned SSMax begins with 1.
+        Length at which the factor of a learned SSMax is 1 before training.
     implementation : {"attnscale", "torch"}
 
     Examples
@@ -71,7 +71,7 @@ class Reader(torch.nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Logits, (batch, queries, labels), and without gradients the entropies, (batch, heads, queries).
 
-        `law` replaces that of the model; True in `mask`, (queries, tokens), is seen.
+        `law` replaces the law of the model; tokens with True in `mask`, (queries, tokens), are seen.
         """
         asks, tokens = self.embed(query), self.embed(tokens)
         q, kv = self._split(self.query(asks), 1), self._split(self.key_value(tokens), 2)
@@ -95,14 +95,14 @@ class Reader(torch.nn.Module):
         return logits, entropy
 
     def _split(self, x: Tensor, parts: int) -> Tensor:
-        """(parts, batch, heads, n, head_dim)."""
+        """The parts and heads of a projection, (parts, batch, heads, n, head_dim)."""
         batch, n, width = x.shape
         return x.view(batch, n, parts, self.heads, width // parts // self.heads).permute(2, 0, 3, 1, 4)
 
     def _adaptive(self, asks: Tensor, n: int) -> Tensor:
-        """1 + beta ln(n)^gamma of each query and head, (batch, heads, queries, 1).
+        """The factor 1 + beta ln(n)^gamma of each query and head, (batch, heads, queries, 1).
 
-        beta = softplus(x W), gamma = 2 tanh(x U): Vasylenko et al. 2025, arXiv 2506.16640.
+        Here beta = softplus(x W) and gamma = 2 tanh(x U): Vasylenko et al. 2025, arXiv 2506.16640.
         """
         beta, gamma = functional.softplus(self.slope(asks)), 2 * torch.tanh(self.power(asks))
         factor: Tensor = 1 + beta * math.log(max(n, 2)) ** gamma

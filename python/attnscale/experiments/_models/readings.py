@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a trained model is read at other lengths: laws, and the scale of each head that keeps its entropy."""
+"""Reading a trained model at other lengths: under laws, or with a scale that keeps each head's entropy."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .transformer import Transformer, rotate
 
 __all__ = ["LAWS", "Reading", "calibrated", "multiplier"]
 
-#: What a model is read under, and the spelling of the law; {n0} is the length of the training.
+#: Names and spellings of the laws that a model is read under; {n0} is the length of the training.
 LAWS = {
     "standard": "standard",
     "log_n": "log_n(base={n0})",
     "annealed": "annealed(n0={n0})",
     "entropy_invariant": "entropy_invariant(n0={n0})",
     "natural_log_n": "natural_log_n",
-    "calibrated": "",  # measured, a number a head
+    "calibrated": "",  # measured: one number for each head
     "info_scale": "info_scale(train_length={n0})",
     "yarn": "yarn(factor={factor}, channels='all')",
 }
-_HIGHEST = 16.0  # beta of a clipped head is looked for up to here
-_HALVINGS = 14  # to 0.001
+_HIGHEST = 16.0  # largest beta that is tried for a clipped head
+_HALVINGS = 14  # of the interval of beta, to a width of 0.001
 
 
 def multiplier(name: str, n: int, n0: int, head_dim: int) -> float:
-    """Beta of a law at length n for a model that was trained at n0.
+    """The multiplier beta of a law at length n for a model that was trained at n0.
 
     Examples
     --------
@@ -50,20 +50,21 @@ def multiplier(name: str, n: int, n0: int, head_dim: int) -> float:
 
 @dataclass
 class Reading:
-    """Mixes as a model's layers do, with given scales; adds up the entropy of each head.
+    """A ``mix`` of a model, with given positions and scales, that collects the entropy of each head.
 
     Attributes
     ----------
     positions : {"rotary", "none", "clipped"}
     scales : list of float or Tensor
-        Of each layer, the whole multiplier; of shape (heads, 1) where each head has its own.
+        The whole multiplier of each layer; of shape (heads, 1) where each head has its own.
     clip : int
-        Largest distance of "clipped".
+        Largest distance where positions are "clipped".
     implementation : {"attnscale", "torch"}
     entropies : list of list of Tensor
-        Of each layer, the mean entropy of each head over the rows of a call.
+        For each layer and call, the mean entropy of each head over the rows of the call.
     kept : list or None
-        If a list, query and key of each layer are appended as its scores take them; bare for "clipped".
+        If a list, query and key of each layer are appended as its scores take them: turned for "rotary",
+        and bare for "clipped".
     """
 
     positions: str
@@ -90,7 +91,7 @@ class Reading:
         return output
 
     def entropy(self) -> NDArray[np.float64]:
-        """Mean over all calls, which are of one size: (layers, heads)."""
+        """Mean entropy of each head over all calls, which are of one size: (layers, heads)."""
         return np.stack([torch.stack(each).mean(0).cpu().double().numpy() for each in self.entropies])
 
 
@@ -98,10 +99,10 @@ class Reading:
 def calibrated(
     model: Transformer, tokens: Tensor, reading: Reading, n0: int, lengths: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Beta of each head at each length that keeps its mean entropy at n0, (lengths, layers, heads).
+    """The beta of each head at each length that keeps its mean entropy at n0, (lengths, layers, heads).
 
-    Measured on queries and keys of whole texts, read under the reading's own scales, and averaged over the
-    texts; 1 where no beta keeps the entropy.
+    Beta is measured on queries and keys of whole texts, read under the reading's own scales, and averaged
+    over the texts; it is 1 where no beta keeps the entropy.
     """
     reading.kept = []
     model.mix = reading
@@ -109,7 +110,7 @@ def calibrated(
     kept, reading.kept = reading.kept, None
     layers = []
     for (query, key), scale in zip(kept, reading.scales, strict=True):
-        query = query * (scale * math.sqrt(query.shape[-1]))  # so that beta 1 is how it was read
+        query = query * (scale * math.sqrt(query.shape[-1]))  # so that beta = 1 is the given scale
         if reading.positions == "clipped":
             beta = _clipped_beta(clipped_scores(query, key, reading.clip), query.shape[-1], n0, lengths)
         else:
@@ -120,16 +121,16 @@ def calibrated(
 
 
 def _mean(beta: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over the texts that have a beta: (texts, heads, lengths) to (heads, lengths)."""
+    """Mean of beta over the texts that have one: (texts, heads, lengths) to (heads, lengths)."""
     there = np.isfinite(beta)
     total, count = np.where(there, beta, 0).sum(0), there.sum(0)
     return np.where(count > 0, total / np.maximum(count, 1), 1.0)
 
 
 def _clipped_beta(scores: Tensor, head_dim: int, n0: int, lengths: Sequence[int]) -> NDArray[np.float64]:
-    """Beta of each head at each length, by halving, from matrices of products (texts, heads, n, n).
+    """The beta of each text and head at each length, by halving, from products (texts, heads, n, n).
 
-    NaN where none keeps the entropy.
+    Beta is NaN where no value keeps the entropy.
     """
     found = []
     for n in lengths:

@@ -15,7 +15,7 @@ from .transformer import rotate
 
 __all__ = ["SCALES", "Heads", "ScaledReader", "Tagger"]
 
-#: What a model does with its scale. The unscaled ones have 1 in place of 1/sqrt(head_dim).
+#: Kinds of scales that a model may have. The unscaled kinds have 1 in place of 1/sqrt(head_dim).
 SCALES = ("fixed", "one", "per_head", "unscaled", "unscaled_t5")
 
 
@@ -26,19 +26,19 @@ class Heads(torch.nn.Module):
     ----------
     width, heads, head_dim : int
     scale : str
-        Of SCALES.
+        One of SCALES.
     qk_norm : bool
-        Queries and keys are divided by their root mean square.
+        Whether queries and keys are divided by their root mean square.
     rotary : bool
-        Queries and keys are turned by their position.
+        Whether queries and keys are turned by their position.
     implementation : {"attnscale", "torch"}
 
     Attributes
     ----------
     factor : Parameter, shape (1,) or (heads,)
-        Times 1/sqrt(head_dim). Not trained where the scale is not learned.
+        The scale over 1/sqrt(head_dim). It is not trained where the scale is not learned.
     entropy : Tensor or None
-        Of the rows of the last call, (batch, heads, n_queries), where `watched`.
+        Entropy of the rows of the last call, (batch, heads, n_queries), where `watched`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Heads(torch.nn.Module):
         self.query, self.key, self.value = (
             torch.nn.Linear(width, heads * head_dim, bias=False) for _ in range(3)
         )
-        # Scores of variance 1: by the scale, or by the weights as T5 has it (claim T5 of the articles).
+        # Scores have variance 1 by the scale, or by the weights as T5 has it (claim T5 of the articles).
         small = head_dim**-0.5 if scale == "unscaled_t5" else 1.0
         for linear, std in ((self.query, small), (self.key, 1.0), (self.value, 1.0)):
             torch.nn.init.normal_(linear.weight, std=std * width**-0.5)
@@ -68,7 +68,7 @@ class Heads(torch.nn.Module):
         self.entropy: Tensor | None = None
 
     def forward(self, queries: Tensor, items: Tensor) -> Tensor:
-        """What the heads read, (batch, n_queries, heads * head_dim)."""
+        """The outputs of all heads side by side, (batch, n_queries, heads * head_dim)."""
         query, key = self.projected(queries, items)
         value = self._split(self.value(items))
         law, backend = Scaled("standard", self.factor.expand(self.heads)), BACKENDS[self.implementation]
@@ -79,26 +79,26 @@ class Heads(torch.nn.Module):
         return output.transpose(1, 2).flatten(2)
 
     def projected(self, queries: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys as their products are taken, (batch, heads, n, head_dim)."""
+        """Queries and keys whose products are the scores, (batch, heads, n, head_dim)."""
         query, key = self._split(self.query(queries)), self._split(self.key(items))
         if self.qk_norm:
             query, key = (functional.rms_norm(each, each.shape[-1:]) for each in (query, key))
         return (rotate(query), rotate(key)) if self.rotary else (query, key)
 
     def free(self) -> torch.nn.Parameter:
-        """A factor for each head from now on; returns it."""
+        """Give each head a factor of its own, and return the new parameter."""
         self.factor = torch.nn.Parameter(self.factor.detach().expand(self.heads).clone())
         return self.factor
 
     @property
     def scales(self) -> Tensor:
-        """What multiplies q . k, or with qk_norm their cosine: (heads,)."""
+        """The whole multiplier of q . k, or with qk_norm of the cosine of q and k: (heads,)."""
         standard = self.head_dim**-0.5 * (self.head_dim if self.qk_norm else 1)
         return self.factor.detach().expand(self.heads) * standard
 
     @property
     def products(self) -> Tensor:
-        """Norm of W_q^T W_k of each head, (heads,)."""
+        """The norm of W_q^T W_k of each head, (heads,)."""
         query, key = (
             linear.weight.detach().view(self.heads, self.head_dim, -1) for linear in (self.query, self.key)
         )
@@ -106,7 +106,7 @@ class Heads(torch.nn.Module):
 
     @torch.no_grad()
     def spread(self, queries: Tensor, items: Tensor) -> Tensor:
-        """Standard deviation of a row's scores, in the root mean square over rows: (heads,)."""
+        """Standard deviation of a row's scores, as the root mean square over rows: (heads,)."""
         query, key = self.projected(queries, items)
         scores = query @ key.transpose(-1, -2) * (self.factor / math.sqrt(self.head_dim)).view(-1, 1, 1)
         return scores.var(-1).mean((0, 2)).sqrt()
@@ -116,7 +116,7 @@ class Heads(torch.nn.Module):
 
 
 class ScaledReader(torch.nn.Module):
-    """One query reads items: for :func:`_scale_tasks.recall`."""
+    """A model in which one query reads items, for the task "recall"."""
 
     def __init__(self, width: int, outputs: int, **heads: object) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class ScaledReader(torch.nn.Module):
         self.answer = torch.nn.Linear(self.heads.heads * self.heads.head_dim, outputs)
 
     def forward(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
-        """Answers, (batch, outputs)."""
+        """The answer to each query, (batch, outputs)."""
         answer: Tensor = self.answer(self.heads(*inputs)[:, 0])
         return answer
 

@@ -11,7 +11,7 @@ __all__ = ["SpectralScale", "reparametrise"]
 
 
 class SpectralScale(torch.nn.Module):
-    """gamma W / sigma(W), with one step of the power iteration a call (Zhai et al. 2023, arXiv 2303.06296).
+    """Weight gamma W / sigma(W), one step of power iteration a call (Zhai et al. 2023, arXiv 2303.06296).
 
     Examples
     --------
@@ -43,13 +43,13 @@ class SpectralScale(torch.nn.Module):
         """The weight that the layer uses."""
         if self.training:
             self._iterate(weight)
-        # Copies: the next call writes to these before the backward pass of this one is over.
+        # The vectors are copied: the next call writes to them before the backward pass of this call is over.
         sigma = self.left.clone() @ weight @ self.right.clone()
         return self.gamma / sigma * weight
 
 
 def reparametrise(module: torch.nn.Module) -> None:
-    """Give all linear layers in here a :class:`SpectralScale`."""
+    """Give all linear layers of a module a :class:`SpectralScale`."""
     for layer in list(module.modules()):
         if isinstance(layer, torch.nn.Linear):
             parametrize.register_parametrization(layer, "weight", SpectralScale(layer.weight.detach()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A small transformer, normalised before each part; how it mixes positions is passed in."""
+"""A small transformer, normalised before each part; the way it mixes positions is passed in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .attention import BACKENDS, attend_rows
 
 __all__ = ["Mix", "Mixing", "Transformer", "rotate", "token_loss"]
 
-#: ``mix(query, key, value, layer)`` on (batch, heads, n, head_dim), before any rotation.
+#: A callable ``mix(query, key, value, layer)`` of (batch, heads, n, head_dim), before any rotation.
 Mix = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
@@ -32,7 +32,7 @@ def _turns(n: int, head_dim: int, base: float, device: torch.device) -> tuple[Te
 def rotate(x: Tensor, base: float = 10_000.0, at: int | None = None) -> Tensor:
     """Rows (..., n, head_dim) turned by their index, or all by the index `at`, which may be negative.
 
-    As :func:`attnscale.torch.nn` has it: channel c of the first half with c of the second, by
+    Pairs are as in :mod:`attnscale.torch.nn`: channel c of the first half with c of the second, turned by
     i * base^(-2c / head_dim) (Su et al. 2021, arXiv 2104.09864).
     """
     n, head_dim = x.shape[-2:]
@@ -49,20 +49,20 @@ def rotate(x: Tensor, base: float = 10_000.0, at: int | None = None) -> Tensor:
 
 @dataclass
 class Mixing:
-    """Attention with a law, a normalizer and positions: what a :class:`Transformer` mixes by.
+    """The ``mix`` of a :class:`Transformer` that attends with a law, a normalizer and positions.
 
     Attributes
     ----------
     law : str, float, Law, Scaled, Tensor or list of them
-        A list has one for each layer.
+        Scale of the scores; a list has one for each layer.
     normalizer : str or Normalizer
     positions : {"rotary", "none"}
     causal : bool
     mask : Tensor or None
-        True is seen.
+        Keys with True are seen.
     implementation : {"attnscale", "torch"}
     base : float
-        Of the rotary positions.
+        Base of the rotary positions.
     entropies : list or None
         If a list, the entropy of the rows of each layer, (batch, heads, n), is appended to it.
     """
@@ -109,7 +109,7 @@ class _Block(torch.nn.Module):
         batch, n, width = x.shape
         parts = self.project(self.before_mix(x)).view(batch, n, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        if self.qk_norm:  # each q and k has length sqrt(head_dim), so that 1/sqrt(head_dim) stays usual
+        if self.qk_norm:  # q and k have length sqrt(head_dim), which suits the usual 1/sqrt(head_dim)
             query, key = (functional.rms_norm(each, each.shape[-1:]) for each in (query, key))
         mixed = mix(query, key, value, layer).transpose(1, 2).reshape(batch, n, width)
         x = x + self.merge(mixed)
@@ -118,7 +118,7 @@ class _Block(torch.nn.Module):
 
 
 class Transformer(torch.nn.Module):
-    """Embedding, blocks of attention and feed-forward with LayerNorm before them, a tied output.
+    """A transformer: embedding, blocks of attention and feed-forward after LayerNorm, a tied output.
 
     Parameters
     ----------
@@ -126,11 +126,11 @@ class Transformer(torch.nn.Module):
     mix : callable
         A :class:`Mixing`, or ``mix(query, key, value, layer)``; the attribute may be replaced at any time.
     outputs : int, optional
-        Logits of each position come from a layer of their own with so many, not from the embedding.
+        Number of logits of each position, from a layer of their own; by default they come from the embedding.
     expansion : int
         Width of the feed-forward part over that of the model.
     qk_norm : bool
-        Queries and keys are divided by their root mean square.
+        Whether queries and keys are divided by their root mean square.
 
     Examples
     --------
@@ -174,7 +174,7 @@ class Transformer(torch.nn.Module):
         return normed
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits, (batch, n, outputs)."""
+        """The logits of each position, (batch, n, outputs)."""
         logits: Tensor = self.head(self.hidden(tokens))
         return logits
 
@@ -185,7 +185,7 @@ def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _initialise(module: torch.nn.Module) -> None:
-    """Standard deviation 0.02 for all weights, no bias, as BERT and GPT-2 have it."""
+    """Draw weights with a standard deviation of 0.02 and set biases to 0, as BERT and GPT-2 do."""
     if isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
         torch.nn.init.normal_(module.weight, std=0.02)
         if isinstance(module, torch.nn.Linear):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The experiments that train, a module each: :func:`attnscale.experiments.names` lists what is here."""
+"""The experiments that train, one module each: :func:`attnscale.experiments.names` lists them."""

@@ -27,8 +27,8 @@ from .._models.transformer import Transformer, rotate, token_loss
 __all__ = ["EXPERIMENT", "CollapseConfig", "collapse"]
 
 _GUARDS = ("none", "qk_norm", "sigma_reparam", "entropy_floor")
-_POINTS = 20  # of a stored curve
-_SHARP = 0.1  # a row has collapsed below so much of the entropy of an even one
+_POINTS = 20  # points of a stored curve
+_SHARP = 0.1  # a row has collapsed if its entropy is below this share of an even row's
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class CollapseConfig:
         What keeps the entropy up: nothing, normalised queries and keys, weights reparametrised by their
         spectral norm, or a term of the loss.
     learning_rates : tuple of float
-        Constant, without warm-up and without clipped gradients.
+        Learning rates, which are constant, without warm-up and without clipped gradients.
     layers, width, heads, n : int
-        Of the model, and of its texts.
+        Sizes of the model, and tokens of its texts.
     steps, batch, test : int
         Steps, sequences a step, and sequences of the test.
     floor : float
         Rows below this share of the entropy of an even row are penalised.
     floor_weight : float
-        Of the penalty, per nat, in the loss.
+        Weight of the penalty, per nat, in the loss.
     attention, device : str
-        "attnscale" or "torch", and where.
+        Backend of attention, "attnscale" or "torch", and the device of models.
     """
 
     guards: tuple[str, ...] = _GUARDS
@@ -84,7 +84,7 @@ class CollapseConfig:
 
     @classmethod
     def reduced(cls) -> Self:
-        """Two guards, one learning rate, a smaller model."""
+        """A small run: two guards, one learning rate, a smaller model."""
         return cls(
             guards=("none", "entropy_floor"), learning_rates=(0.03,), layers=2, width=32, steps=100, test=16
         )
@@ -96,7 +96,7 @@ def cells(config: CollapseConfig) -> Cells:
 
 
 def variables(config: CollapseConfig) -> Mapping[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     every = config.steps // _POINTS
     seen = {"step": tuple(range(0, config.steps + 1, every))}
     layer = {"layer": tuple(range(config.layers))}
@@ -113,7 +113,7 @@ def variables(config: CollapseConfig) -> Mapping[str, Variable]:
 
 
 class _GuardedModel:
-    """One model, and what is seen of it."""
+    """A model with one guard, its loss, and observations of its rows."""
 
     def __init__(self, config: CollapseConfig, guard: str, training: Training) -> None:
         self.config, self.guard, self.training = config, guard, training
@@ -144,7 +144,7 @@ class _GuardedModel:
         return output
 
     def _batch(self, held_out: int, size: int, generator: torch.Generator) -> Tensor:
-        """Tokens, one more than are read."""
+        """Texts of n + 1 tokens: one more than the model reads, as the last is only a target."""
         text = self.data[held_out]
         start = torch.randint(text.numel() - self.config.n - 1, (size, 1), generator=generator)
         return text[start + torch.arange(self.config.n + 1)].to(self.training.device)
@@ -157,13 +157,13 @@ class _GuardedModel:
         return loss if self.guard != "entropy_floor" else loss + self.config.floor_weight * self.penalty()
 
     def penalty(self) -> Tensor:
-        """How far the rows of the last call are below the floor, on the mean."""
+        """Mean distance of the entropies of the last call below the floor, in nats."""
         below = [(self.config.floor * self.even - entropy).relu().mean() for entropy in self.entropies]
         return torch.stack(below).mean()
 
     @torch.no_grad()
     def look(self, step: int = 0) -> dict[str, float]:
-        """Loss and rows on new text."""
+        """The loss on new text, and of each layer the mean entropy and the share of collapsed rows."""
         self.entropies.clear()
         before, self.watched = self.watched, True
         self.model.eval()
@@ -172,13 +172,13 @@ class _GuardedModel:
         self.watched = before
         found = {"test_loss": float(loss)}
         for layer, entropy in enumerate(self.entropies):
-            # The first row has one key, and nowhere to collapse to.
+            # The first row is left out: it has one key, and cannot collapse.
             sharp = (entropy < _SHARP * self.even)[..., 1:].double().mean()
             found |= {f"entropy_{layer}": float(entropy.mean()), f"collapsed_{layer}": float(sharp)}
         return found
 
     def of_shares(self) -> float:
-        """The loss on new text of a model that knows how frequent each token is."""
+        """The loss on new text of a model that only knows how frequent each token is."""
         counts = torch.bincount(self.data[0], minlength=int(self.data[1].max()) + 1).double() + 1
         shares = (counts / counts.sum()).log()
         return -float(shares[self.probe[:, 1:].cpu()].mean())
@@ -208,7 +208,7 @@ def measure(config: CollapseConfig, cell: dict[str, Any], seed: int, training: T
 
 
 def _padded(values: Any) -> Any:
-    """NaN where the training had ended."""
+    """The values of all points of a curve, NaN for those after the training ended."""
     return np.concatenate((values, np.full(_POINTS + 1 - len(values), np.nan)))
 
 
@@ -235,7 +235,7 @@ EXPERIMENT = Experiment(
 def collapse(
     config: CollapseConfig | None = None, *, seeds: Any = 5, **options: Unpack[RunOptions]
 ) -> TrainingResult:
-    """Collapse of entropy under large learning rates, and four ways to meet it.
+    """Collapse of entropy under large learning rates, without a guard and with three of them.
 
     A causal transformer learns the next token of Python source, with a learning rate that is constant, has no
     warm-up, and is too large. Its queries and keys are left alone, or normalised; or its weights are
@@ -247,7 +247,7 @@ def collapse(
         The full run by default.
     seeds : int or sequence of int, default 5
     **options
-        As :class:`RunOptions` has them.
+        See :class:`RunOptions`.
 
     Returns
     -------

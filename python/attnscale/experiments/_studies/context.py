@@ -32,11 +32,11 @@ __all__ = ["EXPERIMENT", "ContextConfig", "context"]
 
 _TASKS = ("context", "graph", "needle")
 _OWN = ("seen", "masked")
-#: At one length all laws are the same in training; the others see lengths from a quarter of it on.
+#: Trainings. At one length all laws are the same; the others have lengths from a quarter of it up to it.
 _TRAINED = ("one length", "standard", "log_n")
 _LAWS = ("standard", "log_n", "annealed", "2 log_n")
 _DENSITY = 0.25  # share of the nodes that are neighbours, at every size of a graph
-_AT_ONCE = 2**17  # tokens
+_AT_ONCE = 2**17  # tokens that are read at once, at most
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class ContextConfig:
     own_key : tuple of {"seen", "masked"}
         Whether a node reads itself too.
     trained : tuple of {"one length", "standard", "log_n"}
-        At ``train_length`` alone, or at lengths from a quarter of it on under one of two laws.
+        Training at ``train_length`` alone, or at lengths from a quarter of it up to it under one of two laws.
     train_length, batch, steps : int
         Tokens of a context (mean degree of a graph), contexts of a step, steps.
     width : int
-        Of the one head.
+        Width of the one head.
     learning_rate : float
     lengths : tuple of int
-        Where a model is read.
+        Lengths at which a model is read.
     tests : int
         Contexts that are read at each length, at least.
     attention : {"attnscale", "torch"}
@@ -91,7 +91,7 @@ class ContextConfig:
 
     @classmethod
     def reduced(cls) -> ContextConfig:
-        """The cells that tests run again, in some seconds."""
+        """The config of the cells that tests run again, in some seconds."""
         return cls(
             tasks=("context",),
             own_key=("seen",),
@@ -103,12 +103,12 @@ class ContextConfig:
 
 
 def cells(config: ContextConfig) -> dict[str, tuple[Any, ...]]:
-    """Task, whether a node reads itself, and the lengths and law of the training."""
+    """Axes of the models: the task, whether a node reads itself, lengths and law of the training."""
     return {"task": config.tasks, "own_key": config.own_key, "trained": config.trained}
 
 
 def variables(config: ContextConfig) -> dict[str, Variable]:
-    """What is measured of each model at each length under each law, on the same contexts."""
+    """The variables that are measured of each model at each length under each law, on the same contexts."""
     table = {"law": _LAWS, "n": config.lengths}
     return {
         "accuracy": Variable(table, "", "share of the nodes whose class is found"),
@@ -118,7 +118,7 @@ def variables(config: ContextConfig) -> dict[str, Variable]:
 
 
 class _Read(NamedTuple):
-    """What the model takes."""
+    """Inputs of the model and the right labels."""
 
     query: Tensor
     tokens: Tensor
@@ -160,7 +160,7 @@ def measure(
 def _draw(
     cell: dict[str, Any], n: int, batch: int, means: Tensor, generator: torch.Generator, device: Any
 ) -> _Read:
-    """Contexts of n tokens, the node among them where it reads itself; or one graph of this mean degree."""
+    """Contexts of n tokens, or one graph of n neighbours on average; both count a node that reads itself."""
     seen = cell["own_key"] == "seen"
     if cell["task"] == "graph":
         drawn = graph(int(n / _DENSITY), n - seen, means, generator)
@@ -206,7 +206,7 @@ def _test(
 
 
 def _law(name: str, n0: int) -> laws.Law:
-    """1 at n0, but for "2 log_n"."""
+    """The law of this name, which is 1 at n0, except that "2 log_n" is 2 there."""
     if name == "2 log_n":
         return 2 * laws.LogN(base=n0)
     known = {"standard": {}, "log_n": {"base": n0}, "annealed": {"n0": n0}}
@@ -243,7 +243,7 @@ def context(
     config : ContextConfig, optional
         The full run by default.
     seeds : int or sequence of int
-        How many models of each cell, or their seeds: of classes, weights and data.
+        How many models of each cell, or their seeds, which draw classes, weights and data.
     **options
         See :class:`RunOptions`.
 

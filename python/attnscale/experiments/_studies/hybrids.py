@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENT", "HybridsConfig", "hybrids", "language_model"]
 
-_BINS = 50  # the loss of the training is kept as means of so many parts of it
-_AT_ONCE = 16  # texts that are read at once
+_BINS = 50  # parts of the training; the mean loss of each is kept
+_AT_ONCE = 16  # texts that are read at once, at most
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class HybridsConfig:
     Attributes
     ----------
     variants : tuple of str
-        Families of the heads of every layer, as "dot + 3 efficient": dot, sparse, efficient, linear.
+        Families of the heads of every layer, such as "dot + 3 efficient": dot, sparse, efficient, linear.
     layers, width, vocabulary : int
     n, batch, steps : int
         Tokens of a text, texts of a step, steps.
@@ -49,7 +49,7 @@ class HybridsConfig:
     windows : int
         Texts of held-out files that the loss is measured on.
     most_bytes : int or None
-        Of the source; None is all.
+        How much of the source is used; None is all of it.
     attention : {"attnscale", "torch"}
     device : str
     """
@@ -87,7 +87,7 @@ class HybridsConfig:
 
     @classmethod
     def reduced(cls) -> HybridsConfig:
-        """The cells that tests run again, in some seconds."""
+        """The config of the cells that tests run again, in some seconds."""
         return cls(
             variants=("4 dot", "4 efficient"),
             width=64,
@@ -106,12 +106,12 @@ class HybridsConfig:
 
 
 def cells(config: HybridsConfig) -> dict[str, tuple[Any, ...]]:
-    """Families of the heads."""
+    """Axis of the models: the families of their heads."""
     return {"variant": config.variants}
 
 
 def variables(config: HybridsConfig) -> dict[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     places = tuple(int(part[-1]) + 1 for part in _places(config.n))
     bins = tuple(int(part[-1]) + 1 for part in _bins(config.steps))
     heads = {"layer": tuple(range(config.layers)), "head": tuple(range(config.heads))}
@@ -126,7 +126,7 @@ def variables(config: HybridsConfig) -> dict[str, Variable]:
 
 
 def _places(n: int) -> list[NDArray[np.int64]]:
-    """Positions in powers of two: 0, 1, 2 to 3, 4 to 7, ..."""
+    """Positions in groups that grow as powers of two: 0, 1, 2 to 3, 4 to 7, ..."""
     edges = [0, *(2**i for i in range(64) if 2**i < n), n]
     return [np.arange(start, stop) for start, stop in pairwise(edges)]
 
@@ -136,7 +136,7 @@ def _bins(steps: int) -> list[NDArray[np.int64]]:
 
 
 class _Mix:
-    """The heads of a layer, causal; a list in `keys` gets the effective keys of each head."""
+    """The causal ``mix`` of heads by their families; a list in `keys` gets each head's effective keys."""
 
     def __init__(self, families: tuple[str, ...], implementation: str) -> None:
         self.families, self.implementation = families, implementation
@@ -150,7 +150,7 @@ class _Mix:
 
 
 class _Model(Transformer):
-    """With learned positions, as GPT-2 has them: all families of heads see the same."""
+    """A transformer with learned positions, as in GPT-2: heads of all families see the same positions."""
 
     def __init__(self, config: HybridsConfig, vocabulary: int, mix: _Mix) -> None:
         super().__init__(vocabulary, config.layers, config.width, config.heads, mix)
@@ -166,7 +166,7 @@ class _Model(Transformer):
 
 
 def language_model(config: HybridsConfig, variant: str, vocabulary: int) -> _Model:
-    """The model of a variant, with weights from PyTorch's generator."""
+    """The model of a variant, whose weights PyTorch's own generator draws."""
     mix = _Mix(check_variant("variants", variant), config.attention)
     return _Model(config, vocabulary, mix)
 
@@ -214,7 +214,7 @@ def _windows(stream: Tensor, count: int, n: int, generator: torch.Generator) -> 
 
 @torch.no_grad()
 def _read(model: _Model, texts: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Loss of each position, mean over the texts, and effective keys, (layers, heads)."""
+    """Mean loss of each position over the texts, and effective keys, (layers, heads)."""
     mix, losses, keys = model.mix, [], []
     assert isinstance(mix, _Mix)
     for part in texts.split(_AT_ONCE):
@@ -255,7 +255,7 @@ def hybrids(
     config : HybridsConfig, optional
         The full run by default.
     seeds : int or sequence of int
-        How many models of each variant, or their seeds: of weights and batches.
+        How many models of each variant, or their seeds, which draw weights and batches.
     **options
         See :class:`RunOptions`.
 

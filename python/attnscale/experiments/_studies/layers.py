@@ -31,11 +31,11 @@ class LayersConfig:
     Attributes
     ----------
     models : tuple of str
-        "trained", and "untrained" with the initial weights of its class.
+        "trained", and "untrained": the same model class with initial weights.
     texts, n : int
         Pieces of text of a seed, and tokens of each.
     attention, device : str
-        "attnscale" or "torch", and where.
+        Backend of attention, "attnscale" or "torch", and the device of models.
     """
 
     models: tuple[str, ...] = ("trained", "untrained")
@@ -55,7 +55,7 @@ class LayersConfig:
 
     @classmethod
     def reduced(cls) -> Self:
-        """Few and short texts."""
+        """A small run, with few and short texts."""
         return cls(texts=4, n=24)
 
 
@@ -65,7 +65,7 @@ def cells(config: LayersConfig) -> Cells:
 
 
 def variables(config: LayersConfig) -> Mapping[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     layer = {"layer": tuple(range(1, LAYERS + 1))}
     fed = layer | {"fed": tuple(range(LAYERS + 1))}
     return {
@@ -81,7 +81,7 @@ def variables(config: LayersConfig) -> Mapping[str, Variable]:
 
 
 def measure(config: LayersConfig, cell: dict[str, Any], seed: int, training: Training) -> dict[str, Any]:
-    """Feed each layer with every state of the model."""
+    """Feed each layer with every state of the model, and compare with the model as it is."""
     with training.fork("weights"):
         encoder = load(config.attention, training.device, trained=cell["model"] == "trained")
     pieces = tokenized(config.n)
@@ -98,14 +98,14 @@ def measure(config: LayersConfig, cell: dict[str, Any], seed: int, training: Tra
 
 
 def _fed(encoder: Encoder, states: list[Tensor], layer: int, m: int) -> tuple[float, float, float]:
-    """The three numbers of a layer, counted from 0, that gets state m and not its own, of the same index."""
+    """The three measurements of a layer, counted from 0, that is fed state m in place of state `layer`."""
     own, other = states[layer], states[m]
     after = encoder.layer(layer, other)
     cosine = torch.cosine_similarity(after - other, states[layer + 1] - own, dim=-1)
     divergence = js_divergence(_maps(encoder, layer, own), _maps(encoder, layer, other))
     for later in range(layer + 1, LAYERS):
         after = encoder.layer(later, after)
-    # Embeddings of one model share a large part, which says nothing of the text.
+    # The mean over texts is taken off: embeddings share a large part that says nothing of the text.
     found, whole = (state.mean(1) - state.mean((0, 1)) for state in (after, states[-1]))
     final = torch.cosine_similarity(found, whole, dim=-1)
     return float(cosine.mean()), float(divergence.mean()), float(final.mean())
@@ -132,7 +132,7 @@ def js_divergence(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
 
 
 def _crosstalk(encoder: Encoder, layer: int) -> float:
-    """How far M and OV are from orthogonal: 1/sqrt(width) is what random matrices have."""
+    """How far M and OV are from orthogonal; random matrices have 1/sqrt(width)."""
     ratios = []
     for query, key, value, output in encoder.weights(layer):
         scores, moved = query.T @ key, output @ value
@@ -171,7 +171,7 @@ def layers(
         The full run by default.
     seeds : int or sequence of int, default 5
     **options
-        As :class:`RunOptions` has them.
+        See :class:`RunOptions`.
 
     Returns
     -------

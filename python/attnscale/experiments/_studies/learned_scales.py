@@ -24,14 +24,14 @@ from .._models.scaled_heads import SCALES, Heads
 __all__ = ["EXPERIMENT", "LearnedScalesConfig", "learned_scales"]
 
 _TASKS = ("recall", "tagging")
-#: Scale, whether queries and keys are normalised, whether weights decay.
+#: Models by name: kind of scale, whether queries and keys are normalised, whether weights decay.
 _MODELS = {
     **{scale: (scale, False, False) for scale in SCALES},
     **{f"{scale}-norm": (scale, True, False) for scale in ("fixed", "one", "per_head")},
     **{f"{scale}-decay": (scale, False, True) for scale in ("fixed", "one", "per_head")},
 }
 _FIRST = 100  # steps whose gradient norms are kept
-_POINTS = 40  # of a stored curve
+_POINTS = 40  # points of a stored curve
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,21 @@ class LearnedScalesConfig:
     Attributes
     ----------
     tasks, models : tuple of str
-        What is learned, and what is done with the scale: fixed, one that is learned, one a head; "-norm" with
-        queries and keys divided by their root mean square, "-decay" with weights that decay; unscaled, or
-        with the initial weights of T5 in place of the scale.
+        What is learned, and what is done with the scale: fixed, one that is learned, or one for each head;
+        "-norm" has queries and keys divided by their root mean square, "-decay" has weights that decay;
+        unscaled, or with the initial weights of T5 in place of the scale.
     weight_decay : float
-        Of AdamW where weights decay; scales do not.
+        Weight decay of AdamW where weights decay; scales never decay.
     heads, head_dim : int
     n, n_long : int
         Keys in training, and in the test of longer texts.
     steps, tuning_steps : int
-        Of the training, and of the tuning of the scales alone after it.
+        Steps of the training, and of the tuning of the scales alone after it.
     batch, test : int
-        Sequences a step, and of the test.
+        Sequences of a step, and of the test.
     learning_rate : float
     attention, device : str
-        "attnscale" or "torch", and where.
+        Backend of attention, "attnscale" or "torch", and the device of models.
     """
 
     tasks: tuple[str, ...] = _TASKS
@@ -86,7 +86,7 @@ class LearnedScalesConfig:
 
     @classmethod
     def reduced(cls) -> Self:
-        """Recall alone, four models, with fewer and smaller keys."""
+        """A small run: recall alone, four models, with fewer and smaller keys."""
         return cls(
             tasks=("recall",),
             models=("fixed", "per_head", "fixed-norm", "per_head-norm"),
@@ -105,7 +105,7 @@ def cells(config: LearnedScalesConfig) -> Cells:
 
 
 def variables(config: LearnedScalesConfig) -> Mapping[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     length, output = {"n": (config.n, config.n_long)}, {"output": OUTPUTS}
     head = {"head": tuple(range(config.heads))}
     middle = (np.arange(_POINTS) + 0.5) * config.steps / _POINTS
@@ -151,7 +151,7 @@ def measure(
 
 
 class _ScaledModel:
-    """One model, and what is done with it."""
+    """One model with its task: training, tests, and measurements of its heads."""
 
     def __init__(self, config: LearnedScalesConfig, cell: dict[str, Any], training: Training) -> None:
         self.config, self.training = config, training
@@ -171,7 +171,7 @@ class _ScaledModel:
         self.weights = [each for each in self.model.parameters() if each is not self.heads.factor]
 
     def fit(self, n: int, groups: list[dict[str, Any]], steps: int, name: str) -> History:
-        """Train these parameters at this length."""
+        """Train the groups of parameters on n keys."""
         generator = self.training.generator(name)
 
         def loss(step: int) -> torch.Tensor:
@@ -190,17 +190,17 @@ class _ScaledModel:
 
     @torch.no_grad()
     def test(self, n: int) -> torch.Tensor:
-        """Errors at this length, (2,), on data that are the same for all models."""
+        """Sharp and broad error on n keys, (2,), on data that are the same for all models."""
         inputs, targets = self._batch(n, self.config.test, torch.Generator().manual_seed(n), held_out=True)
         return self.task.errors(self.model(inputs), targets)
 
     def errors(self) -> torch.Tensor:
-        """At both lengths, (2, 2)."""
+        """Sharp and broad errors at both lengths, (2, 2)."""
         return torch.stack([self.test(n) for n in (self.config.n, self.config.n_long)])
 
     @torch.no_grad()
     def of_heads(self) -> dict[str, torch.Tensor]:
-        """Numbers of each head at the length of training, the sharpest first."""
+        """Measurements of each head at the length of training, the sharpest head first."""
         inputs, _ = self._batch(self.config.n, 200, torch.Generator().manual_seed(0), held_out=True)
         read = self.model.read(inputs)
         self.heads.watched = True
@@ -255,7 +255,7 @@ def learned_scales(
         The full run by default.
     seeds : int or sequence of int, default 5
     **options
-        As :class:`RunOptions` has them.
+        See :class:`RunOptions`.
 
     Returns
     -------

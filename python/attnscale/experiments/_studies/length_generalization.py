@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENT", "LengthGeneralizationConfig", "length_generalization"]
 
-#: The scale that a model is trained under, as the article calls it: 1/sqrt(d), and its log_512 n.
+#: The scales that models are trained under, by the article's names: 1/sqrt(d), and log_512(n)/sqrt(d).
 _TRAINED = {"O": "standard", "E": "log_n(base=512)"}
 _READINGS = ("as trained", "clipped")
-#: Of these the entropy of every head is kept, as the model was trained.
+#: Laws under which the entropy of every head is kept, with positions as the model was trained.
 _BY_HEAD = ("standard", "log_n", "calibrated")
-_BINS = 50  # the loss is kept as means of so many parts of the training
+_BINS = 50  # parts of the training; the mean loss of each is kept
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class LengthGeneralizationConfig:
     Attributes
     ----------
     layers, width, heads, vocabulary : int
-        Of the model, normalised before each part.
+        Sizes of the model, which is normalised before each part.
     positions : tuple of {"rotary", "none"}
     trained : tuple of {"O", "E"}
         Scales of the training: 1/sqrt(d), log_512(n)/sqrt(d).
     train_length, batch, steps, masked : int
-        Of the training; so many tokens of each row are masked, all replaced by a mask.
+        Sizes of the training; `masked` tokens of each row are replaced by a mask.
     learning_rate : float
     lengths : tuple of int
-        Where a model is read; multiples of ``train_length``, which is the first.
+        Lengths at which a model is read: multiples of ``train_length``, which is the first.
     windows : int
         Texts of the largest length that are read; every length reads the same masked tokens.
     clip : int
@@ -64,7 +64,7 @@ class LengthGeneralizationConfig:
     calibration_windows : int
         Texts that the heads' scales are measured on.
     most_bytes : int or None
-        Of the source; None is all.
+        How much of the source is used; None is all of it.
     attention : {"attnscale", "torch"}
     device : str
     """
@@ -120,7 +120,7 @@ class LengthGeneralizationConfig:
 
     @classmethod
     def reduced(cls) -> LengthGeneralizationConfig:
-        """The cell that tests run again, in some seconds."""
+        """The config of the cell that tests run again, in some seconds."""
         return cls(
             layers=2,
             width=64,
@@ -138,17 +138,17 @@ class LengthGeneralizationConfig:
 
     @property
     def head_dim(self) -> int:
-        """Components of q and k."""
+        """Number of components of q and k."""
         return self.width // self.heads
 
 
 def cells(config: LengthGeneralizationConfig) -> dict[str, tuple[Any, ...]]:
-    """Positions and scale of the training."""
+    """Axes of the models: positions, and scale of the training."""
     return {"positions": config.positions, "trained": config.trained}
 
 
 def variables(config: LengthGeneralizationConfig) -> dict[str, Variable]:
-    """What is measured of each model: how it reads, under which law, at which length."""
+    """The variables that are measured of each model, by way of reading, law and length."""
     table = {"reading": _READINGS, "law": tuple(LAWS), "n": config.lengths}
     layer, head = tuple(range(config.layers)), tuple(range(config.heads))
     bins = tuple(int(each[-1]) + 1 for each in _bins(config.steps))
@@ -191,7 +191,7 @@ def measure(
         training.generator("evaluation"),
     )
     texts = Texts(*(each.to(training.device) for each in texts))
-    model, history = _train(config, cell, streams, training)  # after the texts: they may be refused
+    model, history = _train(config, cell, streams, training)  # after the texts, which may be refused
     loss = np.array([history.loss[each].mean() for each in _bins(config.steps)])
     return {**_read(config, cell, model.eval(), texts), "loss": loss}
 
@@ -242,7 +242,7 @@ def _train(
 def _read(
     config: LengthGeneralizationConfig, cell: Mapping[str, Any], model: Transformer, texts: Texts
 ) -> dict[str, NDArray[np.float64]]:
-    """All readings of a model."""
+    """The measurements of all readings of a model, by variable."""
     own = variables(config)
     found = {name: np.full(each.shape, np.nan) for name, each in own.items() if name != "loss"}
     base = float(laws.get(_TRAINED[cell["trained"]]).multiplier(config.train_length, config.head_dim))
@@ -261,7 +261,7 @@ def _read(
             for j, name in enumerate(LAWS):
                 betas = _betas(config, name, n, base, found["beta"][r, i])
                 if standard is not None and all(isinstance(b, float) and b == 1.0 for b in betas):
-                    _copy(found, r, i, j)  # every law but one is 1 at the length of the training
+                    _copy(found, r, i, j)  # all laws but natural_log_n are 1 at train_length
                     continue
                 model.mix = mix = reading([_tensor(each, texts) for each in betas])
                 scores = read_texts(model, texts, n)
@@ -273,7 +273,7 @@ def _read(
 def _betas(
     config: LengthGeneralizationConfig, name: str, n: int, base: float, measured: NDArray[np.float64]
 ) -> list[Any]:
-    """Multiple of the trained scale of each layer: a number, or one a head."""
+    """Multiple of the trained scale for each layer: one number, or one for each head."""
     if name == "calibrated":
         return [1.0] * config.layers if n == config.train_length else list(measured)
     beta = multiplier(name, n, config.train_length, config.head_dim)
@@ -295,7 +295,7 @@ def _enter(
     standard: tuple[Tensor, Tensor],
     entropy: NDArray[np.float64],
 ) -> None:
-    """One reading's numbers; differences are paired: of the same masked tokens, by text."""
+    """Enter one reading's numbers; differences are paired: by text, over the same masked tokens."""
     for name, here, there in zip(("accuracy", "nll"), scores, standard, strict=True):
         found[name][place] = float(here.mean())
         by_text = (here - there).double().mean(-1)
@@ -309,7 +309,7 @@ def _enter(
 
 
 def _copy(found: dict[str, NDArray[np.float64]], r: int, i: int, j: int) -> None:
-    """What the standard scale, the first law, gave at this length."""
+    """Copy what the standard scale, the first law, gave at the same length."""
     for name in (
         "accuracy",
         "nll",
@@ -354,14 +354,14 @@ def length_generalization(
     config : LengthGeneralizationConfig, optional
         The full run by default.
     seeds : int or sequence of int
-        How many models of each cell, or their seeds: of the weights, the batches and the masked tokens.
+        How many models of each cell, or their seeds, which draw weights, batches and masked tokens.
     **options
         See :class:`RunOptions`.
 
     Returns
     -------
     TrainingResult
-        Of accuracy, nll, their paired differences to the standard scale, entropy, and beta of each head.
+        Variables: accuracy, nll, their paired differences to the standard scale, entropy, beta of each head.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T15, beyond language: tasks where only the number of tokens changes, under laws that are trained with."""
+"""T15, beyond language: tasks where only the number of tokens changes, trained and read under a law."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENT", "LengthTasksConfig", "length_tasks"]
 
-#: Law and normalizer; N is the length of the training.
+#: Law and normalizer of each variant; N is the length of the training.
 _VARIANTS = {
     "standard": ("standard", "softmax"),
     "log_n": ("log_n(base=N)", "softmax"),
@@ -39,7 +39,7 @@ _VARIANTS = {
     "entmax": ("standard", "entmax(alpha=1.5)"),
     "asentmax": ("asentmax", "entmax(alpha=1.5)"),
 }
-_AT_ONCE = 2**17  # tokens
+_AT_ONCE = 2**17  # tokens that are read at once, at most
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class LengthTasksConfig:
         "entropy_invariant", "ssmax" (s of each head learned), "sparsemax", "entmax" (alpha = 1.5),
         "asentmax".
     train_length, batch : int
-        A step has rows of one length, from 2 to ``train_length``.
+        Largest length, and rows of a step; the rows of a step have one length, from 2 to ``train_length``.
     stages : tuple of int
-        Steps after which a model is read; the last are all.
+        Numbers of steps after which a model is read; the last is that of the whole training.
     width, heads : int
     learning_rate : float
     lengths : tuple of int
-        Where a model is read.
+        Lengths at which a model is read.
     tests : int
         Rows that are read at each length.
     attention : {"attnscale", "torch"}
@@ -97,7 +97,7 @@ class LengthTasksConfig:
 
     @classmethod
     def reduced(cls) -> LengthTasksConfig:
-        """The cells that tests run again, in some seconds."""
+        """The config of the cells that tests run again, in some seconds."""
         return cls(
             tasks=("first",),
             variants=("standard", "log_n"),
@@ -107,12 +107,12 @@ class LengthTasksConfig:
 
 
 def cells(config: LengthTasksConfig) -> dict[str, tuple[Any, ...]]:
-    """Task, and law or normalizer."""
+    """Axes of the models: the task, and the law or normalizer."""
     return {"task": config.tasks, "variant": config.variants}
 
 
 def variables(config: LengthTasksConfig) -> dict[str, Variable]:
-    """What is measured of each model after each stage of its training, at each length."""
+    """The variables that are measured of each model after each stage of its training, at each length."""
     table = {"step": config.stages, "n": config.lengths}
     return {
         "accuracy": Variable(table, "", "share of the rows that are answered rightly"),
@@ -197,14 +197,15 @@ def length_tasks(
     """Where only the length changes, which law or normalizer keeps what was learned? (T15)
 
     One query reads a set of tokens: one of them has the answer (needle), the first has it (FIRST of Chiang &
-    Cholak), or all have a part of it (majority, average). Trained with up to 16 tokens, read with up to 4096.
+    Cholak), or all have a part of it (majority, average). Models are trained with up to 16 tokens and read
+    with up to 4096.
 
     Parameters
     ----------
     config : LengthTasksConfig, optional
         The full run by default.
     seeds : int or sequence of int
-        How many models of each cell, or their seeds: of weights and data.
+        How many models of each cell, or their seeds, which draw weights and data.
     **options
         See :class:`RunOptions`.
 

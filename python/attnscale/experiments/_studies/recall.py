@@ -35,11 +35,11 @@ class RecallConfig:
     Attributes
     ----------
     variants : tuple of str
-        Families of the heads, as "dot + 3 efficient": dot, sparse, efficient, linear.
+        Families of the heads, such as "dot + 3 efficient": dot, sparse, efficient, linear.
     pairs : tuple of int
-        P, at most ``symbols``.
+        Numbers of pairs P, at most ``symbols``.
     head_dim : int
-        Of queries and keys.
+        Components of queries and keys.
     symbols : int
         How many keys and how many values there are.
     width, batch, steps, tests : int
@@ -80,17 +80,17 @@ class RecallConfig:
 
     @classmethod
     def reduced(cls) -> RecallConfig:
-        """The cells that tests run again, in some seconds."""
+        """The config of the cells that tests run again, in some seconds."""
         return cls(variants=("2 dot", "2 efficient", "dot + efficient"), pairs=(32,), steps=600)
 
 
 def cells(config: RecallConfig) -> dict[str, tuple[Any, ...]]:
-    """Families of the heads, and pairs."""
+    """Axes of the models: families of the heads, and number of pairs."""
     return {"variant": config.variants, "pairs": config.pairs}
 
 
 def variables(config: RecallConfig) -> dict[str, Variable]:
-    """What is measured of each model."""
+    """The variables that are measured of each model."""
     return {
         "accuracy": Variable({}, "", "share of the values that are recalled"),
         "nll": Variable({}, "nat", "negative log-likelihood of the value"),
@@ -99,7 +99,7 @@ def variables(config: RecallConfig) -> dict[str, Variable]:
 
 
 class _Recall(torch.nn.Module):
-    """A pair is one token, the sum of its embeddings; the query is a key by itself."""
+    """A model whose tokens are pairs, sums of the embeddings of key and value; the query is a key alone."""
 
     def __init__(self, config: RecallConfig, families: tuple[str, ...]) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class _Recall(torch.nn.Module):
         self.answer = torch.nn.Linear(width, config.symbols)
 
     def forward(self, asked: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Logits of the value, (batch, symbols), of a key, (batch,), and pairs, (batch, pairs)."""
+        """Logits of the value, (batch, symbols), of a key `asked`, (batch,), among pairs, (batch, pairs)."""
         pairs = self.keys(keys) + self.values(values)
         query, key = self.rows(asked, pairs)
         value = _split(self.value(pairs), len(self.families))
@@ -121,7 +121,7 @@ class _Recall(torch.nn.Module):
         return logits
 
     def rows(self, asked: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-        """Query and key of each head."""
+        """Queries and keys of all heads, for the asked keys and the pairs."""
         heads = len(self.families)
         return _split(self.query(self.keys(asked)[:, None]), heads), _split(self.key(pairs), heads)
 
@@ -199,7 +199,7 @@ def recall(
     config : RecallConfig, optional
         The full run by default.
     seeds : int or sequence of int
-        How many models of each cell, or their seeds: of weights and data.
+        How many models of each cell, or their seeds, which draw weights and data.
     **options
         See :class:`RunOptions`.
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention with dropout of its weights: in blocks of queries, with a mask drawn anew wherever it is read.
+"""Attention with dropout of its weights, in blocks of queries, with a mask drawn anew wherever it is read.
 
-The mask is a function of a seed and of the index of a pair of query and key, so that the backward pass has
-that of the forward pass and nothing of n_queries * n_keys is kept.
+The mask is a function of a seed and of the index of a pair of query and key, so that the backward pass draws
+the mask of the forward pass again and nothing of n_queries * n_keys is kept.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ __all__ = ["Dropout", "attend_with_dropout"]
 
 #: Pairs of query and key of a block: the mask has a byte for each, and 4 while it is drawn.
 _PAIRS = 2**22
-#: Queries of a block, where there are as many; with fewer of them each reading of the keys serves fewer.
+#: Queries that a block should have, if there are as many: with few, each reading of the keys serves few.
 _ROWS = 128
-#: Random numbers of 32 bits that one count of Philox gives. Each row of the mask begins a new one.
+#: Random numbers of 32 bits that one count of Philox gives. Each row of the mask begins a new count.
 _A_COUNT = 8
 
 
 class Dropout(NamedTuple):
-    """Which weights are dropped."""
+    """A choice of the weights that are dropped, by a probability and a seed."""
 
     p: float
     seed: Tensor  # (2,) of int64: the key of Philox
 
     @staticmethod
     def draw(p: float) -> Dropout:
-        """With a seed from PyTorch's generator, which ``torch.manual_seed`` sets."""
+        """A dropout with a seed from PyTorch's generator, which ``torch.manual_seed`` sets."""
         if not 0 <= p <= 1:
             raise ValueError(f"dropout must be between 0 and 1, got {p}")
         return Dropout(p, torch.randint(2**63 - 1, (2,)))
 
     @property
     def factor(self) -> float:
-        """Factor of the weights that are kept."""
+        """Factor by which the kept weights are multiplied."""
         return 1.0 / (1.0 - self.p) if self.p < 1 else 0.0
 
     def kept(self, entries: tuple[int, int], heads: int, rows: tuple[int, int, int], n_keys: int) -> Tensor:
@@ -55,17 +55,17 @@ class Dropout(NamedTuple):
         Parameters
         ----------
         entries : (int, int)
-            First of the batch, and past the last.
+            First entry of the batch, and the one past the last.
         heads, n_keys : int
         rows : (int, int, int)
-            First, past the last, and how many a head has.
+            First row, the one past the last, and how many rows a head has.
         """
         first, past = (entry * heads for entry in entries)
         flat = kept(self.seed, self.p, first, past, *rows, n_keys)
         return flat.unflatten(0, (entries[1] - entries[0], heads))
 
     def of_weights(self, weights: Tensor) -> Tensor:
-        """The whole matrix (..., heads, n_queries, n_keys) with its dropped weights."""
+        """The whole matrix of weights (..., heads, n_queries, n_keys) after dropout."""
         batch, heads, n_queries, n_keys = weights[(None,) * (4 - weights.dim())].shape
         mask = self.kept((0, batch), heads, (0, n_queries, n_queries), n_keys)
         return weights * mask.view(weights.shape) * self.factor
@@ -77,10 +77,10 @@ def kept(
 ) -> Tensor:
     """True where a weight is kept, (matrices first ... past, rows start ... stop, n_keys).
 
-    Philox 4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") of the index of the
-    pair: no pair's number depends on the block that it is asked for in.
+    The index of a pair gives its number by Philox 4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
+    easy as 1, 2, 3"), so that no number depends on the block in which it is drawn.
     """
-    counts = -(-n_keys // _A_COUNT)  # of a row
+    counts = -(-n_keys // _A_COUNT)  # counts of a row
     found = np.empty((past - first, stop - start, n_keys), np.bool_)
     threshold = np.uint64(round(p * 2**32))
     for i, matrix in enumerate(range(first, past)):
@@ -117,7 +117,7 @@ def attend_with_dropout(
     window: tuple[int, int] | None = None,
     softcap: float | None = None,
 ) -> AttentionStatistics:
-    """Output with dropped weights, and statistics of the weights before.
+    """Output with dropped weights, and statistics of the weights before dropout.
 
     Parameters
     ----------
@@ -127,10 +127,10 @@ def attend_with_dropout(
     statistics : tuple of str
     scale : Law, Learned or float
     of_distance : bool
-        Whether it is a law of the distance, which has no one number for a row.
+        Whether the scale is a law of the distance, which has no one number for a row.
     normalizer, attn_mask, causal, window, softcap
         As for :func:`attnscale.torch.attention`. A window or a soft-cap goes with a number as the scale and a
-        softmax, of which the layers of models have no other.
+        softmax; the layers of models have no other kind.
     """
     options = {"scale": scale, "attn_mask": attn_mask, "causal": causal}
     form: dict[str, Any] = {"softcap": softcap, "enable_gqa": query.shape[-3] != key.shape[-3]}
@@ -162,13 +162,13 @@ def attend_with_dropout(
 
 
 class _Call(NamedTuple):
-    """The arguments of one call, arrays with four axes each, but for the scale of a law of the distance."""
+    """The arguments of one call with four axes each, except for the scale of a law of the distance."""
 
     query: Tensor
     key: Tensor
     value: Tensor
     scale: Any
-    lse: Tensor | None  # None: of a normalizer whose weights are not exp(score - lse)
+    lse: Tensor | None  # None: the normalizer's weights are not exp(score - lse)
     attn_mask: Tensor | None
     causal: int | None
     window: tuple[int, int] | None
@@ -177,7 +177,10 @@ class _Call(NamedTuple):
     dropout: Dropout
 
     def output(self, whole_heads: bool) -> Tensor:
-        """All blocks; without causal, a law of the distance wants all queries of a head in one."""
+        """The output of all blocks; `whole_heads` puts all queries of a head in one block.
+
+        A law of the distance needs that without causal.
+        """
         batch, heads, n_queries, _ = self.query.shape
         entries, rows = _extents(batch, n_queries, heads * self.key.shape[-2], whole_heads=whole_heads)
         parts = []
@@ -189,7 +192,7 @@ class _Call(NamedTuple):
         return _cat(joined, dim=0)
 
     def _checkpointed(self, block: _Block, one_of_many: bool) -> Tensor:
-        """The block, of which nothing is kept but its inputs; one that is alone is what would be kept."""
+        """The output of a block; for backward, one of many blocks keeps nothing but its inputs."""
         transformed = torch._C._are_functorch_transforms_active()
         if not one_of_many or transformed or not torch.is_grad_enabled():
             return self._block(block)
@@ -212,7 +215,7 @@ class _Call(NamedTuple):
         rows = attention_statistics(query, key, value, statistics=("lse",), **options)
         assert rows.lse is not None
         assert rows.output is not None
-        # What the kept keys weigh of the whole row; no mask that hides a row leaves it NaN.
+        # The share of the row's weight that the kept keys have; a row without visible keys has 0, not NaN.
         share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor
         return (rows.output * share[..., None]).to(rows.output.dtype)
 
@@ -226,30 +229,30 @@ class _Call(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Entries of the batch and queries, first and past the last."""
+    """A block: entries of the batch and queries, each as the first and the one past the last."""
 
     entries: tuple[int, int]
     rows: tuple[int, int]
 
     def of_rows(self, query: Tensor, scale: Any, lse: Tensor | None, mask: Tensor | None) -> tuple[Any, ...]:
-        """What of these belongs to the block."""
+        """The parts of query, scale, lse and mask that belong to the block."""
         entries, rows = slice(*self.entries), slice(*self.rows)
         if isinstance(scale, Tensor):
             scale = scale[entries, :, rows]
-        if mask is not None:  # which broadcasts
+        if mask is not None:  # the mask broadcasts
             mask = mask if mask.shape[0] == 1 else mask[entries]
             mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
         return query[entries, :, rows], scale, None if lse is None else lse[entries, :, rows], mask
 
     def of_sink(self, normalizer: Normalizer | LearnedSink) -> Normalizer | LearnedSink:
-        """The normalizer; of a sink with a logit a row, (batch, heads, n_queries), those of the block."""
+        """The normalizer of a block; a sink with logits (batch, heads, n_queries) is cut to the block."""
         if not isinstance(normalizer, LearnedSink) or normalizer.logits.dim() < 3:
             return normalizer
         return LearnedSink(normalizer.logits[slice(*self.entries), :, slice(*self.rows)])
 
 
 def _extents(batch: int, n_queries: int, pairs: int, *, whole_heads: bool) -> tuple[int, int]:
-    """Entries of the batch and queries of a block; `pairs` has a query of an entry."""
+    """How many entries of the batch and queries a block has; one query of an entry has `pairs` pairs."""
     pairs, n_queries = max(pairs, 1), max(n_queries, 1)
     least = n_queries if whole_heads else min(n_queries, _ROWS)
     entries = max(min(_PAIRS // (pairs * least), batch), 1)
@@ -257,7 +260,7 @@ def _extents(batch: int, n_queries: int, pairs: int, *, whole_heads: bool) -> tu
 
 
 def _and(mask: Tensor | None, kept: Tensor) -> Tensor:
-    """A mask that hides what was dropped, too."""
+    """The mask, which hides dropped weights, too."""
     if mask is None:
         return kept
     return mask & kept if mask.dtype == torch.bool else mask.masked_fill(~kept, -torch.inf)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The masks of PyTorch's modules, which say what is hidden, as one that says what is seen."""
+"""Masks of PyTorch's modules, which say what is hidden, joined to one that says what is seen."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["check_inputs", "check_masks", "join_masks"]
 def check_inputs(
     query: Tensor, key: Tensor, value: Tensor, channels: tuple[int, int, int], *, batch_first: bool
 ) -> None:
-    """Refuse what is not (n, channels), or with a batch, for all of them.
+    """Refuse inputs that are not all (n, channels), or all of three axes with a batch.
 
     Parameters
     ----------
     query, key, value : Tensor
     channels : (int, int, int)
-        Of each: embed_dim, kdim and vdim.
+        Channels of query, key and value: embed_dim, kdim and vdim.
     batch_first : bool
-        Where the batch is, if there is one.
+        Whether the batch, if there is one, is the first axis; otherwise it is the second.
     """
     given = (query, key, value)
     if query.dim() not in (2, 3) or any(x.dim() != query.dim() for x in given):
@@ -63,11 +63,11 @@ def join_masks(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, 
     Parameters
     ----------
     attn_mask : Tensor, shape (n_queries, n_keys) or (batch * heads, n_queries, n_keys), or None
-        bool: True hides. float: added to the scores.
+        If bool, True hides a key; if float, the mask is added to the scores.
     padding : Tensor, shape (batch, n_keys) or (n_keys,), or None
-        Likewise.
+        Mask of keys, bool or float as `attn_mask`.
     query, key : Tensor, shape (batch, heads, n, head_dim) or (heads, n, head_dim)
-        For their extents.
+        Tensors of which only the extents are read.
     """
     if attn_mask is not None and attn_mask.dim() == 3:
         attn_mask = attn_mask.reshape(*query.shape[:-1], key.shape[-2])

@@ -33,11 +33,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     Parameters
     ----------
     embed_dim, num_heads, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
-        As PyTorch's. A state_dict of one loads into the other.
+        As for PyTorch's module. A state_dict of one module loads into the other.
     dropout : float, default 0
-        Of the weights, in training: which are dropped is a function of the query, the key and a seed that
-        each forward pass takes from PyTorch's generator, so that ``torch.manual_seed`` repeats it. The
-        backward pass draws the same again; no array of n_queries * n_keys is kept.
+        Share of the weights dropped in training. Which weights are dropped is a function of the indices of
+        query and key and a seed that each forward pass takes from PyTorch's generator, so that
+        ``torch.manual_seed`` repeats it. The backward pass draws the same again; no array of
+        n_queries * n_keys is kept.
     law : str, float, Law or None
         The scale, as :func:`attnscale.laws.get` takes it. None: 1/sqrt(head_dim).
     normalizer : str or Normalizer, default "softmax"
@@ -45,19 +46,20 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     learnable_scale : {"head", None}
         "head": a parameter ``scale_factor``, shape (num_heads,), ones at first, multiplies the law.
     learnable_law : sequence of str
-        Parameters of the law, such as "s" of SSMax: those of :meth:`attnscale.laws.Law.derivatives`. They are
-        in ``law_parameters``, one a head where the law takes that, and begin at the law's own values.
+        Learned parameters of the law, such as "s" of SSMax: names of :meth:`attnscale.laws.Law.derivatives`.
+        They are in ``law_parameters``, one for each head where the law takes that, and begin at the law's own
+        values.
     statistics : sequence of str
-        Kept of each forward pass in ``rows``, an :class:`attnscale.torch.AttentionStatistics` whose tensors
-        have gradients: for a term of the loss, or to be logged. With dropout, they are those of the weights
-        before any is dropped.
+        Statistics that each forward pass keeps in ``rows``, an :class:`attnscale.torch.AttentionStatistics`
+        whose tensors have gradients: for a term of the loss, or to be logged. With dropout, they are those of
+        the weights before any is dropped.
     rotary_base : float or None
-        Queries and keys are turned by rotary positions of this base (10000 usually).
+        Base of the rotary positions by which queries and keys are turned (10000 usually); None: not turned.
 
     Attributes
     ----------
     rows : AttentionStatistics or None
-        Statistics of the last forward pass, of padding, too. A copy of the module begins without.
+        Statistics of the last forward pass, including rows of padding. A copy of the module begins with None.
 
     Raises
     ------
@@ -66,16 +68,16 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     Notes
     -----
-    It works in ``torch.nn.TransformerEncoderLayer``, ``TransformerEncoder``, ``TransformerDecoder`` and
-    ``Transformer``, as ``self_attn`` and ``multihead_attn``; :func:`attnscale.torch.replace_attention` puts
-    it there. ``TransformerEncoderLayer`` never passes by this module on its fast path of inference: a
-    forward hook, which does nothing, keeps it from that. Nested tensors, of which a ``TransformerEncoder``
-    makes some in inference with padding, are padded here and come back nested.
+    The module works in ``torch.nn.TransformerEncoderLayer``, ``TransformerEncoder``, ``TransformerDecoder``
+    and ``Transformer``, as ``self_attn`` and ``multihead_attn``; :func:`attnscale.torch.replace_attention`
+    puts it there. The fast path of inference of ``TransformerEncoderLayer`` would pass by this module: a
+    forward hook that does nothing keeps the layer from taking it. Nested tensors, of which a
+    ``TransformerEncoder`` makes some in inference with padding, are padded here and come back nested.
 
     Training with dropout takes two passes over the keys and, where the mask of all queries would be large,
-    blocks of queries that the backward pass computes again. There, normalizers other than softmax, softmax_n
-    and sinks write out the weights of a block, at n_queries * n_keys^2 a head; laws of the distance without
-    ``is_causal`` take all queries of a head as one block.
+    blocks of queries that the backward pass computes again. With dropout, normalizers other than
+    softmax, softmax_n and sinks write out the weights of a block, at n_queries * n_keys^2 for each head; laws
+    of the distance without ``is_causal`` take all queries of a head as one block.
 
     Examples
     --------
@@ -119,7 +121,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     @classmethod
     def _of(cls, module: torch.nn.MultiheadAttention, **options: Any) -> MultiheadAttention:
-        """This module with all that one of PyTorch has: its very parameters, its hooks, its mode."""
+        """A module of this class with all that a PyTorch module has: its very parameters, hooks and mode."""
         found = cls.__new__(cls)
         state = vars(module).items()
         found.__dict__.update({name: copy(x) if isinstance(x, (dict, set)) else x for name, x in state})
@@ -135,7 +137,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         statistics: Sequence[str] = (),
         rotary_base: float | None = None,
     ) -> None:
-        """What PyTorch's module does not have."""
+        """Set up what PyTorch's module does not have: law, normalizer, learned parameters, statistics."""
         if learnable_scale not in (None, "head"):
             raise ValueError(f"learnable_scale must be 'head' or None, got {shown(learnable_scale)}")
         if rotary_base is not None and (rotary_base <= 1 or self.head_dim % 2):
@@ -153,7 +155,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         self.register_forward_pre_hook(_nothing)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the statistics of the last pass, whose graph cannot be copied."""
+        """The state for a copy, without the statistics of the last pass, whose graph cannot be copied."""
         return {**vars(self), "rows": None}
 
     def forward(
@@ -170,10 +172,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         """Output and, if wanted, weights; arguments and shapes are those of PyTorch's module.
 
         ``is_causal`` needs no mask here, and a mask beside it is not read: it is the causal one. The weights
-        are those that the values are summed with, after dropout, and an array of n_queries * n_keys, which
-        nothing else is: ``need_weights=False`` is meant for all but pictures. They have a gradient, which
-        takes n_queries * n_keys^2 a head where it is asked for. A query whose keys are all masked has
-        output 0, where PyTorch's has NaN with ``need_weights=True``.
+        are those that the values are summed with, after dropout, and the only array of n_queries * n_keys:
+        ``need_weights=False`` is meant for all but pictures. The weights have a gradient, which takes
+        n_queries * n_keys^2 for each head where it is asked for. A query whose keys are all masked has
+        output 0, where PyTorch's module has NaN with ``need_weights=True``.
         """
         check_tensors(query=query, key=key, value=value)
         if query.is_nested or key.is_nested or value.is_nested:
@@ -196,7 +198,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if self.rotary_base is not None:
             q, k = rotate(q, self.rotary_base), rotate(k, self.rotary_base)
         more = self._more(k)
-        # Keys that every query sees go before those of which a causal one sees the first ones.
+        # Added keys, which every query sees, go in front if is_causal: a causal query sees the first keys.
         k, v, mask = _extend(k, v, mask, more, in_front=is_causal)
         options = {"scale": self._scale(), "normalizer": self.normalizer, "attn_mask": mask}
         options["causal"] = len(more) if is_causal else None
@@ -220,7 +222,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         average: bool,
         is_causal: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """forward() of nested tensors."""
+        """Output and weights of :meth:`forward` for nested tensors."""
         if not self.batch_first:
             raise ValueError("batch_first must be True for nested tensors, got False")
 
@@ -243,7 +245,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return found.output
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What PyTorch's module makes of its inputs, from the same parameters."""
+        """Projected query, key and value, as PyTorch's module projects them with the same parameters."""
         if self._qkv_same_embed_dim:
             weights = self.in_proj_weight.chunk(3)
         else:
@@ -255,14 +257,14 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return q, k, v
 
     def _split(self, x: Tensor, batched: bool) -> Tensor:
-        """(batch, heads, n, head_dim), or without the batch."""
+        """The heads of a projection, (batch, heads, n, head_dim), or without the batch."""
         heads = x.unflatten(-1, (self.num_heads, self.head_dim))
         if not batched:
             return heads.transpose(0, 1)
         return heads.transpose(1, 2) if self.batch_first else heads.permute(1, 2, 0, 3)
 
     def _join(self, output: Tensor, batched: bool) -> Tensor:
-        """The inverse of _split."""
+        """The output with its heads side by side; the inverse of _split."""
         if not batched:
             return output.transpose(0, 1).flatten(-2)
         order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
@@ -287,7 +289,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 def _extend(
     k: Tensor, v: Tensor, mask: Tensor | None, more: list[tuple[Tensor, Tensor]], *, in_front: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """With keys and values of each head, (heads, 1, head_dim), and a mask that sees them."""
+    """Keys and values extended by `more`, (heads, 1, head_dim) each, and a mask that shows them."""
     if not more:
         return k, v, mask
     shape = (*k.shape[:-2], 1, k.shape[-1])
@@ -300,7 +302,7 @@ def _extend(
 
 
 def _law_parameters(law: laws.Law, names: Sequence[str], heads: Tensor) -> torch.nn.ParameterDict:
-    """Parameters of the law at its own values, in the type of a tensor (heads,)."""
+    """The named parameters of the law at its own values, in the type of a tensor (heads,)."""
     names = (names,) if isinstance(names, str) else names
     check_learnable(law, names)
     first = {}
@@ -311,4 +313,4 @@ def _law_parameters(law: laws.Law, names: Sequence[str], heads: Tensor) -> torch
 
 
 def _nothing(module: Any, arguments: Any) -> None:
-    """A forward pre-hook: modules with one are not passed by."""
+    """A forward pre-hook that does nothing: PyTorch's fast path does not pass by a module with a hook."""

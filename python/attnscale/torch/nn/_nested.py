@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Nested tensors, batches of sequences of different lengths, as padded ones and back."""
+"""Nested tensors, batches of sequences of different lengths, as padded tensors and back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 __all__ = ["by_padding"]
 
-#: Attention on padded query, key and value, and the padding of the keys: output and weights.
+#: A function of padded query, key and value and the padding of the keys that gives output and weights.
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
 def by_padding(
     attend: Attend, query: Tensor, key: Tensor, value: Tensor, **masks: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Output, nested as the query, and weights, padded with 0."""
+    """Attend to nested tensors by padding: the output is nested as the query, weights are padded with 0."""
     _check(query, key, value, **masks)
     n_queries, n_keys = _lengths(query), _lengths(key)
     padded = {id(x): torch.nested.to_padded_tensor(x, 0.0) for x in (query, key, value)}
@@ -53,13 +53,15 @@ def _lengths(nested: Tensor) -> list[int]:
 
 
 def _beyond(lengths: list[int], longest: int) -> Tensor:
-    """True at padding, (batch, longest)."""
+    """A mask that is True at padding, (batch, longest)."""
     return torch.arange(longest) >= torch.tensor(lengths)[:, None]
 
 
 def _nest(rows: list[Tensor], like: Tensor) -> Tensor:
-    """The rows in the layout of a nested tensor; where that is jagged, with its very offsets, as sums of
-    both need them."""
+    """The rows in the layout of a nested tensor.
+
+    A jagged layout gets the very same offsets, which sums of both tensors need.
+    """
     if like.layout == torch.jagged:
         return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets=like.offsets())
     nested: Tensor = torch.nested.as_nested_tensor(rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""This package's attention in a model that has PyTorch's."""
+"""Replacing PyTorch's attention in a model by this package's."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["replace_attention"]
 
 
 def replace_attention(model: Module, **options: Any) -> Module:
-    """Put :class:`attnscale.torch.nn.MultiheadAttention` in the place of each of PyTorch's in a model.
+    """Put :class:`attnscale.torch.nn.MultiheadAttention` in place of every PyTorch one in a model.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Changed in place. Its parameters stay the same objects, so that an optimizer goes on, and so do the
-        mode, hooks and names of its modules: a state_dict of before loads.
+        The model, changed in place. Its parameters stay the same objects, so that an optimizer goes on; the
+        mode, hooks and names of its modules stay, too, so that an earlier state_dict loads.
     **options
-        Of every new module: law, normalizer, learnable_scale, learnable_law, statistics and rotary_base, as
-        for :class:`attnscale.torch.nn.MultiheadAttention`. Without them the model computes what it did.
-        Parameters that are learned are new, and an optimizer has to be told of them.
+        Options of every new module: law, normalizer, learnable_scale, learnable_law, statistics and
+        rotary_base, as for :class:`attnscale.torch.nn.MultiheadAttention`. Without options the model computes
+        what it did before. Learned parameters are new, and an optimizer has to be told of them.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def replace_attention(model: Module, **options: Any) -> Module:
     ------
     TypeError
         If the model is no module, or an option is not known; if one of its modules is of a class derived from
-        ``torch.nn.MultiheadAttention``, as the forward pass of that may be another.
+        ``torch.nn.MultiheadAttention``, whose forward pass may be another.
     ValueError
         If there is no ``torch.nn.MultiheadAttention`` in the model, or an option is out of range. After an
         error the model is as it was.

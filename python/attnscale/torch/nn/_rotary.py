@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rotary positions."""
+"""Rotary positions of queries and keys."""
 
 from __future__ import annotations
 

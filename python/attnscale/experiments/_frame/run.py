@@ -118,6 +118,8 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     except SweepInterrupted as interrupt:
         if interrupt.partial is None:
             raise
+        found: TrainingResult = interrupt.partial
+        return found
     return _result(experiment, config, axes, done.finished, interrupted=done.interrupted)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["describe"]
 
 
-class _Calibration(Protocol):
+class _Described(Protocol):
     """The fields of a calibration that its property ``recommendation`` puts into words."""
 
     @property
@@ -45,13 +45,13 @@ class _Calibration(Protocol):
     def median_error(self) -> float: ...
 
 
-def describe(found: _Calibration, unit: str = "nats") -> str:
+def describe(found: _Described, unit: str = "nats") -> str:
     """Which law and with what constants, the errors, which head prefers what, how beta moves."""
     told = _verdict(found, nats_per(unit), unit[:-1]) if found.determined.any() else _nothing(found)
     return " ".join([*_equal_scores(found), *told])
 
 
-def _nothing(found: _Calibration) -> list[str]:
+def _nothing(found: _Described) -> list[str]:
     lengths = np.isfinite(found.beta).sum(-1)
     if not lengths.any():
         return [f"No head keeps its entropy of n = {found.n0} at any beta over {_span(found)}."]
@@ -62,7 +62,7 @@ def _nothing(found: _Calibration) -> list[str]:
     ]
 
 
-def _verdict(found: _Calibration, nats: float, unit: str) -> list[str]:
+def _verdict(found: _Described, nats: float, unit: str) -> list[str]:
     """Which law comes closest and by how much it misses; errors are divided by `nats`, and called `unit`."""
     determined = found.determined.ravel()
     group, least = next(iter(found.ranking.items()))
@@ -82,7 +82,7 @@ def _verdict(found: _Calibration, nats: float, unit: str) -> list[str]:
     ]
 
 
-def _preferences(found: _Calibration) -> str:
+def _preferences(found: _Described) -> str:
     best = found.best.ravel()
     counts = np.bincount(best[best >= 0], minlength=len(found.laws))
     order = [i for i in np.argsort(-counts, kind="stable") if counts[i]]
@@ -91,13 +91,13 @@ def _preferences(found: _Calibration) -> str:
     return ", ".join([*told, *([f"undetermined for {left}"] if left else [])])
 
 
-def _beta_of_the_median(found: _Calibration) -> list[str]:
+def _beta_of_the_median(found: _Described) -> list[str]:
     last = found.beta[..., -1]
     beta = f"{np.nanmedian(last):.3f}" if np.isfinite(last).any() else "nothing that exists"
     return [f"The median head needs beta = {beta} at n = {found.lengths[-1]}."]
 
 
-def _equal_scores(found: _Calibration) -> list[str]:
+def _equal_scores(found: _Described) -> list[str]:
     """A line that names the heads with equal scores, which have nothing to calibrate."""
     heads = [", ".join(map(str, index)) for index in np.argwhere(found.equal_scores).tolist()]
     if not heads:
@@ -106,6 +106,6 @@ def _equal_scores(found: _Calibration) -> list[str]:
     return [f"{named} equal scores: no beta changes the entropy."]
 
 
-def _span(found: _Calibration) -> str:
+def _span(found: _Described) -> str:
     low, high = found.lengths.min(), found.lengths.max()
     return f"n = {low}" if low == high else f"n = {low} to {high}"

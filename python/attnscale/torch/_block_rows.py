@@ -92,7 +92,7 @@ class BlockCall(NamedTuple):
         if learnt.sink is not None and learnt.sink.ndim > 1 and learnt.sink.shape[-2] > 1:  # one for each row
             learnt = learnt._replace(sink=learnt.sink[..., start:stop, :])
         weights = weigh(self.rule, scores, seen, learnt)
-        rows = _Rows(scores, seen, weights, is_cut=isinstance(self.rule, normalizers.TopK))
+        rows = _BlockRows(scores, seen, weights, is_cut=isinstance(self.rule, normalizers.TopK))
         shape = (*self.row_shape[:-1], stop - start)
         found = [getattr(rows, name)().expand(shape) for name in self.asked]
         if self.value is None:
@@ -100,7 +100,7 @@ class BlockCall(NamedTuple):
         return rows.output(self.value, finite=self.scores.finite).expand(*shape, -1), *found
 
 
-class _Rows(NamedTuple):
+class _BlockRows(NamedTuple):
     """Scores and weights of a block, and the statistics of its rows by their names."""
 
     scores: Tensor

@@ -94,7 +94,7 @@ class Mixing:
         return output
 
 
-class _Block(torch.nn.Module):
+class _Layer(torch.nn.Module):
     def __init__(self, width: int, heads: int, expansion: int, *, qk_norm: bool) -> None:
         super().__init__()
         self.heads = heads
@@ -157,7 +157,7 @@ class Transformer(torch.nn.Module):
         self.mix = mix
         self.embedding = torch.nn.Embedding(vocabulary, width)
         self.blocks = torch.nn.ModuleList(
-            _Block(width, heads, expansion, qk_norm=qk_norm) for _ in range(layers)
+            _Layer(width, heads, expansion, qk_norm=qk_norm) for _ in range(layers)
         )
         self.norm = torch.nn.LayerNorm(width)
         self.head = torch.nn.Linear(width, vocabulary if outputs is None else outputs)

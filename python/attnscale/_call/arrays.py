@@ -77,7 +77,7 @@ def read_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bo
     leading = of_query[:-2]
     if leading != of_key[:-2] or (of_value is not None and leading != of_value[:-2]):
         leading = _broadcast_leading(q, k, v, enable_gqa=enable_gqa)
-    return tuple.__new__(Inputs, (q, k, v, dtype, leading))  # what Inputs(...) comes to, at half its cost
+    return tuple.__new__(Inputs, (q, k, v, dtype, leading))  # the same as Inputs(...), at half the cost
 
 
 def laid_out(array: NDArray[Any], layout: str) -> NDArray[Any]:

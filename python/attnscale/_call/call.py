@@ -146,7 +146,7 @@ class Call:
             if self.names is not None:
                 scale = self.names.place_option("scale", scale, ("heads", "queries"))
             self.scale = read_scale(scale, self.inputs)
-        elif law is not None and not of_distance:  # those of the distance are part of the form
+        elif law is not None and not of_distance:  # a law of the distance is part of the form instead
             counts = law_counts(law, self)
             self.scale, self.counts = law_scale(law, counts, self.head_dim, self.inputs), counts
 
@@ -154,7 +154,7 @@ class Call:
         """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""
         query, key, _, dtype, _ = self.inputs
         form = None if self.form is PRODUCTS else self.form
-        wide = dtype is not FLOAT32 and dtype == FLOAT64  # the first alone is fast
+        wide = dtype is not FLOAT32 and dtype == FLOAT64  # `is` settles most calls, and `==` is slow
         return _core.Call(query, key, self.mask, begin, end, form, wide, self.threads)
 
     # ---- what laws count and measure; see laws.MEANINGS_OF_N ----

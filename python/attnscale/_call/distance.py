@@ -81,7 +81,7 @@ def _reach(inputs: Inputs, intervals: Intervals, distances: NDArray[np.int64]) -
 def _read(
     name: str, table: Any, distances: NDArray[np.int64], reach: int, inputs: Inputs
 ) -> NDArray[Any] | None:
-    """The table at each distance, in float64; what is beyond `reach` counts for no pair."""
+    """The table at each distance, in float64; no pair of query and key is further apart than `reach`."""
     if table is None:
         return None
     is_function = callable(table)
@@ -103,13 +103,13 @@ def _read(
 
 
 def _look_up(name: str, table: NDArray[Any], distances: NDArray[np.int64], reach: int) -> NDArray[Any]:
-    """Entry t of the last axis at the distances t and -t."""
+    """The table at each distance: entry t of its last axis serves the distances t and -t."""
     if table.ndim == 0 or table.shape[-1] <= reach:
         raise ValueError(
             f"{name} must have an entry for each distance 0 ... {reach} on its last axis, "
             f"got shape {table.shape}"
         )
-    if table.shape[-1] == 0:  # and no pair
+    if table.shape[-1] == 0:  # reach is -1 then: there is no pair of query and key
         return np.zeros((*table.shape[:-1], *distances.shape[-1:]))
     steps = np.minimum(np.abs(distances), max(reach, 0))
     if steps.ndim == 1:

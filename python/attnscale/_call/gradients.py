@@ -95,7 +95,7 @@ def differentiate(
     powers = powers_of_small_sums(call, normalizer, given)
     if powers is None:
         return found
-    # What was saved has the digits of scores below the normal numbers.
+    # What the forward pass saved has lost digits where scores are denormal, so it is not used here.
     again = run({}, np.ldexp(np.broadcast_to(call.scale, powers.shape), powers))
     own = found._replace(query=again.query, key=again.key, value=again.value)
     return own._replace(scale=np.ldexp(again.scale, powers), distance_scale=again.distance_scale)
@@ -110,7 +110,7 @@ def _differentiate(
     scales: Any,
     wanted: tuple[str, ...],
 ) -> RawGradients:
-    """Gradients under these scales, in place of the call's own."""
+    """Gradients of the call with these scales instead of its own."""
     inputs, form = call.inputs, call.form
     rule = None if normalizer is None else normalizer._rule(call)
     value = None if grad is None else inputs.value
@@ -129,7 +129,7 @@ def _differentiate(
     )
     into |= {"bias": bias, "alpha": alpha}
     scale, sink = call.core.gradients(value, grad, into, saved, cotangents, scales, rule)
-    if not np.isfinite(scale).all():  # of a query with a NaN that sees no key it is 0, too
+    if not np.isfinite(scale).all():  # also 0 for a query that holds a NaN and sees no key
         scale[np.broadcast_to(call.visible_keys() == 0, scale.shape)] = 0
     return RawGradients(query, key, d_value, scale, sink, mask, factor, offset, bias, alpha)
 

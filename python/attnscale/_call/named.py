@@ -59,7 +59,7 @@ class Names:
             return array
         own = tuple(map(str, array.dims))
         if "keys" in axes and self.keys not in own and self.queries == self.arrays["key"].sequence:
-            # One name for queries and keys: in an option that has keys, a single axis of it is theirs.
+            # Where queries and keys have one name, an option that speaks of keys means them by a single axis of it.
             own = tuple(self.keys if each == self.queries else each for each in own)
         names = {"queries": self.queries, "keys": self.keys, "heads": self.heads}
         wanted = (*self.batch, *(names[axis] for axis in axes if axis != "heads" or self.leading))
@@ -117,7 +117,7 @@ class Names:
         return (*(name for name in self.leading if name not in own), *own)
 
     def _without_head(self, values: NDArray[Any], behind: int) -> NDArray[Any]:
-        """Without the axis of one head, if the arrays do not have it; so many axes are behind it."""
+        """Take off the axis of one head where the arrays have none; `behind` axes follow it."""
         return values.squeeze(axis=values.ndim - behind - 1) if self._heads == (None,) else values
 
     def _wrap(
@@ -182,7 +182,7 @@ def _place(array: NDArray[Any], names: tuple[str, ...], wanted: tuple[str | None
 
 
 def _check_labels(arrays: Mapping[str, Any], names: Names) -> None:
-    """Labels of an axis that two arrays share must be the same: what is meant by position, is so by label."""
+    """An axis that two arrays share must have the same labels in both: values are matched by position, not by label."""
     for first, second in (("query", "key"), ("query", "value"), ("key", "value")):
         a: Any = arrays.get(first)
         b: Any = arrays.get(second)

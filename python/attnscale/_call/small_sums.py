@@ -2,9 +2,9 @@
 """Rows whose weights are divided by a sum that has no inverse in the type.
 
 Softpick without eps and max(s, 0)^p over its sum do not change when all scores of a row are multiplied by
-one number, softpick as far as e^s - 1 is s. Then neither do the gradients of query, key and value, and that
+one number (for softpick: while the scores are so small that e^s - 1 equals s). Neither do the gradients of query, key and value then, and that
 of the row's scale is multiplied by it. So a power of two brings such a row to where its sum has an inverse.
-Where something is added to the scores, a factor on the scale is none on them: such rows stay as they are.
+Where something is added to the scores, a factor on the scale does not multiply them: such rows are left alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["powers_of_small_sums"]
 #: Where a row is brought to, as a power of two: the sum of softpick, so small that e^s - 1 is s in float64;
 #: the largest score of the others, whose square and its inverse are numbers of float32, too.
 _SOFTPICK, _OTHERS = -62, -40
-#: Rows that are nearer to it are no such rows.
+#: Rows within so many powers of two of that place are left alone.
 _FAR = 10
-#: A soft-cap so many powers above that changes no digit.
+#: A soft-cap that is so many powers of two larger than the brought scores changes no digit of them.
 _BELOW_CAP = 31
 
 
@@ -42,7 +42,7 @@ def powers_of_small_sums(
     call : Call
     normalizer : Normalizer or None
     gradients : tuple of arrays
-        Those of the scale of each row, of query, key and value, as they came out without.
+        Those of the scale of each row, of query, key and value, as the call gave them before any row was brought.
     """
     target = _target(normalizer)
     if normalizer is None or target is None or not _may_be_lost(normalizer, gradients):
@@ -53,12 +53,14 @@ def powers_of_small_sums(
     top, weight = (np.asarray(each, np.float64) for each in rows)
     size = np.where(top > 0, top, 1.0)
     if target == _SOFTPICK:
-        size = size / np.where(weight > 0, weight, 1.0)  # the sum, of what is negative, too
+        size = size / np.where(weight > 0, weight, 1.0)  # the sum of absolute values
     powers = np.where(np.isfinite(size), target - np.frexp(size)[1], 0)
-    proportional = call.form.softcap == 0 and target == _OTHERS  # of large scores, too
+    proportional = (
+        call.form.softcap == 0 and target == _OTHERS
+    )  # rows of very large scores are brought down in the same way
     far = (powers > _FAR) | (proportional & (powers < -2 * _FAR))
     powers = np.where((top > 0) & (weight > 0) & far, powers, 0)
-    if target == _SOFTPICK:  # a row without a weight has none under any factor
+    if target == _SOFTPICK:  # a row whose weights are all 0 keeps them under any factor
         no_weight = (top <= 0) & ~np.isfinite(gradients[0])
         powers = np.where(no_weight, 960 if call.inputs.dtype == FLOAT64 else 80, powers)
     powers = np.where(_added_to(call), 0, powers)
@@ -66,14 +68,14 @@ def powers_of_small_sums(
 
 
 def _may_be_lost(normalizer: Normalizer, gradients: tuple[NDArray[Any], ...]) -> bool:
-    """Whether there may be such a row: something is not finite, or all of a row of squares is 0."""
+    """Whether a sum without an inverse may have harmed a row: a gradient is not finite, or a row of squares is all 0."""
     if not all(np.isfinite(each).all() for each in gradients):
         return True
     return normalizer.name == "squared_relu" and not bool(gradients[0].all())
 
 
 def _target(normalizer: Normalizer | None) -> int | None:
-    """None: its weights change with a factor on the scores."""
+    """The power of two that rows are brought to; None where a factor on the scores changes the weights."""
     if normalizer is None:
         return None
     if normalizer.name == "softpick":
@@ -82,7 +84,7 @@ def _target(normalizer: Normalizer | None) -> int | None:
 
 
 def _added_to(call: Call) -> Any:
-    """Whether something is added to the scores of a row; of a table of distances, for all rows alike."""
+    """Whether something is added to the scores, row by row; a table of distances answers for all rows at once."""
     mask, table = call.mask, call.form.distance_bias
     if table is not None and ((table[..., 0, :] != 0).any() or (table[..., 0] != 0).any()):
         return True

@@ -56,7 +56,7 @@ class VariantGradients:
 def relay_gradients(
     x: Any, centres: Any, value: Any, grad_output: Any, *, num_threads: int | None = None
 ) -> VariantGradients:
-    """By x, centres and value, which are query, key and value in the order of relay_attention."""
+    """Gradients of relay_attention by x, centres and value."""
     given = x if value is None else value
     inputs = read_inputs(centres, x, given, "bhsd", enable_gqa=False)
     assert inputs.value is not None
@@ -85,7 +85,7 @@ def differential_gradients(
     second = pairs[0][1], pairs[1][1], wide
     seen = attention_statistics(*second, statistics=("lse",), **options)
     assert seen.output is not None
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the gradients
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the gradients
         by_lam = -(laid_out(grad, layout).astype(np.float64) * laid_out(seen.output, layout)).sum(-1)
         scaled = -(grad * laid_out(share.astype(grad.dtype), layout))
         two = attention_gradients(*second, scaled, forward=seen, **options)

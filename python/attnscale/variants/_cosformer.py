@@ -118,7 +118,7 @@ class CosformerState(State):
         _check_length(self._form, n_keys)
 
     def _after(self, n_keys: int) -> KeySums:
-        """Turned on by the positions before: cos(a + b) and sin(a + b) from those of a and b."""
+        """Sums whose keys come after others: cos(a + b) and sin(a + b) from those of a and b."""
         reference, *sums = super()._after(n_keys)
         turn = self._form.turn(n_keys, 1)
         assert turn is not None

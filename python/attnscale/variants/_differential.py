@@ -84,7 +84,7 @@ def differential_attention(
     first, other = (attention(query, key, wide, **options) for query, key in ((query1, key1), (query2, key2)))
     share = laid_out(share, layout)
     narrow = inputs.dtype if inputs.dtype == second.dtype else dtype
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
         result: NDArray[Any] = first - share.astype(dtype) * other
         return result.astype(narrow, copy=False)
 

@@ -209,7 +209,7 @@ def global_maps(
     inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=False)
     assert inputs.value is not None
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
         maps = np.swapaxes(_softmax(inputs.key.astype(dtype) * dtype.type(factor), -2), -1, -2)
         coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
         found = (maps, maps @ inputs.value.astype(dtype), coefficients)
@@ -259,7 +259,7 @@ def efficient_attention_weights(
     refuse_causal("efficient_attention_weights", why, is_causal, causal)
     inputs = read_inputs(query, key, None, read_layout(layout), enable_gqa=False)
     dtype, factor = wide_type(inputs.dtype), number("scale", scale)
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the weights
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the weights
         maps = _softmax(inputs.key.astype(dtype) * dtype.type(factor), -2)
         coefficients = _softmax(inputs.query.astype(dtype) * dtype.type(factor))
         weights: NDArray[Any] = coefficients @ np.swapaxes(maps, -1, -2)

@@ -112,7 +112,7 @@ def attention_jacobian_norms(
     # An axis of heads by its length, not -1: a weight without rows would not say how many heads it has.
     weights = [w.astype(np.float64).reshape(math.prod(w.shape[:-2]), *w.shape[-2:]) for w in (q, k, v)]
     norms = np.empty((*inputs.shape[:-2], len(weights[0]), len(chosen), n), wide_type(inputs.dtype))
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the norms
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the norms
         for index in np.ndindex(norms.shape[:-2]):
             head = _head(inputs[index[:-1]].astype(np.float64), [w[index[-1]] for w in weights], factor)
             for first in range(0, len(chosen), size):
@@ -132,7 +132,7 @@ def _block(
     """Norms of the outputs `rows` by all inputs."""
     p = _weights(head, rows, mask, is_causal=is_causal)
     w = head.query[rows] @ head.k_weight  # (b, E)
-    # Products of V x with what all have in common taken off: few digits cancel.
+    # Products of V x after the part that all rows share is subtracted, so that few digits cancel.
     shift = head.value.mean(0)
     value = head.value - shift
     mean = p @ value
@@ -163,7 +163,7 @@ def _weights(
 
 
 def _own(head: _Head, rows: NDArray[np.int64], p: Any, w: Any, value: Any) -> NDArray[np.float64]:
-    """|dy_i/dx_i|: of p_ii (V + V u w^T) + Cov_p(Vx, Kx) scale Q."""
+    """|dy_i/dx_i|, the norm of p_ii (V + V u w^T) + Cov_p(Vx, Kx) scale Q."""
     key = head.key - head.key.mean(0)
     mean = p @ value
     n, d = key.shape
@@ -172,7 +172,7 @@ def _own(head: _Head, rows: NDArray[np.int64], p: Any, w: Any, value: Any) -> ND
     for first in range(0, n, step):
         cut = slice(first, first + step)
         covariance += np.tensordot(p[:, cut], value[cut, :, None] * key[cut, None, :], 1)
-    # A row without keys has no mean to take off: its sums are 0.
+    # A row without keys has no mean to subtract: its sums are 0.
     covariance -= mean[:, :, None] * (p @ key)[:, None, :]
     own = p[np.arange(len(rows)), rows]
     through_key = head.v_weight + (value[rows] - mean)[:, :, None] * w[:, None, :]

@@ -89,7 +89,7 @@ def kattention(
         raise ValueError(f"q_weight and k_weight must have the same shape, got {q.shape} and {k.shape}")
     wide, q, k = widened(rows, q, k)
     value = wide[..., None, :, :]
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
         query, key = (value @ weight.swapaxes(-1, -2) for weight in (q, k))
     output = kattention_heads(query, key, value, bias=bias, scale=beta, **options)
     output = output if q.ndim == 3 else output[..., 0, :, :]

@@ -44,7 +44,7 @@ class LinearForm:
     norm_factor: float = 0.0
     shift: float = 0.0
     # Of Python alone.
-    #: Of "turned": a quarter of a turn takes so many positions.
+    #: For "turned": the number of positions in a quarter of a turn.
     max_length: int = 1
     #: Of "given": the features of rows (..., n, head_dim), checked.
     function: Callable[[NDArray[Any]], NDArray[Any]] | None = None
@@ -54,7 +54,7 @@ class LinearForm:
         if self.function is None:
             return array
         rows = array.astype(dtype, copy=False)
-        with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+        with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
             return check_features("feature_map(x)", self.function(rows), rows.shape[:-1]).astype(
                 dtype, copy=False
             )

@@ -108,6 +108,6 @@ def _project(name: str, projection: Any, rows: NDArray[Any], dtype: np.dtype[Any
             f"{name} must have the shape (rows, n_keys) with n_keys = {n_keys}: it was made for one length; "
             f"got {array.shape}"
         )
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
         projected: NDArray[Any] = array.astype(dtype, copy=False) @ rows.astype(dtype, copy=False)
     return projected

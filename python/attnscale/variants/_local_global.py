@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["local_global_attention"]
 
-# Of the outputs that are in memory twice at a time.
+# Bytes of the outputs that are held twice at a time.
 _ELEMENTS = 1 << 18
 
 

@@ -280,7 +280,7 @@ class MultiHeadAttention:
 def _drop_from_sum(
     q: Any, k: Any, v: Any, kept: NDArray[np.bool_], mask: Any, options: dict[str, Any]
 ) -> NDArray[Any]:
-    """sum_j p_j m_j v_j, m_j 0 or 1: the mean over the kept keys, times their share of all."""
+    """sum_j p_j m_j v_j with m_j 0 or 1: attention over the kept keys, times their share of the weight."""
     whole = attention_statistics(q, k, attn_mask=mask, statistics=("lse",), **options).lse
     part = attention_statistics(q, k, v, attn_mask=_both(kept, mask), statistics=("lse",), **options)
     assert whole is not None
@@ -296,12 +296,12 @@ def _drop_from_weights(
 ) -> NDArray[Any]:
     """sum_j w_j m_j v_j of weights that are written out: the output whose values are unit vectors."""
     weights = attention(q, k, np.eye(k.shape[-2], dtype=k.dtype), attn_mask=mask, **options)
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
         return np.asarray((weights * kept) @ v)
 
 
 def _linear(x: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) -> NDArray[Any]:
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
         y = x @ weight.T
         return np.asarray(y if bias is None else y + bias)
 
@@ -321,7 +321,7 @@ def _with_prior(attn_mask: Any, prior: Any) -> NDArray[Any] | None:
 
 
 def _both(first: NDArray[Any], second: NDArray[Any] | None) -> NDArray[Any]:
-    """Both masks at once: bool and bool, or a float one with the keys that the other hides."""
+    """One mask that does what both do: two boolean ones, or a float one and a boolean one that hides keys."""
     if second is None:
         return first
     if first.dtype == np.bool_ and second.dtype == np.bool_:

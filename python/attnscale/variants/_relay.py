@@ -114,7 +114,7 @@ class RelayState:
         return self._state
 
 
-@np.errstate(all="ignore")  # infinities and NaN are answered in the result
+@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the result
 def relay_energy(nodes: ArrayLike, weight: ArrayLike, *, kind: str = "bilinear") -> NDArray[np.float64]:
     """The energy of nodes that interact through a matrix W.
 
@@ -153,14 +153,14 @@ def relay_energy(nodes: ArrayLike, weight: ArrayLike, *, kind: str = "bilinear")
     return np.asarray(-np.square(w.T @ b - b).sum((-2, -1)))
 
 
-@np.errstate(all="ignore")  # infinities and NaN are answered in the result
+@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the result
 def relay_energy_gradient(
     nodes: ArrayLike,
     weight: ArrayLike | tuple[ArrayLike, ArrayLike],
     *,
     kind: str = "bilinear",
 ) -> NDArray[np.float64]:
-    """dE/dB_k of :func:`relay_energy`, or what the article puts in its place.
+    """dE/dB_k of :func:`relay_energy`, or the expression that the article uses instead.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def relay_energy_gradient(
     return np.asarray(-2 * (w @ rest - rest))
 
 
-@np.errstate(all="ignore")  # infinities and NaN are answered in the result
+@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the result
 def relay_message(x: ArrayLike, centres: ArrayLike, gradient: ArrayLike) -> NDArray[np.float64]:
     """dE/dx_i = sum_k A_ik (G_k + (G_k . (x_i - B_k)) centre_k), given G_k = dE/dB_k.
 

@@ -107,7 +107,7 @@ def apply_rotary(
     cos, sin = np.cos(angle).astype(wide.dtype), np.sin(angle).astype(wide.dtype)
     first, second = _pairs(len(theta), interleaved)
     a, b = wide[..., first].copy(), wide[..., second].copy()
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the output
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the output
         wide[..., first] = a * cos - b * sin
         wide[..., second] = a * sin + b * cos
         return wide.astype(rows.dtype, copy=False)
@@ -164,7 +164,7 @@ def rotary_score(
     t = _distances(distances)
     first, second = _pairs(len(theta), interleaved)
     waves = np.exp(1j * np.multiply.outer(theta, t))
-    with np.errstate(all="ignore"):  # infinities and NaN are answered in the scores
+    with np.errstate(all="ignore"):  # what overflows shows as infinity or NaN in the scores
         products = [x.astype(np.float64)[..., first] + 1j * x.astype(np.float64)[..., second] for x in (q, k)]
         turning = products[0] * products[1].conj()
         passing = q[..., 2 * len(theta) :].astype(np.float64) * k[..., 2 * len(theta) :]

@@ -127,10 +127,10 @@ class State:
         return merged
 
     def _expect(self, n_keys: int) -> None:
-        """Refuse so many keys, where there is a limit."""
+        """Refuse `n_keys` more keys where the family has a largest number of them."""
 
     def _after(self, n_keys: int) -> KeySums:
-        """The sums, where so many keys come before."""
+        """The sums, as keys that come after `n_keys` others."""
         assert self._sums is not None
         return self._sums
 
@@ -167,7 +167,7 @@ class State:
 
 
 def _merged(one: KeySums, two: KeySums) -> KeySums:
-    """The sums over the keys of both, in features' larger references."""
+    """The sums over the keys of both states; each feature has the larger reference of the two."""
     top = np.maximum(one[0], two[0])
     at = np.where(np.isneginf(top), 0, top)
     with np.errstate(invalid="ignore", over="ignore"):

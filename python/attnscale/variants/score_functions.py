@@ -43,7 +43,7 @@ __all__ = ["NAMES", "f1", "f2", "f3", "f4", "f5", "f6", "peak"]
 NAMES = ("f1", "f2", "f3", "f4", "f5", "f6")
 
 
-@np.errstate(all="ignore")  # infinities and NaN are answered in the scores
+@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
 def f1(
     x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike, *, divisor: float = 1.0
 ) -> NDArray[Any]:
@@ -76,7 +76,7 @@ def f1(
     return np.asarray(_pairs(qx, ky) / qx.dtype.type(divisor))
 
 
-@np.errstate(all="ignore")  # infinities and NaN are answered in the scores
+@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
 def f2(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> NDArray[Any]:
     """``Qx . Ky - |y|^2 / 2``: a Gaussian around K^T Q x, sensitive to every change of y.
 
@@ -103,7 +103,7 @@ def f2(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> 
     return np.asarray(_pairs(qx, ky) - _half_square(y_wide))
 
 
-@np.errstate(all="ignore")  # infinities and NaN are answered in the scores
+@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
 def f3(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> NDArray[Any]:
     """``Qx . Ky - |Ky|^2 / 2``: the same for Ky, so that y is free along the kernel of K.
 
@@ -131,7 +131,7 @@ def f3(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike) -> 
     return np.asarray(_pairs(qx, ky) - _half_square(ky))
 
 
-@np.errstate(all="ignore")  # infinities and NaN are answered in the scores
+@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
 def f4(x: ArrayLike, y: ArrayLike, q_weight: ArrayLike, k_weight: ArrayLike, bias: ArrayLike) -> NDArray[Any]:
     """(Qx + b - Ky / 2) . Ky: the best key is a step b away from Qx.
 
@@ -192,7 +192,7 @@ def f5(x: ArrayLike, y: ArrayLike, k_weight: ArrayLike, bias: ArrayLike) -> NDAr
     return f4(x, y, k_weight, k_weight, bias)
 
 
-@np.errstate(all="ignore")  # infinities and NaN are answered in the scores
+@np.errstate(all="ignore")  # what overflows shows as infinity or NaN in the scores
 def f6(
     x: ArrayLike,
     y: ArrayLike,

@@ -59,7 +59,7 @@ class Names:
             return array
         own = tuple(map(str, array.dims))
         if "keys" in axes and self.keys not in own and self.queries == self.arrays["key"].sequence:
-            # Where queries and keys have one name, an option that speaks of keys means them by a single axis of it.
+            # Queries and keys have one name here: an option that speaks of keys means these by its one axis.
             own = tuple(self.keys if each == self.queries else each for each in own)
         names = {"queries": self.queries, "keys": self.keys, "heads": self.heads}
         wanted = (*self.batch, *(names[axis] for axis in axes if axis != "heads" or self.leading))

@@ -250,6 +250,12 @@ def test_a_figure_says_what_it_shows():
     assert ax.get_title() == r"$d=32$, cosine 0.5, standard, $1/\sqrt{d}$, 9 samples"
     keys = [text.get_text() for text in ax.get_legend().get_texts()]
     assert keys == ["points: Monte Carlo, one standard error; line: exact"]
+    one = mc.needle_dilution([8], cosine=0.5, head_dim=32, samples=9, rng=0).plot()
+    (exact,) = (line for line in one.get_lines() if line.get_markersize() == 14)
+    np.testing.assert_allclose(
+        exact.get_ydata(), result.column().exact[0], rtol=1e-12
+    )  # between two points nothing is drawn
+    assert [text.get_text() for text in one.get_legend().get_texts()] == [keys[0].replace("line", "bar")]
     without = mc.rank_and_sparsity([8, 16], samples=3, rng=0).plot()
     (key,) = without.get_legend().get_texts()
     assert key.get_text() == "points: Monte Carlo, one standard error"

@@ -182,7 +182,7 @@ def _place(array: NDArray[Any], names: tuple[str, ...], wanted: tuple[str | None
 
 
 def _check_labels(arrays: Mapping[str, Any], names: Names) -> None:
-    """An axis that two arrays share must have the same labels in both: values are matched by position, not by label."""
+    """Refuse arrays that label a shared axis differently: values are matched by position, not by label."""
     for first, second in (("query", "key"), ("query", "value"), ("key", "value")):
         a: Any = arrays.get(first)
         b: Any = arrays.get(second)

@@ -2,9 +2,10 @@
 """Rows whose weights are divided by a sum that has no inverse in the type.
 
 Softpick without eps and max(s, 0)^p over its sum do not change when all scores of a row are multiplied by
-one number (for softpick: while the scores are so small that e^s - 1 equals s). Neither do the gradients of query, key and value then, and that
-of the row's scale is multiplied by it. So a power of two brings such a row to where its sum has an inverse.
-Where something is added to the scores, a factor on the scale does not multiply them: such rows are left alone.
+one number (for softpick: while the scores are so small that e^s - 1 equals s). Neither do the gradients of
+query, key and value then, and that of the row's scale is multiplied by the number. So a power of two brings
+such a row to where its sum has an inverse. Where something is added to the scores, a factor on the scale does
+not multiply them: such rows are left alone.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def powers_of_small_sums(
     call : Call
     normalizer : Normalizer or None
     gradients : tuple of arrays
-        Those of the scale of each row, of query, key and value, as the call gave them before any row was brought.
+        Those of the scale of each row, of query, key and value, before any row was brought.
     """
     target = _target(normalizer)
     if normalizer is None or target is None or not _may_be_lost(normalizer, gradients):
@@ -68,7 +69,7 @@ def powers_of_small_sums(
 
 
 def _may_be_lost(normalizer: Normalizer, gradients: tuple[NDArray[Any], ...]) -> bool:
-    """Whether a sum without an inverse may have harmed a row: a gradient is not finite, or a row of squares is all 0."""
+    """Whether a sum may have had no inverse: a gradient is not finite, or all of a row of squares is 0."""
     if not all(np.isfinite(each).all() for each in gradients):
         return True
     return normalizer.name == "squared_relu" and not bool(gradients[0].all())
@@ -84,7 +85,7 @@ def _target(normalizer: Normalizer | None) -> int | None:
 
 
 def _added_to(call: Call) -> Any:
-    """Whether something is added to the scores, row by row; a table of distances answers for all rows at once."""
+    """Whether something is added to the scores, row by row; for all rows at once where a table does it."""
     mask, table = call.mask, call.form.distance_bias
     if table is not None and ((table[..., 0, :] != 0).any() or (table[..., 0] != 0).any()):
         return True

@@ -60,7 +60,10 @@ def run(options: argparse.Namespace) -> Answer:
             return _list_models(options, experiment, config)
         with progress_line() as watch:
             result = _train(experiment, config, options, watch)
-    text, drawing = str(result.table(unit=options.unit)), Drawing(lambda ax: result.plot(ax=ax))
+    text, drawing = (
+        str(result.table(unit=options.unit)),
+        Drawing(lambda figure: result.plot(ax=figure), panels=None),
+    )
     return Answer(text, result.rows(), _report(result), drawing, interrupted=result.interrupted)
 
 

@@ -114,11 +114,19 @@ def curves_of(
     *,
     unit: Unit = "nats",
     dense: tuple[_Array, _Array] | None = None,
+    told_apart: Sequence[str] = (),
 ) -> list[Curve]:
-    """The curves of one column against its axis `x`; `dense` are its exact curves, where they are known."""
+    """The curves of one column against its axis `x`; `dense` are its exact curves, where they are known.
+
+    Axes that are `told_apart` have a curve for each label even where the values are the same.
+    """
     axes, nats = column.axes, nats_per(unit) if column.unit == "nat" else 1.0
     order = np.argsort(np.asarray(axes[x], np.float64))
-    others = {axis: values for axis, values in axes.items() if axis != x and _matters(column, axis)}
+    others = {
+        axis: values
+        for axis, values in axes.items()
+        if axis != x and ((axis in told_apart and len(values) > 1) or _matters(column, axis))
+    }
     error = np.full(column.value.shape, np.nan) if column.error is None else column.error
     along = np.asarray(axes[x], np.float64)[order]
     curves = []
@@ -169,7 +177,7 @@ def draw_curves(ax: Axes, curves: Sequence[Curve], *, join: bool = True) -> list
     for curve, look in zip(curves, looks([curve.law for curve in curves]), strict=True):
         line = Named(curve.x, curve.value, curve.label, look.colour)
         if curve.exact is not None:
-            here = curve.exact[0] is curve.x
+            here = _at_points(curve)
             style: dict[str, Any] = (
                 {"linestyle": "none", "marker": "_"} if here else {"linestyle": look.dashes}
             )
@@ -204,10 +212,9 @@ def points_key(
     if not any(np.isfinite(curve.error).any() for curve in curves):
         return []
     exact = [curve for curve in curves if curve.exact is not None]
-    at_points = bool(exact) and exact[0].exact is not None and exact[0].exact[0] is exact[0].x
     text = f"points: {points}"
     if exact:
-        text += f"; {'bar' if at_points else 'line'}: exact"
+        text += f"; {'bar' if _at_points(exact[0]) else 'line'}: exact"
     handle = Line2D(
         [],
         [],
@@ -218,6 +225,11 @@ def points_key(
         markerfacecolor="white" if exact else GREY,
     )
     return [(handle, text)]
+
+
+def _at_points(curve: Curve) -> bool:
+    """Whether the exact values are known, or asked for, at single points, between which there is no line."""
+    return curve.exact is not None and (curve.exact[0] is curve.x or curve.exact[0].size == 1)
 
 
 def _matters(column: Column, axis: str) -> bool:

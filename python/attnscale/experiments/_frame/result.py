@@ -19,6 +19,7 @@ from .experiment import Variable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["Estimate", "TrainingResult"]
 
@@ -148,7 +149,7 @@ class TrainingResult(Table):
         name: str | None = None,
         *,
         x: str | None = None,
-        ax: Axes | None = None,
+        ax: Axes | Figure | None = None,
         **labels: Any,
     ) -> Axes:
         """Mean over the seeds with error bars: a line for each point of the other axes.
@@ -159,8 +160,9 @@ class TrainingResult(Table):
             A variable; the main one by default.
         x : str, optional
             The axis along the abscissa; by default the variable's last own axis, else the last of the cells.
-        ax : matplotlib Axes, optional
-            Where to draw; the axes of a new figure by default.
+        ax : matplotlib Axes or Figure, optional
+            Where to draw; a new figure by default. A figure has a panel for some of the axes where one panel
+            would have more than eight lines, and the first panel is returned.
         labels
             Draw only the points whose axes have these labels.
         """

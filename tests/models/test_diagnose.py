@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from attnscale import plot
 from attnscale.cli import main
-from attnscale.cli.diagnose import _draw, _table, measure
+from attnscale.cli._diagnose_figure import draw
+from attnscale.cli.diagnose import _table, measure
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -163,17 +164,22 @@ def test_the_table_in_bits() -> None:
         np.testing.assert_allclose([*map(float, b[2:4])], np.log2(np.exp([*map(float, a[2:4])])), atol=2e-3)
 
 
-def test_the_figure_of_a_causal_model_has_their_line() -> None:
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    found = measure(causal_model(), list(range(40)), [8, 32], {"standard": at.laws.get("standard")})
-    axes = pyplot.figure().gca()
-    _draw(found, [8, 32], axes, about="a model")
-    assert axes.get_title() == "a model"
-    limit, own = axes.get_lines()
+def test_the_figure_has_lines_and_a_map_of_the_heads_at_each_length() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
+    laws = {"standard": at.laws.get("standard"), "log_n": at.laws.get("log_n")}
+    found = measure(causal_model(), list(range(40)), [8, 32], laws)
+    draw(found, [8, 32], figure, about="a model")
+    lines, *maps, bar = figure.get_axes()
+    assert lines.get_title() == "a model"
+    limit, own, _ = lines.get_lines()
     np.testing.assert_allclose(limit.get_ydata(), own.get_ydata(), atol=1e-6)
-    assert "equal weights" in {text.get_text() for text in axes.texts}
-    assert axes.get_xlabel() == "tokens, $n$"
-    pyplot.close("all")
+    assert "equal weights" in {text.get_text() for text in lines.texts}
+    assert lines.get_xlabel() == "tokens, $n$"
+    assert bar.get_ylabel() == "mean entropy (nats)"
+    drawn = [np.asarray(ax.get_images()[0].get_array()) for ax in maps]
+    np.testing.assert_array_equal(drawn, [*found.entropy["standard"], *found.entropy["log_n"]])
+    assert [ax.get_title() for ax in maps][2:] == ["$n = 8$, log_n", "$n = 32$, log_n"]
+    assert figure.subfigs[1].get_suptitle() == "layers: layers.*.self_attn"
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,26 @@ def test_head_map():
         plot.head_map([1.0, 2.0, 3.0])
 
 
+@pytest.mark.parametrize(
+    ("modules", "title", "layers"),
+    [
+        (["h.3.attn2", "h.5.attn2"], "layers: h.*.attn2", ["3", "5"]),
+        (["a.1.b.1", "a.2.b.2"], "", ["a.1.b.1", "a.2.b.2"]),
+        (["encoder.0", "decoder.0"], "", ["encoder.0", "decoder.0"]),
+        (None, "", ["0", "1"]),
+    ],
+)
+def test_a_head_map_has_the_names_of_the_modules(modules, title, layers):
+    ax = plot.head_map([[1.0, 2.0], [3.0, 4.0]], modules=modules)
+    assert ax.get_title(loc="left") == title
+    assert [label.get_text() for label in ax.get_yticklabels()] == layers
+
+
+def test_as_many_modules_as_layers():
+    with pytest.raises(ValueError, match="modules"):
+        plot.head_map([[1.0, 2.0]], modules=["one", "two"])
+
+
 def test_fields_of_a_head_map_are_square_and_its_numbers_plain():
     ax = plot.head_map(3.205 + 1e-5 * np.arange(1024).reshape(32, 32), low=3.2, high=3.21)
     ax.figure.canvas.draw()

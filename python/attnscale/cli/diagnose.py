@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from .._io import InputError, read_text
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
 from ..laws import Law
+from ._diagnose_figure import Measured, draw
 from ._figure import Drawing
 from ._interrupt import finished
 from ._measure import KEYS
@@ -34,14 +35,6 @@ A layer's attention sink counts as one more outcome. "equal" is the entropy of e
 that each query of the layer sees: the mean of their logarithm.
 MODEL is a directory, or a name that transformers knows. Nothing is downloaded for a directory.
 """
-
-
-class Measured(NamedTuple):
-    """What the layers did at each length."""
-
-    entropy: dict[str, NDArray[np.float64]]  # under each law, shape (lengths, layers, heads)
-    equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
-    sinks: tuple[int, ...]  # layers whose entropy counts a sink
 
 
 def add(commands: Any) -> None:
@@ -74,7 +67,8 @@ def run(options: argparse.Namespace) -> Answer:
     report = _report(options, plan, lengths, found)
     names = [name.replace("$", r"\$") for name in (Path(options.model).name, options.text.name)]
     about = f"{names[0]}, first $n$ tokens of {names[1]}"
-    drawing = Drawing(lambda ax: _draw(found, lengths, ax, options.unit, _labels(laws), about))
+    labels = _labels(laws)
+    drawing = Drawing(lambda figure: draw(found, lengths, figure, options.unit, labels, about), panels=None)
     return Answer(text, _flat_rows(report["rows"]), report, drawing, interrupted=interrupted)
 
 
@@ -93,13 +87,13 @@ def measure(model: Any, tokens: list[int], lengths: list[int], laws: dict[str, L
             found[name].append(log.mean_entropy(name))
         equal.append(np.log(np.maximum(log["n_visible"], 1)).mean(axis=(1, 2, 3)))
     entropy = {name: np.stack(values) for name, values in found.items()}
-    return Measured(entropy, np.stack(equal), log.sink_layers)
+    return Measured(entropy, np.stack(equal), log.sink_layers, [log.modules[layer] for layer in log.layers])
 
 
 def _joined(parts: list[Measured]) -> Measured:
     """The measurements of several lengths, one length after another."""
     entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
-    return Measured(entropy, np.concatenate([part.equal for part in parts]), parts[0].sinks)
+    return Measured(entropy, np.concatenate([part.equal for part in parts]), *parts[0][2:])
 
 
 def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | None) -> list[int]:
@@ -187,6 +181,7 @@ def _report(
             {
                 "n": n,
                 "layer": layer,
+                "module": found.modules[layer],
                 "law": law,
                 "entropy_counts_sink": layer in found.sinks,
                 "entropy_by_head": values[index, layer].tolist(),
@@ -214,20 +209,3 @@ def _labels(laws: dict[str, Law]) -> dict[str, str]:
     """Names of the laws in the figure: a law multiplies the model's own scale, whatever that is."""
     own = read_law("standard")
     return {name: "as the model has it" if law == own else f"times {name}" for name, law in laws.items()}
-
-
-def _draw(
-    found: Measured,
-    lengths: list[int],
-    ax: Any,
-    unit: Unit = "nats",
-    labels: dict[str, str] | None = None,
-    about: str = "",
-) -> None:
-    from .. import plot
-    from ..plot._names import subtitle
-
-    heads = {law: values.reshape(len(lengths), -1) for law, values in found.entropy.items()}
-    plot.entropy_vs_length(heads, lengths, ax=ax, uniform=found.equal.mean(axis=1), labels=labels, unit=unit)
-    ax.set_xlabel("tokens, $n$")
-    subtitle(ax, about)

@@ -8,7 +8,8 @@ fonts and sizes for print.
 
 from ._calibration import calibrated_beta
 from ._experiments import experiment, jl_distortion, needle, saturation
-from ._heads import entropy_by_head, head_map
+from ._head_map import head_map
+from ._heads import entropy_by_head
 from ._jl import jl_dimensions
 from ._length import entropy_vs_length
 from ._map import attention_map

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._checks import boolean, positive_int
 from .._tables.tabled import Unit, nats_per
 from ._curves import quantity_label
-from ._inputs import named_numbers, numbers, text_list
+from ._inputs import named_numbers, text_list
 from ._looks import looks
 from ._names import key_below
 from ._style import GREY, MARKERS, law_label, new_axes, style
@@ -20,7 +20,7 @@ from ._style import GREY, MARKERS, law_label, new_axes, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["entropy_by_head", "head_map"]
+__all__ = ["entropy_by_head"]
 
 _Array = NDArray[np.float64]
 
@@ -99,84 +99,6 @@ def entropy_by_head(
         if len(series) > 1:
             handles, texts = ax.get_legend_handles_labels()
             key_below(ax, list(zip(handles, texts, strict=True)), columns=3)
-    return ax
-
-
-def head_map(
-    values: ArrayLike,
-    *,
-    label: str | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    n_keys: int | None = None,
-    ax: Axes | None = None,
-    unit: Unit = "nats",
-) -> Axes:
-    """One number for each head of each layer, as a map of colours.
-
-    Parameters
-    ----------
-    values : array_like, shape (n_layers, n_heads)
-        NaN leaves a field white: a head that was not measured.
-    label : str, optional
-        What the colour bar shows; the mean entropy in its unit by default.
-    low, high : float, optional
-        Ends of the colours. By default from 0, or from the least value if that is negative, to
-        ln ``n_keys``, or to the largest value.
-    n_keys : int, optional
-        Keys that a query sees: entropies reach up to its logarithm.
-    ax : matplotlib Axes, optional
-        A new figure's by default.
-    unit : {"nats", "bits"}
-        Unit of the colour bar; ``values``, ``low`` and ``high`` are in nats. For values with a ``label`` of
-        their own leave it out.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    TypeError, ValueError
-        ``values`` are no numbers, or have not two axes; another unit.
-
-    Examples
-    --------
-    >>> ax = head_map([[0.2, 4.5, 5.8], [3.0, 2.2, 5.1]], n_keys=512)
-    >>> ax.get_xlabel(), ax.get_ylabel()
-    ('head', 'layer')
-    """
-    grid = numbers("values", values)
-    if grid.ndim != 2 or not grid.size:
-        raise ValueError(f"values must have shape (n_layers, n_heads), got {grid.shape}")
-    n_layers, n_heads = grid.shape
-    known = grid[np.isfinite(grid)]
-    least = min(0.0, known.min(initial=0.0)) if low is None else low
-    most = high
-    if most is None:
-        most = float(np.log(positive_int("n_keys", n_keys))) if n_keys else known.max(initial=least)
-    nats = nats_per(unit)
-    with style():
-        side = min(0.26, 3.8 / n_heads, 4.5 / n_layers)  # inches
-        ax = new_axes(ax, height=max(0.8 + side * n_layers, 2.3), width=max(1.5 + side * n_heads, 2.4))
-        ax.grid(visible=False)
-        image = ax.imshow(
-            grid / nats,
-            cmap="cividis",
-            vmin=least / nats,
-            vmax=most / nats,
-            aspect="equal",
-            interpolation="none",
-        )
-        ax.set_xticks(range(0, n_heads, max(1, n_heads // 8)))
-        ax.set_yticks(range(0, n_layers, max(1, n_layers // 8)))
-        ax.tick_params(length=0)
-        ax.spines[:].set_visible(False)
-        ax.set_xlabel("head")
-        ax.set_ylabel("layer")
-        text = quantity_label("entropy", unit) if label is None else label
-        bar = ax.figure.colorbar(image, ax=ax, label=text)
-        bar.formatter.set_useOffset(False)  # type: ignore[attr-defined]
     return ax
 
 

@@ -32,6 +32,8 @@ class AttentionLog(Tabled):
         What is recorded: names of fields of :class:`attnscale.AttentionStatistics`.
     laws : mapping of str to Law
         Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
+    modules : dict of int to str
+        The name of each layer's attention in the model, as its ``named_modules()`` has it.
 
     Notes
     -----
@@ -41,9 +43,13 @@ class AttentionLog(Tabled):
     "sink_weight", the entropy over the keys alone is (entropy + w ln w + (1 - w) ln(1 - w)) / (1 - w).
     """
 
-    def __init__(self, statistics: tuple[str, ...], laws: Mapping[str, Law]) -> None:
+    def __init__(
+        self, statistics: tuple[str, ...], laws: Mapping[str, Law], *, names: Mapping[int, str] | None = None
+    ) -> None:
         self.statistics = statistics
         self.laws = dict(laws)
+        self.modules: dict[int, str] = {}
+        self._names = dict(names or {})  # of the model's modules, by id()
         self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
         self._with_sink: set[int] = set()
         self._most_keys = 1  # largest number of keys in a call; entropies reach up to its logarithm
@@ -63,6 +69,7 @@ class AttentionLog(Tabled):
         if not self.passes or layer in self.passes[-1]:
             self.passes.append({})
         self.passes[-1][layer] = found
+        self.modules[layer] = self._names.get(id(module), f"layer {layer}")
         if "normalizer" in options:
             self._with_sink.add(layer)
 
@@ -180,7 +187,8 @@ class AttentionLog(Tabled):
         """
         from .. import plot
 
-        return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, ax=ax, unit=unit)
+        modules = [self.modules[layer] for layer in self.layers]
+        return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, modules=modules, ax=ax, unit=unit)
 
     def _last(self) -> dict[int, dict[str, NDArray[Any]]]:
         if not self.passes:

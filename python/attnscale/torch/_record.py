@@ -69,10 +69,10 @@ def record(
     else:
         named = {law.spelling: law for law in map(law_registry.get, listed)}
     wanted = statistic_names(statistics)
-    log = AttentionLog(wanted, named)
     if not hasattr(model, "set_attn_implementation"):
         kind = type(model).__name__
         raise TypeError(f"model must be a transformers model that can change its attention, got {kind}")
+    log = AttentionLog(wanted, named, names={id(module): name for name, module in model.named_modules()})
     before = model.config._attn_implementation
     model.set_attn_implementation(register())
     try:

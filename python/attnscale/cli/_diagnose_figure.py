@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The figure of ``attnscale diagnose``: entropy against length, and maps of the heads at some lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._tables.tabled import Unit
+
+__all__ = ["Measured", "draw"]
+
+_MOST_MAPS = 4  # side by side
+_SIDE = 0.14  # inches of a field of a map
+_LINES = 3.2  # inches of the axes with lines
+
+
+class Measured(NamedTuple):
+    """What the layers did at each length."""
+
+    entropy: dict[str, NDArray[np.float64]]  # under each law, shape (lengths, layers, heads)
+    equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
+    sinks: tuple[int, ...]  # layers whose entropy counts a sink
+    modules: list[str]  # the name of each layer's attention in the model
+
+
+def draw(
+    found: Measured,
+    lengths: Sequence[int],
+    figure: Any,
+    unit: Unit = "nats",
+    labels: Mapping[str, str] | None = None,
+    about: str = "",
+) -> None:
+    """Draw the mean entropy against length, and below it each head of each layer."""
+    from .. import plot
+    from ..plot._head_map import draw_head_maps
+    from ..plot._names import subtitle
+
+    shown = np.unique(np.linspace(0, len(lengths) - 1, min(_MOST_MAPS, len(lengths))).round().astype(int))
+    maps = {(labels or {}).get(law, law): values[shown] for law, values in found.entropy.items()}
+    n_layers, n_heads = found.entropy[next(iter(found.entropy))].shape[1:]
+    height = len(maps) * (0.45 + max(_SIDE * n_layers, 0.8)) + 0.4
+    width = max(4.6, 1.6 + len(shown) * (0.25 + max(_SIDE * n_heads, 0.8)))
+    figure.set_size_inches(width, _LINES + height)
+    top, below = figure.subfigures(2, 1, height_ratios=[_LINES, height])
+    ax = top.subplots()
+    heads = {law: values.reshape(len(lengths), -1) for law, values in found.entropy.items()}
+    plot.entropy_vs_length(heads, lengths, ax=ax, uniform=found.equal.mean(axis=1), labels=labels, unit=unit)
+    ax.set_xlabel("tokens, $n$")
+    subtitle(ax, about)
+    titles = [f"$n = {lengths[index]}$" for index in shown]
+    most = float(found.equal.max())
+    draw_head_maps(below, maps, titles, most=most, modules=found.modules, unit=unit)

@@ -5,8 +5,11 @@
 # have no exceptions: at -O0, through LTO, or as clang's terminate handler, a helper compiled with
 # AVX could be linked into code that runs without it.
 
+# Levels with kernels for bfloat16 have those, and the others of avx512.
+set(attnscale_bfloat16_levels)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(attnscale_levels baseline avx2 avx512)
+  set(attnscale_bfloat16_levels avx512_bf16 amx_bf16)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(attnscale_levels neon)
 else()
@@ -22,9 +25,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND flags_avx512 -Wno-maybe-uninitialized -Wno-uninitialized)
 endif()
 
+set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
+set(flags_amx_bf16 ${flags_avx512_bf16} -mamx-tile -mamx-bf16)
+
 # Half of what a compiler needs for a level with sanitizers goes into -fsanitize=undefined. Levels share their source but
 # for a header of simd/: the preset asan watches one of them for it, and all for addresses.
-set(ATTNSCALE_UNDEFINED_LEVELS ${attnscale_levels} CACHE STRING
+set(ATTNSCALE_UNDEFINED_LEVELS ${attnscale_levels} ${attnscale_bfloat16_levels} CACHE STRING
   "Levels that -fsanitize=undefined watches, if it is given")
 mark_as_advanced(ATTNSCALE_UNDEFINED_LEVELS)
 
@@ -37,9 +43,10 @@ mark_as_advanced(ATTNSCALE_KERNEL_OPTIONS)
 # linear attention, are as fast as at -O3 where -O2 may turn them into vectors (g++ leaves most of them alone; clang++
 # does it by itself). The lists of entmax and top-k gain 1.1 from -O3.
 set(units_O2 random softmax)
+set(units_bfloat16 bfloat16)
 set(units_loops gradient linear linear_gradient scales)
 set(units_O3 sparse)
-foreach(units units_O2 units_loops units_O3)
+foreach(units units_O2 units_loops units_O3 units_bfloat16)
   list(TRANSFORM ${units} REPLACE "(.+)" "cpp/src/units/\\1.cpp")
 endforeach()
 if(NOT ATTNSCALE_KERNEL_OPTIONS)
@@ -47,19 +54,23 @@ if(NOT ATTNSCALE_KERNEL_OPTIONS)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND loops -fvect-cost-model=dynamic)
   endif()
-  set_source_files_properties(${units_O2} PROPERTIES COMPILE_OPTIONS -O2)
+  set_source_files_properties(${units_O2} ${units_bfloat16} PROPERTIES COMPILE_OPTIONS -O2)
   set_source_files_properties(${units_loops} PROPERTIES COMPILE_OPTIONS "${loops}")
   set_source_files_properties(${units_O3} PROPERTIES COMPILE_OPTIONS -O3)
 endif()
 
 set(attnscale_kernels)
 set(attnscale_kernel_objects)
-foreach(level IN LISTS attnscale_levels)
+foreach(level IN LISTS attnscale_levels attnscale_bfloat16_levels)
   if(NOT level IN_LIST ATTNSCALE_UNDEFINED_LEVELS)
     list(APPEND flags_${level} -fno-sanitize=undefined)
   endif()
+  set(units ${units_loops} ${units_O3} ${units_O2})
+  if(level IN_LIST attnscale_bfloat16_levels)
+    set(units ${units_bfloat16})
+  endif()
   set(kernels attnscale_kernels_${level})
-  add_library(${kernels} OBJECT ${units_loops} ${units_O3} ${units_O2})
+  add_library(${kernels} OBJECT ${units})
   target_include_directories(${kernels} PRIVATE cpp/include cpp/src)
   target_link_libraries(${kernels} PRIVATE attnscale_flags attnscale_xsimd)
   target_compile_options(${kernels} PRIVATE

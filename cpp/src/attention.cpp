@@ -64,7 +64,7 @@ class attention_run {
   attention_run(const attention_problem& problem, const execution& how)
       : p_(problem),
         how_(how),
-        kernels_(attend_kernels_for(problem.compute, problem.rule)),
+        kernels_(attend_kernels_for(problem)),
         plan_(problem, kernels_.block_rows) {
     wanted_ = sums_for(p_);
     thresholds_ = traits_of(p_.rule).from_all_scores;

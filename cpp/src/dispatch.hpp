@@ -4,16 +4,26 @@
 #include "attnscale/types.hpp"
 #include "kernels/level.hpp"
 
+namespace attnscale {
+
+struct attention_problem;
+
+}  // namespace attnscale
+
 namespace attnscale::detail {
 
 #define ATTNSCALE_DECLARE_KERNELS(level) extern const level_kernels level##_kernels;
 ATTNSCALE_FOR_LEVELS(ATTNSCALE_DECLARE_KERNELS)
+ATTNSCALE_FOR_BFLOAT16_LEVELS(ATTNSCALE_DECLARE_KERNELS)
 #undef ATTNSCALE_DECLARE_KERNELS
 
 /// The kernels of the level in use for one compute type.
 const typed_kernels& active_kernels(element_type compute);
 
-/// Those that attend under `rule`.
+/// Those for a problem: of its types and its rule.
+const attend_kernels& attend_kernels_for(const attention_problem& problem);
+
+/// Those that attend under `rule`, and widen what is stored in 16 bits.
 const attend_kernels& attend_kernels_for(element_type compute, normalizer rule);
 
 /// The kernels of the level called `requested`; null or empty: of the best level that this CPU

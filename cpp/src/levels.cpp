@@ -3,6 +3,7 @@
 // The units of each level, joined to one table, and the way from a compute type and a normalizer to
 // the kernels of the level in use.
 #include "attnscale/normalizer_traits.hpp"
+#include "attnscale/problem.hpp"
 #include "dispatch.hpp"
 
 namespace attnscale::detail {
@@ -16,18 +17,41 @@ namespace attnscale::detail {
     .fill = level::random.fill_##type, .fma_peak = level::random.fma_peak_##type,            \
   }
 // Joined before anything runs: a table may be asked for while other files are still initialised.
-#define ATTNSCALE_JOIN(level)                              \
-  extern constinit const level_kernels level##_kernels = { \
-      .name = #level,                                      \
-      .float32 = ATTNSCALE_TYPED(level, float32),          \
-      .float64 = ATTNSCALE_TYPED(level, float64),          \
-      .random = level::random};
+#define ATTNSCALE_JOIN(called, level, bfloat16_kernels)     \
+  extern constinit const level_kernels called##_kernels = { \
+      .name = #called,                                      \
+      .float32 = ATTNSCALE_TYPED(level, float32),           \
+      .float64 = ATTNSCALE_TYPED(level, float64),           \
+      .random = level::random,                              \
+      .bfloat16 = bfloat16_kernels};
+#define ATTNSCALE_JOIN_LEVEL(level) ATTNSCALE_JOIN(level, level, nullptr)
+#define ATTNSCALE_JOIN_BFLOAT16(level) ATTNSCALE_JOIN(level, avx512, &level::bfloat16)
 
-ATTNSCALE_FOR_LEVELS(ATTNSCALE_JOIN)
+ATTNSCALE_FOR_LEVELS(ATTNSCALE_JOIN_LEVEL)
+ATTNSCALE_FOR_BFLOAT16_LEVELS(ATTNSCALE_JOIN_BFLOAT16)
 
 const typed_kernels& active_kernels(element_type compute) {
   const level_kernels& table = active_kernels();
   return compute == element_type::float64 ? table.float64 : table.float32;
+}
+
+namespace {
+
+/// Whether queries, keys and values, those that there are, are bfloat16.
+bool is_bfloat16(const attention_problem& p) {
+  constexpr element_type wanted = element_type::bfloat16;
+  if (p.query.type != wanted || p.key.type != wanted) return false;
+  return p.heads.empty() || !p.heads[0].output || p.value.type == wanted;
+}
+
+}  // namespace
+
+const attend_kernels& attend_kernels_for(const attention_problem& problem) {
+  const bfloat16_unit* const bfloat16 = active_kernels().bfloat16;
+  if (bfloat16 && problem.compute == element_type::float32 && is_bfloat16(problem) &&
+      !traits_of(problem.rule).from_all_scores)
+    return bfloat16->attend;
+  return attend_kernels_for(problem.compute, problem.rule);
 }
 
 const attend_kernels& attend_kernels_for(element_type compute, normalizer rule) {

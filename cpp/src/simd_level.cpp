@@ -11,15 +11,21 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace attnscale {
 namespace {
 
 using detail::level_kernels;
 
+/// A level that the CPU can run, and whether it then does better than the levels before it.
 struct level {
   const level_kernels* kernels;
   bool (*supported)();
+  bool (*faster)();
 };
 
 bool always() { return true; }
@@ -43,13 +49,44 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl");
 }
 
-constexpr level levels[] = {{&detail::baseline_kernels, always},
-                            {&detail::avx2_kernels, has_avx2},
-                            {&detail::avx512_kernels, has_avx512}};
-#elif defined(__aarch64__)
-constexpr level levels[] = {{&detail::neon_kernels, always}};
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+
+/// Cores of AMD multiply pairs of bfloat16 at the rate of one float32 number; those of Intel take
+/// twice as long, and have AMX for it.
+bool is_amd() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_AMD_ebx;
+}
+
+/// Linux gives the registers of AMX to a process that asks for them, and keeps them for its threads
+/// and its children.
+bool may_use_amx() {
+#if defined(__linux__)
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 #else
-constexpr level levels[] = {{&detail::baseline_kernels, always}};
+  return false;
+#endif
+}
+
+bool has_amx_bf16() {
+  constexpr unsigned os_saves = 1u << 27, amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!has_avx512_bf16()) return false;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & os_saves) == 0) return false;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0 && may_use_amx();
+}
+
+constexpr level levels[] = {{&detail::baseline_kernels, always, always},
+                            {&detail::avx2_kernels, has_avx2, always},
+                            {&detail::avx512_kernels, has_avx512, always},
+                            {&detail::avx512_bf16_kernels, has_avx512_bf16, is_amd},
+                            {&detail::amx_bf16_kernels, has_amx_bf16, always}};
+#elif defined(__aarch64__)
+constexpr level levels[] = {{&detail::neon_kernels, always, always}};
+#else
+constexpr level levels[] = {{&detail::baseline_kernels, always, always}};
 #endif
 
 /// The kernels of a level that this CPU can run; null: there is none of that name.
@@ -57,6 +94,14 @@ const level_kernels* find(std::string_view name) {
   for (const level& candidate : levels)
     if (name == candidate.kernels->name && candidate.supported()) return candidate.kernels;
   return nullptr;
+}
+
+/// The fastest level of this CPU.
+const level_kernels& best() {
+  const level_kernels* found = levels[0].kernels;
+  for (const level& candidate : levels)
+    if (candidate.supported() && candidate.faster()) found = candidate.kernels;
+  return *found;
 }
 
 std::string refusal(const char* argument, std::string_view name) {
@@ -93,8 +138,8 @@ void set_simd_level(std::string_view level) {
 namespace detail {
 
 const level_kernels& kernels_for(const char* requested) {
-  std::string_view name = requested != nullptr ? requested : "";
-  if (name.empty()) name = available_simd_levels().back();
+  const std::string_view name = requested != nullptr ? requested : "";
+  if (name.empty()) return best();
   const level_kernels* const table = find(name);
   if (table == nullptr) throw std::runtime_error(refusal("ATTNSCALE_SIMD", name));
   return *table;

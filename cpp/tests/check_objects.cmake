@@ -31,7 +31,7 @@ foreach(object IN LISTS OBJECTS)
     message(SEND_ERROR "no table of kernels in ${object}: is this the right file?")
   endif()
 
-  foreach(expected baseline:xmm avx2:ymm avx512:zmm)
+  foreach(expected baseline:xmm avx2:ymm avx512:zmm avx512_bf16:zmm amx_bf16:zmm)
     string(REPLACE ":" ";" expected ${expected})
     list(POP_FRONT expected level)
     if(object MATCHES "/attnscale_kernels_${level}\\.dir/")

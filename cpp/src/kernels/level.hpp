@@ -123,6 +123,11 @@ struct random_unit {
   double (*read_memory)(const void* data, size_t bytes) noexcept;
 };
 
+/// Arrays of bfloat16 whose products are of bfloat16, too, and their sums float32.
+struct bfloat16_unit {
+  attend_kernels attend;  ///< normalizers that softmax_unit has
+};
+
 /// The kernels for one compute type (float or double).
 struct typed_kernels {
   const attend_kernels& softmax;
@@ -143,15 +148,20 @@ struct level_kernels {
   typed_kernels float32;
   typed_kernels float64;
   const random_unit& random;
+  const bfloat16_unit* bfloat16;  ///< null: bfloat16 is storage, and the arithmetic is float32
 };
 
 /// f(level) for each level of this architecture, from the one that every machine has to the best.
+/// g(level): levels that are avx512 with a bfloat16_unit of their own.
 #if defined(__x86_64__) || defined(_M_X64)
 #define ATTNSCALE_FOR_LEVELS(f) f(baseline) f(avx2) f(avx512)
+#define ATTNSCALE_FOR_BFLOAT16_LEVELS(g) g(avx512_bf16) g(amx_bf16)
 #elif defined(__aarch64__)
 #define ATTNSCALE_FOR_LEVELS(f) f(neon)
+#define ATTNSCALE_FOR_BFLOAT16_LEVELS(g)
 #else
 #define ATTNSCALE_FOR_LEVELS(f) f(baseline)
+#define ATTNSCALE_FOR_BFLOAT16_LEVELS(g)
 #endif
 
 /// Each unit is compiled once a level, into the namespace of the level.
@@ -169,6 +179,15 @@ struct level_kernels {
 ATTNSCALE_FOR_LEVELS(ATTNSCALE_DECLARE_UNITS)
 
 #undef ATTNSCALE_DECLARE_UNITS
+
+#define ATTNSCALE_DECLARE_BFLOAT16(level) \
+  namespace level {                       \
+  extern const bfloat16_unit bfloat16;    \
+  }
+
+ATTNSCALE_FOR_BFLOAT16_LEVELS(ATTNSCALE_DECLARE_BFLOAT16)
+
+#undef ATTNSCALE_DECLARE_BFLOAT16
 
 /// The kernels of the level in use (see simd_level.hpp).
 const level_kernels& active_kernels();

@@ -7,18 +7,12 @@
 
 namespace {
 
-using attnscale::detail::attend_block;
 using attnscale::detail::attend_kernels;
-
-/// Few queries: the channels go into the lanes, which rounds products differently.
-bool is_decode(const attend_block& block) {
-  return block.rows <= decode_rows && !(block.wanted & attnscale::detail::wanted_panels);
-}
 
 template <class T>
 size_t attend_scratch(const attend_block& block) {
   return is_decode(block) ? scratch_of<decode_workspace<T>>(block)
-                          : scratch_of<attend_workspace<T>>(block);
+                          : scratch_of<attend_workspace<T, plain_operands<T>>>(block);
 }
 
 template <class T>

@@ -13,7 +13,7 @@
 namespace attnscale::detail {
 
 /// Queries of a block, at every level.
-inline constexpr int max_gradient_rows = 2 * max_block_rows;
+inline constexpr int max_gradient_rows = max_block_rows;
 
 /// Asks for a block's turn at the rows that blocks share: each row is added to
 /// in one order.

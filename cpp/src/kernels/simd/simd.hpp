@@ -20,7 +20,13 @@
 #endif
 
 #if defined(__AVX512F__)
+#if defined(__AMX_BF16__)
+#define ATTNSCALE_LEVEL amx_bf16
+#elif defined(__AVX512BF16__)
+#define ATTNSCALE_LEVEL avx512_bf16
+#else
 #define ATTNSCALE_LEVEL avx512
+#endif
 #define ATTNSCALE_ARCH xsimd::avx512bw
 #elif defined(__AVX2__)
 #define ATTNSCALE_LEVEL avx2

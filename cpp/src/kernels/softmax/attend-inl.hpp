@@ -10,10 +10,10 @@
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/online-inl.hpp"
 #include "kernels/softmax/output-inl.hpp"
+#include "kernels/softmax/plain_operands-inl.hpp"
 #include "kernels/softmax/weights-inl.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/mask-inl.hpp"
-#include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
 #include "kernels/tile/tiles-inl.hpp"
 #include "kernels/tile/workspace-inl.hpp"
@@ -27,21 +27,20 @@ using attnscale::detail::wanted_argmax;
 using attnscale::detail::wanted_moments;
 using attnscale::detail::wanted_top_weight;
 
-template <class T>
+template <class T, class Operands>
 struct attend_workspace {
-  tile_workspace<T> tile;
-  T *recent, *total = nullptr, *compensation = nullptr, *value_copy, *value_clean;
+  Operands operands;
+  T *recent, *total = nullptr, *compensation = nullptr;
   T *scale, *reference, *top, *sigmoid_bias;
 
-  attend_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
-    constexpr int64_t lanes = block_rows<T>;
-    recent = a.take<T>(b.value_dim * lanes);
+  attend_workspace(const attend_block& b, arena& a) : operands(b, a) {
+    constexpr int64_t lanes = Operands::block_rows;
+    const int64_t values = Operands::output_rows(b) * lanes;
+    recent = a.take<T>(values);
     if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
-      total = a.take<T>(b.value_dim * lanes);
-      compensation = a.take<T>(b.value_dim * lanes);
+      total = a.take<T>(values);
+      compensation = a.take<T>(values);
     }
-    value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
-    value_clean = a.take<T>(max_tile_keys * b.value_dim);
     scale = a.take<T>(lanes);
     reference = a.take<T>(lanes);
     top = a.take<T>(lanes);
@@ -49,7 +48,9 @@ struct attend_workspace {
   }
 };
 
-template <class T>
+/// Operands: how queries, keys and values enter the products; plain_operands or another class with
+/// its functions.
+template <class T, class Operands = plain_operands<T>>
 class attend_run {
  public:
   explicit attend_run(const attend_block& block)
@@ -70,7 +71,7 @@ class attend_run {
   }
 
   output_panel<T> output(query_panel panel) {
-    const int64_t at = panel.lane * b_.value_dim;
+    const int64_t at = panel.lane * Operands::output_rows(b_);
     return {ws_.recent + at, ws_.total ? ws_.total + at : nullptr,
             ws_.total ? ws_.compensation + at : nullptr, b_.value_dim * panel.vectors * w};
   }
@@ -91,7 +92,7 @@ class attend_run {
   /// Row constants and sums. A negative scale is moved into the queries, so that the largest raw
   /// product is the largest score.
   void prepare() {
-    T sign[block_rows<T>];
+    T sign[Operands::block_rows];
     bool negative = false;
     const T first_reference = first_reference_of<T>(b_.rule);
     const int lanes = (b_.rows + w - 1) / w * w;
@@ -107,14 +108,9 @@ class attend_run {
       b_.sums->argmax[r] = -1;
     }
     for_panels<T>(b_.rows, [&](query_panel panel) {
-      T* const query = ws_.tile.query + panel.lane * b_.head_dim;
       fresh_[panel.lane / w] = first_reference == limits<T>::lowest;
-      pack_queries(b_, panel, ws_.tile.rows, query);
-      if (negative) {
-        vec<T> factor[panel_vectors];
-        for (int n = 0; n < panel.vectors; ++n) factor[n] = load(sign + panel.lane + n * w);
-        scale_lanes(query, b_.head_dim * panel.vectors * w, panel.vectors, factor);
-      }
+      ws_.operands.pack(panel);
+      if (negative) ws_.operands.negate(panel, sign + panel.lane);
       const output_panel<T> out = output(panel);
       clear(out.recent, out.elements);
       if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
@@ -122,24 +118,21 @@ class attend_run {
   }
 
   void tile(const key_tile& at) {
-    const row_view<T> k = ws_.tile.keys(b_, at);
-    row_view<T> v = {nullptr, 0};
-    if (b_.output) v = view_rows(b_.value, at.key, at.keys, b_.value_dim, ws_.value_copy);
-    for_panels<T>(b_.rows, [&](query_panel panel) { panel_tile(panel, at, k, v); });
+    ws_.operands.read(at);
+    for_panels<T>(b_.rows, [&](query_panel panel) { panel_tile(panel, at); });
     if (ws_.total && ++tiles_ % tiles_per_carry == 0)
       for_panels<T>(b_.rows, [&](query_panel panel) { carry(output(panel)); });
   }
 
-  void panel_tile(query_panel panel, const key_tile& at, row_view<T> k, row_view<T> v) {
+  void panel_tile(query_panel panel, const key_tile& at) {
     tile_products<T> t;
-    T* const scores = ws_.tile.scores;
+    T* const scores = tile_.scores;
     const int lane = panel.lane;
-    const T* const query = ws_.tile.query + lane * b_.head_dim;
-    if (!multiply_tile(b_, ws_.tile, at, k, panel, query, scores, t, &ahead_)) return;
+    if (!ws_.operands.multiply(panel, at, t, &ahead_)) return;
     const panel_state<T> s = state(lane);
     vec<T> high[panel_vectors];
     if (t.biased)
-      finish_scores(s, ws_.tile.bias, t.seen, b_.form, scores, scores, high);
+      finish_scores(s, tile_.bias, t.seen, b_.form, scores, scores, high);
     else
       for (int n = 0; n < panel.vectors; ++n) {
         high[n] = t.most[n] * load(s.scale + n * w);
@@ -150,17 +143,7 @@ class attend_run {
                    b_.sums->argmax + lane);
     t.biased ? weigh<true>(s, lane, t.seen, high, high)
              : weigh<false>(s, lane, t.seen, high, t.least);
-    if (b_.output) add_values(v, at.keys, t, output(panel).recent);
-  }
-
-  void add_values(row_view<T> v, int keys, const tile_products<T>& t, T* out) {
-    T* const weights = ws_.tile.scores;
-    const int vectors = t.seen.vectors;
-    if (!t.biased)
-      return add_weighted_values(v, keys, vectors, weights, vectors * w, b_.value_dim, out);
-    v = isolate_nonfinite(v, keys, b_.value_dim, t.seen, ws_.tile.bias, weights, out,
-                          ws_.value_clean);
-    for (int i = 0; i < t.n_strips; ++i) value_strip(t.strips[i], v, vectors * w, out);
+    if (b_.output) ws_.operands.add_values(at, t, output(panel).recent);
   }
 
   /// scores <- weights, and their sums. `low` is the least raw product; not read if Masked.
@@ -172,11 +155,21 @@ class attend_run {
       if constexpr (W::follows_top) update_reference<W>(s, {lane, seen.vectors}, high);
       if constexpr (W::pointwise)
         weigh_pointwise<W, Masked>(s, lane, seen, high, low);
-      else if (b_.wanted & wanted_moments)
-        absorb_tile<T, Masked, true>(s, seen, ws_.tile.scores, *b_.sums, lane);
+      else if (Masked)
+        absorb<Masked, weights_in_place>(s, lane, seen);
+      else if (b_.output)
+        absorb<Masked, typename Operands::kept_weights>(s, lane, seen);
       else
-        absorb_tile<T, Masked, false>(s, seen, ws_.tile.scores, *b_.sums, lane);
+        absorb<Masked, no_weights>(s, lane, seen);
     });
+  }
+
+  template <bool Masked, class Keep>
+  void absorb(const panel_state<T>& s, int lane, const vector_keys& seen) {
+    if (b_.wanted & wanted_moments)
+      absorb_tile<T, Masked, true, Keep>(s, seen, tile_.scores, *b_.sums, lane);
+    else
+      absorb_tile<T, Masked, false, Keep>(s, seen, tile_.scores, *b_.sums, lane);
   }
 
   template <class W, bool Masked>
@@ -191,7 +184,7 @@ class attend_run {
       const pointwise_lanes<T> row{load(s.scale + at), load(ws_.sigmoid_bias + lane + at),
                                    reference, W::unit(reference)};
       const bool bounded = !Masked && is_bounded<T>(high[n], low[n] * row.scale, row.bias);
-      T* const scores = ws_.tile.scores + at;
+      T* const scores = tile_.scores + at;
       if (moments && W::counts_scores)
         count_positive(Masked ? broadcast(T(1)) : row.scale, seen.begin[n], seen.end[n], step,
                        scores, b_.sums->support + lane + at);
@@ -205,12 +198,6 @@ class attend_run {
                     b_.sums->squares + lane + at);
       propagate_large<T>(high[n], b_.sums->weight + lane + at);
     }
-  }
-
-  void value_strip(const strip& s, row_view<T> v, ptrdiff_t lanes, T* out) {
-    add_weighted_values<T>({v.data + s.begin * v.stride, v.stride}, s.end - s.begin,
-                           s.last - s.first, ws_.tile.scores + s.begin * lanes + s.first * w, lanes,
-                           b_.value_dim, out + s.first * w);
   }
 
   /// A visible raw score of -inf would have weight 0 and pass unseen: the row becomes NaN. So would
@@ -277,11 +264,10 @@ class attend_run {
       lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, out, b_.output_layout.row);
       return multiply_rows(out, b_.output_layout.row, row, rows);
     }
-    lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, ws_.tile.rows, b_.value_dim);
-    multiply_rows(ws_.tile.rows, b_.value_dim, row, rows);
+    lanes_to_rows(panel, lanes, b_.value_dim, factor, rows, tile_.rows, b_.value_dim);
+    multiply_rows(tile_.rows, b_.value_dim, row, rows);
     for (int r = 0; r < rows; ++r)
-      write_row(b_.output, b_.output_layout, row + r, b_.value_dim,
-                ws_.tile.rows + r * b_.value_dim);
+      write_row(b_.output, b_.output_layout, row + r, b_.value_dim, tile_.rows + r * b_.value_dim);
   }
 
   void multiply_rows(T* out, ptrdiff_t stride, int row, int rows) {
@@ -291,11 +277,12 @@ class attend_run {
 
   const attend_block& b_;
   arena arena_;
-  attend_workspace<T> ws_;
+  attend_workspace<T, Operands> ws_;
+  tile_workspace<T>& tile_ = ws_.operands.tile;
   tile_walk walk_;
   int64_t tiles_ = 0;
   prefetches ahead_;
-  bool fresh_[block_rows<T>] = {};  ///< per panel: nothing is summed yet
+  bool fresh_[Operands::block_rows] = {};  ///< per panel: nothing is summed yet
 };
 
 }  // namespace

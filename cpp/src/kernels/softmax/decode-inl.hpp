@@ -208,7 +208,8 @@ class decode_run {
     lane_sums<T> sums;
     lane_moments<T> moments;
     for (int j = 0; j < keys; j += w)
-      absorb<T, true, Moments>(ws_.score.scores + j, one, reference, sums, moments);
+      store(ws_.score.scores + j,
+            absorb<T, true, Moments>(load(ws_.score.scores + j), one, reference, sums, moments));
     add_lanes_to<Moments>(row, 0, sums, moments);
   }
 
@@ -256,5 +257,10 @@ class decode_run {
   decode_row<T> row_[decode_rows];
   int64_t tiles_ = 0;
 };
+
+/// Few queries: the channels go into the lanes, which rounds products differently.
+inline bool is_decode(const attend_block& block) {
+  return block.rows <= decode_rows && !(block.wanted & attnscale::detail::wanted_panels);
+}
 
 }  // namespace

@@ -235,28 +235,45 @@ ATTNSCALE_INLINE void add_lanes_to(weight_sums<N>& total, int lane, const lane_s
   }
 }
 
-/// One vector of scores to weights, and their share of the sums.
+/// The weight of one vector of scores, and its share of the sums.
 template <class T, bool Masked, bool Moments>
-ATTNSCALE_INLINE void absorb(T* score, vec<T> scale, vec<T> reference, lane_sums<T>& sums,
-                             lane_moments<T>& moments) {
-  const vec<T> s = load(score);
+ATTNSCALE_INLINE vec<T> absorb(vec<T> s, vec<T> scale, vec<T> reference, lane_sums<T>& sums,
+                               lane_moments<T>& moments) {
   vec<T> t = Masked ? s - reference : fma(s, scale, -reference);
   if constexpr (Masked)
     t = xsimd::select(s == broadcast(masked_score<T>), broadcast(exp2_terms<T>::lowest), t);
   t = clamp_exponent(t);
   const vec<T> p = exp2(t);
-  store(score, p);
   sums.weight = sums.weight + p;
   sums.first = fma(p, t, sums.first);
   if constexpr (Moments) {
     moments.second = fma(p * t, t, moments.second);
     moments.squares = fma(p, p, moments.squares);
   }
+  return p;
 }
 
-/// scores <- weights, and adds the tile to the sums. Masked: scores come from finish_scores,
-/// else they are raw dot products. Four partial sums a lane: shorter chains, smaller errors.
-template <class T, bool Masked, bool Moments>
+/// How the weights of a lane are kept: each in place of its score. `weight` is those of the keys j,
+/// j + 1, ... of one vector, whose rows are `step` apart.
+struct weights_in_place {
+  template <class T, int N>
+  static ATTNSCALE_INLINE void store_weights(T* scores, ptrdiff_t step, int j,
+                                             const vec<T> (&weight)[N]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) store(scores + (j + i) * step, weight[i]);
+  }
+};
+
+/// No output needs them.
+struct no_weights {
+  template <class T, int N>
+  static ATTNSCALE_INLINE void store_weights(T*, ptrdiff_t, int, const vec<T> (&)[N]) {}
+};
+
+/// scores <- weights as Keep keeps them, and adds the tile to the sums. Masked: scores come from
+/// finish_scores, else they are raw dot products. Four partial sums a lane: shorter chains, smaller
+/// errors.
+template <class T, bool Masked, bool Moments, class Keep = weights_in_place>
 inline void absorb_tile(const panel_state<T>& state, const vector_keys& seen, T* scores,
                         row_sums& total, int first_lane) {
   constexpr int w = width<T>;
@@ -265,20 +282,34 @@ inline void absorb_tile(const panel_state<T>& state, const vector_keys& seen, T*
   for (int n = 0; n < seen.vectors; ++n) {
     vec<T> scale = load(state.scale + n * w);
     const vec<T> reference = load(state.reference + n * w);
+    T* const own = scores + n * w;
     if (!Masked && any_large(reference))
-      scale = round_large(scale, reference, seen.begin[n], seen.end[n], step, scores + n * w,
-                          scores + n * w);
+      scale = round_large(scale, reference, seen.begin[n], seen.end[n], step, own, own);
     lane_sums<T> sums[parts];
     lane_moments<T> moments[half];
     const int keys = seen.end[n];
     int j = seen.begin[n];
-    T* at = scores + j * step + n * w;
-    for (; j + parts <= keys; j += parts, at += parts * step)
+    for (; j + parts <= keys; j += parts) {
+      vec<T> weight[parts];
 #pragma GCC unroll 4
       for (int i = 0; i < parts; ++i)
-        absorb<T, Masked, Moments>(at + i * step, scale, reference, sums[i], moments[i % half]);
-    for (; j < keys; ++j, at += step)
-      absorb<T, Masked, Moments>(at, scale, reference, sums[0], moments[0]);
+        weight[i] = absorb<T, Masked, Moments>(load(own + (j + i) * step), scale, reference,
+                                               sums[i], moments[i % half]);
+      Keep::store_weights(own, step, j, weight);
+    }
+    for (; j + 2 <= keys; j += 2) {
+      vec<T> weight[2];
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i)
+        weight[i] = absorb<T, Masked, Moments>(load(own + (j + i) * step), scale, reference,
+                                               sums[0], moments[0]);
+      Keep::store_weights(own, step, j, weight);
+    }
+    if (j < keys) {
+      const vec<T> weight[1] = {
+          absorb<T, Masked, Moments>(load(own + j * step), scale, reference, sums[0], moments[0])};
+      Keep::store_weights(own, step, j, weight);
+    }
     add_lanes_to<Moments>(total, first_lane + n * w, (sums[0] + sums[1]) + (sums[2] + sums[3]),
                           moments[0] + moments[1]);
   }

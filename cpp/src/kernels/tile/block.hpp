@@ -12,8 +12,8 @@ namespace attnscale::detail {
 
 struct stop_signal;
 
-/// Queries of a block: 64 lanes of float, 32 of double, at every level (four AVX-512 vectors).
-inline constexpr int max_block_rows = 64;
+/// Queries of a block at most; see block_rows.
+inline constexpr int max_block_rows = 128;
 
 /// Where a matrix starts (row 0 of what the kernel may read) and how it is laid out.
 struct matrix {

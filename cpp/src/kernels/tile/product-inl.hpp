@@ -122,13 +122,11 @@ ATTNSCALE_INLINE void for_row_blocks(int64_t rows, F&& block) {
   }
 }
 
-/// One register block of dot_products; high and low are running extremes a lane.
+/// The scores of a register block; high and low are running extremes a lane.
 template <class T, int M, int N>
-inline void dot_block(const T* key, ptrdiff_t stride, const T* query, ptrdiff_t lanes,
-                      int64_t head_dim, T* scores, T* high, T* low) {
+ATTNSCALE_INLINE void store_scores(const vec<T> (&acc)[M][N], ptrdiff_t lanes, T* scores, T* high,
+                                   T* low) {
   constexpr int w = width<T>;
-  vec<T> acc[M][N];
-  multiply<T, M, N, false>(key, stride, query, lanes, head_dim, acc);
 #pragma GCC unroll 12
   for (int n = 0; n < N; ++n) {
     vec<T> most = acc[0][n], least = acc[0][n];
@@ -143,6 +141,30 @@ inline void dot_block(const T* key, ptrdiff_t stride, const T* query, ptrdiff_t 
   }
 }
 
+/// One register block of dot_products.
+template <class T, int M, int N>
+inline void dot_block(const T* key, ptrdiff_t stride, const T* query, ptrdiff_t lanes,
+                      int64_t head_dim, T* scores, T* high, T* low) {
+  vec<T> acc[M][N];
+  multiply<T, M, N, false>(key, stride, query, lanes, head_dim, acc);
+  store_scores<T, M, N>(acc, lanes, scores, high, low);
+}
+
+/// Running extremes of the vectors of a panel, a lane each.
+template <class T>
+struct panel_extremes {
+  T most[panel_vectors * width<T>], least[panel_vectors * width<T>];
+
+  explicit panel_extremes(int vectors) {
+    for (int i = 0; i < vectors * width<T>; ++i)
+      most[i] = -limits<T>::infinity, least[i] = limits<T>::infinity;
+  }
+  void read(int vectors, vec<T>* high, vec<T>* low) const {
+    for (int n = 0; n < vectors; ++n)
+      high[n] = load(most + n * width<T>), low[n] = load(least + n * width<T>);
+  }
+};
+
 /// Raw dot products of `keys` keys with the vectors of a panel, and their largest and smallest a
 /// lane. Where a product is NaN, high and low of that lane may miss others; NaN stays in the
 /// scores. `ahead`, if any, goes on once a register block.
@@ -150,28 +172,22 @@ template <class T>
 inline void dot_products(row_view<T> key, int keys, int vectors, const T* query, ptrdiff_t lanes,
                          int64_t head_dim, T* scores, vec<T>* high, vec<T>* low,
                          prefetches* ahead = nullptr) {
-  constexpr int w = width<T>;
-  T most[panel_vectors * w], least[panel_vectors * w];
-  for (int i = 0; i < vectors * w; ++i)
-    most[i] = -limits<T>::infinity, least[i] = limits<T>::infinity;
+  panel_extremes<T> seen(vectors);
   with_vectors(vectors, [&](auto of_panel) {
     constexpr int N = decltype(of_panel)::value;
     for_row_blocks<N>(keys, [&](auto count, int64_t j) {
       if (ahead) ahead->next();
       dot_block<T, decltype(count)::value, N>(key.data + j * key.stride, key.stride, query, lanes,
-                                              head_dim, scores + j * lanes, most, least);
+                                              head_dim, scores + j * lanes, seen.most, seen.least);
     });
   });
-  for (int n = 0; n < vectors; ++n) high[n] = load(most + n * w), low[n] = load(least + n * w);
+  seen.read(vectors, high, low);
 }
 
-/// One register block of add_weighted_values.
+/// out += acc, rows `lanes` apart.
 template <class T, int M, int N>
-inline void value_block(const T* value, ptrdiff_t stride, const T* weights, ptrdiff_t lanes,
-                        int64_t keys, T* out) {
+ATTNSCALE_INLINE void add_to_output(const vec<T> (&acc)[M][N], ptrdiff_t lanes, T* out) {
   constexpr int w = width<T>;
-  vec<T> acc[M][N];
-  multiply<T, M, N, true>(value, stride, weights, lanes, keys, acc);
 #pragma GCC unroll 12
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 12
@@ -179,6 +195,15 @@ inline void value_block(const T* value, ptrdiff_t stride, const T* weights, ptrd
       T* o = out + m * lanes + n * w;
       store(o, load(o) + acc[m][n]);
     }
+}
+
+/// One register block of add_weighted_values.
+template <class T, int M, int N>
+inline void value_block(const T* value, ptrdiff_t stride, const T* weights, ptrdiff_t lanes,
+                        int64_t keys, T* out) {
+  vec<T> acc[M][N];
+  multiply<T, M, N, true>(value, stride, weights, lanes, keys, acc);
+  add_to_output<T, M, N>(acc, lanes, out);
 }
 
 /// out += value^T weights for the vectors of a panel. The tile's sum is formed in registers and

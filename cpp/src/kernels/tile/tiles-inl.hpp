@@ -71,14 +71,14 @@ struct tile_workspace {
   T *query, *scores, *bias, *table = nullptr, *key_copy, *rows;
 
   /// row_length: elements that a row of `rows` has room for beyond those of keys and queries;
-  /// queries: those of a full block.
+  /// queries: those of a full block; spare: keys beyond a tile that a product may write scores of.
   tile_workspace(const score_block& b, int64_t row_length, arena& a,
-                 int64_t queries = block_rows<T>) {
-    constexpr int64_t panel = max_tile_keys * panel_vectors * width<T>;
+                 int64_t queries = block_rows<T>, int64_t spare = 0) {
+    constexpr int64_t lanes = panel_vectors * width<T>, panel = max_tile_keys * lanes;
     if (row_length < b.head_dim) row_length = b.head_dim;
     if (row_length < max_tile_keys) row_length = max_tile_keys;
     query = a.take<T>(b.head_dim * queries);
-    scores = a.take<T>(panel);
+    scores = a.take<T>(panel + spare * lanes);
     bias = a.take<T>(panel);
     if (has_distance_tables(b)) table = a.take<T>(panel);
     key_copy = a.take<T>(is_direct<T>(b.key.layout) ? 0 : max_tile_keys * b.head_dim);
@@ -126,36 +126,53 @@ inline bool look_at_tile(const score_block& b, const tile_workspace<T>& ws, cons
   return true;
 }
 
-/// Raw products of a strip's keys with its vectors.
+/// Raw products of a strip's keys with its vectors, and their extremes a lane.
+template <class T>
+inline void multiply_strip(const strip& s, row_view<T> key, const T* query, ptrdiff_t lanes,
+                           int64_t head_dim, T* raw, vec<T>* most, vec<T>* least,
+                           prefetches* ahead = nullptr) {
+  constexpr int w = width<T>;
+  dot_products<T>({key.data + s.begin * key.stride, key.stride}, s.end - s.begin, s.last - s.first,
+                  query + s.first * w, lanes, head_dim, raw + s.begin * lanes + s.first * w, most,
+                  least, ahead);
+}
 template <class T>
 inline void multiply_strip(const strip& s, row_view<T> key, const T* query, ptrdiff_t lanes,
                            int64_t head_dim, T* raw) {
-  constexpr int w = width<T>;
   vec<T> most[panel_vectors], least[panel_vectors];
-  dot_products<T>({key.data + s.begin * key.stride, key.stride}, s.end - s.begin, s.last - s.first,
-                  query + s.first * w, lanes, head_dim, raw + s.begin * lanes + s.first * w, most,
-                  least);
+  multiply_strip(s, key, query, lanes, head_dim, raw, most, least);
 }
 
-/// The products of a tile with a panel of queries, packed in `query`, into raw; its bias into the
-/// workspace. False if the panel sees none of its keys: then nothing is computed. `ahead` asks for
-/// rows on the way.
+/// The products of a tile with a panel of queries into raw, and its bias into the workspace. False
+/// if the panel sees none of its keys: then nothing is computed. `product(strip, most, least)`
+/// writes the products of a strip's keys with its vectors, and their extremes a lane.
+template <class T, class Product>
+ATTNSCALE_INLINE bool multiply_tile_by(const score_block& b, const tile_workspace<T>& ws,
+                                       const key_tile& tile, query_panel panel, T* raw,
+                                       tile_products<T>& out, Product&& product) {
+  if (!look_at_tile(b, ws, tile, panel, out)) return false;
+  if (!out.biased) {
+    product(strip{0, tile.keys, 0, panel.vectors}, out.most, out.least);
+    return true;
+  }
+  vec<T> most[panel_vectors], least[panel_vectors];
+  for (int i = 0; i < out.n_strips; ++i) product(out.strips[i], most, least);
+  if (has_distance_tables(b))
+    apply_distance_tables(b, panel, tile.key, tile.keys, ws.rows, ws.table, raw, ws.bias);
+  return true;
+}
+
+/// The same for queries that are packed in `query`. `ahead` asks for rows on the way.
 template <class T>
 inline bool multiply_tile(const score_block& b, const tile_workspace<T>& ws, const key_tile& tile,
                           row_view<T> key, query_panel panel, const T* query, T* raw,
                           tile_products<T>& out, prefetches* ahead = nullptr) {
-  const int lanes = panel.vectors * width<T>;
-  if (!look_at_tile(b, ws, tile, panel, out)) return false;
-  if (!out.biased) {
-    dot_products<T>(key, tile.keys, panel.vectors, query, lanes, b.head_dim, raw, out.most,
-                    out.least, ahead);
-    return true;
-  }
-  for (int i = 0; i < out.n_strips; ++i)
-    multiply_strip(out.strips[i], key, query, lanes, b.head_dim, raw);
-  if (has_distance_tables(b))
-    apply_distance_tables(b, panel, tile.key, tile.keys, ws.rows, ws.table, raw, ws.bias);
-  return true;
+  const ptrdiff_t lanes = panel.vectors * width<T>;
+  return multiply_tile_by(b, ws, tile, panel, raw, out,
+                          [&](const strip& s, vec<T>* most, vec<T>* least) {
+                            multiply_strip(s, key, query, lanes, b.head_dim, raw, most, least,
+                                           out.biased ? nullptr : ahead);
+                          });
 }
 
 /// Extremes of the raw products that each lane of a biased tile sees.

@@ -29,9 +29,10 @@ inline int next_tile(int64_t left) {
   return left <= max_tile_keys ? static_cast<int>(left) : tile_keys;
 }
 
-/// Queries of a full block: the same tile shape at every level.
+/// Queries of a full block: 64 lanes of float, 32 of double, four vectors of AVX-512. The same tile
+/// shape at every level.
 template <class T>
-constexpr int block_rows = static_cast<int>(max_block_rows * sizeof(float) / sizeof(T));
+constexpr int block_rows = static_cast<int>(64 * sizeof(float) / sizeof(T));
 
 /// Hands out 64-byte aligned arrays from one scratch area; with null it only counts.
 struct arena {

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The two products of attention on pairs of bfloat16 numbers in the tile registers of AMX. What is
+// scores and out in vector_pairs-inl.hpp is the same here: 16 keys, or 16 channels, by 16 lanes are
+// a register. Keys are read as they lie in memory, 32 channels of 16 keys at a time; the values of
+// a tile are transposed.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/amx.hpp"
+#include "kernels/simd/bfloat16.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/pairs-inl.hpp"
+#include "kernels/tile/product-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+
+namespace {
+
+struct amx_pairs {
+  /// Keys have a multiple of so many channels; values of so many.
+  static constexpr int key_channels = 2 * amx_rows, value_channels = amx_rows;
+  /// Keys beyond a tile that dot() may write scores of.
+  static constexpr int spare_keys = amx_rows;
+  /// Rows of keys that are copied where a block of them goes beyond the tile.
+  static constexpr int edge_rows = amx_rows;
+
+  /// While it lives, the thread can multiply.
+  using session = amx_tiles;
+
+  /// Numbers of the values of a tile, as fill_values() lays them out.
+  static int64_t value_numbers(int64_t channels) { return channels * value_row; }
+
+  /// Scores of the keys of a strip with its vectors, and their extremes a lane. The tile has `keys`
+  /// keys, and `edge` has room for edge_rows rows.
+  static void dot(const strip& s, int keys, bfloat16_rows key, uint16_t* edge,
+                  const uint32_t* query, ptrdiff_t lanes, int64_t pairs, float* scores,
+                  vec<float>* high, vec<float>* low, prefetches* ahead) {
+    const int vectors = s.last - s.first, first = s.first * width<float>;
+    const ptrdiff_t key_bytes = key.stride * 2, lane_bytes = lanes * 4;
+    const int steps = static_cast<int>(pairs / amx_rows);
+    for (int n = 0; n < vectors; ++n)
+      high[n] = broadcast(-limits<float>::infinity), low[n] = broadcast(limits<float>::infinity);
+    for (int j = s.begin; j < s.end;) {
+      if (ahead) ahead->next();
+      float* const out = scores + j * lanes + first;
+      const uint16_t* const rows = key.data + j * key.stride;
+      const bool two = s.end - j > amx_rows && j + 2 * amx_rows <= keys;
+      const int past = j + (two ? 2 : 1) * amx_rows, end = past < s.end ? past : s.end;
+      const auto multiply = [&]<int M>(count_t<M>, const uint16_t* a, ptrdiff_t a_row) {
+        for_vector_pairs(vectors, [&]<int N>(count_t<N>, int n) {
+          multiply_tiles<M, N, false>(a, a_row, query + first + n * width<float>, lane_bytes, steps,
+                                      out + n * width<float>, lane_bytes);
+        });
+      };
+      if (two)
+        multiply(count_t<2>{}, rows, key_bytes);
+      else if (past <= keys)
+        multiply(count_t<1>{}, rows, key_bytes);
+      else
+        multiply(count_t<1>{}, copy_edge(rows, key.stride, keys - j, 2 * pairs, edge), pairs * 4);
+      find_extremes(out, lanes, end - j, vectors, high, low);
+      j = past;
+    }
+  }
+
+  /// Lays out the values of a tile; row(j) is where those of key j are, or zeros.
+  template <class Row>
+  static void fill_values(int keys, int64_t channels, Row&& row, uint16_t* values) {
+    constexpr int w = width<float>;
+    for (int j = 0; j < keys; j += 2 * amx_rows) {
+      const uint16_t* rows[2 * amx_rows];
+      for (int i = 0; i < 2 * amx_rows; ++i) rows[i] = row(j + i);
+      for (int64_t c = 0; c < channels; c += w) {
+        vec<float> v[w];
+#pragma GCC unroll 16
+        for (int i = 0; i < w; ++i)
+          v[i] = from_bits(interleaved_pair(rows[2 * i] + c, rows[2 * i + 1] + c));
+        transpose<float>(v);
+#pragma GCC unroll 16
+        for (int i = 0; i < w; ++i)
+          store(reinterpret_cast<float*>(values + (c + i) * value_row + j), v[i]);
+      }
+    }
+  }
+
+  /// out += values^T weights for the pairs of keys that the vectors of a panel see.
+  static void add(const vector_keys& seen, const uint16_t* values, int64_t channels, float* weights,
+                  float* out) {
+    constexpr int w = width<float>;
+    const vector_keys pairs = pairs_of(seen);
+    const ptrdiff_t lanes = seen.vectors * w;
+    for_vector_pairs(seen.vectors, [&]<int N>(count_t<N>, int n) {
+      int begin = pairs.begin[n], end = pairs.end[n];
+      for (int i = n + 1; i < n + N; ++i) {
+        if (pairs.begin[i] >= pairs.end[i]) continue;
+        if (begin >= end || pairs.begin[i] < begin) begin = pairs.begin[i];
+        if (pairs.end[i] > end) end = pairs.end[i];
+      }
+      if (begin >= end) return;
+      begin = begin / amx_rows * amx_rows;
+      const int steps = (end - begin + amx_rows - 1) / amx_rows;
+      for (int i = n; i < n + N; ++i) {
+        float* const own = weights + i * w;
+        const bool none = pairs.begin[i] >= pairs.end[i];
+        clear_rows(begin, none ? begin + steps * amx_rows : pairs.begin[i], lanes, own);
+        if (!none) clear_rows(pairs.end[i], begin + steps * amx_rows, lanes, own);
+      }
+      const uint16_t* const value = values + 2 * begin;
+      const float* const weight = weights + begin * lanes + n * w;
+      float* const to = out + n * w;
+      int64_t c = 0;
+      for (; c + 2 * amx_rows <= channels; c += 2 * amx_rows)
+        multiply_tiles<2, N, true>(value + c * value_row, value_row * 2, weight, lanes * 4, steps,
+                                   to + c * lanes, lanes * 4);
+      if (c < channels)
+        multiply_tiles<1, N, true>(value + c * value_row, value_row * 2, weight, lanes * 4, steps,
+                                   to + c * lanes, lanes * 4);
+    });
+  }
+
+ private:
+  /// Numbers from one channel of a tile's values to the next: a cache line more than the keys take,
+  /// so that the rows of a register do not share the sets of the cache.
+  static constexpr int value_row = 256 + 32;
+  static_assert(max_tile_keys <= 256);
+
+  /// f(count_t<N>, n) for the vectors n ... n + N - 1, by twos.
+  template <class F>
+  static ATTNSCALE_INLINE void for_vector_pairs(int vectors, F&& f) {
+    int n = 0;
+    for (; n + 2 <= vectors; n += 2) f(count_t<2>{}, n);
+    if (n < vectors) f(count_t<1>{}, n);
+  }
+
+  /// The last rows of a tile, of which the memory behind belongs to nobody.
+  static const uint16_t* copy_edge(const uint16_t* rows, ptrdiff_t stride, int count,
+                                   int64_t columns, uint16_t* edge) {
+    for (int r = 0; r < edge_rows; ++r)
+      for (int64_t c = 0; c < columns; ++c)
+        edge[r * columns + c] = r < count ? rows[r * stride + c] : 0;
+    return edge;
+  }
+
+  static void clear_rows(int begin, int end, ptrdiff_t lanes, float* panel) {
+    for (int i = begin; i < end; ++i) store(panel + i * lanes, broadcast(0.0f));
+  }
+
+  static ATTNSCALE_INLINE void find_extremes(const float* scores, ptrdiff_t lanes, int keys,
+                                             int vectors, vec<float>* high, vec<float>* low) {
+    with_vectors(vectors, [&](auto of_panel) {
+      constexpr int N = decltype(of_panel)::value;
+      vec<float> most[N], least[N];
+      for (int n = 0; n < N; ++n) most[n] = high[n], least[n] = low[n];
+      for (int j = 0; j < keys; ++j)
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) {
+          const vec<float> x = load(scores + j * lanes + n * width<float>);
+          most[n] = max_or(x, most[n]);
+          least[n] = min_or(x, least[n]);
+        }
+      for (int n = 0; n < N; ++n) high[n] = most[n], low[n] = least[n];
+    });
+  }
+};
+
+}  // namespace

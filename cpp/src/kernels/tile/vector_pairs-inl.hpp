@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The two products of attention on pairs of bfloat16 numbers in vectors, blocked in registers as
+// those of product-inl.hpp. A row of keys is read as it lies in memory; the rows of values are
+// interleaved by twos, once for all queries of the block.
+//   scores[j][lane] = sum over pairs c of key[j][c] . query[c][lane]
+//   out[c][lane]   += sum over pairs j of value[j][c] . weight[j][lane]
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/simd/bfloat16.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/mask-inl.hpp"
+#include "kernels/tile/pairs-inl.hpp"
+#include "kernels/tile/product-inl.hpp"
+#include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
+
+namespace {
+
+struct vector_pairs {
+  /// Keys have a multiple of so many channels; values of so many.
+  static constexpr int key_channels = 2, value_channels = width<float>;
+  /// Keys beyond a tile that dot() may write scores of.
+  static constexpr int spare_keys = 0;
+
+  /// While it lives, the thread can multiply.
+  struct session {};
+
+  /// Numbers of the values of a tile, as fill_values() lays them out.
+  static int64_t value_numbers(int64_t channels) { return (max_tile_keys + 1) * channels; }
+
+  /// Rows of keys that are copied where a block of them goes beyond the tile.
+  static constexpr int edge_rows = 0;
+
+  /// Scores of the keys of a strip with its vectors, and their extremes a lane.
+  static void dot(const strip& s, int /*keys*/, bfloat16_rows key, uint16_t* /*edge*/,
+                  const uint32_t* query, ptrdiff_t lanes, int64_t pairs, float* scores,
+                  vec<float>* high, vec<float>* low, prefetches* ahead) {
+    const int vectors = s.last - s.first, first = s.first * width<float>;
+    panel_extremes<float> seen(vectors);
+    with_vectors(vectors, [&](auto of_panel) {
+      constexpr int N = decltype(of_panel)::value;
+      for_row_blocks<N>(s.end - s.begin, [&](auto count, int64_t row) {
+        constexpr int M = decltype(count)::value;
+        if (ahead) ahead->next();
+        const int64_t j = s.begin + row;
+        vec<float> acc[M][N];
+        set_to_zero<float>(acc);
+        const uint16_t* const rows = key.data + j * key.stride;
+        multiply<M, N>([&](int m, int64_t k) { return rows + m * key.stride + 2 * k; },
+                       query + first, lanes, pairs, acc);
+        store_scores<float, M, N>(acc, lanes, scores + j * lanes + first, seen.most, seen.least);
+      });
+    });
+    seen.read(vectors, high, low);
+  }
+
+  /// Lays out the values of a tile; row(j) is where those of key j are, or zeros.
+  template <class Row>
+  static void fill_values(int keys, int64_t channels, Row&& row, uint16_t* values) {
+    uint32_t* out = reinterpret_cast<uint32_t*>(values);
+    for (int j = 0; j < keys; j += 2, out += channels) {
+      const uint16_t* const low = row(j);
+      const uint16_t* const high = row(j + 1);
+      for (int64_t c = 0; c < channels; c += width<float>)
+        store(out + c, interleaved_pair(low + c, high + c));
+    }
+  }
+
+  /// out += values^T weights for the pairs of keys that the vectors of a panel see.
+  static void add(const vector_keys& seen, const uint16_t* values, int64_t channels, float* weights,
+                  float* out) {
+    const uint32_t* const weight = reinterpret_cast<const uint32_t*>(weights);
+    const ptrdiff_t lanes = seen.vectors * width<float>;
+    strip strips[2 * panel_vectors];
+    const int n_strips = cut_strips(pairs_of(seen), strips);
+    for (int i = 0; i < n_strips; ++i) {
+      const strip& s = strips[i];
+      const int first = s.first * width<float>;
+      with_vectors(s.last - s.first, [&](auto of_panel) {
+        constexpr int N = decltype(of_panel)::value;
+        for_row_blocks<N>(channels, [&](auto count, int64_t c) {
+          constexpr int M = decltype(count)::value;
+          vec<float> acc[M][N];
+          set_to_zero<float>(acc);
+          const uint16_t* const rows = values + 2 * (s.begin * channels + c);
+          multiply<M, N>([&](int m, int64_t k) { return rows + 2 * (k * channels + m); },
+                         weight + s.begin * lanes + first, lanes, s.end - s.begin, acc);
+          add_to_output<float, M, N>(acc, lanes, out + c * lanes + first);
+        });
+      });
+    }
+  }
+
+ private:
+  /// acc[m][n] += sum over k < depth of pair(m, k) . b[k][n]; pair(m, k) is where it lies.
+  template <int M, int N, class Pair>
+  static ATTNSCALE_INLINE void multiply(Pair&& pair, const uint32_t* b, ptrdiff_t lanes,
+                                        int64_t depth, vec<float> (&acc)[M][N]) {
+    for (int64_t k = 0; k < depth; ++k, b += lanes) {
+      vec<uint32_t> bk[N];
+#pragma GCC unroll 12
+      for (int n = 0; n < N; ++n) bk[n] = load(b + n * width<float>);
+#pragma GCC unroll 12
+      for (int m = 0; m < M; ++m) {
+        const vec<uint32_t> x = broadcast_pair(pair(m, k));
+#pragma GCC unroll 12
+        for (int n = 0; n < N; ++n) acc[m][n] = add_products(bk[n], x, acc[m][n]);
+      }
+    }
+  }
+};
+
+}  // namespace

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @cache
 def page(name: str) -> str:
-    """Its text on one line, without the marks of code, of comments and of emphasis."""
+    """Its text on one line, without the marks of code, of comments, of emphasis and of links to the glossary."""
     text = (ROOT / name).read_text(encoding="utf-8")
     if name.endswith(".py"):
         text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
-    return re.sub(r"\s+", " ", re.sub(r"[`*]", "", text))
+    return re.sub(r"\s+", " ", re.sub(r"\{term\}|[`*]", "", text))

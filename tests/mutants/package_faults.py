@@ -135,6 +135,20 @@ _PAGES = (
         pytest("tests/package/test_docs.py", k="first_look"),
     ),
     Fault(
+        "a page prints a number that its command does not",
+        "docs/i-have.md",
+        "64  L0 H0     3.886   48.7",
+        "64  L0 H0     3.868   48.7",
+        pytest("tests/package/test_i_have.py", k="commands_print"),
+    ),
+    Fault(
+        "the table of claims has another number than the details",
+        "docs/claims.md",
+        "| 0.5 at 64 keys, 0.057 at 1024 |",
+        "| 0.5 at 64 keys, 0.075 at 1024 |",
+        pytest("tests/package/test_docs.py", k="numbers_of_the_tables"),
+    ),
+    Fault(
         "a public function is not in the reference",
         "docs/reference/theory.md",
         ".. autofunction:: sphere_log_mgf\n",
@@ -144,8 +158,8 @@ _PAGES = (
     Fault(
         "a page links to a section that does not exist",
         "docs/explanation/training-evidence.md",
-        "most of the fall is positions ([below](#t15-a-law-and-longer-texts))",
-        "most of the fall is positions ([below](#t15-a-law-and-long-texts))",
+        "most of the fall is positions](#t15-a-law-and-longer-texts)",
+        "most of the fall is positions](#t15-a-law-and-long-texts)",
         tool("sphinx"),
         target="check",
     ),

@@ -34,6 +34,14 @@ def test_a_first_look_prints_what_it_says(page):
     assert result.failed == 0
 
 
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_what_is_here_has_eight_lines_with_a_link_each(page):
+    rows = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("| ")][
+        1:
+    ]
+    assert [row.count("](") for row in rows] == [1] * 8
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_between_pages_lead_somewhere(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
@@ -150,26 +158,73 @@ def test_every_command_is_on_its_page():
         assert f"| `{command}" in text, command
 
 
+CLAIM_TABLES, CLAIM_DETAILS = (DOCS / "claims.md").read_text(encoding="utf-8").split("## Details")
+
+
+def claim_sections():
+    """The text under each id, on one line."""
+    parts = re.split(r"^### (\w+)$", CLAIM_DETAILS, flags=re.MULTILINE)[1:]
+    return {claim: " ".join(text.split()) for claim, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def claim_rows():
+    """(claim in words, verdict, number, ids that it leads to) of every row of the tables."""
+    lines = [line for line in CLAIM_TABLES.splitlines() if line.startswith("| ") and "](#" in line]
+    rows = [re.fullmatch(r"\| (.+) \| (.+) \| (.*?) ?\| (\[.+\)) \|", line).groups() for line in lines]
+    for *_, links in rows:
+        for claim, anchor in re.findall(r"\[(\w+)\]\(#(\w+)\)", links):
+            assert anchor == claim.lower()
+    return [(*row, re.findall(r"\[(\w+)\]", links)) for *row, links in rows]
+
+
 def test_claims_name_notebooks_that_show_them():
-    text = (DOCS / "claims.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (T\d+) \|.*\(tutorials/(\w+)\.ipynb\)", text, flags=re.MULTILINE)
-    articles = re.findall(r"^\| (A\d+) \|.*\(tutorials/\w+\.ipynb\)", text, flags=re.MULTILINE)
-    assert articles == [f"A{i}" for i in range(1, 10)]
-    shown = range(1, 35)
-    assert [claim for claim, _ in rows] == [f"T{i}" for i in shown]
-    for claim, notebook in rows:
-        assert claim in (ROOT / "notebooks" / f"{notebook}.py").read_text(encoding="utf-8")
+    sections = claim_sections()
+    assert list(sections) == [f"T{i}" for i in range(1, 35)] + [f"A{i}" for i in range(1, 10)]
+    for claim, text in sections.items():
+        notebook = re.search(r"Shown in \[notebook \d+\]\(tutorials/(\w+)\.ipynb\)", text)
+        assert notebook, claim
+        if claim.startswith("T"):
+            assert claim in (ROOT / "notebooks" / f"{notebook[1]}.py").read_text(encoding="utf-8")
+
+
+def test_every_claim_is_in_the_tables_in_words():
+    rows = claim_rows()
+    assert {claim for *_, claims in rows for claim in claims} == set(claim_sections())
+    for words, verdict, _, claims in rows:
+        assert not re.search(r"\b[TA]\d+\b", words + verdict), claims
+        assert len(words.split()) <= 25, claims
+
+
+def test_numbers_of_the_tables_are_those_of_the_details():
+    """Each decimal stands in its section, there with more digits perhaps."""
+    sections = claim_sections()
+    for _, _, number, claims in claim_rows():
+        text = " ".join(sections[claim] for claim in claims)
+        known = [float(each) for each in re.findall(r"\d+\.\d+", text)]
+        for each in re.findall(r"\d+\.\d+", number):
+            digits = len(each.partition(".")[2])
+            assert any(f"{value:.{digits}f}" == each for value in known), (claims, each)
 
 
 def test_claims_name_sections_that_exist():
-    text = (DOCS / "claims.md").read_text(encoding="utf-8")
-    named = re.findall(r"\(tutorials/(\w+)\.ipynb\)((?:, \"[^\"]+\")+)", text)
+    named = re.findall(r"\(tutorials/(\w+)\.ipynb\)((?:, \"[^\"]+\")+)", " ".join(CLAIM_DETAILS.split()))
     assert len(named) > 40
     for notebook, sections in named:
         source = (ROOT / "notebooks" / f"{notebook}.py").read_text(encoding="utf-8")
         headings = re.findall(r"^# #+ (.*)$", source, flags=re.MULTILINE)
         for section in re.findall(r'"([^"]+)"', sections):
             assert any(plain(section) in plain(heading) for heading in headings), (notebook, section)
+
+
+def test_terms_that_pages_link_to_are_in_the_glossary():
+    listed = (DOCS / "glossary.md").read_text(encoding="utf-8").split("```{glossary}")[1]
+    terms = set(re.findall(r"^(\w.*)$", listed, flags=re.MULTILINE))
+    used = set()
+    for page in PAGES:
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        used |= {target or said for said, target in re.findall(r"\{term\}`([^`<]+?)(?: <([^>`]+)>)?`", text)}
+    assert len(used) > 10
+    assert used - terms == set()
 
 
 def plain(heading):

@@ -103,7 +103,7 @@ def test_counts():
     assert f"{NUMBERS[len(sections)]} results" in readme
     assert results.split("\n\n")[1].startswith(f"{NUMBERS[len(sections)].capitalize()} results")
     articles = [path for path in (DOCS / "articles").glob("*.md") if path.stem.isdigit()]
-    assert f"{NUMBERS[len(articles)].capitalize()} articles, sentence by sentence" in readme
+    assert f"the {NUMBERS[len(articles)]} web articles" in readme
 
 
 def test_the_questions_say_that_there_are_gradients():
@@ -118,7 +118,7 @@ def test_the_questions_say_that_there_are_gradients():
 
 def test_the_constants_of_the_lemma_and_of_heads():
     claims = page("docs/claims.md")
-    assert f"{4 / (1 - math.log(2)):.2f} or more, 4/(1 - ln 2)" in claims
+    assert f"{4 / (1 - math.log(2)):.2f} or more, $4/(1 - \\ln 2)$" in claims
     shown = {0.47: "cosine 0.47 in {} % of the rows, one of 64 in {} %", 0.40: "cosine 0.40 in {} and {} %"}
     shown[0.30] = "with 0.30 in {} and {} %"
     for cosine, form in shown.items():

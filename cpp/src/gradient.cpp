@@ -39,8 +39,8 @@ class gradient_run {
   gradient_run(const gradient_problem& problem, const execution& how)
       : forward_(problem, how),
         p_(forward_.problem()),
-        kernels_(active_kernels(p_.compute).gradient),
-        attend_(attend_kernels_for(p_.compute, p_.rule)),
+        kernels_(gradient_kernels_for(p_)),
+        attend_(attend_kernels_for(p_)),
         traits_(traits_of(p_.rule)),
         blocks_((p_.n_queries + kernels_.block_rows - 1) / kernels_.block_rows),
         turns_(p_, blocks_) {}

@@ -23,7 +23,7 @@ namespace attnscale::detail {
       .float32 = ATTNSCALE_TYPED(level, float32),           \
       .float64 = ATTNSCALE_TYPED(level, float64),           \
       .random = level::random,                              \
-      .bfloat16 = bfloat16_kernels};
+      .bfloat16 = (bfloat16_kernels)};
 #define ATTNSCALE_JOIN_LEVEL(level) ATTNSCALE_JOIN(level, level, nullptr)
 #define ATTNSCALE_JOIN_BFLOAT16(level) ATTNSCALE_JOIN(level, avx512, &level::bfloat16)
 
@@ -44,14 +44,27 @@ bool is_bfloat16(const attention_problem& p) {
   return p.heads.empty() || !p.heads[0].output || p.value.type == wanted;
 }
 
+/// The kernels of the level in use for a problem of bfloat16 arrays; null: they are widened.
+const bfloat16_unit* bfloat16_unit_for(const attention_problem& p) {
+  const bfloat16_unit* const unit = active_kernels().bfloat16;
+  const bool own = unit && p.compute == element_type::float32 && is_bfloat16(p);
+  return own && !traits_of(p.rule).from_all_scores ? unit : nullptr;
+}
+
 }  // namespace
 
 const attend_kernels& attend_kernels_for(const attention_problem& problem) {
-  const bfloat16_unit* const bfloat16 = active_kernels().bfloat16;
-  if (bfloat16 && problem.compute == element_type::float32 && is_bfloat16(problem) &&
-      !traits_of(problem.rule).from_all_scores)
-    return bfloat16->attend;
+  if (const bfloat16_unit* const unit = bfloat16_unit_for(problem)) return unit->attend;
   return attend_kernels_for(problem.compute, problem.rule);
+}
+
+const gradient_kernels& gradient_kernels_for(const gradient_problem& problem) {
+  const bfloat16_unit* const unit = bfloat16_unit_for(problem);
+  const bool has_output = !problem.gradients.empty() && problem.gradients[0].grad_output;
+  if (unit && (!has_output || (problem.grad_output.type == element_type::bfloat16 &&
+                               problem.value.type == element_type::bfloat16)))
+    return unit->gradient;
+  return active_kernels(problem.compute).gradient;
 }
 
 const attend_kernels& attend_kernels_for(element_type compute, normalizer rule) {

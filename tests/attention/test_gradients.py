@@ -11,7 +11,16 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import reference
-from cases import EDGES, FLOAT_TYPES, case, machine_epsilon, mask_cases, random_inputs, remembering
+from cases import (
+    EDGES,
+    FLOAT_TYPES,
+    case,
+    machine_epsilon,
+    mask_cases,
+    random_inputs,
+    remembering,
+    weight_rounding,
+)
 
 pytestmark = pytest.mark.levels
 
@@ -98,7 +107,7 @@ def check(q: Any, k: Any, v: Any, statistics: tuple[str, ...] = (), **options: A
         truth = reference.attention_gradients(q, k, v, **given, **options)
         size = terms(q, k, v, given, **options)
     eps = machine_epsilon(q, k, v)
-    of_scores = 4 * eps * float(np.max(size.size, initial=0))
+    of_scores = 4 * eps * float(np.max(size.size, initial=0)) + weight_rounding(q, k, v)
     for name in ARRAYS:
         mine, wanted = getattr(found, name), getattr(truth, name)
         if mine is None:

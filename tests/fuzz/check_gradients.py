@@ -133,6 +133,7 @@ def _truth(case: Case, used: list[Array], options: Case, given: dict[str, Array]
     truth = check_attend.expected({"q": q, "k": k}, v, options, (), case, form=oracle.arithmetic(q, k, v))
     form = truth.form
     truth.c = (8 if truth.random else 64) * form.eps
+    truth.rounding = check_attend.weight_rounding(q, k, v, truth.rule)
     wide = [oracle.rows_first(oracle.wide_of(x, form), layout) for x in used]
     whole = [oracle.shared(x, wide[0], options.get("enable_gqa", False)) for x in wide[:3]] + wide[3:]
     truth.wide, truth.whole = wide, whole
@@ -207,7 +208,7 @@ def _of_arrays(truth: SimpleNamespace, used: list[Array], options: Case) -> dict
     """Of query, key, value, scale and a float mask."""
     form, seen, layout = truth.form, truth.scores.seen, options.get("layout", "bhsd")
     q, k, _, *g = (np.where(np.isfinite(x), x, 0) for x in truth.whole)
-    norm, steps = options.get("qk_norm"), truth.c
+    norm, steps = options.get("qk_norm"), truth.c + truth.rounding
     if norm is not None:
         q, k = (oracle.with_length(x, norm) for x in (q, k))
         steps = steps + (q.shape[-1] / 2 + 8) * form.eps
@@ -226,7 +227,7 @@ def _of_arrays(truth: SimpleNamespace, used: list[Array], options: Case) -> dict
         w = SimpleNamespace(
             x=np.where(kept, truth.row.w[..., :n], 0), d=np.where(kept, truth.error[..., :n], 0)
         )
-        found["value"] = (*_times(_turned(w), g[0], truth.c, form), reached)
+        found["value"] = (*_times(_turned(w), g[0], truth.c + truth.rounding, form), reached)
     folded = {}
     for name, array, whole in zip(("query", "key", "value"), used, truth.wide, strict=False):
         if name in found:

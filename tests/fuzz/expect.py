@@ -30,11 +30,17 @@ def _product(w: Array, v: Array) -> Array:
 
 
 def output(
-    row: SimpleNamespace, seen: Array, value: Array, broken: Array, form: SimpleNamespace, random: bool
+    row: SimpleNamespace,
+    seen: Array,
+    value: Array,
+    broken: Array,
+    form: SimpleNamespace,
+    random: bool,
+    rounding: float = 0.0,
 ) -> tuple[Array, Array, Array, Array]:
     """Output (without NaN), its bound, where it cannot be finite and where sums of values may overflow.
 
-    Value is wide, its heads repeated.
+    Value is wide, its heads repeated. `rounding` is what that of a weight is of it.
     """
     n = seen.shape[-1]
     w = np.where(seen, row.w[..., :n], 0)
@@ -49,7 +55,7 @@ def output(
     error = np.where(seen, row.error[..., :n], 0) @ size
     # Products below the normal numbers lose least each, before relative weights become those of the row.
     floor = (n + 4) * form.least * np.maximum(1, row.unit)
-    limit = error + (4 if random else 64) * form.eps * absolute + floor
+    limit = error + ((4 if random else 64) * form.eps + rounding) * absolute + floor
     bad = np.broadcast_to(broken[..., None], found.shape)
     if not finite.all():
         bad = bad | (seen.astype(np.float64) @ (~finite).astype(np.float64) > 0)

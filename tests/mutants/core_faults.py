@@ -13,8 +13,8 @@ _ARITHMETIC = (
     Fault(
         "the last key of a tile has no weight",
         f"{_KERNELS}/softmax/online-inl.hpp",
-        "    for (; j < keys; ++j, at += step)\n      absorb<T, Masked, Moments>(",
-        "    for (; j < keys - 1; ++j, at += step)\n      absorb<T, Masked, Moments>(",
+        "    if (j < keys) {\n      const vec<T> weight[1] = {",
+        "    if (j < keys - 1) {\n      const vec<T> weight[1] = {",
         cpp("test_attention", "numbers of queries around lanes and blocks"),
     ),
     Fault(

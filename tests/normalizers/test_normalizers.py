@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from attnscale import normalizers as N
 from attnscale import reference
-from cases import case, dtype_of, mask_cases, random_inputs
+from cases import case, dtype_of, mask_cases, random_inputs, weight_rounding
 
 pytestmark = pytest.mark.levels
 
@@ -120,7 +120,12 @@ def test_16_bit_storage(normalizer: N.Normalizer, dtype: str) -> None:
     assert got.dtype == dtype_of(dtype)
     wide = [x.astype(np.float32) for x in (q, k, v)]
     wanted = at.attention(*wide, normalizer=normalizer).astype(dtype_of(dtype))
-    np.testing.assert_array_equal(got, wanted)
+    if weight_rounding(q, k, v) and normalizer.name not in ("sparsemax", "entmax", "top_k"):
+        size = at.attention(*wide[:2], np.abs(wide[2]), normalizer=normalizer)
+        limit = weight_rounding(q, k, v) * (size + 2 * np.abs(wanted.astype(np.float32)))
+        assert (np.abs(got.astype(np.float32) - wanted.astype(np.float32)) <= limit).all()
+    else:
+        np.testing.assert_array_equal(got, wanted)
 
 
 @pytest.mark.parametrize("normalizer", EVERY, ids=repr)

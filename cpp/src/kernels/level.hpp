@@ -126,6 +126,7 @@ struct random_unit {
 /// Arrays of bfloat16 whose products are of bfloat16, too, and their sums float32.
 struct bfloat16_unit {
   attend_kernels attend;  ///< normalizers that softmax_unit has
+  gradient_kernels gradient;
 };
 
 /// The kernels for one compute type (float or double).

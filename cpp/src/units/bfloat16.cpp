@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Softmax, and the normalizers whose weights are functions of single scores, of bfloat16 arrays.
+// Softmax, and the normalizers whose weights are functions of single scores, of bfloat16 arrays,
+// and their backward pass.
+#include "kernels/gradient/bfloat16-inl.hpp"
+#include "kernels/gradient/gradient-inl.hpp"
 #include "kernels/level.hpp"
 #include "kernels/softmax/attend-inl.hpp"
 #include "kernels/softmax/bfloat16_operands-inl.hpp"
@@ -33,7 +36,17 @@ void attend(const attend_block& block) noexcept {
   attend_run<float, operands>(block).run();
 }
 
+void gradient(const gradient_block& block) noexcept {
+  [[maybe_unused]] const products::session session;
+  gradient_run<float, bfloat16_products<products>>(block).run();
+}
+
 }  // namespace
 
 const attnscale::detail::bfloat16_unit attnscale::detail::ATTNSCALE_LEVEL::bfloat16 = {
-    .attend = {.block_rows = operands::block_rows, .scratch = attend_scratch, .run = attend}};
+    .attend = {.block_rows = operands::block_rows, .scratch = attend_scratch, .run = attend},
+    .gradient = {
+        .block_rows = gradient_block_rows<float>,
+        .scratch = scratch_of<gradient_scratch<float, bfloat16_products<products>>, gradient_block>,
+        .describe = describe_rows,
+        .run = gradient}};

@@ -7,9 +7,14 @@
 namespace {
 
 template <class T>
+void gradient(const gradient_block& block) noexcept {
+  gradient_run<T, widened_products>(block).run();
+}
+
+template <class T>
 constexpr attnscale::detail::gradient_kernels kernels = {
     .block_rows = gradient_block_rows<T>,
-    .scratch = scratch_of<gradient_workspace<T>, gradient_block>,
+    .scratch = scratch_of<gradient_scratch<T, widened_products>, gradient_block>,
     .describe = describe_rows,
     .run = gradient<T>};
 

@@ -15,6 +15,7 @@
 #include "kernels/gradient/pairs-inl.hpp"
 #include "kernels/gradient/parameters-inl.hpp"
 #include "kernels/gradient/products-inl.hpp"
+#include "kernels/gradient/queries-inl.hpp"
 #include "kernels/gradient/rows-inl.hpp"
 #include "kernels/gradient/rules-inl.hpp"
 #include "kernels/gradient/weights-inl.hpp"
@@ -27,11 +28,24 @@
 
 namespace {
 
-template <class T>
+template <class T, class Pairs>
+struct gradient_scratch {
+  Pairs pairs;
+  gradient_workspace<T> own;
+
+  gradient_scratch(const gradient_block& b, arena& a)
+      : pairs(b, a), own(b, a, Pairs::spare_keys, Pairs::sum_rows(b)) {}
+};
+
+/// Pairs: widened_products, or bfloat16_products for products of bfloat16 beside those of float.
+template <class T, class Pairs>
 class gradient_run {
  public:
   explicit gradient_run(const gradient_block& block)
-      : b_(block), arena_{static_cast<char*>(block.scratch)}, ws_(block, arena_), walk_(block) {}
+      : b_(block),
+        arena_{static_cast<char*>(block.scratch)},
+        scratch_(block, arena_),
+        walk_(block) {}
 
   void run() {
     prepare();
@@ -53,6 +67,7 @@ class gradient_run {
 
   void prepare() {
     ws_.read_rows(b_);
+    if constexpr (Pairs::has_pairs) pairs_.prepare();
     ws_.query.fill(b_.query, b_.rows, b_.head_dim, ws_.nat_scale);
     if (b_.d_distance_scale) ws_.distance_scale.start(b_.key_end, b_.rows);
     if (b_.d_distance_bias) ws_.distance_bias.start(b_.key_end, b_.rows);
@@ -66,31 +81,13 @@ class gradient_run {
     clear(out.recent, out.elements);
     if (out.total) clear(out.total, out.elements), clear(out.compensation, out.elements);
     if (has_value())
-      for (int n = 0; n < panel.vectors; ++n) pack_output(panel, n);
-  }
-
-  /// One vector of grad_output, and its products with the output, which every
-  /// score of its row has in its gradient.
-  void pack_output(query_panel panel, int n) {
-    const int row = panel.lane + n * w, lanes = panel.vectors * w;
-    T* const grad_output = ws_.grad_panel + panel.lane * b_.value_dim + n * w;
-    T* const output = ws_.output_panel + n * w;
-    const int left = b_.rows - row;
-    pack_lanes(b_.grad_output, row, left, b_.value_dim, ws_.tile.rows, grad_output, lanes);
-    pack_lanes(b_.output, row, left, b_.value_dim, ws_.tile.rows, output, lanes);
-    double product[w];
-    dot_lanes(grad_output, output, lanes, b_.value_dim, product);
-    for (int r = 0; r < w && r < left; ++r) {
-      b_.product[row + r] = product[r];
-      if (b_.centred)
-        ws_.row.constant[row + r] = static_cast<T>(b_.given->constant[row + r] - product[r]);
-    }
+      for (int n = 0; n < panel.vectors; ++n) pack_output(b_, ws_, panel, n);
   }
 
   bool has_value() const { return b_.grad_output.data != nullptr; }
 
   output_panel<T> sums(query_panel panel) {
-    const int64_t at = panel.lane * b_.head_dim;
+    const int64_t at = panel.lane * ws_.sum_rows;
     return {ws_.d_query + at, ws_.total ? ws_.total + at : nullptr,
             ws_.total ? ws_.compensation + at : nullptr, b_.head_dim * panel.vectors * w};
   }
@@ -105,8 +102,7 @@ class gradient_run {
   /// Pair by pair instead of tile by tile.
   void add_pairs() {
     for_panels<T>(b_.rows, [&](query_panel panel) {
-      add_keys_of_lists<T>(b_, ws_.lists, panel.lane, panel.vectors * w,
-                           ws_.d_query + panel.lane * b_.head_dim);
+      add_keys_of_lists<T>(b_, ws_.lists, panel.lane, panel.vectors * w, sums(panel).recent);
     });
     sort_by_key(b_, ws_.lists);
     walk_.for_tiles([&](const key_tile& at) {
@@ -118,8 +114,8 @@ class gradient_run {
 
   // ---- tiles ----
 
-  T* weights(int lane) const { return ws_.weights + lane * max_tile_keys; }
-  T* gradients(int lane) const { return ws_.gradients + lane * max_tile_keys; }
+  T* weights(int lane) const { return ws_.weights + lane * ws_.panel_keys; }
+  T* gradients(int lane) const { return ws_.gradients + lane * ws_.panel_keys; }
 
   row_view<T> values(const key_tile& at) const {
     if (!has_value()) return {nullptr, 0};
@@ -136,6 +132,39 @@ class gradient_run {
 
   /// A tile whose keys all rows see.
   void tile(const key_tile& at) {
+    if constexpr (Pairs::has_pairs)
+      paired_tile(at);
+    else
+      widened_tile(at);
+    carry_on();
+  }
+
+  /// Of bfloat16 arrays.
+  void paired_tile(const key_tile& at) {
+    for_panels<T>(b_.rows, [&](query_panel panel) {
+      const int lane = panel.lane;
+      const strip all{0, at.keys, 0, panel.vectors};
+      pairs_.scores(panel, at, &all, 1, weights(lane));
+      if (has_value())
+        pairs_.weight_gradients(panel, at, gradients(lane));
+      else
+        multiply_values(panel, all, {nullptr, 0});
+      differentiate_scores(panel, at);
+      if (b_.at_top) add_at_top(b_, panel, at, gradients(lane));
+      pairs_.round(panel, at.keys, weights(lane), ws_.nat_scale + lane, gradients(lane));
+    });
+    if (!take_turn(at)) return;
+    if (has_value())
+      pairs_.add_to_values(at.keys, rows_at<T>(b_.d_value, b_.d_value_row, at.key), b_.d_value_row);
+    pairs_.add_to_keys(at.keys, rows_at<T>(b_.d_key, b_.d_key_row, at.key), b_.d_key_row);
+    b_.turns.pass(b_.turns.state, at.key + at.keys);
+    pairs_.read_keys(at);
+    for_panels<T>(b_.rows, [&](query_panel panel) {
+      pairs_.add_to_queries(panel, at, gradients(panel.lane), sums(panel).recent);
+    });
+  }
+
+  void widened_tile(const key_tile& at) {
     const row_view<T> k = ws_.tile.keys(b_, at), v = values(at);
     query_part<T> of_values[gradient_block_rows<T>], of_keys[gradient_block_rows<T>];
     int parts = 0;
@@ -160,7 +189,6 @@ class gradient_run {
         add_weighted_values(k, at.keys, panel.vectors, gradients(panel.lane), panel.vectors * w,
                             b_.head_dim, sums(panel).recent);
     });
-    carry_on();
   }
 
   /// Weights and gradients of the scores of a panel.
@@ -170,12 +198,18 @@ class gradient_run {
                    b_.head_dim, weights(lane), prefetch(b_.value, b_.value_dim, at));
     multiply_values(panel, {0, at.keys, 0, vectors}, v,
                     prefetch_gradient(b_.d_value, b_.d_value_row, b_.value_dim, at));
+    differentiate_scores(panel, at);
+    return true;
+  }
+
+  /// From products and gradients of weights to weights and gradients of scores.
+  void differentiate_scores(query_panel panel, const key_tile& at) {
+    const int lane = panel.lane;
     with_gradient(b_.rule, b_.terms, [&](auto rule) {
-      differentiate<decltype(rule)>(ws_.row.at(lane), vectors, at.keys, weights(lane),
+      differentiate<decltype(rule)>(ws_.row.at(lane), panel.vectors, at.keys, weights(lane),
                                     gradients(lane));
     });
     if (b_.d_bias) add_over_keys(keys_in_tile<T>(b_, at, panel), gradients(lane), b_.d_bias + lane);
-    return true;
   }
 
   bool fill_lists(query_panel panel, const key_tile& at) {
@@ -259,8 +293,12 @@ class gradient_run {
     const int lane = panel.lane, lanes = panel.vectors * w;
     for (int i = 0; i < t.n_strips && !has_lists(b_); ++i) multiply_values(panel, t.strips[i], v);
     T* const raw = weights(lane);
-    for (int i = 0; i < t.n_strips; ++i)
-      multiply_strip(t.strips[i], k, ws_.tile.query + lane * b_.head_dim, lanes, b_.head_dim, raw);
+    if constexpr (Pairs::has_pairs)
+      pairs_.scores(panel, at, t.strips, t.n_strips, raw);
+    else
+      for (int i = 0; i < t.n_strips; ++i)
+        multiply_strip(t.strips[i], k, ws_.tile.query + lane * b_.head_dim, lanes, b_.head_dim,
+                       raw);
     if (ws_.plain)
       for (int i = 0; i < at.keys * lanes; i += w) store(ws_.plain + i, load(raw + i));
     if (has_distance_tables(b_))
@@ -303,7 +341,7 @@ class gradient_run {
   }
 
   void add_to_queries(const strip& s, row_view<T> k, const T* ds, ptrdiff_t lanes, int lane) {
-    T* const out = ws_.d_query + lane * b_.head_dim + s.first * w;
+    T* const out = ws_.d_query + lane * ws_.sum_rows + s.first * w;
     add_weighted_values<T>({k.data + s.begin * k.stride, k.stride}, s.end - s.begin,
                            s.last - s.first, ds + s.begin * lanes + s.first * w, lanes, b_.head_dim,
                            out);
@@ -333,43 +371,22 @@ class gradient_run {
     if (b_.d_distance_bias) ws_.distance_bias.add_to(static_cast<T*>(b_.d_distance_bias));
     for_panels<T>(b_.rows, [&](query_panel panel) {
       gather(sums(panel));
-      for (int n = 0; n < panel.vectors; ++n) write_queries(panel, n);
+      for (int n = 0; n < panel.vectors; ++n)
+        write_queries(b_, ws_, panel, n, sums(panel).recent + n * w);
     });
     b_.turns.pass(b_.turns.state, INT64_MAX);
   }
 
-  void write_queries(query_panel panel, int n) {
-    const int row = panel.lane + n * w, rows = b_.rows - row < w ? b_.rows - row : w;
-    if (rows <= 0) return;
-    const int lanes = panel.vectors * w;
-    const T* const gradient = ws_.d_query + panel.lane * b_.head_dim + n * w;
-    const T* const query = ws_.tile.query + panel.lane * b_.head_dim + n * w;
-    double product[w];
-    dot_lanes(query, gradient, lanes, b_.head_dim, product);
-    for (int r = 0; r < rows; ++r) b_.d_scale[row + r] = product[r];
-    T* const out = rows_at<T>(b_.d_query, b_.d_query_row, row);
-    const vec<T> scale = load(ws_.nat_scale + row);
-    if (!b_.shares_query)
-      return lanes_to_rows(gradient, lanes, b_.head_dim, scale, rows, out, b_.d_query_row);
-    lanes_to_rows(gradient, lanes, b_.head_dim, scale, rows, ws_.tile.rows, b_.head_dim);
-    for (int r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < b_.head_dim; ++c)
-        out[r * b_.d_query_row + c] += ws_.tile.rows[r * b_.head_dim + c];
-  }
-
   const gradient_block& b_;
   arena arena_;
-  gradient_workspace<T> ws_;
+  gradient_scratch<T, Pairs> scratch_;
+  gradient_workspace<T>& ws_ = scratch_.own;
+  Pairs& pairs_ = scratch_.pairs;
   tile_walk walk_;
   const bool biased_ = changes_scores(b_.form);
   int64_t tiles_ = 0;
   bool clean_ = true;  ///< no row with a list is NaN
   bool lost_ = false;  ///< its turn never came: the call ends
 };
-
-template <class T>
-void gradient(const gradient_block& block) noexcept {
-  gradient_run<T>(block).run();
-}
 
 }  // namespace

@@ -9,11 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/gradient/block.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
+#include "kernels/tile/workspace-inl.hpp"
 
 namespace {
+
+using attnscale::detail::gradient_block;
 
 /// Some queries of a block: weight (j, q) at weights[j * lanes + q], and their
 /// rows.
@@ -43,15 +47,6 @@ inline void plain_products(row_view<T> row, int rows, int vectors, const T* pane
         for (int n = 0; n < N; ++n) store(out + (j + m) * lanes + n * width<T>, acc[m][n]);
     });
   });
-}
-
-/// out[0 ... columns) += sum.
-template <class T>
-ATTNSCALE_INLINE void add_columns(T* out, int64_t columns, vec<T> sum) {
-  if (columns >= width<T>) return store(out, load(out) + sum);
-  T rest[width<T>];
-  store(rest, sum);
-  for (int64_t c = 0; c < columns; ++c) out[c] += rest[c];
 }
 
 /// out(j, c) += sum over the queries of all parts, for N vectors of channels.
@@ -92,5 +87,14 @@ inline void add_over_queries(const query_part<T>* parts, int n_parts, int keys, 
                  });
   }
 }
+
+/// Every product is one of the compute type.
+struct widened_products {
+  static constexpr bool has_pairs = false;
+  static constexpr int spare_keys = 0;
+
+  widened_products(const gradient_block&, arena&) {}
+  static int64_t sum_rows(const gradient_block& b) { return b.head_dim; }
+};
 
 }  // namespace

@@ -22,6 +22,9 @@ using attnscale::detail::gradient_block;
 /// Where a block of the backward pass works.
 template <class T>
 struct gradient_workspace {
+  int64_t
+      panel_keys;    ///< of weights and gradients: those of a tile, and what products write beyond
+  int64_t sum_rows;  ///< rows of lanes that d_query has: head_dim, and what products write beyond
   tile_workspace<T> tile;
   dense_rows<T> query, grad_output;  ///< queries times their scale
   T *grad_panel, *output_panel, *value_copy, *key_clean;
@@ -34,8 +37,10 @@ struct gradient_workspace {
   T* mask_sums;             ///< of each row, for a mask that all keys share
   gradient_lists<T> lists;  // last: their size is that of the support
 
-  gradient_workspace(const gradient_block& b, arena& a)
-      : tile(b, b.value_dim, a, gradient_block_rows<T>),
+  gradient_workspace(const gradient_block& b, arena& a, int spare_keys, int64_t d_query_rows)
+      : panel_keys(max_tile_keys + spare_keys),
+        sum_rows(d_query_rows),
+        tile(b, b.value_dim, a, gradient_block_rows<T>),
         query(b.head_dim, a),
         grad_output(b.value_dim, a),
         lists(take_arrays(b, a), a) {}
@@ -69,15 +74,15 @@ struct gradient_workspace {
     output_panel = a.take<T>(b.value_dim * panel_vectors * width<T>);
     value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
     key_clean = a.take<T>(max_tile_keys * b.head_dim);
-    weights = a.take<T>(max_tile_keys * lanes);
-    gradients = a.take<T>(max_tile_keys * lanes);
+    weights = a.take<T>(panel_keys * lanes);
+    gradients = a.take<T>(panel_keys * lanes);
     if (changes_scores(b.form) || b.tables.distance_scale.data) slopes = a.take<T>(panel);
     if (b.d_distance_scale) plain = a.take<T>(panel), distance_scale.take(b.key_end, lanes, a);
     if (b.d_distance_bias) distance_bias.take(b.key_end, lanes, a);
-    d_query = a.take<T>(b.head_dim * lanes);
+    d_query = a.take<T>(sum_rows * lanes);
     if (b.key_end - b.key_begin > tiles_per_carry * tile_keys) {
-      total = a.take<T>(b.head_dim * lanes);
-      compensation = a.take<T>(b.head_dim * lanes);
+      total = a.take<T>(sum_rows * lanes);
+      compensation = a.take<T>(sum_rows * lanes);
     }
     const auto numbers = [&a] { return a.take<T>(lanes); };
     row = {numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers()};

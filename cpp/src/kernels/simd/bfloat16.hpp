@@ -32,6 +32,11 @@ ATTNSCALE_INLINE vec<uint32_t> rounded_pair(vec<float> low, vec<float> high) {
   return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
+/// Both rounded to bfloat16, one after the other.
+ATTNSCALE_INLINE void store_rounded(uint16_t* p, vec<float> first, vec<float> second) {
+  _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+}
+
 /// low[0] high[0] low[1] high[1] ..., one pair a lane.
 ATTNSCALE_INLINE vec<uint32_t> interleaved_pair(const uint16_t* low, const uint16_t* high) {
   const auto read = [](const uint16_t* p) {

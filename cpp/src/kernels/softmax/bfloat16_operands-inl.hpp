@@ -7,7 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attnscale/types.hpp"
 #include "kernels/simd/bfloat16.hpp"
+#include "kernels/simd/float16.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/mask-inl.hpp"
@@ -18,6 +20,7 @@
 
 namespace {
 
+using attnscale::normalizer;
 using attnscale::detail::attend_block;
 
 /// Weights of a lane, rounded and in pairs of keys: pair p in row p.

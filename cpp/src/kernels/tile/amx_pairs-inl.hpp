@@ -122,6 +122,41 @@ struct amx_pairs {
     });
   }
 
+  /// out(j, c) += sum over q of weights(j, q) rows(q, c) for the keys j of a tile. Rows of weights
+  /// are `width_of_weights` numbers, those of rows `channels` pairs: the rows 2 q and 2 q + 1.
+  /// There are weights of spare_keys more keys than that, which may be anything.
+  static void add_rows(int keys, const uint16_t* weights, int width_of_weights, int row_pairs,
+                       const uint32_t* rows, int64_t channels, int64_t columns, float* out,
+                       ptrdiff_t out_stride) {
+    const int steps = (row_pairs + amx_rows - 1) / amx_rows;
+    const ptrdiff_t weight_bytes = width_of_weights * 2, row_bytes = channels * 4;
+    const auto block = [&]<int M, int N>(count_t<M>, count_t<N>, int j, int64_t c) {
+      float* const to = out + j * out_stride + c;
+      const uint16_t* const own = weights + j * width_of_weights;
+      const int there = keys - j < M * amx_rows ? keys - j : M * amx_rows;
+      const int64_t width_there = columns - c < N * amx_rows ? columns - c : N * amx_rows;
+      if (there == M * amx_rows && width_there == N * amx_rows)
+        return multiply_tiles<M, N, true>(own, weight_bytes, rows + c, row_bytes, steps, to,
+                                          out_stride * 4);
+      float sums[M * amx_rows][N * amx_rows];
+      multiply_tiles<M, N, false>(own, weight_bytes, rows + c, row_bytes, steps, sums[0],
+                                  N * amx_rows * 4);
+      for (int i = 0; i < there; ++i)
+        for (int64_t k = 0; k < width_there; ++k) to[i * out_stride + k] += sums[i][k];
+    };
+    for (int j = 0; j < keys;) {
+      const bool two = keys - j > amx_rows;
+      for (int64_t c = 0; c < channels; c += 2 * amx_rows) {
+        const bool wide = channels - c > amx_rows;
+        if (two)
+          wide ? block(count_t<2>{}, count_t<2>{}, j, c) : block(count_t<2>{}, count_t<1>{}, j, c);
+        else
+          wide ? block(count_t<1>{}, count_t<2>{}, j, c) : block(count_t<1>{}, count_t<1>{}, j, c);
+      }
+      j += (two ? 2 : 1) * amx_rows;
+    }
+  }
+
  private:
   /// Numbers from one channel of a tile's values to the next: a cache line more than the keys take,
   /// so that the rows of a register do not share the sets of the cache.

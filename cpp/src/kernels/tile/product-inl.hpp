@@ -197,6 +197,15 @@ ATTNSCALE_INLINE void add_to_output(const vec<T> (&acc)[M][N], ptrdiff_t lanes, 
     }
 }
 
+/// out[0 ... columns) += sum.
+template <class T>
+ATTNSCALE_INLINE void add_columns(T* out, int64_t columns, vec<T> sum) {
+  if (columns >= width<T>) return store(out, load(out) + sum);
+  T rest[width<T>];
+  store(rest, sum);
+  for (int64_t c = 0; c < columns; ++c) out[c] += rest[c];
+}
+
 /// One register block of add_weighted_values.
 template <class T, int M, int N>
 inline void value_block(const T* value, ptrdiff_t stride, const T* weights, ptrdiff_t lanes,

@@ -95,6 +95,34 @@ struct vector_pairs {
     }
   }
 
+  /// out(j, c) += sum over q of weights(j, q) rows(q, c) for the keys j of a tile. Rows of weights
+  /// are `width` numbers, those of rows `channels` pairs: the rows 2 q and 2 q + 1.
+  static void add_rows(int keys, const uint16_t* weights, int width_of_weights, int row_pairs,
+                       const uint32_t* rows, int64_t channels, int64_t columns, float* out,
+                       ptrdiff_t out_stride) {
+    constexpr int w = width<float>;
+    for (int64_t c = 0; c < channels; c += panel_vectors * w) {
+      const int64_t left = (channels - c) / w;
+      with_vectors(static_cast<int>(left < panel_vectors ? left : panel_vectors), [&](auto count) {
+        constexpr int N = decltype(count)::value;
+        for_row_blocks<N>(keys, [&](auto height, int64_t j) {
+          constexpr int M = decltype(height)::value;
+          const uint16_t* const own = weights + j * width_of_weights;
+          vec<float> acc[M][N];
+          set_to_zero<float>(acc);
+          multiply<M, N>([&](int m, int64_t k) { return own + m * width_of_weights + 2 * k; },
+                         rows + c, channels, row_pairs, acc);
+#pragma GCC unroll 12
+          for (int m = 0; m < M; ++m)
+#pragma GCC unroll 12
+            for (int n = 0; n < N; ++n)
+              add_columns<float>(out + (j + m) * out_stride + c + n * w, columns - c - n * w,
+                                 acc[m][n]);
+        });
+      });
+    }
+  }
+
  private:
   /// acc[m][n] += sum over k < depth of pair(m, k) . b[k][n]; pair(m, k) is where it lies.
   template <int M, int N, class Pair>

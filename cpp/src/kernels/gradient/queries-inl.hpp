@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the backward pass does with a vector of queries before the first tile and after the last.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/gradient/block.hpp"
+#include "kernels/gradient/rows-inl.hpp"
+#include "kernels/gradient/workspace-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/tile/rows-inl.hpp"
+
+namespace {
+
+/// Vector n of a panel's grad_output, and its products with the output, which every score of its
+/// row has in its gradient.
+template <class T>
+inline void pack_output(const gradient_block& b, const gradient_workspace<T>& ws, query_panel panel,
+                        int n) {
+  constexpr int w = width<T>;
+  const int row = panel.lane + n * w, lanes = panel.vectors * w, left = b.rows - row;
+  T* const grad_output = ws.grad_panel + panel.lane * b.value_dim + n * w;
+  T* const output = ws.output_panel + n * w;
+  pack_lanes(b.grad_output, row, left, b.value_dim, ws.tile.rows, grad_output, lanes);
+  pack_lanes(b.output, row, left, b.value_dim, ws.tile.rows, output, lanes);
+  double product[w];
+  dot_lanes(grad_output, output, lanes, b.value_dim, product);
+  for (int r = 0; r < w && r < left; ++r) {
+    b.product[row + r] = product[r];
+    if (b.centred)
+      ws.row.constant[row + r] = static_cast<T>(b.given->constant[row + r] - product[r]);
+  }
+}
+
+/// The gradients of vector n of a panel, and those of the scales of its rows.
+template <class T>
+inline void write_queries(const gradient_block& b, const gradient_workspace<T>& ws,
+                          query_panel panel, int n, const T* gradient) {
+  constexpr int w = width<T>;
+  const int row = panel.lane + n * w, rows = b.rows - row < w ? b.rows - row : w;
+  if (rows <= 0) return;
+  const int lanes = panel.vectors * w;
+  const T* const query = ws.tile.query + panel.lane * b.head_dim + n * w;
+  double product[w];
+  dot_lanes(query, gradient, lanes, b.head_dim, product);
+  for (int r = 0; r < rows; ++r) b.d_scale[row + r] = product[r];
+  T* const out = rows_at<T>(b.d_query, b.d_query_row, row);
+  const vec<T> scale = load(ws.nat_scale + row);
+  if (!b.shares_query)
+    return lanes_to_rows(gradient, lanes, b.head_dim, scale, rows, out, b.d_query_row);
+  lanes_to_rows(gradient, lanes, b.head_dim, scale, rows, ws.tile.rows, b.head_dim);
+  for (int r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < b.head_dim; ++c)
+      out[r * b.d_query_row + c] += ws.tile.rows[r * b.head_dim + c];
+}
+
+}  // namespace

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @cache
 def page(name: str) -> str:
-    """Its text on one line, without the marks of code, of comments, of emphasis and of links to the glossary."""
+    """Its text on one line, without the marks of code, comments, emphasis and links to the glossary."""
     text = (ROOT / name).read_text(encoding="utf-8")
     if name.endswith(".py"):
         text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)

@@ -108,14 +108,14 @@ _TORCH = (
         f"{_PACKAGE}/torch/_ops.py",
         "output = new(heads_first(shape, call.form.layout), dtype=dtype)",
         "output = new(shape, dtype=dtype)",
-        pytest("tests/models/test_torch_gradients.py", k="shapes_without_data"),
+        pytest("tests/tensors/test_torch_gradients.py", k="shapes_without_data"),
     ),
     Fault(
         "a block of queries sees the keys of the block before it",
         f"{_PACKAGE}/torch/_scores.py",
         "return x if x.shape[-2] == 1 else x[..., start:stop, :]",
         "return x if x.shape[-2] == 1 else x[..., : stop - start, :]",
-        pytest("tests/models/test_torch_backend.py", k="values_and_gradients"),
+        pytest("tests/tensors/test_torch_backend.py", k="values_and_gradients"),
     ),
     Fault(
         "a training that goes on has forgotten the moments of AdamW",

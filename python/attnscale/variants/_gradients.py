@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _core
 from .._call.arrays import Inputs, laid_out, read_inputs, shape_in
 from .._call.call import read_num_threads
 from .._checks import fit_to, shown
+from .._core import linear_gradient
 from ._arrays import floats, wide_type
 from ._composed_gradients import VariantGradients, differential_gradients, relay_gradients, sum_to
 from ._cosformer import cosformer_attention, cosformer_form
@@ -124,7 +124,7 @@ def _of_sums(
     offset = 0 if name == "ssd" else offset_of(inputs, options.get("is_causal", False), options.get("causal"))
     arrays = [_Gradient(x, inputs, layout) for x in (inputs.query, inputs.key, inputs.value)]
     changed = None if decay is None else np.empty((*inputs.leading, decay.shape[-1]))
-    _core.linear_gradient(
+    linear_gradient(
         LinearGradientCall(
             form,
             query=inputs.query,

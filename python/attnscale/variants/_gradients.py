@@ -224,7 +224,7 @@ def _decay(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def _read_grad(grad_output: Any, inputs: Inputs, layout: str) -> NDArray[Any]:
-    """(..., heads, n_queries, value_dim)."""
+    """`grad_output`, checked, of shape (..., heads, n_queries, value_dim)."""
     assert inputs.value is not None
     grad = floats("grad_output", grad_output)
     shape = shape_in(layout, (*inputs.row_shape, inputs.value.shape[-1]))
@@ -232,7 +232,7 @@ def _read_grad(grad_output: Any, inputs: Inputs, layout: str) -> NDArray[Any]:
 
 
 class _Gradient:
-    """Room for the gradient of an input: of every head its own."""
+    """Room for the gradient of an input: each head writes its own, also where heads share the input."""
 
     def __init__(self, array: NDArray[Any] | None, inputs: Inputs, layout: str) -> None:
         assert array is not None
@@ -246,7 +246,7 @@ class _Gradient:
             self.heads = laid_out(self._result, layout)
 
     def result(self) -> NDArray[Any]:
-        """As the input lies."""
+        """The gradient in the layout and type of the input, summed over the heads that share it."""
         if not self._shared:
             return self._result
         with np.errstate(all="ignore"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _core
+from ._core import __version__, num_threads, simd_level
 
 __all__ = ["Provenance", "provenance"]
 
@@ -86,10 +86,10 @@ def provenance(seed: np.random.SeedSequence | None = None) -> Provenance:
     """
     entropy = None if seed is None else seed.entropy
     return Provenance(
-        attnscale=_core.__version__,
+        attnscale=__version__,
         numpy=np.__version__,
-        simd_level=_core.simd_level(),
-        num_threads=_core.num_threads(),
+        simd_level=simd_level(),
+        num_threads=num_threads(),
         seed=int(entropy) if isinstance(entropy, (int, np.integer)) else _words(entropy),
         spawn_key=() if seed is None else tuple(map(int, seed.spawn_key)),
         created=datetime.now(UTC).isoformat(timespec="seconds"),

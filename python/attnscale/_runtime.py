@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -102,6 +104,17 @@ def set_num_threads(n: int) -> None:
     >>> at.set_num_threads(before)
     """
     _core.set_num_threads(thread_count("n", n))
+
+
+@contextmanager
+def threads_within(n: int) -> Iterator[None]:
+    """A context in which calls without ``num_threads=`` use `n` threads at most."""
+    before = _core.num_threads()
+    _core.set_num_threads(n)
+    try:
+        yield
+    finally:
+        _core.set_num_threads(before)
 
 
 def show_config() -> Config:

@@ -134,9 +134,9 @@ grad_max_weight : array_like, optional
         if they are asked for.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
 distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
-        As for :func:`attention`. Of Sigmoid, ReLU, SquaredReLU, Softpick, Sparsemax, Entmax and TopK there
-        is the gradient of the output alone. The scale of a law that measures the row counts as a constant.
-        Axes without names.
+        As for :func:`attention`. Softmax, SoftmaxN and Sink have gradients of the output and of every
+        statistic, the other normalizers of the output alone. The scale of a law that measures the row counts
+        as a constant. Axes without names.
 
     Returns
     -------

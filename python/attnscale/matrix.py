@@ -15,8 +15,8 @@ from ._checks import positive_int
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from . import _core
     from ._call.types import Causal, Dims, DistanceTable, KeyLengths, Layout, QKNorm, Scale, Window
+    from ._core import Call as CoreCall
     from .normalizers import Normalizer
 
 __all__ = ["attention_weights"]
@@ -142,7 +142,7 @@ def _by_tiles(call: Call, sink: Any, weights: NDArray[Any]) -> None:
             weights[..., a : a + _TILE] *= share[..., None].astype(weights.dtype)
 
 
-def _tile_core(call: Call, a: int, b: int) -> _core.Call:
+def _tile_core(call: Call, a: int, b: int) -> CoreCall:
     """The call, of which a query sees the keys a ... b - 1 at most; the kernel passes over all others."""
     n_queries = call.row_shape[-1]
     begin = np.full(n_queries, a) if call.intervals.begin is None else np.maximum(call.intervals.begin, a)

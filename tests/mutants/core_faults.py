@@ -215,7 +215,7 @@ _CALLS = (
     ),
     Fault(
         "the gradient of softpick forgets eps",
-        "cpp/src/kernels/gradient/weights-inl.hpp",
+        "cpp/src/kernels/softmax/normalizers-inl.hpp",
         "row.sum + row.eps / __builtin_exp2(row.reference)",
         "row.sum + 0 * row.eps / __builtin_exp2(row.reference)",
         pytest("tests/attention/test_gradients_parameters.py"),

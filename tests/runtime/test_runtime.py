@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale._runtime import threads_within
 
 LEVELS = at.show_config()["available_simd_levels"]
 
@@ -68,6 +69,19 @@ def restore_threads() -> Iterator[None]:
     before = at.get_num_threads()
     yield
     at.set_num_threads(before)
+
+
+def test_threads_within_ends_with_its_block_also_by_an_error() -> None:
+    before = at.get_num_threads()
+
+    def fail() -> None:
+        with threads_within(before + 1):
+            assert at.get_num_threads() == before + 1
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert at.get_num_threads() == before
 
 
 @pytest.mark.usefixtures("restore_threads")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is known of each normalizer besides its weights, which are a struct in
-// src/kernels/softmax/weights-inl.hpp (or, where they take all scores of a row, sparse/).
+// src/kernels/softmax/normalizers-inl.hpp (or, where they take all scores of a row, sparse/).
 #pragma once
 
 #include <array>

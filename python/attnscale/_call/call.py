@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from .. import _core
 from .._checks import number, shown, thread_count
+from .._core import Call as CoreCall
 from . import measures
 from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
 from .distance import read_tables
@@ -68,7 +68,7 @@ class Call:
     law: Law | None  # that the scale is
     scale: float | NDArray[np.float64]
     counts: NDArray[np.float64] | None  # n of each row, where the scale is a law of the row
-    core: _core.Call
+    core: CoreCall
 
     def __init__(
         self,
@@ -150,12 +150,12 @@ class Call:
             counts = law_counts(law, self)
             self.scale, self.counts = law_scale(law, counts, self.head_dim, self.inputs), counts
 
-    def core_of(self, begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None) -> _core.Call:
+    def core_of(self, begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None) -> CoreCall:
         """The core's call, of which row r sees the keys begin[r] ... end[r] - 1 at most."""
         query, key, _, dtype, _ = self.inputs
         form = None if self.form is PRODUCTS else self.form
         wide = dtype is not FLOAT32 and dtype == FLOAT64  # `is` settles most calls, and `==` is slow
-        return _core.Call(query, key, self.mask, begin, end, form, wide, self.threads)
+        return CoreCall(query, key, self.mask, begin, end, form, wide, self.threads)
 
     # ---- what laws count and measure; see laws.MEANINGS_OF_N ----
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .. import _core
 from .._checks import shown
+from .._runtime import get_num_threads
 from .case import Case
 from .errors import Failure
 from .fields import Fields
@@ -55,7 +55,7 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
     except ImportError:
         raise ImportError("n_jobs needs joblib and cloudpickle: pip install joblib cloudpickle") from None
     workers = joblib.effective_n_jobs(n_jobs)
-    return partial(run_with_joblib, n_jobs), max(1, _core.num_threads() // workers)
+    return partial(run_with_joblib, n_jobs), max(1, get_num_threads() // workers)
 
 
 def run_here(task: Task, cases: Sequence[Case]) -> Outcomes:

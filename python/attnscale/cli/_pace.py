@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
+from .._core import run_fma
 from .._runtime import get_num_threads
 from ..attention import attention_entropy
 
@@ -62,7 +62,7 @@ def entropy_pace(query: NDArray[np.float32], key: NDArray[np.float32]) -> Pace:
 
 def _peak(threads: int) -> float:
     """Run multiply-adds in registers on all threads, and return how many operations that were."""
-    return _core.run_fma(_TASKS * threads, _STEPS, False, threads)
+    return run_fma(_TASKS * threads, _STEPS, False, threads)
 
 
 def _timed(call: Callable[[], object]) -> _Time:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .. import _core
+from .._core import law_parameters, law_values
 from ._base import Law
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ class ClosedForm(Law):
     """A law of cpp/include/attnscale/scale_law.hpp, with the same name and the same names of parameters."""
 
     def _beta(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return _core.law_values(self.name, self._numbers(), n, head_dim, False)
+        return law_values(self.name, self._numbers(), n, head_dim, False)
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
-        return _core.law_values(self.name, self._numbers(), n, head_dim, True)
+        return law_values(self.name, self._numbers(), n, head_dim, True)
 
     def _numbers(self) -> tuple[Any, ...]:
         """The parameters as the core takes them: a number, None or a tuple of one number a head for each."""
@@ -32,4 +32,4 @@ class ClosedForm(Law):
 
 @cache
 def _parameters(law: str) -> list[str]:
-    return _core.law_parameters(law)
+    return law_parameters(law)

@@ -69,7 +69,7 @@ class QKNormScale(ClosedForm):
 @built_in
 @dataclass(frozen=True)
 class SwinV2(ClosedForm):
-    """exp(min(theta, ln most)) / head_dim, theta learned a head.
+    """exp(min(theta, ln most)) / head_dim, theta learned for each head.
 
     Parameters
     ----------

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import _core
 from .._call.call import read_num_threads
 from .._checks import number, shown
+from .._core import mc_fill, mc_sphere
 from .._seeds import philox_key, seed_sequence
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def sphere(
     length = _at_least_zero("radius", radius)
     out = np.empty(extents, _read_dtype(dtype))
     key, threads = philox_key(seed_sequence(rng)), read_num_threads(num_threads)
-    _core.mc_sphere(out.reshape(-1, extents[-1]), length, key, 0, 0, threads)
+    mc_sphere(out.reshape(-1, extents[-1]), length, key, 0, 0, threads)
     return out
 
 
@@ -248,7 +248,7 @@ def _fill(
 ) -> NDArray[Any]:
     out = np.empty(_read_shape(shape), _read_dtype(dtype))
     key, threads = philox_key(seed_sequence(rng)), read_num_threads(num_threads)
-    _core.mc_fill(out.reshape(-1), distribution, parameters, key, 0, 0, threads)
+    mc_fill(out.reshape(-1), distribution, parameters, key, 0, 0, threads)
     return out
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
+from .._core import mc_max_cosine
 from ._axes import integer_axis, product
 from ._declaration import Grid, Quantity, declare
 from ._experiment import Draws, Prepared, RowSource
@@ -101,7 +101,7 @@ def max_cosine(
 
 def _rows(n: int, head_dim: int, threads: int) -> RowSource:
     def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
-        found = _core.mc_max_cosine(
+        found = mc_max_cosine(
             n=n, head_dim=head_dim, key=key, stream=0, first=first, count=count, num_threads=threads
         )
         return found[:, None]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
 from .._checks import choose, number, shown
+from .._core import mc_dot_product_moments, mc_dot_product_rows, mc_fill, mc_pairs_of_row
 from ._axes import Axis, axis, integer_axis, product
 from ._declaration import Grid, Quantity, declare
 from ._experiment import Draws, Prepared, RowSource
@@ -31,7 +31,7 @@ _Array = NDArray[np.float64]
 
 DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "laplace")
 # The number of pairs whose sums of powers come as one row.
-_BLOCK = _core.mc_pairs_of_row
+_BLOCK = mc_pairs_of_row
 
 
 def _exact(grid: Grid) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _case(head_dim: int, number: int, rows: RowSource) -> Draws:
 
 def _pairs(head_dim: int, kind: str, means: tuple[float, float], std: float, threads: int) -> RowSource:
     def rows(key: int, first: int, count: int) -> _Array:
-        return _core.mc_dot_product_rows(
+        return mc_dot_product_rows(
             head_dim=head_dim,
             distribution=kind,
             query_mean=means[0],
@@ -225,7 +225,7 @@ def _array_pairs(heads: RealHeads, head: int, threads: int) -> RowSource:
 
     def rows(key: int, first: int, count: int) -> _Array:
         u = np.empty(2 * count * _BLOCK)
-        _core.mc_fill(u, "uniform", (0.0, 1.0), key, 0, 2 * first * _BLOCK, threads)
+        mc_fill(u, "uniform", (0.0, 1.0), key, 0, 2 * first * _BLOCK, threads)
         i, j = (
             np.minimum((u[side::2] * len(array)).astype(np.int64), len(array) - 1)
             for side, array in enumerate((query, keys))
@@ -238,4 +238,4 @@ def _array_pairs(heads: RealHeads, head: int, threads: int) -> RowSource:
 
 def _moments(tally: Tally, head_dim: int) -> tuple[_Array, _Array]:
     """Values and standard errors of the quantities from the mean powers of blocks."""
-    return _core.mc_dot_product_moments(tally, head_dim)
+    return mc_dot_product_moments(tally, head_dim)

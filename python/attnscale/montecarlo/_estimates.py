@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
+from .._core import mc_means_and_shares
+from .._core import share_error as core_share_error
 from ._tally import Tally
 
 __all__ = ["means_and_shares", "share_error"]
@@ -29,7 +30,7 @@ def means_and_shares(
     bounded : sequence of int
         Columns from 0 to 1, with the error of a share where all rows are 0 or all are 1: no spread is seen.
     """
-    return _core.mc_means_and_shares(tally, shares, bounded)
+    return mc_means_and_shares(tally, shares, bounded)
 
 
 def share_error(share: _Array, rows: int) -> _Array:
@@ -49,4 +50,4 @@ def share_error(share: _Array, rows: int) -> _Array:
     the interval of Wilson (z = 1) in the place of this error holds it in 63 %, the standard deviation of the
     posterior of Jeffreys in 75 %, sqrt(share (1 - share) / N) in none where the share is far below 1/N.
     """
-    return np.asarray(_core.share_error(share, rows))
+    return np.asarray(core_share_error(share, rows))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
 from .._checks import as_array, choose, positive_int, shown
+from .._core import mc_projection_rows
 from ._axes import axis, fraction, integer_axis, product
 from ._declaration import Quantity, declare
 from ._digest import describe_array
@@ -164,7 +164,7 @@ def _rows(
     threads: int,
 ) -> RowSource:
     def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
-        return _core.mc_projection_rows(
+        return mc_projection_rows(
             points=points,
             n=shape[0],
             dim=shape[1],

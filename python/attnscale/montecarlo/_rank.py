@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
+from .._core import mc_sphere
 from .._weights import effective_rank, row_entropy
 from ._axes import LawAxis, beta_of, integer_axis, law_axis, product
 from ._declaration import Quantity, declare
@@ -107,8 +107,8 @@ def _rows(n: int, head_dim: int, scales: _Array, threads: int) -> RowSource:
     def one(key: int, index: int) -> _Array:
         # Each sample takes two streams: queries and keys.
         q, k = np.empty((2, n, head_dim))
-        _core.mc_sphere(q, np.sqrt(head_dim), key, 2 * index, 0, threads)
-        _core.mc_sphere(k, np.sqrt(head_dim), key, 2 * index + 1, 0, threads)
+        mc_sphere(q, np.sqrt(head_dim), key, 2 * index, 0, threads)
+        mc_sphere(k, np.sqrt(head_dim), key, 2 * index + 1, 0, threads)
         products = q @ k.T
         return np.stack([_describe(scale * products) for scale in scales])
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from .. import _core
 from .._checks import check_options, choose, number, positive_int, shown, thread_count
+from .._core import __version__, mc_rows_wanted
 from .._grid.case import Case, describe_axes, make_cases
 from .._grid.complete import Amount, complete
 from .._grid.errors import SweepInterrupted
@@ -102,7 +102,7 @@ class _Stopping:
     def goal(self, experiment: Prepared, case: Draws, tally: Tally) -> int:
         """The number of rows to draw up to before asking again; the case is done if it has as many."""
         errors = experiment.estimate(case, tally)[1][..., 0]
-        return _core.mc_rows_wanted(tally.rows, self.most_rows, self.target_error, errors.ravel())
+        return mc_rows_wanted(tally.rows, self.most_rows, self.target_error, errors.ravel())
 
 
 def num_threads_of(declared: Declaration, options: RunOptions) -> int:
@@ -148,7 +148,7 @@ def _claim(
 ) -> np.random.SeedSequence:
     """Check that the store is of this experiment, and return the seed that counts."""
     identity = {
-        "attnscale": _core.__version__,
+        "attnscale": __version__,
         "experiment": experiment.declared.name,
         "parameters": experiment.parameters,
         "seed": seed_to_json(seed),

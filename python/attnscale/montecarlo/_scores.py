@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
 from .._checks import as_array, choose, number, shown
+from .._core import mc_experiment_rows, mc_fill
 from ..attention import attention_statistics
 from ._digest import describe_array
 from ._experiment import RowSource
@@ -49,7 +49,7 @@ def model_rows(
     """An experiment's quantities of rows over n random keys, for scores ``beta q.k / sqrt(head_dim)``."""
 
     def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
-        return _core.mc_experiment_rows(
+        return mc_experiment_rows(
             experiment=experiment,
             model=model,
             n=n,
@@ -104,7 +104,7 @@ class RealHeads:
         def rows(key: int, first: int, count: int) -> NDArray[np.float64]:
             width = 2 + self.n_keys
             u = np.empty(count * width)
-            _core.mc_fill(u, "uniform", (0.0, 1.0), key, 0, first * width, num_threads)
+            mc_fill(u, "uniform", (0.0, 1.0), key, 0, first * width, num_threads)
             found = [self._row(draw, n, scales, threads) for draw in u.reshape(count, width)]
             return np.array(found, np.float64)
 

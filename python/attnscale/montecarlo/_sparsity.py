@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core, normalizers
+from .. import normalizers
 from .._checks import choose
+from .._core import mc_random_scores
 from ..attention import attention_statistics
 from ..normalizers._registry import spelling_of
 from ._axes import Axis, LawAxis, axis, beta_of, distinct, integer_axis, law_axis, product
@@ -124,7 +125,7 @@ def _rows(
     model: str, n: int, head_dim: int, betas: _Array, rules: tuple[Any, ...], threads: int
 ) -> RowSource:
     def rows(key: int, first: int, count: int) -> _Array:
-        drawn = _core.mc_random_scores(
+        drawn = mc_random_scores(
             model=model, n=n, head_dim=head_dim, key=key, first=first, count=count, num_threads=threads
         )
         one = np.ones((count, len(betas), 1, 1))

@@ -9,7 +9,7 @@ from dataclasses import fields as dataclass_fields
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
+from .._core import tally_add, tally_covariance, tally_mean, tally_standard_error
 from .._grid.fields import Field, Fields
 
 __all__ = ["Tally"]
@@ -48,7 +48,7 @@ class Tally:
 
     def add(self, rows: _Array) -> Tally:
         """The tally with more rows, of shape (count, ..., m)."""
-        return Tally(*_core.tally_add(self, rows))
+        return Tally(*tally_add(self, rows))
 
     @classmethod
     def of(cls, fields: Fields) -> Tally:
@@ -63,14 +63,14 @@ class Tally:
     @property
     def mean(self) -> _Array:
         """Mean row; NaN without rows."""
-        return _core.tally_mean(self)
+        return tally_mean(self)
 
     @property
     def covariance(self) -> _Array:
         """Unbiased covariance of the columns, shape (..., m, m); NaN with fewer than 2 rows."""
-        return _core.tally_covariance(self)
+        return tally_covariance(self)
 
     @property
     def standard_error(self) -> _Array:
         """Standard error of the mean, sqrt(variance / rows); NaN with fewer than 2 rows."""
-        return _core.tally_standard_error(self)
+        return tally_standard_error(self)

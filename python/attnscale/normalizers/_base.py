@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 from .._checks import shown
 from .._results import NAMES
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
     kind: str  # a name of the core's enum normalizer
     alpha: float = 1.5  # entmax
     k: int = 1  # top_k
-    eps: float = 0.0  # softpick
+    eps: float = 0.0  # added to the sum that the weights are divided by
     sink: Any = None  # softmax: score of one more outcome
     bias: Any = None  # sigmoid: added to the score
     factor: Any = None  # relu, squared_relu: multiplies the weights; None: they are divided by their sum
@@ -52,6 +52,14 @@ class Normalizer:
 
     name: ClassVar[str]
     statistics: ClassVar[tuple[str, ...]] = NAMES
+
+    @property
+    def _keeps_weights(self) -> Literal["always", "while small", "never"]:
+        """When a positive factor on all scores of a row leaves its weights as they are.
+
+        "while small": as long as the scores s are so small that exp(s) - 1 is s in float64.
+        """
+        return "never"
 
     @property
     def spelling(self) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -107,6 +107,10 @@ class ReLU(Normalizer):
         if choose("divide", self.divide, ("n", "sum")) == "sum":
             object.__setattr__(self, "statistics", no_softmax_statistics("entropy", "concentration"))
 
+    @property
+    def _keeps_weights(self) -> Literal["always", "never"]:
+        return "always" if self.divide == "sum" else "never"
+
     def _rule(self, call: Rows) -> Rule:
         factor = None if self.divide == "sum" else 1 / _n_visible(call)
         return Rule(self.name, factor=factor)
@@ -180,6 +184,10 @@ class Softpick(Normalizer):
     def __post_init__(self) -> None:
         if number("eps", self.eps) < 0:
             raise ValueError(f"eps must be at least 0, got {shown(self.eps)}")
+
+    @property
+    def _keeps_weights(self) -> Literal["while small", "never"]:
+        return "while small" if self.eps == 0 else "never"
 
     def _rule(self, call: Rows) -> Rule:
         return Rule("softpick", eps=float(self.eps))

@@ -29,7 +29,7 @@ from ._efficient import (
     local_global_attention,
     relay_attention,
 )
-from ._gradients import alpha_gradient, attention_gradients, pull_back, score_gradient
+from ._gradients import attention_gradients, score_gradient
 from ._jacobian import attention_jacobian_norms
 from ._kattention import kattention, kattention_heads, kattention_scores
 from ._laws import law_multiplier

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import normalizers
 from ._attention import _heads_first, _repeat_heads, attention_statistics, score_parts, scores
-from ._normalizers import with_length
+from ._normalizers import alpha_gradient, pull_back, with_length
 
-__all__ = ["alpha_gradient", "attention_gradients", "pull_back", "score_gradient"]
+__all__ = ["attention_gradients", "score_gradient"]
 
 Array = NDArray[Any]
 
@@ -96,41 +95,6 @@ def score_gradient(
         of_weights = pull_back(normalizer, s, seen, p, np.where(seen, dp, 0))
         ds = of_weights + p * row + at * (w.get("max_score", 0) + w.get("max_weight", 0) * top)
     return np.where(seen, ds, 0)
-
-
-def pull_back(normalizer: Any, s: Array, seen: Array, p: Array, g: Array) -> Array:
-    """Gradient of each score, from that of each weight."""
-    rule, mean = normalizers.get(normalizer), (p * g).sum(-1, keepdims=True)
-    if isinstance(rule, normalizers.Sigmoid):
-        return np.asarray(p * (1 - p) * g)
-    if isinstance(rule, normalizers.ReLU):
-        above = np.where(seen, np.maximum(s, 0), 0)
-        squared = isinstance(rule, normalizers.SquaredReLU)
-        total = (above * above if squared else above).sum(-1, keepdims=True)
-        slope = (2 * above if squared else above > 0) + 0 * p
-        n, mean = (seen.sum(-1, keepdims=True), 0) if rule.divide == "n" else (total, mean)
-        return np.asarray(slope * (g - mean) / np.where(n == 0, 1, n))
-    if isinstance(rule, normalizers.Softpick):
-        e = np.where(seen, np.exp(s), 0)
-        total = np.where(seen, np.abs(np.expm1(s)), 0).sum(-1, keepdims=True) + rule.eps
-        return np.asarray(0 * p + e * ((s > 0) * g - np.sign(s) * mean) / np.where(total == 0, 1, total))
-    if isinstance(rule, (normalizers.Entmax, normalizers.Sparsemax)):
-        alpha = rule.alpha if isinstance(rule, normalizers.Entmax) else 2.0
-        u = np.where(p > 0, p ** (2 - alpha), 0 * p)
-        return np.asarray(u * (g - (u * g).sum(-1, keepdims=True) / u.sum(-1, keepdims=True)))
-    return np.asarray(p * (g - mean))
-
-
-def alpha_gradient(normalizer: Any, p: Array, g: Array) -> Array | None:
-    """Gradient of each row's alpha, from that of each weight (Correia, Niculae & Martins 2019)."""
-    rule = normalizers.get(normalizer)
-    if not isinstance(rule, normalizers.Entmax):
-        return None
-    step, log_p = 1 / (rule.alpha - 1), np.log(np.where(p > 0, p, 1))
-    u, h = (p > 0) * np.exp((2 - rule.alpha) * log_p) + 0 * p, -p * log_p
-    share = u / np.where(u.sum(-1, keepdims=True) == 0, 1, u.sum(-1, keepdims=True))
-    of_weight, of_entropy = p - share, h - share * h.sum(-1, keepdims=True)
-    return np.asarray((g * step * (step * of_weight + of_entropy)).sum(-1))
 
 
 def _slope(parts: SimpleNamespace, softcap: float | None) -> Any:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Normalizers, from scores to weights, with every matrix written out; `seen` are the keys that a row sees."""
+"""Normalizers, from scores to weights and back through their gradients, with every matrix written out.
+
+`seen` are the keys that a row sees.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from numpy.typing import NDArray
 from .. import normalizers
 
 __all__ = [
+    "alpha_gradient",
     "entmax",
+    "pull_back",
     "relu",
     "sigmoid",
     "softmax_beside",
@@ -111,6 +116,51 @@ def weigh(rows: SimpleNamespace, s: Array, seen: Array, normalizer: Any) -> Simp
     if isinstance(rule, normalizers.TopK):
         rows.support = np.minimum(rows.support, rule.k)
     return rows
+
+
+def pull_back(normalizer: Any, s: Array, seen: Array, p: Array, g: Array) -> Array:
+    """Gradient of each score, from that of each weight."""
+    rule = normalizers.get(normalizer)
+    if isinstance(rule, normalizers.Sigmoid):
+        return np.asarray(p * (1 - p) * g)
+    if isinstance(rule, normalizers.ReLU):
+        return _pull_back_relu(rule, s, seen, p, g)
+    if isinstance(rule, normalizers.Softpick):
+        return _pull_back_softpick(rule, s, seen, p, g)
+    if isinstance(rule, (normalizers.Entmax, normalizers.Sparsemax)):
+        alpha = rule.alpha if isinstance(rule, normalizers.Entmax) else 2.0
+        u = np.where(p > 0, p ** (2 - alpha), 0 * p)
+        return np.asarray(u * (g - (u * g).sum(-1, keepdims=True) / u.sum(-1, keepdims=True)))
+    return np.asarray(p * (g - (p * g).sum(-1, keepdims=True)))
+
+
+def _pull_back_relu(rule: normalizers.ReLU, s: Array, seen: Array, p: Array, g: Array) -> Array:
+    above = np.where(seen, np.maximum(s, 0), 0)
+    squared = isinstance(rule, normalizers.SquaredReLU)
+    slope = (2 * above if squared else above > 0) + 0 * p
+    if rule.divide == "n":
+        n, mean = seen.sum(-1, keepdims=True), 0
+    else:
+        n, mean = (above * above if squared else above).sum(-1, keepdims=True), (p * g).sum(-1, keepdims=True)
+    return np.asarray(slope * (g - mean) / np.where(n == 0, 1, n))
+
+
+def _pull_back_softpick(rule: normalizers.Softpick, s: Array, seen: Array, p: Array, g: Array) -> Array:
+    e, mean = np.where(seen, np.exp(s), 0), (p * g).sum(-1, keepdims=True)
+    total = np.where(seen, np.abs(np.expm1(s)), 0).sum(-1, keepdims=True) + rule.eps
+    return np.asarray(0 * p + e * ((s > 0) * g - np.sign(s) * mean) / np.where(total == 0, 1, total))
+
+
+def alpha_gradient(normalizer: Any, p: Array, g: Array) -> Array | None:
+    """Gradient of each row's alpha, from that of each weight (Correia, Niculae & Martins 2019)."""
+    rule = normalizers.get(normalizer)
+    if not isinstance(rule, normalizers.Entmax):
+        return None
+    step, log_p = 1 / (rule.alpha - 1), np.log(np.where(p > 0, p, 1))
+    u, h = (p > 0) * np.exp((2 - rule.alpha) * log_p) + 0 * p, -p * log_p
+    share = u / np.where(u.sum(-1, keepdims=True) == 0, 1, u.sum(-1, keepdims=True))
+    of_weight, of_entropy = p - share, h - share * h.sum(-1, keepdims=True)
+    return np.asarray((g * step * (step * of_weight + of_entropy)).sum(-1))
 
 
 def with_length(rows: Array, qk_norm: str) -> Array:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _core
 from .._checks import shown
+from .._core import __version__
 from .._grid.case import Axes, Case, as_json, describe_axes, make_cases, short
 from .._grid.complete import complete
 from .._grid.describe import describe, function_name
@@ -127,7 +127,7 @@ def make_plan(
     identity = {}
     if stored:
         identity = {
-            "attnscale": _core.__version__,
+            "attnscale": __version__,
             "function": describe("function", function),
             "constants": {name: describe(f"constants[{name!r}]", value) for name, value in fixed.items()},
             "grid": described,

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .. import _core
 from .._grid.case import Case
 from .._grid.errors import Failure
 from .._grid.fields import Reserved, to_fields
 from .._grid.runners import Outcome
+from .._runtime import get_num_threads, threads_within
 from ..laws import FunctionLaw
 from ._case_seeds import case_seed
 from ._laws import make_known
@@ -72,15 +72,8 @@ class FunctionTask:
             trace = "".join(traceback.format_exception(error))
             return Failure(f"{type(error).__name__}: {error}", trace, None if self.away else error)
 
-    @contextmanager
-    def _few_threads(self) -> Iterator[None]:
+    def _few_threads(self) -> AbstractContextManager[None]:
         """Give a worker its share of the threads, on which results do not depend."""
         if self.num_threads is None or not self.away:
-            yield
-            return
-        before = _core.num_threads()
-        _core.set_num_threads(min(before, self.num_threads))
-        try:
-            yield
-        finally:
-            _core.set_num_threads(before)
+            return nullcontext()
+        return threads_within(min(get_num_threads(), self.num_threads))

@@ -16,7 +16,7 @@ __all__ = ["fold_scale", "scale_update_residual"]
 
 
 def fold_scale(weight: ArrayLike, beta: ArrayLike) -> Any:
-    """W_q with the multiple of each head in it, which a learned scale of each head is equal to.
+    """W_q times the multiple of each head: it gives the same scores as a learned scale for each head.
 
     The score is ``beta (W_q x).k / sqrt(d) = ((beta W_q) x).k / sqrt(d)``: every model with a scale a head
     is one without, under rotary positions, biases and masks alike (the bias is added behind the scale).

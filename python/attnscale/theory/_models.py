@@ -23,7 +23,7 @@ _LARGEST_BETA = 1e60
 
 
 def row_function(model: Any, support: Any) -> Callable[[float, float, int], Averages]:
-    """The averages as a function of n, beta and head_dim, which only the sphere looks at."""
+    """A function of n, beta and head_dim that returns the averages; only the sphere looks at head_dim."""
     if support is not None and (isinstance(model, str) or not callable(model)):
         raise TypeError("support goes with a model that is a function of the score")
     if isinstance(model, str):

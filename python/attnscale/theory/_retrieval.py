@@ -74,7 +74,7 @@ def retrieval_beta(
 
 
 def retrieval_length(gap: ArrayLike, *, weight: ArrayLike = 0.5) -> Any:
-    """exp(a^2 / 2) (1 - w) / w: the most keys among which :func:`retrieval_beta` finds one.
+    """exp(a^2 / 2) (1 - w) / w: the most keys for which :func:`retrieval_beta` exists.
 
     It is the n at which the freezing point :func:`critical_beta` is the gap a: the largest of n normal
     scores is as high as the key.

@@ -64,7 +64,7 @@ def wide_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def widened(*arrays: NDArray[Any]) -> list[NDArray[Any]]:
-    """All in the widest of their arithmetic types; copies only where the type changes."""
+    """The arrays, each in the widest of their arithmetic types; copied only where its type changes."""
     wide = np.result_type(*(wide_type(array.dtype) for array in arrays))
     return [array.astype(wide, copy=False) for array in arrays]
 

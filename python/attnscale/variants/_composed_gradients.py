@@ -72,7 +72,7 @@ def relay_gradients(
 def differential_gradients(
     query: Any, key: Any, value: Any, grad_output: Any, *, lam: Any, **options: Any
 ) -> VariantGradients:
-    """By both maps' query and key, value and lam."""
+    """Gradients of differential_attention by the queries and keys of both maps, by value and by lam."""
     pairs = [_pair(name, pair) for name, pair in (("query", query), ("key", key))]
     layout, gqa = read_layout(options.get("layout", "bhsd")), options.get("enable_gqa", False)
     v = floats("value", value)
@@ -102,7 +102,7 @@ def _pair(name: str, pair: Any) -> tuple[Any, Any]:
 
 
 def _grad(grad_output: Any, shape: tuple[int, ...], layout: str) -> NDArray[Any]:
-    """In the layout of the output, whose shape is `shape` with heads first."""
+    """`grad_output`, broadcast to the output of that layout, whose shape is `shape` with heads first."""
     whole = shape_in(layout, shape)
     grad = fit_to("grad_output", floats("grad_output", grad_output), whole, "the output")
     return np.broadcast_to(grad, whole)

@@ -23,7 +23,7 @@ __all__ = ["CosformerState", "cosformer_attention"]
 
 
 def _check_length(form: LinearForm, length: int) -> None:
-    """Beyond M the cosine, and with it the weight, would be negative."""
+    """Refuse more than max_length positions: the cosine, and with it the weight, would be negative."""
     if length > form.max_length:
         raise ValueError(
             f"max_length must be at least the number of positions, {length}, got {form.max_length}"

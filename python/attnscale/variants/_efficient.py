@@ -42,7 +42,7 @@ def efficient_form(normalization: Any = "softmax", scale: Any = 1.0) -> LinearFo
 
 
 def _softmax(x: NDArray[Any], axis: int = -1) -> NDArray[Any]:
-    """Along an axis; rows of -inf alone are NaN, as 0/0."""
+    """Softmax along an axis; a row of nothing but -inf is NaN, as 0/0."""
     weights: NDArray[Any] = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
     weights /= weights.sum(axis, keepdims=True)
     return weights

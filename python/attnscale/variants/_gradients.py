@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _core
 from .._call.arrays import Inputs, laid_out, read_inputs, shape_in
 from .._call.call import read_num_threads
 from .._checks import fit_to, shown
+from .._core import linear_gradient
 from ._arrays import floats, wide_type
 from ._composed_gradients import VariantGradients, differential_gradients, relay_gradients, sum_to
 from ._cosformer import cosformer_attention, cosformer_form
@@ -124,7 +124,7 @@ def _of_sums(
     offset = 0 if name == "ssd" else offset_of(inputs, options.get("is_causal", False), options.get("causal"))
     arrays = [_Gradient(x, inputs, layout) for x in (inputs.query, inputs.key, inputs.value)]
     changed = None if decay is None else np.empty((*inputs.leading, decay.shape[-1]))
-    _core.linear_gradient(
+    linear_gradient(
         LinearGradientCall(
             form,
             query=inputs.query,
@@ -224,7 +224,7 @@ def _decay(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def _read_grad(grad_output: Any, inputs: Inputs, layout: str) -> NDArray[Any]:
-    """(..., heads, n_queries, value_dim)."""
+    """`grad_output`, checked, of shape (..., heads, n_queries, value_dim)."""
     assert inputs.value is not None
     grad = floats("grad_output", grad_output)
     shape = shape_in(layout, (*inputs.row_shape, inputs.value.shape[-1]))
@@ -232,7 +232,7 @@ def _read_grad(grad_output: Any, inputs: Inputs, layout: str) -> NDArray[Any]:
 
 
 class _Gradient:
-    """Room for the gradient of an input: of every head its own."""
+    """Room for the gradient of an input: each head writes its own, also where heads share the input."""
 
     def __init__(self, array: NDArray[Any] | None, inputs: Inputs, layout: str) -> None:
         assert array is not None
@@ -246,7 +246,7 @@ class _Gradient:
             self.heads = laid_out(self._result, layout)
 
     def result(self) -> NDArray[Any]:
-        """As the input lies."""
+        """The gradient in the layout and type of the input, summed over the heads that share it."""
         if not self._shared:
             return self._result
         with np.errstate(all="ignore"):

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def read_layout(layout: Any) -> str:
-    """`layout`, if it is one."""
+    """`layout`; what is no name of a layout is refused."""
     return choose("layout", layout, LAYOUTS)
 
 

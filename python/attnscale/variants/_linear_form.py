@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .. import _core
 from .._call.arrays import Inputs
 from .._call.call import read_num_threads
 from .._checks import as_array
+from .._core import linear
 from ._arrays import wide_type
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def attend(
     """
     assert inputs.value is not None
     dtype = wide_type(inputs.dtype)
-    _core.linear(
+    linear(
         LinearCall(
             form,
             query=form.rows(inputs.query, dtype),
@@ -180,7 +180,7 @@ def sum_keys(
         # Copies: an interrupted call leaves the state as it was.
         taken = reference.copy(), total.copy(), products.copy()
     turn = form.turn(first, key.shape[-2])
-    _core.linear(LinearCall(form, key=key, value=inputs.value, sums=taken, key_turn=turn, decay=decay))
+    linear(LinearCall(form, key=key, value=inputs.value, sums=taken, key_turn=turn, decay=decay))
     return taken
 
 
@@ -189,7 +189,7 @@ def read_sums(
 ) -> None:
     """Write the outputs of queries that see those keys, the last query beside the last key."""
     n = query.shape[-2]
-    _core.linear(
+    linear(
         LinearCall(
             form,
             query=form.rows(query, wide_type(query.dtype)),

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // From raw products and grad_output . value to weights and the gradients of the
-// scores, for one panel of one tile. Each normalizer is one struct, picked by
-// with_gradient(): from a score in base 2, and u, the score less the reference
-// of the row, it makes the weight, and of the weight's gradient that of the
-// score. constants() are those of a row whose forward pass has ended; a softmax
-// has them from its lse.
+// scores, for one panel of one tile: the struct of a softmax, and the loops for
+// each struct that with_gradient() picks. softmax/normalizers-inl.hpp has those
+// of the other normalizers, and says what `backward` is; the constants of a
+// softmax follow from the row's lse.
 #pragma once
 
 #include <stddef.h>
@@ -14,45 +13,25 @@
 #include "kernels/gradient/block.hpp"
 #include "kernels/simd/exp-inl.hpp"
 #include "kernels/simd/simd.hpp"
+#include "kernels/softmax/normalizers-inl.hpp"
 #include "kernels/softmax/online-inl.hpp"
-#include "kernels/softmax/weights-inl.hpp"
 #include "kernels/tile/mask-inl.hpp"
 #include "kernels/tile/score-inl.hpp"
 #include "numbers.hpp"
 
 namespace {
 
-using attnscale::normalizer;
 using attnscale::detail::gradient_terms;
 using attnscale::detail::ln2;
-
-/// Numbers of a block's rows, a lane each: see gradient_rows.
-template <class T>
-struct gradient_lanes {
-  T* scale;  ///< times log2(e)
-  T *reference, *remainder, *constant, *linear, *square, *weight, *factor;
-
-  gradient_lanes at(int lane) const {
-    return {scale + lane,  reference + lane, remainder + lane, constant + lane,
-            linear + lane, square + lane,    weight + lane,    factor + lane};
-  }
-};
-
-/// gradient_rows::reference, and one over gradient_rows::factor.
-struct row_constants {
-  double reference, divisor;
-};
 
 /// Weights 2^u, and all terms of gradient_rows.
 template <gradient_terms Terms>
 struct softmax_gradient {
-  static constexpr bool pointwise = false;
-
   template <class T>
-  struct of_rows {
+  struct backward {
     vec<T> reference, remainder, constant, linear, square, weight;
 
-    ATTNSCALE_INLINE explicit of_rows(const gradient_lanes<T>& row)
+    ATTNSCALE_INLINE explicit backward(const gradient_lanes<T>& row)
         : reference(load(row.reference)),
           remainder(load(row.remainder)),
           constant(load(row.constant)),
@@ -75,86 +54,6 @@ struct softmax_gradient {
   };
 };
 
-/// Weights factor / (1 + 2^-u).
-struct sigmoid_gradient {
-  static constexpr bool pointwise = true;
-  static row_constants constants(const finished_row& row) {
-    return {row.own.bias ? -*row.own.bias * log2e : 0, 1};
-  }
-
-  template <class T>
-  struct of_rows {
-    vec<T> reference, factor;
-
-    ATTNSCALE_INLINE explicit of_rows(const gradient_lanes<T>& row)
-        : reference(load(row.reference)), factor(load(row.factor)) {}
-
-    /// With e = 2^-|u|: 1 / (1 + e) or e / (1 + e), and their product.
-    ATTNSCALE_INLINE vec<T> operator()(vec<T> u, vec<T>, vec<T>& gradient) const {
-      const vec<T> one = broadcast(T(1)), e = exp2(clamp_exponent(-xsimd::abs(u)));
-      const vec<T> large = factor / (one + e), small = e * large;
-      gradient = gradient * small / (one + e);
-      return xsimd::select(u < broadcast(T(0)), small, large);
-    }
-  };
-};
-
-/// Weights factor * max(score, 0)^Power.
-template <int Power>
-struct relu_gradient {
-  static constexpr bool pointwise = true;
-  static row_constants constants(const finished_row& row) {
-    return {0, row.own.factor ? 1 / *row.own.factor : row.sum * __builtin_exp2(row.reference)};
-  }
-
-  template <class T>
-  struct of_rows {
-    vec<T> reference, constant, factor;
-
-    ATTNSCALE_INLINE explicit of_rows(const gradient_lanes<T>& row)
-        : reference(load(row.reference)), constant(load(row.constant)), factor(load(row.factor)) {}
-
-    ATTNSCALE_INLINE vec<T> operator()(vec<T>, vec<T> score, vec<T>& gradient) const {
-      const vec<T> zero = broadcast(T(0)), s = score * broadcast(T(ln2));
-      const vec<T> x = (gradient + constant) * factor;
-      // NaN is not below 0: it stays.
-      const vec_mask<T> below = score <= zero;
-      gradient = xsimd::select(below, factor * zero, Power == 2 ? (s + s) * x : x);
-      return xsimd::select(below, factor * zero, Power == 2 ? s * s * factor : s * factor);
-    }
-  };
-};
-
-/// Weights factor * max(2^u - 2^-reference, 0), u a score less the reference.
-struct softpick_gradient {
-  static constexpr bool pointwise = true;
-  static row_constants constants(const finished_row& row) {
-    return {row.reference, row.sum + row.eps / __builtin_exp2(row.reference)};
-  }
-
-  template <class T>
-  struct of_rows {
-    vec<T> reference, constant, factor, unit;
-
-    ATTNSCALE_INLINE explicit of_rows(const gradient_lanes<T>& row)
-        : reference(load(row.reference)),
-          constant(load(row.constant)),
-          factor(load(row.factor)),
-          unit(exp2(clamp_exponent(-reference))) {}
-
-    ATTNSCALE_INLINE vec<T> operator()(vec<T> u, vec<T> score, vec<T>& gradient) const {
-      const vec<T> zero = broadcast(T(0));
-      const exp2_parts<T> e = split_exp2(clamp_exponent(u));
-      const vec<T> power = fma(e.q, e.f, broadcast(T(1))) * e.power;
-      const vec<T> above = fma(e.power, e.q * e.f, e.power - unit);
-      const vec_mask<T> is_above = score > zero;
-      const vec<T> x = xsimd::select(is_above, gradient + constant, -constant);
-      gradient = power * factor * x;
-      return xsimd::select(is_above, max_or(zero, above), zero) * factor;
-    }
-  };
-};
-
 /// Of a tile whose keys all rows see: products <- weights, gradients <- those
 /// of the scores.
 template <class Rule, class T>
@@ -163,7 +62,7 @@ inline void differentiate(const gradient_lanes<T>& row, int vectors, int keys, T
   constexpr int w = width<T>;
   const ptrdiff_t step = vectors * w;
   for (int n = 0; n < vectors; ++n) {
-    const typename Rule::template of_rows<T> rule(row.at(n * w));
+    const typename Rule::template backward<T> rule(row.at(n * w));
     vec<T> scale = load(row.scale + n * w);
     if (any_large(rule.reference))
       scale = round_large(scale, rule.reference, 0, keys, step, products + n * w, products + n * w);
@@ -187,7 +86,7 @@ inline void differentiate_biased(const gradient_lanes<T>& row, const vector_keys
   constexpr int w = width<T>;
   const vec<T> masked = broadcast(masked_score<T>), zero = broadcast(T(0));
   for (int n = 0; n < seen.vectors; ++n) {
-    const typename Rule::template of_rows<T> rule(row.at(n * w));
+    const typename Rule::template backward<T> rule(row.at(n * w));
     const score_rule<T> score(load(row.scale + n * w), form);
     for (int j = seen.begin[n]; j < seen.end[n]; ++j) {
       const int at = (j * seen.vectors + n) * w;

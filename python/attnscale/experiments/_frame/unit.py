@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ... import _core
 from ..._grid.case import Case
 from ..._grid.errors import BUSY, Failure
 from ..._grid.fields import Field, Fields
 from ..._grid.files import locked
 from ..._grid.store import Store
 from ..._provenance import provenance
+from ..._runtime import threads_within
 from .checkpoint import Checkpoints
 from .experiment import Experiment
 from .training import Training
@@ -125,11 +125,10 @@ class UnitTask:
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
     """A context with `number` threads: PyTorch's sums depend on the number, this package's do not."""
-    before, of_torch = _core.num_threads(), torch.get_num_threads()
-    _core.set_num_threads(number)
+    before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
-        yield
+        with threads_within(number):
+            yield
     finally:
-        _core.set_num_threads(before)
-        torch.set_num_threads(of_torch)
+        torch.set_num_threads(before)

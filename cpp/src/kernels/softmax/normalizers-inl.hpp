@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A normalizer whose weights are functions of single scores and of a number of the row is one
+// struct here, picked by with_weights(). Scores are in base 2, s = score * log2(e). It has
+//   first_reference   log2 of what its weights are relative to, before a key is seen
+//   follows_top       whether that reference follows the row's largest score: then is_behind and
+//                     reference_at say when and where, moment_unit what sum w ln w has of a move
+//   unit, weight      of a score, before the row's factor, and its share of the sum
+//   output_factor     what the summed values of a row are multiplied by, and by 2^output_power
+//   counts_scores     whether support is the number of positive scores, not of positive weights
+//   weight_of_top     the weight of the largest score, for max_weight
+//   backward          of a score, and of u, the score less the reference of the row, the weight,
+//                     and of the weight's gradient that of the score
+//   backward_constants  what backward needs of a row whose forward pass has ended
+// The loops over scores are in weights-inl.hpp, those of the backward pass in gradient/. A softmax
+// has loops of its own in both (online-inl.hpp, gradient/weights-inl.hpp); entmax and top-k, which
+// look at all scores of a row at once, are those of sparse/.
+#pragma once
+
+#include "attnscale/types.hpp"
+#include "kernels/simd/exp-inl.hpp"
+#include "kernels/simd/simd.hpp"
+#include "kernels/softmax/online-inl.hpp"
+#include "kernels/tile/block.hpp"
+#include "numbers.hpp"
+
+namespace {
+
+using attnscale::normalizer;
+using attnscale::row_numbers;
+using attnscale::detail::attend_block;
+using attnscale::detail::ln2;
+using attnscale::detail::log2e;
+
+/// The lanes of one vector of rows.
+template <class T>
+struct pointwise_lanes {
+  vec<T> scale;      ///< scale * log2(e); not read for finished scores
+  vec<T> bias;       ///< of sigmoid, in base 2
+  vec<T> reference;  ///< see follows_top
+  vec<T> unit;       ///< what the weights make of the reference
+};
+
+/// The numbers of row r; null: none.
+inline row_numbers<const double*> numbers_of_row(const attend_block& b, int r) {
+  const auto at = [&](const double* first) { return first ? first + r * b.number_row : nullptr; };
+  const auto [sink, bias, factor] = b.row_number;
+  return {at(sink), at(bias), at(factor)};
+}
+
+/// A row at its end. The sum of the weights is NaN where the row is.
+struct finished_row {
+  double reference, sum, top;
+  double eps;
+  row_numbers<const double*> own;
+
+  finished_row(const attend_block& b, int r)
+      : reference(b.sums->reference[r]),
+        sum(b.sums->weight[r]),
+        top(b.sums->top[r]),
+        eps(b.numbers.eps),
+        own(numbers_of_row(b, r)) {}
+
+  double nan_or_zero() const { return sum - sum; }
+};
+
+/// Numbers of a block's rows, a lane each: see gradient_rows.
+template <class T>
+struct gradient_lanes {
+  T* scale;  ///< times log2(e)
+  T *reference, *remainder, *constant, *linear, *square, *weight, *factor;
+
+  gradient_lanes at(int lane) const {
+    return {scale + lane,  reference + lane, remainder + lane, constant + lane,
+            linear + lane, square + lane,    weight + lane,    factor + lane};
+  }
+};
+
+/// gradient_rows::reference, and one over gradient_rows::factor.
+struct row_constants {
+  double reference, divisor;
+};
+
+/// The largest weight over the sum. The rounding of a large score counts in it as a factor, but no
+/// weight is above 1.
+inline double at_most_one(double weight, double sum) {
+  if (!(weight > 0 && sum > 0)) return 0;
+  return weight < sum ? weight / sum : 1;
+}
+
+/// A sink is one more weight, without a value.
+struct softmax_weights : relative_weights {
+  static constexpr bool pointwise = false;
+  template <class T>
+  static constexpr T first_reference = limits<T>::lowest;
+
+  static double output_factor(const finished_row& row) {
+    const double sink = row.own.sink ? __builtin_exp2(*row.own.sink * log2e - row.reference) : 0;
+    const double sum = row.sum + sink;
+    return sum == 0 ? 0 : 1 / sum;
+  }
+  static double output_power(const finished_row&) { return 0; }
+};
+
+/// Up to here 2^t needs no clamp.
+template <class T>
+constexpr T most_exponent = sizeof(T) == 4 ? T(120) : T(1000);
+
+/// 1 / (1 + 2^t); 0 beyond the range of exp2. NaN stays. Bounded: |t| is at most most_exponent.
+template <bool Bounded, class T>
+ATTNSCALE_INLINE vec<T> logistic(vec<T> t) {
+  const vec<T> one = broadcast(T(1)), most = broadcast(most_exponent<T>);
+  if constexpr (Bounded) return reciprocal(one + exp2(t));
+  const vec<T> p = reciprocal(one + exp2(min_or(most, clamp_exponent(t))));
+  return xsimd::select(t > most, broadcast(T(0)), p);
+}
+
+/// 1 / (1 + e^-(score + bias)).
+struct sigmoid_weights {
+  static constexpr bool pointwise = true, follows_top = false, has_bounded_form = true;
+  static constexpr bool counts_scores = false;
+  template <class T>
+  static constexpr T first_reference = T(0);
+
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return reference;
+  }
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    return counted = logistic<Bounded, T>(Masked ? -row.bias - s : fma(s, -row.scale, -row.bias));
+  }
+  static double output_factor(const finished_row& row) { return 1 + row.nan_or_zero(); }
+  static double output_power(const finished_row&) { return 0; }
+  static double weight_of_top(const finished_row& row) {
+    return 1 / (1 + __builtin_exp(-ln2 * row.top - (row.own.bias ? *row.own.bias : 0)));
+  }
+
+  static row_constants backward_constants(const finished_row& row) {
+    return {row.own.bias ? -*row.own.bias * log2e : 0, 1};
+  }
+
+  /// Weights factor / (1 + 2^-u).
+  template <class T>
+  struct backward {
+    vec<T> reference, factor;
+
+    ATTNSCALE_INLINE explicit backward(const gradient_lanes<T>& row)
+        : reference(load(row.reference)), factor(load(row.factor)) {}
+
+    /// With e = 2^-|u|: 1 / (1 + e) or e / (1 + e), and their product.
+    ATTNSCALE_INLINE vec<T> operator()(vec<T> u, vec<T>, vec<T>& gradient) const {
+      const vec<T> one = broadcast(T(1)), e = exp2(clamp_exponent(-xsimd::abs(u)));
+      const vec<T> large = factor / (one + e), small = e * large;
+      gradient = gradient * small / (one + e);
+      return xsimd::select(u < broadcast(T(0)), small, large);
+    }
+  };
+};
+
+/// What a factor on weights and sums may be, as a power of two.
+template <class T>
+constexpr int most_power = sizeof(T) == 4 ? 120 : 1000;
+
+/// max(score, 0)^Power times a factor, or over their sum. Scores and their powers may be of any
+/// size: weights are relative to 2^reference, a power of two, which changes no digit of them. It is
+/// 0 while the largest weight is neither large nor small, else next to that.
+template <int Power>
+struct relu_weights {
+  static constexpr bool pointwise = true, follows_top = true, has_bounded_form = false;
+  static constexpr bool counts_scores = true;  // a weight may vanish beside the largest one
+  static constexpr double moment_unit = ln2;
+  template <class T>
+  static constexpr T first_reference = T(-Power* most_power<T>);
+
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return exp2(reference * broadcast(T(-1) / T(Power)));
+  }
+  template <class T>
+  static ATTNSCALE_INLINE vec_mask<T> is_behind(vec<T> reference, vec<T> top) {
+    return top * unit(reference) > broadcast(Power == 2 ? T(16) : T(256));
+  }
+  /// Rare: scalar.
+  template <class T>
+  [[gnu::noinline]] static vec<T> reference_at(vec<T> top) {
+    T lanes[width<T>];
+    store(lanes, top);
+    for (T& each : lanes) each = reference_at(each);
+    return load(lanes);
+  }
+  template <class T>
+  static T reference_at(T top) {
+    if (!(top > T(0))) return first_reference<T>;
+    const int power = __builtin_ilogb(static_cast<double>(top)), most = most_power<T>;
+    const int most_weight = Power * (power < -most ? -most : power > most ? most : power);
+    return most_weight >= -40 && most_weight < 8 ? T(0) : static_cast<T>(most_weight);
+  }
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    const vec<T> above = max_or(broadcast(T(0)), Masked ? s : s * row.scale);
+    return counted = power(above * (row.unit * broadcast(T(ln2))));
+  }
+  static double output_factor(const finished_row& row) {
+    if (row.own.factor) return *row.own.factor + row.nan_or_zero();
+    return row.sum == 0 ? 0 : 1 / row.sum;
+  }
+  static double output_power(const finished_row& row) {
+    return row.own.factor && row.sum > 0 ? row.reference : 0;
+  }
+  static double weight_of_top(const finished_row& row) {
+    const double score = ln2 * (row.top > 0 ? row.top : 0);
+    if (row.own.factor) return power(score) * *row.own.factor;
+    return at_most_one(power(score * __builtin_exp2(-row.reference / Power)), row.sum);
+  }
+
+  static row_constants backward_constants(const finished_row& row) {
+    return {0, row.own.factor ? 1 / *row.own.factor : row.sum * __builtin_exp2(row.reference)};
+  }
+
+  /// Weights factor * max(score, 0)^Power.
+  template <class T>
+  struct backward {
+    vec<T> reference, constant, factor;
+
+    ATTNSCALE_INLINE explicit backward(const gradient_lanes<T>& row)
+        : reference(load(row.reference)), constant(load(row.constant)), factor(load(row.factor)) {}
+
+    ATTNSCALE_INLINE vec<T> operator()(vec<T>, vec<T> score, vec<T>& gradient) const {
+      const vec<T> zero = broadcast(T(0)), s = score * broadcast(T(ln2));
+      const vec<T> x = (gradient + constant) * factor;
+      // NaN is not below 0: it stays.
+      const vec_mask<T> below = score <= zero;
+      gradient = xsimd::select(below, factor * zero, Power == 2 ? (s + s) * x : x);
+      return xsimd::select(below, factor * zero, Power == 2 ? s * s * factor : s * factor);
+    }
+  };
+
+ private:
+  template <class X>
+  static ATTNSCALE_INLINE X power(X x) {
+    return Power == 2 ? x * x : x;
+  }
+};
+
+/// max(e^score - 1, 0) over the sum of |e^score - 1| and eps; all relative to a reference >= 0.
+struct softpick_weights : relative_weights {
+  static constexpr bool pointwise = true, has_bounded_form = false, counts_scores = false;
+  template <class T>
+  static constexpr T first_reference = T(0);
+
+  template <class T>
+  static ATTNSCALE_INLINE vec<T> unit(vec<T> reference) {
+    return exp2(clamp_exponent(-reference));
+  }
+
+  template <bool Masked, bool Bounded, class T>
+  static ATTNSCALE_INLINE vec<T> weight(vec<T> s, const pointwise_lanes<T>& row, vec<T>& counted) {
+    const vec<T> zero = broadcast(T(0));
+    const vec<T> t = Masked ? s - row.reference : fma(s, row.scale, -row.reference);
+    const exp2_parts<T> e = split_exp2(clamp_exponent(t));
+    // 2^t - 2^-reference without cancellation where both are near 1.
+    const vec<T> difference = fma(e.power, e.q * e.f, e.power - row.unit);
+    counted = xsimd::abs(difference);
+    // A score of 0 has no weight, however its power was rounded.
+    return xsimd::select(s > zero, max_or(zero, difference), zero);
+  }
+  static double output_factor(const finished_row& row) {
+    const double sum = total(row);
+    return sum == 0 ? 0 : 1 / __builtin_scalbn(sum, small_power(sum));
+  }
+  static double output_power(const finished_row& row) { return small_power(total(row)); }
+  static double weight_of_top(const finished_row& row) {
+    const double score = row.top > 0 ? row.top : 0;
+    // e^score - 1 without cancellation where the score is small: there the sum may be, too.
+    const double above = score < 1 ? floor(row) * __builtin_expm1(ln2 * score)
+                                   : __builtin_exp2(score - row.reference) - floor(row);
+    return at_most_one(above, total(row));
+  }
+
+  static row_constants backward_constants(const finished_row& row) {
+    return {row.reference, row.sum + row.eps / __builtin_exp2(row.reference)};
+  }
+
+  /// Weights factor * max(2^u - 2^-reference, 0), u a score less the reference.
+  template <class T>
+  struct backward {
+    vec<T> reference, constant, factor, unit;
+
+    ATTNSCALE_INLINE explicit backward(const gradient_lanes<T>& row)
+        : reference(load(row.reference)),
+          constant(load(row.constant)),
+          factor(load(row.factor)),
+          unit(exp2(clamp_exponent(-reference))) {}
+
+    ATTNSCALE_INLINE vec<T> operator()(vec<T> u, vec<T> score, vec<T>& gradient) const {
+      const vec<T> zero = broadcast(T(0));
+      const exp2_parts<T> e = split_exp2(clamp_exponent(u));
+      const vec<T> power = fma(e.q, e.f, broadcast(T(1))) * e.power;
+      const vec<T> above = fma(e.power, e.q * e.f, e.power - unit);
+      const vec_mask<T> is_above = score > zero;
+      const vec<T> x = xsimd::select(is_above, gradient + constant, -constant);
+      gradient = power * factor * x;
+      return xsimd::select(is_above, max_or(zero, above), zero) * factor;
+    }
+  };
+
+ private:
+  static double floor(const finished_row& row) { return __builtin_exp2(-row.reference); }
+  static double total(const finished_row& row) { return row.sum + row.eps * floor(row); }
+  /// The power of two that brings a sum whose inverse is beyond the type to [1/2, 1); else 0.
+  static int small_power(double sum) {
+    return sum > 0 && sum < 0x1p-100 ? -__builtin_ilogb(sum) - 1 : 0;
+  }
+};
+
+/// f(weights of the normalizer), one of those whose weights are functions of single scores: not of
+/// those that have from_all_scores in normalizer_traits.hpp.
+template <class F>
+ATTNSCALE_INLINE auto with_weights(normalizer rule, F&& f) {
+  switch (rule) {
+    case normalizer::softmax:
+      return f(softmax_weights{});
+    case normalizer::sigmoid:
+      return f(sigmoid_weights{});
+    case normalizer::relu:
+      return f(relu_weights<1>{});
+    case normalizer::squared_relu:
+      return f(relu_weights<2>{});
+    case normalizer::softpick:
+      return f(softpick_weights{});
+    case normalizer::entmax:
+    case normalizer::top_k:
+      break;  // see sparse/
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace

@@ -16,6 +16,7 @@ from . import _normalizer_cases as normalizers
 from . import _process_cases as process
 from . import _random_cases as random
 from . import _solve_cases as solve
+from . import _tensor_cases as tensors
 from . import _variant_cases as variant
 from ._rows import Row, at_least, at_most
 from ._session import Session
@@ -107,6 +108,17 @@ CASES: dict[str, Case] = {
     "two_threads": Case(random.two_threads),
     "memory": Case(process.additional_memory, slow=True),
     "overhead": Case(attention.call_overhead),
+    "tensor_overhead": Case(tensors.tensor_overhead),
+    "gradients_overhead": Case(tensors.gradients_overhead),
+    "tensors_8": Case(partial(tensors.forward_on_tensors, heads=8, targets=tensors.FORWARD_8)),
+    "tensors_1": Case(partial(tensors.forward_on_tensors, heads=1, targets=tensors.FORWARD_1)),
+    "tensors_step": Case(
+        partial(tensors.step_on_tensors, heads=8, head_dim=64, targets=tensors.STEP_8), slow=True
+    ),
+    "tensors_step_smallest": Case(
+        partial(tensors.step_on_tensors, heads=1, head_dim=16, targets=tensors.STEP_16)
+    ),
+    "small_model_step": Case(partial(tensors.small_model_step, target=at_least(1.0)), slow=True),
     "import": Case(process.import_time),
     "interrupt": Case(process.interrupted),
 }

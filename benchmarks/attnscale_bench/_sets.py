@@ -24,6 +24,18 @@ SETS: dict[str, CaseSet] = {
         "And when the sequences are short, down to the smallest calls?",
         ("forward_512_64", "forward_512_128", "forward_512_32", "short", "overhead"),
     ),
+    "tensors": CaseSet(
+        "What does the way from a tensor of PyTorch to the kernels cost in short calls?",
+        (
+            "tensor_overhead",
+            "gradients_overhead",
+            "tensors_8",
+            "tensors_1",
+            "tensors_step",
+            "tensors_step_smallest",
+            "small_model_step",
+        ),
+    ),
     "masks": CaseSet(
         "How much of the work that a causal mask or a window saves is saved in time?",
         ("causal_4096", "causal_512", "window"),

@@ -174,14 +174,16 @@ void point_at_rows(const py::dict& rows, row_outputs& places) {
           const_cast<void*>(py::reinterpret_borrow<py::array>(array).data());
 }
 
-/// Rows of numbers to write to.
-double* rows_or_null(const py::dict& into, const char* name) {
-  if (!into.contains(name) || into[name].is_none()) return nullptr;
-  return py::array_t<double>(py::reinterpret_borrow<py::array>(into[name])).mutable_data();
+py::object named_or_none(const py::dict& arrays, const char* name) {
+  PyObject* const found = PyDict_GetItemString(arrays.ptr(), name);
+  return py::reinterpret_borrow<py::object>(found ? found : Py_None);
 }
 
-py::object named_or_none(const py::dict& arrays, const char* name) {
-  return arrays.contains(name) ? py::object(arrays[name]) : py::none();
+/// Rows of numbers to write to.
+double* rows_or_null(const py::dict& into, const char* name) {
+  const py::object rows = named_or_none(into, name);
+  if (rows.is_none()) return nullptr;
+  return py::array_t<double>(py::reinterpret_borrow<py::array>(rows)).mutable_data();
 }
 
 }  // namespace
@@ -239,7 +241,8 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
     d_sink = new_array<double>(shape, {problem.n_queries});
     problem.d_sink = static_cast<double*>(py::array(d_sink).mutable_data());
   }
-  run_released(num_threads_, [&](const execution& how) { run(problem, how); });
+  const auto work = [&](const execution& how) { run(problem, how); };
+  is_brief(problem) ? run_held(num_threads_, work) : run_released(num_threads_, work);
   return py::make_tuple(d_scale, d_sink);
 }
 

@@ -15,6 +15,7 @@
 #include "dispatch.hpp"
 #include "kernels/tile/block.hpp"
 #include "scratch.hpp"
+#include "share.hpp"
 #include "statistics.hpp"
 #include "thread_pool.hpp"
 
@@ -205,7 +206,7 @@ class attention_run {
 
 void run(const attention_problem& problem, const execution& how) {
   check_scales(problem);
-  attention_run(problem, how)();
+  attention_run(problem, worth_sharing(how, forward_nanoseconds(problem)))();
   const auto count = [&](statistic which) {
     if (void* counts = problem.statistics[which])
       count_visible(problem, static_cast<std::int64_t*>(counts), how);

@@ -18,6 +18,7 @@
 #include "kernels/gradient/block.hpp"
 #include "numbers.hpp"
 #include "scratch.hpp"
+#include "share.hpp"
 #include "statistics.hpp"
 #include "support.hpp"
 #include "thread_pool.hpp"
@@ -299,7 +300,9 @@ class gradient_run {
 void run(const gradient_problem& problem, const execution& how) {
   if (problem.heads.empty() || problem.n_queries == 0) return;
   check_scales(problem);
-  gradient_run(problem, how)(how);
+  // Five products where the forward pass has two.
+  const double nanoseconds = 2.5 * forward_nanoseconds(problem);
+  gradient_run(problem, how)(worth_sharing(how, nanoseconds));
 }
 
 }  // namespace attnscale

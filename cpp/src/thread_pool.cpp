@@ -15,6 +15,7 @@
 
 #include "attnscale/threads.hpp"
 #include "num_threads.hpp"
+#include "share.hpp"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -35,6 +36,14 @@ constexpr auto poll_interval = std::chrono::milliseconds(25);
 // for some during this time before it sleeps: two threads then share 20 us of work in 11.4 us when
 // calls follow each other (27 us without), 100 us in 51 us (93 us without).
 constexpr auto spin_time = std::chrono::microseconds(100);
+
+// So a call alone among other work wakes threads if it takes `enough_to_wake` or more. A shorter one
+// does if it soon follows another call: they are then awake, or stay so for the calls behind it.
+constexpr double enough_to_wake = 80e3;  // ns
+constexpr double enough_to_share = 8e3;
+
+/// When the last call that was long enough to share was to end, in ticks of the clock.
+std::atomic<clock::rep> last_end{0};
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -308,6 +317,18 @@ pool& shared_pool() {
 
 int asked_threads(const execution& how) {
   return how.num_threads > 0 ? how.num_threads : num_threads();
+}
+
+execution worth_sharing(const execution& how, double nanoseconds) {
+  execution alone = how;
+  alone.num_threads = 1;
+  if (nanoseconds < enough_to_share) return alone;
+  if (asked_threads(how) == 1) return how;
+  const clock::time_point now = clock::now();
+  const auto takes = std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, 1e9)));
+  const clock::duration before(last_end.exchange((now + takes).time_since_epoch().count()));
+  const bool follows = now.time_since_epoch() - before < spin_time;
+  return follows || nanoseconds >= enough_to_wake ? how : alone;
 }
 
 void run_parallel(const parallel_loop& loop, const execution& how) {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._call.arrays import laid_out
+from ._call.arrays import ARRAY, laid_out
 from ._call.call import Call
 from ._call.gradients import (
     RawGradients,
@@ -169,7 +169,8 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     AttentionGradients(query=<float64 (2, 50, 16)>, key=<float64 (2, 50, 16)>, value=<float64 (2, 50, 16)>)
     """
     found, wanted = read_normalizer(normalizer), _read_wanted(wanted)
-    if is_pattern(layout) or any(map(has_names, (query, key, value))):
+    plain = type(query) is type(key) is ARRAY and (value is None or type(value) is ARRAY)
+    if is_pattern(layout) or (not plain and any(map(has_names, (query, key, value)))):
         raise ValueError(
             "attention_gradients takes arrays without names in layout 'bhsd' or 'bshd', got "
             f"query {shown(query)} and layout={layout!r}; pass the .values of labelled arrays"
@@ -202,23 +203,23 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         for name, table in (("distance_scale", distance_scale), ("distance_bias", distance_bias))
         if table is not None and name in wanted
     }
-    return AttentionGradients(**{name: x if name in wanted else None for name, x in gradients.items()})
+    return AttentionGradients(**{name: gradients[name] for name in wanted if name in gradients})
 
 
 def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
-    for name in names:
+    for name in () if names is _USUAL else names:
         if name not in _FIELDS:
             raise ValueError(f"wanted must be among {', '.join(_FIELDS)}; got {shown(name)}")
     return names
 
 
 def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any]) -> None:
+    if found is None or not cotangents:
+        return
     from .normalizers import Sink, SoftmaxN
 
-    if found is None or isinstance(found, SoftmaxN) or found.name == Sink.name:
-        return
-    if cotangents:
+    if not isinstance(found, SoftmaxN) and found.name != Sink.name:
         raise ValueError(
             f"rows of {found!r} have the gradient of the output alone here, got grad_{next(iter(cotangents))}"
         )
@@ -227,34 +228,34 @@ def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any
 def _as_given(
     call: Call, raw: RawGradients, found: Normalizer | None, scale: Any, qk_norm: str | None
 ) -> dict[str, Any]:
-    """In the types, shapes and layout of the caller's arrays."""
+    """The gradients that there are, in the types, shapes and layout of the caller's arrays."""
     query, key, value, _, _ = call.given
     d_query, d_key = raw.query, raw.key
     if qk_norm is not None:
         d_query, d_key = through_norm(query, d_query, qk_norm), through_norm(key, d_key, qk_norm)
-    d_value = None if raw.value is None or value is None else _typed(call, raw.value, value)
-    mask = None
+    given: dict[str, Any] = {"query": _typed(call, d_query, query), "key": _typed(call, d_key, key)}
+    if raw.value is not None and value is not None:
+        given["value"] = _typed(call, raw.value, value)
+    if scale is not None:
+        given["scale"] = _of_scale(call, raw.scale, scale)
+        given["law"] = law_gradients(raw.scale, call)
     if raw.attn_mask is not None and call.mask is not None:
-        mask = raw.attn_mask.astype(call.mask.dtype)
-    return {
-        "query": _typed(call, d_query, query),
-        "key": _typed(call, d_key, key),
-        "value": d_value,
-        "scale": _of_scale(call, raw.scale, scale),
-        "law": law_gradients(raw.scale, call),
-        "sink": _of_sink(raw.sink, found),
-        "bias": _of_numbers(raw.bias, getattr(found, "bias", None)),
-        "alpha": _of_numbers(raw.alpha, getattr(found, "alpha", None)),
-        "attn_mask": mask,
-    }
+        given["attn_mask"] = raw.attn_mask.astype(call.mask.dtype)
+    if found is not None:
+        given["sink"] = _of_sink(raw.sink, found)
+        given["bias"] = _of_numbers(raw.bias, getattr(found, "bias", None))
+        given["alpha"] = _of_numbers(raw.alpha, getattr(found, "alpha", None))
+    return given
 
 
 def _typed(call: Call, gradient: NDArray[Any], array: NDArray[Any]) -> NDArray[Any]:
-    return laid_out(gradient.astype(array.dtype, copy=False), call.layout)
+    if gradient.dtype is not array.dtype:
+        gradient = gradient.astype(array.dtype, copy=False)
+    return laid_out(gradient, call.layout)
 
 
 def _of_scale(call: Call, rows: NDArray[np.float64], scale: Any) -> NDArray[Any] | None:
-    if scale is None or (call.law is not None and call.law.meaning.is_distance):
+    if call.law is not None and call.law.meaning.is_distance:
         return None
     gradient = sum_over_repeats(rows, np.shape(call.scale))
     dtype = getattr(scale, "dtype", None)

@@ -26,6 +26,7 @@ from attnscale_bench import (
     _run,
     _session,
     _solve_cases,
+    _tensor_cases,
     _variant_cases,
 )
 from attnscale_bench._rows import Row, Unit, at_least, at_most, skipped
@@ -412,7 +413,10 @@ def short_heads(heads, n, head_dim, dtype=np.float32):
 @pytest.mark.slow
 def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
     """With rows of an eighth of the length."""
-    for cases in (_attention_cases, _gradient_cases, _normalizer_cases, _solve_cases, _variant_cases):
+    for cases in (
+        *(_attention_cases, _gradient_cases, _normalizer_cases),
+        *(_solve_cases, _tensor_cases, _variant_cases),
+    ):
         monkeypatch.setattr(cases, "random_heads", short_heads)
     assert main(["bench", "--repeat", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -11,7 +11,11 @@ from attnscale.laws._values import learnable
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.usefixtures("either_way"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -177,10 +177,10 @@ def test_memory_of_the_inputs_is_read_in_place(monkeypatch: pytest.MonkeyPatch) 
     from attnscale.torch import _forward, _ops
 
     seen: list[Any] = []
-    plain = _ops.attention_statistics
+    plain = _ops.attention
     monkeypatch.setattr(
         _ops,
-        "attention_statistics",
+        "attention",
         lambda q, k, v, **options: seen.append((q, k, v)) or plain(q, k, v, **options),
     )
     q, k, v = (torch.randn(1, 2, 8, 4) for _ in range(3))

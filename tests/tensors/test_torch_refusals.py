@@ -13,7 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.usefixtures("either_way"),
+]
 
 ROWS = torch.ones(2, 4, 8)
 QKV = {"query": ROWS, "key": ROWS, "value": ROWS}

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._checks import as_array, fit_to, shown, sum_over_repeats
-from .arrays import FLOAT64, in_native_order, is_float_type, laid_out, shape_in
+from .arrays import ARRAY, FLOAT32, FLOAT64, in_native_order, is_float_type, laid_out, shape_in
 from .distance import distances_of, law_factor, matrix_of
+from .form import PRODUCTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,6 +41,8 @@ COTANGENTS = (
     "max_weight",
 )
 _INTEGERS = ("argmax",)
+#: Statistics of a forward pass that a backward pass can use.
+_OF_USE = (*(name for name in COTANGENTS if name != "max_score"), *_INTEGERS)
 
 
 class RawGradients(NamedTuple):
@@ -114,20 +117,19 @@ def _differentiate(
     inputs, form = call.inputs, call.form
     rule = None if normalizer is None else normalizer._rule(call)
     value = None if grad is None else inputs.value
-    query, key, d_value = (_zeros(x, call) for x in (inputs.query, inputs.key, value))
-    mask = None
-    if "attn_mask" in wanted and call.mask is not None and call.mask.dtype != np.bool_:
-        mask = np.zeros(call.mask.shape, _arithmetic(call))
-    factor = _zeros_of_distances(form.distance_scale, call, wanted="distance_scale" in wanted)
-    offset = _zeros_of_distances(form.distance_bias, call, wanted="distance_bias" in wanted)
-    into = {"query": query, "key": key, "value": d_value, "attn_mask": mask}
-    into |= {"distance_scale": matrix_of(factor, inputs), "distance_bias": matrix_of(offset, inputs)}
-    kind = "softmax" if rule is None else rule.kind
-    bias, alpha = (
-        np.zeros(call.row_shape) if kind == of and name in wanted else None
-        for name, of in (("bias", "sigmoid"), ("alpha", "entmax"))
-    )
-    into |= {"bias": bias, "alpha": alpha}
+    query, key, d_value = _zeros(inputs.query, call), _zeros(inputs.key, call), _zeros(value, call)
+    into: dict[str, NDArray[Any] | None] = {"query": query, "key": key, "value": d_value}
+    mask = factor = offset = bias = alpha = None
+    if call.mask is not None and "attn_mask" in wanted and call.mask.dtype != np.bool_:
+        into["attn_mask"] = mask = np.zeros(call.mask.shape, _arithmetic(call))
+    if form is not PRODUCTS:
+        factor = _zeros_of_distances(form.distance_scale, call, wanted="distance_scale" in wanted)
+        offset = _zeros_of_distances(form.distance_bias, call, wanted="distance_bias" in wanted)
+        into |= {"distance_scale": matrix_of(factor, inputs), "distance_bias": matrix_of(offset, inputs)}
+    if rule is not None and rule.kind == "sigmoid" and "bias" in wanted:
+        into["bias"] = bias = np.zeros(call.row_shape)
+    if rule is not None and rule.kind == "entmax" and "alpha" in wanted:
+        into["alpha"] = alpha = np.zeros(call.row_shape)
     scale, sink = call.core.gradients(value, grad, into, saved, cotangents, scales, rule)
     if not np.isfinite(scale).all():  # also 0 for a query that holds a NaN and sees no key
         scale[np.broadcast_to(call.visible_keys() == 0, scale.shape)] = 0
@@ -189,10 +191,13 @@ def table_gradient(name: str, table: Any, gradient: NDArray[Any] | None, call: C
 
 
 def _arithmetic(call: Call) -> np.dtype[Any]:
-    return FLOAT64 if call.inputs.dtype == FLOAT64 else np.dtype(np.float32)
+    dtype = call.inputs.dtype
+    return FLOAT64 if dtype is not FLOAT32 and dtype == FLOAT64 else FLOAT32  # `is` settles most calls
 
 
 def _rows(array: NDArray[Any], call: Call) -> NDArray[Any]:
+    if array.shape == call.row_shape and array.dtype is _arithmetic(call) and array.flags.c_contiguous:
+        return array
     return np.ascontiguousarray(np.broadcast_to(array, call.row_shape), _arithmetic(call))
 
 
@@ -200,6 +205,8 @@ def _zeros(array: NDArray[Any] | None, call: Call) -> Any:
     """Zeros of the shape of an array, in the order of the layout; None for None."""
     if array is None:
         return None
+    if call.layout != "bshd":
+        return np.zeros(array.shape, _arithmetic(call))
     return laid_out(np.zeros(shape_in(call.layout, array.shape), _arithmetic(call)), call.layout)
 
 
@@ -217,11 +224,10 @@ def _output_shape(call: Call) -> tuple[int, ...]:
 
 
 def _read_output(name: str, value: Any, call: Call) -> NDArray[Any]:
-    array = in_native_order(name, as_array(name, value))
-    if array.shape != _output_shape(call):
-        raise ValueError(
-            f"{name} must have the shape of the output, {_output_shape(call)}, got {array.shape}"
-        )
+    array = value if type(value) is ARRAY else as_array(name, value)
+    array = array if array.dtype is FLOAT32 else in_native_order(name, array)
+    if array.shape != (shape := _output_shape(call)):
+        raise ValueError(f"{name} must have the shape of the output, {shape}, got {array.shape}")
     return laid_out(array, call.layout)
 
 
@@ -234,13 +240,14 @@ def _read_grad_output(call: Call, grad_output: Any) -> NDArray[Any]:
 def _read_forward(call: Call, forward: AttentionStatistics, *, with_output: bool) -> dict[str, NDArray[Any]]:
     """The fields of a forward pass that a backward pass can use."""
     saved = {}
-    for name in (*COTANGENTS, *_INTEGERS):
-        if name == "max_score" or (rows := getattr(forward, name, None)) is None:
+    there, row_shape = vars(forward), call.row_shape  # asking for a field that is not there makes a message
+    for name in _OF_USE:
+        if (rows := there.get(name)) is None:
             continue
         array = np.asarray(rows)
-        if array.shape != call.row_shape:
+        if array.shape != row_shape:
             raise ValueError(
-                f"forward must be of the same call, with rows {call.row_shape}, got {name} {array.shape}"
+                f"forward must be of the same call, with rows {row_shape}, got {name} {array.shape}"
             )
         saved[name] = np.ascontiguousarray(array, np.int64) if name in _INTEGERS else _rows(array, call)
     if with_output and forward.output is not None:

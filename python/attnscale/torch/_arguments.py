@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..laws._values import open_law, with_values
 from ..normalizers import Normalizer
 from ..normalizers._base import Rows, Rule
 from ._learned import Entmax, Learned, Sigmoid, Sink
-from ._tensors import array, autocast, check_on_cpu, check_tensors, row_extents
+from ._tensors import array, autocast, check_tensors, row_extents
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,7 +94,9 @@ class Arguments(NamedTuple):
     def of(arguments: tuple[Any, ...]) -> Arguments:
         """Read a call from an operator's arguments, which may have more behind those of the call."""
         n, m = len(Arguments._fields) - 1, len(Form._fields)
-        return Arguments._make((*arguments[:n], Form._make(arguments[n : n + m])))
+        form = Form._make(arguments[n : n + m])
+        form = form._replace(learned=tuple(form.learned), lengths=tuple(form.lengths))
+        return Arguments._make((*arguments[:n], form))
 
     @property
     def tensors(self) -> tuple[torch.Tensor | None, ...]:
@@ -116,27 +119,19 @@ class Arguments(NamedTuple):
 
     def arrays(self) -> tuple[Any, Any, Any]:
         """Query, key and value as arrays."""
-        check_on_cpu(*self.tensors)
-        query, key, value = (None if each is None else array(each) for each in self[:3])
-        return query, key, value
+        query, key, value = self[:3]
+        return array(query), array(key), None if value is None else array(value)
 
     def options(self) -> dict[str, Any]:
         """The call as options of the functions on arrays."""
-        form = self.form
-        arrays = ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
-        found = {name: None if (x := getattr(self, name)) is None else array(x) for name in arrays}
-        return found | {
-            "scale": self._scale(),
-            "is_causal": form.is_causal,
-            "causal": causal_of_text(form.causal),
-            "window": (form.left, form.right) if form.windowed else None,
-            "enable_gqa": form.enable_gqa,
-            "softcap": form.softcap,
-            "normalizer": self._normalizer(),
-            "qk_norm": form.qk_norm or None,
-            "layout": form.layout,
-            "num_threads": form.num_threads,
-        }
+        found = _options_of(self.form)
+        for at, name in _OPTIONAL_ARRAYS:
+            if (x := self[at]) is not None:
+                found[name] = array(x)
+        found["scale"] = self._scale()
+        if self.sink is not None or self.bias is not None or self.alpha is not None:
+            found["normalizer"] = self._normalizer()
+        return found
 
     def _scale(self) -> Any:
         if self.scale is None:
@@ -162,6 +157,39 @@ class Arguments(NamedTuple):
         return self.form.normalizer
 
 
+#: Tensors that are options of the functions on arrays, and where they are in a call.
+_OPTIONAL_ARRAYS = [
+    (Arguments._fields.index(name), name)
+    for name in ("attn_mask", "distance_scale", "distance_bias", "key_lengths", "document_ids")
+]
+
+
+@lru_cache(maxsize=256, typed=True)  # of the options alone: making them takes as long as a small attention
+def _read_options(*form: Any) -> dict[str, Any]:
+    """The options of a form without its multiplier, as the functions on arrays take them."""
+    given = Form(None, *form)
+    return {
+        **dict.fromkeys(name for _, name in _OPTIONAL_ARRAYS),
+        "is_causal": given.is_causal,
+        "causal": causal_of_text(given.causal),
+        "window": (given.left, given.right) if given.windowed else None,
+        "enable_gqa": given.enable_gqa,
+        "softcap": given.softcap,
+        "normalizer": given.normalizer,
+        "qk_norm": given.qk_norm or None,
+        "layout": given.layout,
+        "num_threads": given.num_threads,
+    }
+
+
+def _options_of(form: Form) -> dict[str, Any]:
+    """A new dict of the options of a form."""
+    try:
+        return _read_options(*form[1:]).copy()
+    except TypeError:  # what has no hash, such as a list, is no option; the functions on arrays say so
+        return _read_options.__wrapped__(*form[1:])
+
+
 def read_call(
     query: Any,
     key: Any,
@@ -184,65 +212,60 @@ def read_call(
     num_threads: int | None = None,
 ) -> Arguments:
     """Read a call with the options of :func:`attnscale.torch.attention`, in the type of autocast."""
-    check_tensors(query=query, key=key)
-    tables = {"distance_scale": distance_scale, "distance_bias": distance_bias}
-    check_tensors(or_none=True, value=value, attn_mask=attn_mask, **tables)
-    factor, of_scale = _read_scale(scale)
+    if not (isinstance(query, torch.Tensor) and isinstance(key, torch.Tensor)):
+        check_tensors(query=query, key=key)
+    tables = distance_scale, distance_bias
+    for each in (value, attn_mask, *tables):
+        if each is not None and not isinstance(each, torch.Tensor):
+            named = dict(zip(("distance_scale", "distance_bias"), tables, strict=True))
+            check_tensors(or_none=True, value=value, attn_mask=attn_mask, **named)
+    factor, of_scale = (None, _STANDARD) if scale is None else _read_scale(scale)
     left, right = (None, None) if window is None else window
-    name = normalizer.spelling if isinstance(normalizer, Normalizer) else normalizer
-    form = Form(
-        **of_scale,
-        is_causal=is_causal,
-        causal=text_of_causal(causal),
-        left=left,
-        right=right,
-        windowed=window is not None,
-        enable_gqa=enable_gqa,
-        softcap=softcap,
-        normalizer=name if isinstance(name, str) else "",
-        qk_norm=qk_norm or "",
-        layout=layout,
-        num_threads=num_threads,
+    name, sink, bias, alpha = (
+        (normalizer, None, None, None) if isinstance(normalizer, str) else _read_normalizer(normalizer)
     )
+    # By position: names take twice as long.
+    seen = is_causal, text_of_causal(causal), left, right, window is not None
+    form = Form._make((*of_scale, *seen, enable_gqa, softcap, name, qk_norm or "", layout, num_threads))
     query, key, value = autocast(query, key, value)
-    return Arguments(
-        query,
-        key,
-        value,
-        scale=factor,
-        attn_mask=attn_mask,
-        **tables,
-        sink=normalizer.logits if isinstance(normalizer, Sink) else None,
-        bias=normalizer.bias if isinstance(normalizer, Sigmoid) else None,
-        alpha=normalizer.alpha if isinstance(normalizer, Entmax) else None,
-        key_lengths=_integers(key_lengths, query.device),
-        document_ids=_integers(document_ids, query.device),
-        form=form,
-    )
+    lengths, documents = _integers(key_lengths, query), _integers(document_ids, query)
+    learnable = query, key, value, factor, attn_mask, *tables, sink, bias, alpha
+    return Arguments(*learnable, lengths, documents, form)
 
 
-def _integers(given: Any, device: torch.device) -> torch.Tensor | None:
+def _integers(given: Any, query: torch.Tensor) -> torch.Tensor | None:
     """Integers as a tensor; a tensor stays on its device."""
-    return (
-        given if given is None or isinstance(given, torch.Tensor) else torch.as_tensor(given, device=device)
-    )
+    if given is None:
+        return None
+    return given if isinstance(given, torch.Tensor) else torch.as_tensor(given, device=query.device)
 
 
-def _read_scale(scale: Any) -> tuple[torch.Tensor | None, dict[str, Any]]:
+#: What a form begins with: multiplier, law, learned and lengths. This is that of ``scale=None``.
+_STANDARD: tuple[Any, Any, Any, Any] = (None, "", (), ())
+
+
+def _read_scale(scale: Any) -> tuple[torch.Tensor | None, tuple[Any, Any, Any, Any]]:
     """The tensor of a scale, and the fields of a form that describe the scale."""
     if isinstance(scale, Learned):
-        form = {"law": scale.spelling, "learned": list(scale.parameters), "lengths": scale.lengths}
-        return scale.packed, form
-    if scale is None:
-        return None, {}
+        return scale.packed, (None, scale.spelling, tuple(scale.parameters), tuple(scale.lengths))
     if isinstance(scale, torch.Tensor):
-        return scale, {}
+        return scale, _STANDARD
     if isinstance(scale, (str, Law)):
-        return None, {"law": scale if isinstance(scale, str) else scale.spelling}
+        return None, (None, scale if isinstance(scale, str) else scale.spelling, (), ())
     # The operator would ignore a scale of any other kind.
     if isinstance(scale, bool) or not isinstance(scale, _NUMBERS):
         raise TypeError(f"scale must be a number, a tensor, a law or the name of one, got {shown(scale)}")
-    return None, {"multiplier": float(scale)}
+    return None, (float(scale), "", (), ())
+
+
+def _read_normalizer(normalizer: Any) -> tuple[str, Any, Any, Any]:
+    """The name of a normalizer, and the tensors of one that has some: sink, bias and alpha."""
+    return (
+        normalizer.spelling if isinstance(normalizer, Normalizer) else "",
+        normalizer.logits if isinstance(normalizer, Sink) else None,
+        normalizer.bias if isinstance(normalizer, Sigmoid) else None,
+        normalizer.alpha if isinstance(normalizer, Entmax) else None,
+    )
 
 
 def text_of_causal(causal: str | int | None) -> str:

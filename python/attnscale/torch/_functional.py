@@ -15,9 +15,10 @@ from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Arguments, read_call
 from ._blocks import attend_in_blocks
+from ._eager import attend_now
 from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
-from ._tensors import check_on_cpu, check_one_device
+from ._tensors import check_on_cpu, check_one_device, is_eager
 
 if TYPE_CHECKING:
     from .._call.types import QKNorm
@@ -26,6 +27,8 @@ __all__ = ["BACKENDS", "AttentionStatistics", "attention", "attention_statistics
 
 #: Names of what computes attention; None stands for "auto".
 BACKENDS = ("auto", "core", "torch")
+#: The values of ``backend=`` for which the kernels of this package take tensors on the CPU.
+_CORE = (None, "auto", "core")
 
 
 class AttentionStatistics(NamedTuple):
@@ -142,9 +145,7 @@ num_threads
         layout=layout,
         num_threads=num_threads,
     )
-    if _is_core(backend, call):
-        return _attend(call, ())[0]
-    output, _ = attend_in_blocks(call, ())
+    output, _ = _attend(call, (), backend)
     assert output is not None
     return output
 
@@ -229,12 +230,8 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
         num_threads=num_threads,
     )
     asked = (statistics,) if isinstance(statistics, str) else tuple(statistics)
-    if not _is_core(backend, call):
-        output, found = attend_in_blocks(call, asked)
-        return AttentionStatistics(output, **found)
-    output, *rows = _attend(call, asked)
-    there = [row if name in asked else None for name, row in zip(NAMES, rows, strict=True)]
-    return AttentionStatistics(None if value is None else output, *there)
+    output, found = _attend(call, asked, backend)
+    return AttentionStatistics(output, **found)
 
 
 def _is_core(backend: str | None, call: Arguments) -> bool:
@@ -248,10 +245,18 @@ def _is_core(backend: str | None, call: Arguments) -> bool:
     return backend == "core"
 
 
-def _attend(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor, ...]:
-    """Output and all statistics; tensors that were not asked for are empty."""
+def _attend(
+    call: Arguments, asked: tuple[str, ...], backend: str | None
+) -> tuple[Tensor | None, dict[str, Tensor]]:
+    """The output, None without a value, and the statistics asked for."""
+    eager = backend in _CORE and is_eager(*call.tensors)
+    if not eager and not _is_core(backend, call):
+        return attend_in_blocks(call, asked)
     # The backward pass starts from the log-sum-exp, which costs nothing.
     has_lse = call.sink is not None or call.form.normalizer.startswith(("softmax", "sink"))
     kept = (*asked, "lse") if has_lse and torch.is_grad_enabled() and "lse" not in asked else asked
-    found: tuple[Tensor, ...] = run(*call.flat, kept)
-    return found
+    if eager:
+        return attend_now(call, asked, kept)
+    output, *rows = run(*call.flat, kept)
+    found = {name: row for name, row in zip(NAMES, rows, strict=True) if name in asked}
+    return (None if call.value is None else output), found

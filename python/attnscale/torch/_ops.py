@@ -3,28 +3,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from .._results import NAMES, AttentionStatistics
-from ..attention import attention_statistics
+from ..attention import attention, attention_statistics
 from ..gradients import attention_gradients
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, Form
 from ._autograd import Differentiable
-from ._tensors import array, heads_first, tensor
+from ._tensors import array, check_on_cpu, heads_first, tensor
 from ._vmap import attend_backward_rule, attend_rule
 
-__all__ = ["pull_back_output", "run"]
+__all__ = [
+    "DIFFERENTIABLE",
+    "KEPT",
+    "attend_arrays",
+    "differentiate",
+    "differentiate_as_operator",
+    "pull_back_output",
+    "run",
+]
 
 _N_TENSORS = len(Arguments._fields) - 1
 _N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; an operator may have more
 _COUNTS = ("n_visible", "argmax", "support")
-_DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*_COUNTS, "sink_weight"))
-_GRADIENTS = tuple(f"grad_{name}" for name in _DIFFERENTIABLE)
+DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*_COUNTS, "sink_weight"))
+_GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)
 # Statistics that the backward pass would compute again if they were not kept.
-_KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
+KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 
 
 def _outputs(count: int) -> str:
@@ -43,10 +52,23 @@ def _outputs(count: int) -> str:
 def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """The output, then the statistics in the order of NAMES; those not asked for are empty tensors."""
     call, asked = Arguments.of(arguments), arguments[-1]
-    rows = attention_statistics(*call.arrays(), statistics=asked, **call.options())
+    check_on_cpu(*call.tensors)
+    output, rows = attend_arrays(call, asked)
     new = call.query.new_empty
-    output = new(0) if rows.output is None else tensor(rows.output)
-    return output, *(tensor(np.asarray(getattr(rows, name))) if name in asked else new(0) for name in NAMES)
+    given = new(0) if output is None else output
+    return given, *(rows[name] if name in rows else new(0) for name in NAMES)
+
+
+def attend_arrays(
+    call: Arguments, asked: Sequence[str]
+) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
+    """The output, None without a value, and the statistics asked for, of tensors with numbers on the CPU."""
+    query, key, value = call.arrays()
+    if value is not None and not asked:
+        return tensor(attention(query, key, value, **call.options())), {}
+    rows = attention_statistics(query, key, value, statistics=asked, **call.options())
+    output = None if rows.output is None else tensor(rows.output)
+    return output, {name: tensor(np.asarray(getattr(rows, name))) for name in dict.fromkeys(asked)}
 
 
 @attend.register_fake
@@ -73,37 +95,46 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     mutates_args=(),
     device_types="cpu",
     schema=f"({TENSOR_SCHEMA}, {FORM_SCHEMA}, Tensor? output, "
-    + ", ".join(f"Tensor? {name}" for name in (*_KEPT, "grad_output", *_GRADIENTS))
+    + ", ".join(f"Tensor? {name}" for name in (*KEPT, "grad_output", *_GRADIENTS))
     + f", bool[] wanted) -> {_outputs(len(LEARNABLE))}",
 )
 def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """The gradients of the tensors LEARNABLE; those that are not wanted are empty tensors."""
-    call = Arguments.of(arguments)
-    given = [None if x is None else array(x) for x in arguments[_N_ARGUMENTS:-1]]
-    n = 1 + len(_KEPT)
+    call, wanted = Arguments.of(arguments), arguments[-1]
+    check_on_cpu(*call.tensors)
+    found = differentiate(call, arguments[_N_ARGUMENTS:-1], wanted)
+    return tuple(call.query.new_empty(0) if x is None else x for x in found)
+
+
+def differentiate(
+    call: Arguments, rows: Sequence[torch.Tensor | None], wanted: Sequence[bool]
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients of the tensors LEARNABLE, None where they are not wanted.
+
+    `rows` are the output and KEPT as far as the forward pass had them, then the gradients of the output and
+    of DIFFERENTIABLE.
+    """
+    given = [None if x is None else array(x) for x in rows]
+    n = 1 + len(KEPT)
+    of_tensors = zip(LEARNABLE, call.tensors, wanted, strict=False)
     if all(each is None for each in given[n:]):  # no output has a gradient
-        return tuple(
-            torch.zeros_like(x) if want else call.query.new_empty(0)
-            for x, want in zip(call.tensors, arguments[-1], strict=False)
-        )
-    kept = {name: x for name, x in zip(_KEPT, given[1:n], strict=True) if x is not None}
-    rows: dict[str, Any] = dict(zip(_GRADIENTS, given[n + 1 :], strict=True))
+        return tuple(torch.zeros_like(x) if want else None for _, x, want in of_tensors)
+    kept = {name: x for name, x in zip(KEPT, given[1:n], strict=True) if x is not None}
+    cotangents: dict[str, Any] = {
+        name: x for name, x in zip(_GRADIENTS, given[n + 1 :], strict=True) if x is not None
+    }
     query, key, value = call.arrays()
     found = attention_gradients(
         query,
         key,
         value,
         given[n],
-        **rows,
+        **cotangents,
         forward=AttentionStatistics(given[0], **kept),
-        wanted=[*(name for name, want in zip(LEARNABLE, arguments[-1], strict=True) if want), "law"],
+        wanted=[*(name for name, want in zip(LEARNABLE, wanted, strict=True) if want), "law"],
         **call.options(),
     )
-    wanted = zip(LEARNABLE, call.tensors, arguments[-1], strict=False)
-    return tuple(
-        _gradient(found, name, given, call) if want else call.query.new_empty(0)
-        for name, given, want in wanted
-    )
+    return tuple(_gradient(found, name, x, call) if want else None for name, x, want in of_tensors)
 
 
 def _gradient(found: Any, name: str, given: Any, call: Arguments) -> torch.Tensor:
@@ -117,7 +148,10 @@ def _gradient(found: Any, name: str, given: Any, call: Arguments) -> torch.Tenso
         return torch.zeros_like(given)
     if values is None:
         raise ValueError(f"{name} has no gradient in this call, and requires one; use {name}.detach()")
-    return tensor(np.ascontiguousarray(values)).to(given.dtype).reshape(given.shape)
+    gradient = tensor(values if values.flags.c_contiguous else np.ascontiguousarray(values))
+    if gradient.dtype is not given.dtype:
+        gradient = gradient.to(given.dtype)
+    return gradient if gradient.shape == given.shape else gradient.reshape(given.shape)
 
 
 @attend_backward.register_fake
@@ -131,12 +165,23 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
 _backward = Differentiable(attend_backward, rule=attend_backward_rule)
 
 
+def differentiate_as_operator(
+    tensors: Sequence[torch.Tensor | None],
+    form: Sequence[Any],
+    rows: Sequence[torch.Tensor | None],
+    wanted: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    """:func:`differentiate` as an operator: PyTorch may transform it, and refuses to differentiate it."""
+    found = _backward(*tensors, *form, *rows, list(wanted))
+    return tuple(x if want else None for x, want in zip(found, wanted, strict=True))
+
+
 def pull_back_output(
     tensors: tuple[Any, ...], form: tuple[Any, ...], grad: torch.Tensor, wanted: list[bool]
 ) -> tuple[torch.Tensor | None, ...]:
     """Gradients of the tensors LEARNABLE from the gradient `grad` of the output alone; no rows were kept."""
-    given = (*tensors, *form, *(None,) * (1 + len(_KEPT)), grad, *(None,) * len(_GRADIENTS), wanted)
-    return tuple(x if want else None for x, want in zip(_backward(*given), wanted, strict=True))
+    rows = (*(None,) * (1 + len(KEPT)), grad, *(None,) * len(_GRADIENTS))
+    return differentiate_as_operator(tensors, form, rows, wanted)
 
 
 # ---- autograd -----------------------------------------------------------------------------------
@@ -146,9 +191,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -
     """Save the tensors that the backward pass of ``attend`` reads."""
     ctx.form, ctx.asked = inputs[_N_TENSORS:_N_ARGUMENTS], inputs[-1]
     rows = dict(zip(NAMES, output[1:], strict=True))
-    kept = (rows[name] if name in ctx.asked else None for name in _KEPT)
+    kept = (rows[name] if name in ctx.asked else None for name in KEPT)
     ctx.save_for_backward(*inputs[:_N_TENSORS], None if inputs[2] is None else output[0], *kept)
-    ctx.mark_non_differentiable(*(x for name, x in rows.items() if name not in _DIFFERENTIABLE))
+    ctx.mark_non_differentiable(*(x for name, x in rows.items() if name not in DIFFERENTIABLE))
     ctx.set_materialize_grads(False)
 
 
@@ -158,10 +203,9 @@ def _pull_back(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     wanted = list(ctx.needs_input_grad[: len(LEARNABLE)])
     grad_output = None if saved[2] is None else grads[0]
     # Gradients are read for asked statistics only: a compiled graph has zeros for empty tensors, too.
-    rows = [grads[1 + NAMES.index(name)] if name in ctx.asked else None for name in _DIFFERENTIABLE]
-    given = (*saved[:_N_TENSORS], *ctx.form, *saved[_N_TENSORS:], grad_output, *rows, wanted)
-    found = _backward(*given)
-    tensors = [grad if want else None for grad, want in zip(found, wanted, strict=True)]
+    rows = [grads[1 + NAMES.index(name)] if name in ctx.asked else None for name in DIFFERENTIABLE]
+    given = (*saved[_N_TENSORS:], grad_output, *rows)
+    tensors = differentiate_as_operator(saved[:_N_TENSORS], ctx.form, given, wanted)
     return (*tensors, *(None for _ in range(_N_ARGUMENTS + 1 - len(LEARNABLE))))
 
 

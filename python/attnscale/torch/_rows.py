@@ -18,7 +18,7 @@ from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, read_c
 from ._autograd import Differentiable
 from ._learned import Learned
 from ._ops import pull_back_output
-from ._tensors import tensor
+from ._tensors import check_on_cpu, tensor
 
 __all__ = ["row_scales", "row_weights"]
 
@@ -71,6 +71,7 @@ def row_scales(
 def weights(*arguments: Any) -> Tensor:
     """The matrix of weights of a call without a value."""
     call = Arguments.of(arguments)
+    check_on_cpu(*call.tensors)
     query, key, _ = call.arrays()
     return tensor(attention_weights(query, key, **call.options()))
 
@@ -144,6 +145,7 @@ def _pull_back_scales(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 def _call(arguments: Arguments) -> Call:
+    check_on_cpu(*arguments.tensors)
     query, key, _ = arguments.arrays()
     options = arguments.options()
     call = Call(query, key)

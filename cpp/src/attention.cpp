@@ -205,6 +205,7 @@ class attention_run {
 
 void run(const attention_problem& problem, const execution& how) {
   check_scales(problem);
+  check_leading_keys(problem);
   attention_run(problem, how)();
   const auto count = [&](statistic which) {
     if (void* counts = problem.statistics[which])

@@ -15,7 +15,7 @@ copyright = author
 release = attnscale.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
-exclude_patterns = ["_build", "_declared", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_declared", "_measured", "**.ipynb_checkpoints"]
 html_theme = "furo"
 html_title = f"attnscale {release}"
 html_static_path = ["_static"]

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 from ._cases import CASES, Case
+from ._guard import Baseline, Change, compare, describe, keep, read_baseline
+from ._peer_table import PEER_CASES, draw_peers, peer_rows, write_peers
 from ._report import Report
 from ._rows import Row, Target, Unit
 from ._run import run
@@ -16,18 +18,28 @@ from ._variants import VARIANTS, VariantCost, crossover, run_variants, slope
 
 __all__ = [
     "CASES",
+    "PEER_CASES",
     "SETS",
     "VARIANTS",
+    "Baseline",
     "Case",
+    "Change",
     "Report",
     "Row",
     "Target",
     "Unit",
     "VariantCost",
+    "compare",
     "crossover",
+    "describe",
     "draw_costs",
+    "draw_peers",
     "draw_weights",
+    "keep",
+    "peer_rows",
+    "read_baseline",
     "run",
     "run_variants",
     "slope",
+    "write_peers",
 ]

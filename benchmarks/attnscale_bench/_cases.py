@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _attention_cases as attention
 from . import _gradient_cases as gradient
+from . import _jax_cases as jax
 from . import _model_cases as model
 from . import _normalizer_cases as normalizers
 from . import _process_cases as process
@@ -55,6 +56,8 @@ CASES: dict[str, Case] = {
     "forward_512_64": Case(partial(attention.forward, n=512, head_dim=64, against_torch=_torch_short)),
     "forward_512_128": Case(partial(attention.forward, n=512, head_dim=128, against_torch=_torch_short)),
     "forward_512_32": Case(partial(attention.forward, n=512, head_dim=32, against_torch=_torch_short)),
+    "jax_512": Case(partial(jax.forward, n=512, target=_torch_short), slow=True),
+    "jax_3072": Case(partial(jax.forward, n=3072, target=_torch), slow=True),
     "short": Case(partial(attention.forward, n=128, head_dim=64, heads=64, share=at_least(0.65))),
     "causal_4096": Case(partial(attention.causal, n=4096, target=at_least(1.85))),
     "causal_512": Case(partial(attention.causal, n=512, target=at_least(1.6))),
@@ -104,6 +107,7 @@ CASES: dict[str, Case] = {
     "linear_causal": Case(variant.linear_causal, slow=True),
     "one_head": Case(variant.one_head, slow=True),
     "kattention": Case(variant.kattention),
+    "local_global": Case(variant.local_global),
     "family_gradients": Case(variant.gradients, slow=True),
     "two_threads": Case(random.two_threads),
     "memory": Case(process.additional_memory, slow=True),

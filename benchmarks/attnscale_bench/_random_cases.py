@@ -29,33 +29,47 @@ def _scaled(find: Callable[[Measured], Estimate], factor: float, m: Measured) ->
     return Estimate(*(factor * part for part in find(m)))
 
 
-def _per_item(items: int, m: Measured) -> Estimate:
-    seconds = np.array(m.samples.wall[OURS]) / items
+def _per_item(items: int, m: Measured, of: str = OURS) -> Estimate:
+    seconds = np.array(m.samples.wall[of]) / items
     low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
     return Estimate(float(middle), float(high - low) / 2)
 
 
 def normals(session: Session, name: str) -> list[Row]:
-    """Time to fill an array with float32 standard normal numbers, on one thread."""
-    out = np.empty(1 << 18, np.float32)
+    """Time to fill an array with standard normal numbers, on one thread."""
+    out, wide = np.empty(1 << 18, np.float32), np.empty(1 << 18)
+    large = 1 << 24  # 64 MB, which the process gets from the system anew in every call
     generator = np.random.Generator(np.random.Philox(_KEY))
     measured = session.measure(
         {
-            OURS: lambda: _core.mc_fill(out, *_STANDARD, _KEY, 0, 0, 1),
+            OURS: lambda: _fill(out),
+            "float64": lambda: _fill(wide),
+            "new": lambda: _fill(np.empty(large, np.float32)),
             "numpy": lambda: generator.standard_normal(dtype=np.float32, out=out),
         }
     )
-    what = "a float32 standard normal number, one thread"
+    rows = [
+        (name, "a float32 standard normal number, one thread", OURS, out.size, 0.4e-9),
+        (f"{name}_new", "  into new memory", "new", large, 0.7e-9),
+        (f"{name}_float64", "a float64 standard normal number, one thread", "float64", wide.size, 0.9e-9),
+    ]
     return [
-        measured.row(name, what, Unit.NANOSECONDS, partial(_per_item, out.size), at_most(1e-9)),
+        *(
+            measured.row(row, what, Unit.NANOSECONDS, partial(_per_item, items, of=of), at_most(most), of=of)
+            for row, what, of, items, most in rows
+        ),
         measured.row(
             f"{name}_numpy",
-            "  faster than NumPy's Philox generator",
+            "float32 faster than NumPy's Philox generator",
             Unit.RATIO,
             lambda m: m.speedup("numpy"),
             at_least(8),
         ),
     ]
+
+
+def _fill(out: Array) -> None:
+    _core.mc_fill(out, *_STANDARD, _KEY, 0, 0, 1)
 
 
 def products(session: Session, name: str) -> list[Row]:

@@ -77,6 +77,7 @@ def run(
         session = Session(threads, rounds, quick=not full, torch=torch)
         yardsticks = _yardsticks(session)
         rows: list[Row] = []
+        finished: list[str] = []
         interrupted = False
         try:
             for name in chosen:
@@ -84,11 +85,12 @@ def run(
                 for row in CASES[name].run(session, name):
                     rows.append(row)
                     measured(row)
+                finished.append(name)
         except KeyboardInterrupt:  # the rows measured so far are kept
             interrupted = True
             if not rows:
                 raise
-    settings = {"cases": chosen, "full": full, "rounds": rounds}
+    settings = {"cases": finished, "full": full, "rounds": rounds}
     return Report(machine, settings, yardsticks, rows, interrupted)
 
 

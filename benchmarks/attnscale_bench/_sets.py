@@ -17,12 +17,12 @@ class CaseSet(NamedTuple):
 
 SETS: dict[str, CaseSet] = {
     "forward": CaseSet(
-        "How much of the peak does attention reach, and how does it compare with PyTorch?",
-        ("forward_64", "forward_128", "forward_32"),
+        "How much of the peak does attention reach, and how does it compare with PyTorch and JAX?",
+        ("forward_64", "forward_128", "forward_32", "jax_3072"),
     ),
     "short": CaseSet(
         "And when the sequences are short, down to the smallest calls?",
-        ("forward_512_64", "forward_512_128", "forward_512_32", "short", "overhead"),
+        ("forward_512_64", "forward_512_128", "forward_512_32", "jax_512", "short", "overhead"),
     ),
     "tensors": CaseSet(
         "What does the way from a tensor of PyTorch to the kernels cost in short calls?",
@@ -71,7 +71,15 @@ SETS: dict[str, CaseSet] = {
     ),
     "variants": CaseSet(
         "How fast are the linear-time families?",
-        ("efficient", "linear_causal", "one_head", "kattention", "family_gradients", "hybrid_steps"),
+        (
+            "efficient",
+            "linear_causal",
+            "one_head",
+            "kattention",
+            "local_global",
+            "family_gradients",
+            "hybrid_steps",
+        ),
     ),
     "decode": CaseSet("How close does one query with many keys come to the read bandwidth?", ("decode",)),
     "levels": CaseSet(

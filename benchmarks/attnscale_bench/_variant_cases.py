@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 from attnscale import attention
-from attnscale.variants import efficient_attention, kattention_heads, linear_attention
+from attnscale.variants import (
+    efficient_attention,
+    kattention_heads,
+    linear_attention,
+    local_global_attention,
+)
 from attnscale.variants import gradients as family_gradients
 from numpy.typing import NDArray
 
-from ._rows import Row, Unit, at_least, skipped
+from ._rows import Row, Unit, at_least, at_most, skipped
 from ._session import OURS, Measured, Session, random_heads
 from ._timing import Action, Estimate
 
-__all__ = ["efficient", "gradients", "kattention", "linear_causal", "one_head"]
+__all__ = ["efficient", "gradients", "kattention", "linear_causal", "local_global", "one_head"]
 
 Array = NDArray[Any]
 
@@ -141,4 +146,25 @@ def kattention(session: Session, name: str) -> list[Row]:
             flops=flops,
             of=of,
         ),
+    ]
+
+
+def local_global(session: Session, name: str) -> list[Row]:
+    """Time of local and global attention over that of attention of as many keys a query, with no mask."""
+    n, radius, first = 4096, 64, 16
+    q, k, v = random_heads(_HEADS, n, _DIM)
+    seen = first + 2 * radius + 1
+    few, values = (np.ascontiguousarray(array[:, :seen]) for array in (k, v))
+    measured = session.measure(
+        {
+            OURS: lambda: local_global_attention(q, k, v, radius=radius, global_tokens=first),
+            "same": lambda: attention(q, few, values),
+        }
+    )
+    what = f"local and global attention over the same work, {_HEADS} x {n} x {_DIM}"
+    flops = 4.0 * _HEADS * n * seen * _DIM
+    return [
+        measured.row(
+            name, what, Unit.RATIO, lambda m: m.samples.ratio(OURS, "same"), at_most(1.5), flops=flops
+        )
     ]

@@ -51,6 +51,10 @@ class call {
   /// Keys that each row may see, over the leading axes of attn_mask and intervals alone.
   py::array count() const;
 
+  /// From now on every query sees the keys [0, count) besides those of its interval; attend and
+  /// count alone know of them.
+  void show_leading(std::int64_t count) { leading_keys_ = count; }
+
  private:
   void describe(score_problem& problem) const;
   attention_head head(const extents& index, const extents& shape) const;
@@ -60,6 +64,7 @@ class call {
   score_tables<numpy_array> tables_;
   bool wide_;
   int num_threads_;
+  std::int64_t leading_keys_ = 0;
 };
 
 }  // namespace attnscale::bindings

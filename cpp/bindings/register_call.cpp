@@ -117,6 +117,7 @@ void call::describe(score_problem& problem) const {
   if (attn_mask_) problem.attn_mask = attn_mask_.layout();
   problem.begin_row = begin_.stride(1);
   problem.end_row = end_.stride(1);
+  problem.leading_keys = leading_keys_;
   problem.form = form_;
   problem.tables = {tables_.distance_scale.layout(), tables_.distance_bias.layout()};
   for (const numpy_array* table : {&tables_.distance_scale, &tables_.distance_bias})
@@ -317,6 +318,7 @@ void register_call(py::module_& module) {
       .def(py::init<const py::array&, const py::array&, const py::object&, const py::object&,
                     const py::object&, const py::object&, bool, int>())
       .def("attend", &call::attend)
+      .def("show_leading", &call::show_leading)
       .def("gradients", &call::gradients)
       .def("curve", &call::curve)
       .def("solve", &call::solve)

@@ -206,6 +206,7 @@ class attention_run {
 
 void run(const attention_problem& problem, const execution& how) {
   check_scales(problem);
+  check_leading_keys(problem);
   attention_run(problem, worth_sharing(how, forward_nanoseconds(problem)))();
   const auto count = [&](statistic which) {
     if (void* counts = problem.statistics[which])

@@ -14,6 +14,16 @@
 
 namespace attnscale::detail {
 
+/// Masks and tables have a place for every key between the first and the last that a row sees.
+inline void check_leading_keys(const score_problem& p) {
+  if (p.leading_keys == 0) return;
+  bool fits = p.leading_keys > 0 && p.leading_keys <= p.n_keys && p.mask_type == mask_kind::none;
+  for (const attention_head& head : p.heads)
+    fits = fits && !head.tables.distance_scale && !head.tables.distance_bias;
+  if (!fits)
+    refuse("score_problem::leading_keys must be from 0 to n_keys, with neither a mask nor tables");
+}
+
 /// Null is no scale of 1 / sqrt(head_dim): the core has no defaults.
 inline void check_scales(const score_problem& p) {
   for (const attention_head& head : p.heads)
@@ -21,13 +31,14 @@ inline void check_scales(const score_problem& p) {
       refuse("attention_head::scale must point at a number or one a row, got null");
 }
 
-/// Keys [begin, end) that query i of a head may see by its interval.
+/// Keys [begin, end) that query i of a head may see by its interval, beyond the leading ones.
 struct key_interval {
   std::int64_t begin, end;
 };
 inline key_interval visible_keys(const score_problem& p, const attention_head& head,
                                  std::int64_t i) {
-  const std::int64_t begin = head.begin ? head.begin[i * p.begin_row] : 0;
+  const std::int64_t first = head.begin ? head.begin[i * p.begin_row] : 0;
+  const std::int64_t begin = std::max(first, p.leading_keys);
   const std::int64_t end = head.end ? head.end[i * p.end_row] : p.n_keys;
   return {begin, std::max(begin, end)};
 }
@@ -73,6 +84,7 @@ inline void fill_score_block(score_block& block, const score_problem& p, const q
   block.head_dim = p.head_dim;
   block.key_begin = key_begin;
   block.key_end = key_end;
+  block.leading_keys = p.leading_keys;
   block.first_visible = rows.begin;
   block.last_visible = rows.end;
   block.stop = &stop;

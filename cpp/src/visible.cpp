@@ -30,7 +30,7 @@ bool hides(const void* mask, element_type type, std::ptrdiff_t i) {
 
 std::int64_t count_row(const score_problem& p, const attention_head& head, std::int64_t i) {
   const key_interval seen = visible_keys(p, head, i);
-  if (p.mask_type == mask_kind::none) return seen.end - seen.begin;
+  if (p.mask_type == mask_kind::none) return p.leading_keys + seen.end - seen.begin;
   std::int64_t count = 0;
   const std::ptrdiff_t row = i * p.attn_mask.row;
   const auto* bytes = static_cast<const std::uint8_t*>(head.attn_mask);
@@ -45,6 +45,7 @@ std::int64_t count_row(const score_problem& p, const attention_head& head, std::
 }  // namespace
 
 void count_visible(const score_problem& problem, std::int64_t* counts, const execution& how) {
+  check_leading_keys(problem);
   // Rows of a task: enough work to be worth a hand-out.
   constexpr std::int64_t rows = 64;
   const std::int64_t blocks = (problem.n_queries + rows - 1) / rows;

@@ -22,6 +22,7 @@ __all__ = [
     "bfloat16_tensor",
     "boolean",
     "check_options",
+    "check_writable",
     "choose",
     "fit_to",
     "generator",
@@ -95,6 +96,14 @@ def boolean(name: str, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise TypeError(f"{name} must be True or False, got {shown(value)}")
+
+
+def check_writable(name: str, array: NDArray[Any]) -> None:
+    """Raise unless results can be written into `array`."""
+    if not array.flags.writeable:
+        raise ValueError(f"{name} must be writable, got a read-only array")
+    if not array.flags.aligned:
+        raise ValueError(f"{name} must be aligned to its item size")
 
 
 #: What other functions, and other packages, call the same thing.

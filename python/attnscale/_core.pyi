@@ -37,6 +37,7 @@ class Call:
         num_threads: int,
         /,
     ) -> None: ...
+    def show_leading(self, count: int, /) -> None: ...
     def attend(
         self,
         value: NDArray[Any] | None,

@@ -58,6 +58,51 @@ def test_sphere(dim, dtype):
     np.testing.assert_array_equal(mc.sphere((7, dim), radius=3.0, dtype=dtype, rng=1), points[0, :7])
 
 
+FUNCTIONS = {**{name: case[:2] for name, case in CASES.items()}, "sphere": (mc.sphere, {"radius": 3.0})}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_output_array_gets_the_numbers_of_a_new_one(name, dtype):
+    function, options = FUNCTIONS[name]
+    expected = function((3, 50), dtype=dtype, rng=5, **options)
+    around = np.full((5, 50), np.nan, dtype)
+    out = around[1:4]
+    assert function(rng=5, out=out, **options) is out
+    np.testing.assert_array_equal(out, expected)
+    assert np.isnan(around[[0, 4]]).all()
+    out[:] = 0
+    assert function((3, 50), dtype=dtype, rng=5, out=out, num_threads=2, **options) is out
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_an_output_array_of_a_subclass_or_without_axes_or_elements_is_filled():
+    one = np.zeros(())
+    assert mc.normal(rng=5, out=one) is one
+    assert one == mc.normal((), rng=5)
+    assert mc.normal(rng=5, out=np.zeros((2, 0))).shape == (2, 0)
+    masked = np.ma.zeros((2, 3))
+    assert mc.normal(rng=5, out=masked) is masked
+    np.testing.assert_array_equal(masked.data, mc.normal((2, 3), rng=5))
+
+
+def test_a_refused_output_array_does_not_move_the_generator_on():
+    rng, twin = np.random.default_rng(3), np.random.default_rng(3)
+    with pytest.raises(ValueError, match="out must be in C order"):
+        mc.normal(rng=rng, out=np.zeros((4, 4)).T)
+    assert (mc.normal(5, rng=rng) == mc.normal(5, rng=twin)).all()
+
+
+def _read_only():
+    x = np.zeros(3)
+    x.flags.writeable = False
+    return x
+
+
+def _unaligned():
+    return np.zeros(25, np.uint8)[1:].view(np.float64)
+
+
 def test_integers_of_other_seeds_differ():
     assert not np.isin(mc.normal(1000, rng=1), mc.normal(1000, rng=2)).any()
 
@@ -77,6 +122,24 @@ WRONG = [
     (ValueError, "shape must end in a number of coordinates", lambda: mc.sphere((3, 0))),
     (ValueError, "radius must be at least 0", lambda: mc.sphere((3, 2), radius=-1)),
     (ValueError, "num_threads must be at least 1", lambda: mc.normal(3, num_threads=0)),
+    (TypeError, "shape must be given where out is not", lambda: mc.uniform()),
+    (TypeError, "out must be a NumPy array, got list", lambda: mc.laplace(out=[1.0])),
+    (TypeError, "out must be float64 or float32, got int32", lambda: mc.normal(out=np.zeros(3, np.int32))),
+    (TypeError, "out must be float64 or float32, got >f8", lambda: mc.normal(out=np.zeros(3, ">f8"))),
+    (ValueError, r"the given shape, \(4,\), got \(3,\)", lambda: mc.normal(4, out=np.zeros(3))),
+    (
+        TypeError,
+        "out must have the given dtype, float32, got float64",
+        lambda: mc.normal(out=np.zeros(3), dtype=np.float32),
+    ),
+    (ValueError, "out must be writable, got a read-only array", lambda: mc.normal(out=_read_only())),
+    (ValueError, "out must be aligned to its item size", lambda: mc.normal(out=_unaligned())),
+    (
+        ValueError,
+        r"out must be in C order, got strides \(16,\) for the shape \(3,\)",
+        lambda: mc.truncated_normal(out=np.zeros(6)[::2]),
+    ),
+    (ValueError, r"the shape of out must end in .*, got \(3, 0\)", lambda: mc.sphere(out=np.zeros((3, 0)))),
 ]
 
 

@@ -68,6 +68,9 @@ struct score_problem {
   std::ptrdiff_t scale_row = 0;  ///< stride of attention_head::scale over queries; 0: one scale
   /// Strides over queries of attention_head::begin and end; 0: the same for all.
   std::ptrdiff_t begin_row = 0, end_row = 0;
+  /// Every query sees the keys [0, leading_keys) besides those of its interval. With neither a mask
+  /// nor tables, in run(attention_problem) and count_visible alone.
+  std::int64_t leading_keys = 0;
   score_form form{};
   std::vector<attention_head> heads{};
 };

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._checks import as_array, boolean
+from .._checks import as_array, boolean, check_writable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -194,10 +194,7 @@ def _check_out(out: Any, shape: tuple[int, ...], inputs: Inputs) -> None:
         raise ValueError(f"out must have the shape of the output, {shape}, got {out.shape}")
     if out.dtype != inputs.dtype:
         raise TypeError(f"out must have the type of the output, {inputs.dtype}, got {out.dtype}")
-    if not out.flags.writeable:
-        raise ValueError("out must be writable, got a read-only array")
-    if not out.flags.aligned:
-        raise ValueError("out must be aligned to its item size")
+    check_writable("out", out)
     if out.size and any(stride == 0 and n > 1 for stride, n in zip(out.strides, shape, strict=True)):
         raise ValueError(f"out must not overlap itself, got strides {out.strides}")
     for name, array in (("query", inputs.query), ("key", inputs.key), ("value", inputs.value)):

@@ -21,7 +21,8 @@ COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, audit, dia
 _STATUSES = """\
 exit status:
   0    done
-  1    something could not be written: a file, or standard output, whose reader went away
+  1    something could not be written: a file, or standard output, whose reader went away;
+       or bench --against found something slower
   2    bad input, in one line on standard error; --debug shows where it comes from
   3    audit --strict found what it looks for
   130  interrupted by Ctrl-C, with what was finished
@@ -115,7 +116,7 @@ def _ending(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OutputError):
         return 1, str(error)
     if isinstance(error, FoundError):
-        return 3, str(error)
+        return error.status, str(error)
     if isinstance(error, MemoryError):
         what = str(error) if str(error) != "std::bad_alloc" else ""
         return 2, f"not enough memory{what and f': {what}'}"

@@ -116,7 +116,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--part", "part of a composite config, as encoder or text_config", "KEY"),
     Option("--layer", "only this layer, counted from 0", "L", whole(0)),
     Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),
-    Option("--against", "what differs in another config", "CONFIG", Path),
+    Option("--against", "what differs in another config, or from an earlier benchmark", "FILE", Path),
     Option("--against-framework", "what a framework is on record to compute instead"),
     Option(
         "--strict", "exit status 3 where there are warnings, or differences that were asked for", kind=None
@@ -136,6 +136,8 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--list", "print the sets and their cases, and leave", kind=None),
     Option("--full", "more rounds, and the cases that take long: ten minutes and more", kind=None),
     Option("--repeat", "rounds", "R", whole(1)),
+    Option("--keep", "write the shares and ratios to a file, for --against", "FILE", written),
+    Option("--report", "write a table and a figure of other packages' times there", "DIR", written),
     Option("--unit", "of entropies in the table and the figure", choices=("nats", "bits")),
     Option("--json", "print JSON", kind=None),
     Option("--csv", "write the rows as CSV, to standard output for '-'", "FILE", written_or_printed),

@@ -18,18 +18,25 @@ from ._figure import Drawing, checked_format
 
 __all__ = ["Answer", "FoundError", "OutputError", "bad_input", "check_outputs", "emit"]
 
+# The options that name what a command writes; every other path is one that it reads.
+_WRITTEN = ("csv", "plot", "store", "keep", "report")
+
 
 class OutputError(Exception):
     """Something could not be written, after all that could be was."""
 
 
 class FoundError(Exception):
-    """The end of a command that found what --strict looks for, and has printed all of it."""
+    """The end of a command that found what it was asked to look for, and has printed all of it."""
+
+    def __init__(self, message: str, status: int = 3) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse files that cannot be written, before anything is computed. A file that exists is replaced."""
-    csv, plot, store = (getattr(options, name, None) for name in ("csv", "plot", "store"))
+    csv, plot, store, keep, report = (getattr(options, name, None) for name in _WRITTEN)
     as_json = getattr(options, "json", False)
     if as_json and csv == "-":
         raise InputError("--json and --csv - both print to standard output: give one, or --csv a file")
@@ -40,21 +47,24 @@ def check_outputs(options: argparse.Namespace) -> None:
     files: dict[str, Path] = {} if csv in (None, "-") else {"--csv": Path(csv)}
     if plot is not None:
         options.plot = files["--plot"] = checked_format(plot)
+    if keep is not None:
+        files["--keep"] = keep
     for flag, path in files.items():
         _check_file(f"{flag} {path}", path)
         for source in _inputs(options):
             if path.exists() and source.exists() and path.samefile(source):
                 raise InputError(f"{flag} {path}: the command reads this file, it would be lost")
     if len(files) != len({path.absolute() for path in files.values()}):
-        raise InputError(f"--csv and --plot must be two files, got {plot} for both")
-    if store is not None:
-        check_folder(f"--store {store}", store)
+        raise InputError(f"{' and '.join(files)} must be two files, got {files['--csv']} for both")
+    for flag, folder in (("--store", store), ("--report", report)):
+        if folder is not None:
+            check_folder(f"{flag} {folder}", folder)
 
 
 def _inputs(options: argparse.Namespace) -> Iterator[Path]:
     """All files that the command reads."""
     for name, value in vars(options).items():
-        if name not in ("csv", "plot", "store"):
+        if name not in _WRITTEN:
             values = value if isinstance(value, (list, tuple)) else (value,)
             yield from (each for each in values if isinstance(each, Path))
 

@@ -14,13 +14,15 @@ from typing import Any
 from .._grid.progress import progress_line
 from .._io import InputError
 from ._options import add_option, add_outputs
-from ._output import Answer, bad_input
+from ._output import Answer, FoundError, bad_input
 
 _DESCRIPTION = """\
 Measure this machine's multiply-add peak and read bandwidth, and every speed that attnscale
 promises as a share of them or as a ratio within the same run. A row that misses its target
-is marked; the exit status is 0 all the same. Needs a checkout of attnscale: its folder
-benchmarks/ beside the package, or in the working directory.
+is marked; the exit status is 0 all the same. --against compares with an earlier run that
+--keep wrote: the exit status is 1 if a share or a ratio is worse by more than its scatter.
+Needs a checkout of attnscale: its folder benchmarks/ beside the package, or in the working
+directory.
 """
 
 
@@ -35,6 +37,11 @@ def add(commands: Any) -> None:
     for flag in ("--only", "--list", "--full", "--threads"):
         add_option(parser, flag)
     add_option(parser, "--repeat", help="rounds (default: 3, or 9 with --full)")
+    for flag in ("--keep", "--report"):
+        add_option(parser, flag)
+    add_option(
+        parser, "--against", help="say what is worse than in this file of --keep, whose cases are the default"
+    )
     add_outputs(parser, plot=False, json="print JSON, every sample included")
     parser.set_defaults(run=run)
 
@@ -49,8 +56,9 @@ def run(options: argparse.Namespace) -> Answer:
         ]
         return Answer("\n".join(lines), report={name: list(each) for name, each in bench.SETS.items()})
     with bad_input(), progress_line() as progress:
+        before = None if options.against is None else bench.read_baseline(options.against)
         report = bench.run(
-            options.only,
+            _cases(bench, options, before),
             sets=options.sets,
             full=options.full,
             threads=options.threads,
@@ -58,7 +66,33 @@ def run(options: argparse.Namespace) -> Answer:
             progress=progress,
             measured=partial(_show, progress),
         )
-    return Answer(report.to_text(), report.to_rows(), report.to_dict(), interrupted=report.interrupted)
+        written = [] if options.report is None else bench.write_peers(report, options.report)
+    if options.keep is not None:
+        options.keep.write_text(bench.keep(report) + "\n", encoding="utf-8")
+    parts = [report.to_text(), *([] if before is None else [bench.describe(report, before)])]
+    parts += [f"Written: {' '.join(map(str, written))}"] if written else []
+    return Answer(
+        "\n\n".join(parts),
+        report.to_rows(),
+        report.to_dict(),
+        ends=None if before is None else _verdict(bench, report, before),
+        interrupted=report.interrupted,
+    )
+
+
+def _cases(bench: Any, options: argparse.Namespace, before: Any) -> list[str] | None:
+    """The cases that are asked for by name; those of a file or of a report where none are."""
+    if options.only or options.sets:
+        return options.only  # type: ignore[no-any-return]  # of argparse
+    named = [*(bench.PEER_CASES if options.report is not None else ()), *(before.cases if before else ())]
+    return [name for name in dict.fromkeys(named) if name in bench.CASES] or None
+
+
+def _verdict(bench: Any, report: Any, before: Any) -> FoundError | None:
+    fallen = [change.row.name for change in bench.compare(report, before) if change.fell]
+    if not fallen:
+        return None
+    return FoundError(f"worse by more than the scatter (--against): {', '.join(fallen)}", status=1)
 
 
 def _show(progress: Callable[[str], None], row: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._call.call import read_num_threads
-from .._checks import number, shown
+from .._checks import check_writable, number, shown
 from .._core import mc_fill, mc_sphere
 from .._seeds import philox_key, seed_sequence
 
@@ -24,13 +24,14 @@ __all__ = ["laplace", "normal", "sphere", "truncated_normal", "uniform"]
 
 
 def normal(
-    shape: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
     *,
     mean: float = 0.0,
     std: float = 1.0,
-    dtype: DTypeLike = np.float64,
+    dtype: DTypeLike | None = None,
     rng: RNG | None = None,
     num_threads: int | None = None,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Independent normal numbers.
 
@@ -39,18 +40,25 @@ def normal(
 
     Parameters
     ----------
-    shape : int or sequence of int
+    shape : int or sequence of int, optional
+        By default that of ``out``.
     mean, std : float
         ``std`` at least 0.
-    dtype : float64 or float32
+    dtype : float64 or float32, optional
+        By default that of ``out``, or float64.
     rng : None, int, SeedSequence, BitGenerator or Generator, optional
         As in SPEC 7: the same integer gives the same numbers; a Generator moves on.
     num_threads : int, optional
         At least 1; by default that of :func:`attnscale.get_num_threads`.
+    out : ndarray of float64 or float32, optional
+        A writable array in C order to put the numbers into, as with NumPy's generators. Its shape and
+        type are those of ``shape`` and ``dtype`` where these are given. The numbers are the same as
+        without it; only the time that new memory takes is saved.
 
     Returns
     -------
     ndarray of ``dtype``
+        ``out`` itself if it is given.
 
     Raises
     ------
@@ -63,25 +71,28 @@ def normal(
     >>> x = at.montecarlo.normal((2, 3), rng=7)
     >>> bool((x.ravel()[:4] == at.montecarlo.normal(4, rng=7)).all())
     True
+    >>> at.montecarlo.normal(rng=7, out=x) is x
+    True
     """
     parameters = (number("mean", mean), _at_least_zero("std", std))
-    return _fill("normal", parameters, shape, dtype, rng, num_threads)
+    return _fill("normal", parameters, shape, dtype, rng, num_threads, out)
 
 
 def uniform(
-    shape: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
     *,
     low: float = 0.0,
     high: float = 1.0,
-    dtype: DTypeLike = np.float64,
+    dtype: DTypeLike | None = None,
     rng: RNG | None = None,
     num_threads: int | None = None,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Independent numbers, uniform from ``low`` to ``high``.
 
     Parameters
     ----------
-    shape, dtype, rng, num_threads
+    shape, dtype, rng, num_threads, out
         As for :func:`normal`.
     low, high : float
         ``low <= high``; ``high`` itself does not occur, but for rounding.
@@ -105,19 +116,20 @@ def uniform(
     first, last = number("low", low), number("high", high)
     if first > last:
         raise ValueError(f"low must not be above high, got {first:g} and {last:g}")
-    return _fill("uniform", (first, last), shape, dtype, rng, num_threads)
+    return _fill("uniform", (first, last), shape, dtype, rng, num_threads, out)
 
 
 def truncated_normal(
-    shape: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
     *,
     mean: float = 0.0,
     std: float = 1.0,
     low: float = -2.0,
     high: float = 2.0,
-    dtype: DTypeLike = np.float64,
+    dtype: DTypeLike | None = None,
     rng: RNG | None = None,
     num_threads: int | None = None,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Independent normal numbers, given that they lie between two bounds.
 
@@ -126,7 +138,7 @@ def truncated_normal(
 
     Parameters
     ----------
-    shape, dtype, rng, num_threads
+    shape, dtype, rng, num_threads, out
         As for :func:`normal`.
     mean, std : float
         Mean and standard deviation of the normal distribution before the cut.
@@ -153,23 +165,24 @@ def truncated_normal(
     if first >= last:
         raise ValueError(f"low must be below high, got {first:g} and {last:g}")
     parameters = (number("mean", mean), _at_least_zero("std", std), first, last)
-    return _fill("truncated_normal", parameters, shape, dtype, rng, num_threads)
+    return _fill("truncated_normal", parameters, shape, dtype, rng, num_threads, out)
 
 
 def laplace(
-    shape: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
     *,
     mean: float = 0.0,
     scale: float = 1.0,
-    dtype: DTypeLike = np.float64,
+    dtype: DTypeLike | None = None,
     rng: RNG | None = None,
     num_threads: int | None = None,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Independent Laplace (two-sided exponential) numbers.
 
     Parameters
     ----------
-    shape, dtype, rng, num_threads
+    shape, dtype, rng, num_threads, out
         As for :func:`normal`.
     mean, scale : float
         The variance is 2 scale^2.
@@ -190,26 +203,27 @@ def laplace(
     dtype('float32')
     """
     parameters = (number("mean", mean), _at_least_zero("scale", scale))
-    return _fill("laplace", parameters, shape, dtype, rng, num_threads)
+    return _fill("laplace", parameters, shape, dtype, rng, num_threads, out)
 
 
 def sphere(
-    shape: Sequence[int],
+    shape: Sequence[int] | None = None,
     *,
     radius: float = 1.0,
-    dtype: DTypeLike = np.float64,
+    dtype: DTypeLike | None = None,
     rng: RNG | None = None,
     num_threads: int | None = None,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Independent points, uniform on a sphere.
 
     Parameters
     ----------
-    shape : sequence of int
-        The last axis holds the coordinates.
+    shape : sequence of int, optional
+        The last axis holds the coordinates. By default that of ``out``.
     radius : float
         Norm of every point.
-    dtype, rng, num_threads
+    dtype, rng, num_threads, out
         As for :func:`normal`.
 
     Returns
@@ -228,14 +242,14 @@ def sphere(
     >>> (keys**2).sum(axis=-1).round(6)
     array([64., 64., 64., 64., 64.])
     """
-    extents = _read_shape(shape)
-    if not extents or extents[-1] < 1:
-        raise ValueError(f"shape must end in a number of coordinates of at least 1, got {shown(shape)}")
     length = _at_least_zero("radius", radius)
-    out = np.empty(extents, _read_dtype(dtype))
+    points = _output(shape, dtype, out)
+    if not points.ndim or points.shape[-1] < 1:
+        whose, seen = ("the shape of out", points.shape) if shape is None else ("shape", shape)
+        raise ValueError(f"{whose} must end in a number of coordinates of at least 1, got {shown(seen)}")
     key, threads = philox_key(seed_sequence(rng)), read_num_threads(num_threads)
-    mc_sphere(out.reshape(-1, extents[-1]), length, key, 0, 0, threads)
-    return out
+    mc_sphere(_as_rows(points, points.shape[-1]), length, key, 0, 0, threads)
+    return points
 
 
 def _fill(
@@ -245,10 +259,36 @@ def _fill(
     dtype: Any,
     rng: Any,
     num_threads: int | None,
+    out: Any,
 ) -> NDArray[Any]:
-    out = np.empty(_read_shape(shape), _read_dtype(dtype))
+    numbers = _output(shape, dtype, out)
     key, threads = philox_key(seed_sequence(rng)), read_num_threads(num_threads)
-    mc_fill(out.reshape(-1), distribution, parameters, key, 0, 0, threads)
+    mc_fill(_as_rows(numbers), distribution, parameters, key, 0, 0, threads)
+    return numbers
+
+
+def _as_rows(array: NDArray[Any], *columns: int) -> NDArray[Any]:
+    """A view of an array in C order, also of a subclass that would keep its axes."""
+    return np.asarray(array).reshape(-1, *columns)
+
+
+def _output(shape: Any, dtype: Any, out: Any) -> NDArray[Any]:
+    """The array to fill: `out`, or a new one."""
+    if out is None:
+        if shape is None:
+            raise TypeError("shape must be given where out is not")
+        return np.empty(_read_shape(shape), _read_dtype(dtype))
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    if out.dtype not in (np.float64, np.float32):
+        raise TypeError(f"out must be float64 or float32, got {out.dtype}")
+    if shape is not None and out.shape != (wanted := _read_shape(shape)):
+        raise ValueError(f"out must have the given shape, {wanted}, got {out.shape}")
+    if dtype is not None and out.dtype != (kind := _read_dtype(dtype)):
+        raise TypeError(f"out must have the given dtype, {kind}, got {out.dtype}")
+    check_writable("out", out)
+    if not out.flags.c_contiguous:
+        raise ValueError(f"out must be in C order, got strides {out.strides} for the shape {out.shape}")
     return out
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._call.arrays import make_output, read_inputs
+from .._call.call import Call
+from .._call.rows import EVERY_KEY
 from .._checks import shown
-from ..attention import attention, attention_statistics
-from ._arrays import wide_type
+from ..attention import attention
 from ._heads import offset_of, read_layout
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from .._call.types import Causal, Layout, Scale
 
 __all__ = ["local_global_attention"]
-
-# Bytes of the outputs that are held twice at a time.
-_ELEMENTS = 1 << 18
 
 
 def local_global_attention(
@@ -70,7 +68,7 @@ def local_global_attention(
     -----
     Ainslie et al. 2020, "ETC: Encoding Long and Structured Inputs in Transformers", arXiv 2004.08483, with
     the global tokens at the front of the sequence and one softmax over both kinds of keys. Computed as two
-    calls of the exact kernel, the second merged into the first by blocks of rows; tiles of keys out of the
+    calls of the exact kernel: the global positions, and all others, for which tiles of keys out of the
     window are not touched.
 
     Examples
@@ -103,35 +101,35 @@ def local_global_attention(
     one_way = offset is not None
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa, "num_threads": num_threads}
     result, output = make_output(inputs, layout, None)
-    window = (reach, 0 if one_way else reach)
-    parts = [x[..., first:, :] for x in (q, k, v)]
-    rest = output[..., first:, :]
-    if not first:
-        attention(*parts, window=window, out=rest, **options)
-        return result
-    attention(q[..., :first, :], k, v, is_causal=one_way, out=output[..., :first, :], **options)
-    near = attention_statistics(*parts, window=window, statistics=("lse",), out=rest, **options).lse
-    assert near is not None
-    rows = max(64, _ELEMENTS * rest.shape[-2] // max(rest.size, 1))
-    for start in range(0, rest.shape[-2], rows):
-        block = slice(start, start + rows)
-        far = attention_statistics(
-            *(parts[0][..., block, :], k[..., :first, :], v[..., :first, :]), statistics=("lse",), **options
+    if first:
+        attention(q[..., :first, :], k, v, is_causal=one_way, out=output[..., :first, :], **options)
+    if first < q.shape[-2]:
+        _attend_others(
+            q[..., first:, :], k, v, output[..., first:, :], reach, 0 if one_way else reach, options
         )
-        _merge_into(rest[..., block, :], near[..., block], far.output, far.lse)
     return result
 
 
-def _merge_into(out: NDArray[Any], near: NDArray[Any], far: Any, far_lse: Any) -> None:
-    """`out` over some keys, with the log-sum-exp `near`, becomes the output over those of `far` too."""
-    with np.errstate(invalid="ignore"):
-        total = np.logaddexp(near.astype(np.float64), far_lse.astype(np.float64))
-        total = np.where(np.isneginf(total), 0, total)  # no weight anywhere: all stay exp(-inf)
-        wide = wide_type(out.dtype)
-        mine, theirs = (np.exp(lse - total).astype(wide)[..., None] for lse in (near, far_lse))
-        np.multiply(out, mine, out=out, casting="unsafe", dtype=wide)
-        np.multiply(far, theirs, out=far, casting="unsafe", dtype=wide)
-        np.add(out, far, out=out, casting="unsafe", dtype=wide)
+def _attend_others(
+    query: NDArray[Any],
+    key: NDArray[Any],
+    value: NDArray[Any],
+    out: NDArray[Any],
+    left: int,
+    right: int,
+    options: dict[str, Any],
+) -> None:
+    """The positions behind the global ones, into `out`: one call that sees the global keys and a window."""
+    call = Call(query, key, value, options["enable_gqa"], num_threads=options["num_threads"])
+    n_keys = key.shape[-2]
+    n_global = n_keys - query.shape[-2]
+    position = np.arange(n_global, n_keys)
+    begin = np.maximum(position - min(left, n_keys), n_global)
+    end = np.minimum(position + min(right, n_keys) + 1, n_keys)
+    call.intervals = EVERY_KEY._replace(begin=begin, end=end)
+    call.score(options["scale"])
+    call.core.show_leading(n_global)
+    call.attend(None, (), out)
 
 
 def _count(name: str, value: Any) -> int:

@@ -38,28 +38,69 @@ ATTNSCALE_INLINE void map_elements(const uint32_t* words, int groups, T* out, Va
         store(out + lane, variate(slot_bits(words, slot, lane, T())));
 }
 
-/// Two elements at a time: slots 2 k and 2 k + 1 of a block.
-template <class T, class Variate>
-ATTNSCALE_INLINE void map_pairs(const uint32_t* words, int groups, T* out, Variate&& variate) {
-  constexpr int slots = group_elements<T> / group_blocks;
-  for (int g = 0; g < groups; ++g, words += group_words)
-    for (int slot = 0; slot < slots; slot += 2, out += 2 * group_blocks)
-      for (int lane = 0; lane < group_blocks; lane += width<T>) {
-        const auto pair =
-            variate(slot_bits(words, slot, lane, T()), slot_bits(words, slot + 1, lane, T()));
-        store(out + lane, pair.x);
-        store(out + group_blocks + lane, pair.y);
-      }
-}
+/// What makes the pairs of normal numbers of a tile (Box and Muller 1958): elements i and i + 16 of
+/// a row of 32 share the radius sqrt(-2 log U) and the angle, and pairs are counted along the rows.
+/// Short loops, one after the other: the steps of a pair wait for each other, and only if the next
+/// pairs are a few operations away does the core work on them meanwhile.
+template <class T>
+class normal_tile {
+ public:
+  normal_tile(const uint32_t* words, int groups)
+      : words_(words), pairs_(groups * group_elements<T> / 2) {}
+
+  ATTNSCALE_INLINE void make(const variate_block& d, T* out) {
+    make_radii();
+    for (int at = 0; at < pairs_; at += width<T>) {
+      const vec<T> t = eighth_turns<T>(bits_of(at, 1));
+      store(cosine_ + at, t);
+      store(sine_ + at, sine_of(t));
+    }
+    for (int at = 0; at < pairs_; at += width<T>)
+      store(cosine_ + at, cosine_of(load(cosine_ + at)));
+    finish(d, out);
+  }
+
+ private:
+  static constexpr int most = tile_groups * group_elements<T> / 2;
+
+  /// The first bits of the pairs from `at` on are those of the radius, the second of the angle.
+  ATTNSCALE_INLINE vec<bits_t<T>> bits_of(int at, int which) const {
+    constexpr int row_words = 2 * group_blocks * static_cast<int>(sizeof(T) / sizeof(uint32_t));
+    return slot_bits(words_ + at / group_blocks * row_words, which, at % group_blocks, T());
+  }
+
+  ATTNSCALE_INLINE void make_radii() {
+    for (int at = 0; at < pairs_; at += width<T>) {
+      const log_argument<T> uniform = split_uniform<T>(bits_of(at, 0));
+      store(sine_ + at, uniform.s);
+      store(radius_ + at, uniform.exponent);
+    }
+    for (int at = 0; at < pairs_; at += width<T>) {
+      const vec<T> half_square = minus_log<T>({load(sine_ + at), load(radius_ + at)});
+      store(radius_ + at, xsimd::sqrt(half_square + half_square));
+    }
+  }
+
+  ATTNSCALE_INLINE void finish(const variate_block& d, T* out) {
+    const vec<T> mean = broadcast(static_cast<T>(d.location));
+    const vec<T> deviation = broadcast(static_cast<T>(d.scale));
+    for (int at = 0; at < pairs_; at += width<T>) {
+      const normal_pair<T> z =
+          turn(load(radius_ + at), load(sine_ + at), load(cosine_ + at), bits_of(at, 1));
+      T* const row = out + at / group_blocks * 2 * group_blocks + at % group_blocks;
+      store(row, mean + deviation * z.x);
+      store(row + group_blocks, mean + deviation * z.y);
+    }
+  }
+
+  const uint32_t* words_;
+  int pairs_;
+  T radius_[most], sine_[most], cosine_[most];
+};
 
 template <class T>
 void normal_elements(const uint32_t* words, int groups, const variate_block& d, T* out) {
-  const vec<T> mean = broadcast(static_cast<T>(d.location));
-  const vec<T> deviation = broadcast(static_cast<T>(d.scale));
-  map_pairs(words, groups, out, [=](vec<bits_t<T>> b, vec<bits_t<T>> c) {
-    const normal_pair<T> z = standard_normals<T>(b, c);
-    return normal_pair<T>{mean + deviation * z.x, mean + deviation * z.y};
-  });
+  normal_tile<T>(words, groups).make(d, out);
 }
 
 /// u is a multiple of 2^-24 (2^-53); rounding may not reach the end of the interval.

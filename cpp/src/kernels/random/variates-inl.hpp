@@ -59,11 +59,33 @@ ATTNSCALE_INLINE open_unit<T> uniform_of(vec<bits_t<T>> b, T half) {
   return {value, x - (value - end)};
 }
 
+/// The uniform number of an exponential variate, ready for its logarithm.
+template <class T>
+ATTNSCALE_INLINE log_argument<T> split_uniform(vec<bits_t<T>> b, T half = T(0.5)) {
+  const open_unit<T> u = uniform_of<T>(b, half);
+  return split_log(u.value, u.rest);
+}
+
 /// A standard exponential variate, -log U.
 template <class T>
 ATTNSCALE_INLINE vec<T> exponential(vec<bits_t<T>> b, T half = T(0.5)) {
-  const open_unit<T> u = uniform_of<T>(b, half);
-  return minus_log(u.value, u.rest);
+  return minus_log(split_uniform<T>(b, half));
+}
+
+/// t in (-1, 1) for the angle t pi/4, from all bits but the top two.
+template <class T>
+ATTNSCALE_INLINE vec<T> eighth_turns(vec<bits_t<T>> angle) {
+  return signed_to_float((angle << 2) | broadcast(bits_t<T>(2))) *
+         broadcast(2 * variate_terms<T>::unit);
+}
+template <class T>
+ATTNSCALE_INLINE vec<T> sine_of(vec<T> t) {
+  return t * polynomial(t * t, variate_terms<T>::sine);
+}
+template <class T>
+ATTNSCALE_INLINE vec<T> cosine_of(vec<T> t) {
+  const vec<T> z = t * t;
+  return z * polynomial(z, variate_terms<T>::cosine) + broadcast(T(1));
 }
 
 template <class T>
@@ -71,21 +93,14 @@ struct normal_pair {
   vec<T> x, y;
 };
 
-/// Box and Muller (1958): radius sqrt(-2 log U) from b, angle from c. The top bit of c is the sign
-/// of both, the next one exchanges them, and the rest is an angle in (-pi/4, pi/4).
+/// The top bit of the angle is the sign of both numbers, and the next one exchanges them.
 template <class T>
-ATTNSCALE_INLINE normal_pair<T> standard_normals(vec<bits_t<T>> b, vec<bits_t<T>> c) {
-  using terms = variate_terms<T>;
+ATTNSCALE_INLINE normal_pair<T> turn(vec<T> radius, vec<T> sine, vec<T> cosine,
+                                     vec<bits_t<T>> angle) {
   using bits = bits_t<T>;
-  const vec<T> half_square = exponential<T>(b);
-  const vec<bits> sign = c & broadcast(static_cast<bits>(bits(1) << (8 * sizeof(T) - 1)));
-  const vec<bits> radius = as_bits(xsimd::sqrt(half_square + half_square)) ^ sign;
-  const vec<T> t = signed_to_float((c << 2) | broadcast(bits(2))) * broadcast(2 * terms::unit);
-  const vec<T> z = t * t;
-  const vec<T> sine = t * polynomial(z, terms::sine);
-  const vec<T> cosine = z * polynomial(z, terms::cosine) + broadcast(T(1));
-  const vec<bits> exchange = c << 1;
-  const vec<T> r = from_bits(radius);
+  constexpr bits top = bits(1) << (8 * sizeof(T) - 1);
+  const vec<T> r = from_bits(as_bits(radius) ^ (angle & broadcast(top)));
+  const vec<bits> exchange = angle << 1;
   return {r * pick(exchange, cosine, sine), r * pick(exchange, sine, cosine)};
 }
 

@@ -120,8 +120,11 @@ ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t>
 ATTNSCALE_INLINE vec<uint64_t> load_widened(const uint32_t* p) {
   return _mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+/// c comes last: g++ would start with it, and a chain of Philox rounds waits for it.
 ATTNSCALE_INLINE vec<uint64_t> xor_three(vec<uint64_t> a, vec<uint64_t> b, vec<uint64_t> c) {
-  return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+  __m256i both = _mm256_xor_si256(a, b);
+  asm("" : "+x"(both));
+  return _mm256_xor_si256(both, c);
 }
 
 }  // namespace

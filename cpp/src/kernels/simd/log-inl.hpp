@@ -59,10 +59,15 @@ struct log_terms<double> {
   static constexpr double bias = 1023;
 };
 
-/// -log(y + rest) for y > 0 normal and |rest| below half a unit in the last place of y:
-/// y = m 2^k with sqrt(1/2) <= m < sqrt(2), log m = 2 atanh(s), s = (m - 1) / (m + 1).
+/// y = m 2^exponent with sqrt(1/2) <= m < sqrt(2); log m = 2 atanh(s), s = (m - 1) / (m + 1).
 template <class T>
-ATTNSCALE_INLINE vec<T> minus_log(vec<T> y, vec<T> rest) {
+struct log_argument {
+  vec<T> s, exponent;
+};
+
+/// Of y + rest for y > 0 normal and |rest| below half a unit in the last place of y.
+template <class T>
+ATTNSCALE_INLINE log_argument<T> split_log(vec<T> y, vec<T> rest) {
   using terms = log_terms<T>;
   using bits = bits_t<T>;
   const vec<bits> y_bits = as_bits(y), one = broadcast(terms::one);
@@ -72,10 +77,20 @@ ATTNSCALE_INLINE vec<T> minus_log(vec<T> y, vec<T> rest) {
   const vec<T> magic = broadcast(terms::magic);
   const vec<T> k = from_bits(exponent | as_bits(magic)) - broadcast(terms::magic + terms::bias);
   const vec<T> f = (m - broadcast(T(1))) + rest;
-  const vec<T> s = f / (f + broadcast(T(2)));
-  const vec<T> w = s * s;
-  const vec<T> log_m = s * (w * polynomial(w, terms::c) + broadcast(T(2)));
-  return k * broadcast(T(-0.69314718055994530942)) - log_m;
+  return {f / (f + broadcast(T(2))), k};
+}
+
+/// -log of what was split.
+template <class T>
+ATTNSCALE_INLINE vec<T> minus_log(log_argument<T> of) {
+  const vec<T> w = of.s * of.s;
+  const vec<T> log_m = of.s * (w * polynomial(w, log_terms<T>::c) + broadcast(T(2)));
+  return of.exponent * broadcast(T(-0.69314718055994530942)) - log_m;
+}
+
+template <class T>
+ATTNSCALE_INLINE vec<T> minus_log(vec<T> y, vec<T> rest) {
+  return minus_log(split_log(y, rest));
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ struct score_block {
   int rows;
   int64_t head_dim;
   int64_t key_begin, key_end;    ///< only these keys are looked at
+  int64_t leading_keys;          ///< every row sees the keys below, and they are in no interval
   const int64_t* first_visible;  ///< row r may see [first_visible[r], last_visible[r])
   const int64_t* last_visible;
   void* scratch;  ///< 64-byte aligned

@@ -42,12 +42,23 @@ inline bool has_distance_tables(const score_block& block) {
   return block.tables.distance_scale.data || block.tables.distance_bias.data;
 }
 
-/// The keys that any row may see, cut into masked, unmasked, masked.
+/// The keys that any row may see: the leading ones, which all do, then masked, unmasked, masked.
 struct key_ranges {
-  key_range range[3];
+  key_range range[4];
   int count = 0;
 
   explicit key_ranges(const score_block& block) {
+    const int64_t leading = block.leading_keys < block.key_end ? block.leading_keys : block.key_end;
+    if (block.key_begin < leading) range[count++] = {block.key_begin, leading, false};
+    add_intervals(block);
+  }
+
+  /// The first of them, and how many up to the last.
+  int64_t first() const { return count == 0 ? 0 : range[0].begin; }
+  int64_t keys() const { return count == 0 ? 0 : range[count - 1].end - range[0].begin; }
+
+ private:
+  void add_intervals(const score_block& block) {
     int64_t begin = block.key_end, end = block.key_begin;
     int64_t full_begin = block.key_begin, full_end = block.key_end;
     for (int r = 0; r < block.rows; ++r) {
@@ -69,10 +80,6 @@ struct key_ranges {
     range[count++] = {full_begin, full_end, false};
     if (full_end < end) range[count++] = {full_end, end, true};
   }
-
-  /// The first of them, and how many up to the last.
-  int64_t first() const { return count == 0 ? 0 : range[0].begin; }
-  int64_t keys() const { return count == 0 ? 0 : range[count - 1].end - range[0].begin; }
 };
 
 /// Booleans are read as bytes: any one but 0 lets the key be seen.

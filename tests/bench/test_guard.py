@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The guard against lost speed, and the table against other packages, from rows that are made up."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import attnscale as at
+import attnscale_bench as bench
+import numpy as np
+import pytest
+from attnscale.cli import main
+from attnscale_bench import _jax_cases, _machine
+from attnscale_bench._rows import Row, Unit, at_least, at_most
+from attnscale_bench._session import Session, random_heads
+from attnscale_bench._timing import Estimate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OLD = {
+    "share": (Unit.SHARE, Estimate(0.80, 0.01), None),
+    "over": (Unit.RATIO, Estimate(2.0, 0.05), at_most(3)),
+    "faster": (Unit.RATIO, Estimate(2.0, 0.05), at_least(1)),
+    "extra": (Unit.EXTRA, Estimate(0.02, 0.01), None),
+    "time": (Unit.MILLISECONDS, Estimate(2.0, 0.0), at_most(3)),
+    "unjudged": (Unit.RATIO, Estimate(2.0, 0.0), None),
+}
+
+
+def report(spread=None, samples=None, **values):
+    """A run with these values in the place of those of OLD."""
+    rows = [
+        Row(
+            name,
+            f"  row {name}",
+            unit,
+            Estimate(values.get(name, old.value), old.spread if spread is None else spread),
+            target,
+            samples=(samples or {}).get(name, {}),
+        )
+        for name, (unit, old, target) in OLD.items()
+    ]
+    settings = {"cases": ["overhead"], "rounds": 3}
+    return bench.Report(_machine.describe_machine(1), settings, {}, rows)
+
+
+@pytest.fixture
+def before(tmp_path):
+    path = tmp_path / "baseline.json"
+    path.write_text(bench.keep(report()), encoding="utf-8")
+    return bench.read_baseline(path)
+
+
+def fallen(after, before):
+    return {change.row.name for change in bench.compare(after, before) if change.fell}
+
+
+def test_a_file_keeps_shares_and_ratios_and_no_time(before):
+    assert set(before.rows) == {"share", "over", "faster", "extra"}
+    assert before.rows["share"] == Estimate(0.80, 0.01)
+    assert before.machine["cpu"] == _machine.cpu_model()
+    assert before.cases == ["overhead"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, set()),
+        ({"share": 0.777, "over": 2.099, "faster": 1.901, "extra": 0.049}, set()),
+        ({"share": 0.775}, {"share"}),
+        ({"over": 2.11}, {"over"}),
+        ({"faster": 1.89}, {"faster"}),
+        ({"extra": 0.052}, {"extra"}),
+        ({"share": 1.0, "over": 1.0, "faster": 4.0, "extra": -0.2}, set()),
+        ({"time": 9.0, "unjudged": 9.0}, set()),
+    ],
+)
+def test_a_row_fell_if_it_is_worse_by_more_than_its_scatter(before, values, expected):
+    assert fallen(report(**values), before) == expected
+
+
+def test_a_wider_scatter_of_the_new_run_counts_too(before):
+    assert fallen(report(faster=1.89), before) == {"faster"}
+    assert fallen(report(faster=1.89, spread=0.2), before) == set()
+
+
+def test_the_worst_row_comes_first(before):
+    changes = bench.compare(report(share=0.7, faster=1.0), before)
+    assert [change.row.name for change in changes[:2]] == ["faster", "share"]
+
+
+def test_the_text_names_what_fell_what_is_missing_and_another_machine(before):
+    text = bench.describe(report(share=0.5), before)
+    assert "1 of 4 rows fell by more than their scatter." in text
+    assert re.search(r"row share +80\.0 % \+- 1\.0 % +50\.0 % \+- 1\.0 %", text)
+    assert "another machine" not in text
+    other = before._replace(machine={**before.machine, "cpu": "Other"}, rows={"gone": Estimate(1.0, 0.0)})
+    text = bench.describe(report(), other)
+    assert "0 of 0 rows" in text
+    assert "Not measured now: gone." in text
+    assert "of another machine (Other, " in text
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"machine": {}, "cases": [], "rows": {"a": 1}}'])
+def test_another_file_is_refused(tmp_path, content):
+    path = tmp_path / "wrong.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"wrong\.json is not a file that `attnscale bench --keep` wrote"):
+        bench.read_baseline(path)
+
+
+def test_the_baseline_of_the_repository_can_be_read():
+    kept = bench.read_baseline(ROOT / "benchmarks" / "baseline.json")
+    assert set(kept.cases) <= set(bench.CASES)
+    assert len(kept.rows) >= 5
+    assert kept.machine["cpu"]
+
+
+# ---- the command -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """`attnscale bench` runs nothing, and reports these rows; what it was asked for."""
+    asked = []
+
+    def install(result):
+        def run(names, **options):
+            asked.append((names, options["sets"]))
+            return result
+
+        monkeypatch.setattr(bench, "run", run)
+        return asked
+
+    return install
+
+
+def test_the_command_keeps_a_run_and_fails_if_a_later_one_is_slower(tmp_path, made_up, capsys):
+    file = tmp_path / "kept.json"
+    made_up(report())
+    assert main(["bench", "--keep", str(file)]) == 0
+    assert set(json.loads(file.read_text())["rows"]) == {"share", "over", "faster", "extra"}
+    asked = made_up(report())
+    assert main(["bench", "--against", str(file)]) == 0
+    assert asked[-1] == (["overhead"], [])
+    assert "0 of 4 rows fell" in capsys.readouterr().out
+    made_up(report(share=0.6, over=9.0))
+    assert main(["bench", "decode", "--against", str(file)]) == 1
+    assert asked[-1] == (None, ["decode"])
+    captured = capsys.readouterr()
+    assert "2 of 4 rows fell" in captured.out
+    assert captured.err == "attnscale: error: worse by more than the scatter (--against): over, share\n"
+
+
+def test_what_a_run_would_lose_is_refused_before_it_starts(tmp_path, made_up, capsys):
+    asked = made_up(report())
+    file = tmp_path / "kept.json"
+    file.write_text("{}")
+    assert main(["bench", "--against", str(file)]) == 2
+    assert "is not a file that" in capsys.readouterr().err
+    assert main(["bench", "--keep", str(file), "--against", str(file)]) == 2
+    assert "the command reads this file, it would be lost" in capsys.readouterr().err
+    assert main(["bench", "--keep", str(file), "--csv", str(file)]) == 2
+    assert f"--csv and --keep must be two files, got {file} for both" in capsys.readouterr().err
+    assert main(["bench", "--report", str(file)]) == 2
+    assert "is a file, not a folder" in capsys.readouterr().err
+    assert asked == []
+
+
+# ---- the table against other packages ----------------------------------------------------------
+
+
+def rows_with_peers():
+    return {
+        "forward_64": {
+            "attnscale": [1.0, 2.0],
+            "torch": [2.0, 4.0],
+            "peak": [1.0, 1.0],
+            "numpy": [9.0, 18.0],
+        },
+        "solve": {"attnscale": [1.0, 1.0], "scikit-learn": [50.0, 52.0]},
+    }
+
+
+def peers():
+    rows = [Row(name, name, Unit.SHARE, samples=samples) for name, samples in rows_with_peers().items()]
+    return bench.Report(_machine.describe_machine(1), {"rounds": 2}, {}, rows)
+
+
+def test_every_other_package_of_a_row_is_in_the_table():
+    found = {(row.work, row.peer): row.times.value for row in bench.peer_rows(peers())}
+    assert found == {
+        ("attention, 8 x 3072 x 64", "PyTorch"): 2.0,
+        ("attention, 8 x 3072 x 64", "NumPy"): 9.0,
+        ("a scale for each of 5000 rows, 5000 x 64", "scikit-learn"): 51.0,
+    }
+
+
+def test_the_command_writes_table_and_figure(tmp_path, made_up, capsys):
+    asked = made_up(peers())
+    assert main(["bench", "--report", str(tmp_path / "new")]) == 0
+    assert asked[-1] == (list(bench.PEER_CASES), [])
+    table = (tmp_path / "new" / "peers.md").read_text(encoding="utf-8")
+    assert "| attention, 8 x 3072 x 64 | PyTorch | 2 | 0 |" in table
+    assert "scikit-learn 1" in table
+    assert (tmp_path / "new" / "peers.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert "peers.md" in capsys.readouterr().out
+
+
+def test_every_case_of_the_table_exists():
+    assert set(bench.PEER_CASES) <= set(bench.CASES)
+
+
+def test_without_jax_its_row_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    (row,) = _jax_cases.forward(Session(1, rounds=1, quick=True), "x", n=32, target=at_least(1))
+    assert row.note == "JAX is not installed"
+
+
+def test_jax_computes_the_same():
+    pytest.importorskip("jax")
+    q, k, v = random_heads(2, 40, 16)
+    theirs = _jax_cases.jax_attention(q, k, v)
+    np.testing.assert_allclose(np.swapaxes(theirs()[0], 0, 1), at.attention(q, k, v), atol=1e-5)

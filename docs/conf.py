@@ -19,8 +19,8 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_des
 exclude_patterns = ["_build", "_declared", "**.ipynb_checkpoints"]
 html_theme = "furo"
 html_title = f"attnscale {release}"
-# MathJax as one file that draws glyphs itself: the pages load no fonts, and need no network.
-MATHJAX = files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg.js"
+# MathJax as one file with all its extensions, which draws glyphs itself: pages load neither parts nor fonts.
+MATHJAX = files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg-full.js"
 html_static_path = ["_static", str(MATHJAX)]
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]

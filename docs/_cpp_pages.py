@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from _cpp_headers import Entry, Header, HeaderError, read_header
+from _generated import write_generated
 
 #: Programs of cpp/examples that are the example of a header; the others have theirs in the C++ tests.
 PROGRAMS = {
@@ -39,7 +40,6 @@ def _dedented(body: str) -> str:
 
 def write_cpp_pages(folder: Path, cpp: Path) -> None:
     """One page for each header of the table; pages of before are removed."""
-    folder.mkdir(exist_ok=True)
     index = read_index((cpp / "README.md").read_text(encoding="utf-8"))
     examples = read_examples((cpp / "tests" / "test_user_code.cpp").read_text(encoding="utf-8"))
     wrong = index.keys() ^ (examples.keys() | PROGRAMS.keys())
@@ -49,13 +49,7 @@ def write_cpp_pages(folder: Path, cpp: Path) -> None:
     for name, what in index.items():
         header = read_header((cpp / "include" / "attnscale" / name).read_text(encoding="utf-8"), name)
         written[f"{name.removesuffix('.hpp')}.md"] = _page(name, what, header, examples.get(name))
-    for page in folder.glob("*.md"):
-        if page.name not in written:
-            page.unlink()
-    for name, text in written.items():
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:  # keeps the builder's cache
-            path.write_text(text, encoding="utf-8")
+    write_generated(folder, written)
 
 
 def _page(name: str, what: str, header: Header, example: str | None) -> str:

@@ -9,17 +9,8 @@ import attnscale
 from attnscale.montecarlo._declaration import DECLARATIONS
 
 
-def write_declared_tables(folder):
-    """One file to include for each list."""
-    folder.mkdir(exist_ok=True)
-    for name, text in declared_texts().items():
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:  # keeps the builder's cache
-            path.write_text(text, encoding="utf-8")
-
-
 def declared_texts():
-    """The text of each file."""
+    """The text of each file to include."""
     header = ["| function | about | estimates | exact value |", "|---|---|---|---|"]
     return {
         "montecarlo.md": "\n".join([*header, *map(_row, DECLARATIONS)]),

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from pathlib import Path
 
+from _generated import write_generated
+from _law_formulas import typeset
 from attnscale import laws
 from attnscale.laws._registry import class_of
 
@@ -35,7 +36,6 @@ HEAD_DIM = 64
 
 def write_law_pages(folder):
     """One page for each module of attnscale.laws that defines laws; pages of before are removed."""
-    folder.mkdir(exist_ok=True)
     families = {}
     for name in laws.names():
         law = class_of(name)
@@ -44,13 +44,7 @@ def write_law_pages(folder):
     written = {
         f"{module.rpartition('._')[2]}.md": _page(module, members) for module, members in families.items()
     }
-    for page in folder.glob("*.md"):
-        if page.name not in written:
-            page.unlink()
-    for name, text in written.items():
-        path = Path(folder, name)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:  # keeps the builder's cache
-            path.write_text(text, encoding="utf-8")
+    write_generated(folder, written)
 
 
 def _page(module, members):
@@ -63,7 +57,8 @@ def _section(law):
         ("name", f"`{law.name}`"),
         ("class", f"{{class}}`~attnscale.laws.{law.__name__}`"),
         ("parameters", _parameters(law)),
-        ("scale", f"`{law.formula}`"),
+        ("scale", typeset(law)),
+        ("as code", f"`{law.formula}`"),
         ("n", f"{law.n_means}: {laws.MEANINGS_OF_N[law.n_means]}"),
         ("channels", law.channels),
         ("layers", law.layers),
@@ -72,7 +67,7 @@ def _section(law):
         ("configuration", ", ".join(f"`{key}`" for key in law.config_keys)),
         ("note", law.remark),
     ]
-    table = "\n".join(f"| {title} | {_cell(text)} |" for title, text in rows if text)
+    table = "\n".join(f"| {title} | {cell(text)} |" for title, text in rows if text)
     return f"## {law.__name__}\n\n| | |\n|---|---|\n{table}\n\n{_values(law)}"
 
 
@@ -86,16 +81,8 @@ def _parameters(law):
 
 def _values(law):
     example = laws.get(law.name, **EXAMPLES.get(law.name, {}))
-    if example.meaning.is_distance:
-        head, n = "distance", LENGTHS
-        values = [f"{factor:.4f}" for factor in example.factor(n)]
-    elif example.meaning.at_position is None:
-        head, n = law.n_means, (1, 2, 4, 8)
-        values = [f"{value:.4f}" for value in example.multiplier(n, HEAD_DIM)]
-    else:
-        head, n = "keys of a causal query", LENGTHS
-        counts = example.n_of_position([length - 1 for length in LENGTHS])
-        values = [f"{value:.4f}" for value in example.multiplier(counts, HEAD_DIM)]
+    head, n, values = series(example, LENGTHS, (1, 2, 4, 8))
+    values = [f"{value:.4f}" for value in values]
     return (
         f"`{example!r}`, multiple of $1/\\sqrt d$ at head_dim {HEAD_DIM}:\n\n"
         f"| {head} | {' | '.join(map(str, n))} |\n|---|{'---|' * len(n)}\n"
@@ -103,5 +90,15 @@ def _values(law):
     )
 
 
-def _cell(text):
+def series(law, lengths, measured):
+    """What is counted, where, and the multiples there: at `measured` where n is no number of keys."""
+    if law.meaning.is_distance:
+        return "distance", lengths, law.factor(lengths)
+    if law.meaning.at_position is None:
+        return law.n_means, measured, law.multiplier(measured, HEAD_DIM)
+    counts = law.n_of_position([length - 1 for length in lengths])
+    return "keys of a causal query", lengths, law.multiplier(counts, HEAD_DIM)
+
+
+def cell(text):
     return text.replace("|", "\\|")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,13 +15,19 @@ author = "The attnscale developers"
 copyright = author
 release = attnscale.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_design", "numpydoc"]
 exclude_patterns = ["_build", "_declared", "_measured", "**.ipynb_checkpoints"]
 html_theme = "furo"
 html_title = f"attnscale {release}"
-html_static_path = ["_static"]
+# MathJax as one file with all its extensions, which draws glyphs itself: pages load neither parts nor fonts.
+MATHJAX = files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg-full.js"
+html_static_path = ["_static", str(MATHJAX)]
+html_css_files = ["site.css"]
+html_js_files = [("site.js", {"defer": "defer"})]
+mathjax_path = MATHJAX.name
+mathjax4_config = {"options": {"enableMenu": False}}  # as of Sphinx 9 also for MathJax 3, which this is
 
-myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 # The notebooks come with their outputs, which tests/package/test_notebooks.py keeps up with the code.
 nb_execution_mode = "off"
@@ -33,19 +40,37 @@ numpydoc_show_class_members = False
 # numpydoc would turn the words of a parameter's type into references that do not exist.
 numpydoc_xref_param_type = False
 
-# Sphinx reads only what lies below docs/: the notebooks are copied in.
+# Sphinx reads only what lies below docs/: notebooks are copied in, and the pages of the laws and of the C++
+# headers, lists and pictures are written from the package. Nothing of it is kept in git.
 HERE = Path(__file__).parent
-(HERE / "tutorials").mkdir(exist_ok=True)  # nothing in it is kept in git
-# So are the pages of the laws, written from the registry, and those of the C++ headers.
 sys.path.insert(0, str(HERE))
 from _cpp_pages import write_cpp_pages  # noqa: E402
-from _declared_tables import write_declared_tables  # noqa: E402
+from _declared_tables import declared_texts  # noqa: E402
+from _generated import write_generated  # noqa: E402
 from _law_pages import write_law_pages  # noqa: E402
+from _law_table import law_table  # noqa: E402
+from _pictures import pictures  # noqa: E402
 
 write_law_pages(HERE / "laws")
-write_declared_tables(HERE / "_declared")
+write_generated(HERE / "_declared", {**declared_texts(), "laws.md": law_table()})
+write_generated(HERE / "_drawn", pictures())
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")
-for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
-    # Links to pages start from notebooks/ in the repository.
-    text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")
-    (HERE / "tutorials" / notebook.name).write_text(text, encoding="utf-8")
+# Links to pages start from notebooks/ in the repository.
+notebooks = (HERE.parent / "notebooks").glob("*.ipynb")
+write_generated(
+    HERE / "tutorials",
+    {each.name: each.read_text(encoding="utf-8").replace("](../docs/", "](../") for each in notebooks},
+)
+
+
+def _give_captions_a_level(app, page, template, context, tree):
+    """Captions of lists of pages say that they are headings, but not of which level."""
+    for part in ("body", "furo_navigation_tree"):
+        if part in context:
+            context[part] = context[part].replace('role="heading">', 'role="heading" aria-level="2">')
+
+
+def setup(app):
+    app.connect(
+        "html-page-context", _give_captions_a_level, priority=900
+    )  # after the theme, which writes the tree

@@ -78,7 +78,8 @@ def test_a_law_on_the_same_weights():
         spelled = "clipped at 48" if reading == "clipped" else reading
         for title in titles:
             gain = 100 * of_masked(RUNS[title], "accuracy_gain", "log_n", reading=reading)
-            assert f"| {spelled}, {title} | log_64 n | {' | '.join(cells(gain, '+.2f')[1:])} |" in text
+            row = " | ".join((f"{spelled}, {title}", r"$\log_{64} n$", *cells(gain, "+.2f")[1:]))
+            assert f"| {row} |" in text
             nll = of_masked(RUNS[title], "nll_gain", "log_n", reading=reading)
             assert f"| {spelled}, {title} | {' | '.join(cells(nll, '+.3f')[1:])} |" in text
 

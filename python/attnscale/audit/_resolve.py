@@ -160,7 +160,10 @@ def _warnings(keys: Keys, family: Family, remarks: tuple[str, ...], *, known: bo
 def _layer(layer: Layer, family: Family) -> LayerPlan:
     if layer.kind in NO_SOFTMAX or layer.kind == "fourier":
         return _without_softmax(layer)
-    head_dim, window = family.head_dim(layer), family.window(layer)
+    layer.keys.sizes.clear()
+    head_dim = family.head_dim(layer)
+    layer.keys.note_head_size(head_dim)
+    window = family.window(layer)
     plan = LayerPlan(
         index=layer.number,
         kind=layer.kind,

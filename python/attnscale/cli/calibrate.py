@@ -17,6 +17,7 @@ from .._tables.text import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
 from ._figure import Drawing
+from ._interrupt import watched
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
 
@@ -52,12 +53,14 @@ def run(options: argparse.Namespace) -> Answer:
     """Calibrate the laws on the stored heads, and return the table."""
     heads = _read(options)
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
-    with bad_input():  # the lengths may be wrong, or a law may give the keys of a row different scales
+    # The lengths may be wrong, or a law may give the keys of a row different scales.
+    with bad_input(), watched() as watch:
         found = calibrate(
             *(heads.query, heads.key, options.n0, options.n),
             laws=options.laws,
             is_causal=options.causal,
             enable_gqa=gqa,
+            progress=watch,
         )
     drawing = Drawing(lambda ax: _draw(found, ax))
     return Answer(_text(found, heads, options.unit), _rows(found, heads), _report(found, heads), drawing)

@@ -61,7 +61,9 @@ def run(options: argparse.Namespace) -> Answer:
     plan = _plan(model)
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     asked = _read_lengths(options, len(tokens), positions)
-    measured, interrupted = finished(asked, lambda n: measure(model, tokens, [n], laws))
+    measured, interrupted = finished(
+        asked, lambda n: measure(model, tokens, [n], laws), work=float, name=lambda n: f"n = {n}"
+    )
     lengths, found = list(measured), _joined(list(measured.values()))
     text = f"{plan.explain()}\n\n{_table(lengths, found, options.unit)}"
     report = _report(options, plan, lengths, found)

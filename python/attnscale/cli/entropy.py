@@ -16,7 +16,7 @@ from .._tables.text import counted, to_text
 from ..laws import Law
 from ._figure import Drawing
 from ._interrupt import finished
-from ._measure import KEYS, mean_entropy, mean_uniform_entropy
+from ._measure import KEYS, mean_entropy, mean_uniform_entropy, seconds_a_pair
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer
 from ._spelling import read_laws
@@ -76,7 +76,15 @@ def _measure(
         cuts = None if n is None else [n]
         return mean_entropy(heads.query, heads.key, laws[law], cuts, is_causal=options.causal)
 
-    found, interrupted = finished([(n, law) for n in sizes for law in laws], measure)
+    cases = [(n, law) for n in sizes for law in laws]
+    pairs = dict(zip(sizes, (float(a * b) for a, b in _sizes(heads, lengths)), strict=True))
+    found, interrupted = finished(
+        cases,
+        measure,
+        work=lambda case: pairs[case[0]],
+        name=lambda case: case[1] if case[0] is None else f"n = {case[0]}, {case[1]}",
+        expected=seconds_a_pair(heads.query, heads.key) * sum(pairs[n] for n, _ in cases),
+    )
     there = [n for n in sizes if all((n, law) in found for law in laws)] or sizes[:1]
     measured = {
         law: np.concatenate([found[n, law] for n in there])

@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .._checks import shown
-from .._grid.progress import progress_line
+from .._grid.progress import announce_on_stderr, progress_line
 from .._io import InputError
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> Answer:
         config = _config(experiment, options)
         if options.list:
             return _list_models(options, experiment, config)
-        with progress_line() as watch:
-            result = _train(experiment, config, options, watch)
+        with progress_line() as show:
+            result = _train(experiment, config, options, show)
     text, drawing = (
         str(result.table(unit=options.unit)),
         Drawing(lambda figure: result.plot(ax=figure), panels=None),
@@ -67,8 +67,15 @@ def run(options: argparse.Namespace) -> Answer:
     return Answer(text, result.rows(), _report(result), drawing, interrupted=result.interrupted)
 
 
-def _train(experiment: Experiment, config: Any, options: argparse.Namespace, watch: Any) -> TrainingResult:
+def _train(experiment: Experiment, config: Any, options: argparse.Namespace, show: Any) -> TrainingResult:
     from ..experiments._frame.run import run as train
+
+    finished = ""
+
+    def count(done: int, total: int) -> None:
+        nonlocal finished
+        finished = f"{done} of {total} models; "
+        show(finished)
 
     return train(
         experiment,
@@ -79,8 +86,9 @@ def _train(experiment: Experiment, config: Any, options: argparse.Namespace, wat
             "only": options.only,
             "n_jobs": options.n_jobs,
             "num_threads": options.threads,
-            "progress": options.n_jobs != 1,
-            "watch": watch,
+            "progress": count,
+            "watch": lambda line: show(f"{finished}{line}"),
+            "announce": announce_on_stderr,
         },
     )
 

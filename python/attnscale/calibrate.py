@@ -13,6 +13,7 @@ import numpy as np
 
 from ._call.call import Call
 from ._checks import boolean
+from ._options import hinted
 from ._results import coordinates_of, labelled_as
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims
 
@@ -231,6 +232,7 @@ class Calibration(Tabled):
         return calibrated_beta(self, ax=ax)
 
 
+@hinted
 def calibrate(
     query: ArrayLike,
     key: ArrayLike,

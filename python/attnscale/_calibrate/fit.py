@@ -45,7 +45,8 @@ class Length(NamedTuple):
     @property
     def pairs(self) -> int:
         """Pairs of a query and a key, over all heads."""
-        return math.prod(self.query.shape[:-1]) * self.key.shape[-2]
+        pairs: int = math.prod(self.query.shape[:-1]) * self.key.shape[-2]
+        return pairs
 
     def entropy(self, scale: Any) -> Array:
         """Mean over the rows of each head, shape (..., heads)."""

@@ -27,6 +27,7 @@ _DESCRIPTION = """\
 Mean entropy of each head, and its effective keys, exp(mean entropy in nats), under scale laws.
 FILE is a .npz or .safetensors with arrays named query and key (or q/k, queries/keys,
 query_states/key_states) of shape (..., heads, n, head_dim), or two .npy files, queries first.
+The mean is over the queries and over the batch, the axes before the heads.
 """
 
 
@@ -167,7 +168,9 @@ def _text(
         if len(heads.names) > 1:
             means = [values[index].mean() for values in entropy.values()]
             table.append([*start, "mean", *_cells(means, nats)])
-    return f"{_title(options, heads, lengths)}\n\n{to_text(header, table)}"
+    mean = "\n\nThe keys of a row mean are those of its entropy, not the mean of the column."
+    about = mean if len(heads.names) > 1 else ""
+    return f"{_title(options, heads, lengths)}\n\n{to_text(header, table)}{about}"
 
 
 def _cells(entropies: list[np.float64], nats: float) -> list[str]:

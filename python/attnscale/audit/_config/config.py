@@ -188,7 +188,9 @@ class Keys:
         """The value of a key as an integer from `least` to `most`."""
         value = self.get(name, default)
         if value is None and not self.kind:
-            raise ConfigError(f"{self.stored(name)} is missing, and there is no model_type that has a default")
+            raise ConfigError(
+                f"{self.stored(name)} is missing, and there is no model_type that has a default"
+            )
         self.sizes[name] = size = check_size(self.stored(name), value, least, most)
         return size
 

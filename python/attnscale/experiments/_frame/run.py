@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 
-from ..._checks import check_options, number, shown, thread_count
+from ..._checks import number, shown, thread_count
 from ..._grid.case import Axes, Case, describe_axes, make_cases
 from ..._grid.complete import complete
 from ..._grid.describe import describe
@@ -23,6 +23,7 @@ from ..._grid.fields import Fields
 from ..._grid.progress import Progress, check_progress
 from ..._grid.runners import choose_runner
 from ..._grid.store import Store
+from ..._options import check_options
 from .experiment import Experiment
 from .result import TrainingResult
 from .unit import FACTS, PROVENANCE, UnitTask

@@ -320,8 +320,7 @@ def calibrate(
     cuts = [cut(inputs, n, num_threads, is_causal=is_causal) for n in chosen]
     kept, standard = cut(inputs, start, num_threads, is_causal=is_causal), 1 / np.sqrt(head_dim)
     target = kept.entropy(standard)
-    flat = target >= kept.entropy(0.0) - _RESOLUTION
-    wanted = np.where(flat, np.nan, target)
+    wanted = np.where(flat := target >= kept.entropy(0.0) - _RESOLUTION, np.nan, target)
     with Passes(cuts, len(compared)).reported(progress) as passes:
         beta = np.stack([_beta(each, wanted, head_dim) for each in passes.of_lengths()], axis=-1)
         fits = fit_laws(passes.of_laws(compared), cuts, beta, head_dim)

@@ -136,7 +136,7 @@ def _text(found: Calibration, heads: StoredHeads, unit: Unit) -> str:
         ]
         for i, name in enumerate(heads.names)
     ]
-    told = [textwrap.fill(describe(found, unit), 98), *_remarks(found), *_to_paste(found)]
+    told = [textwrap.fill(describe(found, unit), 98), *_to_paste(found), *_remarks(found)]
     return "\n\n".join([to_text(header, rows), *told])
 
 

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._meaning import meaning_of
-
-if TYPE_CHECKING:
-    from ._base import Law
 
 __all__ = ["description", "facts"]
 
 
-def description(law: Law | type[Law]) -> list[str]:
+def description(law: Any) -> list[str]:
     """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""
     form: dict[str, Any] = {"width": 98, "break_long_words": False, "break_on_hyphens": False}
     indented = (
@@ -24,7 +21,7 @@ def description(law: Law | type[Law]) -> list[str]:
     return [line for lines in indented for line in lines]
 
 
-def facts(law: Law | type[Law]) -> list[tuple[str, str]]:
+def facts(law: Any) -> list[tuple[str, str]]:
     """What is known of a law: titles and texts."""
     found = [
         ("scale", law.formula),

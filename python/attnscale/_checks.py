@@ -8,7 +8,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,6 @@ __all__ = [
     "as_array",
     "bfloat16_tensor",
     "boolean",
-    "check_options",
     "check_writable",
     "choose",
     "fit_to",
@@ -106,45 +105,6 @@ def check_writable(name: str, array: NDArray[Any]) -> None:
         raise ValueError(f"{name} must be aligned to its item size")
 
 
-#: What other functions, and other packages, call the same thing.
-_SAID_AS = {
-    "lengths": ("n",),
-    "scale": ("law", "scale"),
-    "laws": ("law",),
-    "n_samples": ("samples",),
-    "seed": ("rng",),
-    "random_state": ("rng",),
-    "d": ("head_dim",),
-    "threads": ("num_threads",),
-}
-
-
-def check_options(
-    function: str, given: Iterable[str], known: Iterable[str], also: Iterable[str] = ()
-) -> None:
-    """Refuse keyword options that are not known, as Python does, and say what may have been meant.
-
-    Parameters
-    ----------
-    function : str
-        What was called.
-    given, known : iterable of str
-        Names of options.
-    also : iterable of str
-        Other parameters of the function, which may have been meant.
-    """
-    names = tuple(known)
-    for unknown in given:
-        if unknown not in names:
-            from difflib import get_close_matches
-
-            known_here = [*names, *also]
-            near = [name for name in _SAID_AS.get(unknown, ()) if name in known_here]
-            near = near or get_close_matches(unknown, known_here, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument {unknown!r}{hint}")
-
-
 def generator(rng: Any) -> np.random.Generator:
     """The generator of an ``rng=`` argument."""
     try:
@@ -167,6 +127,8 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
     except Exception as error:
         if str(getattr(value, "dtype", "")) == "torch.bfloat16":
             return bfloat16_tensor(name, value)
+        if getattr(value, "requires_grad", False):
+            raise TypeError(f"{name} requires grad, and an array has none; use {name}.detach()") from None
         kind = type(value).__name__
         raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {error}") from error
 

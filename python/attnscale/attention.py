@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._call.call import Call
 from ._call.weights import available, read_normalizer
+from ._options import refuse_options, without_unknown
 from ._results import AttentionStatistics, statistic_names
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = ["attention", "attention_entropy", "attention_statistics"]
 _USUAL = ("lse", "entropy")
 
 
+@without_unknown
 def attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -44,6 +46,7 @@ def attention(
     dims: Dims | None = None,
     out: NDArray[Any] | None = None,
     num_threads: int | None = None,
+    **unknown: NoReturn,
 ) -> NDArray[Any]:
     """softmax(scale * query key^T) value (or another normalizer), without the matrix of weights.
 
@@ -139,6 +142,8 @@ def attention(
     >>> at.attention(q, k, v, is_causal=True).shape
     (2, 8, 100, 64)
     """
+    if unknown:
+        refuse_options(attention, unknown)
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
@@ -149,6 +154,7 @@ def attention(
     return output
 
 
+@without_unknown
 def attention_statistics(
     query: ArrayLike,
     key: ArrayLike,
@@ -172,6 +178,7 @@ def attention_statistics(
     dims: Dims | None = None,
     out: NDArray[Any] | None = None,
     num_threads: int | None = None,
+    **unknown: NoReturn,
 ) -> AttentionStatistics:
     """Statistics of every row of weights, and the output, in one pass.
 
@@ -212,6 +219,8 @@ normalizer, qk_norm, layout, dims, out, num_threads
     >>> np.exp(rows.entropy).round(6), rows.n_visible  # zero scores: every visible key counts the same
     (array([[1., 2., 3., 4.]]), array([[1, 2, 3, 4]]))
     """
+    if unknown:
+        refuse_options(attention_statistics, unknown)
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
     found = read_normalizer(normalizer)
@@ -223,6 +232,7 @@ normalizer, qk_norm, layout, dims, out, num_threads
     return AttentionStatistics(output, **rows)
 
 
+@without_unknown
 def attention_entropy(
     query: ArrayLike,
     key: ArrayLike,
@@ -243,6 +253,7 @@ def attention_entropy(
     layout: Layout = "bhsd",
     dims: Dims | None = None,
     num_threads: int | None = None,
+    **unknown: NoReturn,
 ) -> NDArray[np.floating[Any]]:
     """Entropy of every row of attention weights, in nats.
 
@@ -273,6 +284,8 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     >>> print(f"{at.attention_entropy(q, k).mean():.2f} of at most {np.log(512):.2f} nats")
     5.74 of at most 6.24 nats
     """
+    if unknown:
+        refuse_options(attention_entropy, unknown)
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)
     call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.call import Call
-from ._checks import boolean, positive_int, shown
+from ._checks import boolean
+from ._options import hinted
 from ._results import coordinates_of, labelled_as
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims
 
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from ._calibrate.fit import Length
     from ._call.named import AxesOfRows
     from ._call.types import Dims, Layout
+    from ._grid.progress import Progress
     from .laws import Law
 
 __all__ = ["Calibration", "calibrate"]
 
-_SHORTEST = 32  # of the lengths that are chosen by default
 #: The axes of the arrays of a Calibration, where axes have names.
 _AXES: dict[str, AxesOfRows] = {
     **dict.fromkeys(("target", "equal_scores"), (...,)),
@@ -231,6 +232,7 @@ class Calibration(Tabled):
         return calibrated_beta(self, ax=ax)
 
 
+@hinted
 def calibrate(
     query: ArrayLike,
     key: ArrayLike,
@@ -243,6 +245,7 @@ def calibrate(
     layout: Layout = "bhsd",
     dims: Dims | None = None,
     num_threads: int | None = None,
+    progress: Progress = False,
 ) -> Calibration:
     """Measure the scale that keeps each head's entropy as n grows, and fit laws to it.
 
@@ -266,6 +269,9 @@ def calibrate(
         n queries, which see between 7n/8 and n keys.
     enable_gqa, layout, dims, num_threads
         As for :func:`attnscale.attention`.
+    progress : bool or callable, default False
+        True shows a bar where standard error is a terminal. A function is called with (done, total), in
+        pairs of a query and a key, at the start and after each length and each law.
 
     Returns
     -------
@@ -293,13 +299,18 @@ def calibrate(
     >>> found.beta.shape, found.beta[:, 2].round(3).tolist() == [1.0] * 18
     ((18, 5), True)
     """
-    from ._calibrate.fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
+    from ._calibrate.fit import (
+        Passes,
+        candidates,
+        cut,
+        fit_laws,
+        read_lengths,
+    )  # and the laws: `import attnscale` is faster so
 
     call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
     inputs, head_dim = call.inputs, call.head_dim
     n_keys = inputs.key.shape[-2]
-    start = _default_n0(n_keys) if n0 is None else _read_length("n0", n0, n_keys)
-    chosen = _read_lengths(lengths, start, n_keys)
+    start, chosen = read_lengths(n0, lengths, laws, n_keys)
     if boolean("is_causal", is_causal) and inputs.query.shape[-2] != n_keys:
         raise ValueError(
             "is_causal=True needs as many queries as keys, "
@@ -309,8 +320,10 @@ def calibrate(
     cuts = [cut(inputs, n, num_threads, is_causal=is_causal) for n in chosen]
     kept, standard = cut(inputs, start, num_threads, is_causal=is_causal), 1 / np.sqrt(head_dim)
     target = kept.entropy(standard)
-    flat = target >= kept.entropy(0.0) - _RESOLUTION
-    beta = np.stack([_beta(each, np.where(flat, np.nan, target), head_dim) for each in cuts], axis=-1)
+    wanted = np.where(flat := target >= kept.entropy(0.0) - _RESOLUTION, np.nan, target)
+    with Passes(cuts, len(compared)).reported(progress) as passes:
+        beta = np.stack([_beta(each, wanted, head_dim) for each in passes.of_lengths()], axis=-1)
+        fits = fit_laws(passes.of_laws(compared), cuts, beta, head_dim)
     found = Calibration(
         n0=start,
         lengths=np.array(chosen, np.int64),
@@ -318,7 +331,7 @@ def calibrate(
         beta=beta,
         standard_entropy=np.stack([each.entropy(standard) for each in cuts], axis=-1),
         laws=compared,
-        **fit_laws(compared, cuts, beta, head_dim)._asdict(),
+        **fits._asdict(),
         median_entropy=np.full(beta.shape, np.nan),
         equal_scores=np.asarray(flat),
     )
@@ -357,32 +370,6 @@ def ranked(found: Calibration) -> list[tuple[list[int], float]]:
         left = [i for i in left if i not in same]
         groups.append((same, float(mean[first])))
     return groups
-
-
-def _default_n0(n_keys: int) -> int:
-    return 512 if n_keys > 512 else max(n_keys // 8, 2)
-
-
-def _read_length(name: str, value: Any, n_keys: int) -> int:
-    length = positive_int(name, value)
-    if not 2 <= length <= n_keys:
-        raise ValueError(f"{name} must be between 2 and the number of keys, {n_keys}, got {length}")
-    return length
-
-
-def _read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
-    if lengths is None:
-        least = min(n0, _SHORTEST)
-        below = [n0 >> k for k in range(1, n0.bit_length()) if n0 >> k >= least]
-        above = [n0 << k for k in range((n_keys // n0).bit_length()) if n0 << k <= n_keys]
-        return sorted(below) + above
-    try:
-        given = list(lengths)
-    except TypeError:
-        raise TypeError(f"lengths must be integers, got {shown(lengths)}") from None
-    if not given:
-        raise ValueError("lengths must name at least one length, got none")
-    return list(dict.fromkeys(_read_length("lengths", n, n_keys) for n in given))
 
 
 def _beta(length: Length, target: NDArray[np.float64], head_dim: int) -> NDArray[np.float64]:

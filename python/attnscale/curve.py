@@ -11,6 +11,7 @@ import numpy as np
 from ._call.call import Call
 from ._call.scale import read_scales
 from ._call.weights import read_sink
+from ._options import hinted
 from ._results import coordinates_of
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims
 
@@ -80,6 +81,7 @@ def _mean_and_ends(columns: NDArray[np.float64]) -> list[tuple[float, float, flo
     return [(x.mean(), x.min(), x.max()) if x.size else nothing for x in columns]
 
 
+@hinted
 def entropy_curve(
     query: ArrayLike,
     key: ArrayLike,

@@ -11,6 +11,7 @@ import numpy as np
 from ._call.call import Call
 from ._call.weights import read_normalizer
 from ._checks import positive_int
+from ._options import hinted
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,7 @@ __all__ = ["attention_weights"]
 _TILE = 128
 
 
+@hinted
 def attention_weights(
     query: ArrayLike,
     key: ArrayLike,

@@ -18,6 +18,7 @@ from ._checks import (
     read_on_infeasible,
     shown,
 )
+from ._options import hinted
 from ._results import describe_arrays
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class PerplexitySolution:
         return np.asarray(np.sqrt(0.5 / self.beta))
 
 
+@hinted
 def solve_perplexity(
     points: ArrayLike,
     perplexity: ArrayLike = 30.0,

@@ -11,6 +11,7 @@ import numpy as np
 from ._call.call import Call
 from ._call.weights import require_softmax
 from ._checks import answer_infeasible, as_array, choose, fit_to, number, read_on_infeasible, shown
+from ._options import hinted
 from ._results import ScaleSolution
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _AXES = {"row": "(..., heads, n_queries)", "head": "(..., heads)", "all": "()"}
 _NAMED_AXES: dict[str, tuple[str, ...]] = {"row": ("heads", "queries"), "head": ("heads",), "all": ()}
 
 
+@hinted
 def solve_scale(
     query: ArrayLike,
     key: ArrayLike,

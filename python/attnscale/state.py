@@ -14,6 +14,7 @@ from ._call.call import Call
 from ._call.scale import read_law
 from ._call.weights import require_softmax
 from ._checks import choose, shown
+from ._options import hinted
 from ._results import coordinates_of
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 
@@ -72,6 +73,7 @@ class AttentionState(Tabled):
         return Sheet(f"{title}, {self.layout}", *summary(self._variables(), nats, unit))
 
 
+@hinted
 def attention_state(
     query: ArrayLike,
     key: ArrayLike,

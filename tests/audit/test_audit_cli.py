@@ -180,3 +180,16 @@ def test_what_a_config_lacks_is_said_with_its_file(
 def test_the_module_is_called_as_resolve() -> None:
     config = {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 8}
     assert str(at.audit(config)) == str(at.audit.resolve(config))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("config", "origin"),
+    [
+        ({"hidden_size": 4096, "num_attention_heads": 32}, "hidden_size / num_attention_heads = 4096 / 32"),
+        ({"hidden_size": 4096, "num_attention_heads": 32, "head_dim": 64}, "head_dim = 64"),
+        ({"model_type": "gpt2", "n_embd": 768, "n_head": 12}, "n_embd / n_head = 768 / 12"),
+    ],
+)
+def test_the_head_size_comes_from_keys_of_this_config(config: dict[str, Any], origin: str) -> None:
+    plan = at.audit.resolve({"model_type": "llama", "num_hidden_layers": 2, **config})
+    assert f"layer 0-1: standard: {origin}\n" in f"{plan.explain()}\n"

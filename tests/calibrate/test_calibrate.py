@@ -305,6 +305,8 @@ def test_command_on_the_shipped_heads(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[1].split()[3:5] == [f"{beta:.3f}" for beta in found.beta[0]]
     told = " ".join(lines[lines.index("") + 1 :])
     assert told.startswith(f"{found.recommendation}  For all heads:  {found.median_law.spelling} A constant")
+    assert lines[-1] == "'*': the head attends to one key, and almost any large constant keeps it so."
+    assert [line.split()[1] for line in lines if line.startswith("L") and "*" in line] == ["H2"]
     assert max(map(len, lines)) <= 100
     # What is printed is what scale= takes.
     rows = at.attention_entropy(data.query, data.key, scale=found.median_law.spelling)

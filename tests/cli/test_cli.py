@@ -72,17 +72,27 @@ def test_entropy_table(run):
     assert lines[0] == "Mean entropy (nats) of 18 heads, 512 tokens; keys: exp(entropy). Equal weights: 6.238"
     assert lines[2].split() == ["head", "standard", "keys", "log_n", "keys", "natural_log_n", "keys"]
     assert lines[3].split() == ["L0", "H0", "5.779", "323.6", "5.779", "323.6", "1.703", "5.5"]
-    assert lines[-1].split()[:3] == ["mean", "4.300", "73.7"]
-    assert len(lines) == 3 + 18 + 1
+    assert lines[-3].split()[:3] == ["mean", "4.300", "73.7"]  # not the mean of the column, 144.4
+    assert lines[-1] == "The keys of a row mean are those of its entropy, not the mean of the column."
+    assert len(lines) == 3 + 18 + 3
 
 
 def test_entropy_table_with_lengths(run, heads):
     lines = run("entropy", heads, "--laws", "standard", "--n", "10", "20").splitlines()
     assert lines[0].startswith("Mean entropy (nats) of 3 heads, 10, 20 tokens; ")
     assert lines[2].split() == ["n", "head", "standard", "keys"]
-    assert [line.split()[:2] for line in lines[3:]] == [
+    assert [line.split()[:2] for line in lines[3:-2]] == [
         [n, head] for n in ("10", "20") for head in ("0", "1", "2", "mean")
     ]
+
+
+def test_calibrate_has_a_row_for_each_head_of_each_batch_entry(run, tmp_path):
+    query, key = np.random.default_rng(0).standard_normal((2, 3, 2, 40, 8)).astype(np.float32)
+    np.savez(tmp_path / "batch.npz", query=query, key=key)
+    rows = json.loads(run("calibrate", str(tmp_path / "batch.npz"), "--json"))["heads"]
+    assert [row["head"] for row in rows] == ["0, 0", "0, 1", "1, 0", "1, 1", "2, 0", "2, 1"]
+    found = at.calibrate(query, key)
+    np.testing.assert_allclose([row["target"] for row in rows], found.target.ravel())
 
 
 def test_entropy_of_a_pair_of_files(run, tmp_path, heads):
@@ -146,6 +156,14 @@ def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
         (["entropy", MINILM, "--n", "0"], "--n must be at least 1, got 0"),
         (["entropy", MINILM, "--csv", "no/such/folder.csv"], "there is no folder no/such"),
         (["laws", "--n", "5", "--laws", "constant(value=1e308)"], "scale must be finite, got inf"),
+        (["entropy", MINILM, "--laws", "nan"], "law 'nan': value must be finite, got nan"),
+        (["entropy", MINILM, "--lengths", "64"], "unrecognized arguments: --lengths 64: did you mean --n?"),
+        (["mc", "max_cosine", "--unit", "bits"], "this command has no --unit"),
+        (["calibrate", MINILM, "--n", "1"], "--n must be between 2 and the number of keys, 512, got 1"),
+        (["mc", "sparsity", "--normalizer", "entmx"], "did you mean 'entmax'? --normalizer must be one of"),
+        (["sweep", "nowhere.toml"], "nowhere.toml: no such file"),
+        (["sweep", "."], ".: is a folder, not a file"),
+        (["sweep", "x.toml", "--n-jobs", "x"], "--n-jobs must be a whole number, as 1024 or 1e3, got 'x'"),
         (["explain", "nope"], "must be one of 'standard', 'unscaled'"),
         (["explain", "3 +"], "the name of a law must be one of 'standard', 'unscaled'"),
     ],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from attnscale import plot
 from attnscale.cli import main
-from attnscale.cli._diagnose_figure import draw
+from attnscale.cli._diagnose_figure import Measured, draw
 from attnscale.cli.diagnose import _table, measure
 
 torch = pytest.importorskip("torch")
@@ -180,6 +180,20 @@ def test_the_figure_has_lines_and_a_map_of_the_heads_at_each_length() -> None:
     np.testing.assert_array_equal(drawn, [*found.entropy["standard"], *found.entropy["log_n"]])
     assert [ax.get_title() for ax in maps][2:] == ["$n = 8$, log_n", "$n = 32$, log_n"]
     assert figure.subfigs[1].get_suptitle() == "layers: layers.*.self_attn"
+
+
+@pytest.mark.parametrize(("layers", "heads", "lengths"), [(6, 12, 2), (2, 2, 1)])
+def test_nothing_of_the_figure_is_cut_off(layers: int, heads: int, lengths: int) -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
+    entropy = np.random.default_rng(0).uniform(0, 4, (lengths, layers, heads))
+    names = [f"encoder.layer.{layer}.attention.self" for layer in range(layers)]
+    found = Measured({"standard": entropy}, np.full((lengths, layers), 4.5), (), names)
+    draw(found, [64, 128][:lengths], figure)
+    figure.draw_without_rendering()
+    drawn = figure.get_tightbbox()
+    assert min(drawn.x0, drawn.y0) >= 0
+    assert drawn.x1 <= figure.get_figwidth()
+    assert drawn.y1 <= figure.get_figheight()
 
 
 @pytest.mark.parametrize(

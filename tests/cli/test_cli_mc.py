@@ -176,7 +176,8 @@ def test_ctrl_c_prints_what_is_there(capsys, monkeypatch):
     monkeypatch.setattr(complete, "reporter", interrupting)
     assert main(["mc", "max_cosine", "--n", "8", "--samples", "1000"]) == 130
     captured = capsys.readouterr()
-    line = "interrupted: this is what was finished; with --store DIR it is kept, and the same command goes on"
+    command = "attnscale mc max_cosine --n 8 --samples 1000 --store DIR"
+    line = f"interrupted: this is what was finished; a run with a store can go on: {command}"
     assert captured.err == f"attnscale: {line}\n"
     assert captured.out.splitlines()[-1].split()[-1] in ("20", "30")
 

@@ -235,7 +235,9 @@ def test_ctrl_c_is_one_line_and_status_130(
     for module in cli._main.COMMANDS:
         for run in {"run", "run_laws"} & set(vars(module)):
             monkeypatch.setattr(module, run, interrupt)
-    assert command(*BEGUN[name].split()) == (130, "", "attnscale: interrupted\n")
+    keeps = name in ("mc", "sweep", "train")
+    goes_on = f"; a run with a store can go on: attnscale {BEGUN[name]} --store DIR" if keeps else ""
+    assert command(*BEGUN[name].split()) == (130, "", f"attnscale: interrupted{goes_on}\n")
 
 
 def test_ctrl_c_prints_what_is_finished(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

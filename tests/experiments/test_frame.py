@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 import tiny  # noqa: E402
 from attnscale import experiments  # noqa: E402
 from attnscale.experiments import Training, TrainingResult  # noqa: E402
+from attnscale.experiments._frame.checkpoint import Checkpoints  # noqa: E402
 from attnscale.experiments._frame.run import run, units  # noqa: E402
 from attnscale.sweep import SweepError, SweepInterrupted  # noqa: E402
 
@@ -268,3 +269,18 @@ def test_every_study_is_a_name_of_the_package():
         assert {name, config.__name__} <= set(experiments.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         experiments.Nothing  # noqa: B018
+
+
+def test_ctrl_c_in_a_step_keeps_that_step(tmp_path):
+    model = torch.nn.Linear(2, 1)
+
+    def loss(step):
+        if step == 5:
+            signal.raise_signal(signal.SIGINT)
+        return model(torch.ones(1, 2)).square().mean()
+
+    checkpoints = Checkpoints(tmp_path, "unit", seconds=1e9)  # none is due
+    with pytest.raises(KeyboardInterrupt):
+        Training(0, checkpoints=checkpoints).fit(model, loss, steps=20)
+    assert checkpoints.read("fit")["step"] == 6
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -96,7 +96,9 @@ def test_one_line(capsys, arguments, message):
 def test_every_experiment_is_listed(capsys):
     status, out, _ = train(capsys, "--list")
     assert status == 0
-    assert [line.split(":")[0] for line in out.splitlines()] == list(attnscale.experiments.names())
+    rows = out.split("\n\n")[0].splitlines()[1:]
+    assert [line.split()[0] for line in rows] == list(attnscale.experiments.names())
+    assert all(" seconds (" in line or " minutes (" in line for line in rows)  # of the shipped run
 
 
 def test_torch_is_missing():

@@ -75,7 +75,7 @@ SIGNATURES = {
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "merge_states": "states",
     "calibrate": "query, key, n0=None, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
-    "layout='bhsd', dims=None, num_threads=None",
+    "layout='bhsd', dims=None, num_threads=None, progress=False",
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, tolerance=None, "
     "on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "

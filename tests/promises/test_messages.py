@@ -75,3 +75,68 @@ def test_messages_show_what_they_got_by_the_one_helper() -> None:
         if path.name != "as_framework.py"  # versions on record in the package itself
     ]
     assert places == []
+
+
+MEANT: dict[str, tuple[Callable[[], Any], str]] = {
+    "attention law": (lambda: at.attention(Q, Q, Q, law="log_n"), "scale"),  # type: ignore[arg-type]
+    "attention mask": (lambda: at.attention(Q, Q, Q, mask=None), "attn_mask"),  # type: ignore[arg-type]
+    "statistics laws": (lambda: at.attention_statistics(Q, Q, laws="log_n"), "scale"),  # type: ignore[arg-type]
+    "entropy causal": (lambda: at.attention_entropy(Q, Q, is_casual=True), "is_causal"),  # type: ignore[arg-type]
+    "curve law": (lambda: at.entropy_curve(Q, Q, law="log_n"), "scales"),  # type: ignore[call-arg]
+    "calibrate n": (lambda: at.calibrate(Q, Q, n=[3]), "lengths"),  # type: ignore[call-arg]
+    "solve target": (lambda: at.solve_scale(Q, Q, target=1.0), "target_entropy"),  # type: ignore[call-arg]
+    "theory lengths": (lambda: at.theory.expected_entropy(lengths=3, beta=1), "n"),  # type: ignore[call-arg]
+    "experiment scale": (lambda: mc.entropy_vs_length(4, scale="log_n"), "law"),  # type: ignore[call-arg]
+    "audit": (lambda: at.audit.resolve({}, parts="decoder"), "part"),  # type: ignore[call-arg]
+    "sweep": (lambda: at.sweep(len, {}, seed=3), "rng"),  # type: ignore[call-arg]
+}
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_a_keyword_of_another_function_is_answered_by_that_of_this_one(name: str) -> None:
+    call, meant = MEANT[name]
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument '\w+'; did you mean '{meant}'\?$"):
+        call()
+
+
+def test_a_type_error_inside_a_function_is_not_taken_for_a_keyword() -> None:
+    with pytest.raises(TypeError, match="num_threads must be an integer, got '2'"):
+        at.entropy_curve(Q, Q, [1.0], num_threads="2")  # type: ignore[arg-type]
+
+
+SAID: dict[str, tuple[Callable[[], Any], str]] = {
+    "no scales": (lambda: at.entropy_curve(Q, Q, []), "scales must have at least one scale, got none"),
+    "few tokens": (
+        lambda: at.calibrate(np.ones((1, 10, 4)), np.ones((1, 10, 4))),
+        "key must have at least 24 keys, or n0 and laws be given, got 10 keys",
+    ),
+    "sizes": (
+        lambda: at.theory.expected_entropy([5, 6], [1.0, 2.0, 3.0]),
+        "the shapes must broadcast, got n (2,), beta (3,), head_dim ()",
+    ),
+    "n of a law": (lambda: laws.get("log_n").multiplier("a", head_dim=4), "n must be numbers, got 'a'"),
+    "axes": (lambda: at.plot.attention_map(np.eye(3), ax=3), "ax must be Axes of matplotlib or None, got 3"),
+    "no model type": (
+        lambda: at.audit.resolve({}),
+        "num_hidden_layers is missing, and there is no model_type that has a default",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_argument_the_rule_and_what_was_seen(name: str) -> None:
+    call, message = SAID[name]
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_tensors_get_advice_for_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    whole = torch.ones(2, 3, 4, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"got int64; use query.float\(\)$"):
+        at.attention(whole, whole, whole)
+    with pytest.raises(TypeError, match=r"query requires grad, and an array has none; use query.detach\(\)$"):
+        at.attention_entropy(whole.float().requires_grad_(), Q)
+    with pytest.raises(TypeError, match=r"attnscale.torch.Sink takes logits that are learned$"):
+        normalizers.Sink(torch.zeros(2, requires_grad=True))

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .._call.call import Call
 from .._call.scale import check_one_scale_a_row
+from .._checks import positive_int, shown
+from .._grid.progress import check_progress, reporter
 from ..attention import attention_entropy
 from ..laws import Law, names
 from ..laws._registry import with_length
@@ -19,10 +24,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._call.arrays import Inputs
+    from .._grid.progress import Progress
 
     Array = NDArray[np.float64]
 
-__all__ = ["Fit", "Length", "candidates", "cut", "fit_laws"]
+__all__ = ["Fit", "Length", "Passes", "candidates", "cut", "fit_laws", "read_lengths"]
+
+_SHORTEST = 32  # of the lengths that are chosen by default
+_FEWEST = 24  # keys: an eighth of them is the least length at which every law can begin
+_PASSES = 10  # over the scores, that the search for a scale takes; for the progress alone
 
 
 class Length(NamedTuple):
@@ -31,6 +41,12 @@ class Length(NamedTuple):
     query: NDArray[Any]
     key: NDArray[Any]
     options: dict[str, Any]
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key, over all heads."""
+        pairs: int = math.prod(self.query.shape[:-1]) * self.key.shape[-2]
+        return pairs
 
     def entropy(self, scale: Any) -> Array:
         """Mean over the rows of each head, shape (..., heads)."""
@@ -66,6 +82,40 @@ class Fit(NamedTuple):
     amplitude: Array
     law_beta: Array
     law_entropy: Array
+
+
+@dataclass
+class Passes:
+    """How many pairs of a query and a key the passes of a calibration have, and how many are done."""
+
+    lengths: Sequence[Length]
+    n_laws: int
+    done: int = 0
+    report: Callable[[int], object] = lambda done: None
+
+    @contextmanager
+    def reported(self, progress: Progress) -> Iterator[Passes]:
+        """Tell `progress` of the passes in this block."""
+        every = sum(each.pairs for each in self.lengths)
+        with reporter(check_progress(progress), "pair", (_PASSES + self.n_laws) * every) as self.report:
+            self.report(0)
+            yield self
+
+    def of_lengths(self) -> Iterator[Length]:
+        """The lengths; the search for the scale of one looks at it about `_PASSES` times."""
+        for each in self.lengths:
+            yield each
+            self._add(_PASSES * each.pairs)
+
+    def of_laws(self, laws: Iterable[Law]) -> Iterator[Law]:
+        """The laws; the fit of one looks at each length once."""
+        for law in laws:
+            yield law
+            self._add(sum(each.pairs for each in self.lengths))
+
+    def _add(self, pairs: int) -> None:
+        self.done += pairs
+        self.report(self.done)
 
 
 def cut(inputs: Inputs, n: int, num_threads: int | None, *, is_causal: bool) -> Length:
@@ -107,7 +157,7 @@ def _each_once(chosen: Iterable[Law]) -> Iterator[Law]:
     yield from seen.values()
 
 
-def fit_laws(compared: Sequence[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:
+def fit_laws(compared: Iterable[Law], cuts: Sequence[Length], beta: Array, head_dim: int) -> Fit:
     """Each law times the amplitude that brings the law closest to beta, and the entropy of the product."""
     fits = [_fit(law, cuts, beta, np.sqrt(head_dim)) for law in compared]
     return Fit(*(np.stack(part) for part in zip(*fits, strict=True)))
@@ -131,3 +181,34 @@ def _amplitude(multiplier: Array, beta: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         c = (m * b).sum(-1) / (m**2).sum(-1)
         return np.asarray(np.where(np.isfinite(m).all(-1), c, np.nan))
+
+
+def read_lengths(n0: Any, lengths: Any, laws: Any, n_keys: int) -> tuple[int, list[int]]:
+    """The length whose entropy is kept and the lengths to measure, chosen or checked."""
+    if n0 is None and laws is None and n_keys < _FEWEST:
+        raise ValueError(f"key must have at least {_FEWEST} keys, or n0 and laws be given, got {n_keys} keys")
+    usual = 512 if n_keys > 512 else max(n_keys // 8, 2)
+    start = usual if n0 is None else _read_length("n0", n0, n_keys)
+    return start, _read_lengths(lengths, start, n_keys)
+
+
+def _read_length(name: str, value: Any, n_keys: int) -> int:
+    length = positive_int(name, value)
+    if not 2 <= length <= n_keys:
+        raise ValueError(f"{name} must be between 2 and the number of keys, {n_keys}, got {length}")
+    return length
+
+
+def _read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
+    if lengths is None:
+        least = min(n0, _SHORTEST)
+        below = [n0 >> k for k in range(1, n0.bit_length()) if n0 >> k >= least]
+        above = [n0 << k for k in range((n_keys // n0).bit_length()) if n0 << k <= n_keys]
+        return sorted(below) + above
+    try:
+        given = list(lengths)
+    except TypeError:
+        raise TypeError(f"lengths must be integers, got {shown(lengths)}") from None
+    if not given:
+        raise ValueError("lengths must name at least one length, got none")
+    return list(dict.fromkeys(_read_length("lengths", n, n_keys) for n in given))

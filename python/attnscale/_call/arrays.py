@@ -20,6 +20,7 @@ __all__ = [
     "Inputs",
     "in_native_order",
     "is_float_type",
+    "is_tensor",
     "laid_out",
     "make_output",
     "read_inputs",
@@ -121,19 +122,25 @@ def _read(name: str, value: Any) -> NDArray[Any]:
     if dtype is not FLOAT32 and not is_float_type(dtype):
         if value is None:
             raise TypeError(f"{name} must be an array, got None")
-        array = in_native_order(name, array)
+        array = in_native_order(name, array, of_torch=is_tensor(value))
     if array.ndim < 2:
         raise ValueError(f"{name} must have at least 2 axes (..., n, dim), got shape {array.shape}")
     return array
 
 
-def in_native_order(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of PyTorch, which is not imported for it."""
+    return type(value).__module__.partition(".")[0] == "torch"
+
+
+def in_native_order(name: str, array: NDArray[Any], *, of_torch: bool = False) -> NDArray[Any]:
     """The array as one of the types that the core reads; others than those in a foreign order are refused."""
     dtype = array.dtype
     if is_float_type(dtype):
         return array
     if dtype.newbyteorder("=") not in _FLOAT_TYPES:
-        hint = f"; use {name}.astype(np.float32)" if dtype.kind in "iub" else ""
+        converted = f"{name}.float()" if of_torch else f"{name}.astype(np.float32)"
+        hint = f"; use {converted}" if dtype.kind in "iub" else ""
         raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
     return array.astype(dtype.newbyteorder("="))
 

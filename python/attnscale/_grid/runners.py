@@ -53,7 +53,7 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
         import cloudpickle  # noqa: F401 - the processes get their task by it
         import joblib
     except ImportError:
-        raise ImportError("n_jobs needs joblib and cloudpickle: pip install joblib cloudpickle") from None
+        raise ImportError('n_jobs needs joblib and cloudpickle: pip install "attnscale[sweep]"') from None
     workers = joblib.effective_n_jobs(n_jobs)
     return partial(run_with_joblib, n_jobs), max(1, get_num_threads() // workers)
 

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Text", "counted", "to_csv", "to_html", "to_json", "to_text"]
+__all__ = ["Text", "counted", "duration", "to_csv", "to_html", "to_json", "to_text"]
 
 
 class Text(str):
@@ -144,3 +144,16 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def duration(seconds: float) -> str:
+    """A time as text, in the largest unit of which it has at least two.
+
+    Examples
+    --------
+    >>> duration(90), duration(9000), duration(3e12)
+    ('90 seconds', '2.5 hours', '95000 years')
+    """
+    units = (("years", 31557600), ("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+    name, size = next((unit for unit in units if seconds >= 2 * unit[1]), units[-1])
+    return f"{float(f'{seconds / size:.2g}'):g} {name}"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._checks import shown
+from .._options import hinted
 from ._class import asked, reads_otherwise
 from ._config.config import Keys, check_size, read_keys
 from ._config.source import ConfigError, read_config
@@ -40,6 +41,7 @@ _LEARNED_POSITIONS = frozenset(
 )
 
 
+@hinted
 def resolve(config: Any, *, part: str | None = None, ask_class: bool = False) -> ScalePlan:
     """What multiplies the score of a query and a key in each layer of a model.
 
@@ -160,7 +162,10 @@ def _warnings(keys: Keys, family: Family, remarks: tuple[str, ...], *, known: bo
 def _layer(layer: Layer, family: Family) -> LayerPlan:
     if layer.kind in NO_SOFTMAX or layer.kind == "fourier":
         return _without_softmax(layer)
-    head_dim, window = family.head_dim(layer), family.window(layer)
+    layer.keys.sizes.clear()
+    head_dim = family.head_dim(layer)
+    layer.keys.note_head_size(head_dim)
+    window = family.window(layer)
     plan = LayerPlan(
         index=layer.number,
         kind=layer.kind,

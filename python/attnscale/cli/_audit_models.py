@@ -21,6 +21,7 @@ from .._io import InputError
 from .._spelling import as_number
 from .._tables.text import counted, to_text
 from ..audit._plan.layer import spelling
+from ._interrupt import watched
 
 __all__ = ["STATUSES", "Model", "find_configs", "is_one", "look_at", "report", "resolve_quietly", "show"]
 
@@ -99,23 +100,27 @@ def resolve_quietly(path: Path, part: str | None) -> audit.ScalePlan:
 def look_at(options: argparse.Namespace) -> list[Model]:
     """Every config that the command names, resolved; one that cannot be read does not stop the others."""
     models = []
-    for file, name, searched in find_configs(options.config):
-        try:
-            plan = resolve_quietly(file, options.part)
-        except Exception as error:  # any error at all is told in the config's line
-            if getattr(options, "debug", False):
-                traceback.print_exc()
-            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-            reason = " ".join(f"{kind}{error}".replace(f"{file}", "").split()).removeprefix(": ")
-            skipped = searched and not _names_a_model(file)
-            models.append(
-                Model(name, reason="not the config of a model" if skipped else reason, skipped=skipped)
-            )
-            continue
-        framework = options.against_framework
-        known = audit.as_framework(plan, framework)[1] if framework is not None else ()
-        models.append(Model(name, plan, known=known))
+    configs = find_configs(options.config)
+    with watched() as watch:
+        for done, (file, name, searched) in enumerate(configs):
+            watch(done, len(configs), name)
+            models.append(_look_at_one(options, file, name, searched=searched))
     return models
+
+
+def _look_at_one(options: argparse.Namespace, file: Path, name: str, *, searched: bool) -> Model:
+    try:
+        plan = resolve_quietly(file, options.part)
+    except Exception as error:  # any error at all is told in the config's line
+        if getattr(options, "debug", False):
+            traceback.print_exc()
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        reason = " ".join(f"{kind}{error}".replace(f"{file}", "").split()).removeprefix(": ")
+        skipped = searched and not _names_a_model(file)
+        return Model(name, reason="not the config of a model" if skipped else reason, skipped=skipped)
+    framework = options.against_framework
+    known = audit.as_framework(plan, framework)[1] if framework is not None else ()
+    return Model(name, plan, known=known)
 
 
 def _names_a_model(file: Path) -> bool:

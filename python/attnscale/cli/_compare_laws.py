@@ -46,7 +46,7 @@ def compare(options: argparse.Namespace) -> Answer:
     chosen = _laws(options, lengths[-1])
     with bad_input():  # the laws may give a scale that is not finite
         compared, interrupted = finished(
-            chosen, lambda name: _compare(chosen[name], lengths, options.head_dim)
+            list(chosen), lambda name: _compare(chosen[name], lengths, options.head_dim)
         )
     drawing = Drawing(lambda axes: _draw(options, chosen, lengths, axes), (6.4, 4.4))
     text, rows = _text(options, compared, lengths), _rows(compared, lengths)

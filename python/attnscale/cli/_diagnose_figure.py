@@ -43,7 +43,7 @@ def draw(
     shown = np.unique(np.linspace(0, len(lengths) - 1, min(_MOST_MAPS, len(lengths))).round().astype(int))
     maps = {(labels or {}).get(law, law): values[shown] for law, values in found.entropy.items()}
     n_layers, n_heads = found.entropy[next(iter(found.entropy))].shape[1:]
-    height = len(maps) * (0.45 + max(_SIDE * n_layers, 0.8)) + 0.4
+    height = len(maps) * (0.45 + max(_SIDE * n_layers, 0.8)) + 0.75
     width = max(4.6, 1.6 + len(shown) * (0.25 + max(_SIDE * n_heads, 0.8)))
     figure.set_size_inches(width, _LINES + height)
     top, below = figure.subfigures(2, 1, height_ratios=[_LINES, height])

@@ -1,21 +1,47 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Work that Ctrl-C ends without losing what is finished."""
+"""Work that says how far it is, and that Ctrl-C ends without losing what is finished."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["finished"]
+from .._grid.progress import Watch, announce_on_stderr, progress_line
+
+__all__ = ["finished", "watched"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """A watch that shows a line on a terminal, and tells standard error of work that takes minutes."""
+    with progress_line() as show:
+        yield Watch(show, announce_on_stderr)
+
+
 def finished(
-    items: Iterable[_Item], compute: Callable[[_Item], _Result]
+    items: Sequence[_Item],
+    compute: Callable[[_Item], _Result],
+    *,
+    work: Callable[[_Item], float] = lambda item: 1.0,
+    name: Callable[[_Item], str] = str,
+    expected: float = 0.0,
 ) -> tuple[dict[_Item, _Result], bool]:
     """What `compute` makes of each item, and whether Ctrl-C ended it before the last item.
+
+    Parameters
+    ----------
+    items : sequence
+    compute : callable
+    work : callable, optional
+        How much work an item is, in any unit: the time that is left is told by it.
+    name : callable, optional
+        What an item is called while it is computed.
+    expected : float
+        Seconds that all items together take, if that is known before they begin.
 
     Examples
     --------
@@ -23,9 +49,14 @@ def finished(
     ({1: 1, 2: 4}, False)
     """
     found: dict[_Item, _Result] = {}
+    done, total = 0.0, sum(map(work, items))
     try:
-        for item in items:
-            found[item] = compute(item)
+        with watched() as watch:
+            watch.expect(expected)
+            for item in items:
+                watch(done, total, name(item))
+                found[item] = compute(item)
+                done += work(item)
     except KeyboardInterrupt:
         if not found:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -91,19 +92,23 @@ def _run(arguments: list[str]) -> tuple[int, str]:
         if "--debug" in arguments:
             traceback.print_exc()
         status, line = _ending(error)
-        return status, line if options is None else in_option_words(line, options)
+        if options is None:
+            return status, line
+        on = _goes_on(options, arguments) if status == _INTERRUPTED else ""
+        return status, f"{in_option_words(line, options)}{on}"
     if answer.interrupted:
-        return _INTERRUPTED, f"interrupted: this is what was finished{_goes_on(options)}"
+        kept = f"; {options.store} keeps it" if getattr(options, "store", None) is not None else ""
+        return _INTERRUPTED, f"interrupted: this is what was finished{kept}{_goes_on(options, arguments)}"
     return 0, ""
 
 
-def _goes_on(options: argparse.Namespace) -> str:
-    """How an interrupted command goes on, if it is one that can."""
+def _goes_on(options: argparse.Namespace, arguments: Sequence[str]) -> str:
+    """The command that goes on after Ctrl-C, if the command is one that can keep what is finished."""
     if not hasattr(options, "store"):
         return ""
     if options.store is None:
-        return "; with --store DIR it is kept, and the same command goes on"
-    return f"; {options.store} keeps it, and the same command goes on"
+        return f"; a run with a store can go on: {shlex.join(['attnscale', *arguments, '--store', 'DIR'])}"
+    return f"; this goes on: {shlex.join(['attnscale', *arguments])}"
 
 
 def _ending(error: BaseException) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,10 @@ from ._output import bad_input
 
 #: How a table's effective keys come from its entropies.
 KEYS = {"nats": "exp(entropy)", "bits": "2^entropy"}
+
+# Queries and keys of the trial that tells how fast a call is, and how many of each pair are too few to ask.
+_TRIAL = (64, 4096)
+_FEW = 2**26
 
 
 def mean_entropy(
@@ -49,3 +54,14 @@ def mean_uniform_entropy(n_queries: int, n_keys: int, *, is_causal: bool = False
 def growth_per_doubling(lengths: Sequence[int], entropy: NDArray[np.float64]) -> float:
     """Rise from the first length to the last, for each doubling between them."""
     return float((entropy[-1] - entropy[0]) / np.log2(lengths[-1] / lengths[0]))
+
+
+def seconds_a_pair(query: NDArray[np.floating], key: NDArray[np.floating]) -> float:
+    """Seconds that the entropy takes for one query and key of every head, by a trial; 0 for short rows."""
+    rows = query[..., 0].size
+    if rows * key.shape[-2] < _FEW:
+        return 0.0
+    q, k = query[..., : _TRIAL[0], :], key[..., : _TRIAL[1], :]
+    start = time.perf_counter()
+    attention_entropy(q, k, enable_gqa=q.shape[-3] != k.shape[-3])
+    return (time.perf_counter() - start) / float(q.shape[-2] * k.shape[-2])

@@ -131,7 +131,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--set", "a field of the experiment's config", "NAME=VALUE", several=True),
     Option("--reduced", "the small cell that tests run", kind=None),
     Option("--store", "keep finished cases here, and go on from those that are there", "DIR", written),
-    Option("--n-jobs", "processes, instead of the file's", "N", int),
+    Option("--n-jobs", "processes, instead of the file's", "N", whole(-_MOST)),
     Option("--only", "these cases", "CASE", several=True),
     Option("--list", "print the sets and their cases, and leave", kind=None),
     Option("--full", "more rounds, and the cases that take long: ten minutes and more", kind=None),
@@ -146,7 +146,22 @@ OPTIONS: Mapping[str, Option] = _table(
 )
 
 #: The library's names of some options; the others have the name of the option.
-_PARAMETERS = {"num_threads": "--threads", "rng": "--seed", "law": "--laws"}
+_PARAMETERS = {
+    "num_threads": "--threads",
+    "rng": "--seed",
+    "law": "--laws",
+    "lengths": "--n",
+    "framework": "--against-framework",
+}
+
+#: What other programs call an option.
+_SAID_AS = {
+    "--lengths": "--n",
+    "--length": "--n",
+    "--scale": "--laws",
+    "--scales": "--laws",
+    "--resume": "--store",
+}
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -179,7 +194,17 @@ class Parser(argparse.ArgumentParser):
             meant = f"did you mean {near[0]!r}? " if near else ""
             listed = ", ".join(map(repr, known))
             raise InputError(f"{meant}{found[1]} must be one of {listed}, got {found[2]}")
+        if found := re.fullmatch(r"unrecognized arguments: (--[\w-]+).*", message, re.DOTALL):
+            message += _meant(found[1])
         raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def _meant(flag: str) -> str:
+    """What may have been meant by an option that the command does not have."""
+    if flag in OPTIONS:
+        return f": this command has no {flag}"
+    near = [_SAID_AS[flag]] if flag in _SAID_AS else get_close_matches(flag, OPTIONS, 1)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 def add_option(parser: Any, flag: str, **changes: Any) -> None:
@@ -231,5 +256,6 @@ def in_option_words(message: str, options: argparse.Namespace) -> str:
         return found if given and found in OPTIONS else name
 
     # A first word is an argument's name where a rule follows; one with an underscore is always one.
-    message = re.sub(r"^(\w+)(?= (must|needs|and|exclude)\b)", lambda found: flag(found[0]), message)
+    first = r"^(did you mean '[^']*'\? |[^\s:]+: )?(\w+)(?= (?:must|needs|and|exclude)\b)"
+    message = re.sub(first, lambda found: f"{found[1] or ''}{flag(found[2])}", message)
     return re.sub(r"(?<![\w'(-])[a-z]\w*_\w+(?![\w'(=])", lambda found: flag(found[0]), message)

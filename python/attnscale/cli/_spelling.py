@@ -25,7 +25,8 @@ def read_law(text: str, train_length: float | None = None) -> laws.Law:
     try:
         return laws.get(text) if train_length is None else with_length(text, train_length)
     except (ValueError, TypeError) as error:
-        raise InputError(str(error)) from None
+        said = str(error)
+        raise InputError(said if "law" in said else f"law {text!r}: {said}") from None
 
 
 def read_laws(texts: Iterable[str], train_length: float | None = None) -> dict[str, laws.Law]:

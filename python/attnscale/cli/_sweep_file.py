@@ -45,6 +45,8 @@ class SweepFile:
 
 def read_sweep_file(path: Path) -> SweepFile:
     """Read and check a file; InputError names the key, the rule and what was seen."""
+    if not path.is_file():
+        raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -17,13 +17,16 @@ from .._tables.text import to_text
 from ..calibrate import Calibration, calibrate
 from ..datasets import minilm_qk
 from ._figure import Drawing
+from ._interrupt import watched
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
+
+_ONE_KEY = 0.05  # nats: a mean entropy below it is that of rows with one key of weight
 
 _DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
 lengths, and the laws, each times a constant of the head, that come closest to it. FILE is as for
-`attnscale entropy`.
+`attnscale entropy`; each batch entry has rows of its own.
 """
 
 
@@ -52,12 +55,14 @@ def run(options: argparse.Namespace) -> Answer:
     """Calibrate the laws on the stored heads, and return the table."""
     heads = _read(options)
     gqa = heads.query.shape[-3] != heads.key.shape[-3]
-    with bad_input():  # the lengths may be wrong, or a law may give the keys of a row different scales
+    # The lengths may be wrong, or a law may give the keys of a row different scales.
+    with bad_input(), watched() as watch:
         found = calibrate(
             *(heads.query, heads.key, options.n0, options.n),
             laws=options.laws,
             is_causal=options.causal,
             enable_gqa=gqa,
+            progress=watch,
         )
     drawing = Drawing(lambda ax: _draw(found, ax))
     return Answer(_text(found, heads, options.unit), _rows(found, heads), _report(found, heads), drawing)
@@ -90,12 +95,20 @@ def _read(options: argparse.Namespace) -> StoredHeads:
         raise InputError("give one FILE, two .npy FILEs, or --demo")
     if not options.demo:
         heads = read_heads(options.files, layout=options.layout)
-        if heads.query.ndim > 3:
-            raise InputError(f"the file must hold one batch entry (heads, n, dim), got {heads.query.shape}")
-        return heads
+        return _apart(heads)
     data = minilm_qk()
     labels = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
     return StoredHeads(data.query, data.key, tuple(labels))
+
+
+def _apart(heads: StoredHeads) -> StoredHeads:
+    """The heads of all batch entries beside each other, each with a name of its own."""
+    batch = heads.query.shape[:-3]
+    if not batch:
+        return heads
+    named = [f"{', '.join(map(str, entry))}, {name}" for entry in np.ndindex(*batch) for name in heads.names]
+    query, key = (array.reshape(-1, *array.shape[-2:]) for array in (heads.query, heads.key))
+    return StoredHeads(query, key, tuple(named))
 
 
 def _best(found: Calibration, head: int) -> str:
@@ -123,7 +136,18 @@ def _text(found: Calibration, heads: StoredHeads, unit: Unit) -> str:
         ]
         for i, name in enumerate(heads.names)
     ]
-    return "\n\n".join([to_text(header, rows), textwrap.fill(describe(found, unit), 98), *_to_paste(found)])
+    told = [textwrap.fill(describe(found, unit), 98), *_to_paste(found), *_remarks(found)]
+    return "\n\n".join([to_text(header, rows), *told])
+
+
+def _remarks(found: Calibration) -> list[str]:
+    """What the signs in the table mean, those that are there."""
+    told = []
+    if not np.isfinite(found.beta).all():
+        told.append(f"'-': no beta gives the head the entropy of {found.n0} keys there.")
+    if (found.target < _ONE_KEY).any():
+        told.append("'*': the head attends to one key, and almost any large constant keeps it so.")
+    return ["\n".join(told)] if told else []
 
 
 def _of_best(found: Calibration, head: int, nats: float) -> tuple[str, str]:
@@ -131,7 +155,8 @@ def _of_best(found: Calibration, head: int, nats: float) -> tuple[str, str]:
     best = found.best[head]
     if best < 0:
         return "-", "-"
-    return _cell(found.amplitude[best, head]), _cell(found.entropy_error[best, head] / nats)
+    flag = "*" if found.target[head] < _ONE_KEY else ""
+    return f"{_cell(found.amplitude[best, head])}{flag}", _cell(found.entropy_error[best, head] / nats)
 
 
 def _cell(value: float) -> str:

@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 import warnings
+from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ def run(options: argparse.Namespace) -> Answer:
     plan = _plan(model)
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     asked = _read_lengths(options, len(tokens), positions)
-    measured, interrupted = finished(asked, lambda n: measure(model, tokens, [n], laws))
+    measured, interrupted = finished(
+        asked, lambda n: measure(model, tokens, [n], laws), work=float, name=lambda n: f"n = {n}"
+    )
     lengths, found = list(measured), _joined(list(measured.values()))
     text = f"{plan.explain()}\n\n{_table(lengths, found, options.unit)}"
     report = _report(options, plan, lengths, found)
@@ -111,10 +114,13 @@ def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | Non
 def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
     """Token numbers of the text, and the model."""
     if not options.text.is_file():
-        raise InputError(f"--text {options.text}: no such file")
+        seen = "is a folder, not a file" if options.text.is_dir() else "no such file"
+        raise InputError(f"--text {options.text}: {seen}")
     text = read_text(options.text)
     if not text.strip():
         raise InputError(f"--text {options.text}: there is no word in it")
+    if Path(options.model).is_file():
+        raise InputError(f"MODEL {options.model}: is a file; give the folder that holds the model")
     if options.model.startswith((".", "/", "~")) and not Path(options.model).is_dir():
         raise InputError(f"MODEL {options.model}: no such folder")  # not a name to look for elsewhere
     if not Path(options.model).is_dir():
@@ -130,12 +136,14 @@ def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
         raise InputError("diagnose needs torch and transformers: pip install torch transformers") from None
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
     try:
         tokenizer = AutoTokenizer.from_pretrained(options.model)
         model = AutoModel.from_pretrained(options.model).float().eval()
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
-        raise InputError(f"MODEL {options.model}: {first}") from None
+        rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
+        raise InputError(f"MODEL {options.model}: {rule} ({first})") from None
     return list(tokenizer(text, truncation=False, verbose=False)["input_ids"]), model
 
 

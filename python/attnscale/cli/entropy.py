@@ -16,7 +16,7 @@ from .._tables.text import counted, to_text
 from ..laws import Law
 from ._figure import Drawing
 from ._interrupt import finished
-from ._measure import KEYS, mean_entropy, mean_uniform_entropy
+from ._measure import KEYS, mean_entropy, mean_uniform_entropy, seconds_a_pair
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer
 from ._spelling import read_laws
@@ -27,6 +27,7 @@ _DESCRIPTION = """\
 Mean entropy of each head, and its effective keys, exp(mean entropy in nats), under scale laws.
 FILE is a .npz or .safetensors with arrays named query and key (or q/k, queries/keys,
 query_states/key_states) of shape (..., heads, n, head_dim), or two .npy files, queries first.
+The mean is over the queries and over the batch, the axes before the heads.
 """
 
 
@@ -76,7 +77,15 @@ def _measure(
         cuts = None if n is None else [n]
         return mean_entropy(heads.query, heads.key, laws[law], cuts, is_causal=options.causal)
 
-    found, interrupted = finished([(n, law) for n in sizes for law in laws], measure)
+    cases = [(n, law) for n in sizes for law in laws]
+    pairs = dict(zip(sizes, (float(a * b) for a, b in _sizes(heads, lengths)), strict=True))
+    found, interrupted = finished(
+        cases,
+        measure,
+        work=lambda case: pairs[case[0]],
+        name=lambda case: case[1] if case[0] is None else f"n = {case[0]}, {case[1]}",
+        expected=seconds_a_pair(heads.query, heads.key) * sum(pairs[n] for n, _ in cases),
+    )
     there = [n for n in sizes if all((n, law) in found for law in laws)] or sizes[:1]
     measured = {
         law: np.concatenate([found[n, law] for n in there])
@@ -159,7 +168,9 @@ def _text(
         if len(heads.names) > 1:
             means = [values[index].mean() for values in entropy.values()]
             table.append([*start, "mean", *_cells(means, nats)])
-    return f"{_title(options, heads, lengths)}\n\n{to_text(header, table)}"
+    mean = "\n\nThe keys of a row mean are those of its entropy, not the mean of the column."
+    about = mean if len(heads.names) > 1 else ""
+    return f"{_title(options, heads, lengths)}\n\n{to_text(header, table)}{about}"
 
 
 def _cells(entropies: list[np.float64], nats: float) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from .. import laws
 from .._io import InputError
 from .._tables.text import to_text
-from ..laws._base import description
+from ..laws._described import description
 from ..laws._registry import class_of
 from ._compare_laws import compare
 from ._options import add_option, add_outputs

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._grid.progress import announce_on_stderr
 from .._io import InputError, read_heads
 from .._spelling import as_number
 from .._tables.tabled import nats_per
@@ -145,7 +145,7 @@ def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of the experiment, from the options that the caller gave."""
     given: dict[str, Any] = {"rng": options.seed, "progress": True, "num_threads": options.threads}
-    given["announce"] = lambda line: print(f"attnscale: {line}", file=sys.stderr, flush=True)
+    given["announce"] = announce_on_stderr
     for name in ("samples", "target_error", "max_samples", "store"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import plot
 from ..sweep import SweepError, SweepInterrupted, sweep
-from ..sweep._plan import IN_PARTIAL
+from ..sweep._plan import IN_PARTIAL, IN_STORE
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input, check_folder
@@ -57,14 +57,15 @@ def run(options: argparse.Namespace) -> Answer:
     try:
         return _answer(options, wanted, _compute(options, wanted))
     except (SweepInterrupted, SweepError) as error:
-        error.args = (str(error).replace(IN_PARTIAL, "the table has them, and --store DIR keeps them"),)
+        told = str(error).replace(IN_PARTIAL, "the table has them").replace(f", and {IN_STORE}", "")
+        error.args = (told,)
         if error.partial is None:
             raise
         return _answer(options, wanted, error.partial, error)
 
 
 def _compute(options: argparse.Namespace, wanted: SweepFile) -> xarray.Dataset:
-    store = options.store or wanted.store
+    options.store = store = options.store or wanted.store
     if store is not None:
         check_folder(f"{options.file}: store {store}", Path(store))
     n_jobs = wanted.n_jobs if options.n_jobs is None else options.n_jobs

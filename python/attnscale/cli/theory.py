@@ -15,6 +15,7 @@ from .._spelling import as_literal, as_number
 from .._tables.tabled import nats_per
 from .._tables.text import to_text
 from ._figure import Drawing
+from ._interrupt import finished
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
 from ._spelling import read_laws
@@ -57,7 +58,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Compute the expectations and return the table."""
     with bad_input():
-        rows = _rows(options)
+        rows, interrupted = _rows(options)
     settings = {name: getattr(options, name) for name in ("model", "head_dim", "n0")}
     size = {"entropy": nats_per(options.unit), "lse": nats_per(options.unit)}
     cells = [
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> Answer:
     table = to_text(list(_COLUMNS.values()), cells)
     report = {**settings, "unit": "nat", "rows": rows}
     drawing = Drawing(lambda ax: _draw(options, ax))
-    return Answer(f"{table}\n\n{_legend(options)}", rows, report, drawing)
+    return Answer(f"{table}\n\n{_legend(options)}", rows, report, drawing, interrupted=interrupted)
 
 
 def _draw(options: argparse.Namespace, ax: Any) -> None:
@@ -86,19 +87,25 @@ def _draw(options: argparse.Namespace, ax: Any) -> None:
     subtitle(ax, f"Expected entropy of {_where(options)}, exact")
 
 
-def _rows(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _rows(options: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
+    """One row for each multiple and number of keys, and whether Ctrl-C came before the last."""
     lengths = np.array(options.n, np.float64)
     model = {"head_dim": options.head_dim, "model": options.model}
     kept = theory.invariant_beta(lengths, n0=options.n0, on_infeasible="nan", **model)
     frozen = theory.critical_beta(lengths)
     rows: list[dict[str, Any]] = []
-    for name, betas in _betas(options, lengths).items():
-        found = theory.expected_statistics(lengths, betas, **model)
+    multiples = _betas(options, lengths)
+    statistics, interrupted = finished(
+        list(multiples), lambda name: theory.expected_statistics(lengths, multiples[name], **model)
+    )
+    for name, found in statistics.items():
+        betas = multiples[name]
         values = (lengths, betas, found.entropy, found.lse, found.concentration, kept, frozen)
         names = [each for each in _COLUMNS if each != "at"]
         for row in zip(*values, strict=True):
             rows += [{"at": name, **dict(zip(names, map(float, row), strict=True))}]
-    return [{each: row[each] for each in _COLUMNS} for row in sorted(rows, key=lambda row: row["n"])]
+    rows = [{each: row[each] for each in _COLUMNS} for row in sorted(rows, key=lambda row: row["n"])]
+    return rows, interrupted
 
 
 def _betas(options: argparse.Namespace, lengths: Any) -> dict[str, Any]:

@@ -9,14 +9,19 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .._checks import shown
-from .._grid.progress import progress_line
+from .._grid.progress import MINUTE, announce_on_stderr, progress_line
 from .._io import InputError
+from .._tables.text import counted, duration, to_text
 from ._figure import Drawing
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
 
 if TYPE_CHECKING:
     from ..experiments import Experiment, TrainingResult
+
+_LISTED = """\
+The time is that of the run that is shipped: attnscale.experiments.stored(NAME) has its numbers.
+attnscale train NAME --list lists the models of one experiment."""
 
 _DESCRIPTION = """\
 Run an experiment of attnscale.experiments: train its models, cells times seeds, and measure them.
@@ -58,8 +63,9 @@ def run(options: argparse.Namespace) -> Answer:
         config = _config(experiment, options)
         if options.list:
             return _list_models(options, experiment, config)
-        with progress_line() as watch:
-            result = _train(experiment, config, options, watch)
+        _announce(experiment, config, options)
+        with progress_line() as show:
+            result = _train(experiment, config, options, show)
     text, drawing = (
         str(result.table(unit=options.unit)),
         Drawing(lambda figure: result.plot(ax=figure), panels=None),
@@ -67,8 +73,15 @@ def run(options: argparse.Namespace) -> Answer:
     return Answer(text, result.rows(), _report(result), drawing, interrupted=result.interrupted)
 
 
-def _train(experiment: Experiment, config: Any, options: argparse.Namespace, watch: Any) -> TrainingResult:
+def _train(experiment: Experiment, config: Any, options: argparse.Namespace, show: Any) -> TrainingResult:
     from ..experiments._frame.run import run as train
+
+    finished = ""
+
+    def count(done: int, total: int) -> None:
+        nonlocal finished
+        finished = f"{done} of {total} models; "
+        show(finished)
 
     return train(
         experiment,
@@ -79,8 +92,9 @@ def _train(experiment: Experiment, config: Any, options: argparse.Namespace, wat
             "only": options.only,
             "n_jobs": options.n_jobs,
             "num_threads": options.threads,
-            "progress": options.n_jobs != 1,
-            "watch": watch,
+            "progress": count,
+            "watch": lambda line: show(f"{finished}{line}"),
+            "announce": announce_on_stderr,
         },
     )
 
@@ -116,8 +130,44 @@ def _list_all(options: argparse.Namespace) -> Answer:
     if not options.list:
         raise InputError(f"EXPERIMENT must be one of {', '.join(experiments.names())}, got none")
     found = {name: experiments.experiment(name) for name in experiments.names()}
-    lines = [f"{name}: {each.claim}: {each.question}" for name, each in found.items()]
-    return Answer("\n".join(lines), report={name: each.question for name, each in found.items()})
+    rows = [(name, _sentence(each.question), _usual_time(name)) for name, each in found.items()]
+    text = to_text(("experiment", "question", "a model takes"), rows)
+    return Answer(f"{text}\n\n{_LISTED}", report={name: each.question for name, each in found.items()})
+
+
+def _announce(experiment: Experiment, config: Any, options: argparse.Namespace) -> None:
+    """Say how long the models took in the shipped run of the same config, if that is more than a minute."""
+    from .._grid.runners import choose_runner
+    from ..experiments._frame.run import choose, units
+
+    choose_runner(options.n_jobs, None)  # refuses a number of processes that is none
+    models = len(choose(units(experiment, config, options.seeds)[1], options.only))
+    seconds, device = _seconds_a_model(experiment.name, "reduced" if options.reduced else "full")
+    if not options.set and models * seconds > MINUTE:
+        of_one = f"in the run that is shipped one took {duration(seconds)} ({device})"
+        announce_on_stderr(f"{counted(models, 'model')} in all; {of_one}")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _usual_time(name: str, run: str = "full") -> str:
+    """How long the training of a model took in the run that is shipped; '-' where none is."""
+    seconds, device = _seconds_a_model(name, run)
+    return f"{duration(seconds)} ({device})" if device else "-"
+
+
+def _seconds_a_model(name: str, run: str) -> tuple[float, str]:
+    """Seconds for a model, and on what; zero and nothing where no such run is shipped."""
+    from .. import experiments
+
+    try:
+        records = experiments.stored(name, run).provenance
+    except ValueError:
+        return 0.0, ""
+    seconds = sum(each["seconds"] for each in records) / sum(each["models"] for each in records)
+    return seconds, "1 thread" if records[0]["device"] == "cpu" else "GPU"
 
 
 def _list_models(options: argparse.Namespace, experiment: Experiment, config: Any) -> Answer:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from .._checks import shown
 from .._spelling import spell
 from .._tables.text import Text, to_html
+from ._described import description, facts
 from ._meaning import Meaning, NMeans, meaning_of
 from ._parameters import OneOrPerHead, one_or_per_head
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Channels", "Law", "Scaled", "description", "head_parameter"]
+__all__ = ["Channels", "Law", "Scaled", "head_parameter"]
 
 Channels = Literal["all", "rotated", "latent"]
 
@@ -265,8 +267,7 @@ class Law(ABC):
         return Text("\n".join([f"{self.name}: {self!r}", *description(self)]))
 
     def _repr_html_(self) -> str:
-        rows = [tuple(line.strip().split("  ", 1)) for line in description(self)]
-        return to_html(repr(self), ("", self.name), [(title, text.strip()) for title, text in rows])
+        return to_html(repr(self), ("", self.name), facts(self))
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return self._beta(n, head_dim) / math.sqrt(head_dim)
@@ -277,7 +278,10 @@ class Law(ABC):
         meaning = self.meaning
         if position is not None and meaning.is_position:
             n = self.n_of_position(position)
-        counts = np.asarray(n, np.float64)
+        try:
+            counts = np.asarray(n, np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(f"n must be numbers, got {shown(n)}") from None
         if not (counts >= meaning.least).all():
             raise ValueError(f"n must be at least {meaning.least}, got {counts.min()}")
         return counts
@@ -366,22 +370,6 @@ class Scaled(Law):
 
     def _scale(self, n: NDArray[np.float64], head_dim: int) -> Any:
         return head_parameter(self, "amplitude") * self.law._scale(n, head_dim)
-
-
-def description(law: Law | type[Law]) -> list[str]:
-    """The lines of an explanation below its title: of a law, or of a class whose parameters are not known."""
-    lines = [
-        ("scale", law.formula),
-        ("n", f"{law.n_means}: {meaning_of(law.n_means).description}"),
-        ("length", "" if law.length_parameter is None else f"{law.length_parameter}: train_length= sets it"),
-        ("on", "" if law.channels == "all" else f"the {law.channels} channels"),
-        ("layers", "" if law.layers == "all" else law.layers),
-        ("source", law.source),
-        ("used by", law.used_by),
-        ("config", ", ".join(law.config_keys)),
-        ("note", law.remark),
-    ]
-    return [f"  {title:7}  {text}" for title, text in lines if text]
 
 
 def head_parameter(law: Law, name: str) -> Any:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from .._checks import shown
+from .._grid.progress import MINUTE
 from .._runtime import get_num_threads
 from .._spelling import as_number
+from .._tables.text import duration
 from ._experiment import Draws, Prepared
 from ._tally import Tally
 
@@ -21,7 +23,6 @@ __all__ = ["Announce", "announcement", "check_announce"]
 #: A function that is told a line of text.
 Announce = Callable[[str], Any]
 
-_MINUTE = 60.0
 # Operations a second, as `Draws.cost` counts them: fewer than any machine does, and about what a thread does.
 _LEAST_RATE = 1e7
 _USUAL_RATE = 1e10
@@ -47,16 +48,16 @@ def announcement(
     """
     left = [max(most_rows - tally.rows, 0) for tally in tallies]
     costs = [case.cost for case in experiment.cases]
-    if float(np.dot(left, costs)) < _MINUTE * _LEAST_RATE:
+    if float(np.dot(left, costs)) < MINUTE * _LEAST_RATE:
         return ""
     rate = _rate(min(experiment.cases, key=lambda case: case.cost), threads)
     wanted = None if target is None else _rows_for(experiment, target, rate)
     if wanted is not None:
         left = [max(min(most_rows, wanted) - tally.rows, 0) for tally in tallies]
     seconds = float(np.dot(left, costs)) / rate
-    if seconds < _MINUTE:
+    if seconds < MINUTE:
         return ""
-    told = f"this takes about {_duration(seconds)}: {_count(max(left) * experiment.declared.block)} samples"
+    told = f"this takes about {duration(seconds)}: {_count(max(left) * experiment.declared.block)} samples"
     told += f" for each of {len(costs)} cases" if len(costs) > 1 else ""
     aim = "" if target is None else f"target error {as_number(target)}"
     if wanted is None:
@@ -93,16 +94,3 @@ def _rows_for(experiment: Prepared, target: float, rate: float) -> int | None:
 
 def _count(value: float) -> str:
     return str(int(value)) if value < 1e7 else f"{value:.2g}"
-
-
-def _duration(seconds: float) -> str:
-    """A time as text, in the largest unit of which it has at least two.
-
-    Examples
-    --------
-    >>> _duration(90), _duration(9000), _duration(3e12)
-    ('90 seconds', '2.5 hours', '95000 years')
-    """
-    units = (("years", 31557600), ("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
-    name, size = next((unit for unit in units if seconds >= 2 * unit[1]), units[-1])
-    return f"{float(f'{seconds / size:.2g}'):g} {name}"

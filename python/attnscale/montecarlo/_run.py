@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from .._checks import check_options, choose, number, positive_int, shown, thread_count
+from .._checks import choose, number, positive_int, shown, thread_count
 from .._core import __version__, mc_rows_wanted
 from .._grid.case import Case, describe_axes, make_cases
 from .._grid.complete import Amount, complete
@@ -20,6 +20,7 @@ from .._grid.fields import Fields
 from .._grid.progress import Progress, check_progress
 from .._grid.runners import Outcomes
 from .._grid.store import Store
+from .._options import check_options
 from .._provenance import provenance
 from .._seeds import case_key, seed_from_json, seed_sequence, seed_to_json
 from ._cost import Announce, announcement, check_announce

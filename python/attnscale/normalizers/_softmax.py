@@ -122,6 +122,10 @@ class Sink(Normalizer):
     logits: ArrayLike
 
     def __post_init__(self) -> None:
+        if getattr(self.logits, "requires_grad", False):
+            raise TypeError(
+                "logits must not require grad; attnscale.torch.Sink takes logits that are learned"
+            )
         array = as_array("logits", self.logits)
         if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
             raise TypeError(f"logits must be numbers, got {shown(self.logits)}")

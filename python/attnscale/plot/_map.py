@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import number, shown
-from ._inputs import numbers
+from ._inputs import check_axes, numbers
 from ._style import style
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def attention_map(
     top = _darkest(maps) if high is None else _positive(high)
     if maps.ndim == 2:
         with style():
+            if ax is not None:
+                check_axes(ax)
             ax = _panels(1, 1, maps.shape, rows, columns, 2.6)[0, 0] if ax is None else ax
             _label(ax, rows, columns, maps.shape)
             _colour_bar(_draw(ax, maps, top), [ax], maps)

@@ -32,9 +32,10 @@ from ._task import FunctionTask
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["IN_PARTIAL", "Plan", "make_plan"]
+__all__ = ["IN_PARTIAL", "IN_STORE", "Plan", "make_plan"]
 
 #: Where the results of a sweep without a store are; the command line says it in its own words.
+IN_STORE = "the same call computes the rest"
 IN_PARTIAL = "the attribute partial has them, and store=DIR keeps them"
 
 
@@ -154,4 +155,4 @@ def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure
 def _where(store: Store | None) -> str:
     if store is None:
         return IN_PARTIAL
-    return f"{str(store)!r} keeps them, and the same call computes the rest"
+    return f"{str(store)!r} keeps them, and {IN_STORE}"

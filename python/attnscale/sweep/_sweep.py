@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .._options import hinted
+
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 
+@hinted
 def sweep(
     function: Callable[..., Any],
     grid: Mapping[str, Iterable[Any]],
@@ -113,4 +116,4 @@ def _require_xarray() -> None:
     try:
         import xarray  # noqa: F401
     except ImportError:
-        raise ImportError("sweep needs xarray: pip install xarray") from None
+        raise ImportError('sweep needs xarray: pip install "attnscale[sweep]"') from None

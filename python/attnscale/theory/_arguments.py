@@ -51,6 +51,15 @@ def between(name: str, value: Any, low: float, high: float, *, closed: str = "")
     return array
 
 
+def together(**arrays: Array) -> list[Array]:
+    """The arrays broadcast to one shape; the error names them and their shapes."""
+    try:
+        return list(np.broadcast_arrays(*arrays.values()))
+    except ValueError:
+        seen = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"the shapes must broadcast, got {seen}") from None
+
+
 def plain(result: Any) -> Any:
     """A float for a result without axes, else the float64 array."""
     return float(result) if np.ndim(result) == 0 else np.asarray(result, np.float64)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._arguments import at_least, plain
+from .._options import hinted
+from ._arguments import at_least, plain, together
 from ._models import row_function
 
 __all__ = [
@@ -47,6 +48,7 @@ class ExpectedStatistics:
     jacobian_trace: Any
 
 
+@hinted
 def expected_statistics(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> ExpectedStatistics:
@@ -97,7 +99,7 @@ def expected_statistics(
     counts, betas = at_least("n", n, 1), at_least("beta", beta, 0)
     dims = at_least("head_dim", head_dim, 2, integer=True)
     row = row_function(model, support)
-    counts, betas, dims = np.broadcast_arrays(counts, betas, dims)
+    counts, betas, dims = together(n=counts, beta=betas, head_dim=dims)
     points = zip(counts.flat, betas.flat, dims.flat, strict=True)
     values = [row(float(a), float(b), int(d)) for a, b, d in points]
     lse, entropy, concentration = np.reshape(np.array(values, np.float64).T, (3, *counts.shape))
@@ -105,6 +107,7 @@ def expected_statistics(
     return ExpectedStatistics(*map(plain, results))
 
 
+@hinted
 def expected_entropy(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> Any:
@@ -132,6 +135,7 @@ def expected_entropy(
     return expected_statistics(n, beta, head_dim=head_dim, model=model, support=support).entropy
 
 
+@hinted
 def expected_lse(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> Any:
@@ -158,6 +162,7 @@ def expected_lse(
     return expected_statistics(n, beta, head_dim=head_dim, model=model, support=support).lse
 
 
+@hinted
 def expected_concentration(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> Any:
@@ -183,6 +188,7 @@ def expected_concentration(
     return expected_statistics(n, beta, head_dim=head_dim, model=model, support=support).concentration
 
 
+@hinted
 def expected_jacobian_trace(
     n: ArrayLike, beta: ArrayLike, *, head_dim: ArrayLike = 64, model: Any = "sphere", support: Any = None
 ) -> Any:

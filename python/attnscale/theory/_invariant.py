@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._checks import answer_infeasible, read_on_infeasible
+from .._options import hinted
 from ._arguments import at_least, plain
 from ._finite_n import Averages
 from ._models import row_function
@@ -21,6 +22,7 @@ __all__ = ["annealed_beta", "invariant_beta", "variance_invariant_beta"]
 Array = NDArray[np.float64]
 
 
+@hinted
 def invariant_beta(
     n: ArrayLike,
     *,

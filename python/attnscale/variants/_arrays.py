@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import is_float_type
+from .._call.arrays import is_float_type, is_tensor
 from .._checks import as_array
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def floats(name: str, value: Any) -> NDArray[Any]:
         native = array.dtype.newbyteorder("=")
         if is_float_type(native):
             return array.astype(native)
-        hint = f"; use {name}.astype(np.float32)" if array.dtype.kind in "iub" else ""
+        converted = f"{name}.float()" if is_tensor(value) else f"{name}.astype(np.float32)"
+        hint = f"; use {converted}" if array.dtype.kind in "iub" else ""
         raise TypeError(f"{name} must be float64, float32, float16 or bfloat16, got {array.dtype}{hint}")
     return array
 

@@ -98,6 +98,8 @@ class Keys:
         self.doubts: dict[str, None] = {}  # what rules have to say of the keys, each once, for all layers
         self.used: set[str] = set()
         self.last = ""  # the key that was read last, for messages
+        self.sizes: dict[str, int] = {}  # the sizes that the rule of the head size read
+        self.head_size = ""  # where the head size comes from, for the column "from" of a plan
         self._renamed: dict[str, str] = facts.get("renamed", {})
         self._common = {own: name for name, own in self._renamed.items()}
         self._own: set[str] = set()  # names that one half of the model has a key of its own for
@@ -184,7 +186,26 @@ class Keys:
 
     def size(self, name: str, *, default: Any = None, least: int = 1, most: int = 2**31 - 1) -> int:
         """The value of a key as an integer from `least` to `most`."""
-        return check_size(self.stored(name), self.get(name, default), least, most)
+        value = self.get(name, default)
+        if value is None and not self.kind:
+            raise ConfigError(
+                f"{self.stored(name)} is missing, and there is no model_type that has a default"
+            )
+        self.sizes[name] = size = check_size(self.stored(name), value, least, most)
+        return size
+
+    def note_head_size(self, value: int) -> None:
+        """Note the keys that gave this head size, of those whose sizes were read for it."""
+        wide, *others = self.sizes or ("",)
+        if len(others) == 1 and value == self.sizes[wide] // self.sizes[others[0]]:
+            names = [self.stored(name) for name in (wide, *others)]
+            usual = "" if any(map(self.has, (wide, *others))) else f" (defaults of {self.kind})"
+            quotient = f"{self.sizes[wide]} / {self.sizes[others[0]]}"
+            self.head_size = f"{' / '.join(names)} = {quotient}{usual}"
+        elif not others and self.sizes.get(wide) == value:
+            self.head_size = self.origin(wide)
+        else:
+            self.head_size = f"head_dim = {value}"
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """The value of a key as True or False; null is False."""
@@ -214,7 +235,7 @@ def check_number(name: str, value: Any, *, above: float | None = None) -> float:
 def check_size(name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
     """`value` as an int from `least` to `most`."""
     if value is None:
-        raise ConfigError(f"{name} is missing: the config does not say it, and the model type has no default")
+        raise ConfigError(f"{name} is missing: the config does not say it, and its model type has no default")
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise ConfigError(f"{name} must be an integer, got {shown(value)}")
     if value < least:

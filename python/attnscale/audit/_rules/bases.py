@@ -48,7 +48,7 @@ def _term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
 
 def standard(layer: Layer, head_dim: int) -> Term:
     """The base scale 1 / sqrt(head_dim)."""
-    return _term(layer, Standard(), f"head_dim = {head_dim}")
+    return _term(layer, Standard(), layer.keys.head_size)
 
 
 def unscaled(layer: Layer, head_dim: int) -> Term:
@@ -58,7 +58,7 @@ def unscaled(layer: Layer, head_dim: int) -> Term:
 
 def over_head_dim(layer: Layer, head_dim: int) -> Term:
     """The base scale 1 / head_dim."""
-    return _term(layer, MuP(), f"head_dim = {head_dim}")
+    return _term(layer, MuP(), layer.keys.head_size)
 
 
 def half_head_dim(layer: Layer, head_dim: int) -> Term:

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 
-from ..._checks import check_options, number, shown, thread_count
+from ..._checks import number, shown, thread_count
 from ..._grid.case import Axes, Case, describe_axes, make_cases
 from ..._grid.complete import complete
 from ..._grid.describe import describe
@@ -23,6 +23,7 @@ from ..._grid.fields import Fields
 from ..._grid.progress import Progress, check_progress
 from ..._grid.runners import choose_runner
 from ..._grid.store import Store
+from ..._options import check_options
 from .experiment import Experiment
 from .result import TrainingResult
 from .unit import FACTS, PROVENANCE, UnitTask
@@ -54,6 +55,9 @@ class RunOptions(TypedDict, total=False):
     watch : callable, optional
         ``watch(line)`` is told the progress of a training, as text, several times a second; with one process
         only.
+    announce : callable, optional
+        Called once with a line of text, as soon as the first training shows that all models take more than
+        a minute: how long that training takes, and how many models there are; with one process only.
     """
 
     store: str | os.PathLike[str] | None
@@ -63,6 +67,7 @@ class RunOptions(TypedDict, total=False):
     checkpoint_seconds: float
     progress: Progress
     watch: Callable[[str], object] | None
+    announce: Callable[[str], object] | None
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -73,6 +78,7 @@ _DEFAULTS: dict[str, Any] = {
     "checkpoint_seconds": 30.0,
     "progress": True,
     "watch": None,
+    "announce": None,
 }
 
 
@@ -101,10 +107,11 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     runner, _ = choose_runner(chosen["n_jobs"], None)
     here = chosen["n_jobs"] == 1
     directory = None if store is None else store.directory
-    watch = (chosen["watch"] or _silence) if here else None
-    task = UnitTask(experiment, config, directory, threads, pause, watch)
     finished = {} if store is None else store.finished(cases)
-    if any(case not in finished for case in wanted):
+    missing = sum(case not in finished for case in wanted)
+    watch, announce = (chosen["watch"] or _silence, _once(chosen["announce"])) if here else (None, None)
+    task = UnitTask(experiment, config, directory, threads, pause, watch, announce, missing)
+    if missing:
         _check_device(getattr(config, "device", "cpu"))
     done = complete(partial(runner, task), wanted, finished, progress=check_progress(chosen["progress"]))
 
@@ -209,6 +216,18 @@ def _where(store: Store | None) -> str:
 
 def _silence(line: str) -> None:
     """Take a line of progress and show it to nobody."""
+
+
+def _once(announce: Callable[[str], object] | None) -> Callable[[str], object]:
+    """A function that tells `announce` the first line that it is given, and no other."""
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        if announce is not None and not told:
+            announce(line)
+        told.append(line)
+
+    return tell
 
 
 def _result(

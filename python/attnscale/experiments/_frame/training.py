@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..._checks import shown
+from ..._grid.progress import Watch
 from .checkpoint import Checkpoints
+from .interrupt import ctrl_c_between_steps
 from .train import History, Loop, Schedule
 
 __all__ = ["Training", "seed_of"]
@@ -46,7 +48,7 @@ class Training:
     checkpoints : Checkpoints, optional
         Where states are kept; by default nowhere.
     watch : callable, optional
-        Called with a line that says how far the training is.
+        ``watch(steps)`` gives each training of so many steps what it tells of its progress.
 
     Attributes
     ----------
@@ -71,7 +73,7 @@ class Training:
         seed: int,
         device: str = "cpu",
         checkpoints: Checkpoints | None = None,
-        watch: Callable[[str], object] | None = None,
+        watch: Callable[[int], Watch] | None = None,
     ) -> None:
         self.seed = seed
         self.device = torch.device(device)
@@ -166,16 +168,19 @@ class Training:
         return loop.history()
 
     def _run(self, loop: Loop, name: str) -> None:
-        line = 0.0
-        while not loop.done:  # Ctrl-C inside a step leaves the last checkpoint, which is whole
-            loop.advance()
-            if self._checkpoints.due:
-                self._keep(loop, name)
-            if self._watch is not None and time.monotonic() - line >= _BETWEEN_LINES:
-                line = time.monotonic()
-                loss = float(loop.losses[loop.step - 1])
-                self._watch(f"{name}: step {loop.step} of {loop.schedule.steps}, loss {loss:.4f}")
-        self._keep(loop, name)
+        line, first, steps = 0.0, loop.step, loop.schedule.steps
+        tell = None if self._watch is None else self._watch(steps)
+        with ctrl_c_between_steps() as asked:
+            while not loop.done and not asked:
+                loop.advance()
+                if self._checkpoints.due:
+                    self._keep(loop, name)
+                if tell is not None and time.monotonic() - line >= _BETWEEN_LINES:
+                    line = time.monotonic()
+                    loss = float(loop.losses[loop.step - 1])
+                    where = f"{name}, step {loop.step} of {steps}, loss {loss:.4f}"
+                    tell(loop.step - first, steps - first, where)
+            self._keep(loop, name)
 
     def _keep(self, loop: Loop, name: str) -> None:
         generators = {purpose: each.get_state() for purpose, each in self._generators.items()}

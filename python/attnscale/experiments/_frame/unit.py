@@ -19,9 +19,11 @@ from ..._grid.case import Case
 from ..._grid.errors import BUSY, Failure
 from ..._grid.fields import Field, Fields
 from ..._grid.files import locked
+from ..._grid.progress import MINUTE, Watch
 from ..._grid.store import Store
 from ..._provenance import provenance
 from ..._runtime import threads_within
+from ..._tables.text import counted, duration
 from .checkpoint import Checkpoints
 from .experiment import Experiment
 from .training import Training
@@ -46,8 +48,10 @@ class UnitTask:
     num_threads : int
         Threads of PyTorch and of this package.
     checkpoint_seconds : float
-    watch : callable or None
-        Called with lines of progress; None in another process.
+    watch, announce : callable or None
+        Called with lines of progress, and once with how long a training takes; None in another process.
+    models : int
+        The number of units that are to be run.
     """
 
     experiment: Experiment
@@ -56,6 +60,8 @@ class UnitTask:
     num_threads: int
     checkpoint_seconds: float
     watch: Callable[[str], object] | None = None
+    announce: Callable[[str], object] | None = None
+    models: int = 1
 
     def __call__(self, case: Case) -> Fields | Failure:
         """The arrays of a unit; a failure in words if an exception was raised."""
@@ -108,9 +114,20 @@ class UnitTask:
     def _stored(self, case: Case) -> Fields | None:
         return None if self.store is None else Store(self.store, "train", "training").read(case)
 
-    def _watch_of(self, case: Case) -> Callable[[str], object] | None:
-        watch = self.watch
-        return None if watch is None else lambda line: watch(f"{case}: {line}")
+    def _watch_of(self, case: Case) -> Callable[[int], Watch] | None:
+        """What each training of the unit, of so many steps, tells of its progress."""
+        show, announce = self.watch, self.announce
+        if show is None or announce is None:
+            return None
+
+        def watch(steps: int) -> Watch:
+            def told(seconds: float) -> str:
+                of_one = f"a training of {steps} steps takes about {duration(seconds)}"
+                return f"{of_one}, and {counted(self.models, 'model')} are to be trained"
+
+            return Watch(lambda line: show(f"{case}: {line}"), announce, MINUTE / self.models, told)
+
+        return watch
 
     @contextmanager
     def _claimed(self, case: Case) -> Iterator[bool]:

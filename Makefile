@@ -102,10 +102,11 @@ $(STAMPS)/system-%: scripts/system-packages
 
 PIP_INSTALL := scripts/pip-install $(BIN)/python
 
-# Editable: changes of Python files are live, changes of C++ files rebuild here.
+# Editable: changes of Python files are live, changes of C++ files rebuild here. With the levels that emulate those for
+# bfloat16, whose kernels the C++ tests have compiled anyway.
 $(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
 	$(call say,build and install attnscale: the kernels of each SIMD level$(comma) a minute or two on two cores)
-	@$(PIP_INSTALL) -e '.[plot]'
+	@$(PIP_INSTALL) -C cmake.define.ATTNSCALE_EMULATE_BFLOAT16=ON -e '.[plot]'
 	@touch $@
 
 # What test-quick and lint need: no PyTorch.
@@ -233,9 +234,10 @@ test-python: $(STAMPS)/tools
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not maintainer"
 
 # What depends on the kernels, at the levels that this machine has and did not choose. The files are named, so that
-# pytest reads no others, which import PyTorch. Levels from avx512 on differ in their kernels for bfloat16 alone.
+# pytest reads no others, which import PyTorch. Levels from avx512 on differ in their kernels for bfloat16 alone, and so
+# do emulated ones from avx2.
 OTHER_LEVELS = from attnscale import _core; own = _core.simd_level(); wide = ("avx512", "avx512_bf16", "amx_bf16"); \
-  print(*(level + (":bfloat16" if {level, own} <= {*wide} else ":") \
+  print(*(level + (":bfloat16" if {level, own} <= {*wide} or level.startswith("emulated") else ":") \
           for level in _core.available_simd_levels() if level != own))
 test-levels: $(STAMPS)/test-tools
 	$(call say,pytest at the other SIMD levels)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _attention_cases as attention
+from . import _bfloat16_cases as bfloat16
 from . import _gradient_cases as gradient
 from . import _jax_cases as jax
 from . import _model_cases as model
@@ -82,6 +83,19 @@ CASES: dict[str, Case] = {
     "entropy_alone": Case(attention.entropy_alone),
     "by_hand": Case(attention.by_hand),
     "decode": Case(attention.decode),
+    "decode_16_bits": Case(bfloat16.decode),
+    "bfloat16_64": Case(
+        partial(bfloat16.forward, n=3072, head_dim=64, target=at_least(1.8), against_torch=at_least(2.4))
+    ),
+    "bfloat16_128": Case(partial(bfloat16.forward, n=3072, head_dim=128, target=at_least(1.8))),
+    "bfloat16_512": Case(
+        partial(bfloat16.forward, n=512, head_dim=64, target=at_least(1.6), against_torch=at_least(2.4))
+    ),
+    "bfloat16_causal": Case(
+        partial(bfloat16.forward, n=3072, head_dim=64, is_causal=True, target=at_least(1.7))
+    ),
+    "bfloat16_on_top": Case(bfloat16.on_top),
+    "bfloat16_backward": Case(bfloat16.backward),
     "window": Case(attention.sliding_window),
     "normalizers": Case(partial(normalizers.over_softmax, n=3072, targets=normalizers.NORMALIZERS)),
     "sparse_many": Case(partial(normalizers.over_softmax, n=3072, targets=normalizers.MANY_CANDIDATES)),

@@ -46,8 +46,14 @@ class Torch:
     def attention(self, query: Array, key: Array, value: Array, *, is_causal: bool = False) -> Action:
         """scaled_dot_product_attention with a batch axis in front: only 4-D input takes its fast path."""
         fused = self.module.nn.functional.scaled_dot_product_attention
-        tensors = [self.module.from_numpy(array)[None] for array in (query, key, value)]
+        tensors = [self._tensor(array)[None] for array in (query, key, value)]
         return self._without_gradients(lambda: fused(*tensors, is_causal=is_causal))
+
+    def _tensor(self, array: Array) -> Any:
+        """The array as a tensor; NumPy and PyTorch know each other's bfloat16 as bits alone."""
+        if array.dtype.name != "bfloat16":
+            return self.module.from_numpy(array)
+        return self.module.from_numpy(array.view(np.int16)).view(self.module.bfloat16)
 
     def output_and_entropy(self, query: Array, key: Array, value: Array) -> Action:
         """Output and entropy with scores, lse, weights and the sum in full, as one writes them by hand."""

@@ -81,7 +81,20 @@ SETS: dict[str, CaseSet] = {
             "hybrid_steps",
         ),
     ),
-    "decode": CaseSet("How close does one query with many keys come to the read bandwidth?", ("decode",)),
+    "decode": CaseSet(
+        "How close does one query with many keys come to the read bandwidth?", ("decode", "decode_16_bits")
+    ),
+    "bfloat16": CaseSet(
+        "How much faster are bfloat16 arrays where the CPU multiplies them?",
+        (
+            "bfloat16_64",
+            "bfloat16_128",
+            "bfloat16_512",
+            "bfloat16_causal",
+            "bfloat16_on_top",
+            "bfloat16_backward",
+        ),
+    ),
     "levels": CaseSet(
         "How much of its own peak does the AVX2 level reach, and how much does float64?",
         ("avx2", "float64"),

@@ -13,9 +13,21 @@ struct gradient_problem;
 
 namespace attnscale::detail {
 
-#define ATTNSCALE_DECLARE_KERNELS(level) extern const level_kernels level##_kernels;
+/// g(level, other): levels that are another one with a bfloat16_unit of their own, which has the
+/// instructions of avx512_bf16 or amx_bf16 in those of the other one. They are there in a build for
+/// tests (ATTNSCALE_EMULATE_BFLOAT16), and in use only if they are asked for.
+#if defined(__x86_64__)
+#define ATTNSCALE_FOR_EMULATED_LEVELS(g) g(emulated_avx512_bf16, avx2) g(emulated_amx_bf16, avx2)
+#elif defined(__aarch64__)
+#define ATTNSCALE_FOR_EMULATED_LEVELS(g) g(emulated_avx512_bf16, neon) g(emulated_amx_bf16, neon)
+#else
+#define ATTNSCALE_FOR_EMULATED_LEVELS(g)
+#endif
+
+#define ATTNSCALE_DECLARE_KERNELS(level, ...) extern const level_kernels level##_kernels;
 ATTNSCALE_FOR_LEVELS(ATTNSCALE_DECLARE_KERNELS)
 ATTNSCALE_FOR_BFLOAT16_LEVELS(ATTNSCALE_DECLARE_KERNELS)
+ATTNSCALE_FOR_EMULATED_LEVELS(ATTNSCALE_DECLARE_KERNELS)
 #undef ATTNSCALE_DECLARE_KERNELS
 
 /// The kernels of the level in use for one compute type.

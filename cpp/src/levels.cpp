@@ -26,9 +26,17 @@ namespace attnscale::detail {
       .bfloat16 = (bfloat16_kernels)};
 #define ATTNSCALE_JOIN_LEVEL(level) ATTNSCALE_JOIN(level, level, nullptr)
 #define ATTNSCALE_JOIN_BFLOAT16(level) ATTNSCALE_JOIN(level, avx512, &level::bfloat16)
+#define ATTNSCALE_JOIN_EMULATED(level, other) \
+  namespace level {                           \
+  extern const bfloat16_unit bfloat16;        \
+  }                                           \
+  ATTNSCALE_JOIN(level, other, &level::bfloat16)
 
 ATTNSCALE_FOR_LEVELS(ATTNSCALE_JOIN_LEVEL)
 ATTNSCALE_FOR_BFLOAT16_LEVELS(ATTNSCALE_JOIN_BFLOAT16)
+#if defined(ATTNSCALE_EMULATE_BFLOAT16)
+ATTNSCALE_FOR_EMULATED_LEVELS(ATTNSCALE_JOIN_EMULATED)
+#endif
 
 const typed_kernels& active_kernels(element_type compute) {
   const level_kernels& table = active_kernels();

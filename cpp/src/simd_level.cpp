@@ -30,6 +30,11 @@ struct level {
 
 bool always() { return true; }
 
+#if defined(ATTNSCALE_EMULATE_BFLOAT16)
+/// For tests: there if asked for, and else never in use.
+bool never() { return false; }
+#endif
+
 #if defined(__x86_64__)
 
 // The compiler's builtins ask the operating system too: they say no to AVX where the kernel does
@@ -79,12 +84,21 @@ bool has_amx_bf16() {
 }
 
 constexpr level levels[] = {{&detail::baseline_kernels, always, always},
+#if defined(ATTNSCALE_EMULATE_BFLOAT16)
+                            {&detail::emulated_avx512_bf16_kernels, has_avx2, never},
+                            {&detail::emulated_amx_bf16_kernels, has_avx2, never},
+#endif
                             {&detail::avx2_kernels, has_avx2, always},
                             {&detail::avx512_kernels, has_avx512, always},
                             {&detail::avx512_bf16_kernels, has_avx512_bf16, is_amd},
                             {&detail::amx_bf16_kernels, has_amx_bf16, always}};
 #elif defined(__aarch64__)
-constexpr level levels[] = {{&detail::neon_kernels, always, always}};
+constexpr level levels[] = {
+#if defined(ATTNSCALE_EMULATE_BFLOAT16)
+    {&detail::emulated_avx512_bf16_kernels, always, never},
+    {&detail::emulated_amx_bf16_kernels, always, never},
+#endif
+    {&detail::neon_kernels, always, always}};
 #else
 constexpr level levels[] = {{&detail::baseline_kernels, always, always}};
 #endif

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attnscale/attention.hpp"
+#include "attnscale/attention_gradients.hpp"
 #include "compare.hpp"
 #include "dispatch.hpp"
 
@@ -40,11 +41,19 @@ inputs<float> bfloat16_inputs(std::size_t n_queries, std::size_t n_keys, std::si
   return in;
 }
 
+xt::xarray<bfloat16> stored(const xt::xarray<float>& x) { return xt::cast<bfloat16>(x); }
+
 template <class Options>
 auto call(const inputs<float>& in, const Options& options) {
-  const xt::xarray<bfloat16> q = xt::cast<bfloat16>(in.query), k = xt::cast<bfloat16>(in.key),
-                             v = xt::cast<bfloat16>(in.value);
-  return attention_statistics(q, k, v, options, attnscale::all_statistics);
+  return attention_statistics(stored(in.query), stored(in.key), stored(in.value), options,
+                              attnscale::all_statistics);
+}
+
+/// Gradients of the output times `grad`, and of 0.7 lse - 0.3 entropy.
+auto gradients(const inputs<float>& in, const xt::xarray<float>& grad,
+               const attention_options& options) {
+  return attention_gradients(stored(in.query), stored(in.key), stored(in.value), stored(grad),
+                             options, {.lse = 0.7, .entropy = -0.3});
 }
 
 /// Half an eps for each weight, and half of one for the output.
@@ -70,6 +79,40 @@ void check(const inputs<float>& in, const attention_options& options,
   CHECK(worst_ratio(*seen.score_variance, e.score_variance, b.score_variance(e)) <= 1);
   CHECK(worst_ratio(*seen.max_weight, e.max_weight, b.weight(e, e.max_weight)) <= 1);
   CHECK(xt::xarray<std::int64_t>(e.n_visible) == *seen.n_visible);
+}
+
+/// What the gradients of all arrays are, and their terms without signs: rounding a weight or the
+/// gradient of a score costs half an eps of those, and so does rounding the result.
+void check_gradients(const inputs<float>& in, const attention_options& options,
+                     const oracle::setting& setting) {
+  CAPTURE(in.query.shape(0));
+  CAPTURE(in.key.shape(0));
+  CAPTURE(in.query.shape(1));
+  const xt::xarray<float> grad = rounded(normal<float>({in.query.shape(0), in.value.shape(1)}, 9));
+  const auto found = gradients(in, grad, options);
+  const auto e = oracle::attention(in.query, in.key, in.value, setting);
+  const oracle::matrix q = in.query, k = in.key, v = in.value, g = grad;
+  const oracle::matrix log_p = xt::log(xt::where(e.weights > 0, e.weights, 1.0));
+  const oracle::matrix dp = oracle::product_transposed(g, v);
+  const oracle::column d = xt::sum(g * e.output, {1});
+  const oracle::matrix ds =
+      e.weights * (dp - oracle::as_column(d) + 0.7 + 0.3 * (log_p + oracle::as_column(e.entropy)));
+  const oracle::matrix terms = oracle::product_transposed(xt::abs(g), xt::abs(v));
+  const oracle::column most = xt::sum(e.weights * terms, {1});
+  const oracle::matrix size = e.weights * (terms + oracle::as_column(most) + 0.7 +
+                                           0.3 * (xt::abs(log_p) + oracle::as_column(e.entropy)));
+  const oracle::matrix scaled = ds * oracle::as_column(setting.scale);
+  const oracle::column scale_size = xt::abs(setting.scale);
+  const oracle::matrix sizes = size * oracle::as_column(scale_size);
+  const auto within = [](const auto& seen, const oracle::matrix& wanted, const oracle::matrix& of) {
+    return worst_ratio(xt::xarray<float>(xt::cast<float>(seen)), wanted,
+                       oracle::matrix(eps * of + 1e-30)) <= 1;
+  };
+  const oracle::matrix columns = xt::transpose(scaled), column_sizes = xt::transpose(sizes),
+                       weights = xt::transpose(e.weights);
+  CHECK(within(found.query, oracle::product(scaled, k), oracle::product(sizes, xt::abs(k))));
+  CHECK(within(found.key, oracle::product(columns, q), oracle::product(column_sizes, xt::abs(q))));
+  CHECK(within(found.value, oracle::product(weights, g), oracle::product(weights, xt::abs(g))));
 }
 
 /// Rows and keys on both sides of a vector, a register, a tile, a block.
@@ -156,6 +199,107 @@ TEST_CASE("bfloat16: rows with gaps, and columns that are no neighbours") {
                                                             ck = xt::cast<bfloat16>(in.key),
                                                             cv = xt::cast<bfloat16>(in.value);
   CHECK(identical(wanted, attnscale::attention(cq, ck, cv)));
+}
+
+TEST_CASE("bfloat16: channels on both sides of a pair, a vector, a register") {
+  for (const std::size_t dim : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 256}) {
+    const auto in = bfloat16_inputs(37, 61, dim, dim);
+    oracle::setting s = in.setting();
+    check(in, {}, s);
+    check_gradients(in, {}, s);
+    for (std::size_t i = 0; i < 37; ++i)
+      for (std::size_t j = 0; j < 61; ++j) s.visible(i, j) = j <= i;
+    check(in, {.is_causal = true}, s);
+    check_gradients(in, {.is_causal = true}, s);
+  }
+}
+
+TEST_CASE("bfloat16: a handful of queries") {
+  for (std::size_t n_queries = 1; n_queries <= 17; ++n_queries) {
+    const auto in = bfloat16_inputs(n_queries, 299, 48, 40);
+    check(in, {}, in.setting());
+  }
+}
+
+TEST_CASE("bfloat16: gradients of every size, full and causal") {
+  for (const auto& [n_queries, n_keys, head_dim, value_dim] : shapes) {
+    if (n_queries * n_keys > 50000) continue;  // the others have whole tiles and blocks, too
+    const auto in = bfloat16_inputs(n_queries, n_keys, head_dim, value_dim);
+    check_gradients(in, {}, in.setting());
+    oracle::setting s = in.setting();
+    for (std::size_t i = 0; i < n_queries; ++i)
+      for (std::size_t j = 0; j < n_keys; ++j) s.visible(i, j) = j + n_queries <= i + n_keys;
+    check_gradients(in, {.causal = causal_alignment::bottom_right}, s);
+  }
+}
+
+TEST_CASE("bfloat16: what a hidden key holds changes no bit, of results and of gradients") {
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  const auto clean = bfloat16_inputs(90, 230, 33, 18);
+  xt::xarray<bool> mask = normal<float>({90, 230}, 7) > 0.3f;
+  for (const std::size_t hidden : {0, 1, 191, 192, 229}) xt::view(mask, xt::all(), hidden) = false;
+  const auto grad = rounded(normal<float>({90, 18}, 9));
+  const attention_options options{.attn_mask = mask};
+  const auto wanted = call(clean, options);
+  const auto wanted_gradients = gradients(clean, grad, options);
+  for (const float bad : {nan, infinity, -infinity}) {
+    auto in = clean;
+    for (const std::size_t hidden : {0, 1, 191, 192, 229})
+      xt::view(in.key, hidden) = xt::view(in.value, hidden) = bad;
+    const auto seen = call(in, options);
+    CHECK(identical(*seen.output, *wanted.output));
+    CHECK(identical(*seen.lse, *wanted.lse));
+    CHECK(identical(*seen.entropy, *wanted.entropy));
+    const auto found = gradients(in, grad, options);
+    CHECK(identical(found.query, wanted_gradients.query));
+    CHECK(identical(found.key, wanted_gradients.key));
+    CHECK(identical(found.value, wanted_gradients.value));
+  }
+}
+
+TEST_CASE("bfloat16: NaN reaches every row that sees its key, and no other one") {
+  auto in = bfloat16_inputs(70, 70, 16, 16);
+  in.key(40, 3) = std::numeric_limits<float>::quiet_NaN();
+  in.value(20, 5) = std::numeric_limits<float>::quiet_NaN();
+  const auto seen = call(in, attention_options{.is_causal = true});
+  for (std::size_t i = 0; i < 70; ++i) {
+    CHECK(std::isnan((*seen.lse)(i)) == (i >= 40));
+    for (std::size_t c = 0; c < 16; ++c)
+      CHECK(std::isnan(static_cast<float>((*seen.output)(i, c))) ==
+            (i >= 40 || (i >= 20 && c == 5)));
+  }
+}
+
+TEST_CASE("bfloat16: the same bits for any number of threads") {
+  const auto q = stored(normal<float>({6, 300, 24}, 1)), k = stored(normal<float>({2, 401, 24}, 2)),
+             v = stored(normal<float>({2, 401, 8}, 3)), g = stored(normal<float>({6, 300, 8}, 4));
+  attention_options options{.is_causal = true, .enable_gqa = true, .num_threads = 1};
+  const auto one = attention_statistics(q, k, v, options, attnscale::all_statistics);
+  const auto back = attention_gradients(q, k, v, g, options, {.entropy = 1.0});
+  for (const int threads : {2, 3, 8}) {
+    options.num_threads = threads;
+    const auto more = attention_statistics(q, k, v, options, attnscale::all_statistics);
+    CHECK(identical(*one.output, *more.output));
+    CHECK(identical(*one.entropy, *more.entropy));
+    const auto again = attention_gradients(q, k, v, g, options, {.entropy = 1.0});
+    CHECK(identical(back.query, again.query));
+    CHECK(identical(back.key, again.key));
+    CHECK(identical(back.value, again.value));
+  }
+}
+
+TEST_CASE("bfloat16: a value under the normal numbers is zero in a product, and -0 is 0") {
+  auto in = bfloat16_inputs(20, 40, 8, 8);
+  in.value.fill(0x1p-130f);
+  const float expected = has_own_kernels() ? 0.0f : 0x1p-130f;
+  const auto seen = call(in, attention_options{});
+  for (const bfloat16 x : *seen.output)
+    CHECK(std::abs(static_cast<float>(x) - expected) <= 0x1p-133f);
+  auto zero = bfloat16_inputs(20, 40, 8, 8), negative = zero;
+  zero.query.fill(0.0f), negative.query.fill(-0.0f);
+  CHECK(identical(*call(zero, attention_options{}).output,
+                  *call(negative, attention_options{}).output));
 }
 
 TEST_CASE("bfloat16: numbers below the normal ones are zero in a product") {

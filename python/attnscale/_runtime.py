@@ -44,7 +44,7 @@ class Config(dict[str, Any]):
 
 
 def simd_level() -> str:
-    """Name of the instruction set in use: "baseline", "avx2", "avx512" or "neon".
+    """Name of the instruction set in use: "baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16" or "neon".
 
     It is chosen once, at the first call that needs it: the best that this CPU has, or the one that the
     environment variable ``ATTNSCALE_SIMD`` names.

@@ -54,8 +54,10 @@ def attention(
     ----------
     query : array_like, shape (..., heads, n_queries, head_dim)
         float64, float32, float16 or bfloat16 (of ``ml_dtypes``). 16-bit types are storage: the
-        arithmetic is float32. Any strides; torch tensors and other arrays on the CPU are read in
-        place. 2-D arrays are one head.
+        arithmetic is float32. At the levels "avx512_bf16" and "amx_bf16" of :func:`attnscale.simd_level` the
+        products of bfloat16 arrays are bfloat16's: scores and statistics are as exact, and the output
+        is within 2 eps (eps = 2^-7) of the sum of ``p |value|``. Any strides; torch tensors and other
+        arrays on the CPU are read in place. 2-D arrays are one head.
     key : array_like, shape (..., kv_heads, n_keys, head_dim)
     value : array_like, shape (..., kv_heads, n_keys, value_dim)
         Leading axes of query, key and value broadcast.

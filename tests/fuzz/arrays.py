@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from attnscale import simd_level
 
 __all__ = ["LAYOUTS", "PROFILES", "RANDOM", "dtype_of", "make", "poison", "unchanged", "values"]
 
@@ -33,6 +34,12 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(_FOREIGN[kind] if kind != name else kind)
 
 
+def multiplies_bfloat16(*types: np.dtype[Any]) -> bool:
+    """Whether such arrays may be multiplied as bfloat16, where a number below the normal ones is 0."""
+    native = {each.newbyteorder("=") for each in types}
+    return simd_level().endswith("_bf16") and native == {np.dtype(ml_dtypes.bfloat16)}
+
+
 def values(rng: np.random.Generator, shape: Sequence[int], profile: str, dtype: np.dtype[Any]) -> Array:
     """float64 numbers that are finite in this type."""
     shape = tuple(shape)
@@ -41,6 +48,9 @@ def values(rng: np.random.Generator, shape: Sequence[int], profile: str, dtype: 
     largest, least = float(info.max), float(info.smallest_subnormal)
     if profile in _SIMPLE:
         return _SIMPLE[profile](normal, rng)
+    if profile == "denormal" and multiplies_bfloat16(dtype):
+        least = float(info.smallest_normal)
+        return np.where(np.abs(normal) < 1 / 8, 0, normal * 8 * least)
     if profile == "denormal":
         return normal * 8 * least
     exponents = rng.integers(-12, 13, shape) if dtype.itemsize == 2 else rng.integers(-60, 61, shape)

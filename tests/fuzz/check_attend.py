@@ -7,11 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import attnscale as at
-import ml_dtypes
 import numpy as np
 
 from . import build, expect, oracle
-from .arrays import RANDOM
+from .arrays import RANDOM, multiplies_bfloat16
 from .bounds import weigh
 from .compare import Findings
 from .draw import STATISTICS, Case, Draw, generator
@@ -65,9 +64,8 @@ def steps_of(case: Case, dim: int) -> tuple[float, bool]:
 
 def weight_rounding(q: Array, k: Array, v: Array | None, rule: Any) -> float:
     """What the rounding of a weight to bfloat16 is of it, at levels with products of bfloat16."""
-    own = at.simd_level().endswith("_bf16") and rule.name not in ("sparsemax", "entmax", "top_k")
-    types = [x.dtype.newbyteorder("=") for x in (q, k, v) if x is not None]
-    return 2.0**-8 if own and all(each == ml_dtypes.bfloat16 for each in types) else 0.0
+    own = multiplies_bfloat16(*(x.dtype for x in (q, k, v) if x is not None))
+    return 2.0**-8 if own and rule.name not in ("sparsemax", "entmax", "top_k") else 0.0
 
 
 def result_type(*arrays: Array) -> np.dtype[Any]:

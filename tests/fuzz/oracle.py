@@ -14,6 +14,7 @@ import numpy as np
 from attnscale import laws, normalizers, reference
 
 from . import expect
+from .arrays import multiplies_bfloat16
 from .bounds import weigh
 
 __all__ = [
@@ -33,11 +34,12 @@ def arithmetic(*arrays: Array | None) -> SimpleNamespace:
     """
     double = any(x is not None and x.dtype.itemsize == 8 for x in arrays)
     info = np.finfo(np.float64 if double else np.float32)
+    flushes = multiplies_bfloat16(*(x.dtype for x in arrays if x is not None))
     return SimpleNamespace(
         u=float(info.eps) / 2,
         eps=float(info.eps),
         largest=float(info.max),
-        least=float(info.smallest_subnormal),
+        least=float(info.tiny if flushes else info.smallest_subnormal),
         tiny=float(info.tiny),
         lost=2.0 ** (-1014.5 if double else -118.5),
         wide=np.longdouble if double else np.float64,

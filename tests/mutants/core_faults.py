@@ -34,8 +34,8 @@ _ARITHMETIC = (
     Fault(
         "a decoded row reads the values of hidden keys",
         f"{_KERNELS}/softmax/decode-inl.hpp",
-        "add_values(r, v, keys, at.masked ? ws_.score.bias : nullptr);",
-        "add_values(r, v, keys, nullptr);",
+        "(r, values, keys, at.masked ? ws_.score.bias : nullptr);",
+        "(r, values, keys, nullptr);",
         cpp("test_numerics", "NaN and infinity under a boolean and an additive mask"),
     ),
     Fault(
@@ -96,6 +96,37 @@ _MASKS = (
         "bottom_right_ ? length - n_queries_ : offset_",
         "bottom_right_ ? n_keys_ - n_queries_ : offset_",
         cpp("test_masks", "key_lengths, also 0, with causal and window"),
+    ),
+)
+
+_BFLOAT16 = (
+    Fault(
+        "the key behind the last one that a row sees has its weight, too",
+        f"{_KERNELS}/tile/pairs-inl.hpp",
+        "const vec<float> high = key + 1 < end ? load(weights + (key + 1) * lanes) : none;",
+        "const vec<float> high = key + 1 < end ? load(weights + (key + 1) * lanes) : low;",
+        cpp("test_bfloat16", "*every size, full and causal", level="emulated_avx512_bf16"),
+    ),
+    Fault(
+        "the values of two keys change places in a pair",
+        f"{_KERNELS}/tile/vector_pairs-inl.hpp",
+        "store(out + c, interleaved_pair(low + c, high + c));",
+        "store(out + c, interleaved_pair(high + c, low + c));",
+        cpp("test_bfloat16", "*every size, full and causal", level="emulated_avx512_bf16"),
+    ),
+    Fault(
+        "a tile register holds what was there before the first key that a row sees",
+        f"{_KERNELS}/tile/amx_pairs-inl.hpp",
+        "clear_rows(begin, none ? begin + steps * amx_rows : pairs.begin[i], lanes, own);",
+        "clear_rows(begin, none ? begin + steps * amx_rows : begin, lanes, own);",
+        cpp("test_bfloat16", "*masks, soft-caps and scales of any sign", level="emulated_amx_bf16"),
+    ),
+    Fault(
+        "the gradients of keys leave out the last rows of a block",
+        f"{_KERNELS}/gradient/bfloat16-inl.hpp",
+        "return (b_.rows + 2 * w - 1) / (2 * w) * w;",
+        "return b_.rows / (2 * w) * w;",
+        cpp("test_bfloat16", "*gradients of every size*", level="emulated_avx512_bf16"),
     ),
 )
 
@@ -229,4 +260,4 @@ _CALLS = (
     ),
 )
 
-CORE_FAULTS = (*_ARITHMETIC, *_MASKS, *_LEVELS, *_THREADS, *_CALLS)
+CORE_FAULTS = (*_ARITHMETIC, *_MASKS, *_BFLOAT16, *_LEVELS, *_THREADS, *_CALLS)

@@ -9,29 +9,47 @@
 #include "kernels/softmax/bfloat16_operands-inl.hpp"
 #include "kernels/softmax/decode-inl.hpp"
 
-#if defined(__AMX_BF16__)
+#if defined(__AMX_BF16__) || defined(ATTNSCALE_EMULATED_AMX)
 #include "kernels/tile/amx_pairs-inl.hpp"
+namespace {
+using products = amx_pairs;
+}
 #else
 #include "kernels/tile/vector_pairs-inl.hpp"
+namespace {
+using products = vector_pairs;
+}
+#endif
+
+#if defined(ATTNSCALE_EMULATED_LEVEL)
+#undef ATTNSCALE_LEVEL
+#define ATTNSCALE_LEVEL ATTNSCALE_EMULATED_LEVEL
+namespace attnscale::detail::ATTNSCALE_LEVEL {
+extern const bfloat16_unit bfloat16;
+}
 #endif
 
 namespace {
 
-#if defined(__AMX_BF16__)
-using products = amx_pairs;
+// A handful of queries waits for memory whatever multiplies: they have the kernels of the level
+// that this one shares the others with.
+#if defined(__AVX512F__)
+using attnscale::detail::avx512::softmax;
+#elif defined(__AVX2__)
+using attnscale::detail::avx2::softmax;
 #else
-using products = vector_pairs;
+using attnscale::detail::neon::softmax;
 #endif
 
 using operands = bfloat16_operands<products>;
 
 size_t attend_scratch(const attend_block& block) {
-  return is_decode(block) ? scratch_of<decode_workspace<float>>(block)
+  return is_decode(block) ? softmax.float32.scratch(block)
                           : scratch_of<attend_workspace<float, operands>>(block);
 }
 
 void attend(const attend_block& block) noexcept {
-  if (is_decode(block)) return decode_run<float>(block).run();
+  if (is_decode(block)) return softmax.float32.run(block);
   [[maybe_unused]] const products::session session;
   attend_run<float, operands>(block).run();
 }

@@ -5,21 +5,31 @@
 // one, which keeps its context switches short.
 #pragma once
 
-#include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/simd/simd.hpp"
 
+#if defined(__AMX_BF16__)
+#include <immintrin.h>
+#else
+#include "kernels/simd/emulated_amx.hpp"
+#endif
+
 namespace {
 
-/// Rows of a tile, and pairs of bfloat16 in one of its rows.
-constexpr int amx_rows = 16;
+/// Rows of a tile, and pairs of bfloat16 in one of its rows: a full register has 16.
+constexpr int amx_rows = width<float>;
+
+/// Bytes of a row of a tile.
+constexpr ptrdiff_t amx_row_bytes = 4 * amx_rows;
 
 /// What LDTILECFG reads.
 struct amx_shapes {
+  static constexpr uint16_t row_bytes = amx_row_bytes;
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_of_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint16_t bytes_of_row[16] = {row_bytes, row_bytes, row_bytes, row_bytes,
+                               row_bytes, row_bytes, row_bytes, row_bytes};
   uint8_t rows[16] = {amx_rows, amx_rows, amx_rows, amx_rows,
                       amx_rows, amx_rows, amx_rows, amx_rows};
 };
@@ -37,14 +47,14 @@ class amx_tiles {
   amx_tiles& operator=(const amx_tiles&) = delete;
 };
 
-/// A block of M x N tiles of c = a b (Add: c += a b). a: 16 M rows of pairs, `a_row` bytes apart.
-/// b: 16 pairs of neighbouring rows a step, `b_row` bytes apart, each 16 N columns of pairs.
-/// c: 16 M rows of 16 N floats, `c_row` bytes apart. Each step goes on by 16 pairs. The loads stand
-/// between the products that they do not wait for.
+/// A block of M x N tiles of c = a b (Add: c += a b), R of amx_rows a side. a: R M rows of pairs,
+/// `a_row` bytes apart. b: R pairs of neighbouring rows a step, `b_row` bytes apart, each R N
+/// columns of pairs. c: R M rows of R N floats, `c_row` bytes apart. Each step goes on by R pairs.
+/// The loads stand between the products that they do not wait for.
 template <int M, int N, bool Add>
 ATTNSCALE_INLINE void multiply_tiles(const void* a, ptrdiff_t a_row, const void* b, ptrdiff_t b_row,
                                      int steps, float* c, ptrdiff_t c_row) {
-  constexpr ptrdiff_t line = 64;
+  constexpr ptrdiff_t line = amx_row_bytes;
   const char* a0 = static_cast<const char*>(a);
   const char* a1 = a0 + amx_rows * a_row;
   const char* b0 = static_cast<const char*>(b);

@@ -12,6 +12,7 @@
 #include "kernels/softmax/decode_scores-inl.hpp"
 #include "kernels/softmax/online-inl.hpp"
 #include "kernels/softmax/output-inl.hpp"
+#include "kernels/softmax/stored_rows-inl.hpp"
 #include "kernels/softmax/weights-inl.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/mask-inl.hpp"
@@ -53,9 +54,10 @@ struct decode_workspace {
 };
 
 /// out[0 .. M * width) += sum_j weight[j] * value[j]; keys whose bias is masked are not read.
-template <class T, int M>
-inline void add_rows(row_view<T> value, int keys, const T* weights, const T* bias, ptrdiff_t ahead,
-                     T* out) {
+template <class Elements, int M, class T>
+inline void add_rows(row_view<typename Elements::element> value, int keys, const T* weights,
+                     const T* bias, ptrdiff_t ahead, T* out) {
+  using element = typename Elements::element;
   constexpr int w = width<T>;
   vec<T> acc[2][M];  // even and odd keys: two chains a vector hide the FMA's latency
 #pragma GCC unroll 8
@@ -65,11 +67,11 @@ inline void add_rows(row_view<T> value, int keys, const T* weights, const T* bia
     for (int i = 0; i < 2; ++i) {
       if (j + i >= keys || (bias && bias[j + i] == masked_score<T>)) continue;
       const vec<T> p = broadcast(weights[j + i]);
-      const T* v = value.data + (j + i) * value.stride;
+      const element* v = value.data + (j + i) * value.stride;
       if (ahead != 0)
-        for (int c = 0; c < M * w; c += line<T>) __builtin_prefetch(v + ahead + c);
+        for (int c = 0; c < M * w; c += line<element>) __builtin_prefetch(v + ahead + c);
 #pragma GCC unroll 8
-      for (int m = 0; m < M; ++m) acc[i][m] = fma(load(v + m * w), p, acc[i][m]);
+      for (int m = 0; m < M; ++m) acc[i][m] = fma(Elements::read(v + m * w), p, acc[i][m]);
     }
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m) store(out + m * w, load(out + m * w) + (acc[0][m] + acc[1][m]));
@@ -127,16 +129,20 @@ class decode_run {
   ATTNSCALE_INLINE void tile(const key_tile& at) {
     const int64_t key = at.key;
     const int keys = at.keys;
-    const row_view<T> k = view_rows(b_.key, key, keys, b_.head_dim, ws_.score.key_copy);
-    row_view<T> v = {nullptr, 0};
-    if (b_.output) v = view_rows(b_.value, key, keys, b_.value_dim, ws_.score.value_copy);
+    const stored_rows k = view_stored(b_.key, b_.rows, key, keys, b_.head_dim, ws_.score.key_copy);
+    stored_rows v = {nullptr, 0, native<T>};
+    if (b_.output)
+      v = view_stored(b_.value, b_.rows, key, keys, b_.value_dim, ws_.score.value_copy);
     ++tiles_;
     for (int r = 0; r < b_.rows; ++r) {
       vec<T> high;
       if (!scores_.score(r, at, k, high)) continue;
       if (b_.wanted & wanted_argmax) track_argmax(r, high, key, keys);
       weigh(r, high, keys);
-      if (b_.output) add_values(r, v, keys, at.masked ? ws_.score.bias : nullptr);
+      if (b_.output)
+        with_elements<T>(v, [&](auto elements, auto values) ATTNSCALE_INLINE_LAMBDA {
+          add_values<decltype(elements)>(r, values, keys, at.masked ? ws_.score.bias : nullptr);
+        });
       if (ws_.total && tiles_ % tiles_per_carry == 0) carry(output(r));
     }
   }
@@ -213,19 +219,21 @@ class decode_run {
     add_lanes_to<Moments>(row, 0, sums, moments);
   }
 
-  void add_values(int r, row_view<T> v, int keys, const T* bias) {
+  template <class Elements>
+  void add_values(int r, row_view<typename Elements::element> v, int keys, const T* bias) {
     T* out = output(r).recent;
-    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.value.layout) ? decode_keys * v.stride : 0;
+    const bool direct = is_read_in_place<T>(b_.value, b_.rows);
+    const ptrdiff_t ahead = r == 0 && direct ? decode_keys * v.stride : 0;
     int64_t c = 0;
     for (; c + 4 * w <= b_.value_dim; c += 4 * w)
-      add_rows<T, 4>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
+      add_rows<Elements, 4>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
     for (; c + w <= b_.value_dim; c += w)
-      add_rows<T, 1>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
+      add_rows<Elements, 1>({v.data + c, v.stride}, keys, ws_.score.scores, bias, ahead, out + c);
     for (; c < b_.value_dim; ++c) {
       T sum = T(0);
       for (int j = 0; j < keys; ++j)
         if (!bias || bias[j] != masked_score<T>)
-          sum += ws_.score.scores[j] * v.data[j * v.stride + c];
+          sum += ws_.score.scores[j] * Elements::value(v.data[j * v.stride + c]);
       out[c] += sum;
     }
   }

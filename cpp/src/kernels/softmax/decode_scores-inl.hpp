@@ -10,6 +10,7 @@
 #include "attnscale/types.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/softmax/online-inl.hpp"
+#include "kernels/softmax/stored_rows-inl.hpp"
 #include "kernels/tile/block.hpp"
 #include "kernels/tile/distance-inl.hpp"
 #include "kernels/tile/mask-inl.hpp"
@@ -32,9 +33,9 @@ constexpr int decode_rows = 8;
 /// 128 by 10 and 20 %).
 constexpr int decode_keys = 32;
 
-/// Elements of a cache line. The rows one tile ahead are asked for line by line, K while K is
-/// read and V while V is: in one burst they would stall the loads in hand (measured: 63 -> 79 % of
-/// read bandwidth on one core).
+/// Elements of a cache line, T or those of 16 bits. The rows one tile ahead are asked for line by
+/// line, K while K is read and V while V is: in one burst they would stall the loads in hand
+/// (measured: 63 -> 79 % of read bandwidth on one core).
 template <class T>
 constexpr int line = static_cast<int>(64 / sizeof(T));
 
@@ -51,35 +52,37 @@ ATTNSCALE_INLINE vec<T> sum_across(vec<T> (&v)[width<T>]) {
 }
 
 /// The products of one key's channels, whole vectors of them, a sum a lane.
-template <class T>
-ATTNSCALE_INLINE vec<T> dot_lanes(const T* key, const T* query, int64_t head_dim) {
+template <class Elements, class T>
+ATTNSCALE_INLINE vec<T> dot_lanes(const typename Elements::element* key, const T* query,
+                                  int64_t head_dim) {
   constexpr int w = width<T>;
   vec<T> even = broadcast(T(0)), odd = even;
   int64_t c = 0;
   for (; c + 2 * w <= head_dim; c += 2 * w) {
-    even = fma(load(key + c), load(query + c), even);
-    odd = fma(load(key + c + w), load(query + c + w), odd);
+    even = fma(Elements::read(key + c), load(query + c), even);
+    odd = fma(Elements::read(key + c + w), load(query + c + w), odd);
   }
-  if (c + w <= head_dim) even = fma(load(key + c), load(query + c), even);
+  if (c + w <= head_dim) even = fma(Elements::read(key + c), load(query + c), even);
   return even + odd;
 }
 
 /// scores[j] = query . key[j] for up to `width` keys, with the channels in the lanes. Every sum is
 /// taken in the same order: equal keys have equal scores wherever they stand, also where a rounding
 /// of the score decides the weights.
-template <class T, bool All, bool Ahead>
-ATTNSCALE_INLINE void dot_rows(row_view<T> key, int keys, const T* query, int64_t head_dim,
-                               ptrdiff_t ahead, T* scores) {
+template <class Elements, bool All, bool Ahead, class T>
+ATTNSCALE_INLINE void dot_rows(row_view<typename Elements::element> key, int keys, const T* query,
+                               int64_t head_dim, ptrdiff_t ahead, T* scores) {
+  using element = typename Elements::element;
   constexpr int w = width<T>;
   vec<T> acc[w];
-  const T* k = key.data;
+  const element* k = key.data;
 #pragma GCC unroll 16
   for (int i = 0; i < w; ++i) {
     acc[i] = broadcast(T(0));
     if (!All && i >= keys) continue;
     if (Ahead)
-      for (int64_t c = 0; c < head_dim; c += line<T>) __builtin_prefetch(k + ahead + c);
-    acc[i] = dot_lanes(k, query, head_dim);
+      for (int64_t c = 0; c < head_dim; c += line<element>) __builtin_prefetch(k + ahead + c);
+    acc[i] = dot_lanes<Elements>(k, query, head_dim);
     k += key.stride;
     // One pointer that moves. Of its own the compiler makes one for each key, and one for each key
     // ahead, anew for every tile (measured, keys in memory: 16 % more time for a row's entropy).
@@ -87,7 +90,8 @@ ATTNSCALE_INLINE void dot_rows(row_view<T> key, int keys, const T* query, int64_
   }
   store(scores, head_dim < w ? broadcast(T(0)) : sum_across<T>(acc));
   for (int64_t c = head_dim / w * w; c < head_dim; ++c)
-    for (int i = 0; i < (All ? w : keys); ++i) scores[i] += query[c] * key.data[i * key.stride + c];
+    for (int i = 0; i < (All ? w : keys); ++i)
+      scores[i] += query[c] * Elements::value(key.data[i * key.stride + c]);
 }
 
 template <class T>
@@ -117,7 +121,8 @@ class decode_scores {
 
   /// Finished scores of one row over a tile into the workspace, and their largest a lane; false if
   /// the row sees none of its keys. The bias stays, too, where the tile is masked.
-  bool score(int r, const key_tile& tile, row_view<T> k, vec<T>& high) {
+  template <class Rows>
+  bool score(int r, const key_tile& tile, Rows k, vec<T>& high) {
     if (tile.masked && !fill_row_bias(r, tile.key, tile.keys)) return false;
     dot_tile(k, tile.keys, r);
     if (has_distance_tables(b_))
@@ -144,20 +149,28 @@ class decode_scores {
     return seen;
   }
 
-  void dot_tile(row_view<T> k, int keys, int r) {
+  void dot_tile(row_view<T> k, int keys, int r) { dot_elements<as_stored<T>>(k, keys, r); }
+  ATTNSCALE_INLINE void dot_tile(const stored_rows& rows, int keys, int r) {
+    with_elements<T>(rows,
+                     [&](auto elements, auto k) { dot_elements<decltype(elements)>(k, keys, r); });
+  }
+
+  template <class Elements>
+  void dot_elements(row_view<typename Elements::element> k, int keys, int r) {
     const T* query = ws_.query + r * b_.head_dim;
-    const ptrdiff_t ahead = r == 0 && is_direct<T>(b_.key.layout) ? decode_keys * k.stride : 0;
+    const bool direct = is_read_in_place<T>(b_.key, b_.rows);
+    const ptrdiff_t ahead = r == 0 && direct ? decode_keys * k.stride : 0;
     int j = 0;
     for (; j + w <= keys; j += w) {
-      const row_view<T> some = {k.data + j * k.stride, k.stride};
+      const decltype(k) some = {k.data + j * k.stride, k.stride};
       if (ahead != 0)
-        dot_rows<T, true, true>(some, w, query, b_.head_dim, ahead, ws_.scores + j);
+        dot_rows<Elements, true, true>(some, w, query, b_.head_dim, ahead, ws_.scores + j);
       else
-        dot_rows<T, true, false>(some, w, query, b_.head_dim, 0, ws_.scores + j);
+        dot_rows<Elements, true, false>(some, w, query, b_.head_dim, 0, ws_.scores + j);
     }
     if (j < keys)
-      dot_rows<T, false, false>({k.data + j * k.stride, k.stride}, keys - j, query, b_.head_dim, 0,
-                                ws_.scores + j);
+      dot_rows<Elements, false, false>({k.data + j * k.stride, k.stride}, keys - j, query,
+                                       b_.head_dim, 0, ws_.scores + j);
   }
 
   /// scores <- finished base-2 scores, `masked_score` in the room up to a full vector; returns the

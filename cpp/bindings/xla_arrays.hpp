@@ -123,6 +123,9 @@ class rows_of {
              array::row_major(shape), 1};
   }
 
+  rows_of(const rows_of&) = delete;
+  rows_of& operator=(const rows_of&) = delete;
+
   explicit operator bool() const { return static_cast<bool>(rows_); }
   const std::vector<Number>& numbers() const { return numbers_; }
   const strided_array& rows() const { return rows_; }

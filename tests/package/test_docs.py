@@ -75,7 +75,7 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
 
 
 MODULES = (
-    *("audit", "datasets", "experiments", "laws", "montecarlo", "normalizers", "plot", "reference"),
+    *("audit", "datasets", "experiments", "jax", "laws", "montecarlo", "normalizers", "plot", "reference"),
     *("theory", "torch", "torch.nn", "variants", "variants.score_functions"),
 )
 
@@ -132,7 +132,7 @@ def test_every_public_module_is_looked_through():
 
 
 def test_the_reference_has_every_public_name_and_no_other():
-    private = {"attnscale", "attnscale.torch", "attnscale.experiments", "attnscale._runtime.Config"}
+    private = {f"attnscale{each}" for each in ("", ".jax", ".torch", ".experiments", "._runtime.Config")}
     assert sorted(set(public_names()) - documented()) == []
     assert sorted(documented() - set(public_names()) - private) == []
 

@@ -8,12 +8,14 @@
 """
 
 try:
-    import jax as _jax
-    import jax.ffi as _ffi  # noqa: F401  # not a name of older ones
+    from jax import __version_info__ as _version
 except ImportError as error:
+    raise ImportError(f"attnscale.jax needs jax ({error}): pip install 'jax>=0.8'") from error
+
+if _version < (0, 8):
     raise ImportError(
-        f"attnscale.jax needs jax with its foreign functions, 0.5 or newer ({error}): pip install 'jax>=0.5'"
-    ) from error
+        f"attnscale.jax needs jax 0.8 or newer, got {'.'.join(map(str, _version))}: pip install 'jax>=0.8'"
+    )
 
 from ._functional import AttentionStatistics, attention, attention_entropy, attention_statistics
 from ._sink import Sink

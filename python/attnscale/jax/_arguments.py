@@ -57,9 +57,9 @@ def read_call(
     arrays = {"query": _read("query", query), "key": _read("key", key)}
     if value is not None:
         arrays["value"] = _read("value", value)
-    seen = (stand_in(arrays[name]) if name in arrays else None for name in ("query", "key", "value"))
     _check_layout(layout)
-    call = TracedCall(*seen, enable_gqa, qk_norm, layout, num_threads)
+    q, k, v = (stand_in(arrays[name]) if name in arrays else None for name in ("query", "key", "value"))
+    call = TracedCall(q, k, v, enable_gqa, qk_norm, layout, num_threads)
     options = {name: x for name, x in masks.items() if name not in ("is_causal", "causal", "window")}
     call.traced = tuple(name for name, x in options.items() if is_traced(x))
     call.see(**masks | {name: known(name, x, 0.5) for name, x in options.items()})

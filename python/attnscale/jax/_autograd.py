@@ -86,25 +86,17 @@ class _Wanted:
 # ---- forward ------------------------------------------------------------------------------------
 
 
-def _forward(form: Form, arrays: _Arrays, statistics: tuple[str, ...]) -> _Arrays:
-    counts = jnp.int64 if jax.config.jax_enable_x64 else jnp.int32
-    results = {
-        name: jax.ShapeDtypeStruct(form.rows, counts if name in COUNTS else form.arithmetic)
-        for name in statistics
-    }
-    if form.value_dim is not None:
-        results["output"] = jax.ShapeDtypeStruct(form.output_shape, form.dtype)
-    return call_core("attend", arrays, results, **form.options) if results else {}
-
-
-@partial(jax.jit, static_argnums=0, inline=True)
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def attend(form: Form, arrays: _Arrays) -> _Arrays:
+def _attend(form: Form, arrays: _Arrays) -> _Arrays:
     """The statistics of a call and, if there is a value, its "output", by their names.
 
     Arrays have the same number of leading axes, and are those of xla_call.cpp.
     """
-    return _forward(form, arrays, form.statistics)
+    counts = jax.dtypes.canonicalize_dtype(np.int64)  # int32 without jax_enable_x64
+    results = {name: (form.rows, counts if name in COUNTS else form.arithmetic) for name in form.statistics}
+    if form.value_dim is not None:
+        results["output"] = form.output_shape, form.dtype
+    return call_core("attend", arrays, results, **form.options) if results else {}
 
 
 def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays, _Wanted]]:
@@ -112,7 +104,8 @@ def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays,
     wanted = tuple(name for name in _LEARNABLE if name in arrays and arrays[name].perturbed)
     values = {name: each.value for name, each in arrays.items()}
     also = ("lse",) if form.has_lse and "lse" not in form.statistics else ()
-    found = _forward(form, values, (*form.statistics, *also))
+    # As a call of its own: a second derivative then reaches the backward pass, which refuses it.
+    found = _attend(form._replace(statistics=(*form.statistics, *also)), values)
     kept = {name: found[name] for name in (*_KEPT, "output") if name in found}
     return {name: x for name, x in found.items() if name not in also}, (values, kept, _Wanted(wanted))
 
@@ -162,7 +155,7 @@ def _gradients(
     names = [name for name in _LEARNABLE if name in given and (name in wanted or name in _ALWAYS)]
     if has_output and "value" not in names:
         names.append("value")
-    results = {name: jax.ShapeDtypeStruct(arrays[name].shape, form.arithmetic) for name in names}
+    results = {name: (arrays[name].shape, form.arithmetic) for name in names}
     found = call_core("gradients", given, results, **form.options)
     return {
         name: found[name].astype(arrays[name].dtype) if name in found else jnp.zeros_like(arrays[name])
@@ -178,4 +171,7 @@ def _refuse_second_derivative(*_: Any) -> Any:
 
 
 _gradients.defvjp(_refuse_second_derivative, _refuse_second_derivative)
-attend.__wrapped__.defvjp(_save, _pull_back, symbolic_zeros=True)
+_attend.defvjp(_save, _pull_back, symbolic_zeros=True)
+
+#: Compiled for each form, also outside of a program of the caller.
+attend = jax.jit(_attend, static_argnums=0, inline=True)

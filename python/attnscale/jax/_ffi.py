@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.extend
+import jax.extend.core
 import numpy as np
 from jax.interpreters import batching, mlir
 
@@ -20,7 +20,10 @@ for _name, _handler in _core.xla_handlers().items():
 
 
 def call_core(
-    name: str, arguments: Mapping[str, Any], results: Mapping[str, jax.ShapeDtypeStruct], **options: Any
+    name: str,
+    arguments: Mapping[str, Any],
+    results: Mapping[str, tuple[tuple[int, ...], Any]],
+    **options: Any,
 ) -> dict[str, Any]:
     """Call a foreign function of the core.
 
@@ -30,7 +33,7 @@ def call_core(
         A name of ``_core.xla_handlers()``.
     arguments : dict of arrays
         "query" is among them. All have as many leading axes; one more is put in front of all by ``jax.vmap``.
-    results : dict of jax.ShapeDtypeStruct
+    results : dict of (shape, dtype)
     **options
         Numbers and texts that the handler reads.
 
@@ -39,7 +42,8 @@ def call_core(
     dict of arrays
         The results by their names.
     """
-    call = jax.ffi.ffi_call(f"attnscale_{name}", list(results.values()), vmap_method="expand_dims")
+    types: Any = [jax.ShapeDtypeStruct(*each) for each in results.values()]
+    call: Any = jax.ffi.ffi_call(f"attnscale_{name}", types, vmap_method="expand_dims")
     given = {each: _on_cpu.bind(x) if each == "query" else x for each, x in arguments.items()}
     kept = {each: _attribute(value) for each, value in options.items()}
     found = call(*given.values(), arguments=" ".join(given), results=" ".join(results), **kept)
@@ -77,7 +81,7 @@ def _refuse_platform(context: Any, _: Any) -> Any:
 
 
 #: Gives its argument back, and is compiled for the CPU only.
-_on_cpu = jax.extend.core.Primitive("attnscale_on_cpu")
+_on_cpu: Any = jax.extend.core.Primitive("attnscale_on_cpu")
 _on_cpu.def_impl(lambda x: x)
 _on_cpu.def_abstract_eval(lambda x: x)
 mlir.register_lowering(_on_cpu, _refuse_platform)

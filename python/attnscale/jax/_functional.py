@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..laws import Law
 from ..normalizers import Normalizer
@@ -221,16 +221,30 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
 def attention_entropy(
     query: jax.Array,
     key: jax.Array,
-    **options: Any,
+    *,
+    scale: float | jax.Array | str | Law | None = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: jax.Array | None = None,
+    window: Window | None = None,
+    key_lengths: int | jax.Array | None = None,
+    document_ids: jax.Array | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str | Normalizer | Sink = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
 ) -> jax.Array:
     """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
 
     Parameters
     ----------
-    query, key : jax.Array
+    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
+distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         As for :func:`attention`.
-    **options
-        Those of :func:`attention_statistics` but ``statistics``.
 
     Returns
     -------
@@ -249,6 +263,26 @@ def attention_entropy(
     >>> print(f"{at.jax.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
     5.7 of at most ln 512 = 6.2 nats
     """
-    entropy = attention_statistics(query, key, statistics=("entropy",), **options).entropy
-    assert entropy is not None
+    form, arrays = read_call(
+        query,
+        key,
+        None,
+        ("entropy",),
+        scale=scale,
+        is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
+        enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
+    )
+    entropy: jax.Array = attend(form, arrays)["entropy"]
     return entropy

@@ -78,19 +78,15 @@ extents leading_shape(const call_reader& call, const call_arrays& given) {
   extents shape;
   for (int axis = 1; axis <= given.query.n_leading(); ++axis)
     shape.insert(shape.begin(), given.query.leading_extent(axis));
-  const auto widen = [&](const auto& arrays) {
-    for (const auto& [name, each] : arrays) {
-      const int inner = n_inner(name);
-      const strided_array seen =
-          each.matrix(given.swapped && inner == 2 && name != "attn_mask").with_inner(inner);
-      for (int axis = 1; axis <= seen.n_leading(); ++axis) {
-        std::int64_t& here = shape[shape.size() - static_cast<std::size_t>(axis)];
-        if (here == 1) here = seen.leading_extent(axis);
-      }
+  for (const auto& [name, each] : call.arguments()) {
+    const int inner = n_inner(name);
+    const strided_array seen =
+        each.matrix(given.swapped && inner == 2 && name != "attn_mask").with_inner(inner);
+    for (int axis = 1; axis <= seen.n_leading(); ++axis) {
+      std::int64_t& here = shape[shape.size() - static_cast<std::size_t>(axis)];
+      if (here == 1) here = seen.leading_extent(axis);
     }
-  };
-  widen(call.arguments());
-  widen(call.results());
+  }
   return shape;
 }
 

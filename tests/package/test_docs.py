@@ -57,6 +57,14 @@ def test_links_between_pages_lead_somewhere(page):
 HOW_TO = sorted(page for page in (DOCS / "how-to").glob("*.md") if page.stem != "cluster")
 
 
+@pytest.mark.jax
+def test_the_page_of_jax_prints_what_it_says():
+    pytest.importorskip("jax")
+    result = doctest.testfile(str(DOCS / "reference" / "jax.md"), module_relative=False, encoding="utf-8")
+    assert result.attempted >= 5
+    assert result.failed == 0
+
+
 @pytest.mark.parametrize("page", HOW_TO, ids=page_name)
 def test_how_to_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Attention on arrays of JAX against jax.nn.dot_product_attention, over the cases of JAX's own tests of it.
 
-Left out of them: implementations for other devices, lengths of queries, float16, which JAX's has not on the CPU,
-and rows without keys, which are 0 here.
+Left out of them: implementations for other devices, lengths of queries, float16, which JAX's does not take on
+the CPU, and rows without keys, which are 0 here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bad calls on arrays of JAX: the argument, the rule and what was seen, where the call is traced if that is known
-there, else when the program runs."""
+"""Bad calls on arrays of JAX: an error names the argument, the rule and what was seen.
+
+It is raised where the call is traced if the reason is known there, else when the program runs.
+"""
 
 from __future__ import annotations
 
@@ -227,7 +229,7 @@ def test_counts_of_traced_options(name: str) -> None:
 def test_a_second_derivative() -> None:
     loss = lambda q: at.jax.attention(q, Q, Q).sum()  # noqa: E731
     with pytest.raises(
-        RuntimeError, match="^attention of attnscale has first derivatives only, and was to be"
+        RuntimeError, match=r"^attention of attnscale has first derivatives only, and was to be"
     ):
         jax.grad(lambda q: jax.grad(loss)(q).sum())(Q)
 

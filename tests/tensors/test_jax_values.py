@@ -50,6 +50,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "lengths": {"key_lengths": LENGTHS},
     "one length": {"key_lengths": 9},
     "lengths and bottom right": {"key_lengths": LENGTHS, "causal": "bottom_right", "window": (4, 0)},
+    "lengths and a far offset": {"key_lengths": LENGTHS, "causal": 2**60},
+    "lengths and a far window": {"key_lengths": LENGTHS, "causal": -3, "window": (2**60, None)},
+    "lengths, documents and bottom right": {
+        "key_lengths": LENGTHS,
+        "document_ids": IDS,
+        "causal": "bottom_right",
+        "window": (2, None),
+    },
     "documents": {"document_ids": IDS, "is_causal": True},
     "documents of all": {"document_ids": IDS[0], "window": (2, 2)},
     "boolean mask": {"attn_mask": RNG.random((2, 1, N, M)) < 0.5},
@@ -77,7 +85,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 #: Options whose arrays may be traced, under which all results are as if they were not.
 TRACED = (
-    *("scale of each head", "bottom right", "lengths", "one length", "lengths and bottom right"),
+    *("lengths and a far offset", "lengths and a far window", "lengths, documents and bottom right"),
+    *("scale of each head", "lengths", "one length", "lengths and bottom right"),
     *("documents", "documents of all", "boolean mask", "mask of keys", "float mask", "half mask", "alibi"),
     "distance scale",
 )
@@ -111,7 +120,7 @@ def test_numbers_are_those_of_arrays(name: str) -> None:
 @pytest.mark.parametrize("name", TRACED)
 def test_options_may_be_traced(name: str) -> None:
     options = OPTIONS[name]
-    arrays = {key: x for key, x in options.items() if isinstance(x, (np.ndarray, int)) and key != "is_causal"}
+    arrays = {key: x for key, x in options.items() if isinstance(x, np.ndarray) or key == "key_lengths"}
     static = {key: x for key, x in options.items() if key not in arrays}
 
     @jax.jit

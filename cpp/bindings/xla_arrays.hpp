@@ -119,8 +119,8 @@ class rows_of {
     } else {
       widen(given);
     }
-    rows_ = {numbers_.data(),         element_type::float64, sizeof(Number), shape,
-             array::row_major(shape), 1};
+    rows_ = {numbers_.data(), element_type::float64,   sizeof(Number),
+             shape,           array::row_major(shape), 1};
   }
 
   rows_of(const rows_of&) = delete;

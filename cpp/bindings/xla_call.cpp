@@ -34,8 +34,8 @@ error* failure(const call_frame& frame, const char* message, error_code code) {
   return frame.api->create_error(&given);
 }
 
-/// XLA runs foreign functions with denormal numbers taken for zero; the core's results do not depend
-/// on the thread that they are computed on.
+/// XLA runs foreign functions with denormal numbers taken for zero; the core's results do not
+/// depend on the thread that they are computed on.
 class usual_arithmetic {
  public:
   usual_arithmetic() {

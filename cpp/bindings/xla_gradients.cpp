@@ -15,8 +15,7 @@ class full_rows {
       return given.data();
     if (given.type() == int32 || given.type() == int64)
       return repeat(rows_of<std::int64_t>(given), shape, n_queries, integers_);
-    if (given.type() == float64)
-      return repeat(rows_of<double>(given), shape, n_queries, doubles_);
+    if (given.type() == float64) return repeat(rows_of<double>(given), shape, n_queries, doubles_);
     return repeat(rows_of<double>(given), shape, n_queries, floats_);
   }
 
@@ -38,7 +37,8 @@ class full_rows {
   std::vector<std::vector<float>> floats_;
 };
 
-/// Gradients of the numbers of rows; the caller's array has their sums over what it is the same for.
+/// Gradients of the numbers of rows; the caller's array has their sums over what it is the same
+/// for.
 class row_gradient {
  public:
   row_gradient(const array& wanted, const extents& shape, std::int64_t n_queries)
@@ -89,12 +89,8 @@ struct gradient_arrays {
     const auto at = [&](const strided_array& each) {
       return const_cast<void*>(each.at(index, shape));
     };
-    return {grad_output,
-            at(query),
-            at(key),
-            at(value),
-            at(mask),
-            {at(tables.distance_scale), at(tables.distance_bias)}};
+    return {grad_output, at(query), at(key),
+            at(value),   at(mask),  {at(tables.distance_scale), at(tables.distance_bias)}};
   }
 
   strided_array query, key, value, mask;

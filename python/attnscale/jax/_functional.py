@@ -191,7 +191,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> slope = jax.jit(jax.grad(entropy))(jnp.array(0.5))
     >>> rows = at.jax.attention_statistics(q, k, scale=0.5, statistics="score_variance")
     >>> print(f"{slope:.4f} {-rows.score_variance.sum() / 0.5:.4f}")
-    -0.4604 -0.4604
+    -0.5107 -0.5107
     """
     form, arrays = read_call(
         query,

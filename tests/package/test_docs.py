@@ -55,6 +55,14 @@ def test_links_between_pages_lead_somewhere(page):
 HOW_TO = sorted(page for page in (DOCS / "how-to").glob("*.md") if page.stem != "cluster")
 
 
+@pytest.mark.jax
+def test_the_page_of_jax_prints_what_it_says():
+    pytest.importorskip("jax")
+    result = doctest.testfile(str(DOCS / "reference" / "jax.md"), module_relative=False, encoding="utf-8")
+    assert result.attempted >= 5
+    assert result.failed == 0
+
+
 @pytest.mark.parametrize("page", HOW_TO, ids=page_name)
 def test_how_to_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
@@ -73,7 +81,7 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
 
 
 MODULES = (
-    *("audit", "datasets", "experiments", "laws", "montecarlo", "normalizers", "plot", "reference"),
+    *("audit", "datasets", "experiments", "jax", "laws", "montecarlo", "normalizers", "plot", "reference"),
     *("theory", "torch", "torch.nn", "variants", "variants.score_functions"),
 )
 
@@ -130,7 +138,7 @@ def test_every_public_module_is_looked_through():
 
 
 def test_the_reference_has_every_public_name_and_no_other():
-    private = {"attnscale", "attnscale.torch", "attnscale.experiments", "attnscale._runtime.Config"}
+    private = {f"attnscale{each}" for each in ("", ".jax", ".torch", ".experiments", "._runtime.Config")}
     assert sorted(set(public_names()) - documented()) == []
     assert sorted(documented() - set(public_names()) - private) == []
 

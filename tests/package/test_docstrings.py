@@ -22,6 +22,8 @@ MODULES = sorted(
 def test_examples_run(name: str) -> None:
     if name.startswith("attnscale.plot"):
         pytest.importorskip("matplotlib")
+    if name.startswith("attnscale.jax"):
+        pytest.importorskip("jax")
     if name.startswith("attnscale.torch"):
         pytest.importorskip("torch")
         pytest.importorskip("transformers")

@@ -40,14 +40,24 @@ def needs_torch(section: str) -> bool:
     return "torch" in section
 
 
+def needs_jax(section: str) -> bool:
+    return "jax" in section
+
+
 def test_calls_print_what_the_page_says() -> None:
-    assert run_calls([section for section in SECTIONS if not needs_torch(section)]) > 20
+    assert run_calls([each for each in SECTIONS if not (needs_torch(each) or needs_jax(each))]) > 20
 
 
 @pytest.mark.torch
 def test_calls_with_tensors_print_what_the_page_says() -> None:
     pytest.importorskip("torch")
     assert run_calls([section for section in SECTIONS if needs_torch(section)]) > 10
+
+
+@pytest.mark.jax
+def test_calls_with_arrays_of_jax_print_what_the_page_says() -> None:
+    pytest.importorskip("jax")
+    assert run_calls([section for section in SECTIONS if needs_jax(section)]) > 5
 
 
 @pytest.fixture
@@ -96,7 +106,7 @@ def test_the_table_leads_to_every_section() -> None:
 
 
 def test_what_the_table_calls_is_there() -> None:
-    names = [name for name in re.findall(r"`at\.([\w.]+)", BEGIN) if not name.startswith("torch.")]
+    names = [name for name in re.findall(r"`at\.([\w.]+)", BEGIN) if not name.startswith(("jax.", "torch."))]
     assert len(names) > 5
     for name in names:
         assert callable(getattr(at, name))

@@ -97,7 +97,7 @@ FIELDS = {
 
 def test_names() -> None:
     assert sorted(at.__all__) == sorted(NAMES)
-    assert dir(at) == sorted([*NAMES, "experiments", "torch"])
+    assert dir(at) == sorted([*NAMES, "experiments", "jax", "torch"])
     for name in NAMES:
         if name != "plot":  # needs matplotlib
             assert getattr(at, name) is not None

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The binary interface of XLA's foreign functions, as far as a handler on the CPU needs it. It is
+// declared here so that the package builds without jaxlib, whose headers have the whole of it
+// (xla/ffi/api/c_api.h); tests/tensors/test_jax_interface.py compares the two. What stands here is
+// the same in the versions 0.1 to 0.3 of the interface, those of jaxlib 0.5 to 0.10.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace attnscale::bindings::xla {
+
+/// Types of the elements of a buffer.
+enum data_type : int {
+  boolean = 1,
+  int32 = 4,
+  int64 = 5,
+  uint32 = 8,
+  float16 = 10,
+  float32 = 11,
+  float64 = 12,
+  bfloat16 = 16
+};
+
+enum error_code : int { invalid_argument = 3, resource_exhausted = 8, internal_error = 13 };
+
+enum attribute_type : int { array_attribute = 1, scalar_attribute = 3, string_attribute = 4 };
+
+/// The one stage in which a handler is called with arrays.
+inline constexpr int execute_stage = 3;
+/// The extension of a frame that asks for the version of a handler.
+inline constexpr int metadata_kind = 1;
+
+struct extension {
+  std::size_t size;
+  int kind;
+  extension* next;
+};
+
+struct interface_version {
+  std::size_t size;
+  extension* extensions;
+  int major;
+  int minor;
+};
+
+/// XLA's own; a handler hands it back.
+struct error;
+
+struct error_arguments {
+  std::size_t size;
+  extension* extensions;
+  const char* message;
+  int code;
+};
+
+/// The functions of XLA that a handler may call; more follow.
+struct functions {
+  std::size_t size;
+  extension* extensions;
+  interface_version version;
+  const void* internal;
+  error* (*create_error)(error_arguments*);
+};
+
+struct buffer {
+  std::size_t size;
+  extension* extensions;
+  int type;
+  void* data;
+  std::int64_t rank;
+  std::int64_t* extents;
+};
+
+/// Arguments or results, all of them buffers.
+struct buffers {
+  std::size_t size;
+  extension* extensions;
+  std::int64_t count;
+  int* kinds;
+  void** items;
+};
+
+struct text {
+  const char* data;
+  std::size_t length;
+};
+
+struct scalar {
+  int type;
+  void* value;
+};
+
+struct attributes {
+  std::size_t size;
+  extension* extensions;
+  std::int64_t count;
+  int* kinds;
+  text** names;
+  void** values;
+};
+
+struct call_frame {
+  std::size_t size;
+  extension* extensions;
+  const functions* api;
+  void* context;
+  int stage;
+  buffers arguments;
+  buffers results;
+  attributes options;
+};
+
+struct metadata {
+  std::size_t size;
+  interface_version version;
+  std::uint32_t traits;
+  std::int64_t state_type;  ///< from version 0.2 on
+};
+
+struct metadata_extension {
+  extension base;
+  metadata* answer;
+};
+
+using handler = error*(call_frame*);
+
+}  // namespace attnscale::bindings::xla

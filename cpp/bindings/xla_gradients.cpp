@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cmath>
+
+#include "xla_problem.hpp"
+
+namespace attnscale::bindings::xla {
+namespace {
+
+/// Rows (..., heads, n_queries) of the type that the core reads, all of them written out.
+class full_rows {
+ public:
+  const void* place(const array& given, const extents& shape, std::int64_t n_queries) {
+    if (given.shape() == detail::joined(shape, {n_queries}) && given.type() != int32)
+      return given.data();
+    if (given.type() == int32 || given.type() == int64)
+      return repeat(rows_of<std::int64_t>(given), shape, n_queries, integers_);
+    if (given.type() == float64) return repeat(rows_of<double>(given), shape, n_queries, doubles_);
+    return repeat(rows_of<double>(given), shape, n_queries, floats_);
+  }
+
+ private:
+  template <class From, class To>
+  static const void* repeat(const rows_of<From>& rows, const extents& shape, std::int64_t n_queries,
+                            std::vector<std::vector<To>>& into) {
+    std::vector<To>& all = into.emplace_back();
+    for_each_index(shape, [&](const extents& index) {
+      const From* first = rows.at(index, shape);
+      for (std::int64_t i = 0; i < n_queries; ++i)
+        all.push_back(static_cast<To>(first[i * rows.stride()]));
+    });
+    return all.data();
+  }
+
+  std::vector<std::vector<std::int64_t>> integers_;
+  std::vector<std::vector<double>> doubles_;
+  std::vector<std::vector<float>> floats_;
+};
+
+/// Gradients of the numbers of rows; the caller's array has their sums over what it is the same
+/// for.
+class row_gradient {
+ public:
+  row_gradient(const array& wanted, const extents& shape, std::int64_t n_queries)
+      : wanted_(wanted), shape_(shape), n_queries_(n_queries) {
+    numbers_.resize(static_cast<std::size_t>(count_entries(detail::joined(shape, {n_queries}))));
+  }
+  std::vector<double>& numbers() { return numbers_; }
+  double* data() { return numbers_.data(); }
+
+  void write() const {
+    if (!wanted_) return;
+    std::vector<double> sums(static_cast<std::size_t>(wanted_.count()));
+    const extents sizes = wanted_.shape();
+    const strided_array rows(sums.data(), element_type::float64, sizeof(double), sizes,
+                             array::row_major(sizes), 1);
+    std::size_t from = 0;
+    for_each_index(shape_, [&](const extents& index) {
+      auto* first = static_cast<double*>(const_cast<void*>(rows.at(index, shape_)));
+      for (std::int64_t i = 0; i < n_queries_; ++i) first[i * rows.stride(1)] += numbers_[from++];
+    });
+    if (wanted_.type() == float64)
+      std::copy(sums.begin(), sums.end(), static_cast<double*>(wanted_.data()));
+    else
+      std::transform(sums.begin(), sums.end(), static_cast<float*>(wanted_.data()),
+                     [](double sum) { return static_cast<float>(sum); });
+  }
+
+ private:
+  array wanted_;
+  const extents& shape_;
+  std::int64_t n_queries_;
+  std::vector<double> numbers_;
+};
+
+/// The arrays that gradients are added to, zero at first.
+struct gradient_arrays {
+  explicit gradient_arrays(const call_reader& call, const call_arrays& given)
+      : query(zeros(call, "query").matrix(given.swapped)),
+        key(zeros(call, "key").matrix(given.swapped)),
+        value(zeros(call, "value").matrix(given.swapped)),
+        mask(zeros(call, "attn_mask").matrix()) {
+    const std::int64_t n_queries = given.query.extent(2), n_keys = given.key.extent(2);
+    tables = {zeros(call, "distance_scale").matrix_of_distances(n_queries, n_keys),
+              zeros(call, "distance_bias").matrix_of_distances(n_queries, n_keys)};
+  }
+
+  gradient_head head(const void* grad_output, const extents& index, const extents& shape) const {
+    const auto at = [&](const strided_array& each) {
+      return const_cast<void*>(each.at(index, shape));
+    };
+    return {grad_output, at(query), at(key),
+            at(value),   at(mask),  {at(tables.distance_scale), at(tables.distance_bias)}};
+  }
+
+  strided_array query, key, value, mask;
+  score_tables<strided_array> tables;
+
+ private:
+  static array zeros(const call_reader& call, std::string_view name) {
+    const array found = call.result(name);
+    if (found)
+      std::memset(found.data(), 0, static_cast<std::size_t>(found.count() * size_of(found.type())));
+    return found;
+  }
+};
+
+/// 0 for a query that holds a NaN and sees no key.
+void clear_rows_without_keys(const gradient_problem& problem, std::vector<double>& gradient,
+                             const execution& how) {
+  if (std::all_of(gradient.begin(), gradient.end(), [](double x) { return std::isfinite(x); }))
+    return;
+  std::vector<std::int64_t> counts(gradient.size());
+  count_visible(problem, counts.data(), how);
+  for (std::size_t i = 0; i < gradient.size(); ++i)
+    if (counts[i] == 0) gradient[i] = 0;
+}
+
+/// Points the problem at what was saved of the forward pass, and at the gradients of statistics.
+void read_rows(const call_reader& call, const extents& shape, full_rows& rows,
+               gradient_problem& problem) {
+  for (const std::string_view name : statistic_names) {
+    const std::string text(name);
+    const auto place = [&](const array& given) -> void* {
+      return given ? const_cast<void*>(rows.place(given, shape, problem.n_queries)) : nullptr;
+    };
+    problem.statistics[statistic_named(name)] = place(call.argument("saved_" + text));
+    problem.cotangents[statistic_named(name)] = place(call.argument("grad_" + text));
+  }
+}
+
+}  // namespace
+
+void run_gradients(const call_reader& call) {
+  const call_arrays given(call);
+  const gradient_arrays into(call, given);
+  const strided_array output = call.argument("output").matrix(given.swapped);
+  const strided_array grad_output = call.argument("grad_output").matrix(given.swapped);
+  gradient_problem problem;
+  describe(call, given, problem);
+  problem.output = output.layout();
+  problem.grad_output = grad_output.layout();
+  problem.d_query = into.query.layout();
+  problem.d_key = into.key.layout();
+  problem.d_value = into.value.layout();
+  problem.d_attn_mask = into.mask.layout();
+  const extents shape = leading_shape(call, given);
+  full_rows rows;
+  read_rows(call, shape, rows, problem);
+  row_gradient scale(call.result("scale"), shape, problem.n_queries);
+  row_gradient sink(call.result("sink"), shape, problem.n_queries);
+  problem.d_scale = scale.data();
+  if (given.sink) problem.d_sink = sink.data();
+  for_each_index(shape, [&](const extents& index) {
+    attention_head& head = problem.heads.emplace_back(given.head(index, shape));
+    head.output = const_cast<void*>(output.at(index, shape));
+    problem.gradients.push_back(into.head(grad_output.at(index, shape), index, shape));
+  });
+  const execution how{static_cast<int>(call.integer("num_threads")), nullptr, nullptr};
+  run(problem, how);
+  clear_rows_without_keys(problem, scale.numbers(), how);
+  scale.write();
+  sink.write();
+}
+
+}  // namespace attnscale::bindings::xla

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention on arrays of JAX, on the CPU, under ``jit``, ``vmap`` and ``grad``. Needs jax.
+
+>>> import attnscale as at, jax
+>>> q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 20, 8))  # each (heads, n, head_dim)
+>>> jax.jit(lambda q: at.jax.attention(q, k, v, is_causal=True))(q).shape
+(2, 20, 8)
+"""
+
+try:
+    from jax import __version_info__ as _version
+except ImportError as error:
+    raise ImportError(f"attnscale.jax needs jax ({error}): pip install 'jax>=0.8'") from error
+
+if _version < (0, 8):
+    raise ImportError(
+        f"attnscale.jax needs jax 0.8 or newer, got {'.'.join(map(str, _version))}: pip install 'jax>=0.8'"
+    )
+
+from ._functional import AttentionStatistics, attention, attention_entropy, attention_statistics
+from ._sink import Sink
+
+__all__ = ["AttentionStatistics", "Sink", "attention", "attention_entropy", "attention_statistics"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

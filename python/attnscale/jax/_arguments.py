@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A call of attention as arrays and a form: checked by shapes and types, before it is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import normalizers
+from .._call.distance import distances_of, law_factor
+from .._call.weights import available, read_normalizer
+from .._checks import shown
+from .._results import statistic_names
+from ..laws import Law
+from ..normalizers import Normalizer
+from ..normalizers._base import Rule
+from ._autograd import Form
+from ._ffi import check_on_cpu
+from ._intervals import traced_intervals
+from ._norm import with_length
+from ._sink import Sink
+from ._traced import TracedCall, is_traced, known, stand_in
+
+__all__ = ["read_call"]
+
+_Arrays = dict[str, Any]
+
+
+def read_call(
+    query: Any,
+    key: Any,
+    value: Any,
+    statistics: Any,
+    *,
+    leave_out: bool = False,
+    enable_gqa: Any,
+    qk_norm: Any,
+    layout: Any,
+    num_threads: Any,
+    normalizer: Any,
+    scale: Any,
+    softcap: Any,
+    distance_scale: Any,
+    distance_bias: Any,
+    **masks: Any,
+) -> tuple[Form, _Arrays]:
+    """The form of a call and its arrays by name, all with as many leading axes as the longest of query, key
+    and value.
+
+    ``leave_out``: statistics that rows of the normalizer do not have are left out, and no error.
+    """
+    found = _read_normalizer(normalizer)
+    asked = available(statistic_names(statistics), found, leave_out=leave_out)
+    arrays = {"query": _read("query", query), "key": _read("key", key)}
+    if value is not None:
+        arrays["value"] = _read("value", value)
+    _check_layout(layout)
+    q, k, v = (stand_in(arrays[name]) if name in arrays else None for name in ("query", "key", "value"))
+    call = TracedCall(q, k, v, enable_gqa, qk_norm, layout, num_threads)
+    options = {name: x for name, x in masks.items() if name not in ("is_causal", "causal", "window")}
+    call.traced = tuple(name for name, x in options.items() if is_traced(x))
+    call.see(**masks | {name: known(name, x, 0.5) for name, x in options.items()})
+    tables = _Tables(distance_scale, distance_bias)
+    call.asking = f"scale={scale!r}" if isinstance(scale, (str, Law)) else "the scale"
+    call.score(known("scale", scale, 1), softcap, *tables.known)
+    call.asking = f"normalizer={normalizer!r}"
+    rule = Rule("softmax") if found is None else found._rule(call)
+    rows = _Placed(call)
+    arrays = rows.inputs(arrays, qk_norm)
+    arrays |= rows.masks(masks) | rows.scale(scale) | rows.tables(tables)
+    arrays |= rows.numbers(rule, normalizer)
+    return _form(call, asked, rule, normalizer), arrays
+
+
+def _form(call: TracedCall, asked: tuple[str, ...], rule: Rule, normalizer: Any) -> Form:
+    value = call.inputs.value
+    return Form(
+        swapped=call.layout == "bshd" and len(call.inputs.leading) > 0,
+        dtype=call.inputs.dtype,
+        rows=call.row_shape,
+        value_dim=None if value is None else value.shape[-1],
+        statistics=asked,
+        scale=call.scale if isinstance(call.scale, float) else 0.0,
+        softcap=call.form.softcap,
+        normalizer=rule.kind,
+        alpha=float(rule.alpha),
+        k=int(rule.k),
+        eps=float(rule.eps),
+        shown=shown(normalizer),
+        num_threads=call.threads,
+    )
+
+
+def _read(name: str, array: Any) -> Any:
+    """An array of JAX on the CPU."""
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "OSU":
+        return jnp.asarray(array)
+    if not isinstance(array, jax.Array):
+        raise TypeError(f"{name} must be an array of JAX or NumPy, got {shown(array)}")
+    if not isinstance(array.dtype, np.dtype):
+        raise TypeError(f"{name} must be an array of numbers, got one of {array.dtype}")
+    check_on_cpu(name, array)
+    return array
+
+
+def _check_layout(layout: Any) -> None:
+    if layout not in ("bhsd", "bshd"):
+        raise ValueError(f"layout must be one of 'bhsd', 'bshd' for arrays of JAX, got {shown(layout)}")
+
+
+def _read_normalizer(normalizer: Any) -> Normalizer | None:
+    if not isinstance(normalizer, Sink):
+        return read_normalizer(normalizer)
+    logits = normalizer.logits
+    if not hasattr(logits, "dtype"):
+        raise TypeError(f"logits of attnscale.jax.Sink must be an array, got {shown(logits)}")
+    return normalizers.Sink(known("logits", logits))
+
+
+class _Tables:
+    """The tables of the distance: functions are called once, with the distances of the call."""
+
+    def __init__(self, distance_scale: Any, distance_bias: Any) -> None:
+        self.given = {"distance_scale": distance_scale, "distance_bias": distance_bias}
+        self.returned: _Arrays = {}
+
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """What the rules of arrays take."""
+        return tuple(self._known(name, table) for name, table in self.given.items())
+
+    def _known(self, name: str, table: Any) -> Any:
+        if not callable(table):
+            return known(name, table)
+
+        def look_up(distances: Any) -> Any:
+            self.returned[name] = table(distances)
+            return known(name, self.returned[name])
+
+        return look_up
+
+    def traced(self, name: str) -> Any:
+        """A table, or what a function returned, whose numbers are not known; None: there is none."""
+        found = self.returned.get(name, self.given[name])
+        return found if is_traced(found) else None
+
+
+def _look_up(table: Any, steps: Any) -> Any:
+    """The table at the distances of each batch entry, which key lengths move."""
+    lead = np.broadcast_shapes(table.shape[:-1], steps.shape[:-1])
+    table = jnp.broadcast_to(table, (*lead, table.shape[-1]))
+    return jnp.take_along_axis(table, np.broadcast_to(steps, (*lead, steps.shape[-1])), -1)
+
+
+class _Placed:
+    """Arrays of a call, brought to the same number of leading axes."""
+
+    def __init__(self, call: TracedCall) -> None:
+        self.call = call
+        self.n_leading = len(call.inputs.leading)
+
+    def inputs(self, arrays: _Arrays, qk_norm: Any) -> _Arrays:
+        """Query, key and value, in the caller's layout."""
+        if qk_norm is not None:
+            wide = np.float64 if self.call.inputs.dtype == np.float64 else np.float32
+            arrays = arrays | {name: with_length(arrays[name], qk_norm, wide) for name in ("query", "key")}
+        return {name: self._in_layout(x) for name, x in arrays.items()}
+
+    def masks(self, masks: _Arrays) -> _Arrays:
+        """attn_mask, and what the other masks say of each row."""
+        found: _Arrays = {}
+        if (mask := masks["attn_mask"]) is not None:
+            found["attn_mask"] = self._axes(mask if is_traced(mask) else jnp.asarray(mask), 2)
+        begin, end = self.call.intervals[:2]
+        of_rows = {name: x for name, x in masks.items() if name != "attn_mask"}
+        traced = {name: x for name, x in of_rows.items() if is_traced(x)}
+        if traced:
+            begin, end = traced_intervals(self.call, **of_rows)
+        if "key_lengths" in traced:
+            lengths = traced["key_lengths"]
+            found["key_lengths"] = self._axes(lengths[..., None, None] if lengths.ndim else lengths, 1)
+        if "document_ids" in traced:
+            ids = traced["document_ids"]
+            found["document_ids"] = self._axes(ids[..., None, :] if ids.ndim > 1 else ids, 1)
+        found |= {name: self._axes(x, 1) for name, x in (("begin", begin), ("end", end)) if x is not None}
+        whole = ("begin", "end", "key_lengths", "document_ids")
+        return {name: x.astype(np.int32) if name in whole else x for name, x in found.items()}
+
+    def scale(self, scale: Any) -> _Arrays:
+        """Scales of rows; one number for all is a part of the form."""
+        if isinstance(self.call.scale, float):
+            return {}
+        if not isinstance(scale, jax.Array):
+            return {"scale": self._bits(self.call.scale)}
+        wide = scale.dtype if scale.dtype == np.float64 else np.float32
+        return {"scale": self._axes(scale, 1).astype(wide)}
+
+    def numbers(self, rule: Rule, normalizer: Any) -> _Arrays:
+        """The numbers of a normalizer."""
+        if isinstance(normalizer, Sink):
+            logits = jnp.asarray(normalizer.logits)
+            logits = logits[:, None] if logits.ndim and len(self.call.row_shape) > 1 else logits
+            wide = logits.dtype if logits.dtype == np.float64 else np.float32
+            return {"sink": self._axes(logits, 1).astype(wide)}
+        given = {name: getattr(rule, name) for name in ("sink", "bias", "factor")}
+        return {name: self._bits(x) for name, x in given.items() if x is not None}
+
+    def tables(self, tables: _Tables) -> _Arrays:
+        """Numbers for each distance between a query and a key, in the type of the arithmetic."""
+        self._check_distances()
+        form, found = self.call.form, {}
+        for name in ("distance_scale", "distance_bias"):
+            matrix, traced = getattr(form, name), tables.traced(name)
+            if matrix is None:
+                continue
+            if traced is None:  # entry n_queries - 1 - i + j is that of (i, j)
+                values: Any = np.concatenate([matrix[..., ::-1, 0], matrix[..., 0, 1:]], -1)
+            else:
+                is_returned = name in tables.returned
+                values = self._of_distances(name, traced, is_returned=is_returned).astype(matrix.dtype)
+            found[name] = self._axes(values, 1)
+        return found
+
+    def _check_distances(self) -> None:
+        """Distances are numbers of the form: they may not start from key lengths that are not known."""
+        tables = self.call.form[1:]
+        moved = distances_of(self.call.inputs, self.call.intervals).ndim > 1
+        if moved and "key_lengths" in self.call.traced and any(each is not None for each in tables):
+            raise ValueError(
+                "tables and laws of the distance with causal='bottom_right' take the numbers of key_lengths, "
+                "a traced array here (jit, vmap, grad)"
+            )
+
+    def _of_distances(self, name: str, table: Any, *, is_returned: bool) -> Any:
+        """A traced table at each distance, with what a law of the distance adds to it."""
+        call, law = self.call, self.call.law
+        distances = distances_of(call.inputs, call.intervals)
+        if not is_returned:
+            steps = np.minimum(np.abs(distances), table.shape[-1] - 1)
+            table = table[..., steps] if steps.ndim == 1 else _look_up(table, steps)
+        if law is not None and law.meaning.is_distance:
+            if name == "distance_scale":
+                return table * law_factor(law, distances, call.head_dim)
+            return table + law.bias(np.abs(distances)) if hasattr(law, "bias") else table
+        return table
+
+    # ---- axes ----
+
+    def _axes(self, x: Any, inner: int) -> Any:
+        """The array with all leading axes, those that it lacks of length 1."""
+        n = self.n_leading + inner
+        while x.ndim > n:
+            x = x[0]
+        return x[(None,) * (n - x.ndim)]
+
+    def _in_layout(self, x: Any) -> Any:
+        if self.call.layout == "bshd" and x.ndim == 2 and self.n_leading:
+            x = x[:, None]
+        return self._axes(x, 2)
+
+    def _bits(self, numbers: Any) -> Any:
+        """Rows of float64 as pairs of uint32, which JAX takes whatever its types."""
+        rows = self._axes(np.asarray(numbers, np.float64), 1)
+        return np.ascontiguousarray(rows).view(np.uint32)

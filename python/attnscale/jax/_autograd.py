@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention of a checked call, and its backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+from .._results import NAMES
+from ._ffi import call_core
+
+__all__ = ["COUNTS", "Form", "attend"]
+
+#: Statistics that are integers.
+COUNTS = ("n_visible", "argmax", "support")
+_DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*COUNTS, "sink_weight"))
+# Statistics that the backward pass would compute again if they were not kept.
+_KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
+#: Arrays of a call that have a gradient, if they are numbers at all.
+_LEARNABLE = (
+    *("query", "key", "value", "scale", "attn_mask", "distance_scale", "distance_bias"),
+    "sink",
+)
+_ALWAYS = ("query", "key")  # of which the core computes the gradients in any case
+_CHECKED = ("key_lengths", "document_ids")  # arrays that the core checks once, in the forward pass
+
+_Arrays = dict[str, Any]
+
+
+class Form(NamedTuple):
+    """The part of a call that is no array: what is compiled into a program."""
+
+    swapped: bool  # whether query, key, value and output are (..., n, heads, dim)
+    dtype: np.dtype[Any]  # of the output
+    rows: tuple[int, ...]  # (..., heads, n_queries)
+    value_dim: int | None
+    statistics: tuple[str, ...]
+    scale: float  # where there is no array of scales
+    softcap: float
+    normalizer: str  # as the core names it
+    alpha: float
+    k: int
+    eps: float
+    shown: str  # the normalizer, as the caller gave it
+    num_threads: int
+
+    @property
+    def arithmetic(self) -> np.dtype[Any]:
+        """The type of the arithmetic and of statistics."""
+        return np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the core reads besides arrays."""
+        names = ("swapped", "scale", "softcap", "normalizer", "alpha", "k", "eps", "num_threads")
+        return {name: getattr(self, name) for name in names} | {"wide": self.dtype == np.float64}
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """In the caller's layout."""
+        assert self.value_dim is not None
+        *batch, heads, n = self.rows if len(self.rows) > 1 else (1, *self.rows)
+        inner = (n, heads) if self.swapped else (heads, n)
+        return (*batch, *inner, self.value_dim) if len(self.rows) > 1 else (n, self.value_dim)
+
+    @property
+    def has_lse(self) -> bool:
+        """Whether the backward pass can start from the log-sum-exp of the rows."""
+        return self.normalizer == "softmax"
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _Wanted:
+    """The arrays whose gradients are asked for."""
+
+    names: tuple[str, ...]
+
+
+# ---- forward ------------------------------------------------------------------------------------
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(form: Form, arrays: _Arrays) -> _Arrays:
+    """The statistics of a call and, if there is a value, its "output", by their names.
+
+    Arrays have the same number of leading axes, and are those of xla_call.cpp.
+    """
+    counts = jax.dtypes.canonicalize_dtype(np.int64)  # int32 without jax_enable_x64
+    results = {name: (form.rows, counts if name in COUNTS else form.arithmetic) for name in form.statistics}
+    if form.value_dim is not None:
+        results["output"] = form.output_shape, form.dtype
+    return call_core("attend", arrays, results, **form.options) if results else {}
+
+
+def _save(form: Form, arrays: _Arrays) -> tuple[_Arrays, tuple[_Arrays, _Arrays, _Wanted]]:
+    """The results, and what the backward pass reads."""
+    wanted = tuple(name for name in _LEARNABLE if name in arrays and arrays[name].perturbed)
+    values = {name: each.value for name, each in arrays.items()}
+    also = ("lse",) if form.has_lse and "lse" not in form.statistics else ()
+    # As a call of its own: a second derivative then reaches the backward pass, which refuses it.
+    found = _attend(form._replace(statistics=(*form.statistics, *also)), values)
+    kept = {name: found[name] for name in (*_KEPT, "output") if name in found}
+    return {name: x for name, x in found.items() if name not in also}, (values, kept, _Wanted(wanted))
+
+
+# ---- backward -----------------------------------------------------------------------------------
+
+
+def _pull_back(form: Form, saved: tuple[_Arrays, _Arrays, _Wanted], grads: _Arrays) -> tuple[_Arrays]:
+    """The gradients of the arrays."""
+    arrays, kept, wanted = saved
+    given = {
+        name: grad
+        for name, grad in grads.items()
+        if name not in COUNTS and not isinstance(grad, SymbolicZero)
+    }
+    _check_cotangents(form, given)
+    none: _Arrays = dict.fromkeys(arrays)
+    if not given or not wanted.names:
+        return (none,)
+    return (none | _gradients(form, wanted.names, arrays, kept, given),)
+
+
+def _check_cotangents(form: Form, given: _Arrays) -> None:
+    rows = [name for name in given if name != "output"]
+    for name in rows:
+        if name not in _DIFFERENTIABLE:
+            raise ValueError(f"{name} has no gradient, and one was asked for; jax.lax.stop_gradient drops it")
+    if rows and form.normalizer != "softmax":
+        raise ValueError(
+            f"rows of {form.shown} have the gradient of the output alone here, got that of {rows[0]}"
+        )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _gradients(
+    form: Form, wanted: tuple[str, ...], arrays: _Arrays, kept: _Arrays, grads: _Arrays
+) -> _Arrays:
+    """The gradients of the wanted arrays, each of the shape and type of its array."""
+    has_output = "output" in grads
+    given = {name: x for name, x in arrays.items() if name not in _CHECKED}
+    if not has_output:
+        given.pop("value", None)
+    elif "output" in kept:
+        given["output"] = kept["output"]
+    given |= {f"saved_{name}": x for name, x in kept.items() if name != "output"}
+    given |= {f"grad_{name}": x for name, x in grads.items()}
+    names = [name for name in _LEARNABLE if name in given and (name in wanted or name in _ALWAYS)]
+    if has_output and "value" not in names:
+        names.append("value")
+    results = {name: (arrays[name].shape, form.arithmetic) for name in names}
+    found = call_core("gradients", given, results, **form.options)
+    return {
+        name: found[name].astype(arrays[name].dtype) if name in found else jnp.zeros_like(arrays[name])
+        for name in wanted
+    }
+
+
+def _refuse_second_derivative(*_: Any) -> Any:
+    raise RuntimeError(
+        "attention of attnscale has first derivatives only, and was to be differentiated twice "
+        "(jax.grad of a gradient, jax.hessian)"
+    )
+
+
+_gradients.defvjp(_refuse_second_derivative, _refuse_second_derivative)
+_attend.defvjp(_save, _pull_back, symbolic_zeros=True)
+
+#: Compiled for each form, also outside of a program of the caller.
+attend = jax.jit(_attend, static_argnums=0, inline=True)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls of the core as foreign functions of XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.extend.core
+import numpy as np
+from jax.interpreters import batching, mlir
+
+from .. import _core
+
+__all__ = ["call_core", "check_on_cpu"]
+
+for _name, _handler in _core.xla_handlers().items():
+    jax.ffi.register_ffi_target(f"attnscale_{_name}", _handler, platform="cpu")
+
+
+def call_core(
+    name: str,
+    arguments: Mapping[str, Any],
+    results: Mapping[str, tuple[tuple[int, ...], Any]],
+    **options: Any,
+) -> dict[str, Any]:
+    """Call a foreign function of the core.
+
+    Parameters
+    ----------
+    name : str
+        A name of ``_core.xla_handlers()``.
+    arguments : dict of arrays
+        "query" is among them. All have as many leading axes; one more is put in front of all by ``jax.vmap``.
+    results : dict of (shape, dtype)
+    **options
+        Numbers and texts that the handler reads.
+
+    Returns
+    -------
+    dict of arrays
+        The results by their names.
+    """
+    types: Any = [jax.ShapeDtypeStruct(*each) for each in results.values()]
+    call: Any = jax.ffi.ffi_call(f"attnscale_{name}", types, vmap_method="expand_dims")
+    given = {each: _on_cpu.bind(x) if each == "query" else x for each, x in arguments.items()}
+    kept = {each: _attribute(value) for each, value in options.items()}
+    found = call(*given.values(), arguments=" ".join(given), results=" ".join(results), **kept)
+    return dict(zip(results, found, strict=True))
+
+
+def _attribute(value: Any) -> Any:
+    """An option in a type whose width does not depend on the settings of JAX."""
+    if isinstance(value, str):
+        return value
+    return np.float64(value) if isinstance(value, float) else np.int64(value)
+
+
+# ---- other platforms ----------------------------------------------------------------------------
+
+
+def check_on_cpu(name: str, array: Any) -> None:
+    """Refuse an array on another device; one that is traced is refused where it is compiled."""
+    if isinstance(array, jax.core.Tracer):
+        return
+    for device in array.devices():
+        if device.platform != "cpu":
+            raise ValueError(
+                f"attnscale.jax runs on the CPU, got {name} on {device}; "
+                f"jax.device_put({name}, jax.devices('cpu')[0]) brings it there"
+            )
+
+
+def _refuse_platform(context: Any, _: Any) -> Any:
+    platforms = ", ".join(context.module_context.platforms)
+    raise ValueError(
+        f"attnscale.jax runs on the CPU, and was to be compiled for {platforms}; "
+        "jax.jit under jax.default_device(jax.devices('cpu')[0]) compiles for the CPU"
+    )
+
+
+#: Gives its argument back, and is compiled for the CPU only.
+_on_cpu: Any = jax.extend.core.Primitive("attnscale_on_cpu")
+_on_cpu.def_impl(lambda x: x)
+_on_cpu.def_abstract_eval(lambda x: x)
+mlir.register_lowering(_on_cpu, _refuse_platform)
+mlir.register_lowering(_on_cpu, lambda context, x: [x], platform="cpu")
+batching.primitive_batchers[_on_cpu] = lambda arrays, axes: (_on_cpu.bind(*arrays), *axes)

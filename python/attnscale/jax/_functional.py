@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention on arrays of JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..laws import Law
+from ..normalizers import Normalizer
+from ._arguments import read_call
+from ._autograd import attend
+from ._sink import Sink
+
+if TYPE_CHECKING:
+    import jax
+
+    from .._call.types import Causal, DistanceTable, QKNorm, Window
+
+__all__ = ["AttentionStatistics", "attention", "attention_entropy", "attention_statistics"]
+
+_USUAL = ("lse", "entropy")
+
+
+class AttentionStatistics(NamedTuple):
+    """Arrays of :func:`attention_statistics`, a pytree; None stands for what was not asked for.
+
+    Shapes and meanings are those of :class:`attnscale.AttentionStatistics`.
+    """
+
+    output: jax.Array | None = None
+    lse: jax.Array | None = None
+    entropy: jax.Array | None = None
+    max_score: jax.Array | None = None
+    mean_score: jax.Array | None = None
+    score_variance: jax.Array | None = None
+    concentration: jax.Array | None = None
+    n_visible: jax.Array | None = None
+    argmax: jax.Array | None = None
+    max_weight: jax.Array | None = None
+    sink_weight: jax.Array | None = None
+    support: jax.Array | None = None
+
+
+def attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    *,
+    scale: float | jax.Array | str | Law | None = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: jax.Array | None = None,
+    window: Window | None = None,
+    key_lengths: int | jax.Array | None = None,
+    document_ids: jax.Array | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str | Normalizer | Sink = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> jax.Array:
+    """:func:`attnscale.attention` on arrays of JAX on the CPU, under ``jit``, ``vmap`` and ``grad``.
+
+    Parameters
+    ----------
+    query, key, value : jax.Array
+        Arrays with shapes and types as for :func:`attnscale.attention`. Arrays of NumPy are taken as
+        ``jnp.asarray`` takes them: float64 needs ``jax_enable_x64``.
+    scale, attn_mask, distance_scale, distance_bias : jax.Array, optional
+        May be traced and differentiated, as may the logits of a :class:`Sink`.
+    key_lengths, document_ids : jax.Array, optional
+        May be traced; their numbers are checked when the program runs.
+    is_causal, causal, window, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+        As for :func:`attnscale.attention`; layout is "bhsd" or "bshd". They are parts of the program.
+
+    Returns
+    -------
+    jax.Array, shape (..., heads, n_queries, value_dim)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`attnscale.attention`, where the call is traced. ValueError also for arrays on another
+        device, for a program that is compiled for one, and for laws and normalizers that count keys or
+        measure scores that are not known then.
+    jax.errors.JaxRuntimeError
+        When the program runs: for a scale or table that is not finite, for key_lengths out of range, for
+        a document that is not one run, and for a lack of memory.
+    RuntimeError
+        If a second derivative is taken.
+
+    Notes
+    -----
+    The kernels are those of :func:`attnscale.attention` and :func:`attnscale.attention_gradients`, as foreign
+    functions of XLA; no array of n_queries * n_keys is made. ``jax.vmap`` puts one more axis in front of the
+    batch. ``qk_norm`` is in operations of JAX.
+
+    Examples
+    --------
+    >>> import attnscale as at, jax
+    >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 8, 100, 64))
+    >>> loss = jax.jit(lambda q: (at.jax.attention(q, k, v, is_causal=True) ** 2).sum())
+    >>> jax.grad(loss)(q).shape
+    (2, 8, 100, 64)
+    """
+    if value is None:
+        raise TypeError("value must be an array, got None; attention_statistics works without a value")
+    form, arrays = read_call(
+        query,
+        key,
+        value,
+        (),
+        scale=scale,
+        is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
+        enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
+    )
+    output: jax.Array = attend(form, arrays)["output"]
+    return output
+
+
+def attention_statistics(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array | None = None,
+    *,
+    statistics: Sequence[str] = _USUAL,
+    scale: float | jax.Array | str | Law | None = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: jax.Array | None = None,
+    window: Window | None = None,
+    key_lengths: int | jax.Array | None = None,
+    document_ids: jax.Array | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str | Normalizer | Sink = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> AttentionStatistics:
+    """:func:`attnscale.attention_statistics` on arrays of JAX: output and statistics, all in one pass.
+
+    Parameters
+    ----------
+    query, key, value : jax.Array
+        As for :func:`attention`; without a value there is no output.
+    statistics : sequence of str, default ("lse", "entropy")
+        Names of fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support and
+        sink_weight have a gradient.
+    scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
+enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+        As for :func:`attention`.
+
+    Returns
+    -------
+    AttentionStatistics
+        A named tuple of arrays; None stands for what was not asked for. n_visible, argmax and support are
+        int64 with ``jax_enable_x64``, else int32.
+
+    Raises
+    ------
+    TypeError, ValueError, jax.errors.JaxRuntimeError, RuntimeError
+        As :func:`attention`; ValueError also for the gradient of a statistic that has none.
+
+    Examples
+    --------
+    Entropy in the loss: d entropy / d ln(scale) is minus the variance of the scores.
+
+    >>> import attnscale as at, jax, jax.numpy as jnp
+    >>> q, k = jnp.ones((1, 1, 4)), jnp.diag(jnp.arange(4.0))[None]  # (heads, n, dim)
+    >>> def entropy(scale):
+    ...     return at.jax.attention_statistics(q, k, scale=scale).entropy.sum()
+    >>> slope = jax.jit(jax.grad(entropy))(jnp.array(0.5))
+    >>> rows = at.jax.attention_statistics(q, k, scale=0.5, statistics="score_variance")
+    >>> print(f"{slope:.4f} {-rows.score_variance.sum() / 0.5:.4f}")
+    -0.5107 -0.5107
+    """
+    form, arrays = read_call(
+        query,
+        key,
+        value,
+        statistics,
+        leave_out=statistics is _USUAL,
+        scale=scale,
+        is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
+        enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
+    )
+    return AttentionStatistics(**attend(form, arrays))
+
+
+def attention_entropy(
+    query: jax.Array,
+    key: jax.Array,
+    *,
+    scale: float | jax.Array | str | Law | None = None,
+    is_causal: bool = False,
+    causal: Causal | None = None,
+    attn_mask: jax.Array | None = None,
+    window: Window | None = None,
+    key_lengths: int | jax.Array | None = None,
+    document_ids: jax.Array | None = None,
+    distance_scale: DistanceTable | None = None,
+    distance_bias: DistanceTable | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str | Normalizer | Sink = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+) -> jax.Array:
+    """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
+
+    Parameters
+    ----------
+    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
+distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
+        As for :func:`attention`.
+
+    Returns
+    -------
+    jax.Array, shape (..., heads, n_queries)
+        float64 for float64 input, else float32; differentiable.
+
+    Raises
+    ------
+    TypeError, ValueError, jax.errors.JaxRuntimeError, RuntimeError
+        As :func:`attention_statistics`.
+
+    Examples
+    --------
+    >>> import attnscale as at, jax
+    >>> q, k = jax.random.normal(jax.random.key(0), (2, 8, 512, 64))
+    >>> print(f"{at.jax.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
+    5.7 of at most ln 512 = 6.2 nats
+    """
+    form, arrays = read_call(
+        query,
+        key,
+        None,
+        ("entropy",),
+        scale=scale,
+        is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
+        enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
+    )
+    entropy: jax.Array = attend(form, arrays)["entropy"]
+    return entropy

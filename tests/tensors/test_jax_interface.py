@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""XLA's binary interface as the core declares it, and what holds for a call through it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+pytestmark = pytest.mark.jax
+
+BINDINGS = Path(__file__).resolve().parents[2] / "cpp" / "bindings"
+
+#: Each struct that the core declares, the one of XLA's header, and the fields of both in their order.
+STRUCTS = {
+    ("extension", "XLA_FFI_Extension_Base"): "size=struct_size kind=type next",
+    ("interface_version", "XLA_FFI_Api_Version"): (
+        "size=struct_size extensions=extension_start major=major_version minor=minor_version"
+    ),
+    ("error_arguments", "XLA_FFI_Error_Create_Args"): (
+        "size=struct_size extensions=extension_start message code=errc"
+    ),
+    ("functions", "XLA_FFI_Api"): (
+        "size=struct_size extensions=extension_start version=api_version internal=internal_api "
+        "create_error=XLA_FFI_Error_Create"
+    ),
+    (
+        "buffer",
+        "XLA_FFI_Buffer",
+    ): "size=struct_size extensions=extension_start type=dtype data rank extents=dims",
+    (
+        "buffers",
+        "XLA_FFI_Args",
+    ): "size=struct_size extensions=extension_start count=size kinds=types items=args",
+    (
+        "buffers",
+        "XLA_FFI_Rets",
+    ): "size=struct_size extensions=extension_start count=size kinds=types items=rets",
+    ("text", "XLA_FFI_ByteSpan"): "data=ptr length=len",
+    ("scalar", "XLA_FFI_Scalar"): "type=dtype value",
+    ("attributes", "XLA_FFI_Attrs"): (
+        "size=struct_size extensions=extension_start count=size kinds=types names values=attrs"
+    ),
+    ("call_frame", "XLA_FFI_CallFrame"): (
+        "size=struct_size extensions=extension_start api context=ctx stage arguments=args results=rets "
+        "options=attrs"
+    ),
+    ("metadata", "XLA_FFI_Metadata"): (
+        "size=struct_size version=api_version traits state_type=state_type_id"
+    ),
+    ("metadata_extension", "XLA_FFI_Metadata_Extension"): "base=extension_base answer=metadata",
+}
+NUMBERS = {
+    "boolean": "DataType_PRED",
+    "int32": "DataType_S32",
+    "int64": "DataType_S64",
+    "uint32": "DataType_U32",
+    "float16": "DataType_F16",
+    "float32": "DataType_F32",
+    "float64": "DataType_F64",
+    "bfloat16": "DataType_BF16",
+    "invalid_argument": "Error_Code_INVALID_ARGUMENT",
+    "resource_exhausted": "Error_Code_RESOURCE_EXHAUSTED",
+    "internal_error": "Error_Code_INTERNAL",
+    "scalar_attribute": "AttrType_SCALAR",
+    "string_attribute": "AttrType_STRING",
+    "execute_stage": "ExecutionStage_EXECUTE",
+    "metadata_kind": "Extension_Metadata",
+}
+
+
+def comparisons() -> str:
+    lines = ["#include <xla/ffi/api/c_api.h>", f'#include "{BINDINGS / "xla_abi.hpp"}"']
+    lines.append("namespace own = attnscale::bindings::xla;")
+    for (own, theirs), fields in STRUCTS.items():
+        for field in fields.split():
+            a, _, b = field.partition("=")
+            b = b or a
+            lines.append(f"static_assert(offsetof(own::{own}, {a}) == offsetof({theirs}, {b}));")
+            lines.append(f"static_assert(sizeof(own::{own}::{a}) == sizeof({theirs}::{b}));")
+    lines += [f"static_assert(int(own::{a}) == int(XLA_FFI_{b}));" for a, b in NUMBERS.items()]
+    return "\n".join(lines)
+
+
+@pytest.mark.skipif(not BINDINGS.exists(), reason="not a source tree")
+def test_the_declarations_are_those_of_the_installed_jaxlib(tmp_path: Path) -> None:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no compiler")
+    source = tmp_path / "compare.cpp"
+    source.write_text(comparisons(), encoding="utf-8")
+    command = [compiler, "-std=c++20", "-fsyntax-only", "-Wno-invalid-offsetof", "-I", jax.ffi.include_dir()]
+    found = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    source.write_text(comparisons().replace("extents) == offsetof", "rank) == offsetof"), encoding="utf-8")
+    wrong = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+    assert wrong.returncode != 0  # the comparison sees a field at another place
+
+
+def test_the_package_and_its_handlers_need_no_jax() -> None:
+    script = (
+        "import sys, attnscale\n"
+        "assert sorted(attnscale._core.xla_handlers()) == ['attend', 'gradients']\n"
+        "assert not {'jax', 'jaxlib'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_denormal_numbers_are_numbers() -> None:
+    """XLA takes them for zero on its threads."""
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 9, 8), np.float32)
+    v = np.full((2, 9, 4), 1e-41, np.float32)
+    found = np.asarray(jax.jit(at.jax.attention)(q, k, v))
+    np.testing.assert_array_equal(found, at.attention(q, k, v))
+    assert (found > 0).all()
+
+
+def test_numbers_do_not_depend_on_threads() -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 4, 300, 32), np.float32)
+
+    def both(q: Any, n: int) -> Any:
+        call = lambda q: at.jax.attention(q, k, v, num_threads=n).sum()  # noqa: E731
+        return jax.jit(jax.value_and_grad(call))(q)
+
+    for one, other in zip(both(q, 1), both(q, 3), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_programs_on_several_threads_at_once() -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 8, 2, 40, 16), np.float32)
+    call = jax.jit(jax.grad(lambda q, k, v: at.jax.attention(q, k, v, is_causal=True).sum()))
+    wanted = [np.asarray(call(*each)) for each in zip(q, k, v, strict=True)]
+    found: list[list[Any]] = [[] for _ in wanted]
+
+    def work(i: int) -> None:
+        found[i] = [np.asarray(call(q[i], k[i], v[i])) for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(wanted))]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for rows, exact in zip(found, wanted, strict=True):
+        assert len(rows) == 20
+        for each in rows:
+            np.testing.assert_array_equal(each, exact)
+
+
+def test_a_compiled_program_has_no_matrix_of_weights() -> None:
+    """Neither forward nor backward: the largest array is a query."""
+    x = jax.ShapeDtypeStruct((1, 4096, 16), np.float32)
+    loss = lambda q, k, v: at.jax.attention(q, k, v, is_causal=True).sum()  # noqa: E731
+    memory = jax.jit(jax.grad(loss, (0, 1, 2))).lower(x, x, x).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 10 * 4096 * 16 * 4

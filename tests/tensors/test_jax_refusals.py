@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Bad calls on arrays of JAX: an error names the argument, the rule and what was seen.
+
+It is raised where the call is traced if the reason is known there, else when the program runs.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+pytestmark = pytest.mark.jax
+
+Q = np.ones((2, 4, 8), np.float32)
+ROWS = {"query": Q, "key": Q, "value": Q}
+
+#: What is wrong, and the error and message of attention.
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no array": ({"query": [[1.0]]}, TypeError, "query must be an array of JAX or NumPy, got [[1.0]]"),
+    "no value": ({"value": None}, TypeError, "value must be an array, got None; attention_statistics works"),
+    "keys of random numbers": (
+        {"key": jax.random.key(0)},
+        TypeError,
+        "key must be an array of numbers, got one of key<fry>",
+    ),
+    "text": ({"key": np.array(["a"])}, TypeError, "key must be an array of JAX or NumPy, got an array of"),
+    "integers": (
+        {"query": jnp.ones((2, 4, 8), int)},
+        TypeError,
+        "query must be float64, float32, float16 or bfloat16, got int32; use query.astype(np.float32)",
+    ),
+    "float8": (
+        {"query": jnp.ones((2, 4, 8), jnp.float8_e5m2)},
+        TypeError,
+        "query must be float64, float32, float16 or bfloat16, got float8_e5m2",
+    ),
+    "one axis": (
+        {"query": Q[0, 0]},
+        ValueError,
+        "query must have at least 2 axes (..., n, dim), got shape (8,)",
+    ),
+    "head_dim": (
+        {"key": Q[..., :7]},
+        ValueError,
+        "query and key must have the same last dimension (head_dim), got 8 and 7",
+    ),
+    "keys": ({"value": Q[:, :3]}, ValueError, "key and value must have the same number of keys, got 4 and 3"),
+    "heads": (
+        {"query": np.ones((4, 4, 8), np.float32)},
+        ValueError,
+        "the numbers of heads must be equal or 1, got query 4, key 2, value 2. Pass enable_gqa=True",
+    ),
+    "layout": (
+        {"layout": "b n h d"},
+        ValueError,
+        "layout must be one of 'bhsd', 'bshd' for arrays of JAX, got 'b n h d'",
+    ),
+    "scale": ({"scale": [1.0, 2.0]}, ValueError, "scale must broadcast to (..., heads, n_queries) = (2, 4)"),
+    "scale of complex numbers": (
+        {"scale": jnp.ones((2, 1), complex)},
+        TypeError,
+        "scale must be a number, an array of numbers, a law or its name",
+    ),
+    "law": ({"scale": "logn"}, ValueError, "did you mean 'log_n'?"),
+    "mask": (
+        {"attn_mask": jnp.ones((3, 4), bool)},
+        ValueError,
+        "attn_mask must broadcast to (..., heads, n_queries, n_keys) = (2, 4, 4), got shape (3, 4)",
+    ),
+    "mask of integers": (
+        {"attn_mask": jnp.ones((4, 4), int)},
+        TypeError,
+        "attn_mask must be bool or float, got int32; attn_mask.astype(bool) if nonzero = take part",
+    ),
+    "causal": (
+        {"causal": "left"},
+        ValueError,
+        "causal must be 'top_left', 'bottom_right' or an integer, got 'left'",
+    ),
+    "window": ({"window": (-1, 2)}, ValueError, "window"),
+    "lengths": (
+        {"key_lengths": jnp.array(5)},
+        ValueError,
+        "key_lengths must be between 0 and the number of keys, 4, got 5",
+    ),
+    "lengths of floats": (
+        {"key_lengths": jnp.array(3.0)},
+        TypeError,
+        "key_lengths must be integers, got float32",
+    ),
+    "documents": (
+        {"document_ids": jnp.array([1, 2, 1, 1])},
+        ValueError,
+        "each document must be one run of document_ids, got 1 in 2 runs",
+    ),
+    "table": (
+        {"distance_bias": jnp.ones(3)},
+        ValueError,
+        "distance_bias must have an entry for each distance 0 ... 3 on its last axis, got shape (3,)",
+    ),
+    "softcap": (
+        {"softcap": 0.0},
+        ValueError,
+        "softcap must be greater than 0, or None for no soft-cap, got 0.0",
+    ),
+    "normalizer": (
+        {"normalizer": "softmin"},
+        ValueError,
+        "did you mean 'softmax_n'? normalizer must be one of",
+    ),
+    "sink": (
+        {"normalizer": at.jax.Sink(jnp.ones(3))},
+        ValueError,
+        "logits must be one number or one a head, 2, got 3",
+    ),
+    "sink of a number": (
+        {"normalizer": at.jax.Sink(1.0)},
+        TypeError,
+        "logits of attnscale.jax.Sink must be an array, got 1.0",
+    ),
+    "qk_norm": ({"qk_norm": "l1"}, ValueError, "qk_norm must be one of 'l2', 'rms', got 'l1'"),
+    "threads": ({"num_threads": 0}, ValueError, "num_threads must be at least 1, got 0"),
+    "measured law": (
+        {"scale": "critical_scale"},
+        ValueError,
+        "scale='critical_scale' measures the scores of each row, which attnscale.jax does not; "
+        "attnscale.attention does, or pass the scale as an array",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_calls(name: str) -> None:
+    given, error, message = WRONG[name]
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        at.jax.attention(**{**ROWS, **given})
+
+
+SHAPES = ("scale of complex numbers", "mask", "mask of integers", "lengths of floats", "table", "sink")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_shapes_and_types_say_of_traced_options(name: str) -> None:
+    given, error, message = WRONG[name]
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        jax.jit(lambda given: at.jax.attention(**ROWS, **given))(given)
+
+
+#: Numbers that a program gets, and what it says when it runs.
+NUMBERS: dict[str, tuple[str, Any, str]] = {
+    "scale": (
+        "scale",
+        np.array([[1.0], [np.nan]], np.float32),
+        "scale must be finite, got an array with NaN",
+    ),
+    "length": ("key_lengths", np.array(5), "key_lengths must be between 0 and the number of keys, 4, got 5"),
+    "less": ("key_lengths", np.array(-1), "key_lengths must be between 0 and the number of keys, 4, got -1"),
+    "documents": (
+        "document_ids",
+        np.array([1, 2, 1, 1]),
+        "each document must be one run of document_ids, got 1 in more runs",
+    ),
+    "bias": (
+        "distance_bias",
+        np.array([1, np.inf, 1, 1], np.float32),
+        "distance_bias must be finite, got NaN or infinity; attn_mask and window hide keys",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_bad_numbers_of_traced_options(name: str) -> None:
+    option, given, message = NUMBERS[name]
+    call = jax.jit(lambda x: at.jax.attention(**ROWS, **{option: x}))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=re.escape(f"INVALID_ARGUMENT: {message}")):
+        call(given).block_until_ready()
+
+
+COUNTS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "mask": (
+        "attn_mask",
+        np.ones((4, 4), bool),
+        {"scale": "log_n"},
+        "scale='log_n' counts the keys of a row",
+    ),
+    "lengths": ("key_lengths", np.array(3), {"scale": "ssmax(s=1)"}, "scale='ssmax(s=1)' counts the keys"),
+    "documents": (
+        "document_ids",
+        np.array([1, 1, 2, 2]),
+        {"scale": "llama4_temperature"},
+        "scale='llama4_temperature' counts the keys",
+    ),
+    "normalizer": (
+        "key_lengths",
+        np.array(3),
+        {"normalizer": "sigmoid"},
+        "normalizer='sigmoid' counts the keys",
+    ),
+    "distances": (
+        "key_lengths",
+        np.array([[3]])[0],
+        {"causal": "bottom_right", "distance_bias": np.ones(9, np.float32)},
+        "tables and laws of the distance with causal='bottom_right' take the numbers of key_lengths",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_of_traced_options(name: str) -> None:
+    option, given, others, message = COUNTS[name]
+    rows = {key: x[None] for key, x in ROWS.items()}
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}.*traced array") as caught:
+        jax.jit(lambda x: at.jax.attention(**rows, **others, **{option: x}))(given)
+    assert option in str(caught.value)
+
+
+# ---- gradients ----------------------------------------------------------------------------------
+
+
+def test_a_second_derivative() -> None:
+    loss = lambda q: at.jax.attention(q, Q, Q).sum()  # noqa: E731
+    with pytest.raises(
+        RuntimeError, match=r"^attention of attnscale has first derivatives only, and was to be"
+    ):
+        jax.grad(lambda q: jax.grad(loss)(q).sum())(Q)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "normalizer", "message"),
+    [
+        ("sink_weight", "softmax_n", "sink_weight has no gradient, and one was asked for"),
+        (
+            "max_score",
+            "relu",
+            "rows of 'relu' have the gradient of the output alone here, got that of max_score",
+        ),
+    ],
+)
+def test_statistics_without_a_gradient(statistic: str, normalizer: str, message: str) -> None:
+    def loss(q: Any) -> Any:
+        rows = at.jax.attention_statistics(q, Q, statistics=statistic, normalizer=normalizer)
+        return getattr(rows, statistic).sum()
+
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        jax.grad(loss)(Q)
+
+
+# ---- platforms ----------------------------------------------------------------------------------
+
+
+def test_a_program_for_another_platform() -> None:
+    traced = jax.jit(lambda q: at.jax.attention(q, Q, Q)).trace(Q)
+    message = (
+        "^attnscale.jax runs on the CPU, and was to be compiled for cuda; jax.jit under jax.default_device"
+    )
+    with pytest.raises(ValueError, match=message):
+        traced.lower(lowering_platforms=("cuda",))
+
+
+def test_an_array_on_another_device() -> None:
+    from attnscale.jax._ffi import check_on_cpu
+
+    class Device:
+        platform = "gpu"
+
+        def __str__(self) -> str:
+            return "cuda:0"
+
+    class Array:
+        def devices(self) -> set[Any]:
+            return {Device()}
+
+    message = "attnscale.jax runs on the CPU, got key on cuda:0; jax.device_put(key, jax.devices('cpu')[0])"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        check_on_cpu("key", Array())
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (None, "attnscale.jax needs jax (import of jax halted; None in sys.modules): pip install 'jax>=0.8'"),
+        ((0, 7, 1), "attnscale.jax needs jax 0.8 or newer, got 0.7.1: pip install 'jax>=0.8'"),
+    ],
+)
+def test_a_jax_that_is_missing_or_too_old(version: Any, message: str) -> None:
+    script = (
+        "import sys, types, attnscale\n"
+        f"version = {version!r}\n"
+        "sys.modules['jax'] = version and types.SimpleNamespace(__version_info__=version)\n"
+        "try:\n    attnscale.jax\nexcept ImportError as error:\n    print(error)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == message

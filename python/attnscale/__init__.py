@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from . import audit, datasets, laws, montecarlo, normalizers, plot, reference, theory, variants
     from . import experiments as experiments
     from . import torch as torch
+    from ._report.make import report
+    from ._report.result import Report, ReportPair
 
 __all__ = [
     "AttentionGradients",
@@ -41,6 +43,8 @@ __all__ = [
     "EntropyCurve",
     "LawCalibrator",
     "PerplexitySolution",
+    "Report",
+    "ReportPair",
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
@@ -62,6 +66,7 @@ __all__ = [
     "normalizers",
     "plot",
     "reference",
+    "report",
     "set_num_threads",
     "show_config",
     "simd_level",
@@ -90,9 +95,19 @@ _SUBMODULES = frozenset(
 )
 
 
+#: So are these names, from the modules that have them.
+_ELSEWHERE = {
+    "Report": "_report.result",
+    "ReportPair": "_report.result",
+    "report": "_report.make",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f".{name}", __name__)
+    if name in _ELSEWHERE:
+        return getattr(import_module(f".{_ELSEWHERE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import operator
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._call.call import Call
-from ._checks import boolean, positive_int, shown
+from ._checks import boolean
 from ._results import coordinates_of, labelled_as
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Calibration", "calibrate"]
 
-_SHORTEST = 32  # of the lengths that are chosen by default
 #: The axes of the arrays of a Calibration, where axes have names.
 _AXES: dict[str, AxesOfRows] = {
     **dict.fromkeys(("target", "equal_scores"), (...,)),
@@ -293,27 +292,39 @@ def calibrate(
     >>> found.beta.shape, found.beta[:, 2].round(3).tolist() == [1.0] * 18
     ((18, 5), True)
     """
-    from ._calibrate.fit import candidates, cut, fit_laws  # and the laws: `import attnscale` is faster so
+    from ._calibrate.fit import candidates, cut  # and the laws: `import attnscale` is faster so
+    from ._calibrate.lengths import default_n0, read_length, read_lengths
 
     call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
-    inputs, head_dim = call.inputs, call.head_dim
+    inputs = call.inputs
     n_keys = inputs.key.shape[-2]
-    start = _default_n0(n_keys) if n0 is None else _read_length("n0", n0, n_keys)
-    chosen = _read_lengths(lengths, start, n_keys)
+    start = default_n0(n_keys) if n0 is None else read_length("n0", n0, n_keys)
+    chosen = read_lengths(lengths, start, n_keys)
     if boolean("is_causal", is_causal) and inputs.query.shape[-2] != n_keys:
         raise ValueError(
             "is_causal=True needs as many queries as keys, "
             f"got {inputs.query.shape[-2]} queries and {n_keys} keys"
         )
     compared = tuple(candidates(laws, start))
-    cuts = [cut(inputs, n, num_threads, is_causal=is_causal) for n in chosen]
-    kept, standard = cut(inputs, start, num_threads, is_causal=is_causal), 1 / np.sqrt(head_dim)
+    cuts = {n: cut(inputs, n, num_threads, is_causal=is_causal) for n in (start, *chosen)}
+    found = calibrate_rows(cuts, start, chosen, compared)
+    return call.label(found, _AXES, law=[law.spelling for law in compared], n=found.lengths)
+
+
+def calibrate_rows(
+    rows: Mapping[int, Length], n0: int, lengths: Sequence[int], compared: tuple[Law, ...]
+) -> Calibration:
+    """The calibration of rows that are given for each length and for n0; no two laws are equal."""
+    from ._calibrate.fit import fit_laws
+
+    cuts, kept, head_dim = [rows[n] for n in lengths], rows[n0], rows[n0].query.shape[-1]
+    standard = 1 / np.sqrt(head_dim)
     target = kept.entropy(standard)
     flat = target >= kept.entropy(0.0) - _RESOLUTION
     beta = np.stack([_beta(each, np.where(flat, np.nan, target), head_dim) for each in cuts], axis=-1)
     found = Calibration(
-        n0=start,
-        lengths=np.array(chosen, np.int64),
+        n0=n0,
+        lengths=np.array(lengths, np.int64),
         target=target,
         beta=beta,
         standard_entropy=np.stack([each.entropy(standard) for each in cuts], axis=-1),
@@ -322,10 +333,10 @@ def calibrate(
         median_entropy=np.full(beta.shape, np.nan),
         equal_scores=np.asarray(flat),
     )
-    if found.determined.any():
-        law = median_law(found)
-        found = replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
-    return call.label(found, _AXES, law=[law.spelling for law in compared], n=found.lengths)
+    if not found.determined.any():
+        return found
+    law = median_law(found)
+    return replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
 
 
 def _bare(found: Calibration) -> Calibration:
@@ -357,32 +368,6 @@ def ranked(found: Calibration) -> list[tuple[list[int], float]]:
         left = [i for i in left if i not in same]
         groups.append((same, float(mean[first])))
     return groups
-
-
-def _default_n0(n_keys: int) -> int:
-    return 512 if n_keys > 512 else max(n_keys // 8, 2)
-
-
-def _read_length(name: str, value: Any, n_keys: int) -> int:
-    length = positive_int(name, value)
-    if not 2 <= length <= n_keys:
-        raise ValueError(f"{name} must be between 2 and the number of keys, {n_keys}, got {length}")
-    return length
-
-
-def _read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
-    if lengths is None:
-        least = min(n0, _SHORTEST)
-        below = [n0 >> k for k in range(1, n0.bit_length()) if n0 >> k >= least]
-        above = [n0 << k for k in range((n_keys // n0).bit_length()) if n0 << k <= n_keys]
-        return sorted(below) + above
-    try:
-        given = list(lengths)
-    except TypeError:
-        raise TypeError(f"lengths must be integers, got {shown(lengths)}") from None
-    if not given:
-        raise ValueError("lengths must name at least one length, got none")
-    return list(dict.fromkeys(_read_length("lengths", n, n_keys) for n in given))
 
 
 def _beta(length: Length, target: NDArray[np.float64], head_dim: int) -> NDArray[np.float64]:

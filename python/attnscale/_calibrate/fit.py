@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Fit", "Length", "candidates", "cut", "fit_laws"]
+__all__ = ["Fit", "Length", "candidates", "counted", "cut", "fit_laws"]
 
 
 class Length(NamedTuple):
@@ -55,7 +55,7 @@ class Length(NamedTuple):
         check_one_scale_a_row(law)
         form = {name: self.options[name] for name in ("enable_gqa", "num_threads")}
         call = Call(self.query, self.key, **form)
-        call.see(None, False, self.options["causal"])
+        call.see(self.options.get("attn_mask"), False, self.options["causal"], self.options.get("window"))
         call.score(law)
         return np.broadcast_to(call.scale, call.row_shape)
 
@@ -70,11 +70,25 @@ class Fit(NamedTuple):
 
 def cut(inputs: Inputs, n: int, num_threads: int | None, *, is_causal: bool) -> Length:
     """The first n keys with the first n queries; if causal, with the last eighth of these queries."""
-    first = n - max(n // 8, 1) if is_causal else 0
-    query, key = inputs.query[..., first:n, :], inputs.key[..., :n, :]
+    query, key = inputs.query[..., :n, :], inputs.key[..., :n, :]
     heads = query.ndim > 2 and query.shape[-3] != key.shape[-3]
     causal = "bottom_right" if is_causal else None
-    return Length(query, key, {"causal": causal, "enable_gqa": heads, "num_threads": num_threads})
+    return counted(Length(query, key, {"causal": causal, "enable_gqa": heads, "num_threads": num_threads}))
+
+
+def counted(rows: Length) -> Length:
+    """The rows whose mean is the entropy at their length: all of them, of causal rows the last eighth.
+
+    Causal rows must be aligned at the bottom right, so that the last of them see the same keys alone.
+    """
+    n = rows.query.shape[-2]
+    if rows.options["causal"] is None:
+        return rows
+    first, options = n - max(n // 8, 1), dict(rows.options)
+    mask = options.get("attn_mask")
+    if mask is not None and mask.shape[-2] > 1:
+        options["attn_mask"] = mask[..., first:, :]
+    return Length(rows.query[..., first:, :], rows.key, options)
 
 
 def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[Law]:

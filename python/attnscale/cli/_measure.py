@@ -44,8 +44,3 @@ def mean_uniform_entropy(n_queries: int, n_keys: int, *, is_causal: bool = False
     """Mean over the queries of ln of the keys each sees: the entropy of equal weights."""
     visible = np.minimum(np.arange(1, n_queries + 1), n_keys) if is_causal else np.full(n_queries, n_keys)
     return float(np.log(visible).mean())
-
-
-def growth_per_doubling(lengths: Sequence[int], entropy: NDArray[np.float64]) -> float:
-    """Rise from the first length to the last, for each doubling between them."""
-    return float((entropy[-1] - entropy[0]) / np.log2(lengths[-1] / lengths[0]))

@@ -90,13 +90,7 @@ def _table(*options: Option) -> dict[str, Option]:
 #: All options that any command has; docs/reference/command-line.md has the same table.
 OPTIONS: Mapping[str, Option] = _table(
     Option("--n", "numbers of keys", "N", whole(1), several=True),
-    Option(
-        "--lengths",
-        "the first N tokens, for each N (default: all, and their halves)",
-        "N",
-        whole(2),
-        several=True,
-    ),
+    Option("--lengths", "the first N tokens, for each N", "N", whole(2), several=True),
     Option("--n0", "number of keys where beta is 1", "N", whole(2)),
     Option("--laws", LAW_HELP, "LAW", several=True),
     Option("--beta", "multiples of 1/sqrt(head_dim)", "B", real, several=True),

@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
     add_option(parser, "--text", help="what a model reads, in UTF-8")
-    add_option(parser, "--lengths")
+    add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
     add_option(parser, "--laws", help="laws to hold the heads against; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
     add_option(parser, "--layout", default="bhsd")

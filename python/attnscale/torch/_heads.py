@@ -24,12 +24,12 @@ def kept_rows(query: Any, key: Any, options: Mapping[str, Any]) -> Length:
     causal = options.get("is_causal") or options.get("causal") is not None
     names = ("attn_mask", "window", "softcap", "normalizer")
     known = {name: options[name] for name in names if options.get(name) is not None}
-    kept = {"causal": "bottom_right" if causal else None, "enable_gqa": query.shape[1] != key.shape[1]}
-    return Length(
-        np.multiply(query, own, dtype=np.float32),
-        np.array(key, np.float32),
-        {**kept, "num_threads": None, **known},
-    )
+    form = {
+        "causal": "bottom_right" if causal else None,
+        "enable_gqa": query.shape[1] != key.shape[1],
+        "num_threads": None,
+    }
+    return Length(np.multiply(query, own, dtype=np.float32), np.array(key, np.float32), form | known)
 
 
 def groups_of(passes: Sequence[Mapping[int, Length]]) -> list[Group]:
@@ -44,11 +44,11 @@ def groups_of(passes: Sequence[Mapping[int, Length]]) -> list[Group]:
         raise ValueError("a report needs passes through the same layers")
     if any(rows.query.shape[-2] != n for n, each in by_length.items() for rows in each.values()):
         raise ValueError("a report needs layers that all see the same number of tokens in a pass")
-    groups = []
+    groups: list[Group] = []
     for layer in layers:
-        rows = {n: _one(by_length[n][layer]) for n in sorted(by_length)}
-        n_heads = len(next(iter(rows.values())).query)
-        groups.append((rows, [(layer, head) for head in range(n_heads)]))
+        found = {n: _one(by_length[n][layer]) for n in sorted(by_length)}
+        n_heads = len(next(iter(found.values())).query)
+        groups.append((found, [(layer, head) for head in range(n_heads)]))
     return groups
 
 

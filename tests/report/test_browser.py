@@ -165,11 +165,14 @@ def test_heads_open_by_keyboard(browser: Any, folder: Path) -> None:
             page.keyboard.press(key)
             assert page.evaluate(focused).startswith(f"{expected}: "), key
         assert page.locator("#hint").inner_text().startswith("layer 1, head 0: ")
-        width = "getComputedStyle(document.activeElement).strokeWidth"
-        assert page.evaluate(width) == "4px"  # the focus is seen
+        frame = page.locator("#maps .ring.focus")
+        assert frame.is_visible()
+        cell = page.locator("#maps [role=gridcell]:focus")
+        assert [frame.get_attribute(x) for x in "xy"] == [cell.get_attribute(x) for x in "xy"]
         page.keyboard.press("Enter")
         assert page.locator("#head-title").inner_text() == "Head: layer 1, head 0"
         assert page.evaluate(focused) == "head-title"
+        assert not frame.is_visible()
 
 
 def test_text_of_the_report_is_no_markup(browser: Any, folder: Path) -> None:

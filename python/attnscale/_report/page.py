@@ -88,7 +88,8 @@ class Page:
 def check_free(path: str | Path, *, overwrite: bool) -> Path:
     """The file to write, with its suffix; an error where it may not or cannot be written."""
     target = Path(path)
-    target = target if target.suffix else target.with_name(f"{target.name}.html")
+    if not (target.suffix or target.is_dir()):
+        target = target.with_name(f"{target.name}.html")
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder, not a file")
     if not target.parent.is_dir():

@@ -121,10 +121,13 @@ def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], obje
     if positions is not None and positions < most:
         most, what = positions, "the positions of the model"
     _check_lengths(options, most, what)
-    return _record(model, tokens, options.lengths or default_lengths(most), options, plan.explain(), tell)
+    return _record(
+        name, model, tokens, options.lengths or default_lengths(most), options, plan.explain(), tell
+    )
 
 
 def _record(
+    name: str,
     model: Any,
     tokens: list[int],
     lengths: list[int],
@@ -137,12 +140,12 @@ def _record(
     from ..torch import record
 
     kind = type(model).__name__
-    with bad_input(f"MODEL {model.config.name_or_path}", NotImplementedError):
+    with bad_input(f"MODEL {name}", NotImplementedError):
         with torch.no_grad(), record(model, statistics="entropy", keep_heads=True) as log:
             for n in sorted(set(lengths)):
                 tell(f"report: {kind} reads {n} tokens")
                 model(input_ids=torch.tensor([tokens[:n]]))
-        about = {"model": f"{model.config.name_or_path} ({kind})", "text": str(options.text)}
+        about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": str(options.text)}
         return log.report(
             laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
         )

@@ -53,7 +53,11 @@ function buildMap(map) {
         class: "cell", role: "gridcell", x: left + side * k, y, width: side, height: side, tabindex: -1,
         onclick: () => openHead(index, false),
         onkeydown: (event) => onKey(event, map, r, k),
-        onfocus: () => hint(map, index),
+        onfocus: () => {
+          hint(map, index);
+          ring(map.focusRing, cell.matches(":focus-visible") ? cell : null);
+        },
+        onblur: () => ring(map.focusRing, null),
         onmouseenter: () => hint(map, index),
       });
       map.cells[index] = cell;
@@ -61,8 +65,17 @@ function buildMap(map) {
     });
     return row;
   });
-  element.append(labels, ...rows);
+  // Drawn last, so that no field covers them: what is open, and where the keyboard is.
+  map.openRing = draw("rect", { class: "ring", "aria-hidden": "true", width: side, height: side });
+  map.focusRing = draw("rect", { class: "ring focus", "aria-hidden": "true", width: side, height: side, display: "none" });
+  element.append(labels, ...rows, map.openRing, map.focusRing);
   return element;
+}
+
+/** Put a frame around a field, or take it away. */
+function ring(frame, cell) {
+  frame.setAttribute("display", cell ? "inline" : "none");
+  if (cell) for (const name of ["x", "y"]) frame.setAttribute(name, cell.getAttribute(name));
 }
 
 const STEPS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
@@ -112,11 +125,11 @@ function updateMap(map, there) {
     const colour = map.colour(map.value(index));
     cell.setAttribute("fill", colour || "none");
     cell.classList.toggle("out", !there.has(index));
-    cell.classList.toggle("open", index === state.head);
     cell.setAttribute("aria-selected", index === state.head);
     cell.setAttribute("aria-label", say(map, index));
     cell.setAttribute("tabindex", index === (map.current ?? state.head) ? 0 : -1);
   });
+  ring(map.openRing, map.cells[state.head]);
 }
 
 function startMaps() {

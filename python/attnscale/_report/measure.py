@@ -10,7 +10,7 @@ import numpy as np
 
 from .._calibrate.fit import Length, counted
 from ..attention import attention_statistics
-from ..calibrate import Calibration, calibrate_rows
+from ..calibrate import calibrate_rows
 from ..curve import entropy_curve
 from ..gradients import attention_gradients
 from .curves import BETWEEN, MULTIPLES
@@ -45,9 +45,7 @@ def measure_heads(
         parts.append(_at_length(each, laws))
     found = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
     tell("calibration")
-    rows = {n: counted(each) for n, each in whole.items()}
-    lengths = list(rows)
-    return found | _calibrated(calibrate_rows(rows, lengths[0], lengths, laws))
+    return found | _calibrated(whole, laws)
 
 
 def _at_length(whole: Length, laws: tuple[Law, ...]) -> dict[str, Array]:
@@ -114,10 +112,26 @@ def _received(whole: Length) -> dict[str, Array]:
     return {"received": share.max(-1), "received_by": share.argmax(-1).astype(np.float64)}
 
 
-def _calibrated(found: Calibration) -> dict[str, Array]:
-    """The law of each head that keeps its entropy best: index, constant, and what it misses by."""
-    heads, best = np.arange(len(found.target)), np.maximum(found.best, 0)
-    known = found.best >= 0
+def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str, Array]:
+    """The law of each head that keeps its entropy best: index, constant, and what it misses by.
+
+    Under a soft-cap or beside a sink a multiple of the scale that keeps the entropy need not be the only one,
+    or exist: there nothing is determined.
+    """
+    rows = {n: counted(each) for n, each in whole.items()}
+    lengths = list(rows)
+    n_heads = len(rows[lengths[0]].query)
+    if any({"softcap", "normalizer"} & each.options.keys() for each in rows.values()):
+        unknown = np.full(n_heads, np.nan)
+        beta = np.full((n_heads, len(lengths)), np.nan)
+        return {
+            "beta": beta,
+            "best": np.full(n_heads, -1.0),
+            "best_constant": unknown,
+            "best_misses": unknown,
+        }
+    found = calibrate_rows(rows, lengths[0], lengths, laws)
+    heads, best, known = np.arange(n_heads), np.maximum(found.best, 0), found.best >= 0
     return {
         "beta": np.asarray(found.beta),
         "best": np.asarray(found.best, np.float64),

@@ -88,7 +88,8 @@ class Report(Page, Tabled):
         The multiple that keeps the entropy of the first length; see :func:`attnscale.calibrate`.
     best, best_constant, best_misses : ndarray, shape (n_heads,)
         Index into ``laws`` of the law that keeps it best, the constant it is multiplied by, and the root mean
-        square of what it misses by. -1 and NaN where beta is known at fewer than two lengths.
+        square of what it misses by. -1 and NaN where beta is known at fewer than two lengths, as in layers
+        with a soft-cap or a sink.
     about : Mapping of str to str
         What was measured: model, text, number of tokens.
     plan : str

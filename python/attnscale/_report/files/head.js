@@ -87,7 +87,7 @@ function facts(report, i) {
   const entropyNow = entropyAt(report, i, l, state.multiple);
   const best = report.best[i];
   const kept = best < 0
-    ? "not determined: no multiple of the scale keeps the entropy at two lengths or more"
+    ? "not determined: one length only, a soft-cap or a sink, or no multiple of the scale that keeps it"
     : `${few(report.best_constant[i], 3)} times ${report.laws[best].name}; misses by ${few(report.best_misses[i], 2)} nat`;
   const beta = report.beta[i][l];
   const rows = [
@@ -97,7 +97,7 @@ function facts(report, i) {
     ["Largest weight of a row", `${show("max", number(report.max_weight[i][l]))} (mean)`],
     ["Most weight on one key", `${show("received", number(report.received[i][l]))} of all, on key ${report.received_by[i][l]}`],
     ["Growth", report.growth[i] === null ? "one length only" : `${few(report.growth[i], 2)} nats a doubling`],
-    [`Keeps its entropy of ${report.lengths[0]}`, beta === null ? `at no multiple of the scale at ${n}` : `at ${few(beta, 3)} times the scale at ${n}`],
+    [`Keeps its entropy of ${report.lengths[0]}`, beta === null ? `at no multiple that is known at ${n}` : `at ${few(beta, 3)} times the scale at ${n}`],
     ["Law that keeps it best", kept],
   ];
   return make("dl", {}, ...rows.flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]));

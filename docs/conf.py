@@ -15,10 +15,11 @@ copyright = author
 release = attnscale.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
-exclude_patterns = ["_build", "_declared", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_declared", "_example", "**.ipynb_checkpoints"]
 html_theme = "furo"
 html_title = f"attnscale {release}"
 html_static_path = ["_static"]
+html_extra_path = ["_example"]  # goes beside index.html as it is
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
@@ -40,11 +41,15 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from _cpp_pages import write_cpp_pages  # noqa: E402
 from _declared_tables import write_declared_tables  # noqa: E402
+from _example_report import example_report  # noqa: E402
 from _law_pages import write_law_pages  # noqa: E402
 
 write_law_pages(HERE / "laws")
 write_declared_tables(HERE / "_declared")
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")
+(HERE / "_example").mkdir(exist_ok=True)
+for name, text in example_report().items():
+    (HERE / "_example" / name).write_text(text, encoding="utf-8")
 for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
     # Links to pages start from notebooks/ in the repository.
     text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")

@@ -115,7 +115,7 @@ function figure(element, caption, file) {
 /** The colours of a quantity, from the least to the largest, with its ticks. */
 function legend(stops, place, label, text) {
   const [width, left, right] = [360, 12, 12];
-  const element = draw("svg", { viewBox: `0 0 ${width} 44`, width, height: 44, role: "img", "aria-label": label });
+  const element = draw("svg", { viewBox: `0 0 ${width} 50`, width, height: 50, role: "img", "aria-label": label });
   const steps = 60;
   for (let k = 0; k < steps; k++) {
     const x = left + ((width - left - right) * k) / steps;
@@ -127,6 +127,6 @@ function legend(stops, place, label, text) {
     element.append(
       draw("text", { x: left + place(tick) * (width - left - right), y: 30, "text-anchor": "middle" }, text(tick)),
     );
-  element.append(draw("text", { x: width / 2, y: 43, "text-anchor": "middle" }, label));
+  element.append(draw("text", { x: width / 2, y: 45, "text-anchor": "middle" }, label));
   return element;
 }

@@ -106,14 +106,19 @@ def test_the_sliders_move_the_entropy_of_every_head(browser: Any, folder: Path, 
         np.testing.assert_allclose(entropies(page), minilm.entropy[:, 0, 0], rtol=6e-3, atol=1e-4)
 
 
-def test_what_is_saved_as_csv_is_what_the_table_shows(browser: Any, folder: Path, minilm: at.Report) -> None:
+@pytest.mark.parametrize(
+    "place", [-1.9375, 0.4375, 1.9375]
+)  # between two that were measured, and at the ends
+def test_what_is_saved_as_csv_is_what_the_table_shows(
+    browser: Any, folder: Path, minilm: at.Report, place: float
+) -> None:
     with opened(browser, folder / "minilm.html") as page:
-        slide(page, "multiple", 0.4375)  # between two of the multiples that were measured
+        slide(page, "multiple", place)
         page.locator("#filter-layer").select_option("2")
         page.get_by_role("button", name="entropy (nats)", exact=True).click()
         rows = list(csv.DictReader(io.StringIO(download(page, page.locator("#export-csv")))))
     inside = np.flatnonzero(minilm.layers == 2)
-    exact = interpolate(minilm.curve[inside, 1], [2.0**0.4375])[:, 0]
+    exact = interpolate(minilm.curve[inside, 1], [2.0**place])[:, 0]
     order = np.argsort(-exact)
     assert [int(row["head"]) for row in rows] == minilm.heads[inside][order].tolist()
     assert {row["layer"] for row in rows} == {"2"}
@@ -121,7 +126,7 @@ def test_what_is_saved_as_csv_is_what_the_table_shows(browser: Any, folder: Path
     found = [float(row["entropy (nats)"]) for row in rows]
     np.testing.assert_allclose(found, exact[order], rtol=2e-5)
     np.testing.assert_allclose([float(row["effective keys"]) for row in rows], np.exp(found), rtol=1e-12)
-    assert {float(row["multiple"]) for row in rows} == {2.0**0.4375}
+    assert {float(row["multiple"]) for row in rows} == {2.0**place}
 
 
 def test_a_figure_is_saved_with_its_colours(browser: Any, folder: Path) -> None:

@@ -106,9 +106,7 @@ def test_the_sliders_move_the_entropy_of_every_head(browser: Any, folder: Path, 
         np.testing.assert_allclose(entropies(page), minilm.entropy[:, 0, 0], rtol=6e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "place", [-1.9375, 0.4375, 1.9375]
-)  # between two that were measured, and at the ends
+@pytest.mark.parametrize("place", [-1.9375, 0.4375, 1.9375])  # between two multiples
 def test_what_is_saved_as_csv_is_what_the_table_shows(
     browser: Any, folder: Path, minilm: at.Report, place: float
 ) -> None:

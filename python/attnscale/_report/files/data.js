@@ -58,7 +58,8 @@ function entropyAt(report, i, length, multiple) {
   const curve = report.curve[i][length];
   if (curve.some((value) => value === null)) return NaN;
   const m = report.multiples;
-  return interpolate(curve, Math.log(multiple / m[0]) / Math.log(m[1] / m[0]));
+  const last = m.length - 1; // steps from the ends, which are not rounded
+  return interpolate(curve, (last * Math.log(multiple / m[0])) / Math.log(m[last] / m[0]));
 }
 
 const number = (value) => (value === null || value === undefined ? NaN : value);

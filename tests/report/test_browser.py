@@ -39,7 +39,7 @@ def minilm() -> at.Report:
 def causal() -> at.Report:
     data = at.datasets.causal_qk()
     places = zip(data.layers.tolist(), data.heads.tolist(), strict=True)
-    options: dict[str, Any] = {"lengths": [128, 512], "laws": ["log_n"], "is_causal": True}
+    options: dict[str, Any] = {"lengths": [128, 1024], "laws": ["log_n"], "is_causal": True}
     return at.report(data.query, data.key, labels=places, **options)
 
 
@@ -149,9 +149,16 @@ def test_heads_open_by_mouse(browser: Any, folder: Path) -> None:
         assert "layer 3, head 1" in page.locator("#head-panels svg").first.get_attribute("aria-label")
 
 
+def test_axes_name_the_lengths(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "causal.html") as page:
+        said = page.locator("#head-panels svg").first.locator("text").all_text_contents()
+        assert said[:2] == ["128", "1024"]
+
+
 def test_heads_open_by_keyboard(browser: Any, folder: Path) -> None:
     with opened(browser, folder / "causal.html") as page:
         focused = "document.activeElement.getAttribute('aria-label') || document.activeElement.id"
+        page.locator("#maps [role=gridcell]").first.click()
         page.locator("#reset").focus()
         page.keyboard.press("Tab")
         assert page.evaluate(focused).startswith("layer 0, head 0: ")  # the open head

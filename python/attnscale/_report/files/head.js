@@ -7,7 +7,7 @@ function againstLength(report, i) {
   const n = report.lengths;
   const values = [...report.entropy[i].flat(), ...report.random_entropy[i].flat(), ...report.uniform_entropy[i]];
   const most = Math.max(...values.map(number).filter(Number.isFinite), 0.1);
-  const x = { extent: n.length > 1 ? [n[0], n[n.length - 1]] : [n[0] / 2, n[0] * 2], log: true, label: "length", ticks: lengthTicks };
+  const x = { extent: n.length > 1 ? [n[0], n[n.length - 1]] : [n[0] / 2, n[0] * 2], log: true, label: "length", ticks: lengthTicks, text: String };
   const label = `Entropy of ${headName(i)} against length under each law, and that of random keys`;
   const { element, across, up } = axes(420, 300, x, { extent: [0, most * 1.05], label: "entropy (nats)" }, label);
   element.append(line(n.map((each, l) => [across(each), up(report.uniform_entropy[i][l])]), { class: "equal" }));

@@ -16,12 +16,13 @@ copyright = author
 release = attnscale.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_design", "numpydoc"]
-exclude_patterns = ["_build", "_declared", "_measured", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_declared", "_example", "_measured", "**.ipynb_checkpoints"]
 html_theme = "furo"
 html_title = f"attnscale {release}"
 # MathJax as one file with all its extensions, which draws glyphs itself: pages load neither parts nor fonts.
 MATHJAX = files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg-full.js"
 html_static_path = ["_static", str(MATHJAX)]
+html_extra_path = ["_example"]  # goes beside index.html as it is
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 mathjax_path = MATHJAX.name
@@ -46,6 +47,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from _cpp_pages import write_cpp_pages  # noqa: E402
 from _declared_tables import declared_texts  # noqa: E402
+from _example_report import example_report  # noqa: E402
 from _generated import write_generated  # noqa: E402
 from _law_pages import write_law_pages  # noqa: E402
 from _law_table import law_table  # noqa: E402
@@ -55,6 +57,7 @@ write_law_pages(HERE / "laws")
 write_generated(HERE / "_declared", {**declared_texts(), "laws.md": law_table()})
 write_generated(HERE / "_drawn", pictures())
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")
+write_generated(HERE / "_example", example_report())
 # Links to pages start from notebooks/ in the repository.
 notebooks = (HERE.parent / "notebooks").glob("*.ipynb")
 write_generated(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from . import experiments as experiments
     from . import jax as jax
     from . import torch as torch
+    from ._report.make import report
+    from ._report.result import Report, ReportPair
 
 __all__ = [
     "AttentionGradients",
@@ -42,6 +44,8 @@ __all__ = [
     "EntropyCurve",
     "LawCalibrator",
     "PerplexitySolution",
+    "Report",
+    "ReportPair",
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
@@ -63,6 +67,7 @@ __all__ = [
     "normalizers",
     "plot",
     "reference",
+    "report",
     "set_num_threads",
     "show_config",
     "simd_level",
@@ -92,9 +97,19 @@ _SUBMODULES = frozenset(
 )
 
 
+#: So are these names, from the modules that have them.
+_ELSEWHERE = {
+    "Report": "_report.result",
+    "ReportPair": "_report.result",
+    "report": "_report.make",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f".{name}", __name__)
+    if name in _ELSEWHERE:
+        return getattr(import_module(f".{_ELSEWHERE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

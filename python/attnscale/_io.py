@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ __all__ = ["InputError", "StoredHeads", "read_heads", "read_text"]
 # Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
 _QUERY_NAMES = ("query", "q", "queries", "query_states")
 _KEY_NAMES = ("key", "k", "keys", "key_states")
-_WANTED = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads"}
+_WANTED = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads", "provenance"}
 
 
 class InputError(ValueError):
@@ -24,11 +26,12 @@ class InputError(ValueError):
 
 
 class StoredHeads(NamedTuple):
-    """Arrays of shape (..., heads, n, head_dim), and a name for every head."""
+    """Arrays of shape (..., heads, n, head_dim), a name for every head, and what the file says of itself."""
 
     query: npt.NDArray[Any]
     key: npt.NDArray[Any]
     names: tuple[str, ...]
+    about: Mapping[str, Any] = MappingProxyType({})  # the file's provenance: model, text, licences
 
 
 def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHeads:
@@ -39,7 +42,8 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     files : one or two paths
         ``.npz`` or ``.safetensors`` with arrays named query and key (also q/k, queries/keys,
         query_states/key_states, in any case), or two ``.npy`` files, queries first. If the file
-        also has integer arrays ``layers`` and ``heads``, they name the heads.
+        also has integer arrays ``layers`` and ``heads``, they name the heads; a text ``provenance`` in JSON
+        says where they come from.
     layout : {"bhsd", "bshd"}
         Axis order: (..., heads, n, head_dim) or (..., n, heads, head_dim). 2-D arrays are one head in both.
 
@@ -73,7 +77,7 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     query, key = _pick(arrays, _QUERY_NAMES, paths[0]), _pick(arrays, _KEY_NAMES, paths[0])
     query, key = _arrange("query", query, layout), _arrange("key", key, layout)
     _check_shapes(query, key)
-    return StoredHeads(query, key, _head_names(arrays, query.shape[-3]))
+    return StoredHeads(query, key, _head_names(arrays, query.shape[-3]), _provenance(arrays))
 
 
 def read_text(path: Path) -> str:
@@ -203,3 +207,12 @@ def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int) -> tuple[s
     if layers is not None and heads is not None and layers.shape == heads.shape == (n_heads,):
         return tuple(f"L{layer} H{head}" for layer, head in zip(layers, heads, strict=True))
     return tuple(str(head) for head in range(n_heads))
+
+
+def _provenance(arrays: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, Any]:
+    """The object of the JSON text named provenance, as in the package's own files; empty without one."""
+    try:
+        found = json.loads(str(arrays["provenance"]))
+    except (KeyError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -299,34 +299,46 @@ def calibrate(
     >>> found.beta.shape, found.beta[:, 2].round(3).tolist() == [1.0] * 18
     ((18, 5), True)
     """
-    from ._calibrate.fit import (
-        Passes,
-        candidates,
-        cut,
-        fit_laws,
-        read_lengths,
-    )  # and the laws: `import attnscale` is faster so
+    from ._calibrate.fit import candidates, cut  # and the laws: `import attnscale` is faster so
+    from ._calibrate.lengths import read_lengths, read_start
 
     call = Call(query, key, None, enable_gqa, None, layout, num_threads, dims)
-    inputs, head_dim = call.inputs, call.head_dim
+    inputs = call.inputs
     n_keys = inputs.key.shape[-2]
-    start, chosen = read_lengths(n0, lengths, laws, n_keys)
+    start = read_start(n0, laws, n_keys)
+    chosen = read_lengths(lengths, start, n_keys)
     if boolean("is_causal", is_causal) and inputs.query.shape[-2] != n_keys:
         raise ValueError(
             "is_causal=True needs as many queries as keys, "
             f"got {inputs.query.shape[-2]} queries and {n_keys} keys"
         )
     compared = tuple(candidates(laws, start))
-    cuts = [cut(inputs, n, num_threads, is_causal=is_causal) for n in chosen]
-    kept, standard = cut(inputs, start, num_threads, is_causal=is_causal), 1 / np.sqrt(head_dim)
+    cuts = {n: cut(inputs, n, num_threads, is_causal=is_causal) for n in (start, *chosen)}
+    found = calibrate_rows(cuts, start, chosen, compared, progress=progress)
+    return call.label(found, _AXES, law=[law.spelling for law in compared], n=found.lengths)
+
+
+def calibrate_rows(
+    rows: Mapping[int, Length],
+    n0: int,
+    lengths: Sequence[int],
+    compared: tuple[Law, ...],
+    *,
+    progress: Progress = False,
+) -> Calibration:
+    """The calibration of rows that are given for each length and for n0; no two laws are equal."""
+    from ._calibrate.fit import Passes, fit_laws
+
+    cuts, kept, head_dim = [rows[n] for n in lengths], rows[n0], rows[n0].query.shape[-1]
+    standard = 1 / np.sqrt(head_dim)
     target = kept.entropy(standard)
     wanted = np.where(flat := target >= kept.entropy(0.0) - _RESOLUTION, np.nan, target)
     with Passes(cuts, len(compared)).reported(progress) as passes:
         beta = np.stack([_beta(each, wanted, head_dim) for each in passes.of_lengths()], axis=-1)
         fits = fit_laws(passes.of_laws(compared), cuts, beta, head_dim)
     found = Calibration(
-        n0=start,
-        lengths=np.array(chosen, np.int64),
+        n0=n0,
+        lengths=np.array(lengths, np.int64),
         target=target,
         beta=beta,
         standard_entropy=np.stack([each.entropy(standard) for each in cuts], axis=-1),
@@ -335,10 +347,10 @@ def calibrate(
         median_entropy=np.full(beta.shape, np.nan),
         equal_scores=np.asarray(flat),
     )
-    if found.determined.any():
-        law = median_law(found)
-        found = replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
-    return call.label(found, _AXES, law=[law.spelling for law in compared], n=found.lengths)
+    if not found.determined.any():
+        return found
+    law = median_law(found)
+    return replace(found, median_entropy=np.stack([each.law_entropy(law) for each in cuts], axis=-1))
 
 
 def _bare(found: Calibration) -> Calibration:

@@ -38,29 +38,33 @@ COMMANDS = dict(commands(build_parser()))
 
 
 def options_of(command: str) -> dict[str, argparse.Action]:
-    return {flag: action for action in COMMANDS[command]._actions for flag in action.option_strings}
+    """Options by their long spelling; the short one of an option comes before it."""
+    return {
+        action.option_strings[-1]: action for action in COMMANDS[command]._actions if action.option_strings
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_one_of_the_vocabulary(command: str) -> None:
     for flag, action in options_of(command).items():
-        if flag in ("-h", "--help"):
+        if flag == "--help":
             continue
         option = OPTIONS[flag]
+        assert list(action.option_strings) == [*filter(None, [option.short]), option.flag]
         assert action.type is option.kind if option.kind else action.nargs == 0
         assert action.nargs == "+" if option.several else action.nargs in (None, 0) or flag == "--head-dim"
         assert action.help
 
 
 def test_every_word_of_the_vocabulary_has_a_command() -> None:
-    assert {flag for command in COMMANDS for flag in options_of(command)} - {"-h", "--help"} == set(OPTIONS)
+    assert {flag for command in COMMANDS for flag in options_of(command)} - {"--help"} == set(OPTIONS)
 
 
 def test_every_command_prints_json_and_what_has_rows_csv() -> None:
     assert [command for command in COMMANDS if "--json" not in options_of(command)] == []
     assert {command for command in COMMANDS if "--csv" not in options_of(command)} == {"explain", "info"}
     without = {command for command in COMMANDS if "--plot" not in options_of(command)}
-    assert without == {"explain", "info", "audit", "bench"}
+    assert without == {"explain", "info", "audit", "bench", "report"}
 
 
 def test_the_page_has_the_table() -> None:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import attnscale as at
 import pytest
+from browser import chromium, opened, violations
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: Start page, tables of formulas, another language, code, a notebook, and what autodoc writes.
@@ -19,7 +19,6 @@ PAGES = (
     "reference/attention",
 )
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 400, "height": 900}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 pytestmark = [pytest.mark.maintainer, pytest.mark.slow]
 
@@ -43,30 +42,17 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    """A Chromium without a window; without one these tests fail, since nothing else looks at the pages."""
-    from playwright.sync_api import sync_playwright
-
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    assert program, f"no browser: none of {', '.join(BROWSERS)} is there (Debian: apt-get install chromium)"
-    with sync_playwright() as running:
-        started = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture(scope="module", params=PAGES)
 def page(site, browser, request):
     """One page, opened from disk in a browser that is offline, with its formulas set."""
-    context = browser.new_context(viewport=WIDE, offline=True, color_scheme="light")
-    opened = context.new_page()
-    opened.asked, opened.said = [], []
-    opened.on("request", lambda asked: opened.asked.append(asked.url))
-    opened.on("console", lambda said: opened.said.append(f"{said.type}: {said.text}"))
-    opened.on("pageerror", lambda error: opened.said.append(f"error: {error}"))
-    opened.goto((site / f"{request.param}.html").as_uri())
-    opened.evaluate("window.MathJax?.startup?.promise.then(() => null)")
-    yield opened
-    context.close()
+    path = site / f"{request.param}.html"
+    with opened(browser, path, viewport=WIDE, color_scheme="light") as shown:
+        shown.evaluate("window.MathJax?.startup?.promise.then(() => null)")
+        yield shown
 
 
 def test_notebooks_have_their_pictures(site):
@@ -115,16 +101,8 @@ VISIBLE = """() => {
 
 def serious(page, options):
     """What axe-core finds, without the inside of formulas, which are pictures with MathML beside them."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    options = {"resultTypes": ["violations"], **options}
-    found = Axe().run(page, context={"exclude": ["mjx-container"]}, options=options).response["violations"]
-    return [
-        (rule["id"], node["target"], node["failureSummary"])
-        for rule in found
-        if rule["impact"] in ("serious", "critical")
-        for node in rule["nodes"]
-    ]
+    found = violations(page, exclude=["mjx-container"], **options)
+    return [each for each in found if each.impact in ("serious", "critical")]
 
 
 def test_axe_finds_nothing_serious_in_the_light(page):

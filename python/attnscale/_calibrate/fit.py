@@ -13,7 +13,6 @@ import numpy as np
 
 from .._call.call import Call
 from .._call.scale import check_one_scale_a_row
-from .._checks import positive_int, shown
 from .._grid.progress import check_progress, reporter
 from ..attention import attention_entropy
 from ..laws import Law, names
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Fit", "Length", "Passes", "candidates", "cut", "fit_laws", "read_lengths"]
+__all__ = ["Fit", "Length", "Passes", "candidates", "counted", "cut", "fit_laws"]
 
-_SHORTEST = 32  # of the lengths that are chosen by default
-_FEWEST = 24  # keys: an eighth of them is the least length at which every law can begin
 _PASSES = 10  # over the scores, that the search for a scale takes; for the progress alone
 
 
@@ -71,7 +68,7 @@ class Length(NamedTuple):
         check_one_scale_a_row(law)
         form = {name: self.options[name] for name in ("enable_gqa", "num_threads")}
         call = Call(self.query, self.key, **form)
-        call.see(None, False, self.options["causal"])
+        call.see(self.options.get("attn_mask"), False, self.options["causal"], self.options.get("window"))
         call.score(law)
         return np.broadcast_to(call.scale, call.row_shape)
 
@@ -120,11 +117,25 @@ class Passes:
 
 def cut(inputs: Inputs, n: int, num_threads: int | None, *, is_causal: bool) -> Length:
     """The first n keys with the first n queries; if causal, with the last eighth of these queries."""
-    first = n - max(n // 8, 1) if is_causal else 0
-    query, key = inputs.query[..., first:n, :], inputs.key[..., :n, :]
+    query, key = inputs.query[..., :n, :], inputs.key[..., :n, :]
     heads = query.ndim > 2 and query.shape[-3] != key.shape[-3]
     causal = "bottom_right" if is_causal else None
-    return Length(query, key, {"causal": causal, "enable_gqa": heads, "num_threads": num_threads})
+    return counted(Length(query, key, {"causal": causal, "enable_gqa": heads, "num_threads": num_threads}))
+
+
+def counted(rows: Length) -> Length:
+    """The rows whose mean is the entropy at their length: all of them, of causal rows the last eighth.
+
+    Causal rows must be aligned at the bottom right, so that the last of them see the same keys alone.
+    """
+    n = rows.query.shape[-2]
+    if rows.options["causal"] is None:
+        return rows
+    first, options = n - max(n // 8, 1), dict(rows.options)
+    mask = options.get("attn_mask")
+    if mask is not None and mask.shape[-2] > 1:
+        options["attn_mask"] = mask[..., first:, :]
+    return Length(rows.query[..., first:, :], rows.key, options)
 
 
 def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[Law]:
@@ -181,34 +192,3 @@ def _amplitude(multiplier: Array, beta: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         c = (m * b).sum(-1) / (m**2).sum(-1)
         return np.asarray(np.where(np.isfinite(m).all(-1), c, np.nan))
-
-
-def read_lengths(n0: Any, lengths: Any, laws: Any, n_keys: int) -> tuple[int, list[int]]:
-    """The length whose entropy is kept and the lengths to measure, chosen or checked."""
-    if n0 is None and laws is None and n_keys < _FEWEST:
-        raise ValueError(f"key must have at least {_FEWEST} keys, or n0 and laws be given, got {n_keys} keys")
-    usual = 512 if n_keys > 512 else max(n_keys // 8, 2)
-    start = usual if n0 is None else _read_length("n0", n0, n_keys)
-    return start, _read_lengths(lengths, start, n_keys)
-
-
-def _read_length(name: str, value: Any, n_keys: int) -> int:
-    length = positive_int(name, value)
-    if not 2 <= length <= n_keys:
-        raise ValueError(f"{name} must be between 2 and the number of keys, {n_keys}, got {length}")
-    return length
-
-
-def _read_lengths(lengths: Any, n0: int, n_keys: int) -> list[int]:
-    if lengths is None:
-        least = min(n0, _SHORTEST)
-        below = [n0 >> k for k in range(1, n0.bit_length()) if n0 >> k >= least]
-        above = [n0 << k for k in range((n_keys // n0).bit_length()) if n0 << k <= n_keys]
-        return sorted(below) + above
-    try:
-        given = list(lengths)
-    except TypeError:
-        raise TypeError(f"lengths must be integers, got {shown(lengths)}") from None
-    if not given:
-        raise ValueError("lengths must name at least one length, got none")
-    return list(dict.fromkeys(_read_length("lengths", n, n_keys) for n in given))

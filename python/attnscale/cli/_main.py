@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from .._core import __version__
 from .._io import InputError
-from . import audit, bench, calibrate, demo, diagnose, entropy, info, laws, mc, sweep, theory, train
+from . import audit, bench, calibrate, demo, diagnose, entropy, info, laws, mc, report, sweep, theory, train
 from ._options import Parser, in_option_words
 from ._output import FoundError, OutputError, check_outputs, emit
 
 #: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
-COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, audit, diagnose, info, bench)
+COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, audit, diagnose, report, info, bench)
 
 _STATUSES = """\
 exit status:

@@ -51,11 +51,6 @@ def mean_uniform_entropy(n_queries: int, n_keys: int, *, is_causal: bool = False
     return float(np.log(visible).mean())
 
 
-def growth_per_doubling(lengths: Sequence[int], entropy: NDArray[np.float64]) -> float:
-    """Rise from the first length to the last, for each doubling between them."""
-    return float((entropy[-1] - entropy[0]) / np.log2(lengths[-1] / lengths[0]))
-
-
 def seconds_a_pair(query: NDArray[np.floating], key: NDArray[np.floating]) -> float:
     """Seconds that the entropy takes for one query and key of every head, by a trial; 0 for short rows."""
     rows = query[..., 0].size

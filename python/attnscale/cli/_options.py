@@ -71,7 +71,8 @@ def written_or_printed(text: str) -> str:
 
 
 class Option(NamedTuple):
-    """How an option is written and read; `several`: values, one or more; `kind` None: no value."""
+    """How an option is written and read; `several`: values, one or more; `kind` None: no value;
+    `short`: another spelling."""
 
     flag: str
     meaning: str
@@ -79,6 +80,7 @@ class Option(NamedTuple):
     kind: Callable[[str], Any] | None = str
     several: bool = False
     choices: tuple[str, ...] | None = None
+    short: str = ""
 
 
 def _table(*options: Option) -> dict[str, Option]:
@@ -88,6 +90,7 @@ def _table(*options: Option) -> dict[str, Option]:
 #: All options that any command has; docs/reference/command-line.md has the same table.
 OPTIONS: Mapping[str, Option] = _table(
     Option("--n", "numbers of keys", "N", whole(1), several=True),
+    Option("--lengths", "the first N tokens, for each N", "N", whole(2), several=True),
     Option("--n0", "number of keys where beta is 1", "N", whole(2)),
     Option("--laws", LAW_HELP, "LAW", several=True),
     Option("--beta", "multiples of 1/sqrt(head_dim)", "B", real, several=True),
@@ -139,6 +142,8 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--keep", "write the shares and ratios to a file, for --against", "FILE", written),
     Option("--report", "write a table and a figure of other packages' times there", "DIR", written),
     Option("--unit", "of entropies in the table and the figure", choices=("nats", "bits")),
+    Option("--output", "the page, an HTML file", "FILE", written, short="-o"),
+    Option("--force", "replace a file that is there", kind=None),
     Option("--json", "print JSON", kind=None),
     Option("--csv", "write the rows as CSV, to standard output for '-'", "FILE", written_or_printed),
     Option("--plot", "save a figure: .png, .pdf, .svg", "FILE", written),
@@ -223,7 +228,7 @@ def add_option(parser: Any, flag: str, **changes: Any) -> None:
     given |= changes
     if option.several and choices:
         given["help"] += f"; one or more of {', '.join(choices)}"
-    parser.add_argument(flag, **given)
+    parser.add_argument(*filter(None, (option.short, flag)), **given)
 
 
 def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str = "print JSON") -> None:

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from .. import datasets, laws
 from .._core import __version__
+from .._report.growth import growth_per_doubling
 from .._runtime import show_config
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import counted, to_text
 from ..datasets import HeadActivations
 from ._export import export
 from ._figure import Drawing, has_matplotlib
-from ._measure import growth_per_doubling, mean_entropy
+from ._measure import mean_entropy
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, check_folder, check_outputs
 from ._pace import Pace, entropy_pace
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> Answer:
     data = datasets.minilm_qk()
     by_head = {law: mean_entropy(data.query, data.key, _law(law), LENGTHS) for law in COLUMNS}
     mean = {"uniform": np.log(LENGTHS)} | {law: values.mean(axis=1) for law, values in by_head.items()}
-    growth = {law: growth_per_doubling(LENGTHS, values) for law, values in mean.items()}
+    growth = {law: float(growth_per_doubling(LENGTHS, values)) for law, values in mean.items()}
     pace = entropy_pace(data.query.astype(np.float32), data.key.astype(np.float32))
     figure = None if options.plot is None else str(options.plot)
     report = _report(data, by_head, mean, growth, pace, figure)

@@ -4,10 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import warnings
-from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import audit
-from .._io import InputError, read_text
+from .._io import InputError
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
 from ..laws import Law
@@ -23,6 +19,7 @@ from ._diagnose_figure import Measured, draw
 from ._figure import Drawing
 from ._interrupt import finished
 from ._measure import KEYS
+from ._model import load, plan_of
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer
 from ._spelling import read_law, read_laws
@@ -58,8 +55,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Measure the model's attention on the text, and return the table."""
     laws = read_laws(options.laws)
-    tokens, model = _load(options)
-    plan = _plan(model)
+    tokens, model = load(options.model, options.text)
+    plan = plan_of(model)
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     asked = _read_lengths(options, len(tokens), positions)
     measured, interrupted = finished(
@@ -109,48 +106,6 @@ def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | Non
     if max(options.n) > most:
         raise InputError(f"--n must be at most {most}, {what}, got {max(options.n)}")
     return sorted(set(options.n))
-
-
-def _load(options: argparse.Namespace) -> tuple[list[int], Any]:
-    """Token numbers of the text, and the model."""
-    if not options.text.is_file():
-        seen = "is a folder, not a file" if options.text.is_dir() else "no such file"
-        raise InputError(f"--text {options.text}: {seen}")
-    text = read_text(options.text)
-    if not text.strip():
-        raise InputError(f"--text {options.text}: there is no word in it")
-    if Path(options.model).is_file():
-        raise InputError(f"MODEL {options.model}: is a file; give the folder that holds the model")
-    if options.model.startswith((".", "/", "~")) and not Path(options.model).is_dir():
-        raise InputError(f"MODEL {options.model}: no such folder")  # not a name to look for elsewhere
-    if not Path(options.model).is_dir():
-        line = f"there is no folder {options.model} here: looking for a model of this name elsewhere"
-        print(f"attnscale: {line}", file=sys.stderr, flush=True)
-    else:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    try:
-        import torch as torch
-        from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
-    except ImportError:
-        raise InputError("diagnose needs torch and transformers: pip install torch transformers") from None
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(options.model)
-        model = AutoModel.from_pretrained(options.model).float().eval()
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
-        raise InputError(f"MODEL {options.model}: {rule} ({first})") from None
-    return list(tokenizer(text, truncation=False, verbose=False)["input_ids"]), model
-
-
-def _plan(model: Any) -> audit.ScalePlan:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", audit.AuditWarning)  # the warnings are part of the plan's text
-        return audit.resolve(model.config)
 
 
 def _table(lengths: list[int], found: Measured, unit: Unit = "nats") -> str:

@@ -4,19 +4,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._report.make import report_of
+from .._report.page import check_free
 from .._tables.tabled import Labelled, Sheet, Tabled, Unit
 from ..attention import attention_entropy
 from ..laws import get
+from ._heads import groups_of, kept_rows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from .._calibrate.fit import Length
+    from .._report.result import Report
     from .._results import AttentionStatistics
     from ..laws import Law
 
@@ -44,13 +51,19 @@ class AttentionLog(Tabled):
     """
 
     def __init__(
-        self, statistics: tuple[str, ...], laws: Mapping[str, Law], *, names: Mapping[int, str] | None = None
+        self,
+        statistics: tuple[str, ...],
+        laws: Mapping[str, Law],
+        *,
+        names: Mapping[int, str] | None = None,
+        keep_heads: bool = False,
     ) -> None:
         self.statistics = statistics
         self.laws = dict(laws)
         self.modules: dict[int, str] = {}
         self._names = dict(names or {})  # of the model's modules, by id()
         self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
+        self._kept: list[dict[int, Length]] | None = [] if keep_heads else None  # beside the passes
         self._with_sink: set[int] = set()
         self._most_keys = 1  # largest number of keys in a call; entropies reach up to its logarithm
 
@@ -68,7 +81,11 @@ class AttentionLog(Tabled):
         layer = self._layer(module)
         if not self.passes or layer in self.passes[-1]:
             self.passes.append({})
+            if self._kept is not None:
+                self._kept.append({})
         self.passes[-1][layer] = found
+        if self._kept is not None:
+            self._kept[-1][layer] = kept_rows(query, key, options)
         self.modules[layer] = self._names.get(id(module), f"layer {layer}")
         if "normalizer" in options:
             self._with_sink.add(layer)
@@ -189,6 +206,61 @@ class AttentionLog(Tabled):
 
         modules = [self.modules[layer] for layer in self.layers]
         return plot.head_map(self.mean_entropy(), n_keys=self._most_keys, modules=modules, ax=ax, unit=unit)
+
+    def report(
+        self,
+        path: str | Path | None = None,
+        *,
+        overwrite: bool = False,
+        laws: Iterable[str | float | Law] | None = None,
+        about: Mapping[str, str] | None = None,
+        plan: str = "",
+        tell: Callable[[str], object] = lambda text: None,
+    ) -> Report:
+        """A report of every head of every layer, which ``record(model, keep_heads=True)`` makes possible.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where the page goes; see :meth:`attnscale.Report.save`. Without it nothing is written.
+        overwrite : bool, default False
+            Whether a file that is there may be replaced.
+        laws : iterable of str, float or Law, optional
+            As for :func:`attnscale.report`; default: the laws of the log, if it has any.
+        about : mapping of str to str, optional
+            What was measured, for the head of the page: "model", "text", and whatever else is worth saying.
+        plan : str, default ""
+            What multiplies the scores of the model, for the page: ``attnscale.audit.resolve(...).explain()``.
+        tell : function of a str, optional
+            Told what is being measured.
+
+        Returns
+        -------
+        Report
+            Each pass through the model is one length; of two passes of the same length the later one counts.
+
+        Raises
+        ------
+        FileExistsError, OSError
+            As :meth:`attnscale.Report.save`, before anything is measured.
+        ValueError
+            If queries and keys were not kept, or a pass was not one whole text: a batch, a step with a cache.
+        """
+        if self._kept is None:
+            raise ValueError("a report needs queries and keys: record(model, keep_heads=True) keeps them")
+        self._last()
+        if path is not None:
+            check_free(path, overwrite=overwrite)
+        groups = groups_of(self._kept)
+        wanted = laws if laws is not None or not self.laws else self.laws.values()
+        causal = {rows.options["causal"] is not None for each, _ in groups for rows in each.values()}
+        said = "some layers" if len(causal) > 1 else "yes" if True in causal else "no"
+        longest = max(groups[0][0])
+        told = {**(about or {}), "tokens": str(longest), "causal": said}
+        found = report_of(groups, wanted, told, plan, tell)
+        if path is not None:
+            found.save(path, overwrite=overwrite)
+        return found
 
     def _last(self) -> dict[int, dict[str, NDArray[Any]]]:
         if not self.passes:

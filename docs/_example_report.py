@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The example of a report that the site shows, measured when the site is built."""
+
+from __future__ import annotations
+
+import attnscale as at
+
+
+def example_report():
+    """The page of the heads that come with the package, by its name."""
+    data = at.datasets.minilm_qk()
+    found = at.report(
+        *(data.query, data.key),
+        lengths=[64, 128, 256, 512],
+        labels=zip(data.layers.tolist(), data.heads.tolist(), strict=True),
+        about={name: data.provenance[name] for name in ("model", "text")},
+    )
+    return {"example-report.html": found.to_html()}

@@ -1,0 +1,44 @@
+// The scatter plot: a dot for each head that passes the filter.
+
+function padded(quantity, values) {
+  const { log } = QUANTITIES[quantity];
+  const known = values.filter(Number.isFinite);
+  if (!known.length) return log ? [1, 10] : [0, 1];
+  const [low, high] = [Math.min(...known), Math.max(...known)];
+  if (log) return [low / 1.15, high * 1.15];
+  const room = (high - low) * 0.05 || 0.05;
+  return [low - room, high + room];
+}
+
+function scatter(report, name) {
+  const there = passing();
+  const [qx, qy] = [QUANTITIES[state.x], QUANTITIES[state.y]];
+  const all = (quantity) => REPORTS.flatMap((each) => there.map((i) => quantity.value(each, i)));
+  const axis = (id, quantity) => ({
+    extent: padded(id, all(quantity)),
+    log: quantity.log,
+    label: quantity.label,
+    text: quantity.share ? (tick) => `${tickText(100 * tick)} %` : tickText,
+  });
+  const label = `Scatter plot of ${there.length} heads, ${qx.label} across, ${qy.label} up. The table has its numbers.`;
+  const { element, across, up } = axes(420, 320, axis(state.x, qx), axis(state.y, qy), label);
+  for (const i of there) {
+    const [x, y] = [qx.value(report, i), qy.value(report, i)];
+    if (!Number.isFinite(x) || !Number.isFinite(y)) continue;
+    const dot = draw("circle", {
+      class: i === state.head ? "dot open" : "dot", cx: across(x).toFixed(2), cy: up(y).toFixed(2),
+      r: i === state.head ? 7 : 5, fill: colourOf(state.colour, QUANTITIES[state.colour].value(report, i)) || "none",
+      onclick: () => openHead(i, false),
+    });
+    dot.append(draw("title", {}, `${headName(i)}: ${show(state.x, x)} ${qx.label}, ${show(state.y, y)} ${qy.label}`));
+    element.append(dot);
+  }
+  return figure(element, name || `at ${lengthName()}`, "heads-scatter");
+}
+
+function startScatter() {
+  listeners.push(() => {
+    const plots = REPORTS.map((report, k) => scatter(report, NAMES[k]));
+    document.getElementById("scatters").replaceChildren(...plots);
+  });
+}

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The function that measures heads for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from .._calibrate.fit import Length, candidates
+from .._calibrate.lengths import read_lengths
+from .._call.call import Call
+from .._checks import boolean
+from .._provenance import provenance
+from .curves import MULTIPLES, interpolation_error
+from .measure import measure_heads
+from .result import Report
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from .._call.types import Layout
+    from ..laws import Law
+
+__all__ = ["Group", "default_lengths", "report", "report_of"]
+
+#: The laws of a report where none are named, besides the standard one.
+LAWS = ("log_n", "annealed", "variance_invariant", "entropy_invariant")
+
+#: Heads that are measured together: their rows at each length, and (layer, head) of each of them.
+Group: TypeAlias = "tuple[Mapping[int, Length], Sequence[tuple[int, int]]]"
+
+
+def report(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    lengths: Sequence[int] | None = None,
+    laws: Iterable[Law | str | float] | None = None,
+    is_causal: bool = False,
+    enable_gqa: bool = False,
+    labels: Iterable[tuple[int, int]] | None = None,
+    about: Mapping[str, str] | None = None,
+    layout: Layout = "bhsd",
+    num_threads: int | None = None,
+) -> Report:
+    """Measure heads at several lengths, for a page that shows them: a map, a scatter plot, a slider.
+
+    Parameters
+    ----------
+    query, key : array_like
+        As for :func:`attnscale.attention`, without batch axes: (heads, n, head_dim). At length n the first n
+        queries see the first n keys.
+    lengths : sequence of int, optional
+        Default: the number of keys and its halves, four at most, none shorter than 16.
+    laws : iterable of str, float or Law, optional
+        Laws to hold the heads against; where a spelling leaves the training length open it is the shortest
+        length. The standard scale is always there. Default: log_n, annealed, variance_invariant and
+        entropy_invariant.
+    is_causal : bool, default False
+        Query i sees the keys 0 ... i. Then the entropy at length n is the mean over the last eighth of the n
+        rows.
+    enable_gqa, layout, num_threads
+        As for :func:`attnscale.attention`.
+    labels : iterable of pairs of int, optional
+        (layer, head) of each head. Default: all of layer 0.
+    about : mapping of str to str, optional
+        What was measured, for the head of the page: "model", "text", and whatever else is worth saying.
+
+    Returns
+    -------
+    Report
+        ``.save("report.html")`` writes the page; in Jupyter it shows itself.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As :func:`attnscale.attention`; if there are batch axes, not as many queries as keys, a length that is
+        not between 2 and the number of keys, or a law that gives the keys of a row different scales.
+
+    Notes
+    -----
+    Entropy under a law, the curve over multiples of the scale, and the law that keeps the entropy of the
+    first length are those of :func:`attnscale.attention_entropy`, :func:`attnscale.entropy_curve` and
+    :func:`attnscale.calibrate`. The page interpolates the curve between 33 multiples from 1/4 to 4;
+    ``interpolation_error`` is what that costs. ``to_dict()`` follows :meth:`Report.json_schema`.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> data = at.datasets.minilm_qk()
+    >>> found = at.report(data.query[:4], data.key[:4], lengths=[64, 256], laws=["log_n"])
+    >>> found.entropy.shape, found.interpolation_error < 1e-3  # (heads, lengths, laws)
+    ((4, 2, 2), True)
+    >>> print(found.outliers[0])
+    layer 0, head 1 spreads fastest: 44.5 effective keys at 64, 173 at 256.
+    """
+    call = Call(query, key, None, enable_gqa, None, layout, num_threads)
+    q, k = (np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32) for x in call.inputs[:2])
+    if q.ndim != 3:
+        raise ValueError(f"query must have the axes (heads, n, head_dim), got shape {q.shape}")
+    if q.shape[1] != k.shape[1]:
+        raise ValueError(f"a report needs as many queries as keys, got {q.shape[1]} and {k.shape[1]}")
+    n_keys = k.shape[1]
+    chosen = default_lengths(n_keys) if lengths is None else sorted(read_lengths(lengths, n_keys, n_keys))
+    causal = "bottom_right" if boolean("is_causal", is_causal) else None
+    options = {"causal": causal, "enable_gqa": len(q) != len(k), "num_threads": num_threads}
+    rows = {n: Length(q[:, :n], k[:, :n], options) for n in chosen}
+    places = [(0, head) for head in range(len(q))] if labels is None else list(labels)
+    if len(places) != len(q):
+        raise ValueError(f"labels must name each of the {len(q)} heads, got {len(places)}")
+    told = {**(about or {}), "tokens": str(n_keys), "causal": "yes" if causal else "no"}
+    return report_of([(rows, places)], laws, told)
+
+
+def default_lengths(n_keys: int) -> list[int]:
+    """The number of keys and its halves, four at most, none shorter than 16; the shortest first."""
+    return [n for n in (n_keys >> k for k in (3, 2, 1)) if n >= 16] + [n_keys]
+
+
+def report_of(
+    groups: Iterable[Group],
+    laws: Iterable[Law | str | float] | None,
+    about: Mapping[str, str],
+    plan: str = "",
+    tell: Callable[[str], object] = lambda text: None,
+) -> Report:
+    """The report of groups of heads, each with its rows at every length and the places of its heads."""
+    listed = list(groups)
+    lengths = sorted(listed[0][0])
+    wanted = LAWS if laws is None else (laws,) if isinstance(laws, (str, float, int)) else tuple(laws)
+    compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), lengths[0]))
+    parts = []
+    for number, (rows, _) in enumerate(listed):
+        of = f"group {number + 1} of {len(listed)}, " if len(listed) > 1 else ""
+        ordered = {n: rows[n] for n in lengths}
+        parts.append(measure_heads(ordered, compared, partial(_tell, tell, of)))
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    where = np.array([place for _, each in listed for place in each], np.int64)
+    between = arrays.pop("between")
+    return Report(
+        layers=where[:, 0],
+        heads=where[:, 1],
+        lengths=np.array(lengths, np.int64),
+        laws=compared,
+        multiples=MULTIPLES,
+        interpolation_error=interpolation_error(arrays["curve"], between),
+        about=dict(about),
+        plan=plan,
+        provenance=provenance(),
+        **arrays,
+    )
+
+
+def _tell(tell: Callable[[str], object], of: str, text: str) -> None:
+    tell(f"{of}{text}")

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One HTML file with everything in it, from the files in the folder ``files`` and the data of a report."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from .colours import COLOURS
+
+__all__ = ["Page", "check_free"]
+
+#: In the order in which a browser runs them.
+_SCRIPTS = ("data", "svg", "map", "scatter", "head", "table", "export", "main")
+_HEIGHT = 900  # pixels of the frame in a notebook
+
+
+class Page:
+    """Gives a report its page: ``save``, and a frame in notebooks."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of the page, in types that JSON has."""
+        raise NotImplementedError
+
+    def to_html(self) -> str:
+        """The page as text: one HTML document that needs no other file and no network."""
+        folder = files(__package__) / "files"
+        content = self.to_dict()
+        parts = {
+            "title": html.escape(str(content["title"])),
+            "style": (folder / "report.css").read_text(encoding="utf-8"),
+            "data": _json(content),
+            "colours": _json(COLOURS),
+            "script": "\n".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS),
+        }
+        before, *pieces = (folder / "template.html").read_text(encoding="utf-8").split("{{")
+        filled = (parts[name.strip()] + text for name, text in (each.split("}}", 1) for each in pieces))
+        return "".join([before, *filled])
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the page into a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            ``.html`` is added to a name without a suffix.
+        overwrite : bool, default False
+            Whether a file that is there may be replaced.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        FileExistsError
+            If the file is there, and ``overwrite`` is False.
+        OSError
+            If it cannot be written.
+        """
+        target = check_free(path, overwrite=overwrite)
+        content = self.to_html()
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(content)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)  # a temporary file is its owner's alone
+            os.replace(name, target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return target
+
+    def _repr_html_(self) -> str:
+        content = html.escape(self.to_html(), quote=True)
+        style = f"width: 100%; height: {_HEIGHT}px; border: 0"
+        return f'<iframe title="Report of attention heads" srcdoc="{content}" style="{style}"></iframe>'
+
+
+def check_free(path: str | Path, *, overwrite: bool) -> Path:
+    """The file to write, with its suffix; an error where it may not or cannot be written."""
+    target = Path(path)
+    if not (target.suffix or target.is_dir()):
+        target = target.with_name(f"{target.name}.html")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder, not a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target}: there is no folder {target.parent}")
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{target} is there already; overwrite=True replaces it")
+    if not os.access(target.parent, os.W_OK | os.X_OK) or (
+        target.exists() and not os.access(target, os.W_OK)
+    ):
+        raise PermissionError(f"{target} cannot be written here")
+    return target
+
+
+def _json(content: Any) -> str:
+    """JSON that can stand inside of a script: nothing in it ends the element."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

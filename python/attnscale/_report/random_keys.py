@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The entropy that random keys would have in the place of a head's."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..theory import expected_entropy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .._calibrate.fit import Length
+    from ..laws import Law
+
+    Array = NDArray[np.float64]
+
+__all__ = ["random_entropy"]
+
+_KNOTS = 5  # rows whose expectation is computed where rows see different numbers of keys
+
+
+def random_entropy(rows: Length, visible: NDArray[np.int64], law: Law) -> Array:
+    """Mean over the rows of the expected entropy of as many random keys under the law, shape (heads,).
+
+    The keys are independent and uniform on a sphere, with scores of the law's variance. Rows that see
+    different numbers of keys lie between five of them, along the logarithm of the number. NaN for a law
+    that needs the scores themselves.
+    """
+    if law.meaning.at_position is None:
+        return np.full(len(visible), np.nan)
+    head_dim = rows.query.shape[-1]
+    beta = np.abs(rows.law_scale(law)) * np.sqrt(head_dim)
+    return np.array([_mean(n, b, head_dim) for n, b in zip(np.maximum(visible, 1), beta, strict=True)])
+
+
+def _mean(visible: NDArray[np.int64], beta: Array, head_dim: int) -> float:
+    if not np.isfinite(beta).all():
+        return float("nan")
+    counts, first = np.unique(visible, return_index=True)
+    knots = np.unique(np.linspace(0, len(counts) - 1, _KNOTS).round().astype(int))
+    values = [_expected(int(counts[i]), float(beta[first[i]]), head_dim) for i in knots]
+    return float(np.interp(np.log(visible), np.log(counts[knots]), values).mean())
+
+
+@lru_cache(maxsize=4096)
+def _expected(n: int, beta: float, head_dim: int) -> float:
+    """Heads and layers share their numbers of keys, and the exact expectation takes its time."""
+    return float(expected_entropy(n, beta, head_dim=head_dim))

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a report holds: the numbers of heads at several lengths, and the page that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import shown
+from .._tables.tabled import Labelled, Sheet, Tabled
+from .growth import growth_per_doubling
+from .page import Page
+from .schema import json_schema
+from .words import differences, outliers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .._provenance import Provenance
+    from ..laws import Law
+
+    Array = NDArray[np.float64]
+
+__all__ = ["Report", "ReportPair"]
+
+_SCHEMA = "attnscale.report/1"
+
+_BY_LENGTH = ("head", "n")
+_BY_LAW = ("head", "n", "law")
+#: Axes of the arrays, and the unit of those that have one.
+_AXES: dict[str, tuple[tuple[str, ...], str]] = {
+    "entropy": (_BY_LAW, "nat"),
+    "random_entropy": (_BY_LAW, "nat"),
+    "uniform_entropy": (_BY_LENGTH, "nat"),
+    "histogram": ((*_BY_LENGTH, "bin"), ""),
+    "by_position": ((*_BY_LENGTH, "position"), "nat"),
+    "first_key_weight": (_BY_LENGTH, ""),
+    "max_weight": (_BY_LENGTH, ""),
+    "received": (_BY_LENGTH, ""),
+    "received_by": (_BY_LENGTH, ""),
+    "curve": ((*_BY_LENGTH, "multiple"), "nat"),
+    "beta": (_BY_LENGTH, ""),
+    "best": (("head",), ""),
+    "best_constant": (("head",), ""),
+    "best_misses": (("head",), "nat"),
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report(Page, Tabled):
+    """Statistics of heads at several lengths; prints as a table, and shows itself as a page.
+
+    A head's entropy at length n is the mean over its n rows; of causal rows, over the last eighth, which see
+    between 7n/8 and n keys. Laws multiply the head's own scale. Entropies are in nats.
+
+    Attributes
+    ----------
+    layers, heads : ndarray of int64, shape (n_heads,)
+        Where each head sits in its model.
+    lengths : ndarray of int64, shape (n_lengths,)
+        Ascending.
+    laws : tuple of Law
+        The first one is the standard scale: the heads as they are.
+    multiples : ndarray, shape (n_multiples,)
+        Multiples of the head's own scale.
+    entropy : ndarray, shape (n_heads, n_lengths, n_laws)
+    random_entropy : ndarray, shape (n_heads, n_lengths, n_laws)
+        What as many random keys would have: :func:`attnscale.theory.expected_entropy` of keys on a sphere.
+        NaN under a law that needs the scores themselves.
+    uniform_entropy : ndarray, shape (n_heads, n_lengths)
+        Of equal weights on the keys that the rows see.
+    histogram : ndarray, shape (n_heads, n_lengths, n_bins)
+        Rows by their entropy, in equal bins from 0 to the logarithm of the most keys of a row.
+    by_position : ndarray, shape (n_heads, n_lengths, n_positions)
+        Mean entropy of runs of neighbouring rows along the text, all rows of causal heads too.
+    first_key_weight, max_weight : ndarray, shape (n_heads, n_lengths)
+        Mean weight of the first key, and of the key with the largest.
+    received, received_by : ndarray, shape (n_heads, n_lengths)
+        The largest share of the weight of all rows that one key gets, and the key's index.
+    curve : ndarray, shape (n_heads, n_lengths, n_multiples)
+        Entropy at the multiples of the scale; see :func:`attnscale.entropy_curve`.
+    interpolation_error : float
+        Largest error of the page's interpolation of ``curve``, measured midway between the multiples.
+    beta : ndarray, shape (n_heads, n_lengths)
+        The multiple that keeps the entropy of the first length; see :func:`attnscale.calibrate`.
+    best, best_constant, best_misses : ndarray, shape (n_heads,)
+        Index into ``laws`` of the law that keeps it best, the constant it is multiplied by, and the root mean
+        square of what it misses by. -1 and NaN where beta is known at fewer than two lengths, as in layers
+        with a soft-cap or a sink.
+    about : Mapping of str to str
+        What was measured: model, text, number of tokens.
+    plan : str
+        What multiplies the scores of the model, as :mod:`attnscale.audit` says it; or nothing.
+    provenance : Provenance
+    """
+
+    layers: NDArray[np.int64]
+    heads: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    laws: tuple[Law, ...]
+    multiples: Array
+    entropy: Array
+    random_entropy: Array
+    uniform_entropy: Array
+    histogram: Array
+    by_position: Array
+    first_key_weight: Array
+    max_weight: Array
+    received: Array
+    received_by: Array
+    curve: Array
+    interpolation_error: float
+    beta: Array
+    best: Array
+    best_constant: Array
+    best_misses: Array
+    about: Mapping[str, str]
+    plan: str
+    provenance: Provenance
+
+    @property
+    def effective_keys(self) -> Array:
+        """exp(entropy) as the heads are, shape (n_heads, n_lengths)."""
+        return np.asarray(np.exp(self.entropy[..., 0]))
+
+    @property
+    def growth(self) -> Array:
+        """Rise of the entropy for each doubling of the length, first to last; NaN of one length."""
+        return growth_per_doubling(self.lengths, self.entropy[..., 0])
+
+    @property
+    def outliers(self) -> list[str]:
+        """What is unusual among the heads, in sentences."""
+        return outliers(self)
+
+    def name(self, index: int) -> str:
+        """A head in words.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> data = at.datasets.minilm_qk()
+        >>> at.report(data.query[:2], data.key[:2], lengths=[64, 128], laws=["log_n"]).name(1)
+        'layer 0, head 1'
+        """
+        return f"layer {self.layers[index]}, head {self.heads[index]}"
+
+    def beside(self, other: Report, names: tuple[str, str] = ("A", "B")) -> ReportPair:
+        """This report and another one, with what differs: two models, two texts, two scales.
+
+        Raises
+        ------
+        ValueError
+            If they have different heads, lengths or laws.
+        """
+        mine, theirs = (
+            {
+                "heads": list(zip(each.layers.tolist(), each.heads.tolist(), strict=True)),
+                "lengths": each.lengths.tolist(),
+                "laws": [law.spelling for law in each.laws],
+            }
+            for each in (self, other)
+        )
+        for what, value in mine.items():
+            if value != theirs[what]:
+                raise ValueError(
+                    f"two reports must have the same {what}, got {shown(value)} and {shown(theirs[what])}"
+                )
+        return ReportPair(self, other, names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of the page, in types that JSON has; numbers to six digits, NaN as None.
+
+        ``effective_keys`` are left to the reader: exp of the entropy.
+        """
+        arrays = {name: _plain(getattr(self, name)) for name in _AXES}
+        return {
+            "schema": _SCHEMA,
+            "title": " ".join(["Attention heads of", self.about.get("model", "queries and keys")]),
+            "about": dict(self.about),
+            "provenance": self.provenance.to_dict(),
+            "plan": self.plan,
+            "lengths": self.lengths.tolist(),
+            "laws": [{"name": law.spelling, "n_means": law.n_means} for law in self.laws],
+            "multiples": _plain(self.multiples),
+            "interpolation_error": _plain(np.float64(self.interpolation_error)),
+            "layers": self.layers.tolist(),
+            "heads": self.heads.tolist(),
+            **arrays,
+            "growth": _plain(self.growth),
+            "outliers": outliers(self),
+        }
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON Schema (draft 2020-12) of :meth:`to_dict`, of this class and of :class:`ReportPair`.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> at.Report.json_schema()["$defs"]["report"]["properties"]["growth"]["description"]
+        '[head], nats a doubling of the length.'
+        """
+        return json_schema()
+
+    def _repr_html_(self) -> str:
+        return Page._repr_html_(self)
+
+    def _variables(self) -> dict[str, Labelled]:
+        found = {
+            name: Labelled(dims, getattr(self, name), unit)
+            for name, (dims, unit) in _AXES.items()
+            if len(dims) < 3 or dims == _BY_LAW
+        }
+        return {**found, "growth": Labelled(("head",), self.growth, "nat")}
+
+    def _coordinates(self) -> dict[str, Any]:
+        names = [f"L{layer} H{head}" for layer, head in zip(self.layers, self.heads, strict=True)]
+        return {"head": names, "n": self.lengths, "law": [law.spelling for law in self.laws]}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        header = (
+            "head",
+            *(f"entropy ({unit}) at {n}" for n in self.lengths),
+            "first key",
+            "best law",
+            "misses",
+        )
+        best = [self.laws[int(i)].spelling if i >= 0 else "-" for i in self.best]
+        rows = [
+            (
+                name,
+                *(f"{value / nats:.3f}" for value in self.entropy[i, :, 0]),
+                f"{self.first_key_weight[i, -1]:.1%}",
+                best[i],
+                f"{self.best_misses[i] / nats:.3f}" if self.best[i] >= 0 else "-",
+            )
+            for i, name in enumerate(self._coordinates()["head"])
+        ]
+        return Sheet(f"Report: {len(rows)} heads", header, rows, tuple(self.outliers))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReportPair(Page):
+    """Two reports of the same heads and lengths, for one page that shows both and the difference.
+
+    Attributes
+    ----------
+    first, second : Report
+    names : pair of str
+        What the page calls them.
+    """
+
+    first: Report
+    second: Report
+    names: tuple[str, str]
+
+    @property
+    def differences(self) -> list[str]:
+        """Which heads differ most, in sentences."""
+        return differences(self.first, self.second, self.names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of the page: both reports, and what differs."""
+        return {
+            "schema": f"{_SCHEMA}+pair",
+            "title": f"Attention heads: {self.names[0]} and {self.names[1]}",
+            "names": list(self.names),
+            "pair": [self.first.to_dict(), self.second.to_dict()],
+            "differences": self.differences,
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join([f"ReportPair: {self.names[0]} and {self.names[1]}", *self.differences])
+
+
+def _plain(values: Any) -> Any:
+    """Lists of numbers to six digits, whole ones as integers, None for what is no finite number."""
+    if np.ndim(values):
+        return [_plain(each) for each in values]
+    number = float(values)
+    if not np.isfinite(number):
+        return None
+    return int(number) if number == int(number) else float(f"{number:.6g}")

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A model of transformers and a text for it, as a command line names them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from logging import ERROR, getLogger
+from pathlib import Path
+from typing import Any
+
+from .. import audit
+from .._io import InputError, read_text
+
+__all__ = ["load", "plan_of"]
+
+
+def load(name: str, text_file: Path) -> tuple[list[int], Any]:
+    """Token numbers of the text, and the model."""
+    if not text_file.is_file():
+        seen = "is a folder, not a file" if text_file.is_dir() else "no such file"
+        raise InputError(f"--text {text_file}: {seen}")
+    text = read_text(text_file)
+    if not text.strip():
+        raise InputError(f"--text {text_file}: there is no word in it")
+    if Path(name).is_file():
+        raise InputError(f"MODEL {name}: is a file; give the folder that holds the model")
+    if name.startswith((".", "/", "~")) and not Path(name).is_dir():
+        raise InputError(f"MODEL {name}: no such folder")  # not a name to look for elsewhere
+    if not Path(name).is_dir():
+        line = f"there is no folder {name} here: looking for a model of this name elsewhere"
+        print(f"attnscale: {line}", file=sys.stderr, flush=True)
+    else:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    try:
+        import torch as torch
+        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
+    except ImportError:
+        raise InputError("a model needs torch and transformers: pip install torch transformers") from None
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModel.from_pretrained(name).float().eval()
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
+        raise InputError(f"MODEL {name}: {rule} ({first})") from None
+    return list(tokenizer(text, truncation=False, verbose=False)["input_ids"]), model
+
+
+def plan_of(model: Any) -> audit.ScalePlan:
+    """What the audit says of the model's config."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", audit.AuditWarning)  # the warnings are part of the plan's text
+        return audit.resolve(model.config)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale report``: one page that shows every head of a model, or of a file of queries and keys."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._grid.progress import progress_line
+from .._io import InputError, read_heads
+from .._report.make import default_lengths, report
+from .._report.page import check_free
+from .._report.result import Report, ReportPair
+from ._model import load, plan_of
+from ._options import add_option, add_outputs
+from ._output import Answer, OutputError, bad_input
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DESCRIPTION = """\
+Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:
+a map of the heads, a scatter plot, each head against length, laws and random keys, and a slider that
+multiplies the scale. INPUT is a file of queries and keys as for `attnscale entropy`, or a model of
+transformers, a directory, that reads --text. Two INPUTs are shown side by side, with what differs.
+"""
+_SUFFIXES = (".npz", ".safetensors")
+
+
+def add(commands: Any) -> None:
+    """Add the parser of ``attnscale report``."""
+    parser = commands.add_parser(
+        "report",
+        help="one HTML page to look at: a map of heads, laws, random keys, a slider for the scale",
+        description=_DESCRIPTION,
+    )
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
+    add_option(parser, "--text", help="what a model reads, in UTF-8")
+    add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
+    add_option(parser, "--laws", help="laws to hold the heads against; each multiplies the head's own scale")
+    add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
+    add_option(parser, "--layout", default="bhsd")
+    add_option(parser, "--output", default=Path("report.html"))
+    add_option(parser, "--force")
+    add_outputs(parser, plot=False, json="print JSON: all numbers of the page")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> Answer:
+    """Measure the heads, write the page, and say what stands out."""
+    if len(options.inputs) > 2:
+        raise InputError(f"give one INPUT or two, got {len(options.inputs)}")
+    target = _target(options)
+    with progress_line() as tell:
+        reports = [_measure(each, options, tell) for each in options.inputs]
+    found: Report | ReportPair = reports[0]
+    if len(reports) == 2:
+        with bad_input():
+            found = reports[0].beside(reports[1], _names(options.inputs))
+    try:
+        found.save(target, overwrite=options.force)
+    except OSError as error:
+        raise OutputError(f"--output {target}: {error.strerror or error}") from error
+    said = found.differences if isinstance(found, ReportPair) else found.outliers
+    size = f"{target.stat().st_size / 1000:.0f} kB"
+    text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", f"Page: {target} ({size})"])
+    return Answer(text, _rows(options.inputs, reports), found.to_dict())
+
+
+def _target(options: argparse.Namespace) -> Path:
+    """The file to write, before anything is measured; no file that the command reads."""
+    try:
+        target = check_free(options.output, overwrite=options.force)
+    except FileExistsError:
+        raise InputError(f"--output {options.output}: is there already; --force replaces it") from None
+    except OSError as error:
+        raise InputError(f"--output {error}") from None
+    for source in (*map(Path, options.inputs), *([options.text] if options.text is not None else [])):
+        if target.exists() and source.exists() and target.samefile(source):
+            raise InputError(f"--output {target}: the command reads this file, it would be lost")
+    return target
+
+
+def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
+    path = Path(source)
+    if path.suffix in _SUFFIXES or path.is_file():
+        return _of_file(path, options, tell)
+    if options.text is None:
+        raise InputError(f"INPUT {source}: a model needs --text FILE, and files of heads end in .npz")
+    return _of_model(source, options, tell)
+
+
+def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
+    heads = read_heads([path], layout=options.layout)
+    query, key = (x[0] if x.ndim == 4 and len(x) == 1 else x for x in (heads.query, heads.key))
+    _check_lengths(options, query.shape[-2], f"the tokens in {path}")
+    numbered = [re.fullmatch(r"L(\d+) H(\d+)", name) for name in heads.names]
+    places = [(int(found[1]), int(found[2])) for found in numbered if found]
+    about = {"model": heads.about.get("model", path.name), "text": heads.about.get("text", "")}
+    tell(f"report: {path}")
+    with bad_input(str(path)):
+        return report(
+            *(query, key),
+            lengths=options.lengths,
+            laws=options.laws,
+            is_causal=options.causal,
+            enable_gqa=len(query) != len(key),
+            labels=places if len(places) == len(heads.names) else None,
+            about={name: text for name, text in about.items() if text},
+        )
+
+
+def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
+    tell(f"report: loading {name}")
+    tokens, model = load(name, options.text)
+    plan = plan_of(model)
+    most, what = len(tokens), f"the tokens of {options.text}"
+    positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
+    if positions is not None and positions < most:
+        most, what = positions, "the positions of the model"
+    _check_lengths(options, most, what)
+    return _record(
+        name, model, tokens, options.lengths or default_lengths(most), options, plan.explain(), tell
+    )
+
+
+def _record(
+    name: str,
+    model: Any,
+    tokens: list[int],
+    lengths: list[int],
+    options: argparse.Namespace,
+    plan: str,
+    tell: Callable[[str], object],
+) -> Report:
+    import torch
+
+    from ..torch import record
+
+    kind = type(model).__name__
+    with bad_input(f"MODEL {name}", NotImplementedError):
+        with torch.no_grad(), record(model, statistics="entropy", keep_heads=True) as log:
+            for n in sorted(set(lengths)):
+                tell(f"report: {kind} reads {n} tokens")
+                model(input_ids=torch.tensor([tokens[:n]]))
+        about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": str(options.text)}
+        return log.report(
+            laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")
+        )
+
+
+def _check_lengths(options: argparse.Namespace, most: int, what: str) -> None:
+    if options.lengths is not None and max(options.lengths) > most:
+        raise InputError(f"--lengths must be at most {most}, {what}, got {max(options.lengths)}")
+
+
+def _names(inputs: list[str]) -> tuple[str, str]:
+    """Short names of two inputs: their last parts, or all of them where these are alike."""
+    short = [Path(each).name for each in inputs]
+    first, second = short if short[0] != short[1] else inputs
+    return (first, second) if first != second else (f"{first} (1)", f"{second} (2)")
+
+
+def _rows(inputs: list[str], reports: list[Report]) -> list[dict[str, Any]]:
+    """One row for each head and length, as CSV has them."""
+    return [
+        {
+            "input": source,
+            "layer": int(found.layers[i]),
+            "head": int(found.heads[i]),
+            "n": int(n),
+            **{f"entropy {law.spelling}": float(found.entropy[i, j, k]) for k, law in enumerate(found.laws)},
+            "effective_keys": float(found.effective_keys[i, j]),
+            "first_key_weight": float(found.first_key_weight[i, j]),
+            "max_weight": float(found.max_weight[i, j]),
+            "received": float(found.received[i, j]),
+            "beta": float(found.beta[i, j]),
+            "growth": float(found.growth[i]),
+            "best": found.laws[int(found.best[i])].spelling if found.best[i] >= 0 else "",
+            "best_misses": float(found.best_misses[i]),
+        }
+        for source, found in zip(inputs, reports, strict=True)
+        for i in range(len(found.heads))
+        for j, n in enumerate(found.lengths)
+    ]

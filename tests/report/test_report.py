@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The numbers of a report are those of the functions that users call."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+from attnscale._report.curves import MULTIPLES, interpolate
+from attnscale._report.measure import BINS, POSITIONS
+from attnscale.theory import expected_entropy
+
+LENGTHS = [32, 64, 128]
+LAWS = ("log_n", "annealed")
+
+
+@pytest.fixture(scope="module")
+def heads() -> tuple[np.ndarray, np.ndarray]:
+    """Four heads of MiniLM that differ much, in float32."""
+    data = at.datasets.minilm_qk()
+    chosen = [0, 2, 7, 11]
+    return data.query[chosen].astype(np.float32), data.key[chosen].astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def found(heads: tuple[np.ndarray, np.ndarray]) -> at.Report:
+    return at.report(*heads, lengths=LENGTHS, laws=LAWS, about={"model": "MiniLM"})
+
+
+@pytest.fixture(scope="module")
+def causal() -> tuple[np.ndarray, np.ndarray, at.Report]:
+    data = at.datasets.causal_qk()
+    q, k = data.query[[0, 3]].astype(np.float32), data.key[[0, 3]].astype(np.float32)
+    return q, k, at.report(q, k, lengths=LENGTHS, laws=["log_n"], is_causal=True)
+
+
+def test_entropy_under_each_law_is_that_of_attention_entropy(found: at.Report, heads: Any) -> None:
+    assert [law.spelling for law in found.laws] == ["standard", "log_n(base=32)", "annealed(n0=32)"]
+    for j, n in enumerate(LENGTHS):
+        for k, law in enumerate(found.laws):
+            expected = at.attention_entropy(*(x[:, :n] for x in heads), scale=law)
+            np.testing.assert_allclose(found.entropy[:, j, k], expected.mean(-1), atol=1e-5)
+    np.testing.assert_allclose(found.effective_keys, np.exp(found.entropy[..., 0]))
+
+
+def test_causal_entropy_is_the_mean_of_the_last_eighth(causal: Any) -> None:
+    q, k, found = causal
+    for j, n in enumerate(LENGTHS):
+        rows = at.attention_entropy(q[:, :n], k[:, :n], is_causal=True)
+        np.testing.assert_allclose(found.entropy[:, j, 0], rows[:, -n // 8 :].mean(-1), atol=1e-5)
+        seen = np.arange(n - n // 8, n) + 1
+        np.testing.assert_allclose(found.uniform_entropy[:, j], np.log(seen).mean())
+        parts = [part.mean(-1) for part in np.array_split(rows.astype(float), POSITIONS, axis=1)]
+        np.testing.assert_allclose(found.by_position[:, j], np.stack(parts, -1), atol=1e-6)
+
+
+def test_weights_are_those_of_the_matrix(found: at.Report, heads: Any, causal: Any) -> None:
+    q, k, report = causal
+    for each, (query, key), is_causal, share in ((found, heads, False, 1), (report, (q, k), True, 8)):
+        for j, n in enumerate(LENGTHS):
+            weights = at.attention_weights(query[:, :n], key[:, :n], is_causal=is_causal).astype(float)
+            last = weights[:, -n // share :]
+            np.testing.assert_allclose(each.first_key_weight[:, j], last[..., 0].mean(-1), atol=1e-6)
+            np.testing.assert_allclose(each.max_weight[:, j], last.max(-1).mean(-1), atol=1e-6)
+            received = weights.mean(1)
+            np.testing.assert_allclose(each.received[:, j], received.max(-1), atol=1e-6)
+            np.testing.assert_array_equal(each.received_by[:, j], received.argmax(-1))
+
+
+def test_the_histogram_counts_every_row(found: at.Report, heads: Any) -> None:
+    for j, n in enumerate(LENGTHS):
+        rows = at.attention_entropy(*(x[:, :n] for x in heads))
+        for i, each in enumerate(rows):
+            expected = np.histogram(each.clip(0, np.log(n)), bins=BINS, range=(0, np.log(n)))[0]
+            np.testing.assert_array_equal(found.histogram[i, j], expected)
+    np.testing.assert_array_equal(found.histogram.sum(-1), np.broadcast_to(LENGTHS, (4, 3)))
+
+
+def test_the_law_that_keeps_the_entropy_is_that_of_calibrate(found: at.Report, heads: Any) -> None:
+    q, k = (x[:, : LENGTHS[-1]] for x in heads)
+    expected = at.calibrate(q, k, LENGTHS[0], LENGTHS, laws=found.laws)
+    np.testing.assert_array_equal(found.best, expected.best)
+    np.testing.assert_allclose(found.beta, expected.beta, rtol=1e-6)
+    errors = np.asarray(expected.entropy_error)[expected.best, range(4)]
+    np.testing.assert_allclose(found.best_misses, errors, rtol=1e-6)
+    constants = np.asarray(expected.amplitude)[expected.best, range(4)]
+    np.testing.assert_allclose(found.best_constant, constants, rtol=1e-6)
+    np.testing.assert_allclose(found.entropy[..., 0], expected.standard_entropy, atol=1e-5)
+
+
+def test_random_keys_have_their_exact_entropy(found: at.Report) -> None:
+    for j, n in enumerate(LENGTHS):
+        for k, law in enumerate(found.laws):
+            exact = expected_entropy(n, float(law.multiplier(n, 32)), head_dim=32)
+            np.testing.assert_allclose(found.random_entropy[:, j, k], exact, rtol=1e-9)
+
+
+def test_random_keys_of_causal_rows_are_their_mean(causal: Any) -> None:
+    found = causal[2]
+    law = found.laws[1]
+    seen = np.arange(28, 32) + 1
+    exact = expected_entropy(seen, law.multiplier(seen, 32), head_dim=32)
+    np.testing.assert_allclose(found.random_entropy[:, 0, 1], exact.mean(), atol=1e-4)
+    seen = np.arange(112, 128) + 1
+    exact = expected_entropy(seen, 1.0, head_dim=32)
+    np.testing.assert_allclose(found.random_entropy[:, 2, 0], exact.mean(), atol=1e-4)
+
+
+def test_the_curve_is_that_of_entropy_curve(found: at.Report, heads: Any) -> None:
+    n = LENGTHS[1]
+    curve = at.entropy_curve(*(x[:, :n] for x in heads), MULTIPLES / np.sqrt(32))
+    np.testing.assert_allclose(found.curve[:, 1], curve.entropy.mean(1), atol=1e-6)
+    np.testing.assert_allclose(found.curve[..., 16], found.entropy[..., 0], atol=1e-5)  # the multiple 1
+    assert found.multiples[16] == 1
+
+
+def test_the_interpolation_is_off_by_no_more_than_it_says(found: at.Report, heads: Any) -> None:
+    multiples = np.geomspace(0.26, 3.9, 57)  # not those where the error was measured
+    worst = 0.0
+    for j, n in enumerate(LENGTHS):
+        exact = at.entropy_curve(*(x[:, :n] for x in heads), multiples / np.sqrt(32)).entropy.mean(1)
+        worst = max(worst, float(np.abs(interpolate(found.curve[:, j], multiples) - exact).max()))
+    assert 0.3 * found.interpolation_error < worst < 1.3 * found.interpolation_error < 2e-3
+
+
+def test_the_interpolation_has_every_parabola() -> None:
+    x = np.log(MULTIPLES)
+    wanted = np.geomspace(0.25, 4, 100)
+    expected = 3 - 0.7 * np.log(wanted) - 0.2 * np.log(wanted) ** 2
+    np.testing.assert_allclose(interpolate(3 - 0.7 * x - 0.2 * x**2, wanted), expected, atol=1e-12)
+
+
+def test_growth_is_for_each_doubling(found: at.Report) -> None:
+    rise = found.entropy[:, -1, 0] - found.entropy[:, 0, 0]
+    np.testing.assert_allclose(found.growth, rise / 2)  # 32 to 128
+
+
+def test_heads_that_share_keys_are_as_with_keys_of_their_own(heads: Any) -> None:
+    q, k = heads
+    one = at.report(q, k[:2], lengths=[32, 64], laws=["log_n"], enable_gqa=True).to_dict()
+    other = at.report(q, k[:2].repeat(2, axis=0), lengths=[32, 64], laws=["log_n"]).to_dict()
+    for each in (one, other):
+        del each["provenance"]
+    assert one == other
+
+
+def test_json_has_the_numbers_to_six_digits_and_follows_the_schema(found: at.Report) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    schema = at.Report.json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(content, schema)
+    jsonschema.validate(json.loads(json.dumps(found.beside(found).to_dict())), schema)
+    for field in dataclasses.fields(found):
+        value = getattr(found, field.name)
+        if isinstance(value, np.ndarray):
+            kept = np.array(content[field.name], np.float64)
+            np.testing.assert_allclose(kept, value, rtol=1e-5, atol=1e-12, err_msg=field.name)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**content, "more": 1}, schema)
+
+
+def test_one_length_has_no_growth_and_no_best_law(heads: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    found = at.report(*heads, lengths=[10], laws=["log_n"])
+    assert np.isnan(found.growth).all()
+    assert (found.best == -1).all()
+    content = found.to_dict()
+    jsonschema.validate(content, at.Report.json_schema())
+    assert content["growth"] == content["best_misses"] == [None] * 4
+    assert [content["by_position"][0][0].count(None), len(content["by_position"][0][0])] == [6, POSITIONS]
+    assert "sharpest at 10" in " ".join(found.outliers)
+    assert "spreads" not in " ".join(found.outliers)
+
+
+def test_a_law_of_the_scores_has_no_random_keys(heads: Any) -> None:
+    found = at.report(*heads, lengths=[32, 64], laws=["adaptive_temperature"])
+    assert np.isnan(found.random_entropy[..., 1]).all()
+    assert np.isfinite(found.entropy).all()
+
+
+def test_outliers_are_named_in_words(found: at.Report) -> None:
+    spreads = int(np.argmax(found.growth))
+    first, last = found.effective_keys[spreads, [0, -1]]
+    said = f"layer 0, head {spreads} spreads fastest: {first:.1f} effective keys at 32, {last:.1f} at 128."
+    assert said in found.outliers
+    sharp = int(np.argmin(found.effective_keys[:, -1]))
+    assert any(text.startswith(f"layer 0, head {sharp} is the sharpest at 128") for text in found.outliers)
+
+
+def test_two_reports_say_what_differs(found: at.Report, heads: Any) -> None:
+    q, k = heads
+    other = q.copy()
+    other[2] *= 3
+    pair = found.beside(at.report(other, k, lengths=LENGTHS, laws=LAWS), ("before", "after"))
+    first, second, *_ = pair.differences
+    assert first.startswith("layer 0, head 2 differs most at 128: ")
+    assert "0 of 4 heads are wider in after and 1 are sharper" in second
+    assert "differs" in repr(pair)
+
+
+def test_reports_of_other_heads_or_lengths_are_not_compared(found: at.Report, heads: Any) -> None:
+    with pytest.raises(ValueError, match=r"must have the same lengths, got \[32, 64, 128\] and \[32"):
+        found.beside(at.report(*heads, lengths=[32, 64], laws=LAWS))
+    with pytest.raises(ValueError, match="two reports must have the same heads"):
+        found.beside(at.report(*(x[:2] for x in heads), lengths=LENGTHS, laws=LAWS))
+
+
+def test_it_prints_as_a_table_and_becomes_a_data_frame(found: at.Report) -> None:
+    text = str(found)
+    assert text.startswith("Report: 4 heads")
+    assert "L0 H3" in text
+    pytest.importorskip("pandas")
+    frame = found.to_pandas()
+    assert len(frame) == 4 * 3 * 3
+    np.testing.assert_allclose(frame["entropy"].to_numpy(), found.entropy.ravel())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lengths": [1, 32]}, "lengths must be between 2 and the number of keys, 512, got 1"),
+        ({"lengths": [1024]}, "lengths must be between 2 and the number of keys, 512, got 1024"),
+        ({"lengths": []}, "lengths must name at least one length, got none"),
+        ({"laws": ["lig_n"]}, "lig_n"),
+        ({"laws": ["yarn(factor=4)"]}, "acts on the"),
+        ({"labels": [(0, 1)]}, "labels must name each of the 4 heads, got 1"),
+        ({"is_causal": 2}, "is_causal must be True or False, got 2"),
+    ],
+)
+def test_bad_options_are_refused(heads: Any, change: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        at.report(*heads, **change)
+
+
+def test_arrays_that_are_no_heads_of_one_text_are_refused(heads: Any) -> None:
+    q, k = heads
+    with pytest.raises(ValueError, match=r"must have the axes \(heads, n, head_dim\), got shape \(1"):
+        at.report(q[None], k[None])
+    with pytest.raises(ValueError, match="a report needs as many queries as keys, got 20 and 512"):
+        at.report(q[:, :20], k)
+
+
+@pytest.mark.parametrize(("n", "lengths"), [(512, [64, 128, 256, 512]), (40, [20, 40]), (9, [9])])
+def test_lengths_are_halves_by_default(heads: Any, n: int, lengths: list[int]) -> None:
+    found = at.report(*(x[:1, :n] for x in heads), laws=["log_n"])
+    assert found.lengths.tolist() == lengths

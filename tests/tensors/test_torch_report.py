@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reports of what a log kept: the same rows as the log's own statistics, in models of several kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+# transformers and torch warn about their own affairs while they load and run.
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 50,
+}
+LENGTHS = (24, 48)
+#: Name of the model's class, and what its config has besides.
+MODELS: dict[str, dict[str, Any]] = {
+    "Bert": {},
+    "GPT2": {"n_embd": 32, "n_head": 4, "n_layer": 2, "scale_attn_by_inverse_layer_idx": True},
+    "Mistral": {"num_key_value_heads": 2, "sliding_window": 16},
+    "Gemma2": {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 16, "attn_logit_softcapping": 2.0},
+    "GptOss": {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1},
+}
+CAUSAL = {"GPT2", "Mistral", "Gemma2", "GptOss"}
+
+
+def build(name: str) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**{**({} if name == "GPT2" else SMALL), **MODELS[name]})
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    for parameter in model.parameters():  # scores of some size, so that weights differ
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def recorded(model: Any, lengths: Any = LENGTHS, batch: int = 1, **options: Any) -> Any:
+    wanted: dict[str, Any] = {"statistics": ("entropy", "max_weight", "n_visible"), "keep_heads": True}
+    with torch.no_grad(), at.torch.record(model, **{**wanted, **options}) as log:
+        for n in lengths:
+            model(input_ids=torch.arange(n)[None].repeat(batch, 1))
+    return log
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_report_has_the_entropies_of_the_log(name: str) -> None:
+    log = recorded(build(name), laws=["log_n(base=24)"])
+    found = log.report(about={"model": name})
+    assert found.lengths.tolist() == list(LENGTHS)
+    assert found.about["causal"] == ("yes" if name in CAUSAL else "no")
+    assert [law.spelling for law in found.laws] == ["standard", "log_n(base=24)"]
+    np.testing.assert_array_equal(found.layers, np.repeat([0, 1], 4))
+    for j, (n, layers) in enumerate(zip(LENGTHS, log.passes, strict=True)):
+        last = n // 8 if name in CAUSAL else n
+        for layer in (0, 1):
+            here = found.layers == layer
+            for k, statistic in enumerate(("entropy", "entropy under log_n(base=24)")):
+                rows = layers[layer][statistic][0].astype(np.float64)
+                np.testing.assert_allclose(
+                    found.entropy[here, j, k], rows[:, -last:].mean(-1), atol=2e-6, rtol=2e-6
+                )
+            weights = layers[layer]["max_weight"][0, :, -last:].mean(-1)
+            np.testing.assert_allclose(found.max_weight[here, j], weights, rtol=1e-5)
+            seen = layers[layer]["n_visible"][0, :, -last:]
+            np.testing.assert_allclose(found.uniform_entropy[here, j], np.log(seen).mean(-1))
+    np.testing.assert_allclose(found.curve[..., 16], found.entropy[..., 0], atol=2e-6)
+    assert found.entropy[..., 0].std() > 0.01  # the heads differ
+    # Under a soft-cap or beside a sink no multiple of the scale is sought.
+    assert np.isnan(found.beta).all() == (name in ("Gemma2", "GptOss"))
+
+
+def test_the_scale_of_the_model_is_where_the_slider_begins() -> None:
+    """GPT-2 divides its scores by the layer's number: the report's multiples are of that scale."""
+    found = recorded(build("GPT2"), laws=["log_n"]).report()
+    assert np.isfinite(found.beta[:, 0]).all()
+    np.testing.assert_allclose(found.beta[:, 0], 1, atol=1e-3)
+
+
+def test_a_causal_model_gives_what_its_queries_and_keys_give() -> None:
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    model = build("GPT2")
+    with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
+        own = at.torch._log.AttentionLog.add
+
+        def keep(self: Any, module: Any, rows: Any, query: Any, key: Any, options: Any) -> None:
+            kept.append((query[0] * options["scale"] * query.shape[-1] ** 0.5, key[0]))
+            own(self, module, rows, query, key, options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(at.torch._log.AttentionLog, "add", keep)
+            model(input_ids=torch.arange(48)[None])
+    whole = at.report(*kept[0], lengths=[48], laws=["log_n"], is_causal=True).to_dict()
+    found = log.report(laws=["log_n"]).to_dict()
+    for name in ("entropy", "curve", "first_key_weight", "received", "by_position", "histogram"):
+        np.testing.assert_allclose(found[name][:4], whole[name], rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def test_the_page_is_written(tmp_path: Path) -> None:
+    log = recorded(build("Bert"), laws=["log_n"])
+    found = log.report(tmp_path / "page.html", plan="nothing but 1/sqrt(d)")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text == found.to_html()
+    assert "nothing but 1/sqrt(d)" in text
+    with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
+        log.report(tmp_path / "page.html")
+
+
+def test_a_log_without_queries_and_keys_says_how_to_get_them() -> None:
+    log = recorded(build("Bert"), keep_heads=False)
+    with pytest.raises(ValueError, match=r"needs queries and keys: record\(model, keep_heads=True\)"):
+        log.report()
+
+
+def test_a_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="passes with one text, got a batch of 2 in layer 0"):
+        recorded(build("Bert"), batch=2).report()
+
+
+def test_a_step_with_a_cache_is_refused() -> None:
+    model = build("Mistral")
+    with torch.no_grad(), at.torch.record(model, keep_heads=True) as log:
+        past = model(input_ids=torch.arange(8)[None]).past_key_values
+        model(input_ids=torch.arange(1)[None], past_key_values=past)
+    with pytest.raises(ValueError, match="as many queries as keys, got 1 and 9 in layer 0"):
+        log.report()
+
+
+def test_keep_heads_is_a_boolean() -> None:
+    with (
+        pytest.raises(TypeError, match="keep_heads must be True or False, got 1"),
+        at.torch.record(build("Bert"), keep_heads=1),
+    ):
+        pass

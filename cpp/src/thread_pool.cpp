@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -107,11 +108,16 @@ class job {
   void work_as_caller() noexcept { work({ask_caller, this}); }
   void work_as_helper() noexcept {
     leave_cpu(cpu_);
+    std::fesetenv(&arithmetic_);
     work({ask_helper, this});
   }
 
-  /// Other threads take part, who are not there in the child of a fork.
-  void share() { shared_ = true; }
+  /// Other threads take part, who are not there in the child of a fork. They round, and treat
+  /// denormal numbers, as the calling thread does: results do not depend on their number.
+  void share() {
+    shared_ = true;
+    std::fegetenv(&arithmetic_);
+  }
 
   /// Only on the calling thread: runs the user's check when it is due.
   void poll() noexcept {
@@ -178,6 +184,7 @@ class job {
   const int cpu_ = current_cpu();  // of the caller
   const unsigned forks_ = forks.load();
   bool shared_ = false;
+  std::fenv_t arithmetic_;  // of the caller, where threads share the loop
   std::atomic<std::int64_t> next_{0};
   std::atomic<bool> stop_{false};
   std::atomic<bool> failed_{false};

@@ -38,8 +38,9 @@ constexpr auto poll_interval = std::chrono::milliseconds(25);
 // calls follow each other (27 us without), 100 us in 51 us (93 us without).
 constexpr auto spin_time = std::chrono::microseconds(100);
 
-// So a call alone among other work wakes threads if it takes `enough_to_wake` or more. A shorter one
-// does if it soon follows another call: they are then awake, or stay so for the calls behind it.
+// So a call alone among other work wakes threads if it takes `enough_to_wake` or more. A shorter
+// one does if it soon follows another call: they are then awake, or stay so for the calls behind
+// it.
 constexpr double enough_to_wake = 80e3;  // ns
 constexpr double enough_to_share = 8e3;
 
@@ -332,7 +333,8 @@ execution worth_sharing(const execution& how, double nanoseconds) {
   if (nanoseconds < enough_to_share) return alone;
   if (asked_threads(how) == 1) return how;
   const clock::time_point now = clock::now();
-  const auto takes = std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, 1e9)));
+  const auto takes =
+      std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, 1e9)));
   const clock::duration before(last_end.exchange((now + takes).time_since_epoch().count()));
   const bool follows = now.time_since_epoch() - before < spin_time;
   return follows || nanoseconds >= enough_to_wake ? how : alone;

@@ -197,7 +197,7 @@ class Keys:
     def note_head_size(self, value: int) -> None:
         """Note the keys that gave this head size, of those whose sizes were read for it."""
         wide, *others = self.sizes or ("",)
-        if len(others) == 1 and value == self.sizes[wide] // self.sizes[others[0]]:
+        if len(others) == 1 and value == self.sizes[wide] // max(self.sizes[others[0]], 1):
             names = [self.stored(name) for name in (wide, *others)]
             usual = "" if any(map(self.has, (wide, *others))) else f" (defaults of {self.kind})"
             quotient = f"{self.sizes[wide]} / {self.sizes[others[0]]}"

@@ -241,7 +241,7 @@ def test_no_code_of_a_repository_is_imported(tmp_path: Any) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "configuration_evil.py").write_text("raise SystemExit('imported')", encoding="utf-8")
     config = {**LLAMA, "auto_map": {"AutoConfig": "configuration_evil.Evil"}, "trust_remote_code": True}
-    assert _ask(config).layers == at.audit.resolve(config).layers
+    assert repr(_ask(config).layers) == repr(at.audit.resolve(config).layers)
 
 
 def test_the_page_on_coverage_has_every_row() -> None:

@@ -196,6 +196,7 @@ BOTH_FORMATS = {
     "diagnose": ["diagnose", "model", "--text", "book.txt"],
     "entropy": ["entropy", MINILM],
     "laws": ["laws", "--n", "512"],
+    "report": ["report", MINILM],
     "mc max_cosine": ["mc", "max_cosine", "--n", "8"],
     "sweep": ["sweep", "sweep.toml"],
     "theory": ["theory", "--n", "64"],

@@ -458,4 +458,4 @@ def test_diagnose_without_torch(command: Command, place: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "torch", None)
     status, _, err = command("diagnose", "folder", "--text", "book.txt")
     assert status == 2
-    assert "diagnose needs torch and transformers: pip install torch transformers" in err
+    assert "a model needs torch and transformers: pip install torch transformers" in err

@@ -53,8 +53,6 @@ def read_scales(scales: Any) -> NDArray[np.float64]:
         raise TypeError(f"scales must be numbers, got {array.dtype}")
     if array.ndim != 1:
         raise ValueError(f"scales must have one axis, got shape {array.shape}")
-    if not array.size:
-        raise ValueError("scales must have at least one scale, got none")
     if not np.isfinite(array).all():
         raise ValueError("scales must be finite, got an array with NaN or infinity")
     return np.ascontiguousarray(array, np.float64)

@@ -206,7 +206,7 @@ class Parser(argparse.ArgumentParser):
 
 def _meant(flag: str) -> str:
     """What may have been meant by an option that the command does not have."""
-    if flag in OPTIONS:
+    if flag in OPTIONS and flag not in _SAID_AS:
         return f": this command has no {flag}"
     near = [_SAID_AS[flag]] if flag in _SAID_AS else get_close_matches(flag, OPTIONS, 1)
     return f": did you mean {near[0]}?" if near else ""

@@ -57,7 +57,11 @@ def run(options: argparse.Namespace) -> Answer:
     try:
         return _answer(options, wanted, _compute(options, wanted))
     except (SweepInterrupted, SweepError) as error:
-        told = str(error).replace(IN_PARTIAL, "the table has them").replace(f", and {IN_STORE}", "")
+        told = (
+            str(error)
+            .replace(IN_PARTIAL, "the table has them, and --store DIR keeps them")
+            .replace(f", and {IN_STORE}", "")
+        )
         error.args = (told,)
         if error.partial is None:
             raise

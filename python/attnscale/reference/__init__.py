@@ -44,7 +44,7 @@ from ._montecarlo import (
     weight_ranks,
 )
 from ._multihead import multi_head_attention
-from ._normalizers import weigh, with_length
+from ._normalizers import alpha_gradient, pull_back, weigh, with_length
 from ._rotary import apply_rotary, rotary_score
 from ._solve import calibrate, solve_perplexity, solve_scale
 from ._targets import (

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,24 @@ def test_a_keyword_of_another_function_is_answered_by_that_of_this_one(name: str
     call, meant = MEANT[name]
     with pytest.raises(TypeError, match=rf"unexpected keyword argument '\w+'; did you mean '{meant}'\?$"):
         call()
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_statistics", "attention_entropy"])
+@pytest.mark.parametrize("package", ["torch", "jax"])
+@pytest.mark.parametrize(("said", "meant"), [("law", "scale"), ("laws", "scale"), ("mask", "attn_mask")])
+def test_functions_of_tensors_and_of_jax_have_the_same_hints(
+    package: str, name: str, said: str, meant: str
+) -> None:
+    numbers = pytest.importorskip("torch" if package == "torch" else "jax.numpy").ones((2, 3, 4))
+    function = getattr(getattr(at, package), name, None)
+    if function is None:
+        assert (package, name) == ("torch", "attention_entropy")
+        return
+    given = (numbers,) * (3 if name == "attention" else 2)
+    message = rf"^{name}\(\) got an unexpected keyword argument '{said}'; did you mean '{meant}'\?$"
+    with pytest.raises(TypeError, match=message):
+        function(*given, **{said: "log_n"})
+    assert "unknown" not in inspect.signature(function).parameters
 
 
 def test_a_type_error_inside_a_function_is_not_taken_for_a_keyword() -> None:

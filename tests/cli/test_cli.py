@@ -161,7 +161,7 @@ def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
         (["mc", "max_cosine", "--unit", "bits"], "this command has no --unit"),
         (
             ["info", "--dmeo"],
-            "unrecognized arguments: --dmeo: did you mean --debug? (see attnscale info --help)",
+            "--dmeo: did you mean --debug? (see attnscale info --help)",
         ),
         (["calibrate", MINILM, "--n", "1"], "--n must be between 2 and the number of keys, 512, got 1"),
         (["mc", "sparsity", "--normalizer", "entmx"], "did you mean 'entmax'? --normalizer must be one of"),

@@ -122,10 +122,10 @@ def test_input_that_it_reads_is_not_overwritten(heads: str, fail: Run) -> None:
         ),
         (["heads.npz", "--n", "64"], "unrecognized arguments: --n 64: did you mean --lengths?"),
         (["heads.npz", "-o", "a.pdf"], "--output a.pdf must end in .html, which is what a page is, got .pdf"),
-        (["heads.npz", "--text", "a.txt"], "--text a.txt: only a model reads a text, got files of queries"),
+        (["heads.npz", "--text", "a.txt"], "--text a.txt: only a model reads a text, got files"),
         (
             ["./checkpoint", "--text", "a.txt", "--causal"],
-            "--causal is for files of queries and keys; a model",
+            "--causal is for files of queries and keys",
         ),
         (["heads.npz", "-o", "absent/a.html"], "--output absent/a.html: there is no folder absent"),
         (["heads.npz", "-o", "."], "is a folder, not a file"),

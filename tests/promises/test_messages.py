@@ -115,6 +115,8 @@ def test_functions_of_tensors_and_of_jax_have_the_same_hints(
     message = rf"^{name}\(\) got an unexpected keyword argument '{said}'; did you mean '{meant}'\?$"
     with pytest.raises(TypeError, match=message):
         function(*given, **{said: "log_n"})
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'out'$"):  # layout= is another thing
+        function(*given, out=numbers)
     assert "unknown" not in inspect.signature(function).parameters
 
 

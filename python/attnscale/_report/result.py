@@ -160,7 +160,8 @@ class Report(Page, Tabled):
         """
         if not isinstance(other, Report):
             raise TypeError(f"other must be a Report, got {shown(other)}")
-        if not isinstance(names, (tuple, list)) or len(names) != 2:
+        called: Any = names
+        if not isinstance(called, (tuple, list)) or len(called) != 2:
             raise TypeError(f"names must be a pair of str, got {shown(names)}")
         mine, theirs = (
             {

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["InputError", "StoredHeads", "read_heads", "read_text"]
+__all__ = ["InputError", "StoredHeads", "check_is_file", "read_heads", "read_text"]
 
 # Spellings in use: ours, torch's, those of notebooks, and transformers' names of the states.
 _QUERY_NAMES = ("query", "q", "queries", "query_states")
@@ -32,6 +32,13 @@ class StoredHeads(NamedTuple):
     key: npt.NDArray[Any]
     names: tuple[str, ...]
     about: Mapping[str, Any] = MappingProxyType({})  # the file's provenance: model, text, licences
+
+
+def check_is_file(path: Path, name: str = "") -> None:
+    """Refuse what is no file to read; `name` is the option that gave it, if there is one."""
+    if not path.is_file():
+        seen = "is a folder, not a file" if path.is_dir() else "no such file"
+        raise InputError(f"{f'{name} {path}'.strip()}: {seen}")
 
 
 def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHeads:
@@ -68,8 +75,7 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     """
     paths = [Path(file) for file in files]
     for path in paths:
-        if not path.is_file():
-            raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
+        check_is_file(path)
     if len(paths) == 2:
         arrays: Mapping[str, npt.NDArray[Any]] = {"query": _read_npy(paths[0]), "key": _read_npy(paths[1])}
     else:

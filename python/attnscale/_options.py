@@ -64,7 +64,7 @@ def _message(function: str, unknown: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
     near = [name for name in _SAID_AS.get(unknown, ()) if name in known]
-    near = near or get_close_matches(unknown, known, 1)
+    near = near or get_close_matches(unknown, known, 1, 0.7)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"{function}() got an unexpected keyword argument {unknown!r}{hint}"
 

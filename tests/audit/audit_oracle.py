@@ -76,7 +76,7 @@ class Calls:
     def attend(self, module, query, key, value, attention_mask, scaling=None, softcap=None, **kwargs):
         """An attention function of transformers that remembers what it was given.
 
-        Residuals that attend to the outputs of the blocks below, at one token, are computed and not remembered.
+        Residuals that attend to the outputs of lower blocks, at one token, are computed and not remembered.
         """
         sinks = kwargs.get("s_aux", kwargs.get("sinks", getattr(module, "sinks", None)))
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling

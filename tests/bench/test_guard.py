@@ -161,6 +161,10 @@ def test_what_a_run_would_lose_is_refused_before_it_starts(tmp_path, made_up, ca
     file.write_text("{}")
     assert main(["bench", "--against", str(file)]) == 2
     assert "is not a file that" in capsys.readouterr().err
+    assert main(["bench", "--against", str(tmp_path)]) == 2
+    assert f"--against {tmp_path}: is a folder, not a file" in capsys.readouterr().err
+    assert main(["bench", "--against", str(tmp_path / "absent")]) == 2
+    assert f"--against {tmp_path / 'absent'}: no such file" in capsys.readouterr().err
     assert main(["bench", "--keep", str(file), "--against", str(file)]) == 2
     assert "the command reads this file, it would be lost" in capsys.readouterr().err
     assert main(["bench", "--keep", str(file), "--csv", str(file)]) == 2

@@ -159,6 +159,10 @@ def test_entropy_saves_a_figure(run, heads, tmp_path, suffix, lengths):
         (["entropy", MINILM, "--laws", "nan"], "law 'nan': value must be finite, got nan"),
         (["entropy", MINILM, "--lengths", "64"], "unrecognized arguments: --lengths 64: did you mean --n?"),
         (["mc", "max_cosine", "--unit", "bits"], "this command has no --unit"),
+        (
+            ["info", "--dmeo"],
+            "--dmeo: did you mean --debug? (see attnscale info --help)",
+        ),
         (["calibrate", MINILM, "--n", "1"], "--n must be between 2 and the number of keys, 512, got 1"),
         (["mc", "sparsity", "--normalizer", "entmx"], "did you mean 'entmax'? --normalizer must be one of"),
         (["sweep", "nowhere.toml"], "nowhere.toml: no such file"),
@@ -198,6 +202,7 @@ BOTH_FORMATS = {
     "laws": ["laws", "--n", "512"],
     "report": ["report", MINILM],
     "mc max_cosine": ["mc", "max_cosine", "--n", "8"],
+    "report": ["report", MINILM],
     "sweep": ["sweep", "sweep.toml"],
     "theory": ["theory", "--n", "64"],
     "train": ["train", "recall"],

@@ -451,6 +451,9 @@ def test_a_model_that_is_a_path_is_not_looked_for_elsewhere(command: Command, pl
     (place / "book.txt").write_text("a b c", encoding="utf-8")
     for path in ("./nothing", str(place / "nothing"), "~/nothing"):
         assert command("diagnose", path, "--text", "book.txt")[2].endswith(f"MODEL {path}: no such folder\n")
+    (place / "empty").mkdir()
+    seen = command("diagnose", "empty", "--text", "book.txt")[2]
+    assert seen.endswith("MODEL empty: must be a folder with a model, and has no config.json\n")
 
 
 def test_diagnose_without_torch(command: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,11 @@ def test_two_inputs_are_shown_with_what_differs(heads: str, run: Run) -> None:
     assert content["pair"][0]["entropy"] != content["pair"][1]["entropy"]
 
 
+def test_a_file_beside_itself_differs_nowhere(heads: str, run: Run) -> None:
+    said = run("report", heads, heads, *SMALL)
+    assert said.splitlines()[0] == "No head differs, in its entropy at 64 or in its growth."
+
+
 def test_a_page_that_is_there_is_replaced_by_force_only(heads: str, run: Run, fail: Run) -> None:
     Path("report.html").write_text("mine", encoding="utf-8")
     assert "--output report.html: is there already; --force replaces it" in fail("report", heads, *SMALL)
@@ -93,7 +98,10 @@ def test_a_page_that_is_there_is_replaced_by_force_only(heads: str, run: Run, fa
 
 
 def test_input_that_it_reads_is_not_overwritten(heads: str, fail: Run) -> None:
-    assert "the command reads this file" in fail("report", heads, *SMALL, "-o", heads, "--force")
+    Path("text.html").write_text("<p>A text", encoding="utf-8")
+    arguments = ("report", "./checkpoint", "--text", "text.html", "-o", "text.html", "--force")
+    assert "--output text.html: the command reads this file" in fail(*arguments)
+    assert Path("text.html").read_text(encoding="utf-8") == "<p>A text"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +112,21 @@ def test_input_that_it_reads_is_not_overwritten(heads: str, fail: Run) -> None:
             ["heads.npz", "--lengths", "64", "513"],
             "--lengths must be at most 512, the tokens in heads.npz, got 513",
         ),
-        (["heads.npz", "--laws", "lig_n"], "lig_n"),
+        (
+            ["heads.npz", "--laws", "lig_n"],
+            "attnscale: error: did you mean 'log_n'? the name of a law must be one of",
+        ),
+        (
+            ["heads.npz", "--laws", "log_n(base=-1)"],
+            "law 'log_n(base=-1)': base must be greater than 1, got -1",
+        ),
+        (["heads.npz", "--n", "64"], "unrecognized arguments: --n 64: did you mean --lengths?"),
+        (["heads.npz", "-o", "a.pdf"], "--output a.pdf must end in .html, which is what a page is, got .pdf"),
+        (["heads.npz", "--text", "a.txt"], "--text a.txt: only a model reads a text, got files"),
+        (
+            ["./checkpoint", "--text", "a.txt", "--causal"],
+            "--causal is for files of queries and keys",
+        ),
         (["heads.npz", "-o", "absent/a.html"], "--output absent/a.html: there is no folder absent"),
         (["heads.npz", "-o", "."], "is a folder, not a file"),
         (["heads.npz", "-o", "-"], "--output must be a file's name, got '-'"),

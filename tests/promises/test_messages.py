@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -99,13 +100,32 @@ def test_a_keyword_of_another_function_is_answered_by_that_of_this_one(name: str
         call()
 
 
+@pytest.mark.parametrize("name", ["attention", "attention_statistics", "attention_entropy"])
+@pytest.mark.parametrize("package", ["torch", "jax"])
+@pytest.mark.parametrize(("said", "meant"), [("law", "scale"), ("laws", "scale"), ("mask", "attn_mask")])
+def test_functions_of_tensors_and_of_jax_have_the_same_hints(
+    package: str, name: str, said: str, meant: str
+) -> None:
+    numbers = pytest.importorskip("torch" if package == "torch" else "jax.numpy").ones((2, 3, 4))
+    function = getattr(getattr(at, package), name, None)
+    if function is None:
+        assert (package, name) == ("torch", "attention_entropy")
+        return
+    given = (numbers,) * (3 if name == "attention" else 2)
+    message = rf"^{name}\(\) got an unexpected keyword argument '{said}'; did you mean '{meant}'\?$"
+    with pytest.raises(TypeError, match=message):
+        function(*given, **{said: "log_n"})
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'out'$"):  # layout= is another thing
+        function(*given, out=numbers)
+    assert "unknown" not in inspect.signature(function).parameters
+
+
 def test_a_type_error_inside_a_function_is_not_taken_for_a_keyword() -> None:
     with pytest.raises(TypeError, match="num_threads must be an integer, got '2'"):
         at.entropy_curve(Q, Q, [1.0], num_threads="2")  # type: ignore[arg-type]
 
 
 SAID: dict[str, tuple[Callable[[], Any], str]] = {
-    "no scales": (lambda: at.entropy_curve(Q, Q, []), "scales must have at least one scale, got none"),
     "few tokens": (
         lambda: at.calibrate(np.ones((1, 10, 4)), np.ones((1, 10, 4))),
         "key must have at least 24 keys, or n0 and laws be given, got 10 keys",

@@ -108,6 +108,8 @@ def test_places_that_cannot_be_written_are_refused(
         found.save(tmp_path / "absent" / "a.html")
     with pytest.raises(IsADirectoryError, match="is a folder, not a file"):
         found.save(tmp_path / "")  # a folder's name
+    with pytest.raises(ValueError, match=r"a\.pdf must end in \.html, which is what a page is, got \.pdf$"):
+        found.save(tmp_path / "a.pdf")
     monkeypatch.setattr(page.os, "access", lambda *_: False)
     with pytest.raises(PermissionError, match=r"a\.html cannot be written here"):
         found.save(tmp_path / "a.html")

@@ -206,6 +206,11 @@ def test_two_reports_say_what_differs(found: at.Report, heads: Any) -> None:
 def test_reports_of_other_heads_or_lengths_are_not_compared(found: at.Report, heads: Any) -> None:
     with pytest.raises(ValueError, match=r"must have the same lengths, got \[32, 64, 128\] and \[32"):
         found.beside(at.report(*heads, lengths=[32, 64], laws=LAWS))
+    with pytest.raises(TypeError, match="other must be a Report, got 3"):
+        found.beside(3)
+    for names in ("ab", ("a",)):
+        with pytest.raises(TypeError, match="names must be a pair of str, got "):
+            found.beside(found, names)
     with pytest.raises(ValueError, match="two reports must have the same heads"):
         found.beside(at.report(*(x[:2] for x in heads), lengths=LENGTHS, laws=LAWS))
 
@@ -229,6 +234,13 @@ def test_it_prints_as_a_table_and_becomes_a_data_frame(found: at.Report) -> None
         ({"laws": ["lig_n"]}, "lig_n"),
         ({"laws": ["yarn(factor=4)"]}, "acts on the"),
         ({"labels": [(0, 1)]}, "labels must name each of the 4 heads, got 1"),
+        ({"labels": 3}, r"labels must be pairs of integers \(layer, head\), got 3"),
+        ({"labels": [1, 2, 3, 4]}, r"labels must be pairs of integers \(layer, head\), got \[1, 2, 3, 4\]"),
+        ({"labels": [(0, 0.5)] * 4}, "labels must be pairs of integers"),
+        ({"about": "mine"}, "about must be a mapping of str to str, got 'mine'"),
+        ({"laws": 1j}, "laws must be a law or several, got 1j"),
+        ({"law": "log_n"}, "unexpected keyword argument 'law'; did you mean 'laws'"),
+        ({"n": [64]}, "unexpected keyword argument 'n'; did you mean 'lengths'"),
         ({"is_causal": 2}, "is_causal must be True or False, got 2"),
     ],
 )
@@ -241,6 +253,10 @@ def test_arrays_that_are_no_heads_of_one_text_are_refused(heads: Any) -> None:
     q, k = heads
     with pytest.raises(ValueError, match=r"must have the axes \(heads, n, head_dim\), got shape \(1"):
         at.report(q[None], k[None])
+    with pytest.raises(ValueError, match="key must have at least 2 keys, got 1"):
+        at.report(q[:, :1], k[:, :1])
+    with pytest.raises(ValueError, match="key must be finite, got 1 NaN or infinite values"):
+        at.report(q, np.where(np.arange(k.size).reshape(k.shape) == 7, np.nan, k))
     with pytest.raises(ValueError, match="a report needs as many queries as keys, got 20 and 512"):
         at.report(q[:, :20], k)
 

@@ -36,7 +36,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "integers": (
         {"query": jnp.ones((2, 4, 8), int)},
         TypeError,
-        "query must be float64, float32, float16 or bfloat16, got int32; use query.astype(np.float32)",
+        "query must be float64, float32, float16 or bfloat16, got int32; use query.astype(jnp.float32)",
     ),
     "float8": (
         {"query": jnp.ones((2, 4, 8), jnp.float8_e5m2)},

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,22 @@ def test_what_is_no_tensor_is_named(name: str, place: str, kind: str) -> None:
     seen = {"None": "None", "array": "an array of shape", "list": "[[1.0]]", "number": "2.0", "name": "'q'"}
     with pytest.raises(TypeError, match=rf"^{place} must be a tensor, got {re.escape(seen[kind])}"):
         function(**wrong)
+
+
+@pytest.mark.parametrize("place", ["query", "key", "value"])
+@pytest.mark.parametrize("name", ["attention", "attention_statistics", "efficient_attention"])
+def test_integers_get_the_conversion_of_a_tensor(name: str, place: str) -> None:
+    function, given = CALLS[name]
+    with pytest.raises(TypeError, match=rf"^{place} must be float64.* got int64; use {place}.float\(\)$"):
+        function(**{**given, place: ROWS.long()})
+
+
+@pytest.mark.parametrize("place", ["query", "key", "value", "attn_mask", "scale"])
+def test_bfloat16_without_ml_dtypes_names_the_argument(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    narrow = torch.ones(4, 4) if place == "attn_mask" else torch.ones(2, 1) if place == "scale" else ROWS
+    with pytest.raises(TypeError, match=rf"^{place} is a tensor of bfloat16.*ml_dtypes.*{place}.float\(\)$"):
+        at.torch.attention(**{**QKV, place: narrow.bfloat16()})
 
 
 @pytest.mark.parametrize("place", ["attn_mask", "distance_scale", "distance_bias"])

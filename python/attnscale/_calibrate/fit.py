@@ -13,6 +13,7 @@ import numpy as np
 
 from .._call.call import Call
 from .._call.scale import check_one_scale_a_row
+from .._checks import shown
 from .._grid.progress import check_progress, reporter
 from ..attention import attention_entropy
 from ..laws import Law, names
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Fit", "Length", "Passes", "candidates", "counted", "cut", "fit_laws"]
+__all__ = ["Fit", "Length", "Passes", "candidates", "counted", "cut", "fit_laws", "several_laws"]
 
 _PASSES = 10  # over the scores, that the search for a scale takes; for the progress alone
 
@@ -138,12 +139,20 @@ def counted(rows: Length) -> Length:
     return Length(rows.query[..., first:, :], rows.key, options)
 
 
+def several_laws(laws: Any) -> tuple[Law | str | float, ...]:
+    """The value of ``laws=``: one law, or several."""
+    if isinstance(laws, (str, float, int, Law)):
+        return (laws,)
+    try:
+        return tuple(laws)
+    except TypeError:
+        raise TypeError(f"laws must be a law or several, got {shown(laws)}") from None
+
+
 def candidates(wanted: Iterable[Law | str | float] | None, n0: int) -> Iterator[Law]:
     """The laws to compare, each once; spellings that leave the training length open have n0."""
-    if isinstance(wanted, (str, float, int, Law)):
-        wanted = (wanted,)
     if wanted is not None:
-        chosen = [with_length(law, n0) for law in wanted]
+        chosen = [with_length(law, n0) for law in several_laws(wanted)]
         if not chosen:
             raise ValueError("laws must name at least one law, got none")
         yield from _each_once(chosen)

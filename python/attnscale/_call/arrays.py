@@ -18,9 +18,9 @@ __all__ = [
     "FLOAT64",
     "LAYOUTS",
     "Inputs",
+    "float_type_error",
     "in_native_order",
     "is_float_type",
-    "is_tensor",
     "laid_out",
     "make_output",
     "read_inputs",
@@ -122,27 +122,33 @@ def _read(name: str, value: Any) -> NDArray[Any]:
     if dtype is not FLOAT32 and not is_float_type(dtype):
         if value is None:
             raise TypeError(f"{name} must be an array, got None")
-        array = in_native_order(name, array, of_torch=is_tensor(value))
+        array = in_native_order(name, array, value)
     if array.ndim < 2:
         raise ValueError(f"{name} must have at least 2 axes (..., n, dim), got shape {array.shape}")
     return array
 
 
-def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor of PyTorch, which is not imported for it."""
-    return type(value).__module__.partition(".")[0] == "torch"
+def in_native_order(name: str, array: NDArray[Any], given: Any = None) -> NDArray[Any]:
+    """The array as one of the types that the core reads; others than those in a foreign order are refused.
 
-
-def in_native_order(name: str, array: NDArray[Any], *, of_torch: bool = False) -> NDArray[Any]:
-    """The array as one of the types that the core reads; others than those in a foreign order are refused."""
+    ``given``: what the caller had, if the array was read from something else.
+    """
     dtype = array.dtype
     if is_float_type(dtype):
         return array
     if dtype.newbyteorder("=") not in _FLOAT_TYPES:
-        converted = f"{name}.float()" if of_torch else f"{name}.astype(np.float32)"
-        hint = f"; use {converted}" if dtype.kind in "iub" else ""
-        raise TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
+        raise float_type_error(name, array if given is None else given, dtype)
     return array.astype(dtype.newbyteorder("="))
+
+
+def float_type_error(name: str, given: Any, dtype: np.dtype[Any]) -> TypeError:
+    """The error for what is not of a float type, with the conversion that it has where it comes from."""
+    while isinstance(given, np.ndarray) and given.base is not None:  # views of a tensor end at the tensor
+        given = given.base
+    of = type(given).__module__.partition(".")[0]
+    convert = {"torch": "float()", "jax": "astype(jnp.float32)", "jaxlib": "astype(jnp.float32)"}
+    hint = f"; use {name}.{convert.get(of, 'astype(np.float32)')}" if dtype.kind in "iub" else ""
+    return TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
 
 
 def _explain_inner_axes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None) -> None:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .._calibrate.fit import Length, candidates
+from .._calibrate.fit import Length, candidates, several_laws
 from .._calibrate.lengths import read_lengths
 from .._call.call import Call
-from .._checks import boolean
+from .._checks import boolean, shown
+from .._options import hinted
 from .._provenance import provenance
 from .curves import MULTIPLES, interpolation_error
 from .measure import measure_heads
@@ -33,6 +35,7 @@ LAWS = ("log_n", "annealed", "variance_invariant", "entropy_invariant")
 Group: TypeAlias = "tuple[Mapping[int, Length], Sequence[tuple[int, int]]]"
 
 
+@hinted
 def report(
     query: ArrayLike,
     key: ArrayLike,
@@ -103,21 +106,41 @@ def report(
         raise ValueError(f"query must have the axes (heads, n, head_dim), got shape {q.shape}")
     if q.shape[1] != k.shape[1]:
         raise ValueError(f"a report needs as many queries as keys, got {q.shape[1]} and {k.shape[1]}")
+    for name, x in (("query", q), ("key", k)):
+        if not np.isfinite(x).all():
+            raise ValueError(f"{name} must be finite, got {(~np.isfinite(x)).sum()} NaN or infinite values")
     n_keys = k.shape[1]
+    if n_keys < 2:
+        raise ValueError(f"key must have at least 2 keys, got {n_keys}")
     chosen = default_lengths(n_keys) if lengths is None else sorted(read_lengths(lengths, n_keys, n_keys))
     causal = "bottom_right" if boolean("is_causal", is_causal) else None
     options = {"causal": causal, "enable_gqa": len(q) != len(k), "num_threads": num_threads}
     rows = {n: Length(q[:, :n], k[:, :n], options) for n in chosen}
-    places = [(0, head) for head in range(len(q))] if labels is None else list(labels)
-    if len(places) != len(q):
-        raise ValueError(f"labels must name each of the {len(q)} heads, got {len(places)}")
-    told = {**(about or {}), "tokens": str(n_keys), "causal": "yes" if causal else "no"}
+    places = [(0, head) for head in range(len(q))] if labels is None else _read_labels(labels, len(q))
+    if not isinstance(about, (Mapping, type(None))):
+        raise TypeError(f"about must be a mapping of str to str, got {shown(about)}")
+    told = {
+        **{str(name): str(text) for name, text in (about or {}).items()},
+        "tokens": str(n_keys),
+        "causal": "yes" if causal else "no",
+    }
     return report_of([(rows, places)], laws, told)
 
 
 def default_lengths(n_keys: int) -> list[int]:
     """The number of keys and its halves, four at most, none shorter than 16; the shortest first."""
     return [n for n in (n_keys >> k for k in (3, 2, 1)) if n >= 16] + [n_keys]
+
+
+def _read_labels(labels: Any, n_heads: int) -> list[tuple[int, int]]:
+    """(layer, head) of each head."""
+    try:
+        places = [(operator.index(layer), operator.index(head)) for layer, head in labels]
+    except (TypeError, ValueError):
+        raise TypeError(f"labels must be pairs of integers (layer, head), got {shown(labels)}") from None
+    if len(places) != n_heads:
+        raise ValueError(f"labels must name each of the {n_heads} heads, got {len(places)}")
+    return places
 
 
 def report_of(
@@ -130,7 +153,7 @@ def report_of(
     """The report of groups of heads, each with its rows at every length and the places of its heads."""
     listed = list(groups)
     lengths = sorted(listed[0][0])
-    wanted = LAWS if laws is None else (laws,) if isinstance(laws, (str, float, int)) else tuple(laws)
+    wanted = LAWS if laws is None else several_laws(laws)
     compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), lengths[0]))
     parts = []
     for number, (rows, _) in enumerate(listed):

@@ -59,6 +59,8 @@ class Page:
 
         Raises
         ------
+        ValueError
+            If the name has another suffix than ``.html`` or ``.htm``.
         FileExistsError
             If the file is there, and ``overwrite`` is False.
         OSError
@@ -86,10 +88,15 @@ class Page:
 
 
 def check_free(path: str | Path, *, overwrite: bool) -> Path:
-    """The file to write, with its suffix; an error where it may not or cannot be written."""
+    """The file to write, with its suffix; an error where it may not or cannot be written.
+
+    A name that ends in something else than a page is refused: it says what the caller takes the file for.
+    """
     target = Path(path)
     if not (target.suffix or target.is_dir()):
         target = target.with_name(f"{target.name}.html")
+    if target.suffix.lower() not in ("", ".html", ".htm"):
+        raise ValueError(f"{target} must end in .html, which is what a page is, got {target.suffix}")
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder, not a file")
     if not target.parent.is_dir():

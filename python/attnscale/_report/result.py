@@ -153,9 +153,16 @@ class Report(Page, Tabled):
 
         Raises
         ------
+        TypeError
+            If the other one is no report, or names are no pair of str.
         ValueError
             If they have different heads, lengths or laws.
         """
+        if not isinstance(other, Report):
+            raise TypeError(f"other must be a Report, got {shown(other)}")
+        called: Any = names
+        if not isinstance(called, (tuple, list)) or len(called) != 2:
+            raise TypeError(f"names must be a pair of str, got {shown(names)}")
         mine, theirs = (
             {
                 "heads": list(zip(each.layers.tolist(), each.heads.tolist(), strict=True)),
@@ -169,7 +176,7 @@ class Report(Page, Tabled):
                 raise ValueError(
                     f"two reports must have the same {what}, got {shown(value)} and {shown(theirs[what])}"
                 )
-        return ReportPair(self, other, names)
+        return ReportPair(self, other, (str(names[0]), str(names[1])))
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the page, in types that JSON has; numbers to six digits, NaN as None.

@@ -75,6 +75,9 @@ def differences(first: _Described, second: _Described, names: tuple[str, str]) -
     n, change = int(first.lengths[-1]), second.entropy[:, -1, 0] - first.entropy[:, -1, 0]
     if (i := _largest(np.abs(change))) is None:
         return []
+    growth = second.growth - first.growth
+    if not (np.nanmax(np.abs(change)) or np.nan_to_num(growth).any()):
+        return [f"No head differs, in its entropy at {n} or in its growth."]
     keys = f"{_few(first.effective_keys[i, -1])} effective keys in {names[0]}, "
     keys += f"{_few(second.effective_keys[i, -1])} in {names[1]}"
     wider, sharper = int((change > 0.005).sum()), int((change < -0.005).sum())
@@ -83,7 +86,6 @@ def differences(first: _Described, second: _Described, names: tuple[str, str]) -
         f"At {n}, {wider} of {len(change)} heads are wider in {names[1]} and {sharper} are sharper, "
         f"by more than 0.005 nat; the mean entropy changes by {np.nanmean(change):+.3f} nat.",
     ]
-    growth = second.growth - first.growth
     if (i := _largest(np.abs(growth))) is not None:
         ends = f"{first.growth[i]:+.2f} nat a doubling in {names[0]}, {second.growth[i]:+.2f} in {names[1]}"
         said.append(f"The growth of {first.name(i)} differs most: {ends}.")

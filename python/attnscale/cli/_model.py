@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import audit
-from .._io import InputError, read_text
+from .._io import InputError, check_is_file, read_text
 
 __all__ = ["load", "plan_of"]
 
 
 def load(name: str, text_file: Path) -> tuple[list[int], Any]:
     """Token numbers of the text, and the model."""
-    if not text_file.is_file():
-        seen = "is a folder, not a file" if text_file.is_dir() else "no such file"
-        raise InputError(f"--text {text_file}: {seen}")
+    check_is_file(text_file, "--text")
     text = read_text(text_file)
     if not text.strip():
         raise InputError(f"--text {text_file}: there is no word in it")
@@ -39,6 +37,8 @@ def load(name: str, text_file: Path) -> tuple[list[int], Any]:
         from transformers.utils import logging
     except ImportError:
         raise InputError("a model needs torch and transformers: pip install torch transformers") from None
+    if Path(name).is_dir() and not any(Path(name).glob("*config.json")):
+        raise InputError(f"MODEL {name}: must be a folder with a model, and has no config.json")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries

@@ -159,13 +159,14 @@ _PARAMETERS = {
     "framework": "--against-framework",
 }
 
-#: What other programs call an option.
+#: What other programs, and other commands, call an option.
 _SAID_AS = {
-    "--lengths": "--n",
-    "--length": "--n",
-    "--scale": "--laws",
-    "--scales": "--laws",
-    "--resume": "--store",
+    "--lengths": ("--n",),
+    "--length": ("--n", "--lengths"),
+    "--n": ("--lengths",),
+    "--scale": ("--laws",),
+    "--scales": ("--laws",),
+    "--resume": ("--store",),
 }
 
 
@@ -187,6 +188,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": _Help, **options})
         add_option(self, "--debug", default=argparse.SUPPRESS)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but a command refuses itself what it does not know: it has the options to name."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest and self._subparsers is None:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return found, rest
+
     def error(self, message: str) -> NoReturn:
         """Raise a mistake for :func:`attnscale.cli.main` to print."""
         if found := re.fullmatch(r"argument (\S+): (must .*)", message, re.DOTALL):
@@ -200,16 +208,17 @@ class Parser(argparse.ArgumentParser):
             listed = ", ".join(map(repr, known))
             raise InputError(f"{meant}{found[1]} must be one of {listed}, got {found[2]}")
         if found := re.fullmatch(r"unrecognized arguments: (--[\w-]+).*", message, re.DOTALL):
-            message += _meant(found[1])
+            message += self._meant(found[1])
         raise InputError(f"{message} (see {self.prog} --help)")
 
-
-def _meant(flag: str) -> str:
-    """What may have been meant by an option that the command does not have."""
-    if flag in OPTIONS and flag not in _SAID_AS:
-        return f": this command has no {flag}"
-    near = [_SAID_AS[flag]] if flag in _SAID_AS else get_close_matches(flag, OPTIONS, 1)
-    return f": did you mean {near[0]}?" if near else ""
+    def _meant(self, flag: str) -> str:
+        """What may have been meant by an option that the command does not have."""
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        near = [name for name in _SAID_AS.get(flag, ()) if name in known]
+        if not near and flag in OPTIONS:
+            return f": this command has no {flag}"
+        near = near or get_close_matches(flag, known, 1)
+        return f": did you mean {near[0]}?" if near else ""
 
 
 def add_option(parser: Any, flag: str, **changes: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .._checks import shown
-from .._io import InputError
+from .._io import InputError, check_is_file
 from ._spelling import read_law
 
 __all__ = ["SweepFile", "read_sweep_file", "resolve"]
@@ -45,8 +45,7 @@ class SweepFile:
 
 def read_sweep_file(path: Path) -> SweepFile:
     """Read and check a file; InputError names the key, the rule and what was seen."""
-    if not path.is_file():
-        raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
+    check_is_file(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._grid.progress import progress_line
-from .._io import InputError
+from .._io import InputError, check_is_file
 from ._options import add_option, add_outputs
 from ._output import Answer, FoundError, bad_input
 
@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> Answer:
             for name, (question, cases) in bench.SETS.items()
         ]
         return Answer("\n".join(lines), report={name: list(each) for name, each in bench.SETS.items()})
+    if options.against is not None:
+        check_is_file(options.against, "--against")
     with bad_input(), progress_line() as progress:
         before = None if options.against is None else bench.read_baseline(options.against)
         report = bench.run(

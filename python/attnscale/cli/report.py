@@ -16,6 +16,7 @@ from .._report.result import Report, ReportPair
 from ._model import load, plan_of
 from ._options import add_option, add_outputs
 from ._output import Answer, OutputError, bad_input
+from ._spelling import read_laws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,8 @@ multiplies the scale. INPUT is a file of queries and keys as for `attnscale entr
 transformers, a directory, that reads --text. Two INPUTs are shown side by side, with what differs.
 """
 _SUFFIXES = (".npz", ".safetensors")
+#: To read laws before the lengths are known, of which the shortest is the training length.
+_ANY_LENGTH = 512
 
 
 def add(commands: Any) -> None:
@@ -53,6 +56,7 @@ def run(options: argparse.Namespace) -> Answer:
     if len(options.inputs) > 2:
         raise InputError(f"give one INPUT or two, got {len(options.inputs)}")
     target = _target(options)
+    _check_use(options)
     with progress_line() as tell:
         reports = [_measure(each, options, tell) for each in options.inputs]
     found: Report | ReportPair = reports[0]
@@ -75,7 +79,7 @@ def _target(options: argparse.Namespace) -> Path:
         target = check_free(options.output, overwrite=options.force)
     except FileExistsError:
         raise InputError(f"--output {options.output}: is there already; --force replaces it") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"--output {error}") from None
     for source in (*map(Path, options.inputs), *([options.text] if options.text is not None else [])):
         if target.exists() and source.exists() and target.samefile(source):
@@ -83,10 +87,24 @@ def _target(options: argparse.Namespace) -> Path:
     return target
 
 
+def _check_use(options: argparse.Namespace) -> None:
+    """Refuse laws that there are not, and options that none of the inputs would read."""
+    read_laws(options.laws or (), train_length=_ANY_LENGTH)
+    files = [_is_file(each) for each in options.inputs]
+    if options.text is not None and all(files):
+        raise InputError(f"--text {options.text}: only a model reads a text, got files of queries and keys")
+    if options.causal and not any(files):
+        raise InputError("--causal is for files of queries and keys; a model says itself what is causal")
+
+
+def _is_file(source: str) -> bool:
+    """Whether an input is a file of queries and keys, and no model."""
+    return Path(source).suffix in _SUFFIXES or Path(source).is_file()
+
+
 def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
-    path = Path(source)
-    if path.suffix in _SUFFIXES or path.is_file():
-        return _of_file(path, options, tell)
+    if _is_file(source):
+        return _of_file(Path(source), options, tell)
     if options.text is None:
         raise InputError(f"INPUT {source}: a model needs --text FILE, and files of heads end in .npz")
     return _of_model(source, options, tell)

@@ -57,11 +57,9 @@ def run(options: argparse.Namespace) -> Answer:
     try:
         return _answer(options, wanted, _compute(options, wanted))
     except (SweepInterrupted, SweepError) as error:
-        told = (
-            str(error)
-            .replace(IN_PARTIAL, "the table has them, and --store DIR keeps them")
-            .replace(f", and {IN_STORE}", "")
-        )
+        # After Ctrl-C the last line spells the command with a store.
+        kept = "" if isinstance(error, SweepInterrupted) else ", and --store DIR keeps them"
+        told = str(error).replace(IN_PARTIAL, f"the table has them{kept}").replace(f", and {IN_STORE}", "")
         error.args = (told,)
         if error.partial is None:
             raise

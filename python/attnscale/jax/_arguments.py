@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import normalizers
+from .._call.arrays import float_type_error, is_float_type
 from .._call.distance import distances_of, law_factor
 from .._call.weights import available, read_normalizer
 from .._checks import shown
@@ -103,6 +104,8 @@ def _read(name: str, array: Any) -> Any:
     if not isinstance(array.dtype, np.dtype):
         raise TypeError(f"{name} must be an array of numbers, got one of {array.dtype}")
     check_on_cpu(name, array)
+    if not is_float_type(array.dtype):
+        raise float_type_error(name, array, array.dtype)
     return array
 
 

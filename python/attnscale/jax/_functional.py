@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from .._options import refuse_options, without_unknown
 from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import read_call
@@ -42,6 +43,7 @@ class AttentionStatistics(NamedTuple):
     support: jax.Array | None = None
 
 
+@without_unknown
 def attention(
     query: jax.Array,
     key: jax.Array,
@@ -62,6 +64,7 @@ def attention(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    **unknown: NoReturn,
 ) -> jax.Array:
     """:func:`attnscale.attention` on arrays of JAX on the CPU, under ``jit``, ``vmap`` and ``grad``.
 
@@ -107,6 +110,8 @@ def attention(
     >>> jax.grad(loss)(q).shape
     (2, 8, 100, 64)
     """
+    if unknown:
+        refuse_options(attention, unknown)
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
     form, arrays = read_call(
@@ -134,6 +139,7 @@ def attention(
     return output
 
 
+@without_unknown
 def attention_statistics(
     query: jax.Array,
     key: jax.Array,
@@ -155,6 +161,7 @@ def attention_statistics(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    **unknown: NoReturn,
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on arrays of JAX: output and statistics, all in one pass.
 
@@ -193,6 +200,8 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> print(f"{slope:.4f} {-rows.score_variance.sum() / 0.5:.4f}")
     -0.5107 -0.5107
     """
+    if unknown:
+        refuse_options(attention_statistics, unknown)
     form, arrays = read_call(
         query,
         key,
@@ -218,6 +227,7 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     return AttentionStatistics(**attend(form, arrays))
 
 
+@without_unknown
 def attention_entropy(
     query: jax.Array,
     key: jax.Array,
@@ -237,6 +247,7 @@ def attention_entropy(
     qk_norm: QKNorm | None = None,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    **unknown: NoReturn,
 ) -> jax.Array:
     """:func:`attnscale.attention_entropy` on arrays of JAX: the entropy of every row of weights, in nats.
 
@@ -263,6 +274,8 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     >>> print(f"{at.jax.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
     5.7 of at most ln 512 = 6.2 nats
     """
+    if unknown:
+        refuse_options(attention_entropy, unknown)
     form, arrays = read_call(
         query,
         key,

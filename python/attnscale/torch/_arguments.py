@@ -120,14 +120,14 @@ class Arguments(NamedTuple):
     def arrays(self) -> tuple[Any, Any, Any]:
         """Query, key and value as arrays."""
         query, key, value = self[:3]
-        return array(query), array(key), None if value is None else array(value)
+        return array(query, "query"), array(key, "key"), None if value is None else array(value, "value")
 
     def options(self) -> dict[str, Any]:
         """The call as options of the functions on arrays."""
         found = _options_of(self.form)
         for at, name in _OPTIONAL_ARRAYS:
             if (x := self[at]) is not None:
-                found[name] = array(x)
+                found[name] = array(x, name)
         found["scale"] = self._scale()
         if self.sink is not None or self.bias is not None or self.alpha is not None:
             found["normalizer"] = self._normalizer()
@@ -136,7 +136,7 @@ class Arguments(NamedTuple):
     def _scale(self) -> Any:
         if self.scale is None:
             return self.form.law or self.form.multiplier
-        return self._law(self.scale.tolist()) if self.form.law else array(self.scale)
+        return self._law(self.scale.tolist()) if self.form.law else array(self.scale, "scale")
 
     def _law(self, numbers: list[float]) -> laws.Law:
         """The law with values for its learned parameters, which `numbers` has one after another."""

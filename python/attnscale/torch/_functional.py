@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from .._checks import choose
+from .._options import refuse_options, without_unknown
 from .._results import NAMES
 from ..laws import Law
 from ..normalizers import Normalizer
@@ -51,6 +52,7 @@ class AttentionStatistics(NamedTuple):
     support: Tensor | None = None
 
 
+@without_unknown
 def attention(
     query: Tensor,
     key: Tensor,
@@ -72,6 +74,7 @@ def attention(
     layout: str = "bhsd",
     num_threads: int | None = None,
     backend: str | None = None,
+    **unknown: NoReturn,
 ) -> Tensor:
     """:func:`attnscale.attention` on tensors, differentiable in all of them.
 
@@ -123,6 +126,8 @@ num_threads
     >>> q, k, v = torch.randn(3, 2, 8, 100, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     >>> at.torch.attention(q, k, v, is_causal=True).square().sum().backward()
     """
+    if unknown:
+        refuse_options(attention, unknown)
     if value is None:
         raise TypeError("value must be a tensor, got None; attention_statistics works without a value")
     call = read_call(
@@ -150,6 +155,7 @@ num_threads
     return output
 
 
+@without_unknown
 def attention_statistics(
     query: Tensor,
     key: Tensor,
@@ -172,6 +178,7 @@ def attention_statistics(
     layout: str = "bhsd",
     num_threads: int | None = None,
     backend: str | None = None,
+    **unknown: NoReturn,
 ) -> AttentionStatistics:
     """:func:`attnscale.attention_statistics` on tensors: output and statistics, all in one pass.
 
@@ -209,6 +216,8 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
     >>> k.grad.abs().max()  # the even row is the maximum of the entropy
     tensor(0.)
     """
+    if unknown:
+        refuse_options(attention_statistics, unknown)
     call = read_call(
         query,
         key,

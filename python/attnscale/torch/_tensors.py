@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 
-def array(tensor: torch.Tensor) -> Any:
-    """An array on the memory of a tensor; bfloat16 goes through ml_dtypes."""
+def array(tensor: torch.Tensor, name: str = "tensor") -> Any:
+    """An array on the memory of a tensor, which an error names; bfloat16 goes through ml_dtypes."""
     tensor = tensor.detach() if tensor.requires_grad else tensor
     if tensor.dtype is not _BFLOAT16:
         return tensor.numpy()
-    return bfloat16_tensor("the tensor", tensor)
+    return bfloat16_tensor(name, tensor)
 
 
 def tensor(array: Any) -> torch.Tensor:

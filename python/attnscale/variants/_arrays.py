@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.arrays import is_float_type, is_tensor
+from .._call.arrays import in_native_order, is_float_type
 from .._checks import as_array
 
 if TYPE_CHECKING:
@@ -18,15 +18,7 @@ __all__ = ["common_type", "floats", "matrix", "reals", "vectors", "wide_type", "
 
 def floats(name: str, value: Any) -> NDArray[Any]:
     """`value` as an array of a float type, in native byte order."""
-    array = as_array(name, value)
-    if not is_float_type(array.dtype):
-        native = array.dtype.newbyteorder("=")
-        if is_float_type(native):
-            return array.astype(native)
-        converted = f"{name}.float()" if is_tensor(value) else f"{name}.astype(np.float32)"
-        hint = f"; use {converted}" if array.dtype.kind in "iub" else ""
-        raise TypeError(f"{name} must be float64, float32, float16 or bfloat16, got {array.dtype}{hint}")
-    return array
+    return in_native_order(name, as_array(name, value), value)
 
 
 def reals(name: str, value: Any) -> NDArray[np.float64]:

@@ -97,5 +97,5 @@ def test_tensors_are_read_in_place_and_written_by_out() -> None:
 
 def test_a_tensor_that_needs_a_gradient_is_refused() -> None:
     q, k, v = (torch.from_numpy(x) for x in random_inputs(7))
-    with pytest.raises(TypeError, match="query requires grad, and an array has none; use query.detach()"):
+    with pytest.raises(TypeError, match=r"query requires grad, and an array has none; use query\.detach\(\)"):
         at.attention(q.requires_grad_(), k, v)

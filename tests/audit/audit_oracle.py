@@ -74,25 +74,22 @@ class Calls:
         self.raw: dict[int, dict[str, list[Any]]] = {}
 
     def attend(self, module, query, key, value, attention_mask, scaling=None, softcap=None, **kwargs):
-        """An attention function of transformers that remembers what it was given.
-
-        Residuals that attend to the outputs of lower blocks, at one token, are computed and not remembered.
-        """
+        """An attention function of transformers that remembers what it was given."""
         sinks = kwargs.get("s_aux", kwargs.get("sinks", getattr(module, "sinks", None)))
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-        call = {
-            "module": module,
-            "query": query,
-            "key": key,
-            "value": value,
-            "mask": attention_mask,
-            "scale": scaling,
-            "softcap": softcap,
-            "sink": sinks is not None,
-            "raw": self.raw.pop(id(module), {}),
-        }
-        if not type(module).__name__.endswith("AttentionResidual"):
-            self.calls.append(call)
+        self.calls.append(
+            {
+                "module": module,
+                "query": query,
+                "key": key,
+                "value": value,
+                "mask": attention_mask,
+                "scale": scaling,
+                "softcap": softcap,
+                "sink": sinks is not None,
+                "raw": self.raw.pop(id(module), {}),
+            }
+        )
         groups = query.shape[1] // key.shape[1]
         k, v = (x.repeat_interleave(groups, 1) for x in (key, value))
         weights = (query @ k.mT * scaling).softmax(-1)

@@ -200,7 +200,6 @@ BOTH_FORMATS = {
     "diagnose": ["diagnose", "model", "--text", "book.txt"],
     "entropy": ["entropy", MINILM],
     "laws": ["laws", "--n", "512"],
-    "report": ["report", MINILM],
     "mc max_cosine": ["mc", "max_cosine", "--n", "8"],
     "report": ["report", MINILM],
     "sweep": ["sweep", "sweep.toml"],

@@ -9,7 +9,7 @@
 #include "kernels/softmax/bfloat16_operands-inl.hpp"
 #include "kernels/softmax/decode-inl.hpp"
 
-#if defined(__AMX_BF16__) || defined(ATTNSCALE_EMULATED_AMX)
+#if defined(ATTNSCALE_HAS_AMX) || defined(ATTNSCALE_EMULATED_AMX)
 #include "kernels/tile/amx_pairs-inl.hpp"
 namespace {
 using products = amx_pairs;

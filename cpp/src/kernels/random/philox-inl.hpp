@@ -104,7 +104,8 @@ ATTNSCALE_INLINE void write_words(const philox_keys& keys, uint64_t start, int b
     philox_state s[philox_vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < philox_vectors; v += 2) {
-      const vec<uint64_t> number = numbers + broadcast(static_cast<uint64_t>(block + v * w));
+      const int at = block + v * w;
+      const vec<uint64_t> number = numbers + broadcast(static_cast<uint64_t>(at));
       s[v] = begin(number);
       s[v + 1] = begin(number + one);
     }

@@ -10,7 +10,7 @@
 
 #include "kernels/simd/simd.hpp"
 
-#if defined(__AMX_BF16__)
+#if defined(ATTNSCALE_HAS_AMX)
 #include <immintrin.h>
 #else
 #include "kernels/simd/emulated_amx.hpp"

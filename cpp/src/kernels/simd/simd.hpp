@@ -19,8 +19,13 @@
 #define ATTNSCALE_INLINE_LAMBDA
 #endif
 
+// clang++ 14 writes the second name.
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
+#define ATTNSCALE_HAS_AMX
+#endif
+
 #if defined(__AVX512F__)
-#if defined(__AMX_BF16__)
+#if defined(ATTNSCALE_HAS_AMX)
 #define ATTNSCALE_LEVEL amx_bf16
 #elif defined(__AVX512BF16__)
 #define ATTNSCALE_LEVEL avx512_bf16

@@ -92,7 +92,7 @@ function facts(report, i) {
   const beta = report.beta[i][l];
   const rows = [
     [`At ${n} tokens${state.multiple === 1 ? "" : `, ${multipleName()} the scale`}`,
-      `${few(entropyNow, 3)} nats, ${few(Math.exp(entropyNow), 3)} effective keys of ${few(Math.exp(report.uniform_entropy[i][l]), 4)}`],
+      `${few(entropyNow, 3)} nats, ${few(Math.exp(entropyNow), 3)} effective keys of ${few(Math.exp(report.uniform_entropy[i][l]), 4).replace(/\.0$/, "")}`],
     ["Weight of the first key", show("first", number(report.first_key_weight[i][l]))],
     ["Largest weight of a row", `${show("max", number(report.max_weight[i][l]))} (mean)`],
     ["Most weight on one key", `${show("received", number(report.received[i][l]))} of all, on key ${report.received_by[i][l]}`],

@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The two ways from a tensor to the kernels."""
+"""A seed for PyTorch, and the two ways from a tensor to the kernels."""
 
 from __future__ import annotations
 
 import pytest
+
+
+@pytest.fixture
+def fixed_seed() -> None:
+    """The random tensors of a test are the same in every run."""
+    import torch
+
+    torch.manual_seed(0)
 
 
 @pytest.fixture(params=["eager", "operator"])

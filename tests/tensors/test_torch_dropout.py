@@ -15,7 +15,7 @@ from attnscale.torch._arguments import read_call  # noqa: E402
 from attnscale.torch.nn import _dropout  # noqa: E402
 from attnscale.torch.nn._dropout import Dropout, attend_with_dropout  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 9, 11
 #: Pairs and queries of a block, so small that there are many: of entries, of queries, of single queries.
@@ -25,11 +25,6 @@ BLOCKS = {
     "of queries": (70, 2),
     "small": (1, 1),
 }
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed() -> None:
-    torch.manual_seed(0)
 
 
 def blocks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

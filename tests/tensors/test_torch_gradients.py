@@ -16,13 +16,8 @@ torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("default"),
-    pytest.mark.usefixtures("either_way"),
+    pytest.mark.usefixtures("fixed_seed", "either_way"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed() -> None:
-    torch.manual_seed(0)
 
 
 def draw(*shape: int, dtype: Any = torch.float64) -> Any:

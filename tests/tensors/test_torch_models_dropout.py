@@ -16,15 +16,10 @@ from attnscale.torch._mask import Pattern, PatternMask  # noqa: E402
 from attnscale.torch.nn import _dropout  # noqa: E402
 from attnscale.torch.nn._dropout import Dropout  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
 BATCH, HEADS, N, DIM, P = 2, 4, 9, 8, 0.4
 IDS = torch.arange(40).reshape(2, 20) % 37
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed() -> None:
-    torch.manual_seed(0)
 
 
 def pattern(causal: bool, window: tuple[int, int] | None, padding: Any = None) -> Any:

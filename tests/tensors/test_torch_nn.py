@@ -11,12 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed() -> None:
-    torch.manual_seed(0)
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
 
 def pair(**options: Any) -> tuple[Any, Any]:

@@ -22,12 +22,8 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings("ignore:enable_nested_tensor is True"),
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+    pytest.mark.usefixtures("fixed_seed"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed() -> None:
-    torch.manual_seed(0)
 
 
 def model_pair(model: Any, **options: Any) -> tuple[Any, Any]:

@@ -39,12 +39,8 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+    pytest.mark.usefixtures("fixed_seed"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed() -> None:
-    torch.manual_seed(0)
 
 
 def pair(**options: Any) -> tuple[Any, Any]:

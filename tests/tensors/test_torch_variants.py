@@ -11,14 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fixed_seed")]
 
 DIRECTIONS = torch.from_numpy(at.variants.performer_projection(16, 8, rng=0))
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed() -> None:
-    torch.manual_seed(0)
 
 
 def draw(*shape: int, dtype: Any = torch.float64) -> Any:

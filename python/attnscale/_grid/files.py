@@ -62,13 +62,20 @@ def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> di
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: after a crash the file is the old one or the new one."""
+    """Replace a file as a whole: after a crash the file is the old one or the new one.
+
+    Where it cannot be written, nothing is left beside it.
+    """
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     # The name of the file is on the disk only when its directory is.
     directory = os.open(path.parent, os.O_RDONLY)
     try:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import html
 import json
 import os
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from .._grid.files import write_whole
 from .colours import COLOURS
 
 __all__ = ["Page", "check_free"]
@@ -67,18 +67,7 @@ class Page:
             If it cannot be written.
         """
         target = check_free(path, overwrite=overwrite)
-        content = self.to_html()
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(content)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)  # a temporary file is its owner's alone
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(target, self.to_html().encode())
         return target
 
     def _repr_html_(self) -> str:

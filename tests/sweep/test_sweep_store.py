@@ -171,6 +171,14 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(
     assert path.read_bytes() == b"content"
 
 
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.mkdir()
+    with pytest.raises(OSError, match="file"):
+        files.write_whole(path, b"content")
+    assert list(tmp_path.iterdir()) == [path]
+
+
 # ---- damage ------------------------------------------------------------------------------------
 
 

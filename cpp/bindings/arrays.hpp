@@ -152,4 +152,18 @@ void run_released(int num_threads, Work work) {
   }
 }
 
+/// Whether a call takes a microsecond or two.
+inline bool is_brief(const attention_problem& p) {
+  const auto products = static_cast<double>(p.heads.size()) * static_cast<double>(p.n_queries) *
+                        static_cast<double>(p.n_keys);
+  return products * static_cast<double>(p.head_dim + p.value_dim) <= 0x1p14;
+}
+
+/// Runs a forward or backward pass; other Python threads run meanwhile if it is worth their while.
+template <class Problem>
+void run_call(const Problem& problem, int num_threads) {
+  const auto work = [&](const execution& how) { run(problem, how); };
+  is_brief(problem) ? run_held(num_threads, work) : run_released(num_threads, work);
+}
+
 }  // namespace attnscale::bindings

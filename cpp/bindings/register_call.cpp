@@ -75,13 +75,6 @@ py::tuple make_statistics(const py::tuple& names, const extents& shape,
   return arrays;
 }
 
-/// Whether a call takes a microsecond or two.
-bool is_brief(const attention_problem& p) {
-  const auto products = static_cast<double>(p.heads.size()) * static_cast<double>(p.n_queries) *
-                        static_cast<double>(p.n_keys);
-  return products * static_cast<double>(p.head_dim + p.value_dim) <= 0x1p14;
-}
-
 bool is_boolean(const py::object& mask) {
   return !mask.is_none() && py::reinterpret_borrow<py::array>(mask).dtype().kind() == 'b';
 }
@@ -160,8 +153,7 @@ py::tuple call::attend(const py::object& value_array, const py::object& output_a
     head.scale = scale.at(index, shape);
     head.numbers = rule.at(index, shape);
   });
-  const auto work = [&](const execution& how) { run(problem, how); };
-  is_brief(problem) ? run_held(num_threads_, work) : run_released(num_threads_, work);
+  run_call(problem, num_threads_);
   return arrays;
 }
 
@@ -242,8 +234,7 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
     d_sink = new_array<double>(shape, {problem.n_queries});
     problem.d_sink = static_cast<double*>(py::array(d_sink).mutable_data());
   }
-  const auto work = [&](const execution& how) { run(problem, how); };
-  is_brief(problem) ? run_held(num_threads_, work) : run_released(num_threads_, work);
+  run_call(problem, num_threads_);
   return py::make_tuple(d_scale, d_sink);
 }
 

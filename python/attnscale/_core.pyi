@@ -75,6 +75,62 @@ class Call:
     ]: ...
     def count(self) -> NDArray[np.int64]: ...
 
+def attend_arrays(
+    query: Any,
+    key: Any,
+    value: Any,
+    statistics: tuple[str, ...],
+    scale: Any,
+    is_causal: Any,
+    enable_gqa: Any,
+    normalizer: Any,
+    layout: Any,
+    others: tuple[Any, ...],
+    /,
+) -> tuple[NDArray[Any], tuple[NDArray[Any], ...]] | None: ...
+def attend_tensors(
+    query: Any,
+    key: Any,
+    value: Any,
+    statistics: tuple[str, ...],
+    scale: Any,
+    is_causal: Any,
+    enable_gqa: Any,
+    normalizer: Any,
+    layout: Any,
+    others: tuple[Any, ...],
+    /,
+) -> tuple[Any, tuple[Any, ...]] | None: ...
+def differentiate_arrays(
+    query: Any,
+    key: Any,
+    value: Any,
+    grad_output: Any,
+    output: Any,
+    lse: Any,
+    scale: Any,
+    is_causal: Any,
+    enable_gqa: Any,
+    normalizer: Any,
+    layout: Any,
+    others: tuple[Any, ...],
+    /,
+) -> tuple[Any, Any, Any] | None: ...
+def differentiate_tensors(
+    query: Any,
+    key: Any,
+    value: Any,
+    grad_output: Any,
+    output: Any,
+    lse: Any,
+    scale: Any,
+    is_causal: Any,
+    enable_gqa: Any,
+    normalizer: Any,
+    layout: Any,
+    others: tuple[Any, ...],
+    /,
+) -> tuple[Any, Any, Any] | None: ...
 def linear(call: LinearCall, /) -> None: ...
 def linear_gradient(call: LinearGradientCall, /) -> None: ...
 def run_fma(n_tasks: int, rounds: int, wide: bool, num_threads: int, /) -> float: ...

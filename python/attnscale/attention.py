@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._call.call import Call
 from ._call.weights import available, read_normalizer
+from ._core import attend_arrays
 from ._options import refuse_options, without_unknown
 from ._results import AttentionStatistics, statistic_names
 
@@ -148,6 +149,19 @@ def attention(
         refuse_options(attention, unknown)
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
+    others: tuple[Any, ...] = (
+        attn_mask,
+        causal,
+        window,
+        key_lengths,
+        document_ids,
+        distance_scale,
+        distance_bias,
+    )
+    others += softcap, qk_norm, dims, out, num_threads
+    plain = attend_arrays(query, key, value, (), scale, is_causal, enable_gqa, normalizer, layout, others)
+    if plain is not None:
+        return plain[0]
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
@@ -227,6 +241,19 @@ normalizer, qk_norm, layout, dims, out, num_threads
         raise ValueError("out is for the output, which needs a value; got out without value")
     found = read_normalizer(normalizer)
     names = available(statistic_names(statistics), found, leave_out=statistics is _USUAL)
+    others: tuple[Any, ...] = (
+        attn_mask,
+        causal,
+        window,
+        key_lengths,
+        document_ids,
+        distance_scale,
+        distance_bias,
+    )
+    others += softcap, qk_norm, dims, out, num_threads
+    plain = attend_arrays(query, key, value, names, scale, is_causal, enable_gqa, normalizer, layout, others)
+    if plain is not None:
+        return AttentionStatistics(plain[0], **dict(zip(names, plain[1], strict=True)))
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
@@ -290,6 +317,19 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
         refuse_options(attention_entropy, unknown)
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)
+    others: tuple[Any, ...] = (
+        attn_mask,
+        causal,
+        window,
+        key_lengths,
+        document_ids,
+        distance_scale,
+        distance_bias,
+    )
+    others += softcap, qk_norm, dims, num_threads
+    plain = attend_arrays(query, key, None, names, scale, is_causal, enable_gqa, normalizer, layout, others)
+    if plain is not None:
+        return plain[1][0]
     call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)

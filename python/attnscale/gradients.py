@@ -22,6 +22,7 @@ from ._call.gradients import (
 from ._call.names import has_names, is_pattern
 from ._call.weights import read_normalizer
 from ._checks import shown, sum_over_repeats
+from ._core import differentiate_arrays
 from ._results import AttentionStatistics, describe_arrays
 
 if TYPE_CHECKING:
@@ -169,6 +170,13 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     AttentionGradients(query=<float64 (2, 50, 16)>, key=<float64 (2, 50, 16)>, value=<float64 (2, 50, 16)>)
     """
     found, wanted = read_normalizer(normalizer), _read_wanted(wanted)
+    others: tuple[Any, ...] = grad_lse, grad_entropy, grad_max_score, grad_mean_score, grad_score_variance
+    others += grad_concentration, grad_max_weight, scale, attn_mask, causal, window, key_lengths, document_ids
+    others += distance_scale, distance_bias, softcap, qk_norm, num_threads
+    options = None, is_causal, enable_gqa, normalizer, layout, others
+    of_output = _of_output(query, key, value, grad_output, forward, options)
+    if of_output is not None:
+        return AttentionGradients(**{name: of_output[name] for name in wanted if name in of_output})
     plain = type(query) is type(key) is ARRAY and (value is None or type(value) is ARRAY)
     if is_pattern(layout) or (not plain and any(map(has_names, (query, key, value)))):
         raise ValueError(
@@ -204,6 +212,19 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         if table is not None and name in wanted
     }
     return AttentionGradients(**{name: gradients[name] for name in wanted if name in gradients})
+
+
+def _of_output(
+    query: Any, key: Any, value: Any, grad_output: Any, forward: Any, options: tuple[Any, ...]
+) -> dict[str, Any] | None:
+    """The gradients of a plain call by its output alone, which the core reads itself; None for any other."""
+    saved = {} if forward is None else vars(forward) if isinstance(forward, AttentionStatistics) else None
+    if saved is None:
+        return None
+    found = differentiate_arrays(
+        query, key, value, grad_output, saved.get("output"), saved.get("lse"), *options
+    )
+    return None if found is None else dict(zip(("query", "key", "value"), found, strict=True))
 
 
 def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,11 +13,11 @@ import attnscale as at
 import numpy as np
 import pytest
 
+from tests.declarations import check_declarations
+
 jax = pytest.importorskip("jax")
 
 pytestmark = pytest.mark.jax
-
-BINDINGS = Path(__file__).resolve().parents[2] / "cpp" / "bindings"
 
 #: Each struct that the core declares, the one of XLA's header, and the fields of both in their order.
 STRUCTS = {
@@ -78,32 +77,14 @@ NUMBERS = {
 }
 
 
-def comparisons() -> str:
-    lines = ["#include <xla/ffi/api/c_api.h>", f'#include "{BINDINGS / "xla_abi.hpp"}"']
-    lines.append("namespace own = attnscale::bindings::xla;")
-    for (own, theirs), fields in STRUCTS.items():
-        for field in fields.split():
-            a, _, b = field.partition("=")
-            b = b or a
-            lines.append(f"static_assert(offsetof(own::{own}, {a}) == offsetof({theirs}, {b}));")
-            lines.append(f"static_assert(sizeof(own::{own}::{a}) == sizeof({theirs}::{b}));")
-    lines += [f"static_assert(int(own::{a}) == int(XLA_FFI_{b}));" for a, b in NUMBERS.items()]
-    return "\n".join(lines)
-
-
-@pytest.mark.skipif(not BINDINGS.exists(), reason="not a source tree")
 def test_the_declarations_are_those_of_the_installed_jaxlib(tmp_path: Path) -> None:
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no compiler")
-    source = tmp_path / "compare.cpp"
-    source.write_text(comparisons(), encoding="utf-8")
-    command = [compiler, "-std=c++20", "-fsyntax-only", "-Wno-invalid-offsetof", "-I", jax.ffi.include_dir()]
-    found = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    source.write_text(comparisons().replace("extents) == offsetof", "rank) == offsetof"), encoding="utf-8")
-    wrong = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
-    assert wrong.returncode != 0  # the comparison sees a field at another place
+    check_declarations(
+        tmp_path,
+        own=("xla_abi.hpp", "attnscale::bindings::xla"),
+        theirs=(jax.ffi.include_dir(), "xla/ffi/api/c_api.h"),
+        structs=STRUCTS,
+        numbers={own: f"XLA_FFI_{theirs}" for own, theirs in NUMBERS.items()},
+    )
 
 
 def test_the_package_and_its_handlers_need_no_jax() -> None:

@@ -155,6 +155,7 @@ class strided_array {
 
   explicit operator bool() const { return present_; }
   const extents& shape() const { return shape_; }
+  std::ptrdiff_t item_size() const { return item_size_; }
   int dimension() const { return static_cast<int>(shape_.size()); }
   int n_leading() const { return dimension() - inner_; }
 

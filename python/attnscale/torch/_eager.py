@@ -7,21 +7,52 @@ do with a call than to run it: to compile, export, transform or watch it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._arguments import LEARNABLE, Arguments
+from .._core import attend_tensors, differentiate_tensors
+from ._arguments import LEARNABLE, Arguments, Form
 from ._ops import DIFFERENTIABLE, KEPT, attend_arrays, differentiate, differentiate_as_operator
 from ._tensors import is_eager
 
-__all__ = ["attend_now"]
+__all__ = ["attend_now", "attend_plain"]
 
 _N_TENSORS = len(Arguments._fields) - 1
 _N_LEARNABLE = len(LEARNABLE)
 #: What backward returns for the arguments of the function that are no tensors.
 _NO_GRADIENTS = (None, None, None)
+#: What backward returns for the learnable tensors that a plain call does not have.
+_NOT_OF_PLAIN = (None,) * (_N_LEARNABLE - 3)
+
+
+def attend_plain(
+    query: Any, key: Any, value: Any, statistics: tuple[str, ...], *options: Any
+) -> tuple[Tensor | None, tuple[Tensor, ...]] | None:
+    """The output, None without a value, and the statistics of a plain call that nobody differentiates.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+    statistics : tuple of str
+        Names of statistics.
+    *options
+        The options of a call as ``_core.attend_tensors`` takes them.
+
+    Returns
+    -------
+    tuple or None
+        None for any other call: one with other options, or that PyTorch has more to do with than to run.
+    """
+    if query is None or key is None or not is_eager(query, key, value) or torch.is_autocast_enabled("cpu"):
+        return None
+    if (query.requires_grad or key.requires_grad or (value is not None and value.requires_grad)) and (
+        torch.is_grad_enabled()
+    ):
+        return None
+    return attend_tensors(query, key, value, statistics, *options)
 
 
 def attend_now(
@@ -38,12 +69,43 @@ def attend_now(
     """
     learnable = call.tensors[:_N_LEARNABLE]
     if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in learnable):
-        return attend_arrays(call, asked)
+        return _attend(call, asked)
     names = tuple(dict.fromkeys(asked))
     found = _Attend.apply(call, names, kept, *learnable)
     if call.value is None:
         return None, dict(zip(names, found, strict=True))
     return found[0], dict(zip(names, found[1:], strict=True))
+
+
+def _attend(call: Arguments, names: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
+    """The output and the statistics of these names, which may have one twice."""
+    plain = attend_tensors(call.query, call.key, call.value, names, *_plain_options(call.form, call.tensors))
+    if plain is None:
+        return attend_arrays(call, names)
+    return plain[0], dict(zip(names, plain[1], strict=True))
+
+
+def _plain_options(
+    form: Form, tensors: Sequence[Tensor | None]
+) -> tuple[Any, Any, Any, Any, Any, tuple[Any, ...]]:
+    """The options of a call as the core takes them for a plain one."""
+    texts = form.law or None, form.causal or None, form.windowed or None, form.qk_norm or None
+    others = *tensors[3:], *texts, form.softcap, form.num_threads
+    return form.multiplier, form.is_causal, form.enable_gqa, form.normalizer, form.layout, others
+
+
+def _differentiate_plain(
+    form: Form, saved: Sequence[Tensor | None], grads: Sequence[Tensor | None]
+) -> tuple[Tensor, ...] | None:
+    """The gradients of query, key and value of a plain call whose output alone is in a loss, or None.
+
+    `saved` are the tensors of the call, the output, and KEPT.
+    """
+    tensors, output, lse = saved[:_N_TENSORS], saved[_N_TENSORS], saved[_N_TENSORS + 1]
+    if any(each is not None for each in grads[1:]):
+        return None
+    query, key, value = tensors[:3]
+    return differentiate_tensors(query, key, value, grads[0], output, lse, *_plain_options(form, tensors))
 
 
 class _Attend(torch.autograd.Function):
@@ -52,7 +114,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Arguments, asked: tuple[str, ...], kept: tuple[str, ...], *_: Any) -> Any:
         """The output if there is a value, and the statistics asked for."""
-        output, rows = attend_arrays(call, kept)
+        output, rows = _attend(call, kept)
         ctx.form, ctx.asked = call.form, asked
         ctx.save_for_backward(*call.tensors, output, *(rows.get(name) for name in KEPT))
         ctx.set_materialize_grads(False)
@@ -71,4 +133,6 @@ class _Attend(torch.autograd.Function):
         tensors = saved[:_N_TENSORS]
         if torch.is_grad_enabled() or not is_eager(*tensors, *rows):
             return (*_NO_GRADIENTS, *differentiate_as_operator(tensors, ctx.form, rows, wanted))
+        if has_value and (plain := _differentiate_plain(ctx.form, saved, grads)):
+            return (*_NO_GRADIENTS, *plain, *_NOT_OF_PLAIN)
         return (*_NO_GRADIENTS, *differentiate(Arguments._make((*tensors, ctx.form)), rows, wanted))

@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from .._checks import choose
 from .._options import refuse_options, without_unknown
-from .._results import NAMES
+from .._results import NAMES, statistic_names
 from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Arguments, read_call
 from ._blocks import attend_in_blocks
-from ._eager import attend_now
+from ._eager import attend_now, attend_plain
 from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
 from ._tensors import check_on_cpu, check_one_device, is_eager
@@ -130,6 +130,19 @@ num_threads
         refuse_options(attention, unknown)
     if value is None:
         raise TypeError("value must be a tensor, got None; attention_statistics works without a value")
+    others: tuple[Any, ...] = (
+        attn_mask,
+        causal,
+        window,
+        key_lengths,
+        document_ids,
+        distance_scale,
+        distance_bias,
+    )
+    others += softcap, qk_norm, num_threads, backend
+    plain = attend_plain(query, key, value, (), scale, is_causal, enable_gqa, normalizer, layout, others)
+    if plain is not None:
+        return plain[0]
     call = read_call(
         query,
         key,
@@ -218,6 +231,20 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
     """
     if unknown:
         refuse_options(attention_statistics, unknown)
+    asked = statistic_names(statistics)
+    others: tuple[Any, ...] = (
+        attn_mask,
+        causal,
+        window,
+        key_lengths,
+        document_ids,
+        distance_scale,
+        distance_bias,
+    )
+    others += softcap, qk_norm, num_threads, backend
+    plain = attend_plain(query, key, value, asked, scale, is_causal, enable_gqa, normalizer, layout, others)
+    if plain is not None:
+        return AttentionStatistics(plain[0], **dict(zip(asked, plain[1], strict=True)))
     call = read_call(
         query,
         key,
@@ -238,7 +265,6 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
         layout=layout,
         num_threads=num_threads,
     )
-    asked = (statistics,) if isinstance(statistics, str) else tuple(statistics)
     output, found = _attend(call, asked, backend)
     return AttentionStatistics(output, **found)
 

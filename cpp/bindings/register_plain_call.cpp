@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <string_view>
+
+#include "attnscale/statistic.hpp"
+#include "plain_call.hpp"
+
+namespace attnscale::bindings {
+namespace {
+
+/// New arrays for the named statistics, which the problem then points at.
+template <class Library>
+py::tuple make_rows(const Library& library, const py::tuple& names, const extents& shape,
+                    attention_problem& problem) {
+  py::tuple arrays(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const statistic which = statistic_named(names[i].cast<std::string_view>());
+    new_result made =
+        is_count(which) ? library.make_counts(shape) : library.make(shape, problem.compute);
+    problem.statistics[which] = made.data;
+    arrays[i] = std::move(made.array);
+  }
+  return arrays;
+}
+
+/// The output, None without a value, and the statistics; None where the call is not plain.
+template <class Library>
+py::object attend(py::handle query, py::handle key, py::handle value, const py::tuple& names,
+                  py::handle scale, py::handle is_causal, py::handle enable_gqa,
+                  py::handle normalizer, py::handle layout, const py::tuple& others) {
+  const auto options =
+      plain_options::read(scale, is_causal, enable_gqa, normalizer, layout, others);
+  const auto library = options ? Library::of(query) : std::nullopt;
+  const auto given = library ? plain_arrays::read(*library, query, key, value) : std::nullopt;
+  if (!given) return py::none();
+  attention_problem problem;
+  given->describe(problem);
+  const extents leading = given->leading();
+  new_matrices output;
+  if (given->value)
+    output = new_matrices(*library, given->output(), problem.query.type, given->query.item_size());
+  problem.output = output.layout();
+  py::tuple rows = make_rows(*library, names, given->rows(), problem);
+  const shared_rows shared(*options, problem);
+  problem.heads.reserve(static_cast<std::size_t>(count_entries(leading)));
+  for_each_index(leading, [&](const extents& index) {
+    attention_head& head = problem.heads.emplace_back(given->head(index, leading));
+    head.output = output.place(index, leading);
+    shared.describe(head);
+  });
+  run_call(problem, 0);
+  return py::make_tuple(output.take(), std::move(rows));
+}
+
+bool is_half(element_type type) {
+  return type != element_type::float32 && type != element_type::float64;
+}
+
+/// Numbers of a row that the forward pass saved; null for None.
+template <class Library>
+std::optional<void*> read_rows(const Library& library, py::handle rows, const plain_arrays& given) {
+  if (rows.is_none()) return nullptr;
+  const auto found = library.read(rows);
+  const extents shape = given.rows();
+  if (!found || found->shape() != shape || found->layout().type != given.query.layout().type)
+    return std::nullopt;
+  std::int64_t step = 1;  // of neighbours along an axis of contiguous rows
+  for (int axis = 1; axis <= found->dimension(); step *= found->extent(axis++))
+    if (found->extent(axis) > 1 && found->stride(axis) != step) return std::nullopt;
+  const extents leading = given.leading();
+  return const_cast<void*>(found->with_inner(1).at(extents(leading.size(), 0), leading));
+}
+
+/// An array of the shape of the output.
+template <class Library>
+std::optional<strided_array> read_output(const Library& library, py::handle object,
+                                         const plain_arrays& given) {
+  auto found = library.read(object);
+  return found && found->shape() == given.output() ? found : std::nullopt;
+}
+
+/// What a plain backward pass reads besides query, key and value.
+struct backward_arrays {
+  strided_array grad_output, output;  ///< output: absent if it was not saved
+  void* lse = nullptr;
+
+  /// None if one of them is not plain.
+  template <class Library>
+  static std::optional<backward_arrays> read(const Library& library, const plain_arrays& given,
+                                             py::handle grad_output, py::handle output,
+                                             py::handle lse) {
+    const auto grad = read_output(library, grad_output, given);
+    const auto saved = output.is_none() ? strided_array() : read_output(library, output, given);
+    const auto rows = read_rows(library, lse, given);
+    if (!grad || !saved || !rows) return std::nullopt;
+    return backward_arrays{*grad, *saved, *rows};
+  }
+};
+
+/// A new array of zeros of this shape.
+template <class Library>
+new_matrices zeros(const Library& library, const strided_array& like) {
+  new_matrices made(library, like.shape(), like.layout().type, like.item_size());
+  const auto [first, last] = made.memory();
+  std::fill(reinterpret_cast<char*>(first), reinterpret_cast<char*>(last), char{0});
+  return made;
+}
+
+/// The gradients of query, key and value.
+template <class Library>
+py::object run_backward(const Library& library, const plain_arrays& given,
+                        const backward_arrays& saved, const plain_options& options) {
+  gradient_problem problem;
+  given.describe(problem);
+  problem.grad_output = saved.grad_output.layout();
+  problem.output = saved.output.layout();
+  problem.statistics[statistic::lse] = saved.lse;
+  new_matrices d_query = zeros(library, given.query), d_key = zeros(library, given.key);
+  new_matrices d_value = zeros(library, given.value);
+  problem.d_query = d_query.layout();
+  problem.d_key = d_key.layout();
+  problem.d_value = d_value.layout();
+  const extents leading = given.leading();
+  const shared_rows shared(options, problem);
+  problem.heads.reserve(static_cast<std::size_t>(count_entries(leading)));
+  for_each_index(leading, [&](const extents& index) {
+    attention_head& head = problem.heads.emplace_back(given.head(index, leading));
+    head.output = const_cast<void*>(saved.output.at(index, leading));
+    shared.describe(head);
+    problem.gradients.push_back({.grad_output = saved.grad_output.at(index, leading),
+                                 .query = d_query.place(index, leading),
+                                 .key = d_key.place(index, leading),
+                                 .value = d_value.place(index, leading)});
+  });
+  run_call(problem, 0);
+  return py::make_tuple(d_query.take(), d_key.take(), d_value.take());
+}
+
+/// The gradients of query, key and value by the output alone; output and lse of the forward pass
+/// may be None. None where the call is not plain, or of a type that is not that of its arithmetic.
+template <class Library>
+py::object differentiate(py::handle query, py::handle key, py::handle value, py::handle grad_output,
+                         py::handle output, py::handle lse, py::handle scale, py::handle is_causal,
+                         py::handle enable_gqa, py::handle normalizer, py::handle layout,
+                         const py::tuple& others) {
+  const auto options =
+      plain_options::read(scale, is_causal, enable_gqa, normalizer, layout, others);
+  if (!options || value.is_none() || grad_output.is_none()) return py::none();
+  const auto library = Library::of(query);
+  const auto given = library ? plain_arrays::read(*library, query, key, value) : std::nullopt;
+  if (!given || is_half(given->query.layout().type)) return py::none();
+  const auto saved = backward_arrays::read(*library, *given, grad_output, output, lse);
+  return saved ? run_backward(*library, *given, *saved, *options) : py::none();
+}
+
+}  // namespace
+
+void register_plain_call(py::module_& module) {
+  module.def("attend_arrays", &attend<numpy_library>);
+  module.def("attend_tensors", &attend<tensor_library>);
+  module.def("differentiate_arrays", &differentiate<numpy_library>);
+  module.def("differentiate_tensors", &differentiate<tensor_library>);
+}
+
+}  // namespace attnscale::bindings

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Tensors of another library, by DLPack's table of functions: read in place and made without a way
+// through Python.
+#pragma once
+
+#include <optional>
+
+#include "arrays.hpp"
+#include "dlpack_abi.hpp"
+
+namespace attnscale::bindings {
+
+/// A new array of a library, and where its elements begin.
+struct new_result {
+  py::object array;
+  void* data;
+};
+
+class tensor_library {
+ public:
+  /// The library of a tensor, if it offers its functions.
+  static std::optional<tensor_library> of(py::handle tensor) {
+    PyObject* const found = PyObject_GetAttrString(
+        reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr())), dlpack::attribute);
+    if (!found) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    const auto owned = py::reinterpret_steal<py::object>(found);
+    if (!PyCapsule_IsValid(found, dlpack::capsule)) return std::nullopt;
+    const auto* functions =
+        static_cast<const dlpack::functions*>(PyCapsule_GetPointer(found, dlpack::capsule));
+    if (functions->offered.major != dlpack::major_version || !functions->lend) return std::nullopt;
+    return tensor_library(functions);
+  }
+
+  /// A tensor on the CPU of a type that the core reads; it has to live until the call ends.
+  std::optional<detail::strided_array> read(py::handle object) const {
+    dlpack::tensor lent;
+    if (functions_->lend(object.ptr(), &lent) != 0) throw py::error_already_set();
+    const auto type = element_type_of(lent.type);
+    if (!type || lent.device != dlpack::cpu || lent.type.lanes != 1) return std::nullopt;
+    return detail::strided_array(static_cast<char*>(lent.data) + lent.byte_offset, *type,
+                                 lent.type.bits / 8, extents(lent.shape, lent.shape + lent.n_axes),
+                                 extents(lent.strides, lent.strides + lent.n_axes), 2);
+  }
+
+  new_result make(extents shape, element_type type) const {
+    switch (type) {
+      case element_type::float16:
+        return make(std::move(shape), {dlpack::floating, 16, 1});
+      case element_type::bfloat16:
+        return make(std::move(shape), {dlpack::brain_floating, 16, 1});
+      case element_type::float64:
+        return make(std::move(shape), {dlpack::floating, 64, 1});
+      case element_type::float32:
+        break;
+    }
+    return make(std::move(shape), {dlpack::floating, 32, 1});
+  }
+
+  new_result make_counts(extents shape) const {
+    return make(std::move(shape), {dlpack::integer, 64, 1});
+  }
+
+ private:
+  explicit tensor_library(const dlpack::functions* functions) : functions_(functions) {}
+
+  static std::optional<element_type> element_type_of(dlpack::data_type type) {
+    if (type.code == dlpack::brain_floating && type.bits == 16) return element_type::bfloat16;
+    if (type.code != dlpack::floating) return std::nullopt;
+    if (type.bits == 16) return element_type::float16;
+    if (type.bits == 32) return element_type::float32;
+    if (type.bits == 64) return element_type::float64;
+    return std::nullopt;
+  }
+
+  new_result make(extents shape, dlpack::data_type type) const {
+    dlpack::tensor prototype{
+        nullptr, dlpack::cpu,  0,       static_cast<std::int32_t>(shape.size()),
+        type,    shape.data(), nullptr, 0};
+    dlpack::managed_tensor* made = nullptr;
+    const auto say = [](void*, const char*, const char* message) {
+      PyErr_SetString(PyExc_MemoryError, message);
+    };
+    if (functions_->allocate(&prototype, &made, nullptr, say) != 0) throw py::error_already_set();
+    void* const data = static_cast<char*>(made->described.data) + made->described.byte_offset;
+    void* object = nullptr;
+    if (functions_->to_object(made, &object) != 0) throw py::error_already_set();
+    return {py::reinterpret_steal<py::object>(static_cast<PyObject*>(object)), data};
+  }
+
+  const dlpack::functions* functions_;
+};
+
+}  // namespace attnscale::bindings

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Plain calls on arrays, which the core reads itself: the same numbers as where Python reads them.
+
+A number of threads makes a call one that Python reads.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+from tests.cases import STATISTICS
+
+#: The modules of the public functions, whose names the package has for the functions themselves.
+MODULES = {
+    "attend_arrays": sys.modules["attnscale.attention"],
+    "differentiate_arrays": sys.modules["attnscale.gradients"],
+}
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Filled with whether the core took each call for a plain one."""
+    seen: list[bool] = []
+    for name, module in MODULES.items():
+        own = getattr(module, name)
+
+        def noted(*given: Any, own: Any = own) -> Any:
+            found = own(*given)
+            seen.append(found is not None)
+            return found
+
+        monkeypatch.setattr(module, name, noted)
+    return seen
+
+
+def random(*shape: int, dtype: Any = "float32") -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("leading", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("n_keys", [3, 5, 9])
+def test_numbers_are_those_of_a_call_with_threads(
+    plain: list[bool], dtype: str, is_causal: bool, leading: tuple[int, ...], n_keys: int
+) -> None:
+    query = random(*leading, 5, 8, dtype=dtype)
+    key, value = random(*leading, n_keys, 8, dtype=dtype), random(*leading, n_keys, 4, dtype=dtype)
+    call: dict[str, Any] = {"is_causal": is_causal, "scale": 0.7}
+    found = at.attention_statistics(query, key, value, statistics=STATISTICS, **call)
+    wanted = at.attention_statistics(query, key, value, statistics=STATISTICS, num_threads=1, **call)
+    assert plain == [True, False]
+    for name in ("output", *STATISTICS):
+        ours, theirs = getattr(found, name), getattr(wanted, name)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(at.attention(query, key, value, **call), wanted.output)
+    np.testing.assert_array_equal(at.attention_entropy(query, key, **call), wanted.entropy)
+    assert plain == [True, False, True, True]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("n_keys", [3, 9])
+def test_gradients_are_those_of_a_call_with_threads(
+    plain: list[bool], dtype: str, is_causal: bool, n_keys: int
+) -> None:
+    query, grad = random(2, 5, 8, dtype=dtype), random(2, 5, 4, dtype=dtype)
+    key, value = random(2, n_keys, 8, dtype=dtype), random(2, n_keys, 4, dtype=dtype)
+    forward = at.attention_statistics(query, key, value, is_causal=is_causal)
+    for saved in (None, forward):
+        call: dict[str, Any] = {"is_causal": is_causal, "forward": saved}
+        plain.clear()
+        found = at.attention_gradients(query, key, value, grad, **call)
+        wanted = at.attention_gradients(query, key, value, grad, num_threads=1, **call)
+        assert plain == [True, False]
+        for name in ("query", "key", "value"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+        assert (found.scale, found.law, found.sink) == (wanted.scale, wanted.law, wanted.sink)
+
+
+def test_only_wanted_gradients_are_there(plain: list[bool]) -> None:
+    x = random(2, 5, 8)
+    found = at.attention_gradients(x, x, x, x, wanted=("value",))
+    assert plain == [True]
+    assert found.query is None
+    assert found.value is not None
+
+
+def test_strides_of_a_view_are_followed(plain: list[bool]) -> None:
+    x = random(2, 8, 6, 4).swapaxes(1, 2)[:, ::2]
+    found = at.attention(x, x[..., ::-1], x[:, :, ::-1])
+    assert plain == [True]
+    own = [np.ascontiguousarray(each) for each in (x, x[..., ::-1], x[:, :, ::-1])]
+    np.testing.assert_array_equal(found, at.attention(*own, num_threads=1))
+
+
+UNALIGNED = np.zeros(4 * 32 + 1, np.uint8)[1:].view("float32").reshape(4, 8)
+
+NOT_PLAIN: dict[str, Any] = {
+    "a scale that is a law": {"scale": "log_n"},
+    "a whole scale": {"scale": 1},
+    "is_causal of NumPy": {"is_causal": np.True_},
+    "a window": {"window": (1, 0)},
+    "another normalizer": {"normalizer": "sparsemax"},
+    "a soft-cap": {"softcap": 3.0},
+    "an output": {"out": np.empty((4, 8), np.float32)},
+    "grouped heads": {"enable_gqa": True},
+    "a list": {"query": random(4, 8).tolist()},
+    "a foreign byte order": {"query": random(4, 8).astype(">f4")},
+    "an address between numbers": {"query": UNALIGNED},
+    "another type": {"value": random(4, 8, dtype="float64")},
+    "keys that are shared": {"query": random(3, 4, 8)},
+    "no queries": {"query": random(4, 8)[:0]},
+    "no channels of a value": {"value": random(4, 8)[:, :0]},
+}
+
+
+@pytest.mark.parametrize("name", NOT_PLAIN)
+def test_other_calls_are_read_by_python(plain: list[bool], name: str) -> None:
+    given = {"query": random(4, 8), "key": random(4, 8), "value": random(4, 8), **NOT_PLAIN[name]}
+    at.attention(**given)
+    assert plain == [False]
+
+
+def test_what_is_wrong_is_said_as_ever() -> None:
+    x = random(4, 8)
+    with pytest.raises(ValueError, match="scale must be finite"):
+        at.attention(x, x, x, scale=float("nan"))
+    with pytest.raises(ValueError, match=r"same last dimension \(head_dim\), got 8 and 7"):
+        at.attention(x, x[:, :7], x)
+    with pytest.raises(ValueError, match="same number of keys, got 4 and 3"):
+        at.attention(x, x, x[:3])
+    with pytest.raises(ValueError, match="the shape of the output"):
+        at.attention_gradients(x, x, x, x[:3])

@@ -177,12 +177,7 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     of_output = _of_output(query, key, value, grad_output, forward, options)
     if of_output is not None:
         return AttentionGradients(**{name: of_output[name] for name in wanted if name in of_output})
-    plain = type(query) is type(key) is ARRAY and (value is None or type(value) is ARRAY)
-    if is_pattern(layout) or (not plain and any(map(has_names, (query, key, value)))):
-        raise ValueError(
-            "attention_gradients takes arrays without names in layout 'bhsd' or 'bshd', got "
-            f"query {shown(query)} and layout={layout!r}; pass the .values of labelled arrays"
-        )
+    _refuse_names(query, key, value, layout)
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads)
     call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
     call.score(scale, softcap, distance_scale, distance_bias)
@@ -225,6 +220,16 @@ def _of_output(
         query, key, value, grad_output, saved.get("output"), saved.get("lse"), *options
     )
     return None if found is None else dict(zip(("query", "key", "value"), found, strict=True))
+
+
+def _refuse_names(query: Any, key: Any, value: Any, layout: Any) -> None:
+    """Refuse arrays whose axes have names."""
+    plain = type(query) is type(key) is ARRAY and (value is None or type(value) is ARRAY)
+    if is_pattern(layout) or (not plain and any(map(has_names, (query, key, value)))):
+        raise ValueError(
+            "attention_gradients takes arrays without names in layout 'bhsd' or 'bshd', got "
+            f"query {shown(query)} and layout={layout!r}; pass the .values of labelled arrays"
+        )
 
 
 def _read_wanted(wanted: Iterable[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -190,11 +191,16 @@ class new_matrices : public strided_array {
     return const_cast<void*>(at(index, shape));
   }
   py::object take() { return std::move(array_); }
+  void fill_with_zeros() {
+    const auto entries = static_cast<std::size_t>(count_entries(shape()));
+    std::memset(elements_, 0, entries * static_cast<std::size_t>(item_size()));
+  }
 
  private:
   new_matrices(new_result made, const extents& shape, element_type type, std::ptrdiff_t item_size)
       : strided_array(made.data, type, item_size, shape, row_major(shape), 2),
-        array_(std::move(made.array)) {}
+        array_(std::move(made.array)),
+        elements_(made.data) {}
 
   static extents row_major(const extents& shape) {
     extents strides(shape.size(), 1);
@@ -204,6 +210,7 @@ class new_matrices : public strided_array {
   }
 
   py::object array_ = py::none();
+  void* elements_ = nullptr;
 };
 
 }  // namespace attnscale::bindings

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
 #include <string_view>
 
 #include "attnscale/statistic.hpp"
@@ -101,8 +100,7 @@ struct backward_arrays {
 template <class Library>
 new_matrices zeros(const Library& library, const strided_array& like) {
   new_matrices made(library, like.shape(), like.layout().type, like.item_size());
-  const auto [first, last] = made.memory();
-  std::fill(reinterpret_cast<char*>(first), reinterpret_cast<char*>(last), char{0});
+  made.fill_with_zeros();
   return made;
 }
 

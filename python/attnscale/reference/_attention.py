@@ -235,7 +235,9 @@ def attention_statistics(
     variance = (p * (finite - rows.mean_score[..., None]) ** 2).sum(-1)
     rows.score_variance = variance + w * (rows.sink_score - rows.mean_score) ** 2
     rows.concentration, rows.max_weight = (p * p).sum(-1) + w * w, p.max(-1, initial=0)
+    rows.renyi2 = -np.log(np.where(rows.concentration == 0, 1, rows.concentration)) + 0.0
     rows.n_visible = seen.sum(-1)
+    rows.min_score = np.where(seen, s, np.inf).min(-1, initial=np.inf)
     rows.argmax = s.argmax(-1) if s.shape[-1] else np.full(s.shape[:-1], -1)
     rows.argmax = np.where(rows.n_visible == 0, -1, rows.argmax)
     rows.output = None if value is None else _weighted_values(p, seen, value, query, **options)

@@ -11,6 +11,7 @@ from ._call.arrays import LAYOUTS, laid_out
 from ._call.call import Call
 from ._call.form import PRODUCTS
 from ._call.measures import blocks_of_rows, rows_of_block
+from ._call.scale import check_one_scale_a_row
 from ._checks import choose, errors_of
 from ._core import Call as CoreCall
 from ._options import hinted
@@ -98,9 +99,9 @@ def attention_divergence(
     >>> import numpy as np, attnscale as at
     >>> rng = np.random.default_rng(0)
     >>> q, k, q2, k2 = rng.standard_normal((4, 2, 100, 16))
-    >>> at.attention_divergence(q, k, q2, k2, is_causal=True).mean().round(2)
-    0.75
-    >>> at.attention_divergence(q, k, q, k, is_causal=True).max() < 1e-14
+    >>> print(f"{at.attention_divergence(q, k, q2, k2, is_causal=True).mean():.2f} nats")
+    0.90 nats
+    >>> bool((at.attention_divergence(q, k, q, k, is_causal=True) < 1e-13).all())
     True
     """
     choose("layout", layout, LAYOUTS)
@@ -119,8 +120,9 @@ def attention_divergence(
     own.score(scale, softcap)
     with errors_of("other_scale and other_softcap"):
         other.score(other_scale, other_softcap)
-    for call in (own, other):
-        _refuse_tables(call)
+    for law in (own.law, other.law):
+        if law is not None:
+            check_one_scale_a_row(law)
     with np.errstate(all="ignore"):  # infinities and NaN are answered in the rows
         found = _by_values(own, other) if _is_linear(other) else _by_blocks(own, other)
         if other_attn_mask is not None:
@@ -166,13 +168,6 @@ def _see(call: Call, mask: Any, options: tuple[Any, ...]) -> None:
             call.mask = ~hidden
 
 
-def _refuse_tables(call: Call) -> None:
-    if call.law is not None and call.law.meaning.is_distance:
-        raise ValueError(
-            f"attention_divergence takes one scale a row, got the law {call.law.name!r} of the distance"
-        )
-
-
 def _is_linear(call: Call) -> bool:
     """Whether scores are scaled products at the keys that are seen."""
     return call.form is PRODUCTS and (call.mask is None or call.mask.dtype == np.bool_)
@@ -182,11 +177,9 @@ def _hides(own: Call, other: Call) -> NDArray[np.bool_]:
     """Where p' hides a key that p sees; broadcasts to (..., heads, n_queries)."""
     visible = own.visible_keys()
     masks = [_shown(call.mask) for call in (own, other) if call.mask is not None]
+    mask = masks[0] if len(masks) == 1 else masks[0] & masks[1]
     begin, end, _, _ = own.intervals
-    both = CoreCall(
-        *(own.inputs.query, own.inputs.key, masks[0] if len(masks) == 1 else masks[0] & masks[1]),
-        *(begin, end, None, False, own.threads),
-    )
+    both = CoreCall(own.inputs.query, own.inputs.key, mask, begin, end, None, False, own.threads)
     return both.count() < visible
 
 

@@ -122,7 +122,7 @@ def _queries_of_keys(call: Call) -> NDArray[np.int64]:
     past = np.full(n_keys, n_queries) if begin is None else _at_most(begin, n_queries, n_keys)
     first = np.zeros(n_keys, np.int64) if end is None else _at_most(end, n_queries, n_keys)
     if call.mask is None:
-        return np.maximum(past - first, 0)
+        return np.asarray(np.maximum(past - first, 0))
     mask = call.mask.reshape((1,) * (2 - call.mask.ndim) + call.mask.shape).swapaxes(-1, -2)
     past = np.maximum(past, first)
     return CoreCall(inputs.key, inputs.query, mask, first, past, None, False, call.threads).count()

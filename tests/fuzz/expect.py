@@ -190,7 +190,7 @@ def statistics(
     found = bounds_of(row, scores, form, names)
     alone = ~row.any
     if row.sink is None and alone.any():
+        of_none = {"lse": -np.inf, "max_score": -np.inf, "min_score": np.inf}
         for name, (wanted, limit) in found.items():
-            at = -np.inf if name in ("lse", "max_score") else 0.0
-            found[name] = np.where(alone, at, wanted), np.where(alone, 0, limit)
+            found[name] = np.where(alone, of_none.get(name, 0.0), wanted), np.where(alone, 0, limit)
     return found

@@ -75,8 +75,8 @@ SIGNATURES = {
     "attention_divergence": "query, key, other_query, other_key, *, scale=None, other_scale=None, "
     "is_causal=False, causal=None, attn_mask=None, other_attn_mask=None, window=None, key_lengths=None, "
     "document_ids=None, enable_gqa=False, softcap=None, other_softcap=None, layout='bhsd', num_threads=None",
-    "attention_received": f"query, key, *, reduce='sum', forward=None, scale=None, {MASKS}, {TABLES}, {REST}, "
-    "num_threads=None",
+    "attention_received": "query, key, *, reduce='sum', forward=None, "
+    f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "attention_weights": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, max_bytes=4294967296, "
     "num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",

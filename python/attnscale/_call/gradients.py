@@ -151,7 +151,7 @@ def receive(
 
     def run(saved: dict[str, NDArray[Any]], scale: Any) -> NDArray[np.float64]:
         found = np.zeros(shape)
-        into = {"most_received" if largest else "received": found}
+        into: dict[str, NDArray[Any] | None] = {"most_received" if largest else "received": found}
         call.core.gradients(None, None, into, saved, {}, scale, rule)
         return found
 

@@ -87,7 +87,7 @@ enable_gqa, softcap, other_softcap, layout
     >>> loss = at.torch.attention_divergence(q, k, index_q, index_k, is_causal=True).mean()
     >>> loss.backward()
     """
-    masks = {
+    masks: dict[str, Any] = {
         "is_causal": is_causal,
         "causal": causal,
         "window": window,
@@ -102,9 +102,14 @@ enable_gqa, softcap, other_softcap, layout
     if not (attn_mask is other_attn_mask is key_lengths is document_ids is None):
         other_query = _spread(other_query, rows, layout)
     own_mask = _plain(attn_mask)
-    own = {"scale": scale, "attn_mask": own_mask, "softcap": softcap, **masks}
+    own: dict[str, Any] = {"scale": scale, "attn_mask": own_mask, "softcap": softcap, **masks}
     their_mask = own_mask if other_attn_mask is None else _plain(other_attn_mask)
-    theirs = {"scale": other_scale, "attn_mask": their_mask, "softcap": other_softcap, **masks}
+    theirs: dict[str, Any] = {
+        "scale": other_scale,
+        "attn_mask": their_mask,
+        "softcap": other_softcap,
+        **masks,
+    }
     with torch.autocast(query.device.type, enabled=False):
         with errors_of("other_query and other_key"):
             scores = scores_of(read_call(other_query, other_key, **theirs))
@@ -128,22 +133,24 @@ def _row_shape(
     query: Tensor, key: Tensor, other_query: Tensor, other_key: Tensor, masks: dict[str, Any]
 ) -> tuple[int, ...]:
     """(..., heads, n_queries) of the result."""
-    form = masks["layout"], masks["enable_gqa"]
-    own, other = (
-        row_extents((q, k, None), form[0], enable_gqa=form[1])[0]
-        for q, k in ((query, key), (other_query, other_key))
-    )
-    for name, here, there in (("queries", query, other_query), ("keys", key, other_key)):
-        n, m = (heads_first(x.shape, form[0])[-2] for x in (here, there))
-        if n != m:
-            one = {"queries": "query", "keys": "key"}[name]
-            raise ValueError(f"other_{one} must have as many {name} as {one}, got {m} and {n}")
+    layout, enable_gqa = masks["layout"], masks["enable_gqa"]
+    for one, many, here, there in (
+        ("query", "queries", query, other_query),
+        ("key", "keys", key, other_key),
+    ):
+        n, other_n = (heads_first(x.shape, layout)[-2] for x in (here, there))
+        if n != other_n:
+            raise ValueError(f"other_{one} must have as many {many} as {one}, got {other_n} and {n}")
     try:
-        return tuple(torch.broadcast_shapes(own, other))
+        found = [
+            row_extents(pair, layout, enable_gqa=enable_gqa)[0]
+            for pair in ((query, key), (other_query, other_key))
+        ]
+        return tuple(torch.broadcast_shapes(*found))
     except RuntimeError:
         raise ValueError(
-            "the batch axes and heads of other_query and other_key must broadcast against those of query "
-            f"and key, got {tuple(other[:-1])} and {tuple(own[:-1])}"
+            "the batch axes and heads of query, key, other_query and other_key must broadcast, got shapes "
+            + ", ".join(str(tuple(x.shape)) for x in (query, key, other_query, other_key))
         ) from None
 
 

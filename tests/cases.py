@@ -22,6 +22,8 @@ STATISTICS = (
     "n_visible",
     "argmax",
     "max_weight",
+    "renyi2",
+    "min_score",
 )
 
 # Around the lanes of a vector (4, 8, 16), a block of queries (32, 64) and a tile of keys.
@@ -193,6 +195,8 @@ def _bounds(eps: float, size: np.ndarray, truth: Any) -> SimpleNamespace:
         score_variance=d * 2 * (sd + truth.score_variance) + 32 * eps * (1 + truth.score_variance),
         concentration=(4 * d + 16 * eps) * truth.concentration,
         max_weight=(2 * d + 16 * eps) * truth.max_weight,
+        renyi2=4 * d + 16 * eps + 2 * eps * truth.renyi2,
+        min_score=d + eps * np.abs(truth.min_score),
         relative_output=4 * eps + 2 * d,
     )
 

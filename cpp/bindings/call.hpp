@@ -36,7 +36,9 @@ class call {
   /// the distance; "bias" and "alpha" of the normalizer are contiguous float64 (..., heads,
   /// n_queries). saved and cotangents are dicts of statistics (and saved of "output"): rows (...,
   /// heads, n_queries), contiguous, of the type of the arithmetic; what saved lacks is computed.
-  /// Returns the gradients of the scale of each row and of the sink of each row (None without one).
+  /// Instead of gradients, "received" and "most_received" are the sum and the largest of the
+  /// weights that each key gets: contiguous float64 (..., heads, n_keys), zero before. Returns the
+  /// gradients of the scale of each row and of the sink of each row (None without one).
   py::tuple gradients(const py::object& value, const py::object& grad_output, const py::dict& into,
                       const py::dict& saved, const py::dict& cotangents, const py::object& scale,
                       const py::object& weights) const;

@@ -190,6 +190,8 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
   const numpy_array d_query = place("query"), d_key = place("key"), d_value = place("value");
   const numpy_array d_attn_mask = place("attn_mask");
   const score_tables<numpy_array> d_tables{place("distance_scale"), place("distance_bias")};
+  const auto row = [&](const char* name) { return numpy_array(named_or_none(into, name), 1); };
+  const numpy_array received = row("received"), most_received = row("most_received");
   const number_or_rows scale(scale_object);
   const weights_rule rule(weights);
   const extents shape = leading_shape({&query_, &key_, &value});
@@ -223,12 +225,14 @@ py::tuple call::gradients(const py::object& value_array, const py::object& grad_
     const auto at = [&](const numpy_array& array) {
       return const_cast<void*>(array.at(index, shape));
     };
-    problem.gradients.push_back({grad_output.at(index, shape),
-                                 at(d_query),
-                                 at(d_key),
-                                 at(d_value),
-                                 at(d_attn_mask),
-                                 {at(d_tables.distance_scale), at(d_tables.distance_bias)}});
+    problem.gradients.push_back(
+        {grad_output.at(index, shape),
+         at(d_query),
+         at(d_key),
+         at(d_value),
+         at(d_attn_mask),
+         {at(d_tables.distance_scale), at(d_tables.distance_bias)},
+         {static_cast<double*>(at(received)), static_cast<double*>(at(most_received))}});
   });
   if (!problem.heads.empty() && problem.heads[0].numbers.sink) {
     d_sink = new_array<double>(shape, {problem.n_queries});

@@ -33,8 +33,9 @@ bool forward_pass::needs(statistic which) const {
       return of[entropy] || of[mean_score] || of[score_variance];
     case argmax:
       return of[max_score] || of[max_weight];
-    case score_variance:
     case concentration:
+      return of[concentration] || of[renyi2];
+    case score_variance:
     case max_weight:
       return of[which];
     default:
@@ -72,7 +73,7 @@ double forward_pass::read(const void* rows, std::int64_t row) const {
 gradient_terms forward_pass::terms() const {
   using enum statistic;
   const row_outputs& of = p_.cotangents;
-  if (of[score_variance] || of[concentration]) return gradient_terms::all;
+  if (of[score_variance] || of[concentration] || of[renyi2]) return gradient_terms::all;
   return of[entropy] || of[mean_score] ? gradient_terms::linear : gradient_terms::constant;
 }
 

@@ -132,6 +132,7 @@ class gradient_run {
     b.d_query = row_at(to.query, p_.d_query, rows.first);
     b.d_key = to.key;
     b.d_value = to.value;
+    b.received = to.received;
     const auto table = [&](void* data) { return row_at(data, toeplitz(), rows.first); };
     b.d_attn_mask = row_at(to.attn_mask, p_.d_attn_mask, rows.first);
     b.d_attn_mask_row = p_.d_attn_mask.row;
@@ -176,14 +177,15 @@ class gradient_run {
   /// With H the entropy, v the variance, C the concentration, a the top key and
   /// s - mean = ln p + H: of lse 1, of the entropy -(ln p + H), of the mean 1 +
   /// ln p + H, of the variance (ln p + H)^2 - v + 2 (ln p + H), of the
-  /// concentration 2 (p - C), of the top weight [a] - p_a.
+  /// concentration 2 (p - C), of renyi2 that times -1 / C, of the top weight [a] - p_a.
   void describe_terms(std::int64_t at, gradient_rows& given, int r, bool empty) const {
     using enum statistic;
     const auto of = [&](statistic which) { return empty ? 0 : forward_.cotangent(which, at); };
     const auto value = [&](statistic which) { return empty ? 0 : forward_.at(which, at); };
     const double h = value(entropy), of_h = of(entropy), of_mean = of(mean_score);
     const double of_variance = of(score_variance), of_weight = of(max_weight) * value(max_weight);
-    const double of_squares = 2 * of(concentration);
+    const double of_renyi2 = of(renyi2) == 0 ? 0 : of(renyi2) / value(concentration);
+    const double of_squares = 2 * (of(concentration) - of_renyi2);
     given.constant[r] = of(lse) - of_h * h + of_mean * (1 + h) +
                         of_variance * (h * h + 2 * h - value(score_variance)) -
                         of_squares * value(concentration) - of_weight;

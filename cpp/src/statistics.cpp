@@ -16,7 +16,7 @@ namespace {
 
 /// One row's sums, and the logarithm that three statistics share.
 struct sums_row {
-  double reference, weight, first, second, squares, top;
+  double reference, weight, first, second, squares, top, least;
 
   sums_row(const row_sums& s, int r)
       : reference(s.reference[r]),
@@ -24,7 +24,8 @@ struct sums_row {
         first(s.first[r]),
         second(s.second[r]),
         squares(s.squares[r]),
-        top(s.top[r]) {}
+        top(s.top[r]),
+        least(s.least[r]) {}
 
   double entropy(double log_weight) const {
     const double h = log_weight - ln2 * first / weight;
@@ -36,6 +37,12 @@ struct sums_row {
     return v < 0 ? 0 : v;
   }
 };
+
+/// -ln of a concentration; 0 without weights, and where rounding makes it just above 1. NaN stays.
+double renyi2_of(double concentration) {
+  const double h = concentration == 0 ? 0 : 0 - std::log(concentration);
+  return h < 0 ? 0 : h;
+}
 
 /// Where the statistics of one row go, rounded once; those that nobody wants go nowhere.
 template <class T>
@@ -59,7 +66,9 @@ template <class T>
 void write_degenerate(const row_writer<T>& row, double x) {
   using enum statistic;
   row.put_all({lse, max_score}, x == 0 ? -infinity : x);
-  row.put_all({sink_weight, entropy, mean_score, score_variance, concentration, max_weight}, x);
+  row.put(min_score, x == 0 ? infinity : x);
+  row.put_all({sink_weight, entropy, mean_score, score_variance, concentration, max_weight, renyi2},
+              x);
 }
 
 template <class T>
@@ -72,9 +81,11 @@ void write_softmax_row(const row_writer<T>& row, const row_sums& sums, int r, do
   row.put(lse, ln2 * s.reference + log_weight);
   row.put(entropy, s.entropy(log_weight));
   row.put(max_score, ln2 * s.top);
+  row.put(min_score, ln2 * s.least);
   row.put(mean_score, s.mean());
   row.put(score_variance, s.variance());
   row.put(concentration, s.squares / (s.weight * s.weight));
+  if (row.wants(renyi2)) row.put(renyi2, renyi2_of(s.squares / (s.weight * s.weight)));
   row.put(sink_weight, sink);
   // The rounding of a large `top` counts here as a factor, but no weight is above 1.
   if (row.wants(max_weight))
@@ -99,10 +110,12 @@ void write_pointwise_row(const row_writer<T>& row, const row_sums& sums, int r) 
   const double nothing = sums.weight[r] - sums.weight[r];  // NaN where the row is
   const bool empty = sums.top[r] == static_cast<double>(std::numeric_limits<T>::lowest());
   row.put(max_score, nothing + (empty ? -infinity : ln2 * sums.top[r]));
+  row.put(min_score, nothing + ln2 * sums.least[r]);
   row.put(max_weight, nothing + sums.top_weight[r]);
   row.put(sink_weight, nothing);
   if (row.wants(entropy)) row.put(entropy, nothing + entropy_of_weights(sums, r));
   row.put(concentration, nothing + concentration_of_weights(sums, r));
+  if (row.wants(renyi2)) row.put(renyi2, nothing + renyi2_of(concentration_of_weights(sums, r)));
   row.count(support, static_cast<std::int64_t>(sums.support[r]));
   row.count(argmax, sums.argmax[r]);
 }
@@ -113,9 +126,11 @@ void write_report_row(const row_writer<T>& row, const row_report& rows, int r) {
   row.put(lse, rows.lse[r]);
   row.put(entropy, rows.entropy[r]);
   row.put(max_score, rows.top[r]);
+  row.put(min_score, rows.least[r]);
   row.put(mean_score, rows.mean[r]);
   row.put(score_variance, rows.variance[r]);
   row.put(concentration, rows.concentration[r]);
+  if (row.wants(renyi2)) row.put(renyi2, renyi2_of(rows.concentration[r]));
   row.put(max_weight, rows.max_weight[r]);
   row.put(sink_weight, rows.max_weight[r] - rows.max_weight[r]);
   row.count(argmax, rows.argmax[r]);
@@ -139,10 +154,11 @@ void for_rows(const attention_problem& problem, const query_block& rows, F&& wri
 
 void merge_sums(const row_sums* parts, std::int64_t count, int row, row_sums& total,
                 double* share) {
-  double reference = -infinity, top = -infinity;
+  double reference = -infinity, top = -infinity, least = infinity;
   total.argmax[row] = -1;
   for (std::int64_t i = 0; i < count; ++i) {
     const sums_row s(parts[i], row);
+    least = std::fmin(least, s.least);
     if (s.weight != 0) reference = std::fmax(reference, s.reference);
     if (s.weight != 0 && s.top > top) {
       top = s.top;
@@ -168,6 +184,7 @@ void merge_sums(const row_sums* parts, std::int64_t count, int row, row_sums& to
   total.second[row] = second;
   total.squares[row] = squares;
   total.top[row] = top;
+  total.least[row] = least;
 }
 
 double add_sink(row_sums& sums, int row, double score) {
@@ -205,11 +222,11 @@ double share_of_keys(const row_sums& sums, int row, const double* sink) {
 int sums_for(const attention_problem& problem) {
   using enum statistic;
   const row_outputs& out = problem.statistics;
-  bool moments = out[score_variance] || out[concentration];
+  bool moments = out[score_variance] || out[concentration] || out[renyi2];
   // Only a softmax has its entropy from the sums that it needs anyway.
   if (problem.rule != normalizer::softmax) moments = moments || out[entropy] || out[support];
   return (moments ? wanted_moments : 0) | (out[argmax] ? wanted_argmax : 0) |
-         (out[max_weight] ? wanted_top_weight : 0);
+         (out[max_weight] ? wanted_top_weight : 0) | (out[min_score] ? wanted_least : 0);
 }
 
 void write_statistics(const attention_problem& problem, const query_block& rows,

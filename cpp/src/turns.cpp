@@ -73,7 +73,7 @@ block_order::block_order(const gradient_problem& problem, std::int64_t blocks)
     ++queries[problem.gradients[h].query];
   }
   for (std::size_t h = 0; h < heads; ++h)
-    shares_query_[h] = queries[problem.gradients[h].query] > 1;
+    shares_query_[h] = problem.gradients[h].query && queries[problem.gradients[h].query] > 1;
   std::erase_if(members, [](const auto& each) { return each.empty(); });
   chains_ = std::vector<chain>(members.size());
   for (std::size_t i = 0; i < members.size(); ++i) {

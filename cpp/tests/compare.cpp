@@ -31,6 +31,18 @@ oracle::column bounds<T>::max_score(const oracle::expected& e) const {
 }
 
 template <class T>
+oracle::column bounds<T>::min_score(const oracle::expected& e) const {
+  return score + 2 * eps * xt::abs(finite(e.min_score));
+}
+
+/// The concentration's, of which it is the logarithm, over the concentration.
+template <class T>
+oracle::column bounds<T>::renyi2(const oracle::expected& e) const {
+  const oracle::column one = xt::ones<double>(e.concentration.shape());
+  return 2 * weight(e, one) + eps * e.renyi2;
+}
+
+template <class T>
 oracle::column bounds<T>::mean_score(const oracle::expected& e) const {
   return sums + moved + eps * xt::abs(e.mean_score);
 }
@@ -74,6 +86,8 @@ void check_statistics(const attnscale::attention_statistics_result<T>& seen,
   CHECK(worst_ratio(*seen.score_variance, e.score_variance, b.score_variance(e)) <= 1);
   CHECK(worst_ratio(*seen.concentration, e.concentration, b.weight(e, e.concentration)) <= 1);
   CHECK(worst_ratio(*seen.max_weight, e.max_weight, b.weight(e, e.max_weight)) <= 1);
+  CHECK(worst_ratio(*seen.renyi2, e.renyi2, b.renyi2(e)) <= 1);
+  CHECK(worst_ratio(*seen.min_score, e.min_score, b.min_score(e)) <= 1);
   CHECK(xt::xarray<std::int64_t>(e.n_visible) == *seen.n_visible);
   check_argmax(*seen.argmax, e, b);
 }

@@ -84,6 +84,8 @@ struct bounds {
   oracle::column entropy(const oracle::expected& e) const;
   oracle::column lse(const oracle::expected& e) const;
   oracle::column max_score(const oracle::expected& e) const;
+  oracle::column min_score(const oracle::expected& e) const;
+  oracle::column renyi2(const oracle::expected& e) const;
   oracle::column mean_score(const oracle::expected& e) const;
   oracle::column score_variance(const oracle::expected& e) const;
   oracle::column weight(const oracle::expected& e, const oracle::column& w) const;

@@ -68,6 +68,8 @@ expected softmax(const matrix& raw, const setting& s) {
   const matrix below = xt::where(s.visible, score - as_column(top), 0.0);
   e.spread = xt::sum(e.weights * below * below, {1});
   e.concentration = xt::sum(e.weights * e.weights, {1});
+  e.renyi2 = -xt::log(xt::where(xt::equal(e.concentration, 0.0), 1.0, e.concentration));
+  e.min_score = -row_max(xt::where(s.visible, -score, -infinity), -infinity);
   e.max_weight = row_max(e.weights, 0);
   e.n_visible = xt::sum(xt::cast<std::int64_t>(s.visible), {1});
   e.argmax = first_top(shown, e.max_score);

@@ -42,6 +42,7 @@ struct setting {
 struct expected {
   matrix output, absolute_output;  // sum p v, sum p |v|
   column lse, entropy, max_score, mean_score, score_variance, concentration, max_weight;
+  column renyi2, min_score;
   xt::xtensor<std::int64_t, 1> n_visible, argmax;
   column magnitude;  // largest |scale| sum |q| |k| + |bias| of a visible key
   column spread;     // sum p (s - max)^2

@@ -37,22 +37,24 @@ double worst(const auto& seen, const oracle::matrix& wanted) {
   return most / size;
 }
 
-/// grad_output, and gradients 0.7 of lse and -0.3 of the entropy, with one scale.
+/// grad_output, and gradients 0.7 of lse, -0.3 of the entropy and 0.2 of renyi2, with one scale.
 template <class T>
 void check_gradients(const inputs<T>& in, const attention_options& options,
                      const oracle::setting& s, double tolerance) {
   CAPTURE(in.query.shape(0));
   CAPTURE(in.key.shape(0));
   const xt::xarray<T> grad = normal<T>({in.query.shape(0), in.value.shape(1)}, 9);
-  const auto found =
-      attention_gradients(in.query, in.key, in.value, grad, options, {.lse = 0.7, .entropy = -0.3});
+  const auto found = attention_gradients(in.query, in.key, in.value, grad, options,
+                                         {.lse = 0.7, .entropy = -0.3, .renyi2 = 0.2});
   const auto e = oracle::attention(in.query, in.key, in.value, s);
   const oracle::matrix q = in.query, k = in.key, v = in.value, g = grad;
   const oracle::matrix dp = oracle::product_transposed(g, v);
   const oracle::column d = xt::sum(g * e.output, {1});
   const oracle::matrix log_p = xt::log(xt::where(e.weights > 0, e.weights, 1.0));
+  const oracle::column squares = xt::where(xt::equal(e.concentration, 0.0), 1.0, e.concentration);
   const oracle::matrix ds =
-      e.weights * (dp - oracle::as_column(d) + 0.7 + 0.3 * (log_p + oracle::as_column(e.entropy)));
+      e.weights * (dp - oracle::as_column(d) + 0.7 + 0.3 * (log_p + oracle::as_column(e.entropy)) -
+                   0.4 * (e.weights / oracle::as_column(squares) - 1.0));
   const oracle::matrix scaled = ds * oracle::as_column(s.scale);
   CHECK(worst(found.query, oracle::product(scaled, k)) < tolerance);
   CHECK(worst(found.key, product_of_columns(scaled, q)) < tolerance);

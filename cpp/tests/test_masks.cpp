@@ -248,8 +248,9 @@ TEST_CASE("a row that sees nothing") {
     CHECK(xt::all(xt::equal(*row.output, T(0))));
     CHECK(xt::all(xt::equal(*row.lse, minus_infinity)));
     CHECK(xt::all(xt::equal(*row.max_score, minus_infinity)));
-    for (const auto* zeros :
-         {&row.entropy, &row.mean_score, &row.score_variance, &row.concentration, &row.max_weight})
+    CHECK(xt::all(xt::equal(*row.min_score, -minus_infinity)));
+    for (const auto* zeros : {&row.entropy, &row.mean_score, &row.score_variance,
+                              &row.concentration, &row.max_weight, &row.renyi2})
       CHECK(xt::all(xt::equal(**zeros, T(0))));
     CHECK(xt::all(xt::equal(*row.argmax, -1)));
     CHECK(xt::all(xt::equal(*row.n_visible, 0)));

@@ -140,12 +140,21 @@ void check_rule(const rule& r, const inputs<T>& in, attention_options options,
   const auto rows = attnscale::attention_statistics(
       in.query, in.key, in.value, options,
       {statistic::entropy, statistic::concentration, statistic::max_weight, statistic::support,
-       statistic::argmax});
+       statistic::argmax, statistic::renyi2, statistic::min_score});
   CHECK(identical(*rows.output, output));
   const oracle::column entropy = xt::sum(xt::where(p > 0, -p * xt::log(p), 0.0), {1});
   CHECK(largest_difference(*rows.entropy, entropy) < 10 * limit);
   CHECK(largest_difference(*rows.concentration, oracle::column(xt::sum(p * p, {1}))) < limit);
   CHECK(largest_difference(*rows.max_weight, oracle::row_max(p, 0)) < limit);
+  const oracle::column squares = xt::sum(p * p, {1});
+  const oracle::column renyi2 = -xt::log(xt::where(xt::equal(squares, 0.0), 1.0, squares));
+  CHECK(largest_difference(*rows.renyi2, renyi2) < 10 * limit);
+  const auto finite = [](const oracle::column& x) -> oracle::column {
+    return xt::where(xt::isinf(x), 0.0, x);
+  };
+  const oracle::matrix negative = xt::where(setting.visible, -s, -oracle::infinity);
+  const oracle::column least = -oracle::row_max(negative, -oracle::infinity);
+  CHECK(largest_difference(finite(*rows.min_score), finite(least)) < limit);
   const oracle::column support = xt::sum(xt::cast<double>(p > 0), {1});
   CHECK(largest_difference(*rows.support, support) <= (sizeof(T) == 4 ? 1 : 0));
 }

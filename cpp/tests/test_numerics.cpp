@@ -87,6 +87,8 @@ void check_reach(const inputs<T>& in, const attention_options& options,
                              &attnscale::attention_statistics_result<T>::score_variance,
                              &attnscale::attention_statistics_result<T>::concentration,
                              &attnscale::attention_statistics_result<T>::max_weight,
+                             &attnscale::attention_statistics_result<T>::renyi2,
+                             &attnscale::attention_statistics_result<T>::min_score,
                              &attnscale::attention_statistics_result<T>::max_score}) {
       const T x = (*(after.*field))(i), y = (*(before.*field))(i);
       const bool same = std::memcmp(&x, &y, sizeof(T)) == 0;

@@ -21,9 +21,11 @@ from .attention import attention, attention_entropy, attention_statistics
 from .calibrate import Calibration, calibrate
 from .calibrator import LawCalibrator
 from .curve import EntropyCurve, entropy_curve
+from .divergence import attention_divergence
 from .gradients import AttentionGradients, attention_gradients
 from .matrix import attention_weights
 from .perplexity import PerplexitySolution, solve_perplexity
+from .received import attention_received
 from .solve import ScaleSolution, solve_scale
 from .state import AttentionState, attention_state, merge_states
 from .sweep import SweepError, SweepInterrupted, sweep
@@ -51,8 +53,10 @@ __all__ = [
     "SweepInterrupted",
     "__version__",
     "attention",
+    "attention_divergence",
     "attention_entropy",
     "attention_gradients",
+    "attention_received",
     "attention_state",
     "attention_statistics",
     "attention_weights",

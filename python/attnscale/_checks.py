@@ -8,7 +8,8 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "boolean",
     "check_writable",
     "choose",
+    "errors_of",
     "fit_to",
     "generator",
     "number",
@@ -46,6 +48,15 @@ def shown(value: object) -> str:
         return f"an array of shape {shape} and type {getattr(value, 'dtype', type(value).__name__)}"
     text = " ".join(repr(value).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+@contextmanager
+def errors_of(arguments: str) -> Iterator[None]:
+    """Errors of a call of another function say of which arguments of this one they speak."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"of {arguments}: {error}") from None
 
 
 def choose(name: str, value: object, choices: Sequence[str]) -> str:

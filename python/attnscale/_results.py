@@ -71,13 +71,17 @@ class AttentionStatistics(Tabled):
         1 for a row without keys that has a sink.
     support : ndarray of int64
         Keys with a positive weight; those of a softmax are all that the row may see.
+    renyi2 : ndarray
+        -ln concentration, the Renyi entropy of order 2, in nats; between 0 and the entropy, to rounding.
+    min_score : ndarray
+        The least score. inf for a row without keys.
 
     Notes
     -----
     With another normalizer, p are its weights. A sink is one more outcome in lse, entropy, mean_score,
-    score_variance and concentration, and no key. Normalizers say in ``statistics`` which fields their rows
-    have; those whose weights do not add up to 1 have no entropy. A row of ReLU("sum") without a positive
-    score has no weights: its entropy is 0.
+    score_variance, concentration and renyi2, and no key. Normalizers say in ``statistics`` which fields
+    their rows have; those whose weights do not add up to 1 have no entropy. A row of ReLU("sum") without a
+    positive score has no weights: its entropy is 0.
 
     Shapes are (..., heads, n_queries); types are float64 for float64 input, else float32, and int64
     for the counts. A row without keys has zeros where no other value is named. A row that sees a NaN
@@ -97,6 +101,8 @@ class AttentionStatistics(Tabled):
     max_weight: NDArray[Any]
     sink_weight: NDArray[Any]
     support: NDArray[np.int64]
+    renyi2: NDArray[Any]
+    min_score: NDArray[Any]
 
     def __init__(self, output: NDArray[Any] | None = None, **statistics: NDArray[Any]) -> None:
         if unknown := statistics.keys() - NAMES:
@@ -130,7 +136,7 @@ class AttentionStatistics(Tabled):
         for name in self._present():
             values = getattr(self, name)
             dims = getattr(values, "dims", row_dims(values.ndim))
-            found[name] = Labelled(dims, values, "nat" if name == "entropy" else "")
+            found[name] = Labelled(dims, values, "nat" if name in ("entropy", "renyi2") else "")
             if name == "entropy":
                 found["effective_keys"] = Labelled(dims, self.effective_keys)
         return found

@@ -95,6 +95,7 @@ def attention_gradients(
     grad_score_variance: ArrayLike | None = None,
     grad_concentration: ArrayLike | None = None,
     grad_max_weight: ArrayLike | None = None,
+    grad_renyi2: ArrayLike | None = None,
     forward: AttentionStatistics | None = None,
     wanted: Iterable[str] = _USUAL,
     scale: Scale = None,
@@ -122,14 +123,15 @@ def attention_gradients(
     grad_output : array_like, optional
         Gradient of a loss by the output, of its shape. None: the output does not count.
     grad_lse, grad_entropy, grad_max_score, grad_mean_score, grad_score_variance, grad_concentration, \
-grad_max_weight : array_like, optional
+grad_max_weight, grad_renyi2 : array_like, optional
         Gradients of the loss by statistics of the rows; broadcast to (..., heads, n_queries). Those of
         max_score and max_weight go to the first key with the largest score.
     forward : AttentionStatistics, optional
         The output and statistics of the same call, as :func:`attention_statistics` returned them: what it
         has of them is not computed again. Always of use are output (with grad_output) and lse; entropy
         with the gradient of entropy, mean_score or score_variance; score_variance, concentration and
-        max_weight with their own; argmax with those of max_score and max_weight.
+        max_weight with their own, concentration also with that of renyi2; argmax with those of max_score
+        and max_weight.
     wanted : sequence of str, default ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
         Fields of :class:`AttentionGradients`; "attn_mask", "distance_scale" and "distance_bias" are computed
         if they are asked for.
@@ -191,6 +193,7 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
             "score_variance": grad_score_variance,
             "concentration": grad_concentration,
             "max_weight": grad_max_weight,
+            "renyi2": grad_renyi2,
         },
     )
     if grad_output is None and not cotangents:

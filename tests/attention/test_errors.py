@@ -111,7 +111,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: call(out=np.zeros(1281, np.uint8)[1:].view(np.float32).reshape(2, 4, 5, 8)), ValueError, "out must be aligned to its item size"),
     (lambda: at.attention_statistics(Q, K, out=np.empty((2, 4, 5, 8), np.float32)), ValueError, "out is for the output, which needs a value; got out without value"),
     # statistics
-    (lambda: at.attention_statistics(Q, K, statistics=("lse", "entrpy")), ValueError, "statistics must be among lse, entropy, max_score, mean_score, score_variance, concentration, n_visible, argmax, max_weight, sink_weight, support; got 'entrpy'"),
+    (lambda: at.attention_statistics(Q, K, statistics=("lse", "entrpy")), ValueError, "statistics must be among lse, entropy, max_score, mean_score, score_variance, concentration, n_visible, argmax, max_weight, sink_weight, support, renyi2, min_score; got 'entrpy'"),
     (lambda: at.attention_statistics(Q, K, statistics="output"), ValueError, "statistics must be among lse, entropy, "),
     (lambda: at.attention_statistics(Q, K, statistics=3), TypeError, "statistics must be names of statistics, got 3"),
     (lambda: at.attention_statistics(Q, K, statistics=[["lse"]]), TypeError, "statistics must be names of statistics, got [['lse']]"),

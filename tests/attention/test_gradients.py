@@ -32,6 +32,7 @@ STATISTICS = (
     "score_variance",
     "concentration",
     "max_weight",
+    "renyi2",
 )
 ARRAYS = ("query", "key", "value", "scale")
 
@@ -95,6 +96,7 @@ def _statistic_terms(name: str, rows: Any, parts: Any) -> Any:
         "mean_score": p * (1 + centred),
         "score_variance": p * (centred**2 + rows.score_variance[..., None] + 2 * centred),
         "concentration": 2 * p * (p + rows.concentration[..., None]),
+        "renyi2": 2 * p * (p / np.maximum(rows.concentration, 1e-300)[..., None] + 1),
         "max_weight": p + rows.max_weight[..., None] * (p == rows.max_weight[..., None]),
     }[name]
 

@@ -147,7 +147,10 @@ def test_masks_of_the_lowest_number() -> None:
 def test_finite_differences() -> None:
     """Not by the twin: the loss itself, moved."""
     q, k, v = random_inputs(8, heads=1, n_queries=9, n_keys=12, head_dim=4, dtype="float64")
-    names = ("lse", "entropy", "mean_score", "score_variance", "concentration", "max_score", "max_weight")
+    names = (
+        *("lse", "entropy", "mean_score", "score_variance", "concentration", "max_score", "max_weight"),
+        "renyi2",
+    )
     rng = np.random.default_rng(1)
     g, rows_of = rng.standard_normal((1, 9, 4)), {name: rng.standard_normal((1, 9)) for name in names}
     options: dict[str, Any] = {"causal": "bottom_right", "softcap": 1.5, "scale": 0.7}

@@ -35,6 +35,8 @@ EMPTY_ROW = {
     "n_visible": 0,
     "argmax": -1,
     "max_weight": 0,
+    "renyi2": 0,
+    "min_score": np.inf,
 }
 
 # Where a bad number may sit: in the first, a middle and the last lane, block and tile.

@@ -62,14 +62,14 @@ class Findings:
         info = ml_dtypes.finfo(seen.dtype.newbyteorder("="))
         # One rounding to the type of the result, which for 16 bits is most of the error.
         x = seen.astype(np.longdouble if wanted.dtype == np.longdouble else np.float64)
-        ends = np.isneginf(wanted)
+        ends = np.isinf(wanted)
         target = np.where(np.isfinite(wanted), wanted, 0)
         size = np.abs(target).astype(np.float64)
         limit = np.asarray(limit, np.float64) + float(info.eps) / 2 * size + float(info.smallest_subnormal)
         finite = np.isfinite(x)
         difference = np.abs(np.where(finite, x, 0) - target).astype(np.float64)
         overflow = ~finite & (size + limit > float(info.max) * (1 - float(info.eps)))
-        right = np.where(ends, np.isneginf(x), (difference <= limit) & finite | overflow)
+        right = np.where(ends, x == wanted, (difference <= limit) & finite | overflow)
         right = np.where(broken, ~finite, right) | free | (may_break & ~finite)
         if not right.all():
             at = tuple(int(i) for i in np.argwhere(~right)[0])

@@ -17,7 +17,7 @@ Case = dict[str, Any]
 
 STATISTICS = (
     *("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "n_visible"),
-    *("argmax", "max_weight", "sink_weight", "support"),
+    *("argmax", "max_weight", "sink_weight", "support", "renyi2", "min_score"),
 )
 # Around lanes, panels of rows, tiles of keys and blocks of them.
 _SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 23, 24, 31, 32, 33, 40, 48, 63, 64, 65)

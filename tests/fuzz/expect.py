@@ -9,6 +9,7 @@ entropy         sum e_j (|ln p_j + H| + e_j / p_j) where the e_j are small, else
 mean_score      sum e_j |s_j - mean| + sum p_j d_j
 score_variance  sum e_j (s_j - mean)^2 + 2 sum p_j |s_j - mean| d_j, and rounding of sums centred on the top
 concentration   sum 2 p_j e_j + e_j^2
+renyi2          -ln (1 - that of the concentration over the concentration)
 output          sum e_j |v_j|, and the promise for the sum: 4 eps sum p|v| on random data, 64 eps on any
 """
 
@@ -133,13 +134,19 @@ def bounds_of(
         )
         found["mean_score"] = mean, dmean + 8 * form.eps
         found["score_variance"] = variance, dvariance + 32 * form.eps
-    if "concentration" in names:
+    if "min_score" in names:
+        least = np.where(scores.seen, scores.s, np.inf).min(-1, initial=np.inf)
+        size = np.abs(np.where(none, 0, least)).astype(np.float64)
+        found["min_score"] = least, scores.d.max(-1, initial=0) + form.eps * size
+    if "concentration" in names or "renyi2" in names:
         w64 = w.astype(np.float64)
         c = (w * w).sum(-1)
-        found["concentration"] = (
-            c,
-            (2 * w64 * error + error * error).sum(-1) + _summed(n, form) * c.astype(np.float64),
-        )
+        limit = (2 * w64 * error + error * error).sum(-1) + _summed(n, form) * c.astype(np.float64)
+        found |= {"concentration": (c, limit)} if "concentration" in names else {}
+    if "renyi2" in names:
+        renyi2 = -np.log(np.where(c > 0, c, 1)) + 0.0
+        share = np.minimum(limit / np.where(c > 0, c, 1).astype(np.float64), 1 - 1e-12)
+        found["renyi2"] = renyi2, -np.log1p(-share) + 4 * form.eps * (1 + renyi2.astype(np.float64))
     if "max_weight" in names:
         most = w[..., :n].max(-1, initial=0)
         # exp(top - lse) of a top score that is rounded, which the weights under lse are not.
@@ -183,7 +190,7 @@ def statistics(
     found = bounds_of(row, scores, form, names)
     alone = ~row.any
     if row.sink is None and alone.any():
+        of_none = {"lse": -np.inf, "max_score": -np.inf, "min_score": np.inf}
         for name, (wanted, limit) in found.items():
-            at = -np.inf if name in ("lse", "max_score") else 0.0
-            found[name] = np.where(alone, at, wanted), np.where(alone, 0, limit)
+            found[name] = np.where(alone, of_none.get(name, 0.0), wanted), np.where(alone, 0, limit)
     return found

@@ -97,17 +97,21 @@ def _softmax(truth: SimpleNamespace, g: SimpleNamespace, given: dict[str, Array]
     c = log + h
     dc = row.d + row.lse_error[..., None] + of_lse + dh + 4 * form.eps * (np.abs(log) + h)
     mean, dmean = _mean(w, e, g, form)
-    a = {name: given.get(name, np.zeros(1))[..., None] for name in ("lse", "mean_score", *STATISTICS)}
+    one_of = lambda x: np.where(x == 0, 1, x)  # noqa: E731
+    names = ("lse", "mean_score", "renyi2", *STATISTICS)
+    a = {name: given.get(name, np.zeros(1))[..., None] for name in names}
     r = g.x - mean + a["lse"] - a["entropy"] * c + a["mean_score"] * (1 + c)
     r = r + a["score_variance"] * (c * c - var + 2 * c) + 2 * a["concentration"] * (w - con)
-    r = r - a["max_weight"] * top
+    r = r - a["max_weight"] * top - 2 * a["renyi2"] * (w / one_of(con) - 1)
     b = {name: np.abs(x) for name, x in a.items()}
     far = np.abs(c) + dc
     size = (
         g.size + (w * g.size).sum(-1, keepdims=True) + b["lse"] + (b["entropy"] + b["mean_score"]) * (1 + far)
     )
     size = size + b["score_variance"] * (far * far + var + 2 * far) + 2 * b["concentration"] * (w + con)
+    size = size + 2 * b["renyi2"] * (w / one_of(con) + 1)
     dr = g.d + dmean + (b["entropy"] + b["mean_score"]) * dc + 2 * b["concentration"] * (e + dcon)
+    dr = dr + 2 * b["renyi2"] * (e + w * dcon / one_of(con)) / one_of(con)
     dr = dr + b["score_variance"] * (dc * (2 * far + 2) + dvar) + b["max_weight"] * dtop
     found = _product(w, e, r, dr + 8 * form.eps * (size + b["max_weight"] * top), None)
     return _at_the_top(found, truth, given, top, dtop)

@@ -90,7 +90,8 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: at.attention_entropy(Q, K, normalizer="sigmoid"),
         ValueError,
-        "rows of Sigmoid(bias=None) have the statistics max_score, n_visible, argmax, max_weight, support; "
+        "rows of Sigmoid(bias=None) have the statistics max_score, n_visible, argmax, max_weight, support, "
+        "min_score; "
         "got 'entropy'",
     ),
     (
@@ -198,7 +199,7 @@ def test_a_row_without_keys_is_all_sink(n_queries: int) -> None:
     assert not rows.output.any()
     for name, wanted in {
         "sink_weight": 1, "entropy": 0, "lse": 1.5, "mean_score": 1.5, "max_score": -np.inf, "max_weight": 0,
-        "concentration": 1, "argmax": -1, "support": 0,
+        "concentration": 1, "argmax": -1, "support": 0, "renyi2": 0, "min_score": np.inf,
     }.items():  # fmt: skip
         assert (getattr(rows, name) == np.float32(wanted)).all(), name
 

@@ -29,8 +29,10 @@ NAMES = [
     "SweepInterrupted",
     "__version__",
     "attention",
+    "attention_divergence",
     "attention_entropy",
     "attention_gradients",
+    "attention_received",
     "attention_state",
     "attention_statistics",
     "attention_weights",
@@ -68,10 +70,15 @@ SIGNATURES = {
     "attention_entropy": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "attention_gradients": "query, key, value, grad_output=None, *, grad_lse=None, grad_entropy=None, "
     "grad_max_score=None, grad_mean_score=None, grad_score_variance=None, grad_concentration=None, "
-    "grad_max_weight=None, forward=None, "
+    "grad_max_weight=None, grad_renyi2=None, forward=None, "
     "wanted=('query', 'key', 'value', 'scale', 'law', 'sink', 'bias', 'alpha'), "
     f"scale=None, {MASKS}, {TABLES}, "
     f"{REST.replace(', dims=None', '')}, num_threads=None",
+    "attention_divergence": "query, key, other_query, other_key, *, scale=None, other_scale=None, "
+    "is_causal=False, causal=None, attn_mask=None, other_attn_mask=None, window=None, key_lengths=None, "
+    "document_ids=None, enable_gqa=False, softcap=None, other_softcap=None, layout='bhsd', num_threads=None",
+    "attention_received": "query, key, *, reduce='sum', forward=None, "
+    f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "attention_weights": f"query, key, *, scale=None, {MASKS}, {TABLES}, {REST}, max_bytes=4294967296, "
     "num_threads=None",
     "attention_state": f"query, key, value, *, scale=None, {MASKS}, {REST}, num_threads=None",
@@ -90,7 +97,7 @@ SIGNATURES = {
 FIELDS = {
     "AttentionGradients": "query key value scale law sink attn_mask distance_scale distance_bias bias alpha",
     "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
-    "argmax max_weight sink_weight support",
+    "argmax max_weight sink_weight support renyi2 min_score",
     "AttentionState": "output lse mean_score layout",
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "

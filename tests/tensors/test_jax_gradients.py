@@ -17,7 +17,10 @@ pytestmark = pytest.mark.jax
 
 N, M, D = 9, 11, 8
 RNG = np.random.default_rng(1)
-SMOOTH = ("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "max_weight")
+SMOOTH = (
+    *("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "max_weight"),
+    "renyi2",
+)
 
 
 def draw(*shape: int, dtype: Any = np.float32) -> Any:

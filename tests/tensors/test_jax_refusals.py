@@ -238,6 +238,7 @@ def test_a_second_derivative() -> None:
     ("statistic", "normalizer", "message"),
     [
         ("sink_weight", "softmax_n", "sink_weight has no gradient, and one was asked for"),
+        ("min_score", "softmax", "min_score has no gradient, and one was asked for"),
         (
             "max_score",
             "relu",

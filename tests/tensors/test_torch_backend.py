@@ -119,7 +119,7 @@ def test_values_and_gradients_are_those_of_the_kernels(
     asked = statistics_of(normalizer)
     inputs = [*qkv(), *learnt(options)]
     is_softmax = isinstance(normalizer, at.torch.Sink) or str(normalizer).startswith(SOFTMAXES)
-    ints = ("n_visible", "argmax", "support", "sink_weight")
+    ints = ("n_visible", "argmax", "support", "sink_weight", "min_score")
     loss_of = [name for name in asked if name not in ints] if is_softmax else []
     found = []
     for backend in ("torch", "core"):

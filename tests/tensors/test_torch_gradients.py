@@ -51,6 +51,7 @@ def written_out(
         "mean_score": mean,
         "score_variance": (p * (finite - mean[..., None]) ** 2).sum(-1),
         "concentration": (p**2).sum(-1),
+        "renyi2": -(p**2).sum(-1).log(),
     }
 
 
@@ -65,7 +66,7 @@ def check(found: Any, expected: dict[str, Any], learned: list[Any]) -> None:
         torch.testing.assert_close(got, exact, rtol=1e-10, atol=1e-11)
 
 
-STATISTICS = ("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration")
+STATISTICS = ("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "renyi2")
 
 
 def test_all_statistics_and_the_output() -> None:

@@ -25,7 +25,7 @@ namespace attnscale {
 /// Gradients of a loss by statistics of the rows; they broadcast to (..., heads, n_queries).
 struct statistic_gradients {
   number_or_array<double> lse{}, entropy{}, max_score{}, mean_score{}, score_variance{},
-      concentration{}, max_weight{};
+      concentration{}, max_weight{}, renyi2{};
 };
 
 /// Gradients that are computed only if they are asked for. One whose argument the call does not
@@ -76,6 +76,7 @@ class gradient_rows_of_statistics {
     add(score_variance, "score_variance", given.score_variance);
     add(concentration, "concentration", given.concentration);
     add(max_weight, "max_weight", given.max_weight);
+    add(renyi2, "renyi2", given.renyi2);
   }
   bool any() const { return !rows_.empty(); }
   row_outputs places() {

@@ -61,6 +61,7 @@ struct attention_outputs {
   output_array n_visible{}, argmax{};
   output_array max_weight{}, sink_weight{};
   output_array support{};
+  output_array renyi2{}, min_score{};
 };
 
 namespace detail {

@@ -28,11 +28,11 @@ struct normalizer_traits {
 
 /// Rows whose weights are functions of single scores.
 inline constexpr statistic_set pointwise_statistics{statistic::max_score, statistic::n_visible,
-                                                    statistic::argmax, statistic::max_weight,
-                                                    statistic::support};
+                                                    statistic::argmax,    statistic::max_weight,
+                                                    statistic::support,   statistic::min_score};
 /// Those of weights that are divided by their sum, beside them.
-inline constexpr statistic_set distribution_statistics{statistic::entropy,
-                                                       statistic::concentration};
+inline constexpr statistic_set distribution_statistics{statistic::entropy, statistic::concentration,
+                                                       statistic::renyi2};
 /// Of softmax and top_k, and of entmax, which has no lse.
 inline constexpr statistic_set softmax_statistics =
     all_statistics | statistic_set{statistic::sink_weight, statistic::support};

@@ -95,11 +95,13 @@ struct gradient_head {
   /// Null where not asked for: of an additive mask, and of tables of the distance alone.
   void* attn_mask = nullptr;
   score_tables<void*> tables{};
+  received_weights received{};
 };
 
 /// Gradients of sum(grad_output * output) + sum(cotangent * statistic) of a softmax; of the output
 /// alone for other normalizers. attention_head::output and attention_problem::statistics are those
 /// of the forward pass, which are read; those that are null are computed where they are needed.
+/// Where gradient_head::received is asked for, it is all that is computed.
 struct gradient_problem : attention_problem {
   std::vector<gradient_head> gradients{};  ///< one a head
   matrix_layout grad_output{};             ///< of any type

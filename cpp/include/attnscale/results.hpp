@@ -14,8 +14,8 @@
 namespace attnscale {
 
 /// Arrays of shape (..., heads, n_queries), those that were asked for; output is there if there
-/// was a value. A row without keys has lse and max_score -inf, argmax -1 and zeros elsewhere. T is
-/// the type of the arithmetic; an output of 16-bit arrays is of their type.
+/// was a value. A row without keys has lse and max_score -inf, min_score inf, argmax -1 and zeros
+/// elsewhere. T is the type of the arithmetic; an output of 16-bit arrays is of their type.
 template <class T, class Output = T>
 struct attention_statistics_result {
   std::optional<dense_array<Output>> output;  ///< (..., heads, n_queries, value_dim)
@@ -23,6 +23,7 @@ struct attention_statistics_result {
   std::optional<dense_array<std::int64_t>> n_visible, argmax;
   std::optional<dense_array<T>> max_weight, sink_weight;
   std::optional<dense_array<std::int64_t>> support;
+  std::optional<dense_array<T>> renyi2, min_score;
 };
 
 /// f(statistic, its array) for every statistic of an attention_statistics_result.
@@ -40,6 +41,8 @@ void for_each_statistic(Result& result, F&& f) {
   f(max_weight, result.max_weight);
   f(sink_weight, result.sink_weight);
   f(support, result.support);
+  f(renyi2, result.renyi2);
+  f(min_score, result.min_score);
 }
 
 /// Statistics at many scales; arrays (..., heads, n_queries, scales). mean and variance are of

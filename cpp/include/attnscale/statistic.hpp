@@ -14,8 +14,8 @@
 namespace attnscale {
 
 /// What attention_statistics can report of a row with scores s and weights p. A sink is an outcome
-/// of lse, entropy, mean_score, score_variance and concentration, and no key. has_statistic() of
-/// normalizer_traits.hpp says which of them the rows of a normalizer have.
+/// of lse, entropy, mean_score, score_variance, concentration and renyi2, and no key.
+/// has_statistic() of normalizer_traits.hpp says which of them the rows of a normalizer have.
 enum class statistic : std::uint8_t {
   lse,             ///< ln sum exp s
   entropy,         ///< -sum p ln p, in nats
@@ -27,14 +27,17 @@ enum class statistic : std::uint8_t {
   argmax,          ///< first key with the largest score, -1 if there is none
   max_weight,      ///< largest p
   sink_weight,     ///< weight of the sink, 0 without one
-  support          ///< keys with a positive weight
+  support,         ///< keys with a positive weight
+  renyi2,          ///< -ln sum p^2, the Renyi entropy of order 2, in nats
+  min_score        ///< least score
 };
 
 /// Their names, in the order of the enumeration.
-inline constexpr std::array<std::string_view, 11> statistic_names{
-    "lse",       "entropy", "max_score",  "mean_score",  "score_variance", "concentration",
-    "n_visible", "argmax",  "max_weight", "sink_weight", "support"};
-static_assert(statistic_names.size() == static_cast<std::size_t>(statistic::support) + 1);
+inline constexpr std::array<std::string_view, 13> statistic_names{
+    "lse",           "entropy",   "max_score", "mean_score", "score_variance",
+    "concentration", "n_visible", "argmax",    "max_weight", "sink_weight",
+    "support",       "renyi2",    "min_score"};
+static_assert(statistic_names.size() == static_cast<std::size_t>(statistic::min_score) + 1);
 
 /// Its name.
 inline constexpr std::string_view name_of(statistic each) {
@@ -82,6 +85,7 @@ class statistic_set {
 inline constexpr statistic_set all_statistics{
     statistic::lse,        statistic::entropy,        statistic::max_score,
     statistic::mean_score, statistic::score_variance, statistic::concentration,
-    statistic::n_visible,  statistic::argmax,         statistic::max_weight};
+    statistic::n_visible,  statistic::argmax,         statistic::max_weight,
+    statistic::renyi2,     statistic::min_score};
 
 }  // namespace attnscale

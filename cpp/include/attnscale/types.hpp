@@ -58,6 +58,12 @@ struct score_tables {
   Table distance_bias{};   ///< is added to the score after soft-cap
 };
 
+/// What each key gets from the queries: n_keys numbers, zero before.
+struct received_weights {
+  double* sum = nullptr;      ///< of its weights
+  double* largest = nullptr;  ///< of them
+};
+
 /// What a mask holds: true where a key takes part, or what is added to the score.
 enum class mask_kind : uint8_t { none, boolean, additive };
 

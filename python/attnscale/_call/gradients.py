@@ -26,6 +26,7 @@ __all__ = [
     "differentiate",
     "law_gradients",
     "read_cotangents",
+    "receive",
     "table_gradient",
     "through_norm",
 ]
@@ -39,10 +40,11 @@ COTANGENTS = (
     "score_variance",
     "concentration",
     "max_weight",
+    "renyi2",
 )
 _INTEGERS = ("argmax",)
 #: Statistics of a forward pass that a backward pass can use.
-_OF_USE = (*(name for name in COTANGENTS if name != "max_score"), *_INTEGERS)
+_OF_USE = (*(name for name in COTANGENTS if name not in ("max_score", "renyi2")), *_INTEGERS)
 
 
 class RawGradients(NamedTuple):
@@ -134,6 +136,32 @@ def _differentiate(
     if not np.isfinite(scale).all():  # also 0 for a query that holds a NaN and sees no key
         scale[np.broadcast_to(call.visible_keys() == 0, scale.shape)] = 0
     return RawGradients(query, key, d_value, scale, sink, mask, factor, offset, bias, alpha)
+
+
+def receive(
+    call: Call, normalizer: Normalizer | None, forward: AttentionStatistics | None, *, largest: bool
+) -> NDArray[np.float64]:
+    """The sum of the weights that each key gets from the queries, or the largest: (..., heads, n_keys).
+
+    The pass is that of the gradients, which finds the weights again; what `forward` has is not computed.
+    """
+    saved = {} if forward is None else _read_forward(call, forward, with_output=False)
+    rule = None if normalizer is None else normalizer._rule(call)
+    shape = (*call.inputs.leading, call.inputs.key.shape[-2])
+
+    def run(saved: dict[str, NDArray[Any]], scale: Any) -> NDArray[np.float64]:
+        found = np.zeros(shape)
+        into: dict[str, NDArray[Any] | None] = {"most_received" if largest else "received": found}
+        call.core.gradients(None, None, into, saved, {}, scale, rule)
+        return found
+
+    found = run(saved, call.scale)
+    if normalizer is None:
+        return found
+    from .small_sums import powers_of_small_sums  # only here: most calls need none
+
+    powers = powers_of_small_sums(call, normalizer, (np.full(call.row_shape, found.sum()),))
+    return found if powers is None else run({}, np.ldexp(np.broadcast_to(call.scale, powers.shape), powers))
 
 
 def through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the written-out scores of a row say, for the laws that look at all of them."""
+"""What the written-out scores of a row say, for what looks at all of them, block by block of rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .form import ScoreForm
     from .rows import Intervals
 
-__all__ = ["row_gaps", "row_spreads"]
+__all__ = ["blocks_of_rows", "row_gaps", "row_spreads", "rows_of_block"]
 
 _BLOCK = 2**22  # scores held at a time: 32 MiB of float64
 
@@ -46,29 +46,47 @@ def _of_rows(
     form: ScoreForm,
 ) -> NDArray[np.float64]:
     """A number of each row of scores at the standard scale, written out by blocks of rows."""
-    n_queries = inputs.query.shape[-2]
-    row = max(1, math.prod(inputs.leading) * inputs.key.shape[-2])
-    step = max(1, _BLOCK // row)
-    measured = np.zeros((*inputs.leading, n_queries))
-    for first in range(0, n_queries, step):
-        cut = slice(first, min(first + step, n_queries))
-        score, seen = _scores(inputs, form, cut), _seen(inputs, intervals, cut)
-        if mask is not None:
-            part = _cut(mask, cut, -2)
-            score = score if part.dtype == np.bool_ else score + part
-            seen = seen & (part if part.dtype == np.bool_ else ~np.isneginf(part))
+    measured = np.zeros(inputs.row_shape)
+    for cut in blocks_of_rows(inputs.row_shape, inputs.key.shape[-2]):
+        score, seen = rows_of_block(inputs, intervals, mask, form, cut)
         measured[..., cut] = measure(np.where(seen, score, -np.inf))
     return measured
 
 
-def _scores(inputs: Inputs, form: ScoreForm, cut: slice) -> NDArray[np.float64]:
+def blocks_of_rows(row_shape: tuple[int, ...], n_keys: int) -> Iterator[slice]:
+    """Blocks of queries, as many at once as keep the scores of all heads within a limit."""
+    n_queries = row_shape[-1]
+    step = max(1, _BLOCK // max(1, math.prod(row_shape[:-1]) * n_keys))
+    for first in range(0, n_queries, step):
+        yield slice(first, min(first + step, n_queries))
+
+
+def rows_of_block(
+    inputs: Inputs, intervals: Intervals, mask: Any, form: ScoreForm, cut: slice, scale: Any = None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores of some queries, (..., heads, rows, n_keys), and which keys they see; both broadcast to that.
+
+    scale: a number or an array that broadcasts to (..., heads, n_queries); None: the standard one.
+    """
+    score, seen = _scores(inputs, form, cut, scale), _seen(inputs, intervals, cut)
+    if mask is not None:
+        part = _cut(mask, cut, -2)
+        score = score if part.dtype == np.bool_ else score + part
+        seen = seen & (part if part.dtype == np.bool_ else ~np.isneginf(part))
+    return score, seen
+
+
+def _scores(inputs: Inputs, form: ScoreForm, cut: slice, scale: Any) -> NDArray[np.float64]:
     """Scores of some queries before masks, (..., heads, rows, n_keys)."""
     q, k = inputs.query[..., cut, :].astype(np.float64), inputs.key.astype(np.float64)
     if q.ndim > 2 and k.ndim > 2 and k.shape[-3] not in (1, inputs.leading[-1]):
         k = k.repeat(inputs.leading[-1] // k.shape[-3], axis=-3)
     with np.errstate(invalid="ignore", over="ignore"):
-        score: NDArray[np.float64] = q @ k.swapaxes(-1, -2) / math.sqrt(max(q.shape[-1], 1))
-        return form.of_rows(score)
+        score: NDArray[np.float64] = q @ k.swapaxes(-1, -2)
+        if scale is None:
+            return form.of_rows(score / math.sqrt(max(q.shape[-1], 1)))
+        rows = np.asarray(scale)
+        return form.of_rows(score * (rows if rows.ndim == 0 else _cut(rows, cut, -1)[..., None]))
 
 
 def _seen(inputs: Inputs, intervals: Intervals, cut: slice) -> NDArray[np.bool_]:

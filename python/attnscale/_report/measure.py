@@ -12,7 +12,7 @@ from .._calibrate.fit import Length, counted
 from ..attention import attention_statistics
 from ..calibrate import calibrate_rows
 from ..curve import entropy_curve
-from ..gradients import attention_gradients
+from ..received import attention_received
 from .curves import BETWEEN, MULTIPLES
 from .random_keys import random_entropy
 
@@ -98,18 +98,12 @@ def _histogram(entropies: NDArray[Any], keys: int) -> Array:
 
 
 def _received(whole: Length) -> dict[str, Array]:
-    """The largest share of the weights of all queries that one key gets, and which key that is.
-
-    The shares are the gradient of the sum of the outputs with respect to the values.
-    """
-    shared = len(whole.query) // len(whole.key)
-    key = whole.key.repeat(shared, axis=0)
-    ones = np.ones((*whole.query.shape[:-1], 1), whole.query.dtype)
-    options = {**whole.options, "enable_gqa": False}
-    found = attention_gradients(whole.query, key, ones, ones, wanted=("value",), **options).value
-    assert found is not None
-    share = np.asarray(found[..., 0], np.float64) / whole.query.shape[-2]
-    return {"received": share.max(-1), "received_by": share.argmax(-1).astype(np.float64)}
+    """The largest share of the weights of all queries that one key gets, and which key that is."""
+    share = attention_received(whole.query, whole.key, **whole.options) / whole.query.shape[-2]
+    return {
+        "received": share.max(-1).astype(np.float64),
+        "received_by": share.argmax(-1).astype(np.float64),
+    }
 
 
 def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str, Array]:

@@ -19,7 +19,7 @@ __all__ = ["COUNTS", "Form", "attend"]
 
 #: Statistics that are integers.
 COUNTS = ("n_visible", "argmax", "support")
-_DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*COUNTS, "sink_weight"))
+_DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*COUNTS, "sink_weight", "min_score"))
 # Statistics that the backward pass would compute again if they were not kept.
 _KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")
 #: Arrays of a call that have a gradient, if they are numbers at all.

@@ -41,6 +41,8 @@ class AttentionStatistics(NamedTuple):
     max_weight: jax.Array | None = None
     sink_weight: jax.Array | None = None
     support: jax.Array | None = None
+    renyi2: jax.Array | None = None
+    min_score: jax.Array | None = None
 
 
 @without_unknown
@@ -170,8 +172,8 @@ def attention_statistics(
     query, key, value : jax.Array
         As for :func:`attention`; without a value there is no output.
     statistics : sequence of str, default ("lse", "entropy")
-        Names of fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support and
-        sink_weight have a gradient.
+        Names of fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support,
+        sink_weight and min_score have a gradient.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
 enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         As for :func:`attention`.

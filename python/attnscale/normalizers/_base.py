@@ -82,5 +82,5 @@ class Normalizer:
 
 def no_softmax_statistics(*also: str) -> tuple[str, ...]:
     """The fields of rows whose weights are functions of single scores."""
-    kept = {"max_score", "n_visible", "argmax", "max_weight", "support", *also}
+    kept = {"max_score", "min_score", "n_visible", "argmax", "max_weight", "support", *also}
     return tuple(name for name in NAMES if name in kept)

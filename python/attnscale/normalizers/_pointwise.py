@@ -41,7 +41,7 @@ class Sigmoid(Normalizer):
     Ramapuram et al. 2024, "Theory, analysis, and best practices for sigmoid self-attention" (arXiv
     2409.04431); their bias is -ln n for training of length n.
 
-    Statistics: max_score, n_visible, argmax, max_weight and support (every visible key).
+    Statistics: max_score, min_score, n_visible, argmax, max_weight and support (every visible key).
 
     Examples
     --------
@@ -85,9 +85,10 @@ class ReLU(Normalizer):
     -----
     Wortsman et al. 2023, "Replacing softmax with ReLU in vision transformers" (arXiv 2309.08586).
 
-    Statistics: max_score, n_visible, argmax, max_weight and support, the keys with a positive weight;
-    for "sum" also entropy, ln S - sum_j w_j ln w_j / S with w_j = max(s_j, 0) and S their sum, and
-    concentration. A row without a positive score has no weights: these three, and its support, are 0.
+    Statistics: max_score, min_score, n_visible, argmax, max_weight and support, the keys with a positive
+    weight; for "sum" also entropy, ln S - sum_j w_j ln w_j / S with w_j = max(s_j, 0) and S their sum,
+    concentration and renyi2. A row without a positive score has no weights: these three, and its support,
+    are 0.
 
     Examples
     --------
@@ -105,7 +106,8 @@ class ReLU(Normalizer):
 
     def __post_init__(self) -> None:
         if choose("divide", self.divide, ("n", "sum")) == "sum":
-            object.__setattr__(self, "statistics", no_softmax_statistics("entropy", "concentration"))
+            has = no_softmax_statistics("entropy", "concentration", "renyi2")
+            object.__setattr__(self, "statistics", has)
 
     @property
     def _keeps_weights(self) -> Literal["always", "never"]:
@@ -167,7 +169,7 @@ class Softpick(Normalizer):
     Zuhri, Fuadi & Aji 2025, "Softpick: no attention sink, no massive activations with rectified softmax"
     (arXiv 2504.20966). Numerator and denominator are taken relative to exp(max(s, 0)).
 
-    Statistics: max_score, n_visible, argmax, max_weight and support (the positive scores).
+    Statistics: max_score, min_score, n_visible, argmax, max_weight and support (the positive scores).
 
     Examples
     --------

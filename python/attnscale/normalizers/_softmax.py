@@ -44,7 +44,7 @@ class SoftmaxN(Normalizer):
     """p_j = exp(s_j) / (n + sum_k exp(s_k)): a row may attend to nothing; n = 1 is "off by one".
 
     The rest, 1 - sum_j p_j, is the weight of a sink: one more outcome of the score ln n, whose value is
-    0. The sink counts in lse, entropy, mean_score, score_variance and concentration, so that
+    0. The sink counts in lse, entropy, mean_score, score_variance, concentration and renyi2, so that
     entropy = lse - mean_score as ever. ``sink_weight`` is its weight. A row without keys has sink_weight
     1 and lse ln n.
 

@@ -21,6 +21,7 @@ from ._attention import (
     scores,
     visible,
 )
+from ._comparison import attention_divergence, attention_received
 from ._efficient import (
     efficient_attention,
     efficient_attention_weights,
@@ -78,9 +79,11 @@ __all__ = [
     "alpha_gradient",
     "apply_rotary",
     "attention",
+    "attention_divergence",
     "attention_entropy",
     "attention_gradients",
     "attention_jacobian_norms",
+    "attention_received",
     "attention_state",
     "attention_statistics",
     "attention_weights",

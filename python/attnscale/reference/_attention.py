@@ -234,8 +234,8 @@ def attention_statistics(
     rows.entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1) - w * np.log(np.where(w > 0, w, 1)) + 0.0
     variance = (p * (finite - rows.mean_score[..., None]) ** 2).sum(-1)
     rows.score_variance = variance + w * (rows.sink_score - rows.mean_score) ** 2
-    rows.concentration, rows.max_weight = (p * p).sum(-1) + w * w, p.max(-1, initial=0)
-    rows.n_visible = seen.sum(-1)
+    rows.concentration, rows.renyi2 = _squares(p, w)
+    rows.max_weight, rows.n_visible = p.max(-1, initial=0), seen.sum(-1)
     rows.argmax = s.argmax(-1) if s.shape[-1] else np.full(s.shape[:-1], -1)
     rows.argmax = np.where(rows.n_visible == 0, -1, rows.argmax)
     rows.output = None if value is None else _weighted_values(p, seen, value, query, **options)
@@ -292,8 +292,14 @@ def merge_states(states: list[Any]) -> SimpleNamespace:
     return SimpleNamespace(output=output, lse=lse, mean_score=mean_score, entropy=entropy)
 
 
+def _squares(p: Array, w: Array) -> tuple[Array, Array]:
+    """The sum of squared weights of keys and sink, and -ln of it; 0 of a row without weights."""
+    total: Array = (p * p).sum(-1) + w * w
+    return total, -np.log(np.where(total == 0, 1, total)) + 0.0
+
+
 def _softmax_rows(s: Array, seen: NDArray[np.bool_]) -> SimpleNamespace:
-    """p, lse and max_score. A row that sees a score that is not finite is NaN throughout."""
+    """p, lse, max_score and min_score. A row that sees a score that is not finite is NaN throughout."""
     broken: NDArray[np.bool_] = np.any(seen & ~np.isfinite(s), axis=-1)
     top = np.where(broken, np.nan, s.max(-1, initial=-np.inf))
     empty = np.isneginf(top)
@@ -302,7 +308,8 @@ def _softmax_rows(s: Array, seen: NDArray[np.bool_]) -> SimpleNamespace:
     total = e.sum(-1)
     p = np.where(broken[..., None], np.nan, e / np.where(empty, 1, total)[..., None])
     with np.errstate(divide="ignore"):
-        return SimpleNamespace(p=p, lse=np.log(total) + top, max_score=top)
+        least = np.where(seen, s, np.inf).min(-1, initial=np.inf)
+        return SimpleNamespace(p=p, lse=np.log(total) + top, max_score=top, min_score=least)
 
 
 def _weighted_values(

@@ -80,8 +80,9 @@ def score_gradient(
 ) -> Array:
     """Gradient of each score, from those of its weights and, for a softmax, of its statistics."""
     p, w = rows.p, {name.removeprefix("grad_"): g[..., None] for name, g in given.items() if g is not None}
-    h, mean, variance, top = (
-        x[..., None] for x in (rows.entropy, rows.mean_score, rows.score_variance, rows.max_weight)
+    h, mean, variance, top, c = (
+        x[..., None]
+        for x in (rows.entropy, rows.mean_score, rows.score_variance, rows.max_weight, rows.concentration)
     )
     with np.errstate(invalid="ignore", divide="ignore"):
         log_p = np.where(p > 0, np.log(p), 0)
@@ -89,7 +90,8 @@ def score_gradient(
         row = w.get("lse", 0) - w.get("entropy", 0) * (log_p + h)
         row = row + w.get("mean_score", 0) * (1 + centred)
         row = row + w.get("score_variance", 0) * (centred**2 - variance + 2 * centred)
-        row = row + w.get("concentration", 0) * 2 * (p - rows.concentration[..., None])
+        row = row + w.get("concentration", 0) * 2 * (p - c)
+        row = row - w.get("renyi2", 0) * 2 * (p / np.where(c == 0, 1, c) - 1)
         at = np.arange(s.shape[-1]) == rows.argmax[..., None]
         row = row - w.get("max_weight", 0) * top
         of_weights = pull_back(normalizer, s, seen, p, np.where(seen, dp, 0))

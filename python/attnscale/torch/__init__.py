@@ -26,6 +26,7 @@ except ImportError as error:
 
 from . import nn
 from ._composed import differential_attention, relay_attention
+from ._divergence import attention_divergence
 from ._functional import AttentionStatistics, attention, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._variants import (
@@ -52,6 +53,7 @@ __all__ = [
     "Sigmoid",
     "Sink",
     "attention",
+    "attention_divergence",
     "attention_statistics",
     "cosformer_attention",
     "differential_attention",

@@ -133,6 +133,10 @@ class _BlockRows(NamedTuple):
     def max_score(self) -> Tensor:
         return _largest(self.scores, -math.inf)
 
+    def min_score(self) -> Tensor:
+        scores = self.scores if self.seen is None else self.scores.masked_fill(~self.seen, math.inf)
+        return -_largest(-scores, -math.inf)
+
     def mean_score(self) -> Tensor:
         mean = (self.weights.of_keys * self._shown()).sum(-1)
         return mean if self.weights.sink is None else mean + (self.weights.sink * self.weights.logit)[..., 0]
@@ -147,6 +151,11 @@ class _BlockRows(NamedTuple):
     def concentration(self) -> Tensor:
         found = self.weights.of_keys.square().sum(-1)
         return found if self.weights.sink is None else found + self.weights.sink[..., 0].square()
+
+    def renyi2(self) -> Tensor:
+        squares = self.concentration()
+        # Rows without weights have none of it, and no gradient; rounding may leave it just below 0.
+        return -torch.where(squares == 0, 1, squares).log().clamp(max=0)
 
     def n_visible(self) -> Tensor:
         return self._counted(self.seen)

@@ -25,7 +25,7 @@ from ._scores import Scores, at_distances, visible_of, wide_rows
 from ._tensors import common_type, is_traced
 from ._weigh import Learnt
 
-__all__ = ["attend_in_blocks"]
+__all__ = ["attend_in_blocks", "scores_of"]
 
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
@@ -40,6 +40,11 @@ def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | 
         output = output.to(common_type(x.dtype for x in call[:3] if x is not None))
         output = output.transpose(-3, -2) if call.form.layout == "bshd" and output.ndim > 2 else output
     return output, rows
+
+
+def scores_of(call: Arguments) -> Scores:
+    """The scores of a call with the normalizer softmax, which its blocks compute when they are asked."""
+    return _read(call, normalizers.Softmax(), ()).scores
 
 
 def _check(call: Arguments) -> None:

@@ -50,6 +50,8 @@ class AttentionStatistics(NamedTuple):
     max_weight: Tensor | None = None
     sink_weight: Tensor | None = None
     support: Tensor | None = None
+    renyi2: Tensor | None = None
+    min_score: Tensor | None = None
 
 
 @without_unknown
@@ -200,8 +202,8 @@ def attention_statistics(
     query, key, value : Tensor
         Tensors as for :func:`attention`; without a value there is no output.
     statistics : sequence of str, default ("lse", "entropy")
-        Names of fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support and
-        sink_weight have a gradient.
+        Names of fields of :class:`attnscale.AttentionStatistics`. All but n_visible, argmax, support,
+        sink_weight and min_score have a gradient.
     scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, distance_bias, \
 enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
         As for :func:`attention`.

@@ -30,7 +30,7 @@ __all__ = [
 _N_TENSORS = len(Arguments._fields) - 1
 _N_ARGUMENTS = _N_TENSORS + len(Form._fields)  # of a call; an operator may have more
 _COUNTS = ("n_visible", "argmax", "support")
-DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*_COUNTS, "sink_weight"))
+DIFFERENTIABLE = tuple(name for name in NAMES if name not in (*_COUNTS, "sink_weight", "min_score"))
 _GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIABLE)
 # Statistics that the backward pass would compute again if they were not kept.
 KEPT = ("lse", "entropy", "score_variance", "concentration", "max_weight", "argmax")

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attnscale/types.hpp"
 #include "kernels/tile/block.hpp"
 
 namespace attnscale::detail {
@@ -79,10 +80,11 @@ struct gradient_block : score_block {
   /// key 0, with strides -1 and 1. Null: none.
   void *d_attn_mask, *d_distance_scale, *d_distance_bias;
   ptrdiff_t d_attn_mask_row, d_attn_mask_column;
-  double* d_scale;  ///< of each row
-  double* product;  ///< grad_output . output of each row
-  double* d_bias;   ///< of a sigmoid, of each row, to which is added; null: not wanted
-  double* d_alpha;  ///< of entmax, of each row; null: not wanted
+  double* d_scale;            ///< of each row
+  double* product;            ///< grad_output . output of each row
+  double* d_bias;             ///< of a sigmoid, of each row, to which is added; null: not wanted
+  double* d_alpha;            ///< of entmax, of each row; null: not wanted
+  received_weights received;  ///< of key 0, added to in turn: there are no gradients then
   block_turns turns;
 };
 

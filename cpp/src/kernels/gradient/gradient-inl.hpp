@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The backward loop: for each tile of keys and each panel of queries: scores
-// and weights again, the gradients of the scores, and from them those of
-// queries, keys and values. The block keeps the sums of its queries; rows of
-// keys and values are added to in turn (see block_turns).
+// The backward loop: for each tile of keys and each panel of queries: scores and weights again, the
+// gradients of the scores, and from them those of queries, keys and values. The block keeps the
+// sums of its queries; rows of keys and values are added to in turn (see block_turns).
 #pragma once
 
 #include <stddef.h>
@@ -16,6 +15,7 @@
 #include "kernels/gradient/parameters-inl.hpp"
 #include "kernels/gradient/products-inl.hpp"
 #include "kernels/gradient/queries-inl.hpp"
+#include "kernels/gradient/received-inl.hpp"
 #include "kernels/gradient/rows-inl.hpp"
 #include "kernels/gradient/rules-inl.hpp"
 #include "kernels/gradient/weights-inl.hpp"
@@ -85,6 +85,7 @@ class gradient_run {
   }
 
   bool has_value() const { return b_.grad_output.data != nullptr; }
+  bool receives() const { return b_.received.sum || b_.received.largest; }
 
   output_panel<T> sums(query_panel panel) {
     const int64_t at = panel.lane * ws_.sum_rows;
@@ -96,7 +97,8 @@ class gradient_run {
 
   /// Whether pairs are all there is to do, and few.
   bool is_sparse() const {
-    return clean_ && ws_.lists.pair && !ws_.slopes && !b_.d_attn_mask && !b_.d_distance_bias;
+    return clean_ && ws_.lists.pair && !ws_.slopes && !b_.d_attn_mask && !b_.d_distance_bias &&
+           !receives();
   }
 
   /// Pair by pair instead of tile by tile.
@@ -132,6 +134,7 @@ class gradient_run {
 
   /// A tile whose keys all rows see.
   void tile(const key_tile& at) {
+    if (receives()) return received_tile(at);
     if constexpr (Pairs::has_pairs)
       paired_tile(at);
     else
@@ -139,17 +142,40 @@ class gradient_run {
     carry_on();
   }
 
+  /// Weights alone.
+  void received_tile(const key_tile& at) {
+    const row_view<T> k = Pairs::has_pairs ? row_view<T>{nullptr, 0} : ws_.tile.keys(b_, at);
+    for_panels<T>(b_.rows, [&](query_panel panel) {
+      if constexpr (Pairs::has_pairs)
+        weigh_pairs(panel, at);
+      else if (has_lists(b_))
+        fill_lists(panel, at);
+      else
+        differentiate_tile(panel, at, k, {nullptr, 0});
+    });
+    if (!take_turn(at)) return;
+    for_panels<T>(b_.rows, [&](query_panel panel) {
+      add_received(keys_in_tile<T>(b_, at, panel), weights(panel.lane), b_.received, at.key);
+    });
+    b_.turns.pass(b_.turns.state, at.key + at.keys);
+  }
+
+  /// Weights and gradients of the scores of a panel.
+  void weigh_pairs(query_panel panel, const key_tile& at) {
+    const strip all{0, at.keys, 0, panel.vectors};
+    pairs_.scores(panel, at, &all, 1, weights(panel.lane));
+    if (has_value())
+      pairs_.weight_gradients(panel, at, gradients(panel.lane));
+    else
+      multiply_values(b_, ws_, panel, all, {nullptr, 0});
+    differentiate_scores(panel, at);
+  }
+
   /// Of bfloat16 arrays.
   void paired_tile(const key_tile& at) {
     for_panels<T>(b_.rows, [&](query_panel panel) {
       const int lane = panel.lane;
-      const strip all{0, at.keys, 0, panel.vectors};
-      pairs_.scores(panel, at, &all, 1, weights(lane));
-      if (has_value())
-        pairs_.weight_gradients(panel, at, gradients(lane));
-      else
-        multiply_values(panel, all, {nullptr, 0});
-      differentiate_scores(panel, at);
+      weigh_pairs(panel, at);
       if (b_.at_top) add_at_top(b_, panel, at, gradients(lane));
       pairs_.round(panel, at.keys, weights(lane), ws_.nat_scale + lane, gradients(lane));
     });
@@ -179,9 +205,9 @@ class gradient_run {
       of_keys[parts++] = {gradients(lane), lanes, ws_.query.rows + lane * ws_.query.stride, lanes};
     });
     if (!take_turn(at)) return;
-    add_to_values(of_values, parts, at.key, at.keys, ws_.grad_output.stride,
+    add_to_values(b_, of_values, parts, at.key, at.keys, ws_.grad_output.stride,
                   prefetch_gradient(b_.d_key, b_.d_key_row, b_.head_dim, at));
-    add_to_keys(of_keys, parts, at.key, at.keys, ws_.query.stride,
+    add_to_keys(b_, of_keys, parts, at.key, at.keys, ws_.query.stride,
                 prefetch(b_.key, b_.head_dim, {at.key + at.keys, at.keys, false}));
     b_.turns.pass(b_.turns.state, at.key + at.keys);
     for_panels<T>(b_.rows, [&](query_panel panel) {
@@ -196,7 +222,7 @@ class gradient_run {
     const int lane = panel.lane, vectors = panel.vectors;
     plain_products(k, at.keys, vectors, ws_.tile.query + lane * b_.head_dim, vectors * w,
                    b_.head_dim, weights(lane), prefetch(b_.value, b_.value_dim, at));
-    multiply_values(panel, {0, at.keys, 0, vectors}, v,
+    multiply_values(b_, ws_, panel, {0, at.keys, 0, vectors}, v,
                     prefetch_gradient(b_.d_value, b_.d_value_row, b_.value_dim, at));
     differentiate_scores(panel, at);
     return true;
@@ -234,6 +260,10 @@ class gradient_run {
     T* const ds = gradients(lane);
     if (!look_at_tile(b_, ws_.tile, at, panel, t)) return;
     differentiate_masked(panel, at, k, v, t);
+    if (receives()) {
+      if (take_turn(at)) add_received(t.seen, weights(lane), b_.received, at.key);
+      return;
+    }
     if (b_.at_top) add_at_top(b_, panel, at, ds);
     if (b_.d_distance_bias) add_by_distance(b_, ws_, lane, at, t.seen, ds, ws_.distance_bias);
     if (!take_turn(at)) return;
@@ -264,19 +294,6 @@ class gradient_run {
     if (b_.d_bias) add_over_keys(t.seen, ds, b_.d_bias + lane);
   }
 
-  /// Gradients of weights: grad_output . value for the keys and vectors of a strip.
-  void multiply_values(query_panel panel, const strip& s, row_view<T> v, prefetcher ahead = {}) {
-    const int lanes = panel.vectors * w, keys = s.end - s.begin;
-    T* const out = gradients(panel.lane) + s.begin * lanes + s.first * w;
-    if (!has_value()) {
-      for (int i = 0; i < keys * lanes; i += w) store(out + i, broadcast(T(0)));
-      return;
-    }
-    plain_products<T>({v.data + s.begin * v.stride, v.stride}, keys, s.last - s.first,
-                      ws_.grad_panel + panel.lane * b_.value_dim + s.first * w, lanes, b_.value_dim,
-                      out, ahead);
-  }
-
   /// From gradients of scores to those of scaled products.
   void through_form(query_panel panel, const key_tile& at, const vector_keys& seen, T* ds) {
     multiply_seen(seen, ws_.slopes, ds);
@@ -291,7 +308,8 @@ class gradient_run {
   void multiply_biased(query_panel panel, const key_tile& at, row_view<T> k, row_view<T> v,
                        const tile_products<T>& t) {
     const int lane = panel.lane, lanes = panel.vectors * w;
-    for (int i = 0; i < t.n_strips && !has_lists(b_); ++i) multiply_values(panel, t.strips[i], v);
+    for (int i = 0; i < t.n_strips && !has_lists(b_); ++i)
+      multiply_values(b_, ws_, panel, t.strips[i], v);
     T* const raw = weights(lane);
     if constexpr (Pairs::has_pairs)
       pairs_.scores(panel, at, t.strips, t.n_strips, raw);
@@ -316,8 +334,8 @@ class gradient_run {
                             ws_.grad_output.safe() + first * ws_.grad_output.stride, queries};
       const query_part<T> ds{gradients(lane) + from, lanes,
                              ws_.query.safe() + first * ws_.query.stride, queries};
-      add_to_values(&p, 1, at.key + s.begin, s.end - s.begin, ws_.grad_output.stride);
-      add_to_keys(&ds, 1, at.key + s.begin, s.end - s.begin, ws_.query.stride);
+      add_to_values(b_, &p, 1, at.key + s.begin, s.end - s.begin, ws_.grad_output.stride);
+      add_to_keys(b_, &ds, 1, at.key + s.begin, s.end - s.begin, ws_.query.stride);
     }
     if (has_value())
       add_nonfinite_rows(ws_.grad_output, lane, b_.rows, b_.value_dim, t.seen, ws_.tile.bias,
@@ -325,19 +343,6 @@ class gradient_run {
                          b_.d_value_row);
     add_nonfinite_rows(ws_.query, lane, b_.rows, b_.head_dim, t.seen, ws_.tile.bias,
                        gradients(lane), rows_at<T>(b_.d_key, b_.d_key_row, at.key), b_.d_key_row);
-  }
-
-  void add_to_values(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride,
-                     prefetcher ahead = {}) {
-    if (has_value())
-      add_over_queries<T>(parts, n, keys, b_.value_dim, stride,
-                          rows_at<T>(b_.d_value, b_.d_value_row, key), b_.d_value_row, ahead);
-  }
-
-  void add_to_keys(const query_part<T>* parts, int n, int64_t key, int keys, ptrdiff_t stride,
-                   prefetcher ahead = {}) {
-    add_over_queries<T>(parts, n, keys, b_.head_dim, stride,
-                        rows_at<T>(b_.d_key, b_.d_key_row, key), b_.d_key_row, ahead);
   }
 
   void add_to_queries(const strip& s, row_view<T> k, const T* ds, ptrdiff_t lanes, int lane) {
@@ -362,6 +367,7 @@ class gradient_run {
   // ---- after the tiles ----
 
   void finish() {
+    if (receives()) return b_.turns.pass(b_.turns.state, INT64_MAX);
     const bool shares =
         b_.shares_query || b_.d_distance_scale || b_.d_distance_bias || shares_mask(b_);
     if (shares && !b_.turns.wait(b_.turns.state, INT64_MAX)) return;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "kernels/gradient/block.hpp"
+#include "kernels/gradient/pairs-inl.hpp"
 #include "kernels/simd/simd.hpp"
 #include "kernels/tile/product-inl.hpp"
 #include "kernels/tile/rows-inl.hpp"
@@ -86,6 +87,21 @@ inline void add_over_queries(const query_part<T>* parts, int n_parts, int keys, 
                                                              stride, out, out_stride, ahead);
                  });
   }
+}
+
+/// Sums over queries, added to the gradients of the values, if there are any, and of the keys.
+template <class T>
+inline void add_to_values(const gradient_block& b, const query_part<T>* parts, int n, int64_t key,
+                          int keys, ptrdiff_t stride, prefetcher ahead = {}) {
+  if (b.grad_output.data)
+    add_over_queries<T>(parts, n, keys, b.value_dim, stride,
+                        rows_at<T>(b.d_value, b.d_value_row, key), b.d_value_row, ahead);
+}
+template <class T>
+inline void add_to_keys(const gradient_block& b, const query_part<T>* parts, int n, int64_t key,
+                        int keys, ptrdiff_t stride, prefetcher ahead = {}) {
+  add_over_queries<T>(parts, n, keys, b.head_dim, stride, rows_at<T>(b.d_key, b.d_key_row, key),
+                      b.d_key_row, ahead);
 }
 
 /// Every product is one of the compute type.

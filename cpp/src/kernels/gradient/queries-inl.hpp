@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/gradient/block.hpp"
+#include "kernels/gradient/products-inl.hpp"
 #include "kernels/gradient/rows-inl.hpp"
 #include "kernels/gradient/workspace-inl.hpp"
 #include "kernels/simd/simd.hpp"
@@ -32,6 +33,23 @@ inline void pack_output(const gradient_block& b, const gradient_workspace<T>& ws
     if (b.centred)
       ws.row.constant[row + r] = static_cast<T>(b.given->constant[row + r] - product[r]);
   }
+}
+
+/// Gradients of weights: grad_output . value for the keys and vectors of a strip; 0 without values.
+template <class T>
+inline void multiply_values(const gradient_block& b, const gradient_workspace<T>& ws,
+                            query_panel panel, const strip& s, row_view<T> v,
+                            prefetcher ahead = {}) {
+  constexpr int w = width<T>;
+  const int lanes = panel.vectors * w, keys = s.end - s.begin;
+  T* const out = ws.gradients + panel.lane * ws.panel_keys + s.begin * lanes + s.first * w;
+  if (!b.grad_output.data) {
+    for (int i = 0; i < keys * lanes; i += w) store(out + i, broadcast(T(0)));
+    return;
+  }
+  plain_products<T>({v.data + s.begin * v.stride, v.stride}, keys, s.last - s.first,
+                    ws.grad_panel + panel.lane * b.value_dim + s.first * w, lanes, b.value_dim, out,
+                    ahead);
 }
 
 /// The gradients of vector n of a panel, and those of the scales of its rows.

@@ -24,6 +24,7 @@ namespace {
 using attnscale::detail::attend_block;
 using attnscale::detail::log2e;
 using attnscale::detail::wanted_argmax;
+using attnscale::detail::wanted_least;
 using attnscale::detail::wanted_moments;
 using attnscale::detail::wanted_top_weight;
 
@@ -31,7 +32,7 @@ template <class T, class Operands>
 struct attend_workspace {
   Operands operands;
   T *recent, *total = nullptr, *compensation = nullptr;
-  T *scale, *reference, *top, *sigmoid_bias;
+  T *scale, *reference, *top, *least, *sigmoid_bias;
 
   attend_workspace(const attend_block& b, arena& a) : operands(b, a) {
     constexpr int64_t lanes = Operands::block_rows;
@@ -44,6 +45,7 @@ struct attend_workspace {
     scale = a.take<T>(lanes);
     reference = a.take<T>(lanes);
     top = a.take<T>(lanes);
+    least = a.take<T>(lanes);
     sigmoid_bias = a.take<T>(lanes);
   }
 };
@@ -102,6 +104,7 @@ class attend_run {
       sign[r] = scale < 0 ? T(-1) : T(1);
       negative = negative || scale < 0;
       ws_.top[r] = limits<T>::lowest;
+      ws_.least[r] = limits<T>::infinity;
       ws_.reference[r] = first_reference;
       ws_.sigmoid_bias[r] = sigmoid_bias<T>(b_, r);
       for_each_sum([&](double* sum) { sum[r] = 0; }, *b_.sums);
@@ -141,9 +144,23 @@ class attend_run {
     if (b_.wanted & wanted_argmax)
       track_argmax(s, scores, at.key, t.seen, t.biased ? high : t.most, high, t.biased,
                    b_.sums->argmax + lane);
+    if (b_.wanted & wanted_least) track_least(lane, t);
     t.biased ? weigh<true>(s, lane, t.seen, high, high)
              : weigh<false>(s, lane, t.seen, high, t.least);
     if (b_.output) ws_.operands.add_values(at, t, output(panel).recent);
+  }
+
+  /// Scores of a biased tile are finished, others are raw products of scales that are not negative.
+  void track_least(int lane, const tile_products<T>& t) {
+    const vector_keys& seen = t.seen;
+    for (int n = 0; n < seen.vectors; ++n) {
+      T* const least = ws_.least + lane + n * w;
+      const T* first = tile_.scores + (seen.begin[n] * seen.vectors + n) * w;
+      const vec<T> low = t.biased
+                             ? least_visible(first, seen.vectors * w, seen.end[n] - seen.begin[n])
+                             : t.least[n] * load(ws_.scale + lane + n * w);
+      store(least, min_or(low, load(least)));
+    }
   }
 
   /// scores <- weights, and their sums. `low` is the least raw product; not read if Masked.
@@ -238,6 +255,7 @@ class attend_run {
     for (int r = 0; r < b_.rows; ++r) {
       b_.sums->reference[r] = static_cast<double>(ws_.reference[r]);
       b_.sums->top[r] = static_cast<double>(ws_.top[r]);
+      b_.sums->least[r] = static_cast<double>(ws_.least[r]);
       if (b_.wanted & wanted_top_weight)
         b_.sums->top_weight[r] = weight_of_top(b_, r, ws_.top[r] == limits<T>::lowest);
     }

@@ -24,6 +24,7 @@ namespace {
 
 using attnscale::detail::attend_block;
 using attnscale::detail::wanted_argmax;
+using attnscale::detail::wanted_least;
 using attnscale::detail::wanted_moments;
 using attnscale::detail::wanted_top_weight;
 using attnscale::detail::weight_sums;
@@ -32,7 +33,7 @@ using attnscale::detail::weight_sums;
 template <class T>
 struct decode_row : weight_sums<width<T>> {
   T reference, sigmoid_bias;
-  T top[width<T>];  ///< like the sums: a lane for each key of a vector
+  T top[width<T>], least[width<T>];  ///< like the sums: a lane for each key of a vector
 };
 
 template <class T>
@@ -117,6 +118,7 @@ class decode_run {
       row.sigmoid_bias = sigmoid_bias<T>(b_, r);
       for (int i = 0; i < w; ++i) {
         row.top[i] = limits<T>::lowest;
+        row.least[i] = limits<T>::infinity;
         for_each_sum([&](double* sum) { sum[i] = 0; }, row);
       }
       b_.sums->argmax[r] = -1;
@@ -138,6 +140,7 @@ class decode_run {
       vec<T> high;
       if (!scores_.score(r, at, k, high)) continue;
       if (b_.wanted & wanted_argmax) track_argmax(r, high, key, keys);
+      if (b_.wanted & wanted_least) track_least(r, keys);
       weigh(r, high, keys);
       if (b_.output)
         with_elements<T>(v, [&](auto elements, auto values) ATTNSCALE_INLINE_LAMBDA {
@@ -154,6 +157,17 @@ class decode_run {
     if (!(tile_top > largest(row_[r].top))) return;
     for (int j = keys - 1; j >= 0; --j)
       if (ws_.score.scores[j] == tile_top) b_.sums->argmax[r] = key + j;
+  }
+
+  void track_least(int r, int keys) {
+    T* const least = row_[r].least;
+    store(least, min_or(least_visible(ws_.score.scores, w, (keys + w - 1) / w), load(least)));
+  }
+
+  static T smallest(const T* lanes) {
+    T low = lanes[0];
+    for (int i = 1; i < w; ++i) low = lanes[i] < low ? lanes[i] : low;
+    return low;
   }
 
   static T largest(const T* lanes) {
@@ -243,6 +257,7 @@ class decode_run {
       const decode_row<T>& row = row_[r];
       b_.sums->reference[r] = static_cast<double>(row.reference);
       b_.sums->top[r] = static_cast<double>(largest(row.top));
+      b_.sums->least[r] = static_cast<double>(smallest(row.least));
       for_each_sum([&](double* sum, const double* lanes) { sum[r] = add_lanes(lanes, w); },
                    *b_.sums, row);
       if (b_.wanted & wanted_top_weight)

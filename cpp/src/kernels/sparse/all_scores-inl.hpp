@@ -258,6 +258,7 @@ class all_score_rows {
       }
     }
     report_row(b_, list, ws_.x, top_[i], nan_[i], log_sum, r);
+    b_.report->least[r] = tiles_.least_of(r, nan_[i]);
   }
 
   // ---- values ----

@@ -27,7 +27,7 @@ class cut_search {
   cut_search(const T* kept, int64_t keys, int64_t k, const double* top, const bool* idle)
       : kept_(kept), keys_(keys), k_(k) {
     T least[w];
-    find_least(least);
+    store(least, least_visible(kept, w, keys));
     count_above(least);
     for (int r = 0; r < w; ++r) {
       idle_[r] = idle[r];
@@ -67,15 +67,6 @@ class cut_search {
     T score;
     int64_t above;  ///< scores above it
   };
-
-  void find_least(T* least) const {
-    const vec<T> masked = broadcast(masked_score<T>), most = broadcast(limits<T>::infinity);
-    vec<T> low = most;
-    const T* t = kept_;
-    for (int64_t j = 0; j < keys_; ++j, t += w)
-      low = min_or(xsimd::select(load(t) == masked, most, load(t)), low);
-    store(least, low);
-  }
 
   /// above_ <- how many scores of each lane are above `at`, counted in T as far as that is exact.
   void count_above(const T* at) {

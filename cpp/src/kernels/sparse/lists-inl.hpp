@@ -153,6 +153,7 @@ class list_rows {
             vec<T> high;
             if (!scores.score(r, at, k, high)) continue;
             tiles_.propagate_row(r, at.keys, at.masked ? ws_.decode.bias : nullptr);
+            tiles_.track_row_least(r, ws_.decode.scores, at.keys);
             collect_row(r, high, at.key, at.keys);
           }
         },
@@ -312,8 +313,10 @@ class list_rows {
       entmax_weights(ws_.x, list.count, b_.numbers.alpha, tau);
       keep_above(list, ws_.x, 0);
     }
-    if (b_.report)
+    if (b_.report) {
       report_row(b_, list, ws_.x, static_cast<double>(ws_.score.top[r]), nan, log_sum, r);
+      b_.report->least[r] = tiles_.least_of(r, nan);
+    }
     if (!b_.output) return;
     add_values_of(b_, list, ws_.x, ws_.sum);
     tiles_.write(r, nan, ws_.sum.total);

@@ -19,18 +19,21 @@
 namespace {
 
 using attnscale::detail::attend_block;
+using attnscale::detail::ln2;
 using attnscale::detail::log2e;
+using attnscale::detail::wanted_least;
 
 template <class T>
 struct sparse_tile_workspace {
   tile_workspace<T> tile;
-  T *value_copy, *scale, *top, *nonfinite;
+  T *value_copy, *scale, *top, *least, *nonfinite;
 
   sparse_tile_workspace(const attend_block& b, arena& a) : tile(b, b.value_dim, a) {
     constexpr int64_t lanes = block_rows<T>;
     value_copy = a.take<T>(is_direct<T>(b.value.layout) ? 0 : max_tile_keys * b.value_dim);
     scale = a.take<T>(lanes);
     top = a.take<T>(lanes);
+    least = a.take<T>(lanes);
     nonfinite = a.take<T>(lanes * b.value_dim);
   }
 };
@@ -49,6 +52,7 @@ class sparse_tiles {
     for (int r = 0; r < block_rows<T>; ++r) {
       const double scale = r < b_.rows ? b_.scale[r * b_.scale_row] : 0.0;
       ws.scale[r] = static_cast<T>((scale < 0 ? -scale : scale) * log2e);
+      ws.least[r] = limits<T>::infinity;
       bad[r] = false;
     }
   }
@@ -80,15 +84,31 @@ class sparse_tiles {
     const panel_state<T> state{ws.scale + lane, nullptr, nullptr};
     if (out.biased) {
       finish_scores(state, ws.tile.bias, out.seen, b_.form, scores, scores, out.high);
+      if (b_.wanted & wanted_least) track_least(lane, out.seen);
       return true;
     }
     for (int n = 0; n < panel.vectors; ++n) {
       mark_infinite(out.least[n], lane + n * w);
       out.high[n] = out.most[n] * load(state.scale + n * w);
+      if (b_.wanted & wanted_least)
+        lower_least(lane + n * w, out.least[n] * load(state.scale + n * w));
       // Scores that are all below the type: no row without keys.
       mark_infinite(out.high[n], lane + n * w);
     }
     return true;
+  }
+
+  /// Of row r from its finished scores of a tile, a lane for each key of a vector.
+  void track_row_least(int r, const T* scores, int keys) {
+    if (!(b_.wanted & wanted_least)) return;
+    T lanes[w];
+    store(lanes, least_visible(scores, w, (keys + w - 1) / w));
+    for (const T each : lanes) ws.least[r] = each < ws.least[r] ? each : ws.least[r];
+  }
+
+  /// The least score that row r sees, in nats.
+  double least_of(int r, bool nan) const {
+    return nan ? __builtin_nan("") : ln2 * static_cast<double>(ws.least[r]);
   }
 
   /// What one row sees of the tile's values that are not finite. bias: masked keys, or null.
@@ -117,6 +137,19 @@ class sparse_tiles {
 
  private:
   static constexpr int w = width<T>;
+
+  /// A tile may be scored twice: where a row is left to all_score_rows.
+  void lower_least(int lane, vec<T> low) {
+    store(ws.least + lane, min_or(low, load(ws.least + lane)));
+  }
+
+  void track_least(int lane, const vector_keys& seen) {
+    for (int n = 0; n < seen.vectors; ++n) {
+      const T* first = ws.tile.scores + (seen.begin[n] * seen.vectors + n) * w;
+      lower_least(lane + n * w,
+                  least_visible(first, seen.vectors * w, seen.end[n] - seen.begin[n]));
+    }
+  }
 
   /// A visible score of -inf is below every threshold, but its row is NaN.
   void mark_infinite(vec<T> low, int lane) {

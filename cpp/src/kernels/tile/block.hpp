@@ -37,6 +37,7 @@ struct weight_sums {
 struct row_sums : weight_sums<max_block_rows> {
   double reference[max_block_rows];   ///< within 8 of the largest t; lowest float if no key
   double top[max_block_rows];         ///< largest t
+  double least[max_block_rows];       ///< least t, infinity if no key, of wanted_least
   double top_weight[max_block_rows];  ///< weight of the largest t; not of a softmax
   int64_t argmax[max_block_rows];     ///< first key with the largest t, -1 if none
 };
@@ -62,7 +63,8 @@ struct score_block {
 struct row_report {
   double lse[max_block_rows];
   double entropy[max_block_rows];
-  double top[max_block_rows];  ///< largest score; -inf if no key is visible
+  double top[max_block_rows];    ///< largest score; -inf if no key is visible
+  double least[max_block_rows];  ///< least score, of wanted_least; infinity if no key is visible
   double mean[max_block_rows];
   double variance[max_block_rows];
   double concentration[max_block_rows];
@@ -84,7 +86,8 @@ enum wanted_sums : uint8_t {
   wanted_moments = 1,     ///< second and squares; without a softmax: first, squares and support
   wanted_argmax = 2,      ///< row_sums::argmax
   wanted_top_weight = 4,  ///< row_sums::top_weight
-  wanted_panels = 8       ///< sums of the scores that panels of queries have, also of few queries
+  wanted_panels = 8,      ///< sums of the scores that panels of queries have, also of few queries
+  wanted_least = 16       ///< row_sums::least, or row_report::least
 };
 
 struct attend_block : score_block {

@@ -26,6 +26,19 @@ using attnscale::detail::score_block;
 template <class T>
 constexpr T masked_score = limits<T>::lowest;
 
+/// The least of `keys` finished scores of a lane, `step` apart, without the masked ones; infinity
+/// if there is none.
+template <class T>
+inline vec<T> least_visible(const T* scores, ptrdiff_t step, int64_t keys) {
+  const vec<T> masked = broadcast(masked_score<T>), infinity = broadcast(limits<T>::infinity);
+  vec<T> least = infinity;
+  for (int64_t j = 0; j < keys; ++j, scores += step) {
+    const vec<T> s = load(scores);
+    least = min_or(xsimd::select(s == masked, infinity, s), least);
+  }
+  return least;
+}
+
 /// The least bias of a visible key. Masks of the lowest finite number, which log2(e) would carry
 /// to -inf, absorb any score as they do in a plain softmax: a row of them has equal weights.
 template <class T>

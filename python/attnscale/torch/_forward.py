@@ -19,7 +19,7 @@ from ._mask import PatternMask, make_mask
 from ._tensors import array, check_on_cpu
 from .nn._dropout import Dropout, attend_with_dropout
 
-__all__ = ["NAME", "call_options", "log_to", "register"]
+__all__ = ["NAME", "call_options", "log_to", "plain_option", "register"]
 
 #: The name under which :func:`register` puts the attention into transformers.
 NAME = "attnscale"
@@ -132,7 +132,7 @@ def attend(
     if _logs:
         found = {name: array(x) for name, x in rows._asdict().items() if x is not None}
         measured = AttentionStatistics(**found)
-        plain = {name: _plain(x) for name, x in options.items()}
+        plain = {name: plain_option(x) for name, x in options.items()}
         for log in _logs:
             log.add(module, measured, array(query), array(key), plain)
     return rows.output, None
@@ -197,7 +197,7 @@ def _rows(
     return rows._replace(output=rows.output.transpose(1, 2))
 
 
-def _plain(option: Any) -> Any:
+def plain_option(option: Any) -> Any:
     """An option of the functions on tensors, as an option of the functions on arrays."""
     if isinstance(option, Sink):
         return sink_of_array(array(option.logits))

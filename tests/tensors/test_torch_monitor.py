@@ -356,3 +356,30 @@ def test_what_has_no_callback_is_no_trainer() -> None:
         monitor.attach(3)
     with pytest.raises(ValueError, match="by must be one of 'layer', 'head', got 'row'"):
         monitor.attach(3, by="row")
+
+
+@pytest.mark.maintainer  # it trains the two models of the page
+def test_the_page_says_what_its_runs_say() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], names)
+    cells = [line.split("|")[2:-1] for line in page.splitlines() if line[:3] in {f"| {i}" for i in range(11)}]
+    written = [[cell.strip() for cell in row] for row in cells if len(row) == 6]
+    assert len(written) == 6
+    runs = [(names[run], names[loss]) for run, loss in (("healthy", "losses"), ("collapsed", "lost"))]
+    for place, row in enumerate(written):
+        found = [
+            value
+            for monitor, losses in runs
+            for value in (
+                losses[monitor.steps[place]],
+                monitor["entropy"][place].min(),
+                monitor["max_score"][place].max(),
+            )
+        ]
+        for text, value in zip(row, found, strict=True):
+            if text == "below 0.001":
+                assert value < 0.001
+            else:  # another CPU rounds otherwise, which a run that diverges enlarges
+                assert float(text) == pytest.approx(value, rel=0.1 if value < 100 else 1.0, abs=0.06)
+    assert names["alarms"][0].step == 20

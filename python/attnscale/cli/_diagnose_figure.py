@@ -25,6 +25,7 @@ class Measured(NamedTuple):
     equal: NDArray[np.float64]  # of equal weights on the visible keys, shape (lengths, layers)
     sinks: tuple[int, ...]  # layers whose entropy counts a sink
     modules: list[str]  # the name of each layer's attention in the model
+    heads: Any = None  # more of every head, where it was asked for
 
 
 def draw(

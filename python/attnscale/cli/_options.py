@@ -141,6 +141,13 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--repeat", "rounds", "R", whole(1)),
     Option("--keep", "write the shares and ratios to a file, for --against", "FILE", written),
     Option("--report", "write a table and a figure of other packages' times there", "DIR", written),
+    Option("--per-head", "a row for every head in place of one for each layer", kind=None),
+    Option(
+        "--budget",
+        "a row for every head, with its share of a cache: bits of a number, tokens to keep",
+        "WHAT=NUMBER",
+        several=True,
+    ),
     Option("--unit", "of entropies in the table and the figure", choices=("nats", "bits")),
     Option("--output", "the page, an HTML file", "FILE", written, short="-o"),
     Option("--force", "replace a file that is there", kind=None),

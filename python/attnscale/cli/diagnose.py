@@ -15,6 +15,7 @@ from .._io import InputError
 from .._tables.tabled import Unit, nats_per
 from .._tables.text import to_text
 from ..laws import Law
+from ._budget import read_budget
 from ._diagnose_figure import Measured, draw
 from ._figure import Drawing
 from ._interrupt import finished
@@ -22,6 +23,7 @@ from ._measure import KEYS
 from ._model import load, plan_of
 from ._options import add_option, add_outputs, add_unit
 from ._output import Answer
+from ._per_head import SCHEMA, STATISTICS, head_rows, head_table, heads_of, joined
 from ._spelling import read_law, read_laws
 
 _LENGTHS = (64, 128, 256, 512)
@@ -31,6 +33,10 @@ mean entropy of its attention, layer by layer: as the model has it, and as it wo
 scale multiplied by each of --laws, on the same queries and keys. The plan of the audit comes first.
 A layer's attention sink counts as one more outcome. "equal" is the entropy of equal weights on the keys
 that each query of the layer sees: the mean of their logarithm.
+--per-head prints a row for every head, with the Renyi entropy of order 2 (renyi2), the mean of the largest
+weight of a row and the largest score. --budget bits=B gives a key head B + (H - H_2) / 4 bits, with H_2 its
+renyi2 in bits and H the mean over the key heads; --budget tokens=N shares out N tokens a key head by
+effective keys.
 MODEL is a directory, or a name that transformers knows. Nothing is downloaded for a directory.
 """
 
@@ -47,6 +53,8 @@ def add(commands: Any) -> None:
     usual = " ".join(map(str, _LENGTHS))
     add_option(parser, "--n", help=f"the first N tokens of the text (default: {usual}, as far as it goes)")
     add_option(parser, "--laws", default=["standard"])
+    add_option(parser, "--per-head")
+    add_option(parser, "--budget")
     add_unit(parser)
     add_outputs(parser, json="print JSON, with every head")
     parser.set_defaults(run=run)
@@ -55,45 +63,63 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Measure the model's attention on the text, and return the table."""
     laws = read_laws(options.laws)
+    budget = read_budget(options.budget or ())
+    by_head = options.per_head or options.budget is not None
     tokens, model = load(options.model, options.text)
     plan = plan_of(model)
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     asked = _read_lengths(options, len(tokens), positions)
     measured, interrupted = finished(
-        asked, lambda n: measure(model, tokens, [n], laws), work=float, name=lambda n: f"n = {n}"
+        asked,
+        lambda n: measure(model, tokens, [n], laws, by_head=by_head),
+        work=float,
+        name=lambda n: f"n = {n}",
     )
     lengths, found = list(measured), _joined(list(measured.values()))
-    text = f"{plan.explain()}\n\n{_table(lengths, found, options.unit)}"
     report = _report(options, plan, lengths, found)
+    rows, table = _flat_rows(report["rows"]), _table(lengths, found, options.unit)
+    if by_head:
+        others = [name for name, law in laws.items() if law != read_law("standard")]
+        rows = head_rows(lengths, found, found.heads, others, budget)
+        table = head_table(rows, options.unit, budget)
+        shared = {name: value for name, value in budget._asdict().items() if value is not None}
+        report |= {"heads": rows, "budget": shared}
+    text = f"{plan.explain()}\n\n{table}"
     names = [name.replace("$", r"\$") for name in (Path(options.model).name, options.text.name)]
     about = f"{names[0]}, first $n$ tokens of {names[1]}"
     labels = _labels(laws)
     drawing = Drawing(lambda figure: draw(found, lengths, figure, options.unit, labels, about), panels=None)
-    return Answer(text, _flat_rows(report["rows"]), report, drawing, interrupted=interrupted)
+    return Answer(text, rows, report, drawing, interrupted=interrupted)
 
 
-def measure(model: Any, tokens: list[int], lengths: list[int], laws: dict[str, Law]) -> Measured:
-    """Run the model on each prefix of the text."""
+def measure(
+    model: Any, tokens: list[int], lengths: list[int], laws: dict[str, Law], *, by_head: bool = False
+) -> Measured:
+    """Run the model on each prefix of the text; more is measured where each head has a row."""
     import torch
 
     from ..torch import record
 
     found: dict[str, list[NDArray[np.float64]]] = {name: [] for name in laws}
-    equal = []
+    equal, heads = [], []
+    statistics = STATISTICS if by_head else ("entropy", "n_visible")
     for n in lengths:
-        with torch.no_grad(), record(model, statistics=("entropy", "n_visible"), laws=laws) as log:
+        with torch.no_grad(), record(model, statistics=statistics, laws=laws) as log:
             model(input_ids=torch.tensor([tokens[:n]]))
         for name in laws:
             found[name].append(log.mean_entropy(name))
         equal.append(np.log(np.maximum(log["n_visible"], 1)).mean(axis=(1, 2, 3)))
+        heads += [heads_of(log)] if by_head else []
     entropy = {name: np.stack(values) for name, values in found.items()}
-    return Measured(entropy, np.stack(equal), log.sink_layers, [log.modules[layer] for layer in log.layers])
+    modules = [log.modules[layer] for layer in log.layers]
+    return Measured(entropy, np.stack(equal), log.sink_layers, modules, joined(heads) if heads else None)
 
 
 def _joined(parts: list[Measured]) -> Measured:
     """The measurements of several lengths, one length after another."""
     entropy = {law: np.concatenate([part.entropy[law] for part in parts]) for law in parts[0].entropy}
-    return Measured(entropy, np.concatenate([part.equal for part in parts]), *parts[0][2:])
+    heads = None if parts[0].heads is None else joined([part.heads for part in parts])
+    return Measured(entropy, np.concatenate([part.equal for part in parts]), *parts[0][2:4], heads)
 
 
 def _read_lengths(options: argparse.Namespace, tokens: int, positions: int | None) -> list[int]:
@@ -136,6 +162,7 @@ def _report(
     found: Measured,
 ) -> dict[str, Any]:
     return {
+        "schema": SCHEMA,
         "model": options.model,
         "text": str(options.text),
         "unit": "nat",

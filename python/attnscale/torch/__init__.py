@@ -25,6 +25,8 @@ except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
 from . import nn
+from ._alarm import Alarm
+from ._clip import qk_clip_
 from ._composed import differential_attention, relay_attention
 from ._divergence import attention_divergence
 from ._functional import AttentionStatistics, attention, attention_statistics
@@ -41,14 +43,17 @@ from .nn._replace import replace_attention
 if TYPE_CHECKING:
     from ._forward import NAME, register
     from ._log import AttentionLog
+    from ._monitor import Monitor
     from ._record import record
 
 __all__ = [
     "NAME",
+    "Alarm",
     "AttentionLog",
     "AttentionStatistics",
     "Entmax",
     "Learned",
+    "Monitor",
     "Scaled",
     "Sigmoid",
     "Sink",
@@ -61,6 +66,7 @@ __all__ = [
     "linear_attention",
     "nn",
     "performer_attention",
+    "qk_clip_",
     "record",
     "register",
     "relay_attention",
@@ -69,7 +75,13 @@ __all__ = [
 ]
 
 #: The names that need transformers, and the module that has each.
-_OF_MODELS = {"NAME": "_forward", "register": "_forward", "AttentionLog": "_log", "record": "_record"}
+_OF_MODELS = {
+    "NAME": "_forward",
+    "AttentionLog": "_log",
+    "Monitor": "_monitor",
+    "record": "_record",
+    "register": "_forward",
+}
 
 
 def __getattr__(name: str) -> Any:

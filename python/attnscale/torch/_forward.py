@@ -19,7 +19,7 @@ from ._mask import PatternMask, make_mask
 from ._tensors import array, check_on_cpu
 from .nn._dropout import Dropout, attend_with_dropout
 
-__all__ = ["NAME", "log_to", "register"]
+__all__ = ["NAME", "call_options", "log_to", "plain_option", "register"]
 
 #: The name under which :func:`register` puts the attention into transformers.
 NAME = "attnscale"
@@ -117,7 +117,46 @@ def attend(
     weights : None
         The whole matrix of weights is never in memory.
     """
-    _check(module, (query, key, value), kwargs)
+    check_on_cpu(query, key, value)
+    options = call_options(
+        *(module, query, key, attention_mask),
+        scaling=scaling,
+        is_causal=is_causal,
+        softcap=softcap,
+        position_bias=position_bias,
+        s_aux=s_aux,
+        sinks=sinks,
+        **kwargs,
+    )
+    rows = _rows(query, key, value, dropout, options)
+    if _logs:
+        found = {name: array(x) for name, x in rows._asdict().items() if x is not None}
+        measured = AttentionStatistics(**found)
+        plain = {name: plain_option(x) for name, x in options.items()}
+        for log in _logs:
+            log.add(module, measured, array(query), array(key), plain)
+    return rows.output, None
+
+
+def call_options(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    position_bias: torch.Tensor | None = None,
+    s_aux: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> dict[str, Any]:
+    """The options of :func:`attnscale.torch.attention_statistics` for a call of a layer of transformers.
+
+    The parameters are those of :func:`attend`; what is not known and may change the result is refused.
+    """
+    _check_known(module, kwargs)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = _masks(query, key, attention_mask, kwargs.get("sliding_window"), causal=bool(causal))
     if position_bias is not None:
@@ -128,14 +167,7 @@ def attend(
     sink = _sink(module, s_aux if s_aux is not None else sinks)
     if sink is not None:
         options["normalizer"] = sink
-    rows = _rows(query, key, value, dropout, options)
-    if _logs:
-        found = {name: array(x) for name, x in rows._asdict().items() if x is not None}
-        measured = AttentionStatistics(**found)
-        plain = {name: _plain(x) for name, x in options.items()}
-        for log in _logs:
-            log.add(module, measured, array(query), array(key), plain)
-    return rows.output, None
+    return options
 
 
 def _rows(
@@ -165,15 +197,14 @@ def _rows(
     return rows._replace(output=rows.output.transpose(1, 2))
 
 
-def _plain(option: Any) -> Any:
+def plain_option(option: Any) -> Any:
     """An option of the functions on tensors, as an option of the functions on arrays."""
     if isinstance(option, Sink):
         return sink_of_array(array(option.logits))
     return array(option) if isinstance(option, torch.Tensor) else option
 
 
-def _check(module: Any, tensors: tuple[torch.Tensor, ...], kwargs: dict[str, Any]) -> None:
-    check_on_cpu(*tensors)
+def _check_known(module: Any, kwargs: dict[str, Any]) -> None:
     for name, given in kwargs.items():
         if name not in _IRRELEVANT and given is not None and given is not False:
             raise NotImplementedError(

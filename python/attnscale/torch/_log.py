@@ -41,6 +41,8 @@ class AttentionLog(Tabled):
         Laws whose entropy is measured on the same queries and keys, as factors on the model's scale.
     modules : dict of int to str
         The name of each layer's attention in the model, as its ``named_modules()`` has it.
+    key_heads : dict of int to int
+        The number of key heads of each layer, which grouped queries share.
 
     Notes
     -----
@@ -61,6 +63,7 @@ class AttentionLog(Tabled):
         self.statistics = statistics
         self.laws = dict(laws)
         self.modules: dict[int, str] = {}
+        self.key_heads: dict[int, int] = {}
         self._names = dict(names or {})  # of the model's modules, by id()
         self.passes: list[dict[int, dict[str, NDArray[Any]]]] = []
         self._kept: list[dict[int, Length]] | None = [] if keep_heads else None  # beside the passes
@@ -87,6 +90,7 @@ class AttentionLog(Tabled):
         if self._kept is not None:
             self._kept[-1][layer] = kept_rows(query, key, options)
         self.modules[layer] = self._names.get(id(module), f"layer {layer}")
+        self.key_heads[layer] = int(key.shape[-3])
         if "normalizer" in options:
             self._with_sink.add(layer)
 

@@ -12,6 +12,7 @@ from .._checks import boolean
 from .._results import statistic_names
 from ..laws import Law
 from ._forward import NAME, log_to, register
+from ._lens import is_hooked, recorded
 from ._log import AttentionLog
 
 __all__ = ["record"]
@@ -29,8 +30,10 @@ def record(
 
     Parameters
     ----------
-    model : transformers.PreTrainedModel
-        A model on the CPU. Inside the block its attention runs through this package, afterwards as before.
+    model : transformers.PreTrainedModel or transformer_lens.HookedTransformer
+        A model on the CPU. Inside the block the attention of a model of transformers runs through this
+        package, afterwards as before. A HookedTransformer computes as ever, with its hooks; its queries and
+        keys are taken at its hook points.
     statistics : str or sequence of str, default ("entropy", "lse", "max_score")
         Names of fields of :class:`attnscale.AttentionStatistics`.
     laws : str, float or Law, sequence of them, or mapping of str to them, optional
@@ -48,7 +51,7 @@ def record(
     Raises
     ------
     TypeError
-        If the model cannot run with another attention.
+        If the model is none of both.
     ValueError
         If a statistic or law is not known; at the end of the block, if the model ran without a call
         of attention that could be recorded.
@@ -74,20 +77,27 @@ def record(
     else:
         named = {law.spelling: law for law in map(law_registry.get, listed)}
     wanted = statistic_names(statistics)
-    if not hasattr(model, "set_attn_implementation"):
+    if not (is_hooked(model) or hasattr(model, "set_attn_implementation")):
         kind = type(model).__name__
         raise TypeError(f"model must be a transformers model that can change its attention, got {kind}")
     modules = {id(module): name for name, module in model.named_modules()}
     log = AttentionLog(wanted, named, names=modules, keep_heads=boolean("keep_heads", keep_heads))
-    before = model.config._attn_implementation
-    model.set_attn_implementation(register())
-    try:
-        with log_to(log):
-            yield log
-    finally:
-        model.set_attn_implementation(before)
+    with recorded(model, log) if is_hooked(model) else _through_here(model, log):
+        yield log
     if not log.passes:
         raise ValueError(
             f"no attention of {type(model).__name__} was recorded: the model did not run in the block, or "
             f"its layers do not call the attention interface of transformers (name {NAME!r})"
         )
+
+
+@contextmanager
+def _through_here(model: Any, log: AttentionLog) -> Iterator[None]:
+    """A model of transformers runs through this package's attention, which writes to the log."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation(register())
+    try:
+        with log_to(log):
+            yield
+    finally:
+        model.set_attn_implementation(before)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``attnscale diagnose --per-head`` and ``--budget``: every head as a row of a table, of CSV and of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._tables.tabled import Unit, nats_per
+from .._tables.text import counted, to_text
+from ._budget import Budget, bits_by_head, mean_renyi2, of_key_heads, tokens_by_head
+from ._diagnose_figure import Measured
+
+__all__ = ["SCHEMA", "STATISTICS", "Heads", "head_rows", "head_table", "heads_of", "joined"]
+
+#: The "schema" of what the command prints as JSON; its fields are in diagnose.schema.json beside this file.
+SCHEMA = "attnscale.diagnose/1"
+
+#: What is recorded of every row.
+STATISTICS = ("entropy", "concentration", "max_weight", "max_score", "n_visible")
+
+_NATS = ("entropy", "renyi2")
+
+
+class Heads(NamedTuple):
+    """What the heads did at each length."""
+
+    values: dict[str, NDArray[np.float64]]  # by name, shape (lengths, layers, heads)
+    most_keys: NDArray[np.int64]  # that a row of the layer sees, shape (lengths, layers)
+    key_heads: list[int]  # of each layer
+
+
+def heads_of(log: Any) -> Heads:
+    """The heads of a model that was recorded at one length, with STATISTICS."""
+    rows = {name: log[name].astype(np.float64) for name in STATISTICS}
+    rows["renyi2"] = -np.log(np.where(rows["concentration"] > 0, rows["concentration"], 1))
+    values = {name: rows[name].mean(axis=(1, 3))[None] for name in ("entropy", "renyi2", "max_weight")}
+    values["max_score"] = rows["max_score"].max(axis=(1, 3))[None]
+    most = log["n_visible"].max(axis=(1, 2, 3))[None]
+    return Heads(values, most, [log.key_heads[layer] for layer in log.layers])
+
+
+def joined(parts: Sequence[Heads]) -> Heads:
+    """The heads of several lengths, one length after another."""
+    values = {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values}
+    return Heads(values, np.concatenate([part.most_keys for part in parts]), parts[0].key_heads)
+
+
+def head_rows(
+    lengths: Sequence[int], found: Measured, heads: Heads, laws: Sequence[str], budget: Budget
+) -> list[dict[str, Any]]:
+    """One row for each length, layer and head; entropies in nats."""
+    rows = []
+    n_heads = heads.values["entropy"].shape[2]
+    for index, n in enumerate(lengths):
+        shares = _shares(heads, index, budget)
+        for layer, module in enumerate(found.modules):
+            for head in range(n_heads):
+                where = (index, layer, head)
+                values = {name: float(array[where]) for name, array in heads.values.items()}
+                key_head = head * heads.key_heads[layer] // n_heads
+                rows.append(
+                    {"n": n, "layer": layer, "module": module, "head": head, "key_head": key_head}
+                    | {"entropy": values.pop("entropy")}
+                    | {"effective_keys": float(np.exp(heads.values["entropy"][where]))}
+                    | values
+                    | {"uniform_entropy": float(found.equal[index, layer])}
+                    | {f"entropy under {law}": float(found.entropy[law][where]) for law in laws}
+                    | {name: each[layer][key_head].item() for name, each in shares.items()}
+                )
+    return rows
+
+
+def _shares(heads: Heads, index: int, budget: Budget) -> dict[str, list[NDArray[Any]]]:
+    """What each key head of each layer gets of the budget at one length."""
+    ends = np.cumsum(heads.key_heads)[:-1]
+    found: dict[str, list[NDArray[Any]]] = {}
+
+    def gathered(name: str, how: Any) -> NDArray[np.float64]:
+        layers = zip(heads.values[name][index], heads.key_heads, strict=True)
+        return np.concatenate([of_key_heads(values, count, how) for values, count in layers])
+
+    if budget.bits is not None:
+        found["bits"] = np.split(bits_by_head(gathered("renyi2", mean_renyi2), budget.bits), ends)
+    if budget.tokens is not None:
+        keys = np.exp(gathered("entropy", np.max))
+        most = np.repeat(heads.most_keys[index], heads.key_heads)
+        found["tokens"] = np.split(tokens_by_head(keys, most, budget.tokens), ends)
+    return found
+
+
+def head_table(rows: Sequence[Mapping[str, Any]], unit: Unit, budget: Budget) -> str:
+    """The rows as a table."""
+    nats = nats_per(unit)
+    hidden = ("module", "uniform_entropy", "key_head")
+    names = [name for name in rows[0] if name not in hidden]
+    entropies = {name for name in names if name in _NATS or name.startswith("entropy under ")}
+    digits = {"effective_keys": ".1f", "bits": ".2f"}
+
+    def cell(row: Mapping[str, Any], name: str) -> str:
+        value = row[name] / nats if name in entropies else row[name]
+        return str(value) if isinstance(value, int) else format(value, digits.get(name, ".3f"))
+
+    titles = [name.removeprefix("entropy under ").replace("effective_keys", "keys") for name in names]
+    notes = [
+        f"Means over the rows of each head ({unit}); keys: exp of the mean entropy; max_score: the largest.",
+        "A law's column is the entropy with the model's own scale multiplied by it.",
+    ]
+    if budget.bits is not None:
+        notes.append(f"bits: of a number in the cache, {budget.bits:g} on average over the key heads.")
+    if budget.tokens is not None:
+        kept = counted(f"{budget.tokens:g}", "token")
+        notes.append(f"tokens: to keep in the cache, {kept} on average over the key heads.")
+    table = to_text(titles, [[cell(row, name) for name in names] for row in rows])
+    return "\n".join([*notes, "", table])

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Watching the attention of a model while it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .._checks import boolean, choose, number, positive_int, shown, warn
+from .._grid.files import write_whole
+from .._results import statistic_names
+from .._tables.tabled import Labelled, Sheet, Tabled
+from .._tables.text import counted, to_csv
+from ._alarm import Alarm, Limits, told
+from ._some_rows import some_rows
+from ._tally import Tally
+from ._trainers import attach
+from ._watch import Watch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Monitor"]
+
+
+class Monitor(Tabled):
+    """Statistics of a few rows of every head of a model, at some of the steps of its training.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A model of transformers, or a module that has one inside and is itself called in the training. It
+        computes as before, with its own attention: the rows are computed once more, beside it.
+    every : int, default 100
+        Steps 0, every, 2 every, ... are recorded.
+    statistics : str or sequence of str, default ("entropy", "max_score")
+        Names of fields of :class:`attnscale.AttentionStatistics` that have a mean over rows. What a limit
+        needs is recorded, too.
+    rows : int or None, default 16
+        How many queries of each head are measured in each forward pass: evenly spread over the first text of
+        the batch, the last query among them. None: all queries of all texts, for the largest score of all.
+    min_entropy : float or None, default 0.001
+        A head whose rows have a mean entropy below this, in nats, is called out: such a row gives one key
+        99.99 % of its weight. Sharp heads that work have been seen down to 0.003. None: no head is.
+    max_score : float or None, default 100
+        A head with a score above this is called out. None: no head is.
+    on_alarm : callable, optional
+        Called with a list of :class:`Alarm`, one for each head that passed a limit in the step, in place of a
+        warning. An error that it raises ends the training.
+
+    Attributes
+    ----------
+    steps : list of int
+        The steps that were recorded.
+    modules : list of str
+        The layers, as the model's ``named_modules()`` has them.
+    alarms : list of Alarm
+        All that were called out. A head is called out again only after it came back.
+
+    Raises
+    ------
+    TypeError
+        If the model is no module, or an argument is of another kind.
+    ValueError
+        If no layer of the model calls the attention interface of transformers, a statistic is not known or
+        has no mean over rows, or a number is out of range.
+
+    Notes
+    -----
+    Rows that see no key do not count. Over the rows and forward passes of a step, ``max_score`` is the
+    largest and the other statistics are means. A layer's sink is one more outcome in its entropy.
+
+    Forward passes are seen where the model itself is called (``model(...)``), not one of its parts. Under
+    gradient checkpointing what is computed again is not recorded again. In training on several machines each
+    of them records its own batches.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_head=2, n_layer=3, vocab_size=50))
+    >>> monitor = at.torch.Monitor(model, every=10)
+    >>> tokens = torch.arange(40)[None]
+    >>> for _ in range(21):
+    ...     with monitor.step():
+    ...         loss = model(input_ids=tokens, labels=tokens).loss
+    ...     # loss.backward(), and the step of the optimizer
+    >>> monitor.steps, monitor["entropy"].shape  # (steps, layers, heads)
+    ([0, 10, 20], (3, 3, 2))
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        every: int = 100,
+        statistics: str | Iterable[str] = ("entropy", "max_score"),
+        rows: int | None = 16,
+        min_entropy: float | None = 0.001,
+        max_score: float | None = 100.0,
+        on_alarm: Callable[[list[Alarm]], object] | None = None,
+    ) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {shown(model)}")
+        self.every = positive_int("every", every)
+        self.rows = None if rows is None else positive_int("rows", rows)
+        least = None if min_entropy is None else _limit("min_entropy", min_entropy)
+        self._limits = Limits(least, None if max_score is None else _limit("max_score", max_score))
+        self.statistics = tuple(dict.fromkeys((*statistic_names(statistics), *self._limits.given)))
+        if "argmax" in self.statistics:
+            raise ValueError("statistics must have a mean over rows, got 'argmax', which is a place")
+        if not (on_alarm is None or callable(on_alarm)):
+            raise TypeError(f"on_alarm must be callable, got {shown(on_alarm)}")
+        self.on_alarm = on_alarm
+        self.steps: list[int] = []
+        self.modules: list[str] = []
+        self.alarms: list[Alarm] = []
+        self._model, self._watch = model, Watch(model, self._see)
+        self._tally = Tally()
+        self._recorded: list[dict[str, dict[str, NDArray[np.float64]]]] = []
+        self._hooks: list[Any] = []
+        self._next = 0
+
+    def step(self, number: int | None = None) -> AbstractContextManager[None]:
+        """One step of training, as a ``with`` block around its forward passes.
+
+        Parameters
+        ----------
+        number : int, optional
+            The number of the step, counted from 0; by default that of the last block plus 1.
+        """
+        now = self._next if number is None else number
+        self._next = now + 1
+        return _Step(self, now) if now % self.every == 0 else nullcontext()
+
+    def begin(self, *, trained: bool = False) -> None:
+        """Record the forward passes from now on; for a callback, which has no ``with`` block.
+
+        With ``trained=True`` only those that have a gradient: a validation between them is none.
+        """
+        self.cancel()
+        model = self._model
+
+        def before(*_: object) -> None:
+            if torch.is_grad_enabled() or not trained:
+                self._watch.open()
+
+        self._hooks = [
+            model.register_forward_pre_hook(before),
+            # First of all hooks, so that of two monitors the one that opened last closes first.
+            model.register_forward_hook(lambda *_: self._watch.close(), prepend=True, always_call=True),
+        ]
+
+    def cancel(self) -> None:
+        """Stop to record, and forget what was recorded of this step."""
+        for hook in self._hooks:
+            hook.remove()
+        self._watch.close()
+        self._hooks, self._tally = [], Tally()
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether forward passes are being recorded."""
+        return bool(self._hooks)
+
+    def end(self, number: int) -> None:
+        """Keep what was recorded as the step of this number, and call out the heads that passed a limit."""
+        found = self._tally.result()
+        self.cancel()
+        if not found:
+            raise ValueError(
+                f"no attention of {type(self._model).__name__} was recorded in step {number}: "
+                "the model itself, and not a part of it, must be called in the step"
+            )
+        known = {name: place for place, (name, _) in enumerate(self._model.named_modules())}
+        self.modules = sorted({*self.modules, *found}, key=lambda name: known.get(name, len(known)))
+        self.steps.append(number)
+        self._recorded.append(found)
+        alarms = self._limits.check(number, found)
+        self.alarms += alarms
+        if alarms and self.on_alarm is None:
+            warn(told(alarms))
+        elif alarms and self.on_alarm is not None:
+            self.on_alarm(alarms)
+
+    def _see(self, name: str, module: Any, query: Any, key: Any, mask: Any, given: dict[str, Any]) -> None:
+        """Measure some rows of a call of the model."""
+        wanted = tuple(dict.fromkeys((*self.statistics, "n_visible")))
+        given = {each: value for each, value in given.items() if each != "dropout"}
+        rows = some_rows(module, query, key, mask, given, rows=self.rows, statistics=wanted)
+        self._tally.add(name, rows, self.statistics)
+
+    def attach(self, trainer: Any, *, by: str = "layer") -> Any:
+        """Let a Trainer of transformers or of Lightning record its steps, and log what was recorded.
+
+        Parameters
+        ----------
+        trainer : transformers.Trainer or lightning.pytorch.Trainer
+            A step is one of its optimizer; with accumulated gradients it has several forward passes. The
+            values go to the loggers that the trainer has, with the number of the step.
+        by : {"layer", "head"}, default "layer"
+            As for :meth:`scalars`.
+
+        Returns
+        -------
+        object
+            The callback that the trainer got.
+        """
+        return attach(self, trainer, by=choose("by", by, ("layer", "head")))
+
+    def scalars(self, *, by: str = "layer") -> dict[str, float]:
+        """The last step that was recorded, as loggers take it: a number for each name.
+
+        Parameters
+        ----------
+        by : {"layer", "head"}, default "layer"
+            "layer": ``attention/max_score/layer_3`` is the largest of the heads; of the entropy there is
+            ``entropy_min``, that of the sharpest head, beside ``entropy``, the mean; of other statistics the
+            mean. "head": ``attention/entropy/layer_3/head_0`` for every head.
+        """
+        choose("by", by, ("layer", "head"))
+        found: dict[str, float] = {}
+        last = self._last()
+        for layer, module in enumerate(self.modules):
+            for name, values in last.get(module, {}).items():
+                if by == "head":
+                    place = f"attention/{name}/layer_{layer}/head_"
+                    found |= {f"{place}{head}": value for head, value in enumerate(values.tolist())}
+                    continue
+                whole = {"max_score": np.max, "min_score": np.min}.get(name, np.mean)
+                found[f"attention/{name}/layer_{layer}"] = float(whole(values))
+                if name == "entropy":
+                    found[f"attention/entropy_min/layer_{layer}"] = float(values.min())
+        return found
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write everything that was recorded as CSV: one line for each step, layer and head.
+
+        Raises
+        ------
+        FileExistsError
+            If the file is there, and ``overwrite`` is False.
+        """
+        target = Path(path)
+        if target.exists() and not boolean("overwrite", overwrite):
+            raise FileExistsError(f"{target} is there already; overwrite=True replaces it")
+        self._last()
+        write_whole(target, to_csv(list(self._lines())).encode())
+        return target
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        for step, found in zip(self.steps, self._recorded, strict=True):
+            for layer, module in enumerate(self.modules):
+                arrays = found.get(module, {})
+                for head in range(len(next(iter(arrays.values()), ()))):
+                    place = {"step": step, "layer": layer, "module": module, "head": head}
+                    yield place | {name: float(values[head]) for name, values in arrays.items()}
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        """A statistic of all recorded steps, shape (steps, layers, heads)."""
+        if name not in self.statistics:
+            raise KeyError(f"{name!r} was not recorded; there is {', '.join(self.statistics)}")
+        self._last()
+        arrays = [[step.get(module, {}).get(name) for module in self.modules] for step in self._recorded]
+        shapes = {() if each is None else each.shape for row in arrays for each in row}
+        if len(shapes) > 1:
+            raise ValueError(f"layers differ in shape ({sorted(shapes)}); save(path) has them one by one")
+        return np.array(arrays)
+
+    def _last(self) -> dict[str, dict[str, NDArray[np.float64]]]:
+        if not self._recorded:
+            raise ValueError("nothing was recorded yet: no step of training was a multiple of every")
+        return self._recorded[-1]
+
+    def _variables(self) -> dict[str, Labelled]:
+        axes = ("step", "layer", "head")
+        return {name: Labelled(axes, self[name], "nat" * (name == "entropy")) for name in self.statistics}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {"step": self.steps, "layer": list(range(len(self.modules)))}
+
+    def _sheet(self, nats: float, unit: str) -> Sheet:
+        if not self._recorded:
+            return Sheet("Monitor: nothing was recorded yet")
+        alarms = f"; {counted(len(self.alarms), 'alarm')}" if self.alarms else ""
+        title = f"Monitor: {counted(len(self), 'step')} recorded, every {self.every}{alarms}; the last one"
+        sizes = {name: nats if name == "entropy" else 1.0 for name in self.statistics}
+        rows = [
+            (str(layer), module, str(head), *(f"{arrays[name][head] / sizes[name]:.4g}" for name in sizes))
+            for layer, module in enumerate(self.modules)
+            if (arrays := self._last().get(module))
+            for head in range(len(arrays[self.statistics[0]]))
+        ]
+        names = (f"{name} ({unit})" if name == "entropy" else name for name in self.statistics)
+        return Sheet(title, ("layer", "module", "head", *names), rows)
+
+
+class _Step:
+    """A step that is recorded. A class, which adds no frame of another package to that of a warning."""
+
+    def __init__(self, monitor: Monitor, number: int) -> None:
+        self._monitor, self._number = monitor, number
+
+    def __enter__(self) -> None:
+        self._monitor.begin()
+
+    def __exit__(self, kind: Any, *error: object) -> None:
+        if kind is None:
+            self._monitor.end(self._number)
+        else:
+            self._monitor.cancel()
+
+
+def _limit(name: str, value: float) -> float:
+    limit = number(name, value)
+    if limit < 0:
+        raise ValueError(f"{name} must be at least 0, got {limit}")
+    return limit

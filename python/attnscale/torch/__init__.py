@@ -26,7 +26,7 @@ except ImportError as error:
 
 from . import nn
 from ._composed import differential_attention, relay_attention
-from ._functional import AttentionStatistics, attention, attention_statistics
+from ._functional import AttentionStatistics, attention, attention_entropy, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._variants import (
     cosformer_attention,
@@ -52,6 +52,7 @@ __all__ = [
     "Sigmoid",
     "Sink",
     "attention",
+    "attention_entropy",
     "attention_statistics",
     "cosformer_attention",
     "differential_attention",

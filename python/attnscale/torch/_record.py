@@ -30,7 +30,8 @@ def record(
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        A model on the CPU. Inside the block its attention runs through this package, afterwards as before.
+        A model on any device, of any float type. Inside the block its attention runs through this package,
+        afterwards as before.
     statistics : str or sequence of str, default ("entropy", "lse", "max_score")
         Names of fields of :class:`attnscale.AttentionStatistics`.
     laws : str, float or Law, sequence of them, or mapping of str to them, optional
@@ -56,7 +57,8 @@ def record(
     Notes
     -----
     The weights are never materialised: memory grows with the number of queries. Run the model under
-    ``torch.no_grad()``.
+    ``torch.no_grad()``. What is recorded, of 16-bit models too in float32, is measured on the model's device
+    and kept as arrays in the memory of the CPU.
 
     Examples
     --------

@@ -21,6 +21,8 @@ BACKENDS = ("auto", "core", "torch")
 #: Types of a model that a person may ask for.
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
+_RULE = "device must be one that PyTorch sees here"
+
 Kernel = Literal["core", "triton", "torch"]
 
 
@@ -107,14 +109,16 @@ def device_named(name: Any) -> torch.device:
     """
     try:
         device = torch.device(name)
-        if device.type != "meta":
-            torch.empty(0, device=device)
-            return device
-        reason = "its tensors have no numbers"
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        lines = str(error).strip().splitlines()
-        reason = lines[0].partition(". ")[0] if lines else type(error).__name__
-    raise ValueError(f"device must be one that PyTorch sees here, got {shown(name)} ({reason})")
+    except (RuntimeError, TypeError):
+        raise ValueError(f"{_RULE}, got {shown(name)}, which is no device of PyTorch") from None
+    if device.type == "meta":
+        raise ValueError(f"{_RULE}, got {shown(name)}, whose tensors have no numbers")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0]
+        raise ValueError(f"{_RULE}, got {shown(name)} ({reason})") from None
+    return device
 
 
 def dtype_named(name: Any) -> torch.dtype:

@@ -43,10 +43,11 @@ class _Elsewhere(torch.Tensor):
         if func._schema.name not in _COPIES:
             _refuse_the_cpu(func, args, kwargs)
         asked = kwargs.get("device")
-        if asked is not None:
+        leaves = asked is not None and torch.device(asked).type != NAME
+        if asked is not None and not leaves:
             kwargs["device"] = torch.device("cpu")
         found = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
-        if asked is not None and torch.device(asked).type == "cpu":
+        if leaves:
             return found
         first = func._schema.arguments[0].alias_info
         if first is not None and first.is_write:

@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._call.arrays import ARRAY
 from ._call.call import Call
+from ._call.elsewhere import attend_there
 from ._call.weights import available, read_normalizer
+from ._checks import is_on_device
 from ._options import refuse_options, without_unknown
 from ._results import AttentionStatistics, statistic_names
 
@@ -116,7 +119,9 @@ def attention(
     Returns
     -------
     ndarray, shape (..., heads, n_queries, value_dim)
-        Of the inputs' common type (``np.result_type``); ``out`` if that is given.
+        Of the inputs' common type (``np.result_type``); ``out`` if that is given. The array is one of the
+        library that the query is of: PyTorch, JAX, CuPy, any with the interface of the array API. Arrays on a
+        device are attended there, by :func:`attnscale.torch.attention`.
 
     Raises
     ------
@@ -146,6 +151,9 @@ def attention(
     """
     if unknown:
         refuse_options(attention, unknown)
+    if type(query) is not ARRAY and is_on_device(query):
+        there: NDArray[Any] = attend_there("attention", locals())
+        return there
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
     call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
@@ -223,6 +231,9 @@ normalizer, qk_norm, layout, dims, out, num_threads
     """
     if unknown:
         refuse_options(attention_statistics, unknown)
+    if type(query) is not ARRAY and is_on_device(query):
+        rows_there: AttentionStatistics = attend_there("attention_statistics", locals())
+        return rows_there
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
     found = read_normalizer(normalizer)
@@ -288,6 +299,9 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     """
     if unknown:
         refuse_options(attention_entropy, unknown)
+    if type(query) is not ARRAY and is_on_device(query):
+        there: NDArray[np.floating[Any]] = attend_there("attention_entropy", locals())
+        return there
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)
     call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._call.arrays import ARRAY
 from ._call.call import Call
-from ._call.elsewhere import attend_there
 from ._call.weights import available, read_normalizer
 from ._checks import is_on_device
 from ._options import refuse_options, without_unknown
@@ -152,6 +151,8 @@ def attention(
     if unknown:
         refuse_options(attention, unknown)
     if type(query) is not ARRAY and is_on_device(query):
+        from ._call.elsewhere import attend_there
+
         there: NDArray[Any] = attend_there("attention", locals())
         return there
     if value is None:
@@ -232,6 +233,8 @@ normalizer, qk_norm, layout, dims, out, num_threads
     if unknown:
         refuse_options(attention_statistics, unknown)
     if type(query) is not ARRAY and is_on_device(query):
+        from ._call.elsewhere import attend_there
+
         rows_there: AttentionStatistics = attend_there("attention_statistics", locals())
         return rows_there
     if value is None and out is not None:
@@ -300,6 +303,8 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     if unknown:
         refuse_options(attention_entropy, unknown)
     if type(query) is not ARRAY and is_on_device(query):
+        from ._call.elsewhere import attend_there
+
         there: NDArray[np.floating[Any]] = attend_there("attention_entropy", locals())
         return there
     found = read_normalizer(normalizer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from .._checks import shown
@@ -21,7 +22,7 @@ def attend_there(name: str, given: Mapping[str, Any]) -> Any:
     DLPack, without a copy.
     """
     try:
-        from .. import torch as on_tensors
+        on_tensors = import_module("attnscale.torch")  # which is made of this package's functions on arrays
     except ImportError as error:
         raise TypeError(f"query is on a device, where attention needs PyTorch ({error})") from None
     options = {each: _tensor_of(each, x) for each, x in given.items() if each != "unknown"}

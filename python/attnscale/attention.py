@@ -25,6 +25,13 @@ __all__ = ["attention", "attention_entropy", "attention_statistics"]
 _USUAL = ("lse", "entropy")
 
 
+def _attend_there(name: str, given: dict[str, Any]) -> Any:
+    """The function of this name on arrays on a device, which takes a module of its own."""
+    from ._call.elsewhere import attend_there
+
+    return attend_there(name, given)
+
+
 @without_unknown
 def attention(
     query: ArrayLike,
@@ -151,9 +158,7 @@ def attention(
     if unknown:
         refuse_options(attention, unknown)
     if type(query) is not ARRAY and is_on_device(query):
-        from ._call.elsewhere import attend_there
-
-        there: NDArray[Any] = attend_there("attention", locals())
+        there: NDArray[Any] = _attend_there("attention", locals())
         return there
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
@@ -233,9 +238,7 @@ normalizer, qk_norm, layout, dims, out, num_threads
     if unknown:
         refuse_options(attention_statistics, unknown)
     if type(query) is not ARRAY and is_on_device(query):
-        from ._call.elsewhere import attend_there
-
-        rows_there: AttentionStatistics = attend_there("attention_statistics", locals())
+        rows_there: AttentionStatistics = _attend_there("attention_statistics", locals())
         return rows_there
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
@@ -303,9 +306,7 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     if unknown:
         refuse_options(attention_entropy, unknown)
     if type(query) is not ARRAY and is_on_device(query):
-        from ._call.elsewhere import attend_there
-
-        there: NDArray[np.floating[Any]] = attend_there("attention_entropy", locals())
+        there: NDArray[np.floating[Any]] = _attend_there("attention_entropy", locals())
         return there
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)

@@ -13,8 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .named import AxesOfRows
-
 __all__ = ["Home", "apply_at_home", "home_of", "is_tensor"]
 
 #: Makes an array of the caller's library of an array of NumPy.
@@ -62,7 +60,7 @@ class Home:
         return values if out is None else out
 
     def label_rows(
-        self, values: NDArray[Any], name: str, axes: AxesOfRows, new: Mapping[str, Any] | None = None
+        self, values: NDArray[Any], name: str, axes: tuple[Any, ...], new: Mapping[str, Any] | None = None
     ) -> Any:
         """A result as it is."""
         return values

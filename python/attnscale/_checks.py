@@ -27,6 +27,7 @@ __all__ = [
     "errors_of",
     "fit_to",
     "generator",
+    "is_on_device",
     "number",
     "positive_int",
     "read_on_infeasible",
@@ -36,6 +37,8 @@ __all__ = [
     "warn",
 ]
 
+#: Kinds of memory in DLPack that the CPU reads: its own, and that which it shares with CUDA and ROCm.
+_OF_THE_CPU = (1, 3, 11, 13)
 _LONGEST = 80  # characters of a repr in a message
 _MOST_THREADS = 2**31 - 1
 _PACKAGE = os.path.dirname(__file__)
@@ -132,6 +135,8 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost; pass its data and attn_mask=")
     try:
+        if is_on_device(value):
+            raise ValueError(f"it is on {getattr(value, 'device', 'a device')}")
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.from_dlpack(value)
         return np.asarray(value)
@@ -142,6 +147,19 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
             raise TypeError(f"{name} requires grad, and an array has none; use {name}.detach()") from None
         kind = type(value).__name__
         raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {error}") from error
+
+
+def is_on_device(value: Any) -> bool:
+    """Whether an array says of itself, or by DLPack, that the CPU cannot read its memory."""
+    if isinstance(value, np.ndarray):
+        return False
+    if isinstance(on_cpu := getattr(value, "is_cpu", None), bool):  # a tensor of PyTorch
+        return not on_cpu
+    try:
+        kind = value.__dlpack_device__()[0]
+    except Exception:  # no array, or one that no other library can read
+        return False
+    return int(kind) not in _OF_THE_CPU
 
 
 def bfloat16_tensor(name: str, tensor: Any) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._call.homes import apply_at_home
 from ._checks import shown
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
 
@@ -29,7 +30,7 @@ def describe_arrays(result: Any) -> str:
     """Class name and the fields that are present, with type and shape instead of numbers."""
     present = ((field.name, getattr(result, field.name)) for field in fields(result))
     parts = [
-        f"{name}=<{value.dtype} {value.shape}>" if hasattr(value, "shape") else f"{name}={value!r}"
+        f"{name}=<{value.dtype} {tuple(value.shape)}>" if hasattr(value, "shape") else f"{name}={value!r}"
         for name, value in present
         if value is not None
     ]
@@ -121,7 +122,7 @@ class AttentionStatistics(Tabled):
     @property
     def effective_keys(self) -> NDArray[Any]:
         """exp(entropy): as many keys of equal weight have this entropy."""
-        keys: NDArray[Any] = np.exp(self.entropy)
+        keys: NDArray[Any] = apply_at_home(np.exp, self.entropy)
         return keys
 
     def _replace(self, **changes: Any) -> AttentionStatistics:
@@ -145,9 +146,9 @@ class AttentionStatistics(Tabled):
         return coordinates_of(getattr(self, name) for name in self._present())
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        shapes = {f"rows {getattr(self, name).shape}": None for name in self._present()}
+        shapes = {f"rows {tuple(getattr(self, name).shape)}": None for name in self._present()}
         if self.output is not None:
-            shapes[f"output {self.output.shape} of {self.output.dtype}"] = None
+            shapes[f"output {tuple(self.output.shape)} of {self.output.dtype}"] = None
         title = f"{type(self).__name__}: {', '.join(shapes) or 'nothing was asked for'}"
         return Sheet(title, *summary(self._variables(), nats, unit))
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._call.arrays import ARRAY
 from ._call.call import Call
 from ._call.weights import available, read_normalizer
+from ._checks import is_on_device
 from ._core import attend_arrays
 from ._options import refuse_options, without_unknown
 from ._results import AttentionStatistics, statistic_names
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["attention", "attention_entropy", "attention_statistics"]
 
 _USUAL = ("lse", "entropy")
+
+
+def _attend_there(name: str, given: dict[str, Any]) -> Any:
+    """The function of this name on arrays on a device, which takes a module of its own."""
+    from ._call.elsewhere import attend_there
+
+    return attend_there(name, given)
 
 
 @without_unknown
@@ -117,7 +126,9 @@ def attention(
     Returns
     -------
     ndarray, shape (..., heads, n_queries, value_dim)
-        Of the inputs' common type (``np.result_type``); ``out`` if that is given.
+        Of the inputs' common type (``np.result_type``); ``out`` if that is given. The array is one of the
+        library that the query is of: PyTorch, JAX, CuPy, any with the interface of the array API. Arrays on a
+        device are attended there, by :func:`attnscale.torch.attention`.
 
     Raises
     ------
@@ -147,6 +158,9 @@ def attention(
     """
     if unknown:
         refuse_options(attention, unknown)
+    if type(query) is not ARRAY and is_on_device(query):
+        there: NDArray[Any] = _attend_there("attention", locals())
+        return there
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
     others: tuple[Any, ...] = (
@@ -237,6 +251,9 @@ normalizer, qk_norm, layout, dims, out, num_threads
     """
     if unknown:
         refuse_options(attention_statistics, unknown)
+    if type(query) is not ARRAY and is_on_device(query):
+        rows_there: AttentionStatistics = _attend_there("attention_statistics", locals())
+        return rows_there
     if value is None and out is not None:
         raise ValueError("out is for the output, which needs a value; got out without value")
     found = read_normalizer(normalizer)
@@ -315,6 +332,9 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
     """
     if unknown:
         refuse_options(attention_entropy, unknown)
+    if type(query) is not ARRAY and is_on_device(query):
+        there: NDArray[np.floating[Any]] = _attend_there("attention_entropy", locals())
+        return there
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)
     others: tuple[Any, ...] = (

@@ -209,7 +209,7 @@ distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads
         for name, table in (("distance_scale", distance_scale), ("distance_bias", distance_bias))
         if table is not None and name in wanted
     }
-    return AttentionGradients(**{name: gradients[name] for name in wanted if name in gradients})
+    return AttentionGradients(**{name: call.bring(gradients[name]) for name in wanted if name in gradients})
 
 
 def _of_output(

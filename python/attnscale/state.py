@@ -11,9 +11,10 @@ import numpy as np
 
 from ._call.arrays import LAYOUTS, laid_out
 from ._call.call import Call
+from ._call.homes import apply_at_home, home_of
 from ._call.scale import read_law
 from ._call.weights import require_softmax
-from ._checks import choose, shown
+from ._checks import as_array, choose, shown
 from ._options import hinted
 from ._results import coordinates_of
 from ._tables.tabled import Labelled, Sheet, Tabled, row_dims, summary
@@ -57,7 +58,7 @@ class AttentionState(Tabled):
     def entropy(self) -> NDArray[Any]:
         """lse - mean_score, in nats; 0 where there are no keys."""
         # The difference of two large numbers may be just below 0; without keys it is -inf.
-        entropy: NDArray[Any] = np.maximum(self.lse - self.mean_score, 0)
+        entropy: NDArray[Any] = apply_at_home(lambda x: np.maximum(x, 0), self.lse - self.mean_score)
         return entropy
 
     def _variables(self) -> dict[str, Labelled]:
@@ -69,8 +70,10 @@ class AttentionState(Tabled):
         return coordinates_of([self.lse])
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        title = f"AttentionState: rows {self.lse.shape}, output {self.output.shape} of {self.output.dtype}"
-        return Sheet(f"{title}, {self.layout}", *summary(self._variables(), nats, unit))
+        title = f"AttentionState: rows {tuple(self.lse.shape)}, output {tuple(self.output.shape)}"
+        return Sheet(
+            f"{title} of {self.output.dtype}, {self.layout}", *summary(self._variables(), nats, unit)
+        )
 
 
 @hinted
@@ -176,6 +179,7 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
     except TypeError:
         raise TypeError(f"states must be AttentionState objects, got {shown(states)}") from None
     _check_states(parts)
+    home, parts = home_of(parts[0].output), [_on_arrays(part) for part in parts]
     lse = np.stack([part.lse.astype(np.float64) for part in parts])
     # Rows without any key have no maximum to refer to; 0 keeps their weights exp(-inf) = 0.
     top = lse.max(axis=0)
@@ -195,12 +199,17 @@ def merge_states(states: Iterable[AttentionState]) -> AttentionState:
         mean_score = sum(w * part.mean_score for w, part in zip(weights, parts, strict=True))
         output = np.asarray(output).astype(np.result_type(*(part.output for part in parts)))
     row_type = np.result_type(*(part.lse for part in parts))
-    return AttentionState(
-        laid_out(output, layout),
-        merged_lse.astype(row_type),
-        np.asarray(mean_score).astype(row_type),
-        layout,
-    )
+    found = [laid_out(output, layout), merged_lse.astype(row_type), np.asarray(mean_score).astype(row_type)]
+    output, lse, mean_score = found if home is None else map(home, found)
+    return AttentionState(output, lse, mean_score, layout)
+
+
+def _on_arrays(state: AttentionState) -> AttentionState:
+    """The state with arrays of NumPy or of xarray in the place of another library's."""
+    if home_of(state.output) is None:
+        return state
+    output, lse, mean = (as_array(name, getattr(state, name)) for name in ("output", "lse", "mean_score"))
+    return AttentionState(output, lse, mean, state.layout)
 
 
 def _check_states(states: list[AttentionState]) -> None:

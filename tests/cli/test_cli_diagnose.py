@@ -19,6 +19,9 @@ from attnscale.cli.diagnose import _table, measure
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+import other_device  # noqa: E402
+from other_device import full_masks  # noqa: E402, F401
+
 # transformers and torch warn about their own affairs while they load and run.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -89,6 +92,30 @@ def test_entropy_is_that_of_eager_attention(
     )
     np.testing.assert_allclose(own, log_n, atol=1e-5)  # and at 512 it is the standard scale
     assert report["plan"]["model_type"] == "bert"
+
+
+@pytest.mark.usefixtures("full_masks")
+def test_a_model_runs_where_it_is_told_to(minilm: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    start = [minilm, "--text", text, "--n", "32", "--laws", "standard", "log_n"]
+    plain, there, narrow = (
+        [row["entropy_by_head"] for row in diagnose([*start, *place], capsys)["rows"]]
+        for place in ([], ["--device", other_device.NAME], ["--dtype", "bfloat16"])
+    )
+    np.testing.assert_allclose(there, plain, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(narrow, plain, rtol=0, atol=0.05)
+    assert narrow != plain
+
+
+def test_a_device_that_is_not_here_is_one_line(
+    minilm: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for device in ("nowhere", "meta", "cuda:99"):
+        assert main(["diagnose", minilm, "--text", text, "--device", device]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(
+            f"attnscale: error: --device must be one that PyTorch sees here, got '{device}'"
+        )
+        assert err.count("\n") == 1
 
 
 def test_the_table_and_the_figure(

@@ -124,6 +124,11 @@ def test_input_that_it_reads_is_not_overwritten(heads: str, fail: Run) -> None:
         (["heads.npz", "-o", "a.pdf"], "--output a.pdf must end in .html, which is what a page is, got .pdf"),
         (["heads.npz", "--text", "a.txt"], "--text a.txt: only a model reads a text, got files"),
         (
+            ["heads.npz", "--device", "cpu"],
+            "--device cpu: only a model has one, got files of queries and keys",
+        ),
+        (["heads.npz", "--dtype", "half"], "--dtype must be one of 'float64', 'float32',"),
+        (
             ["./checkpoint", "--text", "a.txt", "--causal"],
             "--causal is for files of queries and keys",
         ),
@@ -205,10 +210,10 @@ def test_a_text_that_is_too_short_and_a_model_that_cannot_be_recorded(
         def named_modules(self) -> list[Any]:
             return []
 
-    def load(name: str, text: Path) -> tuple[list[int], Any]:
+    def load(name: str, text: Path, *place: Any) -> tuple[list[int], Any]:
         from attnscale.cli._model import load
 
-        tokens, model = load(name, text)
+        tokens, model = load(name, text, *place)
         other = Other()
         other.config = model.config
         return tokens, other

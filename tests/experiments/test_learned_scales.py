@@ -155,7 +155,7 @@ def test_tuning_moves_the_scales_alone():
         ("models", ("fixd",), "models must be"),
         ("steps", 99, "steps must be at least 100, got 99"),
         ("n", 0, "n must be at least 1, got 0"),
-        ("device", "cuda", "device must be 'cpu' with attention='attnscale'"),
+        ("dtype", "float16", "dtype must be one of 'float32', 'bfloat16', got 'float16'"),
     ],
 )
 def test_bad_fields_are_named(field, value, said):

@@ -170,7 +170,7 @@ def test_what_is_measured():
         ({"lengths": (64, 100)}, "lengths must be multiples of train_length=64"),
         ({"lengths": (128,)}, "lengths must be multiples of train_length=64, that the first"),
         ({"attention": "flash"}, "attention must be one of 'attnscale', 'torch', got 'flash'"),
-        ({"device": "cuda"}, "device must be 'cpu' with attention='attnscale', got 'cuda'"),
+        ({"dtype": "half"}, "dtype must be one of 'float32', 'bfloat16', got 'half'"),
         ({"positions": ("alibi",)}, "positions must be one of 'rotary', 'none', got 'alibi'"),
         ({"calibration_windows": 99}, "calibration_windows must be between 1 and windows=48, got 99"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
@@ -218,4 +218,4 @@ def test_the_reduced_run_is_within_the_stored_error_bars():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_a_device_that_is_not_there_is_one_line():
     with pytest.raises(ValueError, match="device must be one that PyTorch sees here, got 'cuda'"):
-        length_generalization(tiny(attention="torch", device="cuda"), seeds=1, progress=False)
+        length_generalization(tiny(device="cuda"), seeds=1, progress=False)

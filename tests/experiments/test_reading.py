@@ -110,7 +110,7 @@ def test_answers_of_the_tasks(name, n):
         (lambda: ContextConfig(tasks=("graphs",)), r"unknown tasks 'graphs'|tasks must be"),
         (lambda: ContextConfig(lengths=(16,)), r"lengths must be at least train_length.*\(16,\) and 32"),
         (lambda: ContextConfig(steps=0), "steps must be"),
-        (lambda: ContextConfig(device="cuda"), "device must be 'cpu' with attention='attnscale'"),
+        (lambda: ContextConfig(dtype="float64"), "dtype must be one of 'float32', 'bfloat16', got 'float64'"),
         (lambda: LengthTasksConfig(stages=(5, 5)), r"stages must be growing positive integers, got \(5, 5\)"),
         (lambda: LengthTasksConfig(variants=("softmax",)), "variants"),
         (lambda: RecallConfig(variants=("2 dots",)), "dots"),

@@ -83,6 +83,12 @@ def test_several_values_of_a_field(capsys, variants):
         (("length_generalisation",), "did you mean 'length_generalization'? experiment must be "),
         (("length_generalization", "--set", "step=3"), "--set must be NAME=VALUE with a field of Length"),
         (("length_generalization", "--set", "steps=0"), "steps must be at least 1, got 0"),
+        (
+            ("recall", "--set", "tests=8", "--device", "nowhere"),
+            "--device must be one that PyTorch sees here, got 'nowhere', which is no device of PyTorch",
+        ),
+        (("recall", "--device", "cpu", "--set", "device=cpu"), "--device and --set device=... say the same"),
+        (("layers", "--dtype", "bfloat16"), "--dtype must be left out: LayersConfig has no field dtype"),
         (("length_generalization", "--seeds", "0"), "--seeds must be at least 1, got 0"),
     ],
 )

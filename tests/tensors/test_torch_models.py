@@ -312,7 +312,7 @@ def test_an_unknown_argument_is_not_ignored() -> None:
     q = torch.randn(1, 2, 8, 4)
     with pytest.raises(NotImplementedError, match="Identity passes indices="):
         attend(torch.nn.Identity(), q, q, q, None, indices=torch.zeros(1))
-    with pytest.raises(ValueError, match="attnscale runs on the CPU, got tensors on meta"):
+    with pytest.raises(ValueError, match="must be on the device of query, meta, got one on cpu"):
         attend(torch.nn.Identity(), q.to("meta"), q, q, None)
 
 

@@ -205,5 +205,5 @@ def test_what_cannot_be_done_is_refused_with_dropout_too() -> None:
     q, k, v = leaves(4)
     with pytest.raises(NotImplementedError, match="Identity passes indices="):
         attend(torch.nn.Identity(), q, k, v, None, dropout=0.1, indices=torch.zeros(1))
-    with pytest.raises(ValueError, match="attnscale runs on the CPU, got tensors on meta"):
+    with pytest.raises(ValueError, match="must be on the device of query, meta, got one on cpu"):
         attend(torch.nn.Identity(), q.to("meta"), k, v, None, dropout=0.1)

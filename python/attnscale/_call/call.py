@@ -16,6 +16,7 @@ from . import measures
 from .arrays import ARRAY, FLOAT32, FLOAT64, LAYOUTS, Inputs, make_output, read_inputs
 from .distance import read_tables
 from .form import PRODUCTS, ScoreForm
+from .homes import Home
 from .named import AxesOfRows, Names, read_named
 from .rows import EVERY_KEY, Intervals, read_intervals, read_mask
 from .scale import law_counts, law_scale, read_law, read_scale
@@ -56,7 +57,7 @@ class Call:
         "threads",
     )
 
-    names: Names | None  # of the axes of the caller's arrays; None: they go by their order
+    names: Names | Home | None  # of the caller's axes, or where results go; None: axes by order, ndarrays
     given: Inputs  # as the caller gave them, with the axes of the core
     inputs: Inputs  # after qk_norm
     layout: str  # of the arrays and of the output; "bhsd" where axes have names, which put them in order
@@ -88,8 +89,7 @@ class Call:
             and type(query) is type(key) is ARRAY
             and (value is None or type(value) is ARRAY)
         ):
-            self.names, (query, key, value) = read_named(query, key, value, layout, dims)
-            layout = layout if self.names is None else _BHSD
+            self.names, (query, key, value), layout = read_named(query, key, value, layout, dims)
         self.layout = layout
         self.given = inputs = read_inputs(query, key, value, layout, enable_gqa=enable_gqa)
         self.inputs = inputs if qk_norm is None else normalize_rows(inputs, qk_norm)
@@ -224,20 +224,38 @@ class Call:
         rows = self.core.attend(value, view, statistics, self.scale, rule)
         if names is None:
             return output, dict(zip(statistics, rows, strict=True)) if statistics else {}
-        output = None if output is None else names.label_output(output, out, order)
+        if output is not None:
+            output = names.label_output(output, out, order)
+            output = output if out is not None else names.bring(output)
         return output, {name: self.rows(each, name) for name, each in zip(statistics, rows, strict=True)}
 
     def rows(
         self, values: NDArray[Any], name: str, axes: AxesOfRows = (..., "queries"), **labels: Any
     ) -> NDArray[Any]:
-        """A result with the names and labels of these axes; `labels` are those of new ones."""
-        return values if self.names is None else self.names.label_rows(values, name, axes, labels)
+        """A result with the names and labels of these axes, as an array of the caller's library.
+
+        `labels` are those of new axes.
+        """
+        if self.names is None:
+            return values
+        found: NDArray[Any] = self.names.bring(self.names.label_rows(values, name, axes, labels))
+        return found
+
+    def bring(self, values: Any) -> Any:
+        """A result, or a dict of some, as arrays of the caller's library; None as it is."""
+        if self.names is None or values is None:
+            return values
+        if isinstance(values, dict):
+            return {name: self.names.bring(each) for name, each in values.items()}
+        return self.names.bring(values)
 
     def label(self, result: _Result, axes: Mapping[str, AxesOfRows], **labels: Any) -> _Result:
-        """A dataclass of results, whose fields have these axes; see :meth:`rows`."""
-        if self.names is None:
+        """A dataclass of results, whose fields have these axes; its arrays are those of NumPy or xarray."""
+        names = self.names
+        if names is None:
             return result
-        changes = {name: self.rows(getattr(result, name), name, own, **labels) for name, own in axes.items()}
+        found = {name: getattr(result, name) for name in axes}
+        changes = {name: names.label_rows(found[name], name, own, labels) for name, own in axes.items()}
         return replace(result, **changes)  # type: ignore[type-var]
 
 

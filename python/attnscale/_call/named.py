@@ -15,6 +15,7 @@ import numpy as np
 
 from .._checks import as_array, choose, shown
 from .arrays import LAYOUTS
+from .homes import Home, home_of
 from .names import Axes, has_names, is_pattern, name_axes, roles
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Names:
     queries: str
     keys: str  # differs from that of the queries
     labels: Mapping[str, Any] | None = None  # of results, which are DataArrays; None: they are plain arrays
+    home: Home | None = None  # of plain results
 
     @property
     def leading(self) -> tuple[str, ...]:
@@ -103,6 +105,10 @@ class Names:
         own = {axis: labels for axis, labels in (new or {}).items() if axis in axes}
         return self._wrap(plain, name, (*before, *self.leading, *behind), of_inputs, own)
 
+    def bring(self, values: Any) -> Any:
+        """A result as an array of the caller's library."""
+        return values if self.home is None else self.home.bring(values)
+
     @property
     def _heads(self) -> tuple[str | None, ...]:
         """The axis of heads in arrays of the call; None: of one head that the arrays do not have."""
@@ -134,24 +140,28 @@ class Names:
 
 def read_named(
     query: Any, key: Any, value: Any, layout: Any, dims: Any
-) -> tuple[Names | None, tuple[Any, Any, Any]]:
-    """The names of the axes of a call, and query, key and value with their axes in order.
+) -> tuple[Names | Home | None, tuple[Any, Any, Any], Any]:
+    """The names of the axes of a call, its query, key and value with their axes in order, and their layout.
 
-    Where neither the arrays nor the layout have names: None, and the arrays as they are.
+    Where neither the arrays nor the layout have names: the home of the results, if they have one, and the
+    arrays as they are.
     """
     given = {"query": query, "key": key} | ({} if value is None else {"value": value})
+    convert = None if has_names(query) else home_of(query)
+    home = None if convert is None else Home(convert)
     if dims is None and not is_pattern(layout):
         choose("layout", layout, LAYOUTS)
         if not any(map(has_names, given.values())):
-            return None, (query, key, value)
+            return home, (query, key, value), layout
     arrays = {name: each if has_names(each) else as_array(name, each) for name, each in given.items()}
     known = roles(dims)
     names = _name({name: name_axes(name, each, layout, known) for name, each in arrays.items()})
     _check_labels(arrays, names)
     if has_names(query):
         names = replace(names, labels=_labels_of(arrays, names))
+    names = names if home is None else replace(names, home=home)
     placed = {name: names.place(name, each) for name, each in arrays.items()}
-    return names, (placed["query"], placed["key"], placed.get("value"))
+    return names, (placed["query"], placed["key"], placed.get("value")), LAYOUTS[0]
 
 
 def _name(axes: Mapping[str, Axes]) -> Names:

@@ -12,12 +12,15 @@ from typing import Any
 
 from .. import audit
 from .._io import InputError, check_is_file, read_text
+from ._output import bad_input
 
 __all__ = ["load", "plan_of"]
 
 
-def load(name: str, text_file: Path) -> tuple[list[int], Any]:
-    """Token numbers of the text, and the model."""
+def load(
+    name: str, text_file: Path, device: str | None = None, dtype: str | None = None
+) -> tuple[list[int], Any]:
+    """Token numbers of the text, and the model; None: on the CPU, in float32."""
     check_is_file(text_file, "--text")
     text = read_text(text_file)
     if not text.strip():
@@ -37,6 +40,7 @@ def load(name: str, text_file: Path) -> tuple[list[int], Any]:
         from transformers.utils import logging
     except ImportError:
         raise InputError("a model needs torch and transformers: pip install torch transformers") from None
+    place = _placed(device, dtype)
     if Path(name).is_dir() and not any(Path(name).glob("*config.json")):
         raise InputError(f"MODEL {name}: must be a folder with a model, and has no config.json")
     logging.set_verbosity_error()
@@ -44,12 +48,20 @@ def load(name: str, text_file: Path) -> tuple[list[int], Any]:
     getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModel.from_pretrained(name).float().eval()
+        model = AutoModel.from_pretrained(name).to(**place).eval()
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
         raise InputError(f"MODEL {name}: {rule} ({first})") from None
     return list(tokenizer(text, truncation=False, verbose=False)["input_ids"]), model
+
+
+def _placed(device: str | None, dtype: str | None) -> dict[str, Any]:
+    """What is given to ``model.to``, checked before the model is read."""
+    from ..torch._device import device_named, dtype_named
+
+    with bad_input():
+        return {"device": device_named(device or "cpu"), "dtype": dtype_named(dtype or "float32")}
 
 
 def plan_of(model: Any) -> audit.ScalePlan:

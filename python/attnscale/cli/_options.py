@@ -116,6 +116,8 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--demo", "the shipped heads instead of FILE", kind=None),
     Option("--export", "only write files there that the other commands read", "DIR", written),
     Option("--text", "a text in UTF-8", "FILE", Path),
+    Option("--device", "where models run, as PyTorch calls it: cpu (default), cuda, cuda:1, mps", "DEVICE"),
+    Option("--dtype", "type of the model's numbers", choices=("float64", "float32", "float16", "bfloat16")),
     Option("--part", "part of a composite config, as encoder or text_config", "KEY"),
     Option("--layer", "only this layer, counted from 0", "L", whole(0)),
     Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),

@@ -50,6 +50,8 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("model", metavar="MODEL")
     add_option(parser, "--text", required=True)
+    add_option(parser, "--device")
+    add_option(parser, "--dtype")
     usual = " ".join(map(str, _LENGTHS))
     add_option(parser, "--n", help=f"the first N tokens of the text (default: {usual}, as far as it goes)")
     add_option(parser, "--laws", default=["standard"])
@@ -65,7 +67,7 @@ def run(options: argparse.Namespace) -> Answer:
     laws = read_laws(options.laws)
     budget = read_budget(options.budget or ())
     by_head = options.per_head or options.budget is not None
-    tokens, model = load(options.model, options.text)
+    tokens, model = load(options.model, options.text, options.device, options.dtype)
     plan = plan_of(model)
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
     asked = _read_lengths(options, len(tokens), positions)
@@ -105,7 +107,7 @@ def measure(
     statistics = STATISTICS if by_head else ("entropy", "n_visible")
     for n in lengths:
         with torch.no_grad(), record(model, statistics=statistics, laws=laws) as log:
-            model(input_ids=torch.tensor([tokens[:n]]))
+            model(input_ids=torch.tensor([tokens[:n]], device=model.device))
         for name in laws:
             found[name].append(log.mean_entropy(name))
         equal.append(np.log(np.maximum(log["n_visible"], 1)).mean(axis=(1, 2, 3)))

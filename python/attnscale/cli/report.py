@@ -41,6 +41,8 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
     add_option(parser, "--text", help="what a model reads, in UTF-8")
+    add_option(parser, "--device")
+    add_option(parser, "--dtype")
     add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
     add_option(parser, "--laws", help="laws to hold the heads against; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
@@ -93,6 +95,9 @@ def _check_use(options: argparse.Namespace) -> None:
     files = [_is_file(each) for each in options.inputs]
     if options.text is not None and all(files):
         raise InputError(f"--text {options.text}: only a model reads a text, got files of queries and keys")
+    for flag in ("device", "dtype"):
+        if all(files) and (given := getattr(options, flag)) is not None:
+            raise InputError(f"--{flag} {given}: only a model has one, got files of queries and keys")
     if options.causal and not any(files):
         raise InputError("--causal is for files of queries and keys; a model says itself what is causal")
 
@@ -132,7 +137,7 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
 
 def _of_model(name: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
     tell(f"report: loading {name}")
-    tokens, model = load(name, options.text)
+    tokens, model = load(name, options.text, options.device, options.dtype)
     plan = plan_of(model)
     most, what = len(tokens), f"the tokens of {options.text}"
     positions = getattr(model.config, "max_position_embeddings", None) if plan.learned_positions else None
@@ -162,7 +167,7 @@ def _record(
         with torch.no_grad(), record(model, statistics="entropy", keep_heads=True) as log:
             for n in sorted(set(lengths)):
                 tell(f"report: {kind} reads {n} tokens")
-                model(input_ids=torch.tensor([tokens[:n]]))
+                model(input_ids=torch.tensor([tokens[:n]], device=model.device))
         about = {"model": f"{Path(name).name} ({kind})", "from": name, "text": str(options.text)}
         return log.report(
             laws=options.laws, about=about, plan=plan, tell=lambda text: tell(f"report: {text}")

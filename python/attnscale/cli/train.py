@@ -23,6 +23,8 @@ _LISTED = """\
 The time is that of the run that is shipped: attnscale.experiments.stored(NAME) has its numbers.
 attnscale train NAME --list lists the models of one experiment."""
 
+_OF_DTYPE = "type of the products in training; bfloat16: weights and sums stay in float32"
+
 _DESCRIPTION = """\
 Run an experiment of attnscale.experiments: train its models, cells times seeds, and measure them.
 With --store the models that are finished and the state of those that are not are kept: the same
@@ -44,6 +46,8 @@ def add(commands: Any) -> None:
     add_option(parser, "--only", help="models to train: AXIS=LABEL,AXIS=LABEL", metavar="MODELS")
     add_option(parser, "--set", default=[])
     add_option(parser, "--reduced")
+    add_option(parser, "--device")
+    add_option(parser, "--dtype", choices=("float32", "bfloat16"), help=_OF_DTYPE)
     add_option(parser, "--n-jobs", default=1, help="processes")
     add_option(parser, "--threads", default=1, help="threads of each process")
     add_option(parser, "--list", help="print the experiments, or the models of EXPERIMENT, and leave")
@@ -112,6 +116,13 @@ def _config(experiment: Experiment, options: argparse.Namespace) -> Any:
                 f"got {shown(text)}"
             )
         changes[name] = _value(value, known[name])
+    for name in ("device", "dtype"):
+        if (given := getattr(options, name)) is not None:
+            if name not in known:
+                raise InputError(f"--{name} must be left out: {type(base).__name__} has no field {name}")
+            if name in changes:
+                raise InputError(f"--{name} and --set {name}=... say the same; give one of them")
+            changes[name] = given
     return dataclasses.replace(base, **changes)
 
 

@@ -29,7 +29,7 @@ from ._alarm import Alarm
 from ._clip import qk_clip_
 from ._composed import differential_attention, relay_attention
 from ._divergence import attention_divergence
-from ._functional import AttentionStatistics, attention, attention_statistics
+from ._functional import AttentionStatistics, attention, attention_entropy, attention_statistics
 from ._learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._variants import (
     cosformer_attention,
@@ -59,6 +59,7 @@ __all__ = [
     "Sink",
     "attention",
     "attention_divergence",
+    "attention_entropy",
     "attention_statistics",
     "cosformer_attention",
     "differential_attention",

@@ -45,6 +45,12 @@ class BlockCall(NamedTuple):
             output = _joined(parts.pop(0), -2)
         return output, {name: _joined(part, -1) for name, part in zip(self.asked, parts, strict=True)}
 
+    def matrix(self) -> Tensor:
+        """The weights of all queries, (..., heads, n_queries, n_keys), written out on purpose."""
+        n_queries, n_keys = self.row_shape[-1], self.scores.key.shape[-2]
+        scores, seen = self.scores.of_rows(0, n_queries)
+        return self._weights(0, n_queries, scores, seen).of_keys.expand(*self.row_shape, n_keys)
+
     def _by_pytorch(self) -> Tensor | None:
         """The output by PyTorch's own attention, where that has the same meaning; else None.
 
@@ -88,16 +94,19 @@ class BlockCall(NamedTuple):
 
     def _rows(self, start: int, stop: int) -> tuple[Tensor, ...]:
         scores, seen = self.scores.of_rows(start, stop)
-        learnt = self.learnt
-        if learnt.sink is not None and learnt.sink.ndim > 1 and learnt.sink.shape[-2] > 1:  # one for each row
-            learnt = learnt._replace(sink=learnt.sink[..., start:stop, :])
-        weights = weigh(self.rule, scores, seen, learnt)
+        weights = self._weights(start, stop, scores, seen)
         rows = _BlockRows(scores, seen, weights, is_cut=isinstance(self.rule, normalizers.TopK))
         shape = (*self.row_shape[:-1], stop - start)
         found = [getattr(rows, name)().expand(shape) for name in self.asked]
         if self.value is None:
             return tuple(found)
         return rows.output(self.value, finite=self.scores.finite).expand(*shape, -1), *found
+
+    def _weights(self, start: int, stop: int, scores: Tensor, seen: Tensor | None) -> Weights:
+        learnt = self.learnt
+        if learnt.sink is not None and learnt.sink.ndim > 1 and learnt.sink.shape[-2] > 1:  # one for each row
+            learnt = learnt._replace(sink=learnt.sink[..., start:stop, :])
+        return weigh(self.rule, scores, seen, learnt)
 
 
 class _BlockRows(NamedTuple):

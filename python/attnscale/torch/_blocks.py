@@ -7,7 +7,6 @@ blocks, each is computed again in the backward pass.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -20,21 +19,20 @@ from .._results import statistic_names
 from ..normalizers import Normalizer
 from ._arguments import Arguments
 from ._block_rows import BlockCall
+from ._device import without_autocast
 from ._row_plan import RowPlan, plan_rows
 from ._scores import Scores, at_distances, visible_of, wide_rows
 from ._tensors import common_type, is_traced
 from ._weigh import Learnt
 
-__all__ = ["attend_in_blocks", "scores_of"]
+__all__ = ["attend_in_blocks", "scales_of_rows", "scores_of", "weights_of_rows"]
 
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, if there is a value, and the statistics that were asked for."""
     _check(call)
     rule = _rule(call, *asked)
-    kind = call.query.device.type
-    narrowed = kind != "meta" and torch.is_autocast_enabled(kind)
-    with torch.autocast(kind, enabled=False) if narrowed else nullcontext():
+    with without_autocast(call.query.device):
         output, rows = _read(call, rule, asked).all_rows()
     if output is not None:
         output = output.to(common_type(x.dtype for x in call[:3] if x is not None))
@@ -45,6 +43,21 @@ def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | 
 def scores_of(call: Arguments) -> Scores:
     """The scores of a call with the normalizer softmax, which its blocks compute when they are asked."""
     return _read(call, normalizers.Softmax(), ()).scores
+
+
+def weights_of_rows(call: Arguments) -> Tensor:
+    """The matrix of weights of a call, (..., heads, n_queries, n_keys)."""
+    rule = _rule(call)
+    with without_autocast(call.query.device):
+        return _read(call, rule, ()).matrix()
+
+
+def scales_of_rows(call: Arguments) -> Tensor:
+    """The scale of each row, (..., heads, n_queries), in float64; the law is none of the distance."""
+    row_shape = call.row_extents[0]
+    own = _without_amplitude(call)
+    found = _scale(call, own, plan_rows(own), row_shape, torch.float64)
+    return found.expand(*row_shape, 1)[..., 0]
 
 
 def _check(call: Arguments) -> None:
@@ -72,10 +85,7 @@ def _normalizer(text: str, *asked: str) -> Normalizer:
 
 
 def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCall:
-    given = call
-    if list(call.form.learned) == ["amplitude"]:  # of "1.0 * law", planned as the law
-        law = call.form.law.partition("*")[2].strip()
-        call = call._replace(scale=None, form=call.form._replace(law=law, learned=(), lengths=()))
+    given, call = call, _without_amplitude(call)
     plan = plan_rows(call)
     query, key, value = wide_rows(call)
     row_shape, wide = call.row_extents[0], query.dtype
@@ -83,8 +93,7 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
     factor = offset = None
     if plan.distances is not None and row_shape[-1] and visible.n_keys:
         factor, offset = _tables(call, plan, wide)
-    scale = _scale(call, plan, row_shape).to(wide)
-    query = query * (scale if given.form is call.form else scale * _amplitude(given, row_shape).to(wide))
+    query = query * _scale(given, call, plan, row_shape, wide)
     scores = Scores(query, key, visible, factor, offset, call.form.softcap)
     whole = factor is None and offset is None and (visible.mask is None or visible.mask.dtype == torch.bool)
     scores = scores._replace(finite=whole and _is_finite(query, key, value))
@@ -107,6 +116,14 @@ def _is_causal(call: Arguments) -> bool:
     return first and not form.windowed and call.key_lengths is None and call.document_ids is None
 
 
+def _without_amplitude(call: Arguments) -> Arguments:
+    """The call whose scale "1.0 * law" with a learned factor is the law alone, which can be planned."""
+    if list(call.form.learned) != ["amplitude"]:
+        return call
+    law = call.form.law.partition("*")[2].strip()
+    return call._replace(scale=None, form=call.form._replace(law=law, learned=(), lengths=()))
+
+
 def _amplitude(call: Arguments, row_shape: tuple[int, ...]) -> Tensor:
     """The learned factor of a law without other learned parameters; it broadcasts to the query."""
     scale: Any = call.scale
@@ -115,8 +132,16 @@ def _amplitude(call: Arguments, row_shape: tuple[int, ...]) -> Tensor:
     return cast(Tensor, fit_to("factor", scale[:, None], row_shape, "(..., heads, n_queries)")[..., None])
 
 
-def _scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor:
-    """The scale of each row, which broadcasts to the query."""
+def _scale(
+    given: Arguments, call: Arguments, plan: RowPlan, row_shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """The scale of each row, which broadcasts to the query; `call` is the one given without its amplitude."""
+    scale = _planned_scale(call, plan, row_shape).to(dtype)
+    return scale if given is call else scale * _amplitude(given, row_shape).to(dtype)
+
+
+def _planned_scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor:
+    """The scale of each row, a learned amplitude aside."""
     if plan.scale is None:
         assert call.scale is not None
         rows = cast(Tensor, fit_to("scale", cast(Any, call.scale), row_shape, "(..., heads, n_queries)"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .._checks import shown
+from ._device import without_autocast
 from ._functional import AttentionStatistics, attention, attention_statistics
 from ._tensors import autocast, check_tensors, common_type, wide_type
 
@@ -16,19 +16,24 @@ __all__ = ["differential_attention", "relay_attention"]
 
 
 def relay_attention(
-    x: Tensor, centres: Tensor, value: Tensor | None = None, *, num_threads: int | None = None
+    x: Tensor,
+    centres: Tensor,
+    value: Tensor | None = None,
+    *,
+    num_threads: int | None = None,
+    backend: str | None = None,
 ) -> AttentionStatistics:
     """:func:`attnscale.variants.relay_attention` on tensors, with gradients.
 
     Parameters
     ----------
     x : Tensor, shape (..., n, dim)
-        The sequence. All tensors are on the CPU and may require grad.
+        The sequence. All tensors are on one device and may require grad.
     centres : Tensor, shape (..., nodes, dim)
         Queries of the nodes; leading axes broadcast.
     value : Tensor, shape (..., n, value_dim), optional
         What is averaged; None: x itself, which then gets the gradients of both roles.
-    num_threads
+    num_threads, backend
         As for :func:`attention`.
 
     Returns
@@ -49,7 +54,8 @@ def relay_attention(
     names = ("lse", "entropy", "mean_score")
     check_tensors(x=x, centres=centres)
     given = x if value is None else value
-    return attention_statistics(centres, x, given, statistics=names, scale=1.0, num_threads=num_threads)
+    options: dict[str, Any] = {"scale": 1.0, "num_threads": num_threads, "backend": backend}
+    return attention_statistics(centres, x, given, statistics=names, **options)
 
 
 def differential_attention(
@@ -69,7 +75,7 @@ def differential_attention(
     query1, query2 : Tensor, shape (..., heads, n_queries, head_dim)
     key1, key2 : Tensor, shape (..., kv_heads, n_keys, head_dim)
     value : Tensor, shape (..., kv_heads, n_keys, value_dim)
-        All tensors are on the CPU and may require grad. head_dim may differ between the two maps.
+        All tensors are on one device and may require grad. head_dim may differ between the two maps.
     lam : float or Tensor
         Factor of the second map, which may require grad. It broadcasts to (..., heads, n_queries); one number
         for each head is a tensor of shape (heads, 1).
@@ -105,7 +111,7 @@ def differential_attention(
     query1, key1, query2, key2, value = tensors
     narrow = common_type(x.dtype for x in tensors)
     wide = value.to(wide_type((narrow,)))  # 16-bit outputs would be rounded before the difference
-    with torch.autocast("cpu", enabled=False):
+    with without_autocast(value.device):
         first = attention(query1, key1, wide, **options)
         second = attention(query2, key2, wide, **options)
     if first.shape != second.shape:

@@ -10,16 +10,15 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from .._results import AttentionStatistics
 from ..normalizers import Softmax
-from ._arguments import sink_of_array
 from ._functional import AttentionStatistics as TensorStatistics
 from ._functional import attention_statistics
+from ._heads import on_host
 from ._learned import Sink
 from ._log import AttentionLog
 from ._mask import PatternMask, make_mask
-from ._tensors import array, check_on_cpu
 from .nn._dropout import Dropout, attend_with_dropout
 
-__all__ = ["NAME", "call_options", "log_to", "plain_option", "register"]
+__all__ = ["NAME", "call_options", "log_to", "register"]
 
 #: The name under which :func:`register` puts the attention into transformers.
 NAME = "attnscale"
@@ -48,11 +47,11 @@ def register() -> str:
     Notes
     -----
     Causal and bidirectional masks, sliding windows and padding cost O(n) memory; other masks are
-    arrays of one byte for each query and key. Models on the CPU can be trained: the gradient is that of
-    :func:`attnscale.torch.attention`. Dropout of the weights, which models ask for in training, is that of
-    :class:`attnscale.torch.nn.MultiheadAttention`: each call takes a seed from PyTorch's generator, the
-    backward pass draws the same mask again, and what is recorded are statistics of the weights before any is
-    dropped.
+    arrays of one byte for each query and key. A model may be on any device and of any float type, and can be
+    trained: the gradient is that of :func:`attnscale.torch.attention`. Dropout of the weights, which models
+    ask for in training, is that of :class:`attnscale.torch.nn.MultiheadAttention`: each call takes a seed
+    from PyTorch's generator, the backward pass draws the same mask again, and what is recorded are statistics
+    of the weights before any is dropped.
 
     Examples
     --------
@@ -117,7 +116,6 @@ def attend(
     weights : None
         The whole matrix of weights is never in memory.
     """
-    check_on_cpu(query, key, value)
     options = call_options(
         *(module, query, key, attention_mask),
         scaling=scaling,
@@ -130,11 +128,11 @@ def attend(
     )
     rows = _rows(query, key, value, dropout, options)
     if _logs:
-        found = {name: array(x) for name, x in rows._asdict().items() if x is not None}
+        # The output is that of the model alone: a log does not read it.
+        found = {name: on_host(x) for name, x in rows._asdict().items() if x is not None and name != "output"}
         measured = AttentionStatistics(**found)
-        plain = {name: plain_option(x) for name, x in options.items()}
         for log in _logs:
-            log.add(module, measured, array(query), array(key), plain)
+            log.add(module, measured, query.detach(), key.detach(), options)
     return rows.output, None
 
 
@@ -197,14 +195,8 @@ def _rows(
     return rows._replace(output=rows.output.transpose(1, 2))
 
 
-def plain_option(option: Any) -> Any:
-    """An option of the functions on tensors, as an option of the functions on arrays."""
-    if isinstance(option, Sink):
-        return sink_of_array(array(option.logits))
-    return array(option) if isinstance(option, torch.Tensor) else option
-
-
 def _check_known(module: Any, kwargs: dict[str, Any]) -> None:
+    """Refuse arguments that are not known and might change the weights."""
     for name, given in kwargs.items():
         if name not in _IRRELEVANT and given is not None and given is not False:
             raise NotImplementedError(

@@ -9,25 +9,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from .._checks import choose
 from .._options import refuse_options, without_unknown
 from .._results import NAMES, statistic_names
 from ..laws import Law
 from ..normalizers import Normalizer
 from ._arguments import Arguments, read_call
 from ._blocks import attend_in_blocks
+from ._device import kernel_of
 from ._eager import attend_now, attend_plain
 from ._learned import Entmax, Learned, Sigmoid, Sink
 from ._ops import run
-from ._tensors import check_on_cpu, check_one_device, is_eager
+from ._tensors import is_eager
 
 if TYPE_CHECKING:
     from .._call.types import QKNorm
 
-__all__ = ["BACKENDS", "AttentionStatistics", "attention", "attention_statistics"]
+__all__ = ["AttentionStatistics", "attention", "attention_entropy", "attention_statistics"]
 
-#: Names of what computes attention; None stands for "auto".
-BACKENDS = ("auto", "core", "torch")
 #: The values of ``backend=`` for which the kernels of this package take tensors on the CPU.
 _CORE = (None, "auto", "core")
 
@@ -94,7 +92,8 @@ num_threads
         As for :func:`attnscale.attention`.
     backend : {"auto", "core", "torch"}, optional
         What computes attention. "core": the kernels of this package, on the CPU. "torch": plain operations of
-        PyTorch, on any device. None and "auto": "core" for tensors on the CPU, and "torch" for others.
+        PyTorch, on any device. None and "auto": what serves the device of the tensors, "core" on the CPU. No
+        tensor goes to another device.
 
     Returns
     -------
@@ -271,15 +270,76 @@ enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
     return AttentionStatistics(output, **found)
 
 
-def _is_core(backend: str | None, call: Arguments) -> bool:
-    """Whether the kernels of this package, which read tensors on the CPU, compute the call."""
-    device = call.query.device
-    check_one_device(device, *call.tensors)
-    if backend is None or backend == "auto":
-        return device.type in ("cpu", "meta")  # a "meta" tensor has a shape and no numbers
-    if choose("backend", backend, BACKENDS) == "core" and device.type != "meta":
-        check_on_cpu(call.query)
-    return backend == "core"
+@without_unknown
+def attention_entropy(
+    query: Tensor,
+    key: Tensor,
+    *,
+    scale: float | Tensor | str | Law | Learned | None = None,
+    is_causal: bool = False,
+    causal: str | int | None = None,
+    attn_mask: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    key_lengths: int | Tensor | None = None,
+    document_ids: Tensor | None = None,
+    distance_scale: Tensor | None = None,
+    distance_bias: Tensor | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    normalizer: str | Normalizer | Sink | Sigmoid | Entmax = "softmax",
+    qk_norm: QKNorm | None = None,
+    layout: str = "bhsd",
+    num_threads: int | None = None,
+    backend: str | None = None,
+    **unknown: NoReturn,
+) -> Tensor:
+    """:func:`attnscale.attention_entropy` on tensors: the entropy of every row of weights, in nats.
+
+    Parameters
+    ----------
+    query, key, scale, is_causal, causal, attn_mask, window, key_lengths, document_ids, distance_scale, \
+distance_bias, enable_gqa, softcap, normalizer, qk_norm, layout, num_threads, backend
+        As for :func:`attention`.
+
+    Returns
+    -------
+    Tensor, shape (..., heads, n_queries)
+        float64 for float64 tensors, else float32; differentiable.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError, RuntimeError
+        As :func:`attention`.
+
+    Examples
+    --------
+    >>> import attnscale as at, torch
+    >>> q, k = torch.randn(2, 8, 512, 64, generator=torch.Generator().manual_seed(0))
+    >>> print(f"{at.torch.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
+    5.7 of at most ln 512 = 6.2 nats
+    """
+    if unknown:
+        refuse_options(attention_entropy, unknown)
+    call = read_call(
+        query,
+        key,
+        scale=scale,
+        is_causal=is_causal,
+        causal=causal,
+        attn_mask=attn_mask,
+        window=window,
+        key_lengths=key_lengths,
+        document_ids=document_ids,
+        distance_scale=distance_scale,
+        distance_bias=distance_bias,
+        enable_gqa=enable_gqa,
+        softcap=softcap,
+        normalizer=normalizer,
+        qk_norm=qk_norm,
+        layout=layout,
+        num_threads=num_threads,
+    )
+    return _attend(call, ("entropy",), backend)[1]["entropy"]
 
 
 def _attend(
@@ -287,7 +347,7 @@ def _attend(
 ) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, None without a value, and the statistics asked for."""
     eager = backend in _CORE and is_eager(*call.tensors)
-    if not eager and not _is_core(backend, call):
+    if not eager and kernel_of(call, asked, backend) == "torch":
         return attend_in_blocks(call, asked)
     # The backward pass starts from the log-sum-exp, which costs nothing.
     has_lse = call.sink is not None or call.form.normalizer.startswith(("softmax", "sink"))

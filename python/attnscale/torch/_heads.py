@@ -8,28 +8,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from .._calibrate.fit import Length
 from .._report.make import Group
+from ._arguments import sink_of_array
+from ._learned import Sink
+from ._tensors import array
 
-__all__ = ["groups_of", "kept_rows"]
+__all__ = ["groups_of", "kept_rows", "on_host"]
 
 
-def kept_rows(query: Any, key: Any, options: Mapping[str, Any]) -> Length:
+def on_host(option: Any) -> Any:
+    """A tensor as an array of NumPy, a copy if it is on a device; what else is an option stays as it is."""
+    if isinstance(option, Sink):
+        return sink_of_array(array(option.logits.detach().cpu()))
+    return array(option.detach().cpu()) if isinstance(option, torch.Tensor) else option
+
+
+def kept_rows(query: torch.Tensor, key: torch.Tensor, options: Mapping[str, Any]) -> Length:
     """A copy of the queries and keys of one call; the query is such that 1/sqrt(head_dim) is its own scale.
 
-    The arrays have the shape (batch, heads, n, head_dim), and the options are those of attention.
+    The tensors have the shape (batch, heads, n, head_dim), and the options are those of attention. The copy
+    is in the memory of the CPU.
     """
     own = options["scale"] * math.sqrt(query.shape[-1])
     causal = options.get("is_causal") or options.get("causal") is not None
     names = ("attn_mask", "window", "softcap", "normalizer")
-    known = {name: options[name] for name in names if options.get(name) is not None}
+    known = {name: on_host(options[name]) for name in names if options.get(name) is not None}
     form = {
         "causal": "bottom_right" if causal else None,
         "enable_gqa": query.shape[1] != key.shape[1],
         "num_threads": None,
     }
-    return Length(np.multiply(query, own, dtype=np.float32), np.array(key, np.float32), form | known)
+    rows = np.multiply(on_host(query), own, dtype=np.float32), np.array(on_host(key), np.float32)
+    return Length(*rows, form | known)
 
 
 def groups_of(passes: Sequence[Mapping[int, Length]]) -> list[Group]:

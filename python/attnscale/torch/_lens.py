@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from .._results import AttentionStatistics
-from ._forward import plain_option
 from ._functional import attention_statistics
+from ._heads import on_host
 from ._learned import Sink
 from ._log import AttentionLog
-from ._tensors import array, check_on_cpu
 
 __all__ = ["is_hooked", "recorded"]
 
@@ -85,12 +84,10 @@ class _Layer:
     def _add(self, *_: Any) -> None:
         with torch.no_grad():
             query, key = self._seen.pop("q"), self._seen.pop("k")
-            check_on_cpu(query, key)
             options = self._options(query, key)
             rows = attention_statistics(query, key, statistics=self.log.statistics, **options)
-        found = {name: array(x) for name, x in rows._asdict().items() if x is not None}
-        plain = {name: plain_option(x) for name, x in options.items()}
-        self.log.add(self.module, AttentionStatistics(**found), array(query), array(key), plain)
+        found = {name: on_host(x) for name, x in rows._asdict().items() if x is not None}
+        self.log.add(self.module, AttentionStatistics(**found), query, key, options)
 
     def _options(self, query: Tensor, key: Tensor) -> dict[str, Any]:
         cfg, module = self.cfg, self.module
@@ -118,7 +115,9 @@ class _Layer:
         mask = None
         padding = self._given.get("attention_mask")
         if padding is not None and not bool(padding.all()):
-            mask = torch.zeros(padding.shape, dtype=query.dtype).masked_fill(padding == 0, -torch.inf)
+            mask = torch.zeros(padding.shape, dtype=query.dtype, device=query.device).masked_fill(
+                padding == 0, -torch.inf
+            )
             mask = mask[:, None, None]
         for more in (self._given.get("additive_attention_mask"), self._distances(query, key)):
             if more is not None:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from .._report.make import report_of
 from .._report.page import check_free
 from .._tables.tabled import Labelled, Sheet, Tabled, Unit
-from ..attention import attention_entropy
 from ..laws import get
-from ._heads import groups_of, kept_rows
+from ._functional import attention_entropy
+from ._heads import groups_of, kept_rows, on_host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +77,7 @@ class AttentionLog(Tabled):
     def add(
         self, module: Any, rows: AttentionStatistics, query: Any, key: Any, options: Mapping[str, Any]
     ) -> None:
-        """Add the statistics of one call of one layer."""
+        """Add the statistics of one call of one layer: arrays, and the tensors and options of the call."""
         found = {name: getattr(rows, name) for name in self.statistics}
         self._most_keys = max(self._most_keys, int(key.shape[-2]))
         for name, law in self.laws.items():
@@ -275,5 +276,6 @@ class AttentionLog(Tabled):
 def _under_law(law: Law, query: Any, key: Any, options: Mapping[str, Any]) -> NDArray[Any]:
     """Entropy of each row with the law as a factor on the model's own scale."""
     own = options["scale"] * math.sqrt(query.shape[-1])
-    scaled = (query * np.asarray(own, query.dtype)).astype(query.dtype, copy=False)
-    return attention_entropy(scaled, key, **{**options, "scale": law})
+    with torch.no_grad():
+        found = attention_entropy(query * query.new_tensor(own), key, **{**options, "scale": law})
+    return np.asarray(on_host(found))

@@ -157,7 +157,9 @@ def _gradient(found: Any, name: str, given: Any, call: Arguments) -> torch.Tenso
 @attend_backward.register_fake
 def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     return tuple(
-        torch.empty(given.shape, dtype=given.dtype) if want else arguments[0].new_empty(0)
+        torch.empty(given.shape, dtype=given.dtype, device=given.device)
+        if want
+        else arguments[0].new_empty(0)
         for given, want in zip(arguments, arguments[-1], strict=False)
     )
 

@@ -31,9 +31,9 @@ def record(
     Parameters
     ----------
     model : transformers.PreTrainedModel or transformer_lens.HookedTransformer
-        A model on the CPU. Inside the block the attention of a model of transformers runs through this
-        package, afterwards as before. A HookedTransformer computes as ever, with its hooks; its queries and
-        keys are taken at its hook points.
+        A model on any device, of any float type. Inside the block the attention of a model of transformers
+        runs through this package, afterwards as before. A HookedTransformer computes as ever, with its hooks;
+        its queries and keys are taken at its hook points.
     statistics : str or sequence of str, default ("entropy", "lse", "max_score")
         Names of fields of :class:`attnscale.AttentionStatistics`.
     laws : str, float or Law, sequence of them, or mapping of str to them, optional
@@ -59,7 +59,8 @@ def record(
     Notes
     -----
     The weights are never materialised: memory grows with the number of queries. Run the model under
-    ``torch.no_grad()``.
+    ``torch.no_grad()``. What is recorded, of 16-bit models too in float32, is measured on the model's device
+    and kept as arrays in the memory of the CPU.
 
     Examples
     --------

@@ -134,7 +134,7 @@ def _read_shapes(
 ) -> RowPlan:
     """The plan of a call whose only tensors are given by shape and type, as nothing else of them counts."""
     with torch.inference_mode(False):  # autograd would refuse inference tensors
-        made = (None if x is None else torch.empty((), dtype=x[1]).expand(x[0]) for x in given)
+        made = (None if x is None else torch.empty((), dtype=x[1], device="cpu").expand(x[0]) for x in given)
         return _read(_with_large(call, *made), device)
 
 
@@ -207,7 +207,7 @@ def _stand_in(x: Tensor) -> Tensor:
     """A CPU tensor of the shape and type of x with one number, NaN, which no mask of zeros and ones has."""
     dtype = torch.float16 if x.dtype == torch.bfloat16 else x.dtype
     value = math.nan if dtype.is_floating_point else 0
-    return torch.full((), value, dtype=dtype).expand(x.shape)
+    return torch.full((), value, dtype=dtype, device="cpu").expand(x.shape)
 
 
 # ---- the operator -------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from ..matrix import attention_weights
 from ..normalizers import Normalizer
 from ._arguments import FORM_SCHEMA, LEARNABLE, TENSOR_SCHEMA, Arguments, read_call
 from ._autograd import Differentiable
+from ._blocks import scales_of_rows, weights_of_rows
+from ._device import backend_of
 from ._learned import Learned
 from ._ops import pull_back_output
 from ._tensors import check_on_cpu, tensor
@@ -38,12 +40,13 @@ def row_weights(
 ) -> Tensor:
     """:func:`attnscale.attention_weights` on tensors, (..., heads, n_queries, n_keys), with gradients.
 
-    The backward pass is that of attention whose values are unit vectors, and costs n_queries * n_keys^2 for
-    each head.
+    On the CPU the backward pass is that of attention whose values are unit vectors, and costs
+    n_queries * n_keys^2 for each head.
     """
-    found: Tensor = _weights(
-        *read_call(query, key, scale=scale, normalizer=normalizer, causal=causal, attn_mask=attn_mask).flat
-    )
+    call = read_call(query, key, scale=scale, normalizer=normalizer, causal=causal, attn_mask=attn_mask)
+    if backend_of(query.device, None) != "core":
+        return weights_of_rows(call)
+    found: Tensor = _weights(*call.flat)
     return found
 
 
@@ -60,7 +63,10 @@ def row_scales(
     The scale has a gradient in the learned parameters of the law. What a law measures on a row counts as a
     constant.
     """
-    found: Tensor = _scales(*read_call(query, key, scale=scale, causal=causal, attn_mask=attn_mask).flat)
+    call = read_call(query, key, scale=scale, causal=causal, attn_mask=attn_mask)
+    if backend_of(query.device, None) != "core":
+        return scales_of_rows(call)
+    found: Tensor = _scales(*call.flat)
     return found
 
 

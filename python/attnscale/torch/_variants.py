@@ -13,7 +13,16 @@ from .. import variants
 from .._checks import number, shown
 from ._arguments import causal_of_text, text_of_causal
 from ._autograd import Differentiable
-from ._tensors import array, autocast, check_on_cpu, check_tensors, heads_first, row_extents, tensor
+from ._tensors import (
+    array,
+    autocast,
+    check_on_cpu,
+    check_one_device,
+    check_tensors,
+    heads_first,
+    row_extents,
+    tensor,
+)
 
 __all__ = [
     "cosformer_attention",
@@ -245,9 +254,19 @@ def _run(
 ) -> Tensor:
     is_causal, causal, *rest = shared
     check_tensors(query=query, key=key, value=value)
+    _check_devices(name, query, key, value, *(x for x in own if isinstance(x, Tensor)))
     rows = autocast(query, key, value)
     found: Tensor = _attend(name, *rows, *own, is_causal, text_of_causal(causal), *rest)
     return found
+
+
+def _check_devices(name: str, *tensors: Tensor) -> None:
+    """Refuse tensors that are not on the CPU; "meta" has shapes and no numbers."""
+    check_one_device(tensors[0].device, *tensors)
+    if tensors[0].device.type not in ("cpu", "meta"):
+        raise ValueError(
+            f"{name} runs on the CPU alone, got tensors on {tensors[0].device}; use .cpu(), which copies them"
+        )
 
 
 # ---- operators ----------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
-import torch
 
 from ..._checks import number, shown, thread_count
 from ..._grid.case import Axes, Case, describe_axes, make_cases
@@ -24,6 +23,7 @@ from ..._grid.progress import Progress, check_progress
 from ..._grid.runners import choose_runner
 from ..._grid.store import Store
 from ..._options import check_options
+from ...torch._device import device_named
 from .experiment import Experiment
 from .result import TrainingResult
 from .unit import FACTS, PROVENANCE, UnitTask
@@ -112,7 +112,7 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     watch, announce = (chosen["watch"] or _silence, _once(chosen["announce"])) if here else (None, None)
     task = UnitTask(experiment, config, directory, threads, pause, watch, announce, missing)
     if missing:
-        _check_device(getattr(config, "device", "cpu"))
+        device_named(getattr(config, "device", "cpu"))  # only to train: what a GPU found can be read anywhere
     done = complete(partial(runner, task), wanted, finished, progress=check_progress(chosen["progress"]))
 
     def table() -> TrainingResult | None:
@@ -193,15 +193,11 @@ def _matches(case: Case, pattern: Mapping[str, str]) -> bool:
     return all(str(case.parameters[name]) == label for name, label in pattern.items())
 
 
-def _check_device(device: str) -> None:
-    """Refuse a device that is not here; called only to train, as results of a GPU can be read anywhere."""
-    if device != "cpu" and not torch.cuda.is_available():
-        raise ValueError(f"device must be one that PyTorch sees here, got {shown(device)}")
-
-
 def _open(store: Store, experiment: Experiment, config: Any) -> None:
     """Check that the store is of this experiment and config; a new store is marked as theirs."""
     fields = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
+    if fields.get("dtype") == "float32":
+        del fields["dtype"]  # stores of float32 are older than the field
     identity = {
         "experiment": experiment.name,
         "config": {name: describe(f"config.{name}", value) for name, value in fields.items()},

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..._checks import shown
 from ..._grid.progress import Watch
+from ...torch._device import dtype_named
 from .checkpoint import Checkpoints
 from .interrupt import ctrl_c_between_steps
 from .train import History, Loop, Schedule
@@ -45,6 +46,8 @@ class Training:
         Seed of the unit: all that is random comes from it.
     device : str, default "cpu"
         Device of models and batches.
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training, by ``torch.autocast``; weights and sums stay in float32.
     checkpoints : Checkpoints, optional
         Where states are kept; by default nowhere.
     watch : callable, optional
@@ -72,11 +75,13 @@ class Training:
         self,
         seed: int,
         device: str = "cpu",
+        dtype: str = "float32",
         checkpoints: Checkpoints | None = None,
         watch: Callable[[int], Watch] | None = None,
     ) -> None:
         self.seed = seed
         self.device = torch.device(device)
+        self.dtype = dtype_named(dtype)
         self.facts: dict[str, Any] = {}
         self._checkpoints = Checkpoints(None) if checkpoints is None else checkpoints
         self._watch = watch
@@ -158,14 +163,24 @@ class Training:
         self._fits.add(name)
         groups = model.parameters() if parameters is None else parameters
         adam = {"lr": learning_rate, "weight_decay": weight_decay, "betas": betas}
-        loop = Loop(
-            model, loss, groups, Schedule(schedule, warmup, steps), clip, observe, observe_every, adam
-        )
+        chosen = Schedule(schedule, warmup, steps)
+        loop = Loop(model, self._narrow(loss), groups, chosen, clip, observe, observe_every, adam)
         if (stored := self._checkpoints.read(name)) is not None:
             self._resume(loop, stored)
         if not loop.done:
             self._run(loop, name)
         return loop.history()
+
+    def _narrow(self, loss: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
+        """The loss with its products in the type of the training."""
+        if self.dtype == torch.float32:
+            return loss
+
+        def narrowed(step: int) -> Tensor:
+            with torch.autocast(self.device.type, self.dtype):
+                return loss(step)
+
+        return narrowed
 
     def _run(self, loop: Loop, name: str) -> None:
         line, first, steps = 0.0, loop.step, loop.schedule.steps

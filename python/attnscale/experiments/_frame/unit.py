@@ -79,7 +79,8 @@ class UnitTask:
         seed = cell.pop("seed")
         directory = None if self.store is None else self.store / "checkpoints"
         checkpoints = Checkpoints(directory, case.digest[:32], self.checkpoint_seconds)
-        training = Training(seed, getattr(self.config, "device", "cpu"), checkpoints, self._watch_of(case))
+        place = getattr(self.config, "device", "cpu"), getattr(self.config, "dtype", "float32")
+        training = Training(seed, *place, checkpoints, self._watch_of(case))
         start = time.perf_counter()
         found = self.experiment.measure(self.config, cell, seed, training)
         record = self._provenance(training, time.perf_counter() - start)

@@ -7,21 +7,22 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from ..._checks import choose, shown
+from ..._checks import choose
 from ...torch import attention_statistics
 
 __all__ = ["BACKENDS", "attend_rows", "check_implementation"]
 
 #: The ``backend`` of :func:`attnscale.torch.attention` for each value of a config's field ``attention``.
-#: "torch" runs on any device.
-BACKENDS = {"attnscale": "core", "torch": "torch"}
+#: "attnscale" is what this package has for the device; "torch" are plain operations of PyTorch on any device.
+BACKENDS = {"attnscale": "auto", "torch": "torch"}
+#: Types of the products in training.
+DTYPES = ("float32", "bfloat16")
 
 
-def check_implementation(attention: Any, device: Any) -> None:
-    """Refuse the fields `attention` and `device` of a config where no backend computes their combination."""
+def check_implementation(attention: Any, dtype: Any = "float32") -> None:
+    """Refuse values of the fields `attention` and `dtype` of a config that there are not."""
     choose("attention", attention, tuple(BACKENDS))
-    if attention == "attnscale" and str(device) != "cpu":
-        raise ValueError(f"device must be 'cpu' with attention='attnscale', got {shown(device)}")
+    choose("dtype", dtype, DTYPES)
 
 
 def attend_rows(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:

@@ -52,6 +52,8 @@ class CollapseConfig:
         Weight of the penalty, per nat, in the loss.
     attention, device : str
         Backend of attention, "attnscale" or "torch", and the device of models.
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
     """
 
     guards: tuple[str, ...] = _GUARDS
@@ -67,6 +69,7 @@ class CollapseConfig:
     floor_weight: float = 1.0
     attention: str = "attnscale"
     device: str = "cpu"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for each in self.guards:
@@ -80,7 +83,7 @@ class CollapseConfig:
             raise ValueError(f"width must be a multiple of 2 * heads = {2 * self.heads}, got {self.width}")
         if not 0 <= self.floor < 1:
             raise ValueError(f"floor must be at least 0 and below 1, got {self.floor}")
-        check_implementation(self.attention, self.device)
+        check_implementation(self.attention, self.dtype)
 
     @classmethod
     def reduced(cls) -> Self:

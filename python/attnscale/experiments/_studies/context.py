@@ -61,6 +61,8 @@ class ContextConfig:
         Contexts that are read at each length, at least.
     attention : {"attnscale", "torch"}
     device : str
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
     """
 
     tasks: tuple[str, ...] = _TASKS
@@ -75,6 +77,7 @@ class ContextConfig:
     tests: int = 2000
     attention: str = "attnscale"
     device: str = "cpu"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("train_length", "batch", "steps", "width", "tests"):
@@ -87,7 +90,7 @@ class ContextConfig:
                 f"lengths must be at least train_length, and that at least 8, got {shown(self.lengths)} "
                 f"and {self.train_length}"
             )
-        check_implementation(self.attention, self.device)
+        check_implementation(self.attention, self.dtype)
 
     @classmethod
     def reduced(cls) -> ContextConfig:

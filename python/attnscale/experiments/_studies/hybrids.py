@@ -52,6 +52,8 @@ class HybridsConfig:
         How much of the source is used; None is all of it.
     attention : {"attnscale", "torch"}
     device : str
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
     """
 
     variants: tuple[str, ...] = (
@@ -73,6 +75,7 @@ class HybridsConfig:
     most_bytes: int | None = None
     attention: str = "attnscale"
     device: str = "cpu"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "vocabulary", "n", "batch", "steps", "windows"):
@@ -83,7 +86,7 @@ class HybridsConfig:
                 f"variants must have one number of heads that divides width={self.width}, "
                 f"got {sorted(counts)}"
             )
-        check_implementation(self.attention, self.device)
+        check_implementation(self.attention, self.dtype)
 
     @classmethod
     def reduced(cls) -> HybridsConfig:

@@ -51,7 +51,7 @@ class LayersConfig:
             raise ValueError(f"texts must be at least 2, their mean is taken off, got {self.texts}")
         if not 3 <= self.n <= 512:
             raise ValueError(f"n must be 3 to 512, the positions that the model has, got {self.n}")
-        check_implementation(self.attention, self.device)
+        check_implementation(self.attention)
 
     @classmethod
     def reduced(cls) -> Self:

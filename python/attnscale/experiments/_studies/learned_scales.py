@@ -56,6 +56,8 @@ class LearnedScalesConfig:
     learning_rate : float
     attention, device : str
         Backend of attention, "attnscale" or "torch", and the device of models.
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
     """
 
     tasks: tuple[str, ...] = _TASKS
@@ -72,6 +74,7 @@ class LearnedScalesConfig:
     learning_rate: float = 0.01
     attention: str = "attnscale"
     device: str = "cpu"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name, known in (("tasks", _TASKS), ("models", tuple(_MODELS))):
@@ -82,7 +85,7 @@ class LearnedScalesConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.steps < _FIRST:
             raise ValueError(f"steps must be at least {_FIRST}, got {self.steps}")
-        check_implementation(self.attention, self.device)
+        check_implementation(self.attention, self.dtype)
 
     @classmethod
     def reduced(cls) -> Self:
@@ -142,7 +145,7 @@ def measure(
         bench.heads.factor = torch.nn.Parameter(trained)
         factors = {"params": [bench.heads.free()], "weight_decay": 0.0}
         bench.fit(n, [factors], config.tuning_steps, f"tune-{n}")
-        tuned.append((bench.test(n), bench.heads.scales.sort(descending=True).values))
+        tuned.append((bench.test(n), bench.heads.scales.sort(descending=True).values.cpu()))
     found["tuned_error"], found["tuned_scale"] = (torch.stack(part) for part in zip(*tuned, strict=True))
     edges = np.linspace(0, config.steps, _POINTS + 1).astype(int)
     found["loss"] = [history.loss[a:b].mean() for a, b in pairwise(edges)]
@@ -192,7 +195,7 @@ class _ScaledModel:
     def test(self, n: int) -> torch.Tensor:
         """Sharp and broad error on n keys, (2,), on data that are the same for all models."""
         inputs, targets = self._batch(n, self.config.test, torch.Generator().manual_seed(n), held_out=True)
-        return self.task.errors(self.model(inputs), targets)
+        return self.task.errors(self.model(inputs), targets).cpu()
 
     def errors(self) -> torch.Tensor:
         """Sharp and broad errors at both lengths, (2, 2)."""

@@ -67,6 +67,8 @@ class LengthGeneralizationConfig:
         How much of the source is used; None is all of it.
     attention : {"attnscale", "torch"}
     device : str
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
     """
 
     layers: int = 3
@@ -87,6 +89,7 @@ class LengthGeneralizationConfig:
     most_bytes: int | None = None
     attention: str = "attnscale"
     device: str = "cpu"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in (
@@ -116,7 +119,7 @@ class LengthGeneralizationConfig:
                 f"calibration_windows must be between 1 and windows={self.windows}, "
                 f"got {self.calibration_windows}"
             )
-        check_implementation(self.attention, self.device)
+        check_implementation(self.attention, self.dtype)
 
     @classmethod
     def reduced(cls) -> LengthGeneralizationConfig:

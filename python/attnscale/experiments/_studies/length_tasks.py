@@ -65,6 +65,8 @@ class LengthTasksConfig:
         Rows that are read at each length.
     attention : {"attnscale", "torch"}
     device : str
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
     """
 
     tasks: tuple[str, ...] = tuple(TASKS)
@@ -79,6 +81,7 @@ class LengthTasksConfig:
     tests: int = 400
     attention: str = "attnscale"
     device: str = "cpu"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("train_length", "batch", "width", "heads", "tests"):
@@ -93,7 +96,7 @@ class LengthTasksConfig:
             )
         if list(self.stages) != sorted({*self.stages, 0} - {0}) or not self.stages:
             raise ValueError(f"stages must be growing positive integers, got {shown(self.stages)}")
-        check_implementation(self.attention, self.device)
+        check_implementation(self.attention, self.dtype)
 
     @classmethod
     def reduced(cls) -> LengthTasksConfig:

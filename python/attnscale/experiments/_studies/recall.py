@@ -46,6 +46,8 @@ class RecallConfig:
     learning_rate : float
     attention : {"attnscale", "torch"}
     device : str
+    dtype : {"float32", "bfloat16"}
+        Type of the products in training; weights, sums and measurements are in float32.
     """
 
     variants: tuple[str, ...] = (
@@ -66,6 +68,7 @@ class RecallConfig:
     learning_rate: float = 3e-3
     attention: str = "attnscale"
     device: str = "cpu"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("head_dim", "symbols", "width", "batch", "steps", "tests"):
@@ -76,7 +79,7 @@ class RecallConfig:
                 raise ValueError(f"width must be a multiple of the heads, got {self.width} and {variant!r}")
         if not all(2 <= pairs <= self.symbols for pairs in self.pairs):
             raise ValueError(f"pairs must be between 2 and symbols={self.symbols}, got {shown(self.pairs)}")
-        check_implementation(self.attention, self.device)
+        check_implementation(self.attention, self.dtype)
 
     @classmethod
     def reduced(cls) -> RecallConfig:

@@ -42,15 +42,22 @@ class Dropout(NamedTuple):
         """A dropout with a seed from PyTorch's generator, which ``torch.manual_seed`` sets."""
         if not 0 <= p <= 1:
             raise ValueError(f"dropout must be between 0 and 1, got {p}")
-        return Dropout(p, torch.randint(2**63 - 1, (2,)))
+        return Dropout(p, torch.randint(2**63 - 1, (2,), device="cpu"))
 
     @property
     def factor(self) -> float:
         """Factor by which the kept weights are multiplied."""
         return 1.0 / (1.0 - self.p) if self.p < 1 else 0.0
 
-    def kept(self, entries: tuple[int, int], heads: int, rows: tuple[int, int, int], n_keys: int) -> Tensor:
-        """True where a weight is kept, (entries, heads, rows, n_keys).
+    def kept(
+        self,
+        entries: tuple[int, int],
+        heads: int,
+        rows: tuple[int, int, int],
+        n_keys: int,
+        device: torch.device,
+    ) -> Tensor:
+        """True where a weight is kept, (entries, heads, rows, n_keys); drawn on the CPU for every device.
 
         Parameters
         ----------
@@ -59,15 +66,16 @@ class Dropout(NamedTuple):
         heads, n_keys : int
         rows : (int, int, int)
             First row, the one past the last, and how many rows a head has.
+        device : torch.device
         """
         first, past = (entry * heads for entry in entries)
         flat = kept(self.seed, self.p, first, past, *rows, n_keys)
-        return flat.unflatten(0, (entries[1] - entries[0], heads))
+        return flat.unflatten(0, (entries[1] - entries[0], heads)).to(device)
 
     def of_weights(self, weights: Tensor) -> Tensor:
         """The whole matrix of weights (..., heads, n_queries, n_keys) after dropout."""
         batch, heads, n_queries, n_keys = weights[(None,) * (4 - weights.dim())].shape
-        mask = self.kept((0, batch), heads, (0, n_queries, n_queries), n_keys)
+        mask = self.kept((0, batch), heads, (0, n_queries, n_queries), n_keys, weights.device)
         return weights * mask.view(weights.shape) * self.factor
 
 
@@ -206,7 +214,8 @@ class _Call(NamedTuple):
         options: dict[str, Any] = {"scale": scale, "normalizer": block.of_sink(self.normalizer)}
         options["causal"] = None if self.causal is None else self.causal + start
         heads, n_queries = self.query.shape[1:3]
-        kept = self.dropout.kept(block.entries, heads, (start, stop, n_queries), key.shape[-2])
+        extents = block.entries, heads, (start, stop, n_queries), key.shape[-2]
+        kept = self.dropout.kept(*extents, key.device)
         if lse is None:
             weights = row_weights(query, key, attn_mask=mask, **options) * kept * self.dropout.factor
             return weights.to(value.dtype) @ value
@@ -223,8 +232,8 @@ class _Call(NamedTuple):
         """True where the window shows a key to a query, (rows, n_keys)."""
         assert self.window is not None
         first = 0 if self.causal is None else self.causal
-        place = torch.arange(start + first, stop + first)[:, None]
-        ahead = torch.arange(self.key.shape[-2]) - place
+        place = torch.arange(start + first, stop + first, device=self.key.device)[:, None]
+        ahead = torch.arange(self.key.shape[-2], device=self.key.device) - place
         return (ahead >= -self.window[0]) & (ahead <= self.window[1])
 
 

@@ -22,9 +22,9 @@ def by_padding(
     n_queries, n_keys = _lengths(query), _lengths(key)
     padded = {id(x): torch.nested.to_padded_tensor(x, 0.0) for x in (query, key, value)}
     q, k, v = (padded[id(x)] for x in (query, key, value))
-    output, weights = attend(q, k, v, _beyond(n_keys, k.shape[1]))
+    output, weights = attend(q, k, v, _beyond(n_keys, k))
     if weights is not None:
-        rows = _beyond(n_queries, q.shape[1])[..., None]
+        rows = _beyond(n_queries, q)[..., None]
         weights = weights.masked_fill(rows if weights.dim() == 3 else rows[:, None], 0.0)
     return _nest([row[:n] for row, n in zip(output, n_queries, strict=True)], query), weights
 
@@ -52,9 +52,10 @@ def _lengths(nested: Tensor) -> list[int]:
     return [row.shape[0] for row in nested.unbind()]
 
 
-def _beyond(lengths: list[int], longest: int) -> Tensor:
+def _beyond(lengths: list[int], padded: Tensor) -> Tensor:
     """A mask that is True at padding, (batch, longest)."""
-    return torch.arange(longest) >= torch.tensor(lengths)[:, None]
+    place = torch.arange(padded.shape[1], device=padded.device)
+    return place >= torch.tensor(lengths, device=padded.device)[:, None]
 
 
 def _nest(rows: list[Tensor], like: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ def rotate(x: Tensor, base: float) -> Tensor:
     """
     n, head_dim = x.shape[-2:]
     half = head_dim // 2
-    speed = base ** (-torch.arange(half, dtype=torch.float64) / half)
-    angle = torch.arange(n, dtype=torch.float64)[:, None] * speed
+    speed = base ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    angle = torch.arange(n, dtype=torch.float64, device=x.device)[:, None] * speed
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     first, second = x[..., :half], x[..., half:]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

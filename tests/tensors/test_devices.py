@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Modules, models and devices: what follows the device of its tensors, and what is refused in one line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import Any
+
+import attnscale as at
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attnscale.torch import _device  # noqa: E402
+from other_device import NAME, full_masks, there  # noqa: E402, F401
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"law": "log_n", "statistics": ["entropy"], "rotary_base": 1e4},
+        {"law": "log_n", "dropout": 0.2, "learnable_scale": "head"},
+        {"law": "scale_invariant", "dropout": 0.2},
+        {"dropout": 0.2, "normalizer": "sparsemax", "add_zero_attn": True, "add_bias_kv": True},
+    ],
+    ids=["statistics", "dropout", "dropout and a law of the distance", "dropout and sparsemax"],
+)
+def test_a_module_runs_where_it_is(options: dict[str, Any]) -> None:
+    """With dropout, the same seed drops the same weights."""
+    torch.manual_seed(0)
+    module = at.torch.nn.MultiheadAttention(16, 4, batch_first=True, **options)
+    x = torch.randn(2, 10, 16, requires_grad=True)
+    found = []
+    for place in (lambda x: x, there):
+        module = module.to(place(torch.zeros(1)).device)
+        torch.manual_seed(1)
+        given = place(x)
+        mask = place(torch.zeros(10, 10, dtype=torch.bool))
+        output, weights = module(given, given, given, attn_mask=mask, is_causal=True)
+        (gradient,) = torch.autograd.grad(output.sin().sum() + weights.square().sum(), given)
+        found.append([each.detach().cpu() for each in (output, weights, gradient)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("full_masks")
+def test_a_model_is_recorded_where_it_is_and_in_its_type() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    model = transformers.LlamaModel(transformers.LlamaConfig(**sizes, vocab_size=20, intermediate_size=8))
+    logs = []
+    for device, dtype in (("cpu", torch.float32), (NAME, torch.float32), (NAME, torch.bfloat16)):
+        model = model.eval().to(device, dtype)
+        with torch.no_grad(), at.torch.record(model, laws=["log_n"], keep_heads=True) as log:
+            model(torch.arange(12)[None].to(device))
+        logs.append(log)
+    for name in ("entropy", "lse", "max_score", "entropy under log_n"):
+        assert logs[2][name].dtype == np.float32
+        np.testing.assert_allclose(logs[1][name], logs[0][name], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(logs[2][name], logs[0][name], rtol=0.05, atol=0.05)
+    assert logs[1].report().entropy.shape == logs[0].report().entropy.shape
+
+
+def test_composed_functions() -> None:
+    torch.manual_seed(0)
+    x, y, lam = torch.randn(2, 6, 4), torch.randn(2, 5, 4), torch.rand(2, 1)
+    nodes = at.torch.relay_attention(there(x), there(y))
+    torch.testing.assert_close(nodes.output.cpu(), at.torch.relay_attention(x, y).output)
+    found = at.torch.differential_attention(*map(there, (x, y, x, y, y)), lam=there(lam))
+    torch.testing.assert_close(found.cpu(), at.torch.differential_attention(x, y, x, y, y, lam=lam))
+
+
+def test_what_runs_on_the_cpu_alone_says_so() -> None:
+    x = there(torch.ones(2, 5, 4))
+    decay = there(torch.zeros(2, 5))
+    for name, options in (
+        ("linear_attention", {}),
+        ("efficient_attention", {}),
+        ("cosformer_attention", {"max_length": 8}),
+        ("ssd", {"log_decay": decay}),
+    ):
+        with pytest.raises(ValueError, match=f"{name} runs on the CPU alone, got tensors on elsewhere:0"):
+            getattr(at.torch, name)(x, x, x, **options)
+    with pytest.raises(ValueError, match="must be on the device of query, cpu, got one on elsewhere:0"):
+        at.torch.linear_attention(x.cpu(), x, x)
+    with pytest.raises(
+        ValueError, match="backend='core' takes tensors on the CPU, got tensors on elsewhere:0"
+    ):
+        at.torch.attention(x, x, x, backend="core")
+
+
+def test_a_default_device_changes_nothing() -> None:
+    q, k, v = torch.randn(3, 2, 5, 4)
+    want = at.torch.attention(q, k, v, scale="log_n", is_causal=True, backend="torch")
+    with torch.device("meta"):
+        found = at.torch.attention(q, k, v, scale="log_n", is_causal=True, backend="torch")
+    assert torch.equal(found, want)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere", "got 'nowhere', which is no device of PyTorch"),
+        (3.5, "got 3.5, which is no device of PyTorch"),
+        ("meta", "got 'meta', whose tensors have no numbers"),
+        ("cuda:99", r"got 'cuda:99' \("),
+    ],
+)
+def test_a_device_that_is_not_here(name: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=f"device must be one that PyTorch sees here, {said}") as error:
+        _device.device_named(name)
+    assert "\n" not in str(error.value)
+
+
+def test_types_by_name() -> None:
+    assert _device.device_named("cpu").type == "cpu"
+    assert _device.dtype_named("bfloat16") is torch.bfloat16
+    with pytest.raises(
+        ValueError, match="dtype must be one of 'float64', 'float32', 'float16', 'bfloat16', got"
+    ):
+        _device.dtype_named("int8")
+
+
+# ---- the kernel for CUDA ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A call whose tensors say that they are on CUDA, and have no numbers."""
+    _device._load_triton.cache_clear()
+    with FakeTensorMode():
+        x = torch.empty(1, 2, 3, 4, device="cuda")
+        yield at.torch._arguments.read_call(x, x, x)
+    _device._load_triton.cache_clear()
+
+
+def test_without_triton_one_warning_says_what_serves(on_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "attnscale.torch._triton", None)
+    with pytest.warns(UserWarning, match="attention on CUDA devices goes through plain operations") as seen:
+        kernels = [_device.kernel_of(on_cuda, (), each) for each in (None, "auto", "torch", None)]
+    assert kernels == ["torch"] * 4
+    assert len(seen) == 1
+
+
+def test_the_kernel_for_cuda_serves_the_calls_that_it_supports(
+    on_cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("attnscale.torch._triton")
+    module.supports = lambda call, asked: "argmax" not in asked  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert importlib.import_module("._triton", "attnscale.torch") is module
+    assert _device.kernel_of(on_cuda, ("lse",), None) == "triton"
+    assert _device.kernel_of(on_cuda, ("argmax",), "auto") == "torch"
+    assert _device.kernel_of(on_cuda, ("lse",), "torch") == "torch"

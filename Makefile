@@ -51,7 +51,7 @@ comma := ,
 
 .PHONY: demo test check test-quick mutants bench docs lint lint-python lint-cpp format clean
 .PHONY: fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
-.PHONY: wheels wheels-again check-wheels check-ports
+.PHONY: wheels wheels-again check-wheels check-ports test-threads
 .PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-shared test-python test-levels test-rest
 
 demo: $(STAMPS)/install
@@ -291,6 +291,11 @@ check-ports: $(WHEEL_TOOLS)/ready
 
 build/arm64 build/musl: build/%: scripts/unpack-packages
 	scripts/unpack-packages $* $@
+
+# Where Python has no lock (3.14t with PYTHON_GIL=0), this is what the lock would have kept right.
+test-threads: $(STAMPS)/test-tools
+	$(call say,pytest: many Python threads)
+	$(BIN)/pytest -q tests/runtime
 
 # ---- fuzzing -----------------------------------------------------------------------------------
 

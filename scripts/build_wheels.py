@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The source archive, and out of it a wheel for each system of zig_targets.WHEELS, for the Python that runs this.
+"""The source archive, and out of it a wheel for each system of zig_targets.WHEELS.
 
-    python scripts/build_wheels.py dist                  # all of them, into dist
-    python scripts/build_wheels.py dist --again          # and a second time elsewhere, without ccache: the same bytes?
+    python scripts/build_wheels.py dist            # all of them, into dist
+    python scripts/build_wheels.py dist --again    # and once more elsewhere, without ccache: the same bytes?
 
-Run by the Python of build/wheel-tools, which `make wheels` fills (scripts/wheel-tools.txt). That Python's headers serve
-for every target: cpp/bindings/module.cpp refuses to compile where a size in them is not the target's.
+Run by the Python of build/wheel-tools (`make wheels` fills it: scripts/wheel-tools.txt): the wheels are for
+it. Its headers serve for every target: cpp/bindings/module.cpp refuses to compile where a size in them is not
+the target's.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def build_all(out: Path, work: Path, targets: list[Target], variables: dict[str,
 
 
 def last_change() -> str:
-    """Seconds since 1970 of the last commit, or of the start of 2026 where there is no git: the time that archives have."""
+    """The time that archives have: that of the last commit, without git the start of 2026 (Unix time)."""
     command = ("git", "log", "-1", "--format=%ct")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else "1767225600"
@@ -81,7 +82,7 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def python_headers(folder: Path) -> Path:
-    """A copy of Python's headers with the pyconfig.h of this machine beside them, without another system header.
+    """A copy of Python's headers with the pyconfig.h of this machine among them, and no other system header.
 
     Debian keeps that file in a folder of the architecture.
     """
@@ -110,6 +111,8 @@ def build_wheel(
     suffix = target.ext_suffix(sys.version_info[:2])
     defines |= {"Python_INCLUDE_DIR": str(headers), "PYTHON_MODULE_EXTENSION": suffix}
     defines |= {"PYTHON_MODULE_DEBUG_POSTFIX": "", "CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
+    # Files of an archive have its time, whenever they were changed: ninja would take old objects for new.
+    shutil.rmtree(work / target.triple, ignore_errors=True)
     interpreter = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     tag = f"{interpreter}-{interpreter}-{target.platform_tag}"
     settings = {"build-dir": str(work / target.triple), "install.strip": "false", "wheel.tags": tag}

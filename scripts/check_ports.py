@@ -3,8 +3,8 @@
 
     python scripts/check_ports.py          # macOS on arm64 and Windows on x86-64; warnings are errors
 
-Nothing is run. The Python extension is not compiled: the headers of Python are those of the system on which it was
-built, and there are none here of a Python for these.
+Nothing is run. The Python extension is not compiled: that takes headers of a Python for these systems, and
+there are none here.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
     python wheel_check.py [README.md]
 
-At each SIMD level that the machine has, calls are compared with their NumPy twins; with a README its "Sixty seconds"
-are run and compared. Prints a line for each level. An attnscale that is not an installed one is refused.
+At each SIMD level that the machine has, calls are compared with their NumPy twins; with a README its "Sixty
+seconds" are run and compared. Prints a line for each level. An attnscale that is not installed is refused.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@
 # make audit-scan  every config class of transformers, key by key, against its code (goes on where it was stopped)
 # make audit-fuzz  100 000 broken configs, and what resolve promises of them
 # make test-tsan  the C++ tests under the thread sanitizer, after a change of the pool (not part of test)
+# make wheels   wheels for Linux (manylinux on x86-64 and aarch64, musllinux on x86-64) and the source archive, in dist
+# make check-wheels  what is in them, and whether they run in empty environments; make wheels-again builds them twice
+# make check-ports   compiles the library for macOS on arm64 and Windows on x86-64
 # make clean    remove everything that this file makes
 #
 # All that is needed beforehand: python3 (>= 3.11), make and g++. Steps that are done are not
@@ -48,6 +51,7 @@ comma := ,
 
 .PHONY: demo test check test-quick mutants bench docs lint lint-python lint-cpp format clean
 .PHONY: fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
+.PHONY: wheels wheels-again check-wheels check-ports test-threads
 .PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-shared test-python test-levels test-rest
 
 demo: $(STAMPS)/install
@@ -254,6 +258,44 @@ test-levels: $(STAMPS)/test-tools
 test-rest: $(STAMPS)/tools $(STAMPS)/system-browser
 	$(call say,pytest: what a maintainer adds)
 	$(PYTEST) $(SIDE_BY_SIDE) -m maintainer
+
+# ---- wheels ------------------------------------------------------------------------------------
+
+# Not part of `make check`: the compiler has 411 MB, and the whole takes a quarter of an hour.
+WHEEL_TOOLS := build/wheel-tools
+
+$(WHEEL_TOOLS)/ready: scripts/wheel-tools.txt scripts/make-venv scripts/system-packages
+	$(call say,what builds wheels: zig$(comma) auditwheel)
+	@scripts/system-packages build
+	@scripts/make-venv $(PYTHON) $(WHEEL_TOOLS)
+	@$(WHEEL_TOOLS)/bin/pip install -q --no-compile --disable-pip-version-check -r scripts/wheel-tools.txt
+	@touch $@
+
+wheels: $(WHEEL_TOOLS)/ready
+	$(call say,wheels and source archive)
+	$(WHEEL_TOOLS)/bin/python scripts/build_wheels.py dist
+
+# Twice, in two folders, without a compiler cache the second time: the same bytes.
+wheels-again: $(WHEEL_TOOLS)/ready
+	$(call say,wheels and source archive$(comma) twice)
+	$(WHEEL_TOOLS)/bin/python scripts/build_wheels.py dist --again
+
+check-wheels: $(WHEEL_TOOLS)/ready build/arm64 build/musl $(STAMPS)/system-neon
+	$(call say,the wheels in empty environments$(comma) on aarch64 under qemu)
+	$(WHEEL_TOOLS)/bin/python scripts/check_wheels.py dist --arm64 build/arm64 \
+	  --musl build/musl/usr/lib/x86_64-linux-musl/libc.so
+
+check-ports: $(WHEEL_TOOLS)/ready
+	$(call say,the library for macOS on arm64 and Windows on x86-64: compiled and linked)
+	$(WHEEL_TOOLS)/bin/python scripts/check_ports.py
+
+build/arm64 build/musl: build/%: scripts/unpack-packages
+	scripts/unpack-packages $* $@
+
+# Where Python has no lock (3.14t with PYTHON_GIL=0), this is what the lock would have kept right.
+test-threads: $(STAMPS)/test-tools
+	$(call say,pytest: many Python threads)
+	$(BIN)/pytest -q tests/runtime
 
 # ---- fuzzing -----------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 #
 # Header-only libraries as the targets attnscale_xsimd, attnscale_xtensor and attnscale_doctest.
 # Each is looked for in this order: the directory in ATTNSCALE_<NAME>_INCLUDE_DIR; an installed
-# CMake package; an archive fetched from ATTNSCALE_<NAME>_URL and checked against its SHA256.
+# CMake package; third_party, which a source archive has (collect_headers.cmake); an archive fetched
+# from ATTNSCALE_<NAME>_URL and checked against its SHA256.
 # Only include directories are taken over: xtensor's own targets would add -march=native.
 
 include(FetchContent)
@@ -83,6 +84,9 @@ function(attnscale_require name minimum)
       get_target_property(include_dir ${imported} INTERFACE_INCLUDE_DIRECTORIES)
       set(origin "${${name}_VERSION} installed")
       set(${name}_packaged TRUE PARENT_SCOPE)
+    elseif(EXISTS ${PROJECT_SOURCE_DIR}/third_party/include/${name})
+      set(include_dir ${PROJECT_SOURCE_DIR}/third_party/include)
+      set(origin "carried along:")
     else()
       attnscale_fetch(${name} source_dir)
       set(include_dir ${source_dir}/include)

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
+#include <ctime>
+#include <string>
+#include <string_view>
+
 #include "attnscale/version.hpp"
+#include "compiled_for.hpp"
 
 namespace py = pybind11;
 
@@ -21,8 +27,41 @@ void register_xla(py::module_& m);
 
 }  // namespace attnscale::bindings
 
+// Where this is compiled for another system, Python's headers may be those of the system that
+// compiles. Its pyconfig.h then has to have the sizes of the other one.
+#define ATTNSCALE_SAME_SIZE(name, type) \
+  static_assert(name == sizeof(type),   \
+                "pyconfig.h is not of the system that is compiled for: " #name)
+#if defined(SIZEOF_VOID_P) && !defined(_WIN32)
+ATTNSCALE_SAME_SIZE(SIZEOF_VOID_P, void*);
+ATTNSCALE_SAME_SIZE(SIZEOF_SHORT, short);
+ATTNSCALE_SAME_SIZE(SIZEOF_INT, int);
+ATTNSCALE_SAME_SIZE(SIZEOF_LONG, long);
+ATTNSCALE_SAME_SIZE(SIZEOF_LONG_LONG, long long);
+ATTNSCALE_SAME_SIZE(SIZEOF_FLOAT, float);
+ATTNSCALE_SAME_SIZE(SIZEOF_DOUBLE, double);
+ATTNSCALE_SAME_SIZE(SIZEOF_SIZE_T, std::size_t);
+ATTNSCALE_SAME_SIZE(SIZEOF_TIME_T, std::time_t);
+ATTNSCALE_SAME_SIZE(SIZEOF_WCHAR_T, wchar_t);
+ATTNSCALE_SAME_SIZE(SIZEOF_OFF_T, off_t);
+ATTNSCALE_SAME_SIZE(SIZEOF_PTHREAD_T, pthread_t);
+#endif
+
+namespace {
+
+void refuse_other_cpus() {
+  const std::string_view missing = attnscale::detail::lacking(attnscale::detail::compiled_for);
+  if (missing.empty()) return;
+  throw py::import_error(
+      "attnscale was compiled with flags that ask for a CPU with " + std::string(missing) +
+      ", which this one lacks: compile it again on this machine, without -march=native");
+}
+
+}  // namespace
+
 // The core keeps its state in atomics and behind its own locks, so it needs no GIL.
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
+  refuse_other_cpus();
   m.attr("__version__") = ATTNSCALE_VERSION;
   attnscale::bindings::register_runtime(m);
   attnscale::bindings::register_call(m);

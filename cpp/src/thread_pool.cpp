@@ -223,6 +223,15 @@ class pool {
   int threads_ = 0;
 };
 
+#if defined(_WIN32)
+/// There are no signals that a thread could take: Ctrl-C runs the console's handlers on a thread
+/// that Windows makes for them. A loop learns of it as it does elsewhere, by the check that it
+/// polls.
+class signals_blocked {
+ public:
+  signals_blocked() {}
+};
+#else
 /// While it lives, a thread that is started inherits a mask without asynchronous signals: those
 /// belong to the threads that the program itself made. Faults stay visible to crash handlers.
 class signals_blocked {
@@ -242,6 +251,7 @@ class signals_blocked {
  private:
   sigset_t before_;
 };
+#endif
 
 // A system that refuses more threads is no error: the loop then runs on those there are.
 void pool::start_threads(int wanted) {
@@ -309,12 +319,14 @@ void pool::serve() noexcept {
 std::atomic<bool> busy{false};         // somebody runs a job on the pool
 std::atomic<pool*> the_pool{nullptr};  // touched only by who set busy, and after a fork
 
+#if !defined(_WIN32)
 // The child of a fork has one thread and locks in an unknown state: it forgets the pool.
 [[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
   forks.fetch_add(1);
   the_pool.store(nullptr);
   busy.store(false);
 });
+#endif
 
 pool& shared_pool() {
   if (the_pool.load() == nullptr) the_pool.store(new pool);

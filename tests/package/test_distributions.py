@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 # Of the repository, what the sdist leaves out: settings of hosted services, which no check of it reads.
-NOT_IN_THE_SDIST = (".ci/run", ".github/workflows/test.yml")
+WORKFLOW = ".github/workflows/test.yml"
+NOT_IN_THE_SDIST = (".ci/", ".github/")
 
 
 def test_the_version_is_the_same_everywhere() -> None:
@@ -43,7 +44,7 @@ def test_the_citation_is_dated_when_the_version_is() -> None:
 
 
 def test_what_python_it_is_said_to_run_on_is_what_the_workflow_tests() -> None:
-    workflow = ROOT / NOT_IN_THE_SDIST[1]
+    workflow = ROOT / WORKFLOW
     if not workflow.exists():
         pytest.skip("the workflow is not in the sdist")
     tested = re.findall(r'"(3\.\d+)"', re.search(r"python: \[(.*)\]", workflow.read_text())[1])  # type: ignore[index]
@@ -146,8 +147,19 @@ def test_the_sdist_is_the_repository(sdist: Path) -> None:
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a checkout of git")
     tracked = {name for name in done.stdout.split("\0") if name and (ROOT / name).exists()}
-    assert tracked - names_in(sdist) == set(NOT_IN_THE_SDIST)
-    assert names_in(sdist) - tracked == {"PKG-INFO"}
+    assert [name for name in tracked - names_in(sdist) if not name.startswith(NOT_IN_THE_SDIST)] == []
+    more = {name for name in names_in(sdist) - tracked if not name.startswith("third_party/")}
+    assert more == {"PKG-INFO"}
+
+
+@pytest.mark.maintainer
+def test_the_sdist_carries_the_header_libraries_with_their_licences(sdist: Path) -> None:
+    carried = {name for name in names_in(sdist) if name.startswith("third_party/")}
+    for library in ("xsimd", "xtl", "xtensor"):
+        assert f"third_party/licenses/{library}.txt" in carried
+        assert any(name.startswith(f"third_party/include/{library}/") for name in carried)
+    assert {name.split("/")[1] for name in carried} == {"include", "licenses"}
+    assert {name.rpartition(".")[2] for name in carried} == {"hpp", "txt"}
 
 
 @pytest.mark.maintainer
@@ -195,3 +207,8 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     assert run(binaries / "attnscale", "--version", cwd=tmp_path).split()[-1] == at.__version__
     assert at.simd_level() in run(binaries / "attnscale", "info", cwd=tmp_path)
     assert "log" in run(binaries / "attnscale", "demo", cwd=tmp_path)
+    # The PATH leads to no compiler, no make and no header.
+    check = ROOT / "tests" / "package" / "wheel_check.py"
+    said = run(binaries / "python", check, ROOT / "README.md", cwd=tmp_path, PATH=str(binaries))
+    assert f"{at.simd_level()}: attention" in said
+    assert "README.md: 10 lines" in said

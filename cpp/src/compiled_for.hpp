@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Kernels are chosen for the CPU; all other code is compiled for one. Where the flags of the build
+// ask for more than every CPU of the architecture has (-march=native), a CPU without it is told so
+// before it meets an instruction that it does not know.
+#pragma once
+
+#include <string_view>
+
+namespace attnscale::detail {
+
+/// What the file that includes this is compiled for, beyond the least CPU: names and blanks.
+inline constexpr std::string_view compiled_for =
+    ""
+#if defined(__x86_64__)
+#if defined(__SSE3__)
+    "SSE3 "
+#endif
+#if defined(__SSSE3__)
+    "SSSE3 "
+#endif
+#if defined(__SSE4_1__)
+    "SSE4.1 "
+#endif
+#if defined(__SSE4_2__)
+    "SSE4.2 "
+#endif
+#if defined(__POPCNT__)
+    "POPCNT "
+#endif
+#if defined(__AVX__)
+    "AVX "
+#endif
+#if defined(__AVX2__)
+    "AVX2 "
+#endif
+#if defined(__FMA__)
+    "FMA "
+#endif
+#if defined(__BMI__)
+    "BMI1 "
+#endif
+#if defined(__BMI2__)
+    "BMI2 "
+#endif
+#if defined(__AVX512F__)
+    "AVX-512F "
+#endif
+#endif
+    ;
+
+/// The first of these names that this CPU lacks; "": it has them all.
+std::string_view lacking(std::string_view names);
+
+}  // namespace attnscale::detail

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The source archive, and out of it a wheel for each system of zig_targets.WHEELS.
+
+    python scripts/build_wheels.py dist            # all of them, into dist
+    python scripts/build_wheels.py dist --again    # and once more elsewhere, without ccache: the same bytes?
+
+Run by the Python of build/wheel-tools (`make wheels` fills it: scripts/wheel-tools.txt): the wheels are for
+it. Its headers serve for every target: cpp/bindings/module.cpp refuses to compile where a size in them is not
+the target's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from importlib.metadata import files, version
+from pathlib import Path
+
+from zig_targets import ROOT, WHEELS, Target, cmake_defines, write_compiler
+
+
+def main() -> None:
+    """Build, and say what was built."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path, help="where the files go; what attnscale has there is removed")
+    parser.add_argument("--again", action="store_true", help="build twice and compare")
+    parser.add_argument("--target", help="only this target of zig, such as x86_64-linux-musl")
+    options = parser.parse_args()
+    targets = [each for each in WHEELS if options.target in (None, each.triple)]
+    if not targets:
+        parser.error(
+            f"--target must be one of {', '.join(each.triple for each in WHEELS)}, got {options.target!r}"
+        )
+    build_all(options.out, ROOT / "build" / "wheels", targets, {})
+    if options.again:
+        elsewhere = ROOT / "build" / "wheels-again"
+        build_all(elsewhere / "dist", elsewhere / "work", targets, {"CCACHE_DISABLE": "1"})
+        compare(options.out, elsewhere / "dist")
+
+
+def build_all(out: Path, work: Path, targets: list[Target], variables: dict[str, str]) -> None:
+    """The source archive and the wheels of these targets, built in ``work``."""
+    out.mkdir(parents=True, exist_ok=True)
+    for old in (*out.glob("attnscale-*.whl"), *out.glob("attnscale-*.tar.gz")):
+        old.unlink()
+    environment = dict(os.environ, **variables)
+    environment.setdefault("SOURCE_DATE_EPOCH", last_change())
+    run_build("--sdist", ROOT, out, environment)
+    source = unpack(next(out.glob("attnscale-*.tar.gz")), work / "source")
+    headers = python_headers(work / "python")
+    for target in targets:
+        build_wheel(target, source, headers, work, out, environment)
+    for path in sorted(out.glob("attnscale-*")):
+        print(f"{path.stat().st_size / 1e6:6.2f} MB  {digest(path)}  {path.name}")
+
+
+def last_change() -> str:
+    """The time that archives have: that of the last commit, without git the start of 2026 (Unix time)."""
+    command = ("git", "log", "-1", "--format=%ct")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "1767225600"
+
+
+def run_build(kind: str, source: Path, out: Path, environment: dict[str, str], *options: str) -> None:
+    command = [sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", out, *options, source]
+    subprocess.run(command, env=environment, check=True)
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """The source archive, unpacked in place of what was there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(archive) as tar:
+        # Python 3.11 has the filter from 3.11.4 on; Debian 12 has 3.11.2.
+        tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def python_headers(folder: Path) -> Path:
+    """A copy of Python's headers with the pyconfig.h of this machine among them, and no other system header.
+
+    Debian keeps that file in a folder of the architecture.
+    """
+    include = Path(sysconfig.get_path("include"))
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(include, folder)
+    multiarch = include.parent / str(sysconfig.get_config_var("MULTIARCH")) / include.name / "pyconfig.h"
+    if multiarch.exists():
+        shutil.copyfile(multiarch, folder / "pyconfig.h")
+    return folder
+
+
+def zig() -> Path:
+    """The program of the package ziglang."""
+    found = [path for path in files("ziglang") or () if path.name in ("zig", "zig.exe")]
+    return Path(str(found[0].locate()))
+
+
+def build_wheel(
+    target: Target, source: Path, headers: Path, work: Path, out: Path, environment: dict[str, str]
+) -> None:
+    """One wheel; every level of kernels of the processor is in it."""
+    assert target.platform_tag is not None
+    compiler = write_compiler(target, zig(), version("ziglang"), ROOT / "build" / "zig")
+    defines = cmake_defines(target, compiler, source)
+    suffix = target.ext_suffix(sys.version_info[:2])
+    defines |= {"Python_INCLUDE_DIR": str(headers), "PYTHON_MODULE_EXTENSION": suffix}
+    defines |= {"PYTHON_MODULE_DEBUG_POSTFIX": "", "CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
+    # Files of an archive have its time, whenever they were changed: ninja would take old objects for new.
+    shutil.rmtree(work / target.triple, ignore_errors=True)
+    interpreter = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    tag = f"{interpreter}-{interpreter}-{target.platform_tag}"
+    settings = {"build-dir": str(work / target.triple), "install.strip": "false", "wheel.tags": tag}
+    settings |= {f"cmake.define.{name}": value for name, value in defines.items()}
+    variables = {
+        "SETUPTOOLS_EXT_SUFFIX": suffix,
+        "ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build" / "zig" / "cache"),
+        "CCACHE_COMPILERTYPE": "clang",
+        "CCACHE_BASEDIR": str(source),
+    }
+    options = [f"-C{name}={value}" for name, value in settings.items()]
+    environment = {name: value for name, value in environment.items() if not name.startswith("SKBUILD_")}
+    run_build("--wheel", source, out, environment | variables, *options)
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def compare(first: Path, second: Path) -> None:
+    """Stops with the names of the files that differ."""
+    names = sorted(path.name for path in first.glob("attnscale-*"))
+    different = [name for name in names if digest(first / name) != digest(second / name)]
+    if different:
+        sys.exit(f"built twice and not the same: {', '.join(different)}")
+    print(f"built twice, bit for bit the same: {', '.join(names)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Look into the wheels of build_wheels.py, and check those that can run here in empty environments.
+
+    python scripts/check_wheels.py dist                        # what is in each, and the one for this machine
+    python scripts/check_wheels.py dist --arm64 build/arm64    # and the one for aarch64, under qemu-user
+
+The folder of --arm64 holds a Python of that architecture (scripts/unpack-packages). A wheel for musl is
+compared with the symbols that a libc of musl has (--musl FILE): a Python for musl is neither in Debian nor on
+an index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from build_wheels import ROOT
+from elftools.elf.elffile import ELFFile
+from zig_targets import WHEELS, Target
+
+LARGEST = 4e6  # bytes, besides the data sets, which have 2.6 MB
+SYSTEM_LIBRARIES = {
+    "gnu": {
+        "libc.so.6",
+        "libm.so.6",
+        "libpthread.so.0",
+        "libdl.so.2",
+        "ld-linux-x86-64.so.2",
+        "ld-linux-aarch64.so.1",
+    },
+    "musl": {"libc.so"},
+}
+CHECK = ROOT / "tests" / "package" / "wheel_check.py"
+
+
+def main() -> None:
+    """Every check; the first that fails ends the run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("dist", type=Path)
+    parser.add_argument("--arm64", type=Path, help="folder with a Python for aarch64")
+    parser.add_argument("--musl", type=Path, help="a libc.so of musl 1.2.0 to 1.2.3")
+    options = parser.parse_args()
+    work = ROOT / "build" / "wheel-checks"
+    for target in WHEELS:
+        (wheel,) = options.dist.glob(f"attnscale-*-{target.platform_tag}.whl")
+        look_at(wheel, target, work / target.triple, options.musl)
+    run_here(next(options.dist.glob("*manylinux*x86_64.whl")), work / "here")
+    if options.arm64:
+        run_under_qemu(
+            next(options.dist.glob("*manylinux*aarch64.whl")), options.arm64.resolve(), work / "arm64"
+        )
+
+
+def expect(good: object, what: object) -> None:
+    if not good:
+        sys.exit(f"check_wheels: {what}")
+
+
+def look_at(wheel: Path, target: Target, folder: Path, musl: Path | None) -> None:
+    """Size, tag, names, bill of materials, and what the module asks of the system."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        size = sum(each.compress_size for each in archive.infolist() if not each.filename.endswith(".npz"))
+        expect(
+            size < LARGEST, f"{wheel.name} has {size} bytes besides the data sets, more than {LARGEST:.0f}"
+        )
+        modules = [name for name in names if name.endswith(".so")]
+        module = f"attnscale/_core{target.ext_suffix(sys.version_info[:2])}"
+        expect(modules == [module], f"{wheel.name} has {modules} and not {module} alone")
+        boms = [name for name in names if ".dist-info/sboms/" in name]
+        expect(len(boms) == 1, f"{wheel.name} has {boms} as bills of materials")
+        parts = {part["name"] for part in json.loads(archive.read(boms[0]))["components"]}
+        expect({"xsimd", "pybind11", "libcxx"} <= parts, f"{boms[0]} lists {parts}")
+        path = Path(archive.extract(module, folder))
+    look_at_module(path, target, musl)
+    said = json.loads(auditwheel(wheel))
+    megabytes = f"{wheel.stat().st_size / 1e6:.2f} MB, {size / 1e6:.2f} without the data sets"
+    print(f"{wheel.name}: {megabytes}; auditwheel finds {said['overall_tag']}")
+    expect(target.platform_tag in (said["overall_tag"], *compatible(said["overall_tag"])), said)
+
+
+def compatible(tag: str) -> tuple[str, ...]:
+    """Tags that a wheel may bear which asks for less than they give."""
+    kind, major, minor, machine = tag.split("_", 3)
+    top = 28 if kind == "manylinux" else 2
+    return tuple(f"{kind}_{major}_{each}_{machine}" for each in range(int(minor), top + 1))
+
+
+def auditwheel(wheel: Path) -> str:
+    command = (sys.executable, "-m", "auditwheel", "show", "--json", wheel)
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def look_at_module(path: Path, target: Target, musl: Path | None) -> None:
+    """The module is of the target's machine, stripped, and needs the C library alone."""
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        machine = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}[target.processor]
+        expect(elf["e_machine"] == machine, f"{path} is for {elf['e_machine']}")
+        extra = [name for name in (".symtab", ".debug_info") if elf.get_section_by_name(name)]
+        expect(not extra, f"{path} is not stripped: {extra}")
+        tags = list(elf.get_section_by_name(".dynamic").iter_tags())
+        needed = {tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"}
+        libc = "musl" if target.triple.endswith("musl") else "gnu"
+        expect(needed <= SYSTEM_LIBRARIES[libc], f"{path} needs {needed}")
+        expect(not any(tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH") for tag in tags), f"{path} has a path")
+        undefined, defined = symbols(elf)
+        unversioned = {name.partition("@")[0] for name in undefined}
+    expect(
+        "PyInit__core" in defined and not [s for s in defined if s.startswith("_Z")],
+        f"{path} shows {defined}",
+    )
+    if libc == "musl" and musl:
+        with musl.open("rb") as file:
+            there = symbols(ELFFile(file))[1]
+        lacking = {name for name in unversioned if not name.startswith(("Py", "_Py"))} - there
+        expect(not lacking, f"musl has no {lacking}")
+        print(f"{path.name}: all of its {len(unversioned)} symbols are Python's or of {musl.name}")
+
+
+def symbols(elf: ELFFile) -> tuple[set[str], set[str]]:
+    """Names that have to be found elsewhere, and names that others find here; weak ones may be missing."""
+    table = list(elf.get_section_by_name(".dynsym").iter_symbols())
+    outside = [each for each in table if each["st_shndx"] == "SHN_UNDEF" and each.name]
+    needed = {each.name for each in outside if each["st_info"]["bind"] != "STB_WEAK"}
+    return needed, {each.name for each in table if each["st_shndx"] != "SHN_UNDEF" and each.name}
+
+
+def run(command: Sequence[str | Path], folder: Path, **variables: str) -> None:
+    """Away from the repository, and without the caller's settings of Python."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ATTNSCALE"))}
+    subprocess.run(command, cwd=folder, env=kept | variables, check=True)
+
+
+def run_here(wheel: Path, folder: Path) -> None:
+    """In a new environment, where PATH leads to nothing but its programs: no compiler, no make."""
+    venv.create(folder / "venv", with_pip=True, clear=True)
+    programs = folder / "venv" / "bin"
+    run(
+        [programs / "pip", "install", "-q", "--disable-pip-version-check", "--only-binary=:all:", wheel],
+        folder,
+    )
+    for arguments in ([CHECK, ROOT / "README.md"], ["-m", "attnscale", "info"], ["-m", "attnscale", "demo"]):
+        run([programs / "python", *arguments], folder, PATH=str(programs))
+
+
+def run_under_qemu(wheel: Path, root: Path, folder: Path) -> None:
+    """With Debian's Python for aarch64; pip chooses the wheels as it would there."""
+    site = folder / "site-packages"
+    folder.mkdir(parents=True, exist_ok=True)
+    python = "{}.{}".format(*sys.version_info[:2])
+    choose = [
+        "--platform",
+        "manylinux_2_28_aarch64",
+        "--platform",
+        "manylinux2014_aarch64",
+        "--python-version",
+        python,
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--upgrade",
+        "--target",
+        site,
+    ]
+    run([*command, "--only-binary=:all:", *choose, wheel], folder)
+    interpreter = root / "usr" / "bin" / f"python{python}"
+    emulated = ["qemu-aarch64", "-L", root, "-E", f"PYTHONPATH={site}", interpreter]
+    # Not README's example: 8 x 4096 x 4096 scores take more than five minutes under emulation.
+    for arguments in ([CHECK], ["-m", "attnscale", "info"]):
+        run([*emulated, *arguments], folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What `zig c++` compiles for here, and how CMake and ccache are told.
+
+zig carries the headers and the stubs of every glibc, musl, the libraries of macOS and of mingw, and libc++ as
+source: one package of the package index compiles for all of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# By itself zig checks for undefined behaviour, keeps frame pointers and writes debug information, which takes
+# an eighth of the time and six sevenths of an object.
+_FLAGS = ("-fno-sanitize=undefined", "-g0", "-fomit-frame-pointer")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target of zig, its names in CMake, and those of a wheel for it (none where no wheel is built)."""
+
+    triple: str
+    system: str
+    processor: str
+    platform_tag: str | None = None
+    abi_suffix: str | None = None
+
+    def ext_suffix(self, python: tuple[int, int]) -> str:
+        """The end of the name under which CPython on this target looks for an extension module."""
+        return f".cpython-{python[0]}{python[1]}-{self.abi_suffix}.so"
+
+
+WHEELS = (
+    Target("x86_64-linux-gnu.2.28", "Linux", "x86_64", "manylinux_2_28_x86_64", "x86_64-linux-gnu"),
+    Target("aarch64-linux-gnu.2.28", "Linux", "aarch64", "manylinux_2_28_aarch64", "aarch64-linux-gnu"),
+    Target("x86_64-linux-musl", "Linux", "x86_64", "musllinux_1_2_x86_64", "x86_64-linux-musl"),
+)
+PORTS = (
+    Target("aarch64-macos", "Darwin", "arm64"),
+    Target("x86_64-windows-gnu", "Windows", "AMD64"),
+)
+
+
+def write_compiler(target: Target, zig: Path, version: str, folder: Path) -> Path:
+    """A program of one word that compiles for the target; its text tells ccache which zig it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / f"c++-{target.triple}"
+    flags = shlex.join(("-target", target.triple, *_FLAGS))
+    text = f'#!/bin/sh\n# ziglang {version}\nexec {shlex.quote(str(zig))} c++ {flags} "$@"\n'
+    if not program.exists() or program.read_text() != text:
+        program.write_text(text)
+        program.chmod(0o755)
+    return program
+
+
+def cmake_defines(target: Target, compiler: Path, source: Path) -> dict[str, str]:
+    """What CMake is given besides the options of the build."""
+    return {
+        "CMAKE_TOOLCHAIN_FILE": str(source / "cmake" / "zig.cmake"),
+        "ATTNSCALE_ZIG_CXX": str(compiler),
+        "ATTNSCALE_ZIG_SYSTEM": target.system,
+        "ATTNSCALE_ZIG_PROCESSOR": target.processor,
+    }

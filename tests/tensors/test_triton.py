@@ -121,7 +121,7 @@ def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyP
 # ---- compiled for GPUs that are not here --------------------------------------------------------
 
 ARCHITECTURES = ("80", "90", "100", "gfx942")
-#: Most loads and stores of the stack in a loop of several hundred instructions, by the pinned version of Triton.
+#: Most loads and stores of the stack in a loop of several hundred instructions, by the pinned Triton.
 SPILLS = 8
 
 

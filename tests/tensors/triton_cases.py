@@ -1,169 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls of the kernels of Triton beside the core: what a process runs that interprets the kernels.
-
-Triton decides when it is imported whether it interprets: the variable is set for the whole process. On a
-machine with a GPU the same cases run there, compiled.
-"""
+"""Cases of the kernels of Triton, which agree with the core: options, types, what is not finite."""
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-
-#: Larger calls, for a GPU alone.
-LARGE: dict[str, Callable[[], None]] = {}
-#: What each case is about, by name. Numbers are drawn from a generator that begins anew for each case.
-CASES: dict[str, Callable[[], None]] = {}
-EVERY_STATISTIC = (
-    *("lse", "entropy", "max_score", "mean_score", "score_variance", "concentration", "n_visible", "argmax"),
-    *("max_weight", "sink_weight", "support"),
+import triton_calls as calls
+from triton_calls import (
+    CASES,
+    EVERY_STATISTIC,
+    LARGE,
+    agree,
+    attend,
+    case,
+    compare,
+    core,
+    draw,
+    grouped,
+    rows_of_heads,
+    run,
+    start,
+    wide,
 )
-_COUNTS = ("n_visible", "argmax", "support")
-_UNLEARNT = (*_COUNTS, "sink_weight")
-_device = "cpu"
-_generator = torch.Generator()
 
-
-def start(device: str) -> None:
-    """Prepare this process: on the CPU, Triton interprets the kernels, which then serve the operators."""
-    global _device
-    _device = device
-    if device == "cpu":
-        assert os.environ["TRITON_INTERPRET"] == "1"
-        warnings.filterwarnings("ignore", category=RuntimeWarning)  # of NumPy, for NaN and infinity
-        torch.set_num_threads(1)
-        _interpret_faster()
-    from attnscale.torch._triton import _operator
-
-    _operator.register(device)
-
-
-def _interpret_faster() -> None:
-    """The interpreter prepares Triton's language again at each call of a function; once is enough."""
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    prepared: list[Any] = []
-
-    def call(self: Any, *arguments: Any, **options: Any) -> Any:
-        if not prepared and tl.core in self.fn.__globals__.values():
-            prepared.append(interpreter._patch_lang(self.fn))
-        return self.rewrite()(*arguments, **options)
-
-    interpreter.InterpretedFunction.__call__ = call
-
-
-def run(name: str) -> None:
-    """Run a case; an AssertionError says what differs."""
-    cases = CASES | LARGE
-    if name not in cases:
-        raise KeyError(f"no such case: {name}")
-    _generator.manual_seed(0)
-    cases[name]()
-
-
-def case(check: Callable[[], None]) -> Callable[[], None]:
-    CASES[check.__name__] = check
-    return check
-
-
-# ---- a call and its twin ------------------------------------------------------------------------
-
-
-def draw(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Normal numbers that require grad."""
-    return torch.randn(shape, generator=_generator).to(_device, dtype).requires_grad_()
-
-
-def attend(
-    query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any
-) -> tuple[Any, dict[str, Any]]:
-    """The output, None without a value, and statistics, by the operator and its kernel of Triton."""
-    from attnscale._results import NAMES
-    from attnscale.torch import _functional
-    from attnscale.torch._arguments import read_call
-    from attnscale.torch._triton._support import obstacle
-
-    call = read_call(query, key, value, **options)
-    assert obstacle(call) is None, obstacle(call)
-    output, *rows = _functional.run(*call.flat, (*statistics, "lse"))
-    found = {name: x for name, x in zip(NAMES, rows, strict=True) if name in statistics}
-    return (None if value is None else output), found
-
-
-def core(query: Any, key: Any, value: Any, statistics: Sequence[str], **options: Any) -> dict[str, Any]:
-    """The same of the kernels for the CPU, in float64."""
-    import attnscale as at
-
-    wide = (None if x is None else _wide(x) for x in (query, key, value))
-    options = {name: _wide(x) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
-    if isinstance(options.get("normalizer"), at.torch.Sink):
-        options["normalizer"] = at.torch.Sink(_wide(options["normalizer"].logits))
-    found = at.torch.attention_statistics(*wide, statistics=tuple(statistics), backend="core", **options)
-    return {name: x for name, x in found._asdict().items() if x is not None}
-
-
-def _wide(x: torch.Tensor) -> torch.Tensor:
-    return x.cpu().double() if x.is_floating_point() else x.cpu()
-
-
-def compare(
-    tensors: Sequence[Any],
-    statistics: Sequence[str] = ("lse", "entropy"),
-    *,
-    learnt: Sequence[torch.Tensor] = (),
-    within: float = 3e-6,
-    **options: Any,
-) -> None:
-    """Results are the core's, and so are the gradients of a sum of them, with weights of either sign."""
-    query, key, value = tensors
-    output, rows = attend(query, key, value, statistics, **options)
-    found = rows if output is None else {"output": output, **rows}
-    wanted = core(query, key, value, statistics, **options)
-    assert found.keys() == wanted.keys()
-    for name, want in wanted.items():
-        agree(name, found[name], want, within)
-        assert name == "output" or found[name].dtype == (torch.int64 if name in _COUNTS else torch.float32)
-    leaves = [x for x in (*tensors, *learnt) if x is not None]
-    weights = {name: torch.randn(x.shape, generator=_generator).double() for name, x in wanted.items()}
-    both = (torch.autograd.grad(_weighted(each, weights), leaves) for each in (found, wanted))
-    for at, (ours, want) in enumerate(zip(*both, strict=True)):
-        agree(f"gradient {at}", ours, want, 2 * within)
-
-
-def _weighted(rows: dict[str, Any], weights: dict[str, Any]) -> Any:
-    """A sum of everything that has a gradient and is finite."""
-    terms = (
-        (rows[name].cpu().double() * w).masked_fill(~rows[name].isfinite().cpu(), 0.0).sum()
-        for name, w in weights.items()
-        if name not in _UNLEARNT
-    )
-    return sum(terms)
-
-
-def agree(name: str, found: Any, want: Any, within: float) -> None:
-    """Equal where not finite, and else within a share of the largest number that is wanted."""
-    found, want = found.detach().cpu().double(), want.detach().double()
-    assert found.shape == want.shape, f"{name}: {tuple(found.shape)}, not {tuple(want.shape)}"
-    finite = want.isfinite()
-    assert torch.equal(finite, found.isfinite()), f"{name} is finite elsewhere"
-    assert torch.equal(found[want.isinf()], want[want.isinf()]), f"{name} is infinite otherwise"
-    scale = max(1.0, float(want[finite].abs().max())) if finite.any() else 1.0
-    worst = float((found - want)[finite].abs().max()) / scale if finite.any() else 0.0
-    assert worst <= within, f"{name} is {worst:.1e} of its largest number off, more than {within:.1e}"
-
-
-def rows_of_heads(n_queries: int = 19, n_keys: int = 21, dim: int = 12, value_dim: int = 20) -> list[Any]:
-    """Query, key and value of two heads that share one: two tiles of queries, and of keys."""
-    return [draw(1, 2, n_queries, dim), draw(1, 1, n_keys, dim), draw(1, 1, n_keys, value_dim)]
-
-
-grouped = partial(compare, enable_gqa=True)
+__all__ = ["CASES", "LARGE", "run", "start"]
 
 
 # ---- options ------------------------------------------------------------------------------------
@@ -186,6 +49,11 @@ def aligned_at_the_bottom_right() -> None:
 
 
 @case
+def full_tiles_between_partial_ones() -> None:
+    grouped(rows_of_heads(17, 70), causal="bottom_right", window=(45, None))
+
+
+@case
 def an_offset_that_leaves_rows_without_keys() -> None:
     grouped(rows_of_heads(), EVERY_STATISTIC, causal=-3)
 
@@ -204,9 +72,9 @@ def packed_documents() -> None:
 
 @case
 def a_boolean_mask_that_hides_a_row() -> None:
-    mask = torch.rand(19, 21, generator=_generator) > 0.4
+    mask = torch.rand(19, 21, generator=calls.generator) > 0.4
     mask[3] = False
-    grouped(rows_of_heads(), EVERY_STATISTIC, attn_mask=mask.to(_device))
+    grouped(rows_of_heads(), EVERY_STATISTIC, attn_mask=mask.to(calls.device))
 
 
 @case
@@ -251,7 +119,7 @@ def a_learned_law() -> None:
     s, b = draw(2), draw()
     tensors, options = rows_of_heads(17, 17), {"enable_gqa": True, "is_causal": True}
     output, rows = attend(*tensors, ("entropy",), scale=at.torch.Learned("ssmax", s=s, b=b), **options)
-    weight = torch.randn(output.shape, generator=_generator).to(_device)
+    weight = torch.randn(output.shape, generator=calls.generator).to(calls.device)
     found = torch.autograd.grad((output * weight).sum() + rows["entropy"].sum(), [s, b])
     wide_s, wide_b = (x.detach().cpu().double().requires_grad_() for x in (s, b))
     law = at.torch.Learned("ssmax", s=wide_s, b=wide_b)
@@ -331,9 +199,20 @@ def large_scores() -> None:
 @case
 def small_scores_under_a_softcap() -> None:
     tensors = [x.detach() for x in rows_of_heads()]
-    _, rows = attend(*tensors, ("lse",), scale=1e-4, softcap=50.0, enable_gqa=True)
-    wanted = core(*tensors, ("lse",), scale=1e-4, softcap=50.0, enable_gqa=True)
-    agree("lse", rows["lse"], wanted["lse"], 1e-6)
+    _, rows = attend(*tensors, ("max_score",), scale=1e-4, softcap=50.0, enable_gqa=True)
+    wanted = core(*tensors, ("max_score",), scale=1e-4, softcap=50.0, enable_gqa=True)
+    agree("max_score", rows["max_score"], wanted["max_score"], 1e-8)
+
+
+@case
+def tiles_whose_sums_are_lost_one_by_one() -> None:
+    query, key = torch.zeros(1, 4), torch.zeros(16 * 41, 4)
+    query[0, 0] = 1.0
+    key[16:, 0] = -24.1 * 0.6931  # 16 weights of 2^-24.1 are less than half of the last bit of 16
+    _, rows = attend(query.to(calls.device), key.to(calls.device), None, ("lse", "entropy"), scale=1.0)
+    wanted = core(query, key, None, ("lse", "entropy"), scale=1.0)
+    for name, want in wanted.items():
+        agree(name, rows[name], want, 4e-7)
 
 
 # ---- what is not finite -------------------------------------------------------------------------
@@ -354,10 +233,12 @@ def _reached(field: int, at: int, number: float, **options: Any) -> None:
     assert not broken.all()
     assert torch.equal(~output.isfinite().all(-1).cpu(), broken)
     # The gradients of the rows that are whole are those of the core, and finite.
-    weight = torch.randn(output.shape, generator=_generator)
-    found = torch.autograd.grad((output.cpu() * weight)[~broken].sum(), tensors[:1])[0].cpu()
-    want = torch.autograd.grad((wanted["output"] * weight)[~broken].sum(), tensors[:1])[0].cpu()
-    agree("gradient", found[~broken], want[~broken], 1e-5)
+    weight = torch.randn(output.shape, generator=calls.generator)
+    found = torch.autograd.grad((output.cpu() * weight)[~broken].sum(), tensors[:2])
+    want = torch.autograd.grad((wanted["output"] * weight)[~broken].sum(), tensors[:2])
+    agree("gradient of the query", found[0].cpu()[~broken], want[0].cpu()[~broken], 1e-5)
+    if field == 0:  # keys that the broken query does not see
+        agree("gradient of the key", found[1][..., at + 1 :, :], want[1][..., at + 1 :, :], 1e-5)
 
 
 @case
@@ -372,7 +253,7 @@ def an_infinity_among_the_keys() -> None:
 
 @case
 def a_nan_among_the_queries() -> None:
-    _reached(0, 20, torch.nan)
+    _reached(0, 20, torch.nan, is_causal=True)
 
 
 @case
@@ -390,8 +271,8 @@ def an_infinity_where_nothing_but_the_output_is_asked_for() -> None:
     from attnscale.torch._triton._forward import forward
     from attnscale.torch._triton._problem import Problem
 
-    at = torch.arange(24, device=_device)
-    scale = torch.tensor(0.3, device=_device)
+    at = torch.arange(24, device=calls.device)
+    scale = torch.tensor(0.3, device=calls.device)
     alone, _ = forward(Problem(query, key, value, scale, at * 0, at + 1), ())
     for found in (output, alone):
         assert torch.equal(found.isnan().all(-1)[0, 0].cpu(), torch.arange(24) >= 20)
@@ -425,8 +306,8 @@ def documents_by_their_ends() -> None:
 
     ends_q, ends_k = torch.tensor([0, 3, 3, 19]), torch.tensor([0, 2, 5, 21])
     query, key, value = (x.detach() for x in rows_of_heads())
-    begin, end = packed_intervals(ends_q.to(_device), ends_k.to(_device), 19, causal=True)
-    scale = torch.tensor(0.3, device=_device)
+    begin, end = packed_intervals(ends_q.to(calls.device), ends_k.to(calls.device), 19, causal=True)
+    scale = torch.tensor(0.3, device=calls.device)
     problem = Problem(query, key, value, scale, begin, end)
     output, rows = forward(problem, ("lse", "entropy"))
     assert output is not None
@@ -434,7 +315,7 @@ def documents_by_their_ends() -> None:
     found = backward(problem, output, rows, gradients, ["query", "key", "value"])
     for i in range(3):
         q, k = slice(ends_q[i], ends_q[i + 1]), slice(ends_k[i], ends_k[i + 1])
-        parts = [_wide(x[..., each, :]).requires_grad_() for x, each in ((query, q), (key, k), (value, k))]
+        parts = [wide(x[..., each, :]).requires_grad_() for x, each in ((query, q), (key, k), (value, k))]
         want = core(*parts, ("entropy",), scale=0.3, causal="bottom_right", enable_gqa=True)
         agree("output", output[..., q, :], want["output"], 3e-6)
         agree("entropy", rows["entropy"][..., q], want["entropy"], 3e-6)

@@ -28,7 +28,10 @@ from ._folding import Folding
 from ._forward import forward
 from ._problem import Problem
 
-__all__ = ["attend", "differentiate", "register"]
+__all__ = ["attend", "differentiate", "register", "registered"]
+
+#: Types of devices for which the kernels are those of the operators.
+registered: set[str] = set()
 
 _N_TENSORS = len(Arguments._fields) - 1
 #: What the kernels call the learnable tensors of a call.
@@ -99,6 +102,7 @@ def register(device_type: str = "cuda") -> None:
 
     attend_operator.register_kernel(device_type, attend_kernel)
     backward_operator.register_kernel(device_type, backward_kernel)
+    registered.add(device_type)
 
 
 # ---- a call as a problem ------------------------------------------------------------------------

@@ -17,8 +17,8 @@ def packed_intervals(
     Parameters
     ----------
     cu_seqlens_q, cu_seqlens_k : Tensor of integers, shape (documents + 1,)
-        Where each document begins among the queries and among the keys, then where the last one ends: 0 first,
-        and none less than the one before.
+        Where each document begins among the queries and among the keys, then where the last one ends: 0
+        first, and none less than the one before.
     n_queries : int
     causal : bool
         Whether a query sees no later key: the last query of a document is aligned with its last key.

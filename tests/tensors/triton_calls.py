@@ -58,15 +58,6 @@ def _interpret_faster() -> None:
     interpreter.InterpretedFunction.__call__ = call
 
 
-def run(name: str) -> None:
-    """Run a case; an AssertionError says what differs."""
-    cases = CASES | LARGE
-    if name not in cases:
-        raise KeyError(f"no such case: {name}")
-    generator.manual_seed(0)
-    cases[name]()
-
-
 def case(check: Callable[[], None]) -> Callable[[], None]:
     CASES[check.__name__] = check
     return check

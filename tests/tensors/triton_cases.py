@@ -21,12 +21,20 @@ from triton_calls import (
     draw,
     grouped,
     rows_of_heads,
-    run,
     start,
     wide,
 )
 
 __all__ = ["CASES", "LARGE", "run", "start"]
+
+
+def run(name: str) -> None:
+    """Run a case; an AssertionError says what differs."""
+    cases = CASES | LARGE
+    if name not in cases:
+        raise KeyError(f"no such case: {name}")
+    calls.generator.manual_seed(0)
+    cases[name]()
 
 
 # ---- options ------------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 """Sizes of tiles and numbers of warps for a call, by the width of its rows and its type.
 
 Those for 16-bit types of up to 128 numbers a row were chosen by what Triton's compiler makes of them for
-sm_80, sm_90, sm_100 and gfx942: next to nothing of the loop of full tiles is spilled to memory. None has been
-timed.
+sm_80, sm_90 and sm_100: next to nothing of the loop of full tiles is spilled to memory. None has been timed.
 """
 
 from __future__ import annotations

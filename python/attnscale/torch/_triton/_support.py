@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which calls the kernels of Triton serve. Nothing here imports Triton before it is known to be there."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import torch
+
+from ... import normalizers
+from .._arguments import Arguments
+from .._scores import key_count
+
+__all__ = ["missing", "obstacle", "supports"]
+
+#: The oldest Triton that compiles the kernels, whose arguments are tuples of addresses and strides.
+_OLDEST = (3, 4)
+_TYPES = (torch.float16, torch.bfloat16, torch.float32)
+_LARGEST = 256  # of head_dim and value_dim
+
+
+def supports(call: Arguments) -> bool:
+    """Whether the kernels serve a call; what they do not serve, ``backend="torch"`` does."""
+    return obstacle(call) is None
+
+
+def obstacle(call: Arguments) -> str | None:
+    """Why the kernels do not serve a call, as the end of a sentence; None: they do.
+
+    It depends on types, shapes and options alone, so that tensors without numbers have the same answer.
+    """
+    why_not = missing() or _of_tensors(call) or _of_options(call)
+    if why_not is None and not _is_softmax(call):
+        return "the normalizer is neither a softmax nor one with a sink"
+    return why_not
+
+
+@cache
+def missing() -> str | None:
+    """Why Triton cannot be used here; None: it can."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    try:
+        found = version("triton")
+    except PackageNotFoundError:  # one that is built for another name, such as pytorch-triton-rocm
+        return None
+    if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST:
+        return f"Triton {found} is older than {'.'.join(map(str, _OLDEST))}"
+    return None
+
+
+def _of_tensors(call: Arguments) -> str | None:
+    given = [x for x in call[:3] if x is not None]
+    if {x.dtype for x in given} - {given[0].dtype} or given[0].dtype not in _TYPES:
+        types = ", ".join(sorted({str(x.dtype) for x in given}))
+        return (
+            f"query, key and value are not all of one type of float16, bfloat16 and float32, but of {types}"
+        )
+    widths = [x.shape[-1] for x in given]
+    if max(widths) > _LARGEST:
+        return f"head_dim and value_dim are at most {_LARGEST}, not {max(widths)}"
+    if 0 in (*call.row_extents[0], key_count(call), *widths):
+        return "there is nothing to compute"
+    return None
+
+
+def _of_options(call: Arguments) -> str | None:
+    mask = call.attn_mask
+    if call.distance_scale is not None or call.distance_bias is not None:
+        return "factors and biases by distance are not in the kernels"
+    if call.form.law and _is_of_distance(call.form.law, tuple(call.form.learned)):
+        return "a law of the distance is not in the kernels"
+    if call.form.qk_norm:
+        return "qk_norm is not in the kernels"
+    if call.form.num_threads is not None:
+        return "num_threads is for the CPU"
+    if mask is not None and mask.requires_grad and (not mask.ndim or mask.shape[-1] != key_count(call)):
+        return "a mask of one number for all keys has no gradient in the kernels"
+    return None
+
+
+@torch.compiler.assume_constant_result
+def _is_of_distance(law: str, learned: tuple[str, ...]) -> bool:
+    from ...laws._values import open_law
+
+    return open_law(law, learned).meaning.is_distance
+
+
+def _is_softmax(call: Arguments) -> bool:
+    if call.sink is not None:
+        return True
+    return call.bias is None and call.alpha is None and _names_softmax(call.form.normalizer)
+
+
+@torch.compiler.assume_constant_result
+def _names_softmax(text: str) -> bool:
+    kinds = (normalizers.Softmax, normalizers.SoftmaxN, normalizers.Sink)
+    return isinstance(normalizers.get(text), kinds)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import types
 from typing import Any
@@ -141,20 +140,22 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_without_triton_one_warning_says_what_serves(on_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "attnscale.torch._triton", None)
+    monkeypatch.setattr(_device._support, "missing", lambda: "Triton is not installed")
     with pytest.warns(UserWarning, match="attention on CUDA devices goes through plain operations") as seen:
         kernels = [_device.kernel_of(on_cuda, (), each) for each in (None, "auto", "torch", None)]
     assert kernels == ["torch"] * 4
     assert len(seen) == 1
 
 
-def test_the_kernel_for_cuda_serves_the_calls_that_it_supports(
+def test_the_kernels_for_cuda_serve_the_calls_that_they_support(
     on_cuda: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = types.ModuleType("attnscale.torch._triton")
-    module.supports = lambda call, asked: "argmax" not in asked  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    assert importlib.import_module("._triton", "attnscale.torch") is module
+    registered: list[str] = []
+    operator = types.ModuleType("attnscale.torch._triton._operator")
+    operator.register = registered.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, operator.__name__, operator)
+    monkeypatch.setattr(_device._support, "missing", lambda: None)
     assert _device.kernel_of(on_cuda, ("lse",), None) == "triton"
-    assert _device.kernel_of(on_cuda, ("argmax",), "auto") == "torch"
+    assert _device.kernel_of(on_cuda, ("min_score",), "auto") == "torch"
     assert _device.kernel_of(on_cuda, ("lse",), "torch") == "torch"
+    assert registered == ["cuda"]

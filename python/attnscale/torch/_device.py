@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -13,6 +12,7 @@ import torch
 from .._checks import choose, shown, warn
 from ._arguments import Arguments
 from ._tensors import check_one_device
+from ._triton import _support
 
 __all__ = ["BACKENDS", "DTYPES", "backend_of", "device_named", "dtype_named", "kernel_of", "without_autocast"]
 
@@ -59,28 +59,28 @@ def backend_of(device: torch.device, backend: str | None) -> Literal["core", "to
 
 
 def _is_for_triton(call: Arguments, asked: tuple[str, ...]) -> bool:
-    """Whether the kernel for CUDA and HIP is here, and computes such a call."""
-    # It is imported where a device needs it, as the package that it is written in may be missing.
-    return _has_triton() and bool(import_module("._triton", __package__).supports(call, asked))
+    """Whether the kernels for CUDA and HIP are here, and compute such a call."""
+    return _has_triton() and _support.supports(call, asked)
 
 
 @torch.compiler.assume_constant_result
 def _has_triton() -> bool:
-    """Whether there is the kernel for CUDA and HIP."""
+    """Whether there are the kernels for CUDA and HIP."""
     return _load_triton()
 
 
 @lru_cache(maxsize=1)
 def _load_triton() -> bool:
-    """Load the kernel for CUDA and HIP. Where it cannot be loaded, one warning says what is missing."""
-    try:
-        import_module("._triton", __package__)
-    except ImportError as error:
+    """Make the kernels for CUDA and HIP those of the operator; without Triton one warning says so."""
+    if reason := _support.missing():
         warn(
             "attention on CUDA devices goes through plain operations of PyTorch, "
-            f"as the kernel for them cannot be loaded ({error}); pip install triton"
+            f"as the kernels for them need another Triton ({reason}); pip install triton"
         )
         return False
+    from ._triton._operator import register  # imports Triton, which may take a second
+
+    register("cuda")
     return True
 
 

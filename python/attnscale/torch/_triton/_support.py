@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -18,20 +19,24 @@ __all__ = ["missing", "obstacle", "supports"]
 #: The oldest Triton that compiles the kernels, whose arguments are tuples of addresses and strides.
 _OLDEST = (3, 4)
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
+#: Statistics that the kernels do not have.
+_NOT_HERE = ("renyi2", "min_score")
 _LARGEST = 256  # of head_dim and value_dim
 
 
-def supports(call: Arguments) -> bool:
-    """Whether the kernels serve a call; what they do not serve, ``backend="torch"`` does."""
-    return obstacle(call) is None
+def supports(call: Arguments, asked: Iterable[str] = ()) -> bool:
+    """Whether the kernels serve a call and have the statistics `asked`; if not, ``backend="torch"`` does."""
+    return obstacle(call, asked) is None
 
 
-def obstacle(call: Arguments) -> str | None:
+def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
     """Why the kernels do not serve a call, as the end of a sentence; None: they do.
 
     It depends on types, shapes and options alone, so that tensors without numbers have the same answer.
     """
     why_not = missing() or _of_tensors(call) or _of_options(call)
+    if why_not is None and (other := [name for name in asked if name in _NOT_HERE]):
+        return f"{other[0]} is not in the kernels"
     if why_not is None and not _is_softmax(call):
         return "the normalizer is neither a softmax nor one with a sink"
     return why_not

@@ -13,6 +13,7 @@ from pathlib import Path
 
 _README = Path(__file__).resolve().parents[1] / "README.md"
 _LINK_TO_A_PATH = r"!?\[([^\]]*)\]\((?!https?://|#)[^)\s]+\)"
+_IMAGE_THAT_LEADS_ON = rf"\[{_LINK_TO_A_PATH}\]\([^)\s]+\)"
 
 
 def without_paths(markdown: str) -> str:
@@ -21,7 +22,8 @@ def without_paths(markdown: str) -> str:
     >>> without_paths("# A\\n\\n[中文](README.zh-CN.md)\\n\\nSee [here](docs/a.md), [x](https://example.org).")
     '# A\\n\\nSee here, [x](https://example.org).'
     """
-    paragraphs = [p for p in markdown.split("\n\n") if not re.fullmatch(_LINK_TO_A_PATH, p.strip())]
+    alone = f"{_LINK_TO_A_PATH}|{_IMAGE_THAT_LEADS_ON}"
+    paragraphs = [p for p in markdown.split("\n\n") if not re.fullmatch(alone, p.strip())]
     return re.sub(_LINK_TO_A_PATH, r"\1", "\n\n".join(paragraphs))
 
 

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import (
+    _DummyBackendModule,
+    _setup_privateuseone_for_python_backend,
+)
 
 __all__ = ["NAME", "full_masks", "there"]
 
@@ -67,9 +70,22 @@ def _refuse_the_cpu(func: Any, args: Any, kwargs: Any) -> None:
             raise RuntimeError(f"{func} mixes a tensor of the CPU, {tuple(x.shape)}, with one of {NAME!r}")
 
 
+class _Module(_DummyBackendModule):  # type: ignore[misc]
+    """What PyTorch asks of each device that it knows, also where the device has no part in a call."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+        return torch.empty(0, dtype=torch.uint8)
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+        """There are no random numbers of this device."""
+
+
 def _register() -> Any:
     """Make the device known to PyTorch."""
-    _setup_privateuseone_for_python_backend(NAME)
+    _setup_privateuseone_for_python_backend(NAME, _Module())
     library = torch.library.Library("aten", "IMPL")
 
     def empty(size: Any, dtype: Any = None, **_: Any) -> torch.Tensor:

@@ -173,7 +173,7 @@ _THREADS = (
     ),
     Fault(
         "long calls keep the lock of the interpreter",
-        "cpp/bindings/register_call.cpp",
+        "cpp/bindings/arrays.hpp",
         "<= 0x1p14;",
         "> 0x1p14;",
         pytest("tests/promises/test_interrupt.py", k="other_threads_run"),

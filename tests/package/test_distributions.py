@@ -82,7 +82,10 @@ def description_of(markdown: str) -> str:
 
 
 def test_the_description_of_the_package_has_no_link_that_is_a_path() -> None:
-    text = "# A\n\n[中文](README.zh-CN.md)\n\n![a\nplot](docs/a.png)\n\nSee [how\nto](docs/b.md), [x](https://example.org)."
+    images = "![a\nplot](docs/a.png)\n\n[![a](docs/a.png)](docs/a.md)"
+    text = (
+        f"# A\n\n[中文](README.zh-CN.md)\n\n{images}\n\nSee [how\nto](docs/b.md), [x](https://example.org)."
+    )
     assert description_of(text) == "# A\n\nSee how\nto, [x](https://example.org)."
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     description = description_of(readme)

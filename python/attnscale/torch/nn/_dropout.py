@@ -55,7 +55,7 @@ class Dropout(NamedTuple):
         heads: int,
         rows: tuple[int, int, int],
         n_keys: int,
-        device: torch.device,
+        device: torch.device | str = "cpu",
     ) -> Tensor:
         """True where a weight is kept, (entries, heads, rows, n_keys); drawn on the CPU for every device.
 
@@ -66,7 +66,7 @@ class Dropout(NamedTuple):
         heads, n_keys : int
         rows : (int, int, int)
             First row, the one past the last, and how many rows a head has.
-        device : torch.device
+        device : torch.device or str, default "cpu"
         """
         first, past = (entry * heads for entry in entries)
         flat = kept(self.seed, self.p, first, past, *rows, n_keys)

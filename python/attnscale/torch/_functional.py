@@ -121,6 +121,8 @@ num_threads
     learned law as linear in its parameters. A softmax in float32 or float64 whose output alone is wanted may
     be PyTorch's own.
 
+    "auto" takes tensors of CUDA and ROCm to kernels in Triton where these serve the call, else to "torch".
+
     Examples
     --------
     >>> import attnscale as at, torch

@@ -20,7 +20,7 @@ __all__ = ["SCHEMA", "STATISTICS", "Heads", "head_rows", "head_table", "heads_of
 SCHEMA = "attnscale.diagnose/1"
 
 #: What is recorded of every row.
-STATISTICS = ("entropy", "concentration", "max_weight", "max_score", "n_visible")
+STATISTICS = ("entropy", "renyi2", "max_weight", "max_score", "n_visible")
 
 _NATS = ("entropy", "renyi2")
 
@@ -36,7 +36,6 @@ class Heads(NamedTuple):
 def heads_of(log: Any) -> Heads:
     """The heads of a model that was recorded at one length, with STATISTICS."""
     rows = {name: log[name].astype(np.float64) for name in STATISTICS}
-    rows["renyi2"] = -np.log(np.where(rows["concentration"] > 0, rows["concentration"], 1))
     values = {name: rows[name].mean(axis=(1, 3))[None] for name in ("entropy", "renyi2", "max_weight")}
     values["max_score"] = rows["max_score"].max(axis=(1, 3))[None]
     most = log["n_visible"].max(axis=(1, 2, 3))[None]

@@ -30,7 +30,7 @@ void register_xla(py::module_& m);
 // Where this is compiled for another system, Python's headers may be those of the system that
 // compiles. Its pyconfig.h then has to have the sizes of the other one.
 #define ATTNSCALE_SAME_SIZE(name, type) \
-  static_assert(name == sizeof(type),   \
+  static_assert((name) == sizeof(type), \
                 "pyconfig.h is not of the system that is compiled for: " #name)
 #if defined(SIZEOF_VOID_P) && !defined(_WIN32)
 ATTNSCALE_SAME_SIZE(SIZEOF_VOID_P, void*);

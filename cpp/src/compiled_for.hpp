@@ -10,6 +10,8 @@
 namespace attnscale::detail {
 
 /// What the file that includes this is compiled for, beyond the least CPU: names and blanks.
+// The empty text is what the names below are joined to, where there are any.
+// NOLINTNEXTLINE(readability-redundant-string-init)
 inline constexpr std::string_view compiled_for =
     ""
 #if defined(__x86_64__)

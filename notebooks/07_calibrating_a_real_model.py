@@ -275,6 +275,21 @@ with at.plot.style():
 #     print(found.recommendation)
 
 # %% [markdown]
+# ## Every head on one page
+#
+# The medians above hide which head does what. `at.report` has all of them on one page: a map of heads, each
+# head against length under the laws, and against a multiple of its scale, which a slider moves.
+# `page.save(path)` writes it as a file that opens in any browser; a notebook shows it in a frame.
+
+# %%
+places = zip(data.layers.tolist(), data.heads.tolist(), strict=True)
+page = at.report(data.query, data.key, lengths=[64, 256, 512], laws=["log_n", "natural_log_n"], labels=places)
+for sentence in page.outliers:
+    print(sentence)
+assert page.outliers[0].startswith("layer 2, head 5 spreads fastest")
+page
+
+# %% [markdown]
 # ## A causal model, and an estimator
 #
 # The same for the causal heads, from 256 to 2048 tokens. `LawCalibrator` is `calibrate` with `fit` and

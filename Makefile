@@ -326,5 +326,5 @@ audit-fuzz: $(STAMPS)/test-tools
 	$(BIN)/python tests/audit/audit_fuzz.py --count 100000 --seed $(FUZZ_SEED)
 
 clean:
-	rm -rf build dist $(VENV) docs/_build attnscale-demo.png
+	rm -rf build dist third_party $(VENV) docs/_build attnscale-demo.png
 	find . -name __pycache__ -prune -exec rm -rf {} +

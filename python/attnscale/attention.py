@@ -33,6 +33,34 @@ def _attend_there(name: str, given: dict[str, Any]) -> Any:
     return attend_there(name, given)
 
 
+def _attend(
+    query: Any,
+    key: Any,
+    value: Any,
+    names: tuple[str, ...],
+    scale: Any,
+    is_causal: Any,
+    enable_gqa: Any,
+    normalizer: Any,
+    layout: Any,
+    others: tuple[Any, ...],
+) -> tuple[NDArray[Any] | None, tuple[NDArray[Any], ...]]:
+    """The output, None without a value, and the statistics of these names.
+
+    A plain call, whose `others` are all None, is read by the core itself.
+    """
+    plain = attend_arrays(query, key, value, names, scale, is_causal, enable_gqa, normalizer, layout, others)
+    if plain is not None:
+        return plain
+    *seen, distance_scale, distance_bias, softcap, qk_norm, dims, out, num_threads = others
+    attn_mask, *positions = seen
+    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
+    call.see(attn_mask, is_causal, *positions)
+    call.score(scale, softcap, distance_scale, distance_bias)
+    output, rows = call.attend(read_normalizer(normalizer), names, out)
+    return output, tuple(rows.values())
+
+
 @without_unknown
 def attention(
     query: ArrayLike,
@@ -163,23 +191,9 @@ def attention(
         return there
     if value is None:
         raise TypeError("value must be an array, got None; attention_statistics works without a value")
-    others: tuple[Any, ...] = (
-        attn_mask,
-        causal,
-        window,
-        key_lengths,
-        document_ids,
-        distance_scale,
-        distance_bias,
-    )
-    others += softcap, qk_norm, dims, out, num_threads
-    plain = attend_arrays(query, key, value, (), scale, is_causal, enable_gqa, normalizer, layout, others)
-    if plain is not None:
-        return plain[0]
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    call.score(scale, softcap, distance_scale, distance_bias)
-    output, _ = call.attend(read_normalizer(normalizer), (), out)
+    others: tuple[Any, ...] = attn_mask, causal, window, key_lengths, document_ids
+    others += distance_scale, distance_bias, softcap, qk_norm, dims, out, num_threads
+    output, _ = _attend(query, key, value, (), scale, is_causal, enable_gqa, normalizer, layout, others)
     assert output is not None
     return output
 
@@ -258,24 +272,12 @@ normalizer, qk_norm, layout, dims, out, num_threads
         raise ValueError("out is for the output, which needs a value; got out without value")
     found = read_normalizer(normalizer)
     names = available(statistic_names(statistics), found, leave_out=statistics is _USUAL)
-    others: tuple[Any, ...] = (
-        attn_mask,
-        causal,
-        window,
-        key_lengths,
-        document_ids,
-        distance_scale,
-        distance_bias,
+    others: tuple[Any, ...] = attn_mask, causal, window, key_lengths, document_ids
+    others += distance_scale, distance_bias, softcap, qk_norm, dims, out, num_threads
+    output, rows = _attend(
+        query, key, value, names, scale, is_causal, enable_gqa, found or normalizer, layout, others
     )
-    others += softcap, qk_norm, dims, out, num_threads
-    plain = attend_arrays(query, key, value, names, scale, is_causal, enable_gqa, normalizer, layout, others)
-    if plain is not None:
-        return AttentionStatistics(plain[0], **dict(zip(names, plain[1], strict=True)))
-    call = Call(query, key, value, enable_gqa, qk_norm, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    call.score(scale, softcap, distance_scale, distance_bias)
-    output, rows = call.attend(found, names, out)
-    return AttentionStatistics(output, **rows)
+    return AttentionStatistics(output, **dict(zip(names, rows, strict=True)))
 
 
 @without_unknown
@@ -337,20 +339,9 @@ softcap, normalizer, qk_norm, layout, dims, num_threads
         return there
     found = read_normalizer(normalizer)
     names = available(("entropy",), found, leave_out=False)
-    others: tuple[Any, ...] = (
-        attn_mask,
-        causal,
-        window,
-        key_lengths,
-        document_ids,
-        distance_scale,
-        distance_bias,
+    others: tuple[Any, ...] = attn_mask, causal, window, key_lengths, document_ids
+    others += distance_scale, distance_bias, softcap, qk_norm, dims, None, num_threads
+    _, rows = _attend(
+        query, key, None, names, scale, is_causal, enable_gqa, found or normalizer, layout, others
     )
-    others += softcap, qk_norm, dims, num_threads
-    plain = attend_arrays(query, key, None, names, scale, is_causal, enable_gqa, normalizer, layout, others)
-    if plain is not None:
-        return plain[1][0]
-    call = Call(query, key, None, enable_gqa, qk_norm, layout, num_threads, dims)
-    call.see(attn_mask, is_causal, causal, window, key_lengths, document_ids)
-    call.score(scale, softcap, distance_scale, distance_bias)
-    return call.attend(found, names)[1]["entropy"]
+    return rows[0]

@@ -76,21 +76,34 @@ int current_cpu() {
 #endif
 }
 
-/// Moves this thread off `cpu` if it runs there and may run elsewhere. Linux likes to wake a
-/// thread on the CPU of who wakes it, and then may leave both there for tens of milliseconds:
-/// the loop takes twice its time beside an idle core.
-void leave_cpu([[maybe_unused]] int cpu) {
+/// Where a helper may run: wherever the system lets it, except on the CPU of the last caller that
+/// it met on its own.
+///
+/// Linux likes to wake a thread on the CPU of who wakes it, and then may leave both there, call
+/// after call: the loops take twice their time beside an idle core. So a helper that finds itself
+/// beside its caller leaves, and stays away: if it could come back, the next call would wake it
+/// there again.
+class whereabouts {
+ public:
+  void leave([[maybe_unused]] int cpu) {
 #if defined(__linux__)
-  if (cpu < 0 || current_cpu() != cpu) return;
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
-  cpu_set_t others = allowed;
-  CPU_CLR(cpu, &others);
-  if (sched_setaffinity(0, sizeof others, &others) == 0) {
-    sched_setaffinity(0, sizeof allowed, &allowed);
-  }
+    cpu_set_t now;
+    if (sched_getaffinity(0, sizeof now, &now) != 0) return;
+    // A set that this object did not make is a wish of the user.
+    if (!narrowed_ || !CPU_EQUAL(&now, &mine_)) allowed_ = now;
+    mine_ = allowed_;
+    CPU_CLR(cpu, &mine_);
+    narrowed_ = CPU_COUNT(&mine_) > 0 && sched_setaffinity(0, sizeof mine_, &mine_) == 0;
 #endif
-}
+  }
+
+ private:
+#if defined(__linux__)
+  cpu_set_t allowed_;
+  cpu_set_t mine_;
+  bool narrowed_ = false;
+#endif
+};
 
 // Counts the forks between this process and the one that loaded the library: threads of an
 // earlier count do not exist here.
@@ -108,7 +121,6 @@ class job {
 
   void work_as_caller() noexcept { work({ask_caller, this}); }
   void work_as_helper() noexcept {
-    leave_cpu(cpu_);
     std::fesetenv(&arithmetic_);
     work({ask_helper, this});
   }
@@ -182,7 +194,6 @@ class job {
   const parallel_loop& loop_;
   const execution& how_;
   const stop_signal* outer_;
-  const int cpu_ = current_cpu();  // of the caller
   const unsigned forks_ = forks.load();
   bool shared_ = false;
   std::fenv_t arithmetic_;  // of the caller, where threads share the loop
@@ -209,6 +220,8 @@ class pool {
  private:
   void start_threads(int wanted);
   void serve() noexcept;
+  void await_offer(std::unique_lock<std::mutex>& lock, std::uint64_t seen,
+                   whereabouts& place) noexcept;
   void offer(job& work, int helpers);
   void withdraw(job& work, unsigned forks_before);
 
@@ -219,6 +232,7 @@ class pool {
   job* current_ = nullptr;
   std::atomic<std::uint64_t> offers_{0};  // jobs so far: a thread joins each at most once
   int places_ = 0;                        // helpers that may still join the current job
+  int cpu_ = -1;                          // of who offered it
   std::atomic<int> inside_{0};            // helpers at work on it
   int threads_ = 0;
 };
@@ -268,6 +282,7 @@ void pool::offer(job& work, int helpers) {
   {
     const std::lock_guard lock(mutex_);
     current_ = &work;
+    cpu_ = current_cpu();
     places_ = helpers;
     ++offers_;
   }
@@ -299,12 +314,28 @@ void pool::withdraw(job& work, unsigned forks_before) {
   work.lose_helpers();
 }
 
+/// Returns, with the lock, when there is a job to join. A helper that was woken beside its caller
+/// often comes too late for that job; it leaves all the same, for the sake of the next one.
+void pool::await_offer(std::unique_lock<std::mutex>& lock, std::uint64_t seen,
+                       whereabouts& place) noexcept {
+  while (true) {
+    if (const int cpu = cpu_; cpu >= 0 && current_cpu() == cpu) {
+      lock.unlock();
+      place.leave(cpu);
+      lock.lock();
+    }
+    if (current_ != nullptr && places_ > 0 && offers_ != seen) return;
+    offered_.wait(lock);
+  }
+}
+
 void pool::serve() noexcept {
+  whereabouts place;
   std::uint64_t seen = 0;
   while (true) {
     spin_until([&] { return offers_ != seen; });
     std::unique_lock lock(mutex_);
-    offered_.wait(lock, [&] { return current_ != nullptr && places_ > 0 && offers_ != seen; });
+    await_offer(lock, seen, place);
     seen = offers_;
     --places_;
     ++inside_;

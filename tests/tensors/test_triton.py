@@ -60,6 +60,21 @@ def test_a_case_that_fails_is_told(interpreted: Runner) -> None:
         interpreted("no such case")
 
 
+@pytest.mark.maintainer
+def test_the_cases_of_all_backends_in_the_interpreter() -> None:
+    """Masks, laws, shapes and messages of test_backends.py, with these kernels where they serve a call."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_backends.py"]
+    ran = subprocess.run(
+        command,
+        cwd=Path(__file__).parent,
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-2000:]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*triton_cases.CASES, *triton_cases.LARGE])
 def test_a_compiled_kernel_agrees_with_the_core(name: str, on_a_gpu: Runner) -> None:
@@ -130,7 +145,8 @@ SPILLS = 8
 def test_loops_of_full_tiles_keep_their_numbers_in_registers(architecture: str, head_dim: int) -> None:
     script = Path(__file__).parent / "triton_static.py"
     command = [sys.executable, str(script), architecture, str(head_dim)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    compiling = os.environ | {"TRITON_INTERPRET": "0"}  # the process of the interpreted cases may still run
+    text = subprocess.run(command, env=compiling, capture_output=True, text=True, check=True).stdout
     found = [json.loads(line) for line in text.splitlines()]
     assert {each["kernel"] for each in found} == {
         "attend_rows",

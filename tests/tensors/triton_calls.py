@@ -43,6 +43,21 @@ def start(kind: str) -> None:
     _operator.register(kind)
 
 
+def serve_the_cpu() -> None:
+    """Let public functions choose on the CPU as for CUDA, except where backend='core' is asked for."""
+    from attnscale.torch import _functional
+    from attnscale.torch._triton import _operator, _support
+
+    choose = _functional.kernel_of
+
+    def kernel_of(call: Any, asked: tuple[str, ...], backend: str | None) -> str:
+        assert "cpu" in _operator.registered
+        found = choose(call, asked, backend)
+        return found if backend else "triton" if _support.supports(call, asked) else "torch"
+
+    _functional.__dict__.update(kernel_of=kernel_of, _CORE=("core",))
+
+
 def _interpret_faster() -> None:
     """The interpreter prepares Triton's language again at each call of a function; once is enough."""
     import triton.language as tl

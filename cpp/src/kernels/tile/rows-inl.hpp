@@ -53,23 +53,6 @@ inline T read_element(const void* data, element_type type, ptrdiff_t i) {
   __builtin_unreachable();
 }
 
-template <class T>
-inline void write_element(void* data, element_type type, ptrdiff_t i, T x) {
-  switch (type) {
-    case element_type::float32:
-      static_cast<float*>(data)[i] = static_cast<float>(x);
-      break;
-    case element_type::float64:
-      static_cast<double*>(data)[i] = static_cast<double>(x);
-      break;
-    case element_type::float16:
-      static_cast<uint16_t*>(data)[i] = float16_from_float(static_cast<float>(x));
-      break;
-    case element_type::bfloat16:
-      static_cast<uint16_t*>(data)[i] = bfloat16_from_float(static_cast<float>(x));
-  }
-}
-
 /// Leading elements of a contiguous 16-bit row, a vector at a time; returns how many.
 inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t start, int64_t count,
                              float* out) {
@@ -95,12 +78,36 @@ inline void read_row(const matrix& m, int64_t row, int64_t count, T* out) {
     out[i] = read_element<T>(m.data, m.layout.type, start + i * m.layout.column);
 }
 
+/// out[i * step] = convert(in[i]). The step of nearly all arrays is a constant here, for the
+/// compiler's vectors.
+template <class Element, class T, class Convert>
+inline void write_elements(Element* out, ptrdiff_t step, int64_t count, const T* in,
+                           Convert convert) {
+  if (step == 1)
+    for (int64_t i = 0; i < count; ++i) out[i] = convert(in[i]);
+  else
+    for (int64_t i = 0; i < count; ++i) out[i * step] = convert(in[i]);
+}
+
 template <class T>
 inline void write_row(void* data, const matrix_layout& layout, int64_t row, int64_t count,
                       const T* in) {
-  const ptrdiff_t start = row * layout.row;
-  for (int64_t i = 0; i < count; ++i)
-    write_element(data, layout.type, start + i * layout.column, in[i]);
+  const ptrdiff_t start = row * layout.row, step = layout.column;
+  const auto write = [&](auto* elements, auto convert) {
+    write_elements(elements + start, step, count, in, convert);
+  };
+  switch (layout.type) {
+    case element_type::float32:
+      return write(static_cast<float*>(data), [](T x) { return static_cast<float>(x); });
+    case element_type::float64:
+      return write(static_cast<double*>(data), [](T x) { return static_cast<double>(x); });
+    case element_type::float16:
+      return write(static_cast<uint16_t*>(data),
+                   [](T x) { return float16_from_float(static_cast<float>(x)); });
+    case element_type::bfloat16:
+      return write(static_cast<uint16_t*>(data),
+                   [](T x) { return bfloat16_from_float(static_cast<float>(x)); });
+  }
 }
 
 /// Rows to be asked for one at a time while a product keeps the core busy. In a burst it would

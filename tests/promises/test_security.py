@@ -28,7 +28,7 @@ class Trap:
 
 
 def calls() -> Iterator[tuple[str, str, dict[str, str]]]:
-    """File, name and keyword arguments of every call in the package whose name may read a pickle or run code."""
+    """File, name and keyword arguments of every call in the package."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
@@ -80,7 +80,7 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     folder.mkdir()
     text.write_text("a few words")
     (folder / "code.py").write_text(f"open({str(trap)!r}, 'w').close()\n")
-    own = {name: "code.X" for name in ("AutoConfig", "AutoModel", "AutoTokenizer")}
+    own = dict.fromkeys(("AutoConfig", "AutoModel", "AutoTokenizer"), "code.X")
     (folder / "config.json").write_text(json.dumps({"model_type": "unheard_of", "auto_map": own}))
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"auto_map": {"AutoTokenizer": ["code.X", None]}})

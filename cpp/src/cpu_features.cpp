@@ -11,32 +11,33 @@ namespace attnscale::detail {
 
 namespace {
 
-enum result { eax, ebx, ecx, edx };
+/// Places of the registers in an answer of CPUID.
+enum cpuid_register { eax, ebx, ecx, edx };
 
 /// Registers that the operating system keeps for each thread, as bits of XCR0.
-constexpr unsigned sse = 0, avx = 0x6, avx512 = 0xe6, amx = 0x60000;
+constexpr unsigned xmm = 0, ymm = 0x6, zmm = 0xe6, tmm = 0x60000;
 
 /// A bit of what the instruction CPUID answers (Intel's manual, volume 2A, CPUID), and the
 /// registers.
 struct feature {
   std::string_view name;
   unsigned leaf, subleaf;
-  result in;
+  cpuid_register in;
   int bit;
   unsigned registers;
 };
 
 constexpr feature features[] = {
-    {"SSE3", 1, 0, ecx, 0, sse},           {"SSSE3", 1, 0, ecx, 9, sse},
-    {"FMA", 1, 0, ecx, 12, avx},           {"SSE4.1", 1, 0, ecx, 19, sse},
-    {"SSE4.2", 1, 0, ecx, 20, sse},        {"POPCNT", 1, 0, ecx, 23, sse},
-    {"AVX", 1, 0, ecx, 28, avx},           {"F16C", 1, 0, ecx, 29, avx},
-    {"BMI1", 7, 0, ebx, 3, sse},           {"AVX2", 7, 0, ebx, 5, avx},
-    {"BMI2", 7, 0, ebx, 8, sse},           {"AVX-512F", 7, 0, ebx, 16, avx512},
-    {"AVX-512DQ", 7, 0, ebx, 17, avx512},  {"AVX-512CD", 7, 0, ebx, 28, avx512},
-    {"AVX-512BW", 7, 0, ebx, 30, avx512},  {"AVX-512VL", 7, 0, ebx, 31, avx512},
-    {"AVX-512BF16", 7, 1, eax, 5, avx512}, {"AMX-BF16", 7, 0, edx, 22, amx},
-    {"AMX-TILE", 7, 0, edx, 24, amx},
+    {"SSE3", 1, 0, ecx, 0, xmm},        {"SSSE3", 1, 0, ecx, 9, xmm},
+    {"FMA", 1, 0, ecx, 12, ymm},        {"SSE4.1", 1, 0, ecx, 19, xmm},
+    {"SSE4.2", 1, 0, ecx, 20, xmm},     {"POPCNT", 1, 0, ecx, 23, xmm},
+    {"AVX", 1, 0, ecx, 28, ymm},        {"F16C", 1, 0, ecx, 29, ymm},
+    {"BMI1", 7, 0, ebx, 3, xmm},        {"AVX2", 7, 0, ebx, 5, ymm},
+    {"BMI2", 7, 0, ebx, 8, xmm},        {"AVX-512F", 7, 0, ebx, 16, zmm},
+    {"AVX-512DQ", 7, 0, ebx, 17, zmm},  {"AVX-512CD", 7, 0, ebx, 28, zmm},
+    {"AVX-512BW", 7, 0, ebx, 30, zmm},  {"AVX-512VL", 7, 0, ebx, 31, zmm},
+    {"AVX-512BF16", 7, 1, eax, 5, zmm}, {"AMX-BF16", 7, 0, edx, 22, tmm},
+    {"AMX-TILE", 7, 0, edx, 24, tmm},
 };
 
 /// XCR0; 0 where the operating system does not let programs ask for it, and keeps no more than SSE.

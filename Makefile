@@ -286,8 +286,7 @@ wheels-again: $(WHEEL_TOOLS)/ready
 
 check-wheels: $(WHEEL_TOOLS)/ready build/arm64 build/musl $(STAMPS)/system-neon
 	$(call say,the wheels in empty environments$(comma) on aarch64 under qemu)
-	$(WHEEL_TOOLS)/bin/python scripts/check_wheels.py dist --arm64 build/arm64 \
-	  --musl build/musl/usr/lib/x86_64-linux-musl/libc.so
+	$(WHEEL_TOOLS)/bin/python scripts/check_wheels.py dist --arm64 build/arm64 --musl build/musl
 
 check-ports: $(WHEEL_TOOLS)/ready
 	$(call say,the library for macOS on arm64 and Windows on x86-64: compiled and linked)

@@ -22,3 +22,6 @@ set(CMAKE_MODULE_LINKER_FLAGS_INIT -s)
 set(CMAKE_INTERPROCEDURAL_OPTIMIZATION OFF)
 # The linker of zig writes no list of what it has read.
 set(CMAKE_LINK_DEPENDS_USE_LINKER FALSE)
+# What CMake asks the compiler is compiled and not linked: to link for the first time, zig compiles libc++, and does so
+# once more for the options that the module is linked with.
+set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)

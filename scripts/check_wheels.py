@@ -3,10 +3,12 @@
 
     python scripts/check_wheels.py dist                        # what is in each, and the one for this machine
     python scripts/check_wheels.py dist --arm64 build/arm64    # and the one for aarch64, under qemu-user
+    python scripts/check_wheels.py dist --musl build/musl      # and what the one for musl is made of
 
-The folder of --arm64 holds a Python of that architecture (scripts/unpack-packages). A wheel for musl is
-compared with the symbols that a libc of musl has (--musl FILE): a Python for musl is neither in Debian nor on
-an index.
+Both folders are of scripts/unpack-packages: a Python for aarch64, and the C library of musl. A Python for
+musl is neither in Debian nor on an index: the symbols that the wheel asks for are looked up in that C
+library, and programs of cpp/examples are linked with the objects of the wheel, which `make wheels` left in
+build/wheels, and run with it.
 """
 
 from __future__ import annotations
@@ -45,17 +47,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("dist", type=Path)
     parser.add_argument("--arm64", type=Path, help="folder with a Python for aarch64")
-    parser.add_argument("--musl", type=Path, help="a libc.so of musl 1.2.0 to 1.2.3")
+    parser.add_argument("--musl", type=Path, help="folder with a libc.so of musl 1.2.0 to 1.2.3")
     options = parser.parse_args()
     work = ROOT / "build" / "wheel-checks"
+    musl = next(options.musl.resolve().rglob("libc.so")) if options.musl else None
     for target in WHEELS:
         (wheel,) = options.dist.glob(f"attnscale-*-{target.platform_tag}.whl")
-        look_at(wheel, target, work / target.triple, options.musl)
+        look_at(wheel, target, work / target.triple, musl)
     run_here(next(options.dist.glob("*manylinux*x86_64.whl")), work / "here")
     if options.arm64:
         run_under_qemu(
             next(options.dist.glob("*manylinux*aarch64.whl")), options.arm64.resolve(), work / "arm64"
         )
+    if musl:
+        run_examples(next(each for each in WHEELS if each.triple.endswith("musl")), musl, work / "musl")
 
 
 def expect(good: object, what: object) -> None:
@@ -181,6 +186,28 @@ def run_under_qemu(wheel: Path, root: Path, folder: Path) -> None:
     # Not README's example: 8 x 4096 x 4096 scores take more than five minutes under emulation.
     for arguments in ([CHECK], ["-m", "attnscale", "info"]):
         run([*emulated, *arguments], folder)
+
+
+def run_examples(target: Target, libc: Path, folder: Path) -> None:
+    """Programs of cpp/examples with the library that the wheel was linked from, run with this C library.
+
+    They start threads, whose stacks are smaller under musl than under glibc, and end with an error where the
+    numbers are not those that they expect.
+    """
+    compiler = ROOT / "build" / "zig" / f"c++-{target.triple}"
+    built = ROOT / "build" / "wheels"
+    library = built / target.triple / "libattnscale.a"
+    expect(library.exists(), f"there is no {library.relative_to(ROOT)}: run make wheels")
+    (source,) = (built / "source").glob("attnscale-*")
+    include = [f"-I{source / 'cpp' / 'include'}", "-isystem", source / "third_party" / "include"]
+    folder.mkdir(parents=True, exist_ok=True)
+    cache = {"ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build" / "zig" / "cache")}
+    for name in ("entropy", "linear_attention", "training_step"):
+        example = source / "cpp" / "examples" / f"{name}.cpp"
+        command = [compiler, "-std=c++20", "-O1", "-dynamic", *include, example, library]
+        run([*command, "-o", folder / name], folder, **cache)
+        for variables in ({}, {"ATTNSCALE_SIMD": "baseline"}):
+            run([libc, folder / name], folder, **variables)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "cpu_features.hpp"
 #include "dispatch.hpp"
 
 #if defined(__x86_64__)
@@ -19,6 +20,7 @@
 namespace attnscale {
 namespace {
 
+using detail::cpu_has;
 using detail::level_kernels;
 
 /// A level that the CPU can run, and whether it then does better than the levels before it.
@@ -37,24 +39,14 @@ bool never() { return false; }
 
 #if defined(__x86_64__)
 
-// The compiler's builtins ask the operating system too: they say no to AVX where the kernel does
-// not save its registers. clang 14 knows no "f16c", hence the bit itself (leaf 1, ECX bit 29).
-bool has_f16c() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
-}
-
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-}
+bool has_avx2() { return cpu_has("AVX2") && cpu_has("FMA") && cpu_has("F16C"); }
 
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl");
+  return has_avx2() && cpu_has("AVX-512F") && cpu_has("AVX-512CD") && cpu_has("AVX-512DQ") &&
+         cpu_has("AVX-512BW") && cpu_has("AVX-512VL");
 }
 
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+bool has_avx512_bf16() { return has_avx512() && cpu_has("AVX-512BF16"); }
 
 /// Cores of AMD multiply pairs of bfloat16 at the rate of one float32 number; those of Intel take
 /// twice as long, and have AMX for it.
@@ -75,12 +67,7 @@ bool may_use_amx() {
 }
 
 bool has_amx_bf16() {
-  constexpr unsigned os_saves = 1u << 27, amx_bf16 = 1u << 22, amx_tile = 1u << 24;
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!has_avx512_bf16()) return false;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & os_saves) == 0) return false;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0 && may_use_amx();
+  return has_avx512_bf16() && cpu_has("AMX-TILE") && cpu_has("AMX-BF16") && may_use_amx();
 }
 
 constexpr level levels[] = {{&detail::baseline_kernels, always, always},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attnscale/simd_level.hpp"
+#include "cpu_features.hpp"
 #include "dispatch.hpp"
 
 namespace test_simd_level {
@@ -63,6 +64,29 @@ TEST_CASE("levels come worst first, and the one that every CPU has is among them
   CHECK(std::equal(levels.begin(), levels.end(), order.begin()));
 #endif
 }
+
+#if defined(__x86_64__)
+TEST_CASE("the instructions of this CPU are those that the compiler's library finds") {
+  using attnscale::detail::cpu_has;
+  CHECK(cpu_has("SSE3") == (__builtin_cpu_supports("sse3") != 0));
+  CHECK(cpu_has("SSSE3") == (__builtin_cpu_supports("ssse3") != 0));
+  CHECK(cpu_has("SSE4.1") == (__builtin_cpu_supports("sse4.1") != 0));
+  CHECK(cpu_has("SSE4.2") == (__builtin_cpu_supports("sse4.2") != 0));
+  CHECK(cpu_has("POPCNT") == (__builtin_cpu_supports("popcnt") != 0));
+  CHECK(cpu_has("AVX") == (__builtin_cpu_supports("avx") != 0));
+  CHECK(cpu_has("AVX2") == (__builtin_cpu_supports("avx2") != 0));
+  CHECK(cpu_has("FMA") == (__builtin_cpu_supports("fma") != 0));
+  CHECK(cpu_has("BMI1") == (__builtin_cpu_supports("bmi") != 0));
+  CHECK(cpu_has("BMI2") == (__builtin_cpu_supports("bmi2") != 0));
+  CHECK(cpu_has("AVX-512F") == (__builtin_cpu_supports("avx512f") != 0));
+  CHECK(cpu_has("AVX-512CD") == (__builtin_cpu_supports("avx512cd") != 0));
+  CHECK(cpu_has("AVX-512DQ") == (__builtin_cpu_supports("avx512dq") != 0));
+  CHECK(cpu_has("AVX-512BW") == (__builtin_cpu_supports("avx512bw") != 0));
+  CHECK(cpu_has("AVX-512VL") == (__builtin_cpu_supports("avx512vl") != 0));
+  CHECK(cpu_has("AVX-512BF16") == (__builtin_cpu_supports("avx512bf16") != 0));
+  CHECK(!cpu_has("no such instructions"));
+}
+#endif
 
 TEST_CASE("an unknown level is an error that names the variable, the choices and what was seen") {
   const std::string text = error_of("sse9");

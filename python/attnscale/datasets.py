@@ -133,7 +133,10 @@ def causal_qk() -> HeadActivations:
 
 
 def _load(name: str) -> HeadActivations:
-    with (files("attnscale") / "data" / name).open("rb") as stream, np.load(stream) as stored:
+    with (
+        (files("attnscale") / "data" / name).open("rb") as stream,
+        np.load(stream, allow_pickle=False) as stored,
+    ):
         arrays = {name: stored[name] for name in stored.files}
     for array in arrays.values():
         array.flags.writeable = False

@@ -52,7 +52,18 @@ def test_what_python_it_is_said_to_run_on_is_what_the_workflow_tests() -> None:
     said = [line.rpartition(" ")[2] for line in settings["project"]["classifiers"] if "Python :: 3." in line]
     assert said == tested
     built = settings["tool"]["cibuildwheel"]["build"]
-    assert built == [f"cp{name.replace('.', '')}-*" for name in tested]
+    free_threaded = re.findall(r"python-version: (3\.\d+t)$", workflow.read_text(), re.MULTILINE)
+    assert built == [f"cp{name.replace('.', '')}-*" for name in (*tested, *free_threaded)]
+
+
+def test_workflows_name_actions_by_the_hash_of_a_commit() -> None:
+    """A tag can be moved to other code; the comment says which release the commit is."""
+    folder = (ROOT / WORKFLOW).parent
+    if not folder.exists():
+        pytest.skip("the workflows are not in the sdist")
+    uses = re.findall(r"uses: *(.*)", "".join(path.read_text() for path in sorted(folder.glob("*.yml"))))
+    assert len(uses) > 10
+    assert [each for each in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
 
 
 def test_the_licences_of_what_is_compiled_in() -> None:

@@ -77,10 +77,9 @@ def test_what_is_compiled_for_another_cpu_names_what_this_one_lacks(flag: str, t
     )
     compile_ = ["g++", "-std=c++20", f"-I{ROOT / 'cpp/src'}", "-c"]
     subprocess.run([*compile_, flag, main, "-o", tmp_path / "main.o"], check=True)
-    other = ROOT / "cpp/src/compiled_for.cpp"
-    subprocess.run([*compile_, other, "-o", tmp_path / "other.o"], check=True)
+    others = [ROOT / "cpp/src" / name for name in ("compiled_for.cpp", "cpu_features.cpp")]
     program = tmp_path / "program"
-    subprocess.run(["g++", tmp_path / "main.o", tmp_path / "other.o", "-o", program], check=True)
+    subprocess.run([*compile_[:-1], tmp_path / "main.o", *others, "-o", program], check=True)
     have = line[1].split()
     expected = {"-march=x86-64": "", "-mavx2": "" if "avx2" in have else "AVX2"}
     expected["-mavx512f"] = "" if "avx512f" in have else "AVX-512F"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ def main() -> None:
         flush=True,
     )
     if "ATTNSCALE_SIMD" not in os.environ:
+        check_levels()
         levels = [level for level in _core.available_simd_levels() if level != at.simd_level()]
         for level in levels:
             assert not level.startswith("emulated"), f"{level} is for tests alone"
@@ -40,6 +42,18 @@ def main() -> None:
         check_data()
         for readme in sys.argv[1:]:
             check_examples(Path(readme))
+
+
+def check_levels() -> None:
+    """Every level whose instructions Linux lists for this CPU can be chosen."""
+    names = ("avx2 fma f16c", "avx512f avx512cd avx512dq avx512bw avx512vl", "avx512_bf16")
+    cpu = Path("/proc/cpuinfo")
+    have = set(cpu.read_text().split()) if cpu.exists() else set()
+    for level, instructions in zip(("avx2", "avx512", "avx512_bf16"), names, strict=True):
+        if have >= set(instructions.split()) and platform.machine() == "x86_64":
+            assert level in _core.available_simd_levels(), (
+                f"this CPU has {instructions}, and no {level} is seen"
+            )
 
 
 def arrays(dtype: type[np.floating]) -> np.ndarray:

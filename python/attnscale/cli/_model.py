@@ -47,8 +47,9 @@ def load(
     logging.disable_progress_bar()
     getLogger("huggingface_hub").setLevel(ERROR)  # its warnings are one for each of several tries
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModel.from_pretrained(name).to(**place).eval()
+        # Left open, transformers would ask at the terminal whether to run code that comes with the model.
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        model = AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"

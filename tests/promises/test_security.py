@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What SECURITY.md promises: a file that is read brings no code with it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import attnscale
+import numpy as np
+import pytest
+from attnscale._grid.store import from_bytes
+from attnscale._io import InputError
+
+PACKAGE = Path(attnscale.__file__).parent
+
+
+class Trap:
+    """An object whose pickle makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (self.path,)  # type: ignore[return-value]
+
+
+def calls() -> Iterator[tuple[str, str, dict[str, str]]]:
+    """File, name and keyword arguments of every call in the package."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                options = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg}
+                yield path.relative_to(PACKAGE).as_posix(), name, options
+
+
+def test_every_call_that_could_run_what_it_reads_is_told_not_to() -> None:
+    required = {"np.load": ("allow_pickle", "False"), "torch.load": ("weights_only", "True")}
+    seen, reads_pickles = set(), []
+    for file, name, options in calls():
+        if name.startswith(("pickle.load", "cloudpickle.load", "joblib.load")) or name in ("eval", "exec"):
+            reads_pickles.append((file, name))
+        key, value = required.get(name, ("trust_remote_code", "False"))
+        if name in required or (name.endswith(".from_pretrained") and file.startswith("cli/")):
+            assert options.get(key) == value, (file, name)
+            seen.add(name)
+    assert seen == {*required, "AutoTokenizer.from_pretrained", "AutoModel.from_pretrained"}
+    assert reads_pickles == [("_grid/runners.py", "pickle.loads")]  # what a sweep sends to its own workers
+
+
+def test_a_stored_case_with_a_pickle_is_a_damaged_one(tmp_path: Path) -> None:
+    trap, case = tmp_path / "trap", tmp_path / "case.npz"
+    about = json.dumps({"case": "c", "names": ["x"], "dims": [None], "attrs": [{}]})
+    np.savez(case, about=np.array([about, ""]), array_0=np.array([Trap(trap)], dtype=object))
+    assert from_bytes(case.read_bytes(), "c") is None
+    assert not trap.exists()
+
+
+@pytest.mark.torch
+def test_the_state_of_a_training_with_a_pickle_is_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from attnscale.experiments._frame.checkpoint import Checkpoints
+
+    trap = tmp_path / "trap"
+    torch.save({"model": Trap(trap)}, tmp_path / "unit-state.pt")
+    with pytest.raises(Exception, match="Weights only load failed"):
+        Checkpoints(tmp_path, "unit").read("state")
+    assert not trap.exists()
+
+
+@pytest.mark.torch
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from attnscale.cli._model import load
+
+    trap, folder, text = tmp_path / "trap", tmp_path / "model", tmp_path / "text.txt"
+    folder.mkdir()
+    text.write_text("a few words")
+    (folder / "code.py").write_text(f"open({str(trap)!r}, 'w').close()\n")
+    own = dict.fromkeys(("AutoConfig", "AutoModel", "AutoTokenizer"), "code.X")
+    (folder / "config.json").write_text(json.dumps({"model_type": "unheard_of", "auto_map": own}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"auto_map": {"AutoTokenizer": ["code.X", None]}})
+    )
+    with pytest.raises(InputError, match="MODEL"):
+        load(str(folder), text)
+    assert not trap.exists()

@@ -56,7 +56,13 @@ from ._targets import (
     sparsity_beta,
     variance_invariant_beta,
 )
-from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
+from ._theory import (
+    critical_limit_beta,
+    critical_limit_entropy,
+    expected_max_cosine,
+    expected_statistics,
+    sphere_entropy_deficit,
+)
 from ._tokens import (
     critical_gamma,
     critical_scale_tail,
@@ -90,6 +96,8 @@ __all__ = [
     "calibrate",
     "cosformer_attention",
     "critical_gamma",
+    "critical_limit_beta",
+    "critical_limit_entropy",
     "critical_scale_tail",
     "cumulant_beta",
     "distances",

@@ -22,6 +22,7 @@ from ._bounds import (
     weight_bounds,
 )
 from ._cosines import expected_max_cosine, max_cosine
+from ._critical_limit import critical_limit_beta, critical_limit_entropy
 from ._cumulants import cumulant_beta, score_cumulants
 from ._dot_products import dot_product_kurtosis, dot_product_variance, truncated_normal_variance
 from ._expected import (
@@ -65,6 +66,8 @@ __all__ = [
     "condensed_entropy",
     "critical_beta",
     "critical_gamma",
+    "critical_limit_beta",
+    "critical_limit_entropy",
     "critical_scale_tail",
     "cumulant_beta",
     "dot_product_kurtosis",

@@ -48,14 +48,15 @@ from ._multihead import multi_head_attention
 from ._normalizers import alpha_gradient, pull_back, weigh, with_length
 from ._rotary import apply_rotary, rotary_score
 from ._solve import calibrate, solve_perplexity, solve_scale
-from ._targets import (
+from ._support import (
     expected_support,
-    retrieval_beta,
-    retrieval_length,
-    retrieval_trade_off,
     sparsity_beta,
-    variance_invariant_beta,
+    support_distance_bound,
+    support_invariant_beta,
+    support_limit,
+    support_probabilities,
 )
+from ._targets import retrieval_beta, retrieval_length, retrieval_trade_off, variance_invariant_beta
 from ._theory import (
     critical_limit_beta,
     critical_limit_entropy,
@@ -151,6 +152,10 @@ __all__ = [
     "spectrum_entropy",
     "sphere_entropy_deficit",
     "ssd",
+    "support_distance_bound",
+    "support_invariant_beta",
+    "support_limit",
+    "support_probabilities",
     "token_correlation",
     "top_gap_probability",
     "variance_invariant_beta",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Twins of what a scale may keep: the number of keys, the variance of the output, one key's weight."""
+"""Twins of what a scale may keep: the variance of the output, one key's weight."""
 
 from __future__ import annotations
 
@@ -12,36 +12,11 @@ from ._montecarlo import random_scores
 from ._theory import expected_statistics
 
 __all__ = [
-    "expected_support",
     "retrieval_beta",
     "retrieval_length",
     "retrieval_trade_off",
-    "sparsity_beta",
     "variance_invariant_beta",
 ]
-
-
-def expected_support(n: int, beta: float) -> float:
-    """n E[P(S < 1)]: S sums n - 1 excesses over one key's score, convolved on a grid below 1."""
-    from scipy.stats import norm
-
-    total, cells = 0.0, 801  # the grid of the sum has steps of 1/800
-    for z in np.arange(-6, 7, 0.1):
-        edges = z + (np.arange(cells) + 0.5) / 800 / beta
-        one = np.diff(norm.cdf(edges), prepend=0.0)  # sums above 1 can be left out
-        power, rest, result = one, n - 1, np.eye(1, cells)[0]
-        while rest:
-            result = np.convolve(result, power)[:cells] if rest % 2 else result
-            power, rest = np.convolve(power, power)[:cells], rest // 2
-        total += 0.1 * norm.pdf(z) * (result.sum() - result[-1] / 2)
-    return float(n * total)
-
-
-def sparsity_beta(n: Any, *, n0: float = 512, keys: float = 1) -> Any:
-    """isf(keys / n) / isf(keys / n0)."""
-    from scipy.stats import norm
-
-    return norm.isf(keys / np.asarray(n)) / norm.isf(keys / n0)
 
 
 def variance_invariant_beta(n: float, *, n0: float = 512, **model: Any) -> float:

@@ -52,7 +52,13 @@ from ._sphere import (
     sphere_log_mgf,
     sphere_mean_cosine,
 )
-from ._support import expected_support, sparsity_beta
+from ._support import (
+    expected_support,
+    sparsity_beta,
+    support_invariant_beta,
+    support_probabilities,
+)
+from ._support_limit import support_distance_bound, support_limit
 from ._tokens import critical_gamma, self_weight, token_correlation
 
 __all__ = [
@@ -111,6 +117,10 @@ __all__ = [
     "sphere_entropy_deficit_rate",
     "sphere_log_mgf",
     "sphere_mean_cosine",
+    "support_distance_bound",
+    "support_invariant_beta",
+    "support_limit",
+    "support_probabilities",
     "token_correlation",
     "top_gap_probability",
     "truncated_normal_variance",

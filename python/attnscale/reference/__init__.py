@@ -56,7 +56,15 @@ from ._support import (
     support_limit,
     support_probabilities,
 )
-from ._targets import retrieval_beta, retrieval_length, retrieval_trade_off, variance_invariant_beta
+from ._targets import (
+    averaging_excess_bound,
+    needle_weight_bound,
+    retrieval_beta,
+    retrieval_length,
+    retrieval_trade_off,
+    shared_excess_bound,
+    variance_invariant_beta,
+)
 from ._theory import (
     critical_limit_beta,
     critical_limit_entropy,
@@ -94,6 +102,7 @@ __all__ = [
     "attention_state",
     "attention_statistics",
     "attention_weights",
+    "averaging_excess_bound",
     "calibrate",
     "cosformer_attention",
     "critical_gamma",
@@ -124,6 +133,7 @@ __all__ = [
     "merge_states",
     "multi_head_attention",
     "n_of_law",
+    "needle_weight_bound",
     "performer_attention",
     "projection_ratios",
     "propagated_correlation",
@@ -145,6 +155,7 @@ __all__ = [
     "scores",
     "selective_scan",
     "self_weight",
+    "shared_excess_bound",
     "softcap_for_entropy",
     "solve_perplexity",
     "solve_scale",

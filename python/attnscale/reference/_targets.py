@@ -12,9 +12,12 @@ from ._montecarlo import random_scores
 from ._theory import expected_statistics
 
 __all__ = [
+    "averaging_excess_bound",
+    "needle_weight_bound",
     "retrieval_beta",
     "retrieval_length",
     "retrieval_trade_off",
+    "shared_excess_bound",
     "variance_invariant_beta",
 ]
 
@@ -48,3 +51,22 @@ def retrieval_trade_off(
     p, found = (np.exp(s) / np.exp(s).sum(-1, keepdims=True) for s in (scores, needle))
     error = float((p * p).sum(-1).mean())
     return SimpleNamespace(needle_weight=found[:, 0].mean(), averaging_error=error, excess=n * error)
+
+
+def needle_weight_bound(n: float, *, gap: float, beta: float) -> float:
+    """The weight where the others' sum of exponentials is its mean."""
+    others = n * np.exp(beta**2 / 2)
+    return float(np.exp(beta * gap) / (np.exp(beta * gap) + others))
+
+
+def averaging_excess_bound(n: float, beta: float) -> float:
+    """n^2 E[e^(2 beta s)] E[e^(-2 beta m)] / (n-1)^2, m the mean of the n - 1 other scores."""
+    s = np.linspace(-15, 15, 6001)
+    density = np.exp(-(s**2) / 2) / np.exp(-(s**2) / 2).sum()
+    own, others = (density * np.exp(2 * beta * s)).sum(), density * np.exp(-2 * beta * s / np.sqrt(n - 1))
+    return float(n**2 * own * others.sum() / (n - 1) ** 2)
+
+
+def shared_excess_bound(n: float, *, gap: float) -> float:
+    """e^(b^2) / 8 with b = ln(n) / gap."""
+    return float(n ** (np.log(n) / gap**2) / 8)

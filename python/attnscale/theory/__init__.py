@@ -60,6 +60,7 @@ from ._support import (
 )
 from ._support_limit import support_distance_bound, support_limit
 from ._tokens import critical_gamma, self_weight, token_correlation
+from ._two_heads import averaging_excess_bound, needle_weight_bound, shared_excess_bound
 
 __all__ = [
     "GOLDEN_DEFICIT",
@@ -68,6 +69,7 @@ __all__ = [
     "RetrievalTradeOff",
     "annealed_beta",
     "annealed_entropy",
+    "averaging_excess_bound",
     "condensed_concentration",
     "condensed_entropy",
     "critical_beta",
@@ -99,6 +101,7 @@ __all__ = [
     "max_cosine",
     "needle_beta",
     "needle_weight",
+    "needle_weight_bound",
     "propagated_correlation",
     "retrieval_beta",
     "retrieval_length",
@@ -107,6 +110,7 @@ __all__ = [
     "score_cumulants",
     "score_spectrum",
     "self_weight",
+    "shared_excess_bound",
     "smooth_maximum",
     "smooth_maximum_bounds",
     "softcap_for_entropy",

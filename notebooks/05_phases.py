@@ -223,6 +223,64 @@ assert np.isnan(theory.needle_beta(10**6, cosine=0.5, on_infeasible="nan"))
 assert theory.needle_beta(10**6, cosine=0.5, head_dim=128) > 0
 
 # %% [markdown]
+# ## On a sphere: a limit for few dimensions
+#
+# Cosines end at 1, so keys on a sphere have another critical scale. The nearest of $n$ keys is at $1 -
+# \cos$ of the order $n^{-2/(d-1)}$, and at $\beta\sqrt d = t\,(nC)^{2/(d-1)}$ the nearest few share the
+# weight, in the proportions $\exp(-t\, \Gamma_k^{2/(d-1)})$ with the arrivals $\Gamma_k$ of a Poisson
+# process of rate 1 (Bruno et al., arXiv 2605.08505). `theory.critical_limit_entropy` has the expected
+# entropy of that limit as one integral, and `theory.expected_entropy` that of $n$ keys. Beside each other
+# they say for which rows the limit speaks: with 4 dimensions for all, with 8 for long ones, and with the
+# 64 of a real head for none. There the keys that matter are not near the query: at $n = 32768$ the factor
+# $\beta\sqrt d$ is 51, and $x = \beta\sqrt d\,(1 - \cos)$ has to be about $d/2 = 32$.
+
+# %%
+CASES = ((4, 1.0), (8, 2.0), (64, 20.0))
+sizes = np.geomspace(64, 1e15, 27)
+finite = {
+    d: theory.expected_entropy(sizes, theory.critical_limit_beta(sizes, t, head_dim=d), head_dim=d)
+    for d, t in CASES
+}
+limits = {d: theory.critical_limit_entropy(t, head_dim=d) for d, t in CASES}
+at_32768 = [
+    theory.expected_entropy(32768, theory.critical_limit_beta(32768, t, head_dim=d), head_dim=d)
+    for d, t in CASES
+]
+for (d, t), value in zip(CASES, at_32768, strict=True):
+    print(f"d = {d:2}, t = {t:2.0f}: {value:.3f} nats at n = 32768, limit {limits[d]:.3f}")
+np.testing.assert_allclose(list(limits.values()), [1.885, 3.628, 16.962], atol=6e-4)
+np.testing.assert_allclose(at_32768, [1.884, 3.439, 2.378], atol=6e-4)
+
+# Rows that are drawn, against the exact value of their length: cosines of a sphere have a beta distribution.
+drawn = []
+for (d, t), rows in zip(CASES, (200, 100, 200), strict=True):
+    cosine = 2 * rng.beta((d - 1) / 2, (d - 1) / 2, (rows, 20_000)) - 1
+    beta = theory.critical_limit_beta(20_000, t, head_dim=d)
+    row = np.exp(beta * np.sqrt(d) * (cosine - cosine.max(-1, keepdims=True)))
+    p = row / row.sum(-1, keepdims=True)
+    entropy = -(p * np.log(np.maximum(p, 1e-300))).sum(-1)
+    drawn.append((entropy.mean(), entropy.std() / rows**0.5))
+    expected = theory.expected_entropy(20_000, beta, head_dim=d)
+    print(f"d = {d:2}, n = 20000: drawn {drawn[-1][0]:.3f} +- {drawn[-1][1]:.3f}, exact {expected:.3f}")
+    assert abs(drawn[-1][0] - expected) < 4.5 * drawn[-1][1]
+
+with at.plot.style():
+    _, ax = plt.subplots(figsize=(5.2, 3.2))
+    for (d, t), colour, (mean, error) in zip(CASES, at.plot.COLOURS, drawn, strict=False):
+        ax.plot(sizes, finite[d], color=colour, label=f"$d = {d}$, $t = {t:.0f}$")
+        ax.axhline(limits[d], color=colour, linestyle="--", linewidth=1)
+        ax.errorbar(20_000, mean, 2 * error, fmt="o", color=colour, markersize=4)
+    ax.set(
+        xscale="log",
+        ylim=(0, 18),
+        xlabel="$n$",
+        ylabel="entropy (nats)",
+        title="Keys on a sphere; dashed: limit",
+    )
+    ax.legend(loc="center left")
+    plt.show()
+
+# %% [markdown]
 # ## Play with it
 #
 # The weights of one row, added up from the largest on. Where `ipywidgets` is installed, as by the extra
@@ -265,6 +323,8 @@ else:
 # - Entropy and retrieval are different targets: a needle with half of the weight at 64 keys has 6 % at
 #   1024 under the standard scale and 36 % under $\log_{64} n$, and the invariant law gives it more than
 #   0.9 (T16).
+# - Keys on a sphere have a limit of their own at the scale that grows like $n^{2/(d-1)}$. With 4 or 8
+#   dimensions rows are near it; with 64 no row in use is.
 #
 # ## Exercises
 #

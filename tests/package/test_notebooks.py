@@ -34,7 +34,9 @@ CLAIMS = {
     "14_hybrids": ("T27",),
     "15_learned_scales": ("T5",),
     "16_layers_and_collapse": ("T34",),
-    "17_beyond": (),
+    "17_what_to_keep": (),
+    "18_limits_are_far": (),
+    "19_heads": (),
 }
 SOURCES = sorted(NOTEBOOKS.glob("[0-9]*.py"))
 

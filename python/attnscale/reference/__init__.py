@@ -48,15 +48,30 @@ from ._multihead import multi_head_attention
 from ._normalizers import alpha_gradient, pull_back, weigh, with_length
 from ._rotary import apply_rotary, rotary_score
 from ._solve import calibrate, solve_perplexity, solve_scale
-from ._targets import (
+from ._support import (
     expected_support,
+    sparsity_beta,
+    support_distance_bound,
+    support_invariant_beta,
+    support_limit,
+    support_probabilities,
+)
+from ._targets import (
+    averaging_excess_bound,
+    needle_weight_bound,
     retrieval_beta,
     retrieval_length,
     retrieval_trade_off,
-    sparsity_beta,
+    shared_excess_bound,
     variance_invariant_beta,
 )
-from ._theory import expected_max_cosine, expected_statistics, sphere_entropy_deficit
+from ._theory import (
+    critical_limit_beta,
+    critical_limit_entropy,
+    expected_max_cosine,
+    expected_statistics,
+    sphere_entropy_deficit,
+)
 from ._tokens import (
     critical_gamma,
     critical_scale_tail,
@@ -87,9 +102,12 @@ __all__ = [
     "attention_state",
     "attention_statistics",
     "attention_weights",
+    "averaging_excess_bound",
     "calibrate",
     "cosformer_attention",
     "critical_gamma",
+    "critical_limit_beta",
+    "critical_limit_entropy",
     "critical_scale_tail",
     "cumulant_beta",
     "distances",
@@ -115,6 +133,7 @@ __all__ = [
     "merge_states",
     "multi_head_attention",
     "n_of_law",
+    "needle_weight_bound",
     "performer_attention",
     "projection_ratios",
     "propagated_correlation",
@@ -136,6 +155,7 @@ __all__ = [
     "scores",
     "selective_scan",
     "self_weight",
+    "shared_excess_bound",
     "softcap_for_entropy",
     "solve_perplexity",
     "solve_scale",
@@ -143,6 +163,10 @@ __all__ = [
     "spectrum_entropy",
     "sphere_entropy_deficit",
     "ssd",
+    "support_distance_bound",
+    "support_invariant_beta",
+    "support_limit",
+    "support_probabilities",
     "token_correlation",
     "top_gap_probability",
     "variance_invariant_beta",

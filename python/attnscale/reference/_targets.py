@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Twins of what a scale may keep: the number of keys, the variance of the output, one key's weight."""
+"""Twins of what a scale may keep: the variance of the output, one key's weight."""
 
 from __future__ import annotations
 
@@ -12,36 +12,14 @@ from ._montecarlo import random_scores
 from ._theory import expected_statistics
 
 __all__ = [
-    "expected_support",
+    "averaging_excess_bound",
+    "needle_weight_bound",
     "retrieval_beta",
     "retrieval_length",
     "retrieval_trade_off",
-    "sparsity_beta",
+    "shared_excess_bound",
     "variance_invariant_beta",
 ]
-
-
-def expected_support(n: int, beta: float) -> float:
-    """n E[P(S < 1)]: S sums n - 1 excesses over one key's score, convolved on a grid below 1."""
-    from scipy.stats import norm
-
-    total, cells = 0.0, 801  # the grid of the sum has steps of 1/800
-    for z in np.arange(-6, 7, 0.1):
-        edges = z + (np.arange(cells) + 0.5) / 800 / beta
-        one = np.diff(norm.cdf(edges), prepend=0.0)  # sums above 1 can be left out
-        power, rest, result = one, n - 1, np.eye(1, cells)[0]
-        while rest:
-            result = np.convolve(result, power)[:cells] if rest % 2 else result
-            power, rest = np.convolve(power, power)[:cells], rest // 2
-        total += 0.1 * norm.pdf(z) * (result.sum() - result[-1] / 2)
-    return float(n * total)
-
-
-def sparsity_beta(n: Any, *, n0: float = 512, keys: float = 1) -> Any:
-    """isf(keys / n) / isf(keys / n0)."""
-    from scipy.stats import norm
-
-    return norm.isf(keys / np.asarray(n)) / norm.isf(keys / n0)
 
 
 def variance_invariant_beta(n: float, *, n0: float = 512, **model: Any) -> float:
@@ -73,3 +51,22 @@ def retrieval_trade_off(
     p, found = (np.exp(s) / np.exp(s).sum(-1, keepdims=True) for s in (scores, needle))
     error = float((p * p).sum(-1).mean())
     return SimpleNamespace(needle_weight=found[:, 0].mean(), averaging_error=error, excess=n * error)
+
+
+def needle_weight_bound(n: float, *, gap: float, beta: float) -> float:
+    """The weight where the others' sum of exponentials is its mean."""
+    others = n * np.exp(beta**2 / 2)
+    return float(np.exp(beta * gap) / (np.exp(beta * gap) + others))
+
+
+def averaging_excess_bound(n: float, beta: float) -> float:
+    """n^2 E[e^(2 beta s)] E[e^(-2 beta m)] / (n-1)^2, m the mean of the n - 1 other scores."""
+    s = np.linspace(-15, 15, 6001)
+    density = np.exp(-(s**2) / 2) / np.exp(-(s**2) / 2).sum()
+    own, others = (density * np.exp(2 * beta * s)).sum(), density * np.exp(-2 * beta * s / np.sqrt(n - 1))
+    return float(n**2 * own * others.sum() / (n - 1) ** 2)
+
+
+def shared_excess_bound(n: float, *, gap: float) -> float:
+    """e^(b^2) / 8 with b = ln(n) / gap."""
+    return float(n ** (np.log(n) / gap**2) / 8)

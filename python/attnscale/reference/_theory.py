@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["expected_max_cosine", "expected_statistics", "sphere_entropy_deficit"]
+__all__ = [
+    "critical_limit_beta",
+    "critical_limit_entropy",
+    "expected_max_cosine",
+    "expected_statistics",
+    "sphere_entropy_deficit",
+]
 
 Array = NDArray[Any]
 
@@ -48,6 +54,27 @@ def expected_max_cosine(n: float, head_dim: int) -> float:
     cosine, p = _cosines(head_dim)
     below = np.maximum(1 - np.cumsum(p), 0)  # F at the lower end of each cell
     return float((cosine * ((below + p) ** n - below**n)).sum())
+
+
+def critical_limit_beta(n: float, t: float, *, head_dim: int = 64) -> float:
+    """t (n C)^(1/a) / sqrt(d), with C from the share of keys within 1 - cosine < 1e-7; a = (d - 1) / 2."""
+    from scipy.special import betainc
+
+    half = (head_dim - 1) / 2
+    log_c = np.log(betainc(half, half, 5e-8)) - half * np.log(1e-7)  # (1 - cosine) / 2 has a beta law
+    return float(t * np.exp((np.log(n) + log_c) / half) / np.sqrt(head_dim))
+
+
+def critical_limit_entropy(t: float, *, head_dim: int = 64) -> float:
+    """-gamma - integral exp(-F(u) / t^a) E[(u - x) e^(u-x) exp(-e^(u-x))] du over the points x = s^2."""
+    s = (np.arange(4000) + 0.5) * 16 / 4000
+    density = (head_dim - 1) * s ** (head_dim - 2) * t ** (-(head_dim - 1) / 2) * 16 / 4000
+    step, total = 0.05, 0.0
+    for u in np.arange(-90.0, 90.0, step):
+        e = np.exp(np.minimum(u - s * s, 50.0))
+        missing = (-np.expm1(-e) * density).sum()  # F(u) / t^a
+        total += step * np.exp(-missing) * ((u - s * s) * e * np.exp(-e) * density).sum()
+    return float(-np.euler_gamma - total)
 
 
 def _cosines(head_dim: int) -> tuple[Array, Array]:

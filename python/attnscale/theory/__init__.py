@@ -22,6 +22,7 @@ from ._bounds import (
     weight_bounds,
 )
 from ._cosines import expected_max_cosine, max_cosine
+from ._critical_limit import critical_limit_beta, critical_limit_entropy
 from ._cumulants import cumulant_beta, score_cumulants
 from ._dot_products import dot_product_kurtosis, dot_product_variance, truncated_normal_variance
 from ._expected import (
@@ -51,8 +52,15 @@ from ._sphere import (
     sphere_log_mgf,
     sphere_mean_cosine,
 )
-from ._support import expected_support, sparsity_beta
+from ._support import (
+    expected_support,
+    sparsity_beta,
+    support_invariant_beta,
+    support_probabilities,
+)
+from ._support_limit import support_distance_bound, support_limit
 from ._tokens import critical_gamma, self_weight, token_correlation
+from ._two_heads import averaging_excess_bound, needle_weight_bound, shared_excess_bound
 
 __all__ = [
     "GOLDEN_DEFICIT",
@@ -61,10 +69,13 @@ __all__ = [
     "RetrievalTradeOff",
     "annealed_beta",
     "annealed_entropy",
+    "averaging_excess_bound",
     "condensed_concentration",
     "condensed_entropy",
     "critical_beta",
     "critical_gamma",
+    "critical_limit_beta",
+    "critical_limit_entropy",
     "critical_scale_tail",
     "cumulant_beta",
     "dot_product_kurtosis",
@@ -90,6 +101,7 @@ __all__ = [
     "max_cosine",
     "needle_beta",
     "needle_weight",
+    "needle_weight_bound",
     "propagated_correlation",
     "retrieval_beta",
     "retrieval_length",
@@ -98,6 +110,7 @@ __all__ = [
     "score_cumulants",
     "score_spectrum",
     "self_weight",
+    "shared_excess_bound",
     "smooth_maximum",
     "smooth_maximum_bounds",
     "softcap_for_entropy",
@@ -108,6 +121,10 @@ __all__ = [
     "sphere_entropy_deficit_rate",
     "sphere_log_mgf",
     "sphere_mean_cosine",
+    "support_distance_bound",
+    "support_invariant_beta",
+    "support_limit",
+    "support_probabilities",
     "token_correlation",
     "top_gap_probability",
     "truncated_normal_variance",

@@ -35,7 +35,7 @@ def test_it_prints_cells_with_errors(capsys, small, tmp_path):
     assert (status, err) == (0, "")
     assert "tiny: does a line fit?" in out
     assert out.splitlines()[1].split() == ["slope", "last", "standard", "error", "seeds"]
-    assert "refuted if the last loss is above 1" in out
+    assert "refuted if the interval of -2 less 1 lies below 0 (“a flat line fits sooner”)" in out
     assert train(capsys, *arguments)[1] == out  # from the store
     assert train(capsys, *arguments[:-1], "steps=6")[2].startswith(
         f"attnscale: error: --store must be of this training, got '{tmp_path}', "

@@ -235,6 +235,7 @@ def _result(
     interrupted: bool,
 ) -> TrainingResult:
     """The result with the arrays of all finished units; NaN where a unit is not finished."""
+    criterion = experiment.criterion(config)
     lead = tuple(map(len, axes.values()))
     variables = dict(experiment.variables(config))
     arrays = {name: np.full((*lead, *variable.shape), np.nan) for name, variable in variables.items()}
@@ -246,8 +247,11 @@ def _result(
         facts |= json.loads(str(fields[FACTS].values))
         _count(records, json.loads(str(fields[PROVENANCE].values)))
     return TrainingResult(
-        **{name: getattr(experiment, name) for name in ("claim", "question", "refuted_if")},
         experiment=experiment.name,
+        claim=experiment.claim,
+        question=experiment.question,
+        refuted_if=criterion.sentence,
+        criterion=criterion,
         axes={name: tuple(labels) for name, labels in axes.items()},
         variables=variables,
         arrays=arrays,

@@ -16,7 +16,7 @@ except ImportError as error:
 from ._frame.criterion import Claim, Contrast, Criterion, difference
 from ._frame.experiment import Experiment, Variable
 from ._frame.result import Estimate, TrainingResult
-from ._frame.run import RunOptions
+from ._frame.run import RunOptions, register
 from ._frame.training import Training
 from ._frame.verdict import Finding, JudgedClaim, Verdict, judge
 from ._names import experiment, names, stored, study
@@ -64,6 +64,7 @@ __all__ = [
     "length_tasks",
     "names",
     "recall",
+    "register",
     "stored",
 ]
 

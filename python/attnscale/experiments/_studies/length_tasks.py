@@ -103,10 +103,10 @@ class LengthTasksConfig:
     def reduced(cls) -> LengthTasksConfig:
         """The config of the cells that tests run again, in some seconds."""
         return cls(
-            tasks=("first",),
+            tasks=("needle", "majority"),
             variants=("standard", "log_n"),
-            stages=(10, 100),
-            lengths=(16, 1024, 4096),
+            stages=(10, 400),
+            lengths=(16, 1024),
         )
 
 

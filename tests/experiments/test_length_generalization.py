@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
@@ -239,10 +240,12 @@ def test_the_stored_gains_are_those_of_the_documentation(run, at_256, at_512):
 
 
 def compare_with_stored(there, here, slack):
-    """One model with the stored ones, whose axis is the third: 48 numbers, 4 standard deviations."""
-    assert there.shape[2] >= 5
-    spread = there.std(2, ddof=1) * np.sqrt(1 + 1 / there.shape[2])
-    assert (abs(here[:, :, 0] - there.mean(2)) <= 4 * spread + slack).all()
+    """One model of each cell with the stored ones, whose axis is the third: all within 99 % at once."""
+    seeds = there.shape[2]
+    assert seeds >= 5
+    spread = there.std(2, ddof=1) * np.sqrt(1 + 1 / seeds)
+    quantile = stats.t.isf(0.01 / 2 / spread.size, seeds - 1)
+    assert (abs(here[:, :, 0] - there.mean(2)) <= quantile * spread + slack).all()
 
 
 @pytest.mark.maintainer
@@ -250,7 +253,7 @@ def compare_with_stored(there, here, slack):
 def test_the_reduced_run_is_within_the_stored_error_bars():
     kept = stored("length_generalization", "reduced")
     again = length_generalization(LengthGeneralizationConfig.reduced(), seeds=[100], progress=False)
-    # Another Python has another library, whose texts have 5.3 nats and not 4.4: what laws gain stays.
+    # Another Python has another library, whose texts have other losses: what laws gain stays.
     same_text = again.facts["source"] == kept.facts["source"]
     for name, slack in (("accuracy", 0.01), ("nll", 0.1)):
         there, here = kept.select(name), again.select(name)

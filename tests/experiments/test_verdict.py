@@ -182,7 +182,7 @@ def obeying(result, sign):
 
 
 @pytest.mark.parametrize("name", experiments.names())
-@pytest.mark.parametrize("run", ["full"])
+@pytest.mark.parametrize("run", ["full", "reduced"])
 def test_each_criterion_reads_the_table_of_its_design(name, run):
     """A table that favours the claims shows them all, and its opposite refutes them all."""
     kept = stored(name, run)

@@ -133,12 +133,12 @@ class LengthGeneralizationConfig:
             heads=2,
             vocabulary=600,
             positions=("rotary",),
-            steps=300,
+            steps=200,
             learning_rate=3e-3,
-            lengths=(64, 128, 256, 512),
-            windows=24,
+            lengths=(64, 256, 512),
+            windows=16,
             calibration_windows=2,
-            most_bytes=1_500_000,
+            most_bytes=1_000_000,
         )
 
     @property

@@ -52,9 +52,10 @@ from _generated import write_generated  # noqa: E402
 from _law_pages import write_law_pages  # noqa: E402
 from _law_table import law_table  # noqa: E402
 from _pictures import pictures  # noqa: E402
+from _verdict_tables import verdict_texts  # noqa: E402
 
 write_law_pages(HERE / "laws")
-write_generated(HERE / "_declared", {**declared_texts(), "laws.md": law_table()})
+write_generated(HERE / "_declared", {**declared_texts(), **verdict_texts(), "laws.md": law_table()})
 write_generated(HERE / "_drawn", pictures())
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")
 write_generated(HERE / "_example", example_report())

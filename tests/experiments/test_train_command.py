@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ import tiny  # noqa: E402
 from attnscale.cli import main  # noqa: E402
 
 pytestmark = pytest.mark.torch
+
+KEPT = Path(__file__).parents[1] / "grid" / "kept" / "training.json"
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def test_it_prints_cells_with_errors(capsys, small, tmp_path):
     assert (status, err) == (0, "")
     assert "tiny: does a line fit?" in out
     assert out.splitlines()[1].split() == ["slope", "last", "standard", "error", "seeds"]
-    assert "refuted if the last loss is above 1" in out
+    assert "refuted if the interval of -2 less 1 lies below 0 (“a flat line fits sooner”)" in out
     assert train(capsys, *arguments)[1] == out  # from the store
     assert train(capsys, *arguments[:-1], "steps=6")[2].startswith(
         f"attnscale: error: --store must be of this training, got '{tmp_path}', "
@@ -52,6 +55,39 @@ def test_what_programs_read(capsys, small, tmp_path):
     assert found["parameters"]["steps"] == 4
     assert len(found["arrays"]["loss"][0][0]) == 4
     assert table.read_text().splitlines()[0] == "slope,last,standard_error,seeds"
+
+
+def test_a_registered_run_carries_its_hash(capsys, small, tmp_path):
+    plan, kept = tmp_path / "plan.json", tmp_path / "tiny.json"
+    own = ("tiny", "--seeds", 3, "--set", "steps=5")
+    _, out, _ = train(capsys, *own, "--register", plan)
+    found = json.loads(plan.read_text())["sha256"]
+    assert out.splitlines()[-1] == found
+    assert not list(tmp_path.glob("[!p]*"))  # nothing is trained
+    store = ("--store", tmp_path / "store")
+    _, out, _ = train(capsys, *own, "--registration", plan, "--keep", kept, *store)
+    assert f"tiny, registered as {found}" in out
+    verdict = out[out.index("tiny, registered") :]
+    assert train(capsys, "tiny", "--judge", kept)[1] == verdict
+    status, _, err = train(capsys, *own, *store)
+    assert (status, "registration" in err) == (2, True)  # a store is of a registration, or of none
+    others = {("--seeds", 4): "seeds is", ("--set", "steps=6"): "config has 'steps' = 5 and not 6"}
+    for other, said in others.items():
+        status, _, err = train(capsys, *own, *other, "--registration", plan)
+        assert (status, err.count("\n")) == (2, 1)
+        assert f"--registration must be of this run, got '{plan}', whose {said}" in err
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "rate": 0.5}))
+    assert "which has another hash" in train(capsys, *own, "--registration", plan)[2]
+
+
+def test_verdicts_of_runs_that_were_not_registered(capsys, small, tmp_path):
+    _, out, _ = train(capsys, "tiny", "--seeds", 2)
+    assert "tiny, exploratory: not registered\n\n" in out
+    found = train(capsys, "tiny", "--judge", KEPT)[1]  # which is older than criteria
+    assert found.startswith("tiny, exploratory: not registered\n\nundecided: a flat line fits sooner")
+    assert "-2 less 1  " in found
+    data = json.loads(train(capsys, "tiny", "--judge", KEPT, "--json")[1])
+    assert data["contrasts"][0]["seeds"] == 2
 
 
 def test_some_models(capsys, small, tmp_path):

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 import torch
-from attnscale.experiments import Experiment, Training, Variable
+from attnscale.experiments import Claim, Criterion, Experiment, Training, Variable, difference
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ def variables(config: TinyConfig) -> dict[str, Variable]:
     }
 
 
-EXPERIMENT = Experiment(
-    "tiny", "T0", "does a line fit?", "the last loss is above 1", TinyConfig, cells, measure, variables
-)
+def criterion(config: TinyConfig) -> Criterion:
+    flat = difference("-2 less 1", "last", {"slope": (-2.0, 1.0)}, {})
+    return Criterion((Claim("a flat line fits sooner", (flat,)),))
+
+
+EXPERIMENT = Experiment("tiny", "T0", "does a line fit?", criterion, TinyConfig, cells, measure, variables)

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain
 
 import attnscale as at
 import numpy as np
 import pytest
-from pages import page
+from pages import ROOT, page
 from scipy import stats
 
 pytest.importorskip("torch")
@@ -141,7 +142,7 @@ def test_tasks_where_only_the_length_changes():
         return one - other
 
     shown = [f"{p_value(gain('needle', 'log_n', n)):.2f}" for n in (1024, 4096)]
-    assert f"With 3 models that is p = {shown[0]} at 1024 and {shown[1]} at 4096" in page(EVIDENCE)
+    assert f"correction for two claims, p = {shown[0]} at 1024 and {shown[1]} at 4096" in page(EVIDENCE)
     for variant in ("log_n", "natural_log_n", "ssmax"):
         assert (tasks.select("accuracy", task="average", variant=variant, step=3000, n=4096) == 1).all()
     for variant in tasks.axes["variant"][1:]:
@@ -188,3 +189,45 @@ def test_collapse_and_tagging():
     assert f"the difference, {cells(worse[:, None], '+.2f')[0]}" in text
     ratio = worse.mean() / (worse.std(ddof=1) / np.sqrt(len(worse)))
     assert f"is {ratio:.1f} standard errors (p = {p_value(worse):.2f})" in text
+
+
+#: Outcomes of the contrasts, claim by claim, on which the words of the page rest.
+OUTCOMES = {
+    ("length_generalization", "full"): [["undecided"] * 2, ["shown", "undecided"]],
+    ("length_generalization", "large"): [["undecided"] * 2, ["shown", "undecided"]],
+    ("length_generalization", "cpu"): [["undecided"] * 2, ["undecided"] * 2],
+    ("context", "full"): [["shown"] * 6],
+    ("length_tasks", "full"): [["undecided"], ["undecided"]],
+    ("recall", "full"): [["shown"], ["shown"]],
+    ("hybrids", "full"): [["undecided"], ["undecided"]],
+    ("hybrids", "cpu"): [["shown"], ["refuted"]],
+    ("learned_scales", "full"): [["shown"], ["shown"]],
+    ("layers", "full"): [["shown"] * 20],
+    ("collapse", "full"): [["undecided", "undecided", "shown", "undecided"]],
+}
+
+
+def test_verdicts_are_evaluated_and_not_typed():
+    scope = {}
+    exec((ROOT / "docs" / "_verdict_tables.py").read_text(encoding="utf-8"), scope)
+    written, text = scope["verdict_texts"](), page(EVIDENCE)
+    for (name, which), outcomes in OUTCOMES.items():
+        verdict = run(name, which).verdict()
+        assert [[each.outcome for each in claim.findings] for claim in verdict.claims] == outcomes
+        assert verdict.exploratory
+        table = written[f"verdicts-{name}.md"].splitlines()
+        rows = [line for line in table if line.startswith(f"| {which} |")]
+        assert [row.split(" | ")[8].split(":")[0].rstrip(" |") for row in rows] == [*chain(*outcomes)]
+        assert f"{{include}} ../_declared/verdicts-{name}.md" in text
+    claims = {name: len(outcomes) for (name, _), outcomes in OUTCOMES.items()}
+    assert claims.keys() == set(at.experiments.names())
+    assert len(written["verdicts.md"].splitlines()) == 2 + sum(claims.values())
+    for said in (
+        "At 256 tokens that is shown for 3 and for 6 layers. At 512",
+        "In the run through this package's kernels both lengths are undecided.",
+        "Both differences have the sign of the claim, and 3 models cannot show either.",
+        "This run can evaluate neither",
+        "that one head of dot products is enough is refuted on text by this run",
+        "All runs of this page are exploratory.",
+    ):
+        assert said in text

@@ -19,7 +19,7 @@ from ._figure import Drawing, checked_format
 __all__ = ["Answer", "FoundError", "OutputError", "bad_input", "check_outputs", "emit"]
 
 # The options that name what a command writes; every other path is one that it reads.
-_WRITTEN = ("csv", "plot", "store", "keep", "report")
+_WRITTEN = ("csv", "plot", "store", "keep", "register", "report")
 
 
 class OutputError(Exception):
@@ -36,7 +36,7 @@ class FoundError(Exception):
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse files that cannot be written, before anything is computed. A file that exists is replaced."""
-    csv, plot, store, keep, report = (getattr(options, name, None) for name in _WRITTEN)
+    csv, plot, store, keep, register, report = (getattr(options, name, None) for name in _WRITTEN)
     as_json = getattr(options, "json", False)
     if as_json and csv == "-":
         raise InputError("--json and --csv - both print to standard output: give one, or --csv a file")
@@ -47,8 +47,7 @@ def check_outputs(options: argparse.Namespace) -> None:
     files: dict[str, Path] = {} if csv in (None, "-") else {"--csv": Path(csv)}
     if plot is not None:
         options.plot = files["--plot"] = checked_format(plot)
-    if keep is not None:
-        files["--keep"] = keep
+    files |= {f: path for f, path in (("--keep", keep), ("--register", register)) if path is not None}
     for flag, path in files.items():
         _check_file(f"{flag} {path}", path)
         for source in _inputs(options):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._checks import shown
@@ -17,7 +18,7 @@ from ._options import add_option, add_outputs, add_unit
 from ._output import Answer, bad_input
 
 if TYPE_CHECKING:
-    from ..experiments import Experiment, TrainingResult
+    from ..experiments import Experiment, TrainingResult, Verdict
 
 _LISTED = """\
 The time is that of the run that is shipped: attnscale.experiments.stored(NAME) has its numbers.
@@ -27,9 +28,10 @@ _OF_DTYPE = "type of the products in training; bfloat16: weights and sums stay i
 
 _DESCRIPTION = """\
 Run an experiment of attnscale.experiments: train its models, cells times seeds, and measure them.
-With --store the models that are finished and the state of those that are not are kept: the same
-command goes on, after Ctrl-C or kill -9 too, and ends with the same numbers. Several commands may
-share a store; --only chooses the models that one of them trains.
+Below the table stand the verdicts on the experiment's claims. With --store the models that are finished
+and the state of those that are not are kept: the same command goes on, after Ctrl-C or kill -9 too, and
+ends with the same numbers. Several commands may share a store; --only chooses the models that one of
+them trains. --register writes what a run will be judged by, before the run.
 """
 
 
@@ -46,6 +48,10 @@ def add(commands: Any) -> None:
     add_option(parser, "--only", help="models to train: AXIS=LABEL,AXIS=LABEL", metavar="MODELS")
     add_option(parser, "--set", default=[])
     add_option(parser, "--reduced")
+    add_option(parser, "--register")
+    add_option(parser, "--registration")
+    add_option(parser, "--judge")
+    add_option(parser, "--keep", help="write the result to a file, for --judge")
     add_option(parser, "--device")
     add_option(parser, "--dtype", choices=("float32", "bfloat16"), help=_OF_DTYPE)
     add_option(parser, "--n-jobs", default=1, help="processes")
@@ -67,13 +73,17 @@ def run(options: argparse.Namespace) -> Answer:
         config = _config(experiment, options)
         if options.list:
             return _list_models(options, experiment, config)
+        if options.register is not None:
+            return _register(options, experiment, config)
+        if options.judge is not None:
+            return _judge(options.judge, experiment)
         _announce(experiment, config, options)
         with progress_line() as show:
             result = _train(experiment, config, options, show)
-    text, drawing = (
-        str(result.table(unit=options.unit)),
-        Drawing(lambda figure: result.plot(ax=figure), panels=None),
-    )
+    if options.keep is not None:
+        result.save(options.keep)
+    text = f"{result.table(unit=options.unit)}\n\n{result.verdict()}"
+    drawing = Drawing(lambda figure: result.plot(ax=figure), panels=None)
     return Answer(text, result.rows(), _report(result), drawing, interrupted=result.interrupted)
 
 
@@ -94,6 +104,7 @@ def _train(experiment: Experiment, config: Any, options: argparse.Namespace, sho
         {
             "store": options.store,
             "only": options.only,
+            "registration": options.registration,
             "n_jobs": options.n_jobs,
             "num_threads": options.threads,
             "progress": count,
@@ -159,6 +170,36 @@ def _announce(experiment: Experiment, config: Any, options: argparse.Namespace) 
         announce_on_stderr(f"{counted(models, 'model')} in all; {of_one}")
 
 
+def _register(options: argparse.Namespace, experiment: Experiment, config: Any) -> Answer:
+    from ..experiments import register
+
+    found = register(experiment, options.register, config, seeds=options.seeds)
+    said = "publish or commit the file before the run, which takes it as --registration"
+    text = f"{experiment.name} is registered in {options.register}; {said}\n\n{found}"
+    return Answer(text, report={"file": str(options.register), "sha256": found})
+
+
+def _judge(run: str, experiment: Experiment) -> Answer:
+    """The verdict of a shipped run, or of the result in a file."""
+    from ..experiments import TrainingResult, stored
+
+    if Path(run).is_file():
+        result = TrainingResult.load(run)
+        if result.experiment != experiment.name:
+            raise InputError(f"--judge must be a result of {experiment.name}, got one of {result.experiment}")
+        if result.criterion is None:
+            criterion = experiment.criterion_of(result.parameters)
+            result = dataclasses.replace(result, criterion=criterion)
+    else:
+        result = stored(experiment.name, run)
+    verdict = result.verdict()
+    return Answer(str(verdict), verdict.rows(), _judged(verdict))
+
+
+def _judged(verdict: Verdict) -> dict[str, Any]:
+    return {"registration": verdict.registration, "rate": verdict.rate, "contrasts": verdict.rows()}
+
+
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
@@ -193,4 +234,5 @@ def _report(result: TrainingResult) -> dict[str, Any]:
     arrays = {name: result.arrays[name].tolist() for name in result.variables}
     kept = ("experiment", "claim", "question", "refuted_if", "axes", "parameters", "facts", "provenance")
     own = {name: {"axes": dict(each.coords), "unit": each.unit} for name, each in result.variables.items()}
-    return {**{name: getattr(result, name) for name in kept}, "variables": own, "arrays": arrays}
+    found = {"variables": own, "arrays": arrays, "verdict": _judged(result.verdict())}
+    return {**{name: getattr(result, name) for name in kept}, **found}

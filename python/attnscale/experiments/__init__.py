@@ -13,10 +13,12 @@ try:
 except ImportError as error:
     raise ImportError(f"attnscale.experiments needs torch ({error}): pip install torch") from error
 
+from ._frame.criterion import Claim, Contrast, Criterion, difference
 from ._frame.experiment import Experiment, Variable
 from ._frame.result import Estimate, TrainingResult
-from ._frame.run import RunOptions
+from ._frame.run import RunOptions, register
 from ._frame.training import Training
+from ._frame.verdict import Finding, JudgedClaim, Verdict, judge
 from ._names import experiment, names, stored, study
 
 if TYPE_CHECKING:
@@ -30,11 +32,16 @@ if TYPE_CHECKING:
     from ._studies.recall import RecallConfig, recall
 
 __all__ = [
+    "Claim",
     "CollapseConfig",
     "ContextConfig",
+    "Contrast",
+    "Criterion",
     "Estimate",
     "Experiment",
+    "Finding",
     "HybridsConfig",
+    "JudgedClaim",
     "LayersConfig",
     "LearnedScalesConfig",
     "LengthGeneralizationConfig",
@@ -44,16 +51,20 @@ __all__ = [
     "Training",
     "TrainingResult",
     "Variable",
+    "Verdict",
     "collapse",
     "context",
+    "difference",
     "experiment",
     "hybrids",
+    "judge",
     "layers",
     "learned_scales",
     "length_generalization",
     "length_tasks",
     "names",
     "recall",
+    "register",
     "stored",
 ]
 

@@ -20,7 +20,10 @@ __all__ = ["FILE", "MASK", "Corpus", "library_source"]
 FILE, MASK = 0, 1
 _SPECIAL = ("<file>", "<mask>")
 #: Folders that are not installed everywhere, or that are not part of the standard library.
-_LEFT_OUT = frozenset({"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "ensurepip"})
+_NOT_THERE = frozenset({"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "ensurepip"})
+#: Folders of tables that a program wrote, hundreds of lines of which are alike in many files.
+_GENERATED = frozenset({"encodings", "pydoc_data"})
+_LEFT_OUT = _NOT_THERE | _GENERATED
 _HELD_OUT = 10  # one file in this many is never trained on
 
 
@@ -35,7 +38,7 @@ class Corpus:
     vocabulary : int
         Number of different tokens.
     facts : dict
-        Files, bytes, tokens and SHA-256 of both parts.
+        Files, bytes, tokens and SHA-256 of both parts, and the names of the held-out files.
     """
 
     train: NDArray[np.int64]
@@ -70,6 +73,7 @@ def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
     facts = {
         name: {
             "files": len(part),
+            **({"names": [each for each, _ in part]} if name == "held_out" else {}),
             "bytes": sum(len(content) for _, content in part),
             "tokens": int(tokens[name].size),
             "sha256": _digest(part),

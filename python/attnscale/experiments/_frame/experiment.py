@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .criterion import Criterion
+from .verdict import Measured, Verdict, judge
+
 if TYPE_CHECKING:
     from .training import Training
 
@@ -55,8 +58,11 @@ class Experiment:
         Name of the function in :mod:`attnscale.experiments`.
     claim : str
         The claim's id in docs/claims.md.
-    question, refuted_if : str
-        What is asked, and what would refute the claim; both are written before the first full run.
+    question : str
+        What is asked.
+    criterion : callable
+        ``criterion(config)``: what would refute the claim, as differences that the claim predicts. It is
+        data, so that it can be registered before a run and evaluated after it.
     config : type
         A frozen dataclass of numbers, text and tuples: all that defines the experiment but the seeds. Its
         defaults are the full run; ``config.reduced()`` takes less than a minute.
@@ -73,8 +79,20 @@ class Experiment:
     name: str
     claim: str
     question: str
-    refuted_if: str
+    criterion: Callable[[Any], Criterion]
     config: type[Any]
     cells: Callable[[Any], Cells]
     measure: Callable[[Any, dict[str, Any], int, Training], Mapping[str, Any]]
     variables: Callable[[Any], Mapping[str, Variable]]
+
+    def criterion_of(self, parameters: Mapping[str, Any]) -> Criterion:
+        """The criterion for a result with these parameters, whose lists stand for tuples."""
+        values = {name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()}
+        return self.criterion(self.config(**values))
+
+    def refuted(self, table: Measured, config: Any = None) -> Verdict:
+        """The verdict of a table of measurements on the claims, by the criterion for `config`.
+
+        By default that is the full run's config. :meth:`TrainingResult.verdict` takes the result's own.
+        """
+        return judge(self.criterion(self.config() if config is None else config), table, experiment=self.name)

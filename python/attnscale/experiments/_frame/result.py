@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from ..._grid.files import read_json, write_json
 from ..._grid.table import Column, Table, places
 from ..._tables.tabled import Labelled
+from .criterion import Criterion
 from .experiment import Variable
+from .verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,8 +46,8 @@ class TrainingResult(Table):
     experiment, claim : str
         Name of the function in :mod:`attnscale.experiments`, and id of the claim.
     question, refuted_if : str
-        Both in words, as they stood in the code when the models were trained. No code evaluates
-        ``refuted_if``.
+        What is asked, and what would refute the claim, in words, as they stood in the code when the models
+        were trained.
     axes : dict of str to tuple
         Labels along the axes of the cells, then along "seed".
     variables : dict of str to Variable
@@ -60,6 +62,10 @@ class TrainingResult(Table):
         Versions and machines, each combination once, with the number of models that have it.
     interrupted : bool
         Whether Ctrl-C came before all models were trained.
+    criterion : Criterion or None
+        What :meth:`verdict` evaluates; None in a file that is older than criteria that are evaluated.
+    registration : str
+        Hash of the registration that the models were trained under; empty for an exploratory run.
     """
 
     experiment: str
@@ -73,6 +79,8 @@ class TrainingResult(Table):
     facts: dict[str, Any]
     provenance: list[dict[str, Any]]
     interrupted: bool = False
+    criterion: Criterion | None = None
+    registration: str = ""
 
     counts = "seeds"
 
@@ -121,11 +129,29 @@ class TrainingResult(Table):
         """
         return self._rows_of({self.names()[0] if name is None else name: "standard_error"})
 
+    def verdict(self) -> Verdict:
+        """What the measurements say of each claim: shown, refuted or undecided, with intervals.
+
+        Raises
+        ------
+        ValueError
+            If the result has no criterion, because it is loaded from a file that is older than these:
+            ``dataclasses.replace(result, criterion=experiment(name).criterion_of(result.parameters))``
+            gives it that of today.
+        """
+        if self.criterion is None:
+            raise ValueError(
+                "criterion must be in the result for a verdict, got None: the file is older than criteria; "
+                "attnscale train NAME --judge FILE evaluates it by that of today"
+            )
+        return judge(self.criterion, self, experiment=self.experiment, registration=self.registration)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as a JSON file, with six digits of each number."""
         stored = {each.name: getattr(self, each.name) for each in fields(self)}
         stored["variables"] = {name: asdict(variable) for name, variable in self.variables.items()}
         stored["arrays"] = {name: _rounded(values) for name, values in self.arrays.items()}
+        stored["criterion"] = None if self.criterion is None else self.criterion.to_dict()
         write_json(path, _KIND, stored)
 
     @classmethod
@@ -137,6 +163,8 @@ class TrainingResult(Table):
             for name, each in stored.pop("variables").items()
         }
         axes = _tuples(stored.pop("axes"))
+        criterion = stored.pop("criterion", None)
+        stored["criterion"] = None if criterion is None else Criterion.from_dict(criterion)
         lead = tuple(map(len, axes.values()))
         arrays = {
             name: np.array(values, np.float64).reshape(*lead, *variables[name].shape)

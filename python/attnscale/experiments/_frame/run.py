@@ -25,10 +25,11 @@ from ..._grid.store import Store
 from ..._options import check_options
 from ...torch._device import device_named
 from .experiment import Experiment
+from .registration import registered_hash, registration_of, write_registration
 from .result import TrainingResult
 from .unit import FACTS, PROVENANCE, UnitTask
 
-__all__ = ["RunOptions", "choose", "run", "units"]
+__all__ = ["RunOptions", "choose", "register", "run", "units"]
 
 
 class RunOptions(TypedDict, total=False):
@@ -43,6 +44,9 @@ class RunOptions(TypedDict, total=False):
     only : str or sequence of str, optional
         Which models to train: "variant=dot,seed=0" for those with these labels; of a sequence, those that
         any entry names. The result has all models that the store has.
+    registration : path, optional
+        File of :func:`register`, which must be of this design, these seeds and this code. The result carries
+        its hash, and its verdicts count as registered. A store that was begun without it is refused.
     n_jobs : int, default 1
         Number of processes, by joblib; -1 is one for each core.
     num_threads : int, default 1
@@ -62,6 +66,7 @@ class RunOptions(TypedDict, total=False):
 
     store: str | os.PathLike[str] | None
     only: str | Sequence[str] | None
+    registration: str | os.PathLike[str] | None
     n_jobs: int
     num_threads: int
     checkpoint_seconds: float
@@ -73,6 +78,7 @@ class RunOptions(TypedDict, total=False):
 _DEFAULTS: dict[str, Any] = {
     "store": None,
     "only": None,
+    "registration": None,
     "n_jobs": 1,
     "num_threads": 1,
     "checkpoint_seconds": 30.0,
@@ -99,9 +105,12 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     config = _config_of(experiment, config)
     axes, cases = units(experiment, config, seeds)
     wanted = choose(cases, chosen["only"])
+    hashed = ""
+    if chosen["registration"] is not None:
+        hashed = registered_hash(chosen["registration"], registration_of(experiment, config, axes["seed"]))
     store = None if chosen["store"] is None else Store(chosen["store"], "train", "training")
     if store is not None:
-        _open(store, experiment, config)
+        _open(store, experiment, config, hashed)
     threads = thread_count("num_threads", chosen["num_threads"])
     pause = number("checkpoint_seconds", chosen["checkpoint_seconds"])
     runner, _ = choose_runner(chosen["n_jobs"], None)
@@ -118,16 +127,51 @@ def run(experiment: Experiment, config: Any, seeds: Any, options: RunOptions) ->
     def table() -> TrainingResult | None:
         if not done.finished:
             return None
-        return _result(experiment, config, axes, done.finished, interrupted=done.interrupted)
+        found = _result(experiment, config, axes, done.finished, interrupted=done.interrupted)
+        return dataclasses.replace(found, registration=hashed)
 
     try:
         done.require(table, "models", _where(store))
     except SweepInterrupted as interrupt:
         if interrupt.partial is None:
             raise
-        found: TrainingResult = interrupt.partial
-        return found
-    return _result(experiment, config, axes, done.finished, interrupted=done.interrupted)
+    result = table()
+    assert result is not None
+    return result
+
+
+def register(
+    experiment: Experiment, path: str | os.PathLike[str], config: Any = None, *, seeds: Any = 5
+) -> str:
+    """Write down design, seeds and criterion of a run before it, with their hash.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        As :func:`experiment` gives it by name.
+    path : path
+        The file, which is replaced if it exists.
+    config : optional
+        The full run's by default.
+    seeds : int or sequence of int
+
+    Returns
+    -------
+    str
+        The SHA-256, which a result of a run with ``registration=path`` carries. It proves when it was
+        written only where it is published, or committed, before the run.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import attnscale as at
+    >>> with TemporaryDirectory() as folder:
+    ...     recall = at.experiments.experiment("recall")
+    ...     len(register(recall, f"{folder}/recall.json", seeds=10))
+    64
+    """
+    config = _config_of(experiment, config)
+    return write_registration(path, registration_of(experiment, config, _read_seeds(seeds)))
 
 
 def units(experiment: Experiment, config: Any, seeds: Any) -> tuple[Axes, list[Case]]:
@@ -193,14 +237,15 @@ def _matches(case: Case, pattern: Mapping[str, str]) -> bool:
     return all(str(case.parameters[name]) == label for name, label in pattern.items())
 
 
-def _open(store: Store, experiment: Experiment, config: Any) -> None:
-    """Check that the store is of this experiment and config; a new store is marked as theirs."""
+def _open(store: Store, experiment: Experiment, config: Any, registration: str) -> None:
+    """Check that the store is of this experiment, config and registration, or mark a new store as theirs."""
     fields = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
     if fields.get("dtype") == "float32":
         del fields["dtype"]  # stores of float32 are older than the field
     identity = {
         "experiment": experiment.name,
         "config": {name: describe(f"config.{name}", value) for name, value in fields.items()},
+        "registration": registration or None,
     }
     with store.locked(wait=True):
         store.claim(identity)
@@ -235,6 +280,7 @@ def _result(
     interrupted: bool,
 ) -> TrainingResult:
     """The result with the arrays of all finished units; NaN where a unit is not finished."""
+    criterion = experiment.criterion(config)
     lead = tuple(map(len, axes.values()))
     variables = dict(experiment.variables(config))
     arrays = {name: np.full((*lead, *variable.shape), np.nan) for name, variable in variables.items()}
@@ -246,8 +292,11 @@ def _result(
         facts |= json.loads(str(fields[FACTS].values))
         _count(records, json.loads(str(fields[PROVENANCE].values)))
     return TrainingResult(
-        **{name: getattr(experiment, name) for name in ("claim", "question", "refuted_if")},
         experiment=experiment.name,
+        claim=experiment.claim,
+        question=experiment.question,
+        refuted_if=criterion.sentence,
+        criterion=criterion,
         axes={name: tuple(labels) for name, labels in axes.items()},
         variables=variables,
         arrays=arrays,

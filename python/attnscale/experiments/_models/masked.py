@@ -14,7 +14,7 @@ from torch.nn import functional
 from .._data.corpus import MASK
 from .transformer import Transformer
 
-__all__ = ["Texts", "cut_texts", "masked_loss", "read_texts"]
+__all__ = ["Texts", "hide_tokens", "masked_loss", "read_texts"]
 
 _TOKENS_AT_ONCE = 16_384  # tokens of a call in evaluation: a few hundred MB of scores at n = 1024
 
@@ -57,26 +57,15 @@ def masked_loss(
     return functional.cross_entropy(model.head(chosen).flatten(0, 1), targets.flatten())
 
 
-def cut_texts(
-    stream: NDArray[np.int64], windows: int, n: int, block: int, masked: int, generator: torch.Generator
-) -> Texts:
-    """Windows at even distances of the stream; in each block of each window `masked` tokens are hidden.
-
-    Raises
-    ------
-    ValueError
-        If the stream is too short for windows that do not overlap.
-    """
-    if len(stream) < windows * n:
-        raise ValueError(f"windows must be at most {len(stream) // n} of {n} tokens here, got {windows}")
-    starts = np.arange(windows) * (len(stream) // windows)
-    tokens = torch.from_numpy(stream[starts[:, None] + np.arange(n)])
-    texts = _mask(tokens.view(-1, block), masked, generator)
+def hide_tokens(windows: NDArray[np.int64], block: int, masked: int, generator: torch.Generator) -> Texts:
+    """The texts, (windows, n), in each block of which `masked` random tokens are hidden."""
+    count, n = windows.shape
+    texts = _mask(torch.from_numpy(windows).view(-1, block), masked, generator)
     first = torch.arange(0, n, block)[:, None]
     return Texts(
-        texts.tokens.view(windows, n),
-        (texts.places.view(windows, -1, masked) + first).flatten(1),
-        texts.targets.view(windows, -1),
+        texts.tokens.view(count, n),
+        (texts.places.view(count, -1, masked) + first).flatten(1),
+        texts.targets.view(count, -1),
     )
 
 

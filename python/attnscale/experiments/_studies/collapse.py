@@ -15,6 +15,7 @@ from torch import Tensor
 from ..._checks import choose
 from ...torch import attention
 from .._data.tags import tagged
+from .._frame.criterion import Claim, Criterion, difference
 from .._frame.experiment import Cells, Experiment, Variable
 from .._frame.result import TrainingResult
 from .._frame.run import RunOptions, run
@@ -220,14 +221,21 @@ def _curve(config: CollapseConfig, history: History) -> list[float]:
     return [float(history.loss[a:b].mean()) for a, b in pairwise(edges)]
 
 
+def criterion(config: CollapseConfig) -> Criterion:
+    """The floor lowers the loss on new text at one learning rate or more."""
+    guards = {"guard": ("none", "entropy_floor")}
+    contrasts = tuple(
+        difference(f"nothing less entropy floor, rate {r:g}", "test_loss", guards, {"learning_rate": r})
+        for r in config.learning_rates
+    )
+    return Criterion((Claim("an entropy floor lowers the loss", contrasts, needs="any"),))
+
+
 EXPERIMENT = Experiment(
     name="collapse",
     claim="collapse",
     question="Do rows of attention collapse when the learning rate is too large, and does holding them help?",
-    refuted_if=(
-        "at no learning rate does the entropy term change the share of diverged runs, or the test loss by "
-        "more than 2 standard errors of the paired difference over seeds"
-    ),
+    criterion=criterion,
     config=CollapseConfig,
     cells=cells,
     measure=measure,

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..._checks import positive_int
-from .._data.corpus import library_source
+from .._data.held_out import corpus_facts, corpus_streams, held_out_texts
+from .._frame.criterion import Claim, Contrast, Criterion, difference
 from .._frame.experiment import Experiment, Variable
 from .._frame.result import TrainingResult
 from .._frame.run import run
@@ -48,6 +49,9 @@ class HybridsConfig:
     learning_rate : float
     windows : int
         Texts of held-out files that the loss is measured on.
+    shared : int
+        A run of so many tokens that stands in a file of the training too, or in another held-out file, is
+        part of no text that is read.
     most_bytes : int or None
         How much of the source is used; None is all of it.
     attention : {"attnscale", "torch"}
@@ -72,13 +76,14 @@ class HybridsConfig:
     steps: int = 5000
     learning_rate: float = 1e-3
     windows: int = 256
+    shared: int = 32
     most_bytes: int | None = None
     attention: str = "attnscale"
     device: str = "cpu"
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "vocabulary", "n", "batch", "steps", "windows"):
+        for name in ("layers", "width", "vocabulary", "n", "batch", "steps", "windows", "shared"):
             positive_int(name, getattr(self, name))
         counts = {len(check_variant("variants", variant)) for variant in self.variants}
         if len(counts) != 1 or self.width % max(counts):
@@ -92,7 +97,7 @@ class HybridsConfig:
     def reduced(cls) -> HybridsConfig:
         """The config of the cells that tests run again, in some seconds."""
         return cls(
-            variants=("4 dot", "4 efficient"),
+            variants=("4 dot", "4 efficient", "dot + 3 efficient"),
             width=64,
             vocabulary=400,
             n=64,
@@ -117,12 +122,15 @@ def variables(config: HybridsConfig) -> dict[str, Variable]:
     """The variables that are measured of each model."""
     places = tuple(int(part[-1]) + 1 for part in _places(config.n))
     bins = tuple(int(part[-1]) + 1 for part in _bins(config.steps))
+    text = {"text": tuple(range(config.windows))}
     heads = {"layer": tuple(range(config.layers)), "head": tuple(range(config.heads))}
     return {
         "nll": Variable({}, "nat", "loss of a token of held-out files"),
         "nll_by_position": Variable(
             {"position": places}, "nat", "the same by the number of tokens before it, to the one named"
         ),
+        "nll_by_text": Variable(text, "nat", "nll of each text"),
+        "text_file": Variable(text, "", "place of the text's file among the names of the held-out files"),
         "effective_keys": Variable(heads, "", "mean of exp(entropy) of the rows of the second half"),
         "loss": Variable({"step": bins}, "nat", "loss of the training, mean since the step before"),
     }
@@ -178,9 +186,12 @@ def measure(
     config: HybridsConfig, cell: dict[str, Any], seed: int, training: Training
 ) -> dict[str, NDArray[np.float64]]:
     """Train one model, and read held-out texts."""
-    streams = training.cached("source", lambda: _streams(config))
-    training.note(source={name: int(stream.size) for name, stream in streams.items()})
-    vocabulary = int(max(stream.max() for stream in streams.values())) + 1
+    streams = training.cached(
+        "source", lambda: corpus_streams(config.vocabulary, config.most_bytes, config.shared)
+    )
+    training.note(**corpus_facts(streams))
+    held_out = held_out_texts(streams, config.n + 1, config.windows)
+    vocabulary = int(max(streams["train"].max(), streams["held_out"].max())) + 1
     with training.fork("weights"):
         model = language_model(config, cell["variant"], vocabulary)
     model.to(training.device)
@@ -193,20 +204,15 @@ def measure(
 
     warmup = min(100, config.steps // 10)
     history = training.fit(model, loss, steps=config.steps, learning_rate=config.learning_rate, warmup=warmup)
-    held_out = torch.from_numpy(streams["held_out"])
-    texts = _windows(held_out, config.windows, config.n + 1, training.generator("evaluation"))
-    by_token, keys = _read(model.eval(), texts.to(training.device))
+    by_place, by_text, keys = _read(model.eval(), torch.from_numpy(held_out.tokens).to(training.device))
     return {
-        "nll": by_token.mean(),
-        "nll_by_position": np.array([by_token[part].mean() for part in _places(config.n)]),
+        "nll": by_text.mean(),
+        "nll_by_position": np.array([by_place[part].mean() for part in _places(config.n)]),
+        "nll_by_text": by_text,
+        "text_file": held_out.files.astype(np.float64),
         "effective_keys": keys,
         "loss": np.array([history.loss[part].mean() for part in _bins(config.steps)]),
     }
-
-
-def _streams(config: HybridsConfig) -> dict[str, NDArray[Any]]:
-    corpus = library_source(config.vocabulary, config.most_bytes)
-    return {"train": corpus.train, "held_out": corpus.held_out}
 
 
 def _windows(stream: Tensor, count: int, n: int, generator: torch.Generator) -> Tensor:
@@ -216,28 +222,45 @@ def _windows(stream: Tensor, count: int, n: int, generator: torch.Generator) -> 
 
 
 @torch.no_grad()
-def _read(model: _Model, texts: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean loss of each position over the texts, and effective keys, (layers, heads)."""
-    mix, losses, keys = model.mix, [], []
+def _read(
+    model: _Model, texts: Tensor
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean loss of each position over the texts and of each text, and effective keys, (layers, heads)."""
+    mix, parts, keys = model.mix, [], []
     assert isinstance(mix, _Mix)
     for part in texts.split(_AT_ONCE):
         mix.keys = []
         logits = model(part[:, :-1])
-        losses.append(functional.cross_entropy(logits.transpose(1, 2), part[:, 1:], reduction="none"))
+        parts.append(functional.cross_entropy(logits.transpose(1, 2), part[:, 1:], reduction="none"))
         keys.append(torch.stack(mix.keys) * len(part))
     mix.keys = None
+    losses = torch.cat(parts).double().cpu().numpy()
     mean_keys = torch.stack(keys).sum(0) / len(texts)
-    return torch.cat(losses).double().mean(0).cpu().numpy(), mean_keys.double().cpu().numpy()
+    return losses.mean(0), losses.mean(1), mean_keys.double().cpu().numpy()
+
+
+def criterion(config: HybridsConfig) -> Criterion:
+    """Efficient heads lose, and the hybrid with one head of dot products is nearer to dot products alone."""
+    behind = difference("4 efficient less 4 dot", "nll", {"variant": ("4 efficient", "4 dot")}, {})
+    parts = ((1.0, "4 efficient"), (1.0, "4 dot"), (-2.0, "dot + 3 efficient"))
+    nearer = Contrast(
+        "the hybrid's distance to 4 efficient less that to 4 dot",
+        "nll",
+        tuple((weight, {"variant": variant}) for weight, variant in parts),
+    )
+    return Criterion(
+        (
+            Claim("a language model of efficient heads alone learns less", (behind,)),
+            Claim("with one head of dot products it is nearer to dot products alone", (nearer,)),
+        )
+    )
 
 
 EXPERIMENT = Experiment(
     name="hybrids",
     claim="T27",
     question="does a language model with efficient heads learn as well, and is one dot-product head enough?",
-    refuted_if=(
-        "the loss of '4 efficient' is not 2 standard errors above that of '4 dot', or that of "
-        "'dot + 3 efficient' is not nearer to '4 dot' than to '4 efficient'"
-    ),
+    criterion=criterion,
     config=HybridsConfig,
     cells=cells,
     measure=measure,
@@ -258,7 +281,8 @@ def hybrids(
     config : HybridsConfig, optional
         The full run by default.
     seeds : int or sequence of int
-        How many models of each variant, or their seeds, which draw weights and batches.
+        How many models of each variant, or their seeds, which draw weights and batches. All read the same
+        texts.
     **options
         See :class:`RunOptions`.
 

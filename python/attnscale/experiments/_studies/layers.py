@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..._checks import shown
 from ...matrix import attention_weights
+from .._frame.criterion import Claim, Contrast, Criterion, difference
 from .._frame.experiment import Cells, Experiment, Variable
 from .._frame.result import TrainingResult
 from .._frame.run import RunOptions, run
@@ -140,14 +141,36 @@ def _crosstalk(encoder: Encoder, layer: int) -> float:
     return float(np.mean(ratios))
 
 
+def criterion(config: LayersConfig) -> Criterion:
+    """The cosine falls from state to state below a layer's own input, and at first more than untrained."""
+    falls = tuple(
+        difference(
+            f"layer {layer}, fed {back} below less {back + 1}",
+            "update_cosine",
+            {"fed": (layer - 1 - back, layer - 2 - back)},
+            {"model": "trained", "layer": layer},
+        )
+        for layer in range(2, LAYERS + 1)
+        for back in range(layer - 1)
+    )
+    first = ((1.0, "trained", 1), (-1.0, "trained", 2), (-1.0, "untrained", 1), (1.0, "untrained", 2))
+    steeper = tuple(
+        Contrast(
+            f"layer {layer}, first fall less that of the control",
+            "update_cosine",
+            tuple((w, {"model": model, "layer": layer, "fed": layer - back}) for w, model, back in first),
+        )
+        for layer in range(2, LAYERS + 1)
+    )
+    text = "a layer accepts what is near its own input, and less what is far"
+    return Criterion((Claim(text, falls + steeper),))
+
+
 EXPERIMENT = Experiment(
     name="layers",
     claim="T34",
     question="Does a layer of a trained encoder accept the output of another layer, and how far away?",
-    refuted_if=(
-        "in some row of the trained model the update cosine does not fall with the distance of what a layer "
-        "is fed from its own input, from below; or it falls as much in the untrained model"
-    ),
+    criterion=criterion,
     config=LayersConfig,
     cells=cells,
     measure=measure,

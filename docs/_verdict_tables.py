@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables of verdicts, evaluated on the stored runs as the site is built: none of their numbers is typed."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+
+import attnscale
+
+#: Stored runs, as ``attnscale train NAME --judge RUN`` calls them; the reduced ones are for tests.
+RUNS = ("full", "large", "cpu")
+_WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale train NAME --judge full`."
+
+
+def verdict_texts():
+    """The text of each file to include: the contrasts of each experiment, and all claims in one table."""
+    names = _names()
+    if find_spec("torch") is None:
+        return {f"verdicts{each}.md": _WITHOUT_TORCH for each in ("", *(f"-{name}" for name in names))}
+    verdicts = {name: _verdicts(name) for name in names}
+    tables = {f"verdicts-{name}.md": contrasts(found) for name, found in verdicts.items()}
+    return {**tables, "verdicts.md": claims(verdicts)}
+
+
+def _names():
+    """Names of the experiments, also where they cannot be imported."""
+    folder = Path(attnscale.__file__).parent / "experiments" / "_studies"
+    return sorted(path.stem for path in folder.glob("[a-z]*.py"))
+
+
+def _verdicts(name):
+    """The verdict of each stored run of an experiment."""
+    from attnscale.experiments import stored
+
+    found = {}
+    for run in RUNS:
+        try:
+            found[run] = stored(name, run).verdict()
+        except ValueError:  # no such run is shipped
+            continue
+    return found
+
+
+def claims(verdicts):
+    """A row for each claim: its outcome in each run."""
+    rows = ["| experiment | claim | verdict |", "|---|---|---|"]
+    for name, found in verdicts.items():
+        for i, claim in enumerate(found["full"].claims):
+            outcomes = [(run, verdict.claims[i].outcome) for run, verdict in found.items()]
+            several = len(outcomes) > 1
+            said = ", ".join(f"{outcome} ({run})" if several else outcome for run, outcome in outcomes)
+            rows.append(f"| `{name}` | {claim.text} | {said} |")
+    return "\n".join(rows)
+
+
+def contrasts(found):
+    """A row for each contrast of each run."""
+    rows = [
+        "| run | difference | margin | mean ± error | interval | p | visible | seeds | verdict |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for run, verdict in found.items():
+        rows += [_row(run, finding) for claim in verdict.claims for finding in claim.findings]
+    return "\n".join(rows)
+
+
+def _row(run, found):
+    value = "" if math.isnan(found.value) else f"{found.value:+.2g}"
+    if math.isnan(found.low):
+        numbers = (value, "", "", "")
+    else:
+        interval = f"{found.low:+.2g} to {found.high:+.2g}"
+        numbers = (f"{value} ± {found.error:.1g}", interval, f"{found.p:.1g}", f"{found.visible:.2g}")
+    outcome = f"{found.outcome}{f': {found.note}' if found.note else ''}"
+    return f"| {' | '.join((run, found.name, f'{found.least:g}', *numbers, str(found.seeds), outcome))} |"

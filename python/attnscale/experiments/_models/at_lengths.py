@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A trained masked model, read at every length under every law, text by text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .._frame.errors import crossed_error
+from .masked import Texts, read_texts
+from .readings import LAWS, Reading, calibrated, multiplier
+from .transformer import Transformer
+
+__all__ = ["BY_HEAD", "READINGS", "read_at_lengths"]
+
+READINGS = ("as trained", "clipped")
+#: Laws under which the entropy of every head is kept, with positions as the model was trained.
+BY_HEAD = ("standard", "log_n", "calibrated")
+
+
+def read_at_lengths(
+    config: Any,
+    model: Transformer,
+    texts: Texts,
+    files: NDArray[np.int64],
+    found: dict[str, NDArray[np.float64]],
+    *,
+    base: float,
+    positions: str,
+) -> None:
+    """Enter the measurements of all readings of a model into `found`, the arrays by variable.
+
+    Parameters
+    ----------
+    config : LengthGeneralizationConfig
+    model : Transformer
+    texts : Texts
+    files : ndarray, shape (texts,)
+        Ids of the files that the texts are of.
+    found : dict of str to ndarray
+        Filled in place.
+    base : float
+        Multiplier of the scale that the model was trained with.
+    positions : {"rotary", "none"}
+        Only rotary positions are read with clipped distances as well.
+    """
+    ways = (positions, "clipped") if positions == "rotary" else (positions,)
+    found["text_file"][:] = files
+    for r, way in enumerate(ways):
+
+        def reading(betas: Any, way: str = way) -> Reading:
+            scales = [base * beta / math.sqrt(config.head_dim) for beta in betas]
+            return Reading(way, scales, config.clip, config.attention)
+
+        some = texts.tokens[: config.calibration_windows]
+        start = reading([1.0] * config.layers)
+        found["beta"][r] = calibrated(model, some, start, config.train_length, config.lengths)
+        for i, n in enumerate(config.lengths):
+            standard: _Scores | None = None
+            for j, name in enumerate(LAWS):
+                betas = _betas(config, name, n, base, found["beta"][r, i])
+                if standard is not None and all(isinstance(b, float) and b == 1.0 for b in betas):
+                    scores = standard  # all laws but natural_log_n are 1 at train_length
+                else:
+                    model.mix = mix = reading([_tensor(each, texts) for each in betas])
+                    right, nll = read_texts(model, texts, n)
+                    scores = _Scores(right, nll, mix.entropy())
+                standard = scores if standard is None else standard
+                _enter(found, (r, j, i), scores, standard, files)
+
+
+class _Scores(NamedTuple):
+    """What one reading gives: of each masked token, (texts, masked), and entropies, (layers, heads)."""
+
+    accuracy: Tensor
+    nll: Tensor
+    entropy: NDArray[np.float64]
+
+
+def _betas(config: Any, name: str, n: int, base: float, measured: NDArray[np.float64]) -> list[Any]:
+    """Multiple of the trained scale for each layer: one number, or one for each head."""
+    if name == "calibrated":
+        return [1.0] * config.layers if n == config.train_length else list(measured)
+    beta = multiplier(name, n, config.train_length, config.head_dim)
+    if name == "natural_log_n":  # the whole scale, whatever the model was trained with
+        beta /= base
+    return [1.0 if math.isclose(beta, 1.0, rel_tol=1e-6) else beta] * config.layers
+
+
+def _tensor(beta: Any, texts: Texts) -> Any:
+    if isinstance(beta, float):
+        return beta
+    return torch.as_tensor(beta, dtype=torch.float32, device=texts.tokens.device)[:, None]
+
+
+def _enter(
+    found: dict[str, NDArray[np.float64]],
+    place: tuple[int, int, int],
+    scores: _Scores,
+    standard: _Scores,
+    files: NDArray[np.int64],
+) -> None:
+    """Enter one reading's numbers; differences are paired: by text, over the same masked tokens."""
+    for name in ("accuracy", "nll"):
+        here, there = (getattr(each, name).double().mean(-1).cpu().numpy() for each in (scores, standard))
+        found[f"{name}_by_text"][place] = here
+        found[name][place] = here.mean()
+        gain = here - there
+        found[f"{name}_gain"][place] = gain.mean()
+        found[f"{name}_gain_error"][place] = crossed_error(gain[None], files)
+    r, j, i = place
+    found["entropy"][place] = scores.entropy.mean(-1)
+    law = list(LAWS)[j]
+    if r == 0 and law in BY_HEAD:
+        found["head_entropy"][BY_HEAD.index(law), i] = scores.entropy

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Criteria that run: verdicts in both directions, their rate of errors, and what cannot be told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+torch = pytest.importorskip("torch")
+
+from attnscale import experiments  # noqa: E402
+from attnscale.experiments import Claim, Criterion, difference, judge, stored  # noqa: E402
+from attnscale.experiments._frame.errors import crossed_error  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Columns:
+    """A table of two models, "a" and "b", by seed: all that a verdict reads of a result."""
+
+    def __init__(self, **arrays):
+        self.arrays = arrays
+
+    def select(self, name, *, model):
+        if model not in ("a", "b"):
+            raise KeyError(f"model must be a or b, got {model}")
+        return self.arrays[name]["ab".index(model)]
+
+
+def criterion(count=1, needs="all", least=0.0, models=("b", "a")):
+    each = tuple(difference(f"{i}", f"x{i}", {"model": models}, {}, least=least) for i in range(count))
+    return Criterion((Claim("b is larger", each, needs),))
+
+
+def table(effects, seeds=5, rng=0):
+    """Models whose seeds differ much, and the pairs of one seed little."""
+    rng = np.random.default_rng(rng)
+    common = 10 * rng.normal(size=(len(effects), 1, seeds))
+    values = common + rng.normal(size=(len(effects), 2, seeds))
+    values[:, 1] += np.asarray(effects)[:, None]
+    return Columns(**{f"x{i}": each for i, each in enumerate(values)})
+
+
+@pytest.mark.parametrize(
+    ("effects", "needs", "outcome"),
+    [
+        ((20, 20), "all", "shown"),
+        ((20, -20), "all", "refuted"),
+        ((20, 0), "all", "undecided"),
+        ((20, 0), "any", "shown"),
+        ((-20, 0), "any", "undecided"),
+        ((-20, -20), "any", "refuted"),
+    ],
+)
+def test_verdicts_fire_both_ways(effects, needs, outcome):
+    verdict = judge(criterion(2, needs), table(effects))
+    assert verdict.claims[0].outcome == outcome
+    assert verdict.refuted == (outcome == "refuted")
+
+
+def test_the_margin_is_what_the_claim_predicts():
+    within = table((-1,), seeds=12)  # a loss of about 1, and a margin on either side of it
+    assert judge(criterion(least=-4), within).claims[0].outcome == "shown"
+    assert judge(criterion(least=4), within).claims[0].outcome == "refuted"
+
+
+def test_intervals_are_those_of_t_shared_by_all_contrasts():
+    given = table((1, 2, 3), seeds=4)
+    found = judge(criterion(3), given).claims[0].findings
+    for i, each in enumerate(found):
+        by_seed = given.arrays[f"x{i}"][1] - given.arrays[f"x{i}"][0]
+        interval = stats.ttest_1samp(by_seed, 0).confidence_interval(1 - 0.05 / 3)
+        assert (each.low, each.high) == pytest.approx(tuple(interval))
+        assert each.p == pytest.approx(min(1, 3 * stats.ttest_1samp(by_seed, 0).pvalue))
+        assert each.seeds == 4
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_wrong_verdicts_are_as_rare_as_the_rate_says(seeds):
+    """4 contrasts without an effect, 2000 tables: a rule of two standard errors fires in 9 to 36 %."""
+    wrong = naive = 0
+    rng = np.random.default_rng(1)
+    quantile = stats.t.isf(0.05 / 4 / 2, seeds - 1)
+    for _ in range(2000):
+        by_seed = rng.normal(size=(4, seeds))
+        ratio = by_seed.mean(1) / by_seed.std(1, ddof=1) * np.sqrt(seeds)
+        wrong += (abs(ratio) > quantile).any()
+        naive += (abs(ratio) > 2).any()
+    assert wrong / 2000 < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
+    assert naive / 2000 > 0.3
+    for start in range(60):  # and the verdict is that rule
+        given = table((0, 0, 0, 0), seeds, rng=start)
+        ratio = [stats.ttest_1samp(each[1] - each[0], 0).statistic for each in given.arrays.values()]
+        found = [each.outcome != "undecided" for each in judge(criterion(4), given).claims[0].findings]
+        assert found == [abs(each) > quantile for each in ratio]
+
+
+def test_the_visible_difference_is_seen_in_80_of_100_runs():
+    found = judge(criterion(), table((0,), seeds=6)).claims[0].findings[0]
+    true = found.visible / found.error  # in standard errors of the mean
+    by_seed = true / np.sqrt(6) + np.random.default_rng(2).normal(size=(4000, 6))
+    ratio = by_seed.mean(1) / by_seed.std(1, ddof=1) * np.sqrt(6)
+    assert (ratio > stats.t.isf(0.025, 5)).mean() == pytest.approx(0.8, abs=0.025)
+
+
+@pytest.mark.parametrize(
+    ("change", "models", "note"),
+    [
+        (lambda x: x, ("c", "a"), "not measured: model must be a or b, got c"),
+        (lambda x: np.where([[0, 1, 0]], np.nan, x), ("b", "a"), "2 of 3 seeds are there"),
+        (lambda x: x[:, :1], ("b", "a"), "one seed has no error"),
+        (lambda x: np.ones_like(x), ("b", "a"), "no spread over the seeds"),
+    ],
+)
+def test_what_cannot_be_told_is_undecided(change, models, note):
+    given = Columns(x0=change(table((50,), seeds=3).arrays["x0"]))
+    (found,) = judge(criterion(models=models), given).claims[0].findings
+    assert found.outcome == "undecided"
+    assert note in found.note
+    assert note in str(judge(criterion(models=models), given))
+
+
+def test_texts_of_one_file_count_as_one():
+    """Two models, and 40 texts of 4 files: a file's own gain is what a new file would change."""
+    rng = np.random.default_rng(0)
+    files = np.repeat(np.arange(4.0), 10)
+    by_text = 1 + rng.normal(size=4)[files.astype(int)] + 0.01 * rng.normal(size=(5, 40))
+    values = Columns(
+        x0=np.stack((np.zeros(5), by_text.mean(1))),
+        x0_by_text=np.stack((np.zeros((5, 40)), by_text)),
+        text_file=np.stack((np.full(40, np.nan), files)),
+    )
+    found = judge(criterion(), values).claims[0].findings[0]
+    assert found.error == pytest.approx(crossed_error(by_text, files))
+    assert found.error > 20 * by_text.mean(1).std(ddof=1) / np.sqrt(5)
+
+
+def test_errors_over_seeds_and_files_are_right():
+    """The spread of means over 300 studies of 4 seeds and 20 files is what the bootstrap says of one."""
+    rng = np.random.default_rng(0)
+    files = np.repeat(np.arange(20), 3)
+
+    def study():
+        of_seed, of_file = 0.5 * rng.normal(size=(4, 1)), rng.normal(size=20)[files]
+        return of_seed + of_file + 0.3 * rng.normal(size=(4, 60))
+
+    true = np.std([study().mean() for _ in range(300)])
+    found = np.sqrt(np.mean([crossed_error(study(), files) ** 2 for _ in range(40)]))
+    assert found == pytest.approx(true, rel=0.15)
+    assert np.isnan(crossed_error(np.ones((3, 4)), np.zeros(4)))
+
+
+def test_a_criterion_survives_json():
+    for name in experiments.names():
+        declared = experiments.experiment(name)
+        given = declared.criterion(declared.config())
+        assert Criterion.from_dict(json.loads(json.dumps(given.to_dict()))).to_dict() == given.to_dict()
+        assert all(each.name in given.sentence for claim in given.claims for each in claim.contrasts)
+
+
+def obeying(result, sign):
+    """The result with noise for measurements, and all contrasts 1 above their margins, or 1 below."""
+    rng = np.random.default_rng(0)
+    arrays = {name: 0.01 * rng.normal(size=values.shape) for name, values in result.arrays.items()}
+    contrasts = [each for claim in result.criterion.claims for each in claim.contrasts]
+    places = replace(result, arrays={k: np.arange(v.size).reshape(v.shape) for k, v in arrays.items()})
+    for name in {each.variable for each in contrasts}:
+        own = [each for each in contrasts if each.variable == name]
+        for seed in range(len(result.axes["seed"])):
+            weights = np.zeros((len(own), arrays[name].size))
+            for row, each in zip(weights, own, strict=True):
+                for weight, labels in each.terms:
+                    row[int(places.select(name, **labels)[seed])] += weight
+            arrays[name] += (np.linalg.pinv(weights) @ [each.least + sign for each in own]).reshape(
+                arrays[name].shape
+            )
+    return replace(result, arrays=arrays)
+
+
+@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize("run", ["full", "reduced"])
+def test_each_criterion_reads_the_table_of_its_design(name, run):
+    """A table that favours the claims shows them all, and its opposite refutes them all."""
+    kept = stored(name, run)
+    for sign, outcome in ((1, "shown"), (-1, "refuted")):
+        assert {each.outcome for each in obeying(kept, sign).verdict().claims} == {outcome}

@@ -10,6 +10,7 @@
 #include "kernels/gradient/block.hpp"
 #include "kernels/gradient/lists-inl.hpp"
 #include "kernels/gradient/pairs-inl.hpp"
+#include "kernels/gradient/queries-inl.hpp"
 #include "kernels/gradient/rows-inl.hpp"
 #include "kernels/gradient/workspace-inl.hpp"
 #include "kernels/simd/simd.hpp"
@@ -50,6 +51,7 @@ inline void dot_with_values(const gradient_block& b, const uint32_t* key, int64_
 /// u of the Jacobian diag(u) - u u^T / sum u: p^(2 - alpha).
 inline double slope_of(double p, double alpha) {
   if (alpha == 2) return 1;
+  if (alpha == 1) return p;
   return alpha == 1.5 ? __builtin_sqrt(p) : __builtin_pow(p, 2 - alpha);
 }
 
@@ -152,19 +154,42 @@ inline void add_pairs_of_keys(const gradient_block& b, const gradient_workspace<
   }
 }
 
+/// The same for all rows, where their pairs are many: products of whole tiles, of which each row
+/// takes those of its keys.
+template <class T>
+inline void multiply_lists_with_values(const gradient_block& b, gradient_workspace<T>& ws,
+                                       tile_walk& walk) {
+  for (int r = 0; r < b.rows; ++r) ws.lists.next[r] = b.lists.begin[r];
+  walk.for_tiles([&](const key_tile& at) {
+    const row_view<T> v = view_rows(b.value, at.key, at.keys, b.value_dim, ws.value_copy);
+    for_panels<T>(b.rows, [&](query_panel panel) {
+      const int lane = panel.lane, lanes = panel.vectors * width<T>;
+      multiply_values(b, ws, panel, {0, at.keys, 0, panel.vectors}, v);
+      const T* const products = ws.gradients + lane * ws.panel_keys;
+      for (int r = lane; r < lane + lanes && r < b.rows; ++r) {
+        int64_t& i = ws.lists.next[r];
+        const int64_t end = b.lists.begin[r] + b.lists.count[r];
+        for (; i < end && b.lists.key[i] < at.key + at.keys; ++i)
+          ws.lists.gradient[i] = products[(b.lists.key[i] - at.key) * lanes + r - lane];
+      }
+    });
+  });
+}
+
 /// Gradients of the scores of all pairs. Rows that are NaN are marked: in `factor` where their
 /// weights are, in `constant` where the output or its gradient is; false if there is one.
 template <class T>
 inline bool differentiate_lists(const gradient_block& b, gradient_workspace<T>& ws,
                                 tile_walk& walk) {
-  const bool has_value = b.grad_output.data != nullptr;
+  const bool has_value = b.grad_output.data != nullptr, one_by_one = has_few_pairs(b);
   bool clean = true;
+  if (has_value && !one_by_one) multiply_lists_with_values(b, ws, walk);
   for (int r = 0; r < b.rows && !walk.poll(); ++r) {
     const int64_t begin = b.lists.begin[r], count = b.lists.count[r];
     T* const x = ws.lists.gradient + begin;
     ws.lists.next[r] = begin;
     for (int64_t i = 0; i < count && !has_value; ++i) x[i] = T(0);
-    if (has_value)
+    if (has_value && one_by_one)
       dot_with_values(b, b.lists.key + begin, count,
                       ws.grad_output.rows + r * ws.grad_output.stride, ws.lists.copy, x);
     const double mark = has_value ? b.product[r] * 0 : 0, nan = b.given->factor[r] * 0 + mark;

@@ -17,6 +17,7 @@ namespace {
 using attnscale::detail::attend_block;
 using attnscale::detail::ln2;
 using attnscale::detail::row_report;
+using attnscale::detail::wanted_moments;
 
 /// The list shrinks to its k largest and weight to their softmax; returns ln sum exp(score - top).
 template <class T>
@@ -31,10 +32,11 @@ inline double softmax_of_largest(candidates<T>& list, int64_t k, double* weight,
   return __builtin_log(total);
 }
 
-/// Statistics of row r; `top` is its largest score in base 2.
+/// Statistics of row r; `top` is its largest score in base 2. `spread`: the entropy, too, which
+/// takes a logarithm for each key; it is 0 otherwise.
 template <class T>
 inline void report_row(const candidates<T>& list, const double* weight, double top, bool nan,
-                       double log_sum, int64_t first_key, int r, row_report& out) {
+                       double log_sum, int64_t first_key, bool spread, int r, row_report& out) {
   const double missing = nan ? __builtin_nan("") : 0;
   const bool empty = list.count == 0;
   out.top[r] = nan ? missing : empty ? -limits<double>::infinity : top * ln2;
@@ -47,7 +49,7 @@ inline void report_row(const candidates<T>& list, const double* weight, double t
     first += p * below;
     second += p * below * below;
     squares += p * p;
-    if (p > 0) entropy -= p * __builtin_log(p);
+    if (spread && p > 0) entropy -= p * __builtin_log(p);
     if (p > largest) largest = p;
     if (t == top && (argmax < 0 || key < argmax)) argmax = key;
   }
@@ -65,7 +67,8 @@ inline void report_row(const candidates<T>& list, const double* weight, double t
 template <class T>
 inline void report_row(const attend_block& b, const candidates<T>& list, const double* weight,
                        double top, bool nan, double log_sum, int r) {
-  report_row(list, weight, top, nan, log_sum, b.key_begin, r, *b.report);
+  report_row(list, weight, top, nan, log_sum, b.key_begin, (b.wanted & wanted_moments) != 0, r,
+             *b.report);
   if (b.support) b.support->take(b.support->state, r, list.key, weight, list.count);
 }
 

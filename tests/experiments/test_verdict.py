@@ -152,6 +152,11 @@ def test_errors_over_seeds_and_files_are_right():
     found = np.sqrt(np.mean([crossed_error(study(), files) ** 2 for _ in range(40)]))
     assert found == pytest.approx(true, rel=0.15)
     assert np.isnan(crossed_error(np.ones((3, 4)), np.zeros(4)))
+    of_file = rng.normal(size=4)
+    of_seed = rng.normal(size=(3, 1))
+    for values, units in ((of_file[None], of_file), (of_seed + np.zeros(4), of_seed)):
+        expected = units.std(ddof=1) / np.sqrt(units.size)
+        assert crossed_error(values, np.arange(4)) == pytest.approx(expected, rel=0.06)
 
 
 def test_a_criterion_survives_json():

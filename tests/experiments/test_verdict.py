@@ -190,6 +190,9 @@ def obeying(result, sign):
 @pytest.mark.parametrize("run", ["full", "reduced"])
 def test_each_criterion_reads_the_table_of_its_design(name, run):
     """A table that favours the claims shows them all, and its opposite refutes them all."""
-    kept = stored(name, run)
+    kept, declared = stored(name, run), experiments.experiment(name)
     for sign, outcome in ((1, "shown"), (-1, "refuted")):
-        assert {each.outcome for each in obeying(kept, sign).verdict().claims} == {outcome}
+        table = obeying(kept, sign)
+        assert {each.outcome for each in table.verdict().claims} == {outcome}
+        config = declared.config() if run == "full" else declared.config.reduced()
+        assert declared.refuted(table, config).refuted == (sign < 0)

@@ -398,10 +398,10 @@ assert (ratio[:, 0] > 2).sum() == 1  # at 256 one of three
 # %% [markdown]
 # ## Again, on this machine
 #
-# The reduced cells: two layers of width 64, 200 steps, O and E, through this package's kernels, forward and backward;
-# and the first 40 steps of such a model on less text, through them and through PyTorch's own. It is far from
-# trained and says nothing about the claim; it says that what is stored can be made again, and that the two
-# programs train the same model.
+# The reduced cells: two layers of width 64, 200 steps, O and E, through this package's kernels, forward and
+# backward; and the first 40 steps of such a model on less text, through them and through PyTorch's own. They
+# are far from trained and say nothing about the claim; they say that what is stored can be made again, and
+# that the two programs train the same model.
 
 # %%
 kept = at.experiments.stored("length_generalization", "reduced")

@@ -152,6 +152,11 @@ def test_errors_over_seeds_and_files_are_right():
     found = np.sqrt(np.mean([crossed_error(study(), files) ** 2 for _ in range(40)]))
     assert found == pytest.approx(true, rel=0.15)
     assert np.isnan(crossed_error(np.ones((3, 4)), np.zeros(4)))
+    of_file = rng.normal(size=4)
+    of_seed = rng.normal(size=(3, 1))
+    for values, units in ((of_file[None], of_file), (of_seed + np.zeros(4), of_seed)):
+        expected = units.std(ddof=1) / np.sqrt(units.size)
+        assert crossed_error(values, np.arange(4)) == pytest.approx(expected, rel=0.06)
 
 
 def test_a_criterion_survives_json():
@@ -185,6 +190,9 @@ def obeying(result, sign):
 @pytest.mark.parametrize("run", ["full", "reduced"])
 def test_each_criterion_reads_the_table_of_its_design(name, run):
     """A table that favours the claims shows them all, and its opposite refutes them all."""
-    kept = stored(name, run)
+    kept, declared = stored(name, run), experiments.experiment(name)
     for sign, outcome in ((1, "shown"), (-1, "refuted")):
-        assert {each.outcome for each in obeying(kept, sign).verdict().claims} == {outcome}
+        table = obeying(kept, sign)
+        assert {each.outcome for each in table.verdict().claims} == {outcome}
+        config = declared.config() if run == "full" else declared.config.reduced()
+        assert declared.refuted(table, config).refuted == (sign < 0)

@@ -256,7 +256,9 @@ def test_the_reduced_run_is_within_the_stored_error_bars():
     # Another Python has another library, whose texts have other losses: what laws gain stays.
     same_text = again.facts["source"] == kept.facts["source"]
     for name, slack in (("accuracy", 0.01), ("nll", 0.1)):
-        there, here = kept.select(name), again.select(name)
+        # Of heads that hardly learned anything the measured multiples may be anything up to their bound.
+        laws = [i for i, law in enumerate(kept.variables[name].coords["law"]) if law != "calibrated"]
+        there, here = (each.select(name)[..., laws, :] for each in (kept, again))
         if same_text or name == "accuracy":
             compare_with_stored(there, here, 0 if same_text else 0.05)
         if not same_text:  # the first law is the standard one

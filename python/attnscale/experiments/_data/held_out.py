@@ -71,7 +71,7 @@ def repeated_tokens(train: NDArray[np.int64], held_out: NDArray[np.int64], run: 
     --------
     >>> train = np.array([5, 6, 7, 8, 0])
     >>> repeated_tokens(train, np.array([9, 6, 7, 8, 9, 5, 0, 9, 5, 0]), 3).astype(int)
-    array([0, 1, 1, 1, 0, 0, 0, 0, 0, 0])
+    array([0, 1, 1, 1, 0, 0, 0, 1, 1, 1])
     """
     found = np.zeros(len(held_out), bool)
     if len(held_out) < run:

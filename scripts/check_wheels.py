@@ -50,16 +50,14 @@ def main() -> None:
     parser.add_argument("--arm64", type=Path, help="folder with a Python for aarch64")
     parser.add_argument("--musl", type=Path, help="folder with a libc.so of musl 1.2.0 to 1.2.3")
     options = parser.parse_args()
-    work = ROOT / "build" / "wheel-checks"
+    dist, work = options.dist.resolve(), ROOT / "build" / "wheel-checks"
     musl = next(options.musl.resolve().rglob("libc.so")) if options.musl else None
     for target in WHEELS:
-        (wheel,) = options.dist.glob(f"attnscale-*-{target.platform_tag}.whl")
+        (wheel,) = dist.glob(f"attnscale-*-{target.platform_tag}.whl")
         look_at(wheel, target, work / target.triple, musl)
-    run_here(next(options.dist.glob("*manylinux*x86_64.whl")), work / "here")
+    run_here(next(dist.glob("*manylinux*x86_64.whl")), work / "here")
     if options.arm64:
-        run_under_qemu(
-            next(options.dist.glob("*manylinux*aarch64.whl")), options.arm64.resolve(), work / "arm64"
-        )
+        run_under_qemu(next(dist.glob("*manylinux*aarch64.whl")), options.arm64.resolve(), work / "arm64")
     if musl:
         run_examples(next(each for each in WHEELS if each.triple.endswith("musl")), musl, work / "musl")
 

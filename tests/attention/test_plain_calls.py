@@ -6,7 +6,7 @@ A number of threads makes a call one that Python reads.
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 from typing import Any
 
 import attnscale as at
@@ -17,8 +17,8 @@ from tests.cases import STATISTICS
 
 #: The modules of the public functions, whose names the package has for the functions themselves.
 MODULES = {
-    "attend_arrays": sys.modules["attnscale.attention"],
-    "differentiate_arrays": sys.modules["attnscale.gradients"],
+    "attend_arrays": import_module("attnscale.attention"),
+    "differentiate_arrays": import_module("attnscale.gradients"),
 }
 
 

@@ -18,13 +18,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
-# tqdm's word that this machine has no widgets is not to be stored.
+# A page that shows a widget loads its script from a network, so a stored notebook has none. What tqdm says
+# of that is not to be stored.
+_NO_WIDGETS = "raise ImportError('a stored notebook has no widgets')\n"
 _QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found"}
 _COLOURS = (128, 256)
 _SAME = 32  # of 255: the most that a colour may move, in all but a thousandth of the pixels
@@ -34,11 +37,20 @@ def main() -> None:
     """Run the notebooks, and shrink the figures of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, help="default: all of notebooks/")
-    for source in parser.parse_args().files or sorted(NOTEBOOKS.glob("[0-9]*.py")):
-        command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--execute", str(source)]
-        subprocess.run(command, check=True, env=os.environ | _QUIET)
-        before, after = shrink(source.with_suffix(".ipynb"))
-        print(f"{source.stem}: figures of {before / 1e3:.0f} kB, stored as {after / 1e3:.0f} kB")
+    files = parser.parse_args().files or sorted(NOTEBOOKS.glob("[0-9]*.py"))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "ipywidgets.py").write_text(_NO_WIDGETS, encoding="utf-8")
+        path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH", ""))))
+        for source in files:
+            execute(source, os.environ | _QUIET | {"PYTHONPATH": path})
+
+
+def execute(source: Path, variables: dict[str, str]) -> None:
+    """Run one notebook with these variables of the environment, and shrink its figures."""
+    command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--execute", str(source)]
+    subprocess.run(command, check=True, env=variables)
+    before, after = shrink(source.with_suffix(".ipynb"))
+    print(f"{source.stem}: figures of {before / 1e3:.0f} kB, stored as {after / 1e3:.0f} kB")
 
 
 def shrink(notebook: Path) -> tuple[int, int]:

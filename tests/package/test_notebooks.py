@@ -114,6 +114,8 @@ def test_ipynb_has_the_same_cells_and_their_outputs(source):
     outputs = [output for cell in stored if cell["cell_type"] == "code" for output in cell["outputs"]]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 3
     assert not [output for output in outputs if output["output_type"] == "error"]
+    # A widget's script would come from a network.
+    assert not [output for output in outputs if any("widget" in kind for kind in output.get("data", {}))]
     assert not [output for output in outputs if "site-packages" in "".join(output.get("text", ""))]
     assert not [output for output in outputs if "not installed" in "".join(output.get("text", ""))]
 

@@ -154,8 +154,8 @@ inline void add_pairs_of_keys(const gradient_block& b, const gradient_workspace<
   }
 }
 
-/// The same for all rows, where their pairs are many: products of whole tiles, of which each row
-/// takes those of its keys.
+/// Gradients of the weights of all rows, where their pairs are many: products of whole tiles, of
+/// which each row takes those of its keys. dot_with_values() is for few.
 template <class T>
 inline void multiply_lists_with_values(const gradient_block& b, gradient_workspace<T>& ws,
                                        tile_walk& walk) {

@@ -10,7 +10,8 @@
 # make fuzz     random calls for hours (FUZZ_SECONDS=3600, FUZZ_SEED=1), at all levels in turn
 # make audit-scan  every config class of transformers, key by key, against its code (goes on where it was stopped)
 # make audit-fuzz  100 000 broken configs, and what resolve promises of them
-# make test-tsan  the C++ tests under the thread sanitizer, after a change of the pool (not part of test)
+# make test-tsan  the C++ tests under the thread sanitizer, after a change of the pool (not part of test);
+#                 make test-threads-tsan: calls from many Python threads
 # make wheels   wheels for Linux (manylinux on x86-64 and aarch64, musllinux on x86-64) and the source archive, in dist
 # make check-wheels  what is in them, and whether they run in empty environments; make wheels-again builds them twice
 # make check-ports   compiles the library for macOS on arm64 and Windows on x86-64
@@ -51,7 +52,7 @@ comma := ,
 
 .PHONY: demo test check test-quick mutants bench docs lint lint-python lint-cpp format clean
 .PHONY: fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
-.PHONY: wheels wheels-again check-wheels check-ports test-threads
+.PHONY: wheels wheels-again check-wheels check-ports test-threads test-threads-tsan
 .PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-shared test-python test-levels test-rest
 
 demo: $(STAMPS)/install
@@ -298,7 +299,12 @@ build/arm64 build/musl: build/%: scripts/unpack-packages
 # Where Python has no lock (3.14t with PYTHON_GIL=0), this is what the lock would have kept right.
 test-threads: $(STAMPS)/test-tools
 	$(call say,pytest: many Python threads)
-	$(BIN)/pytest -q tests/runtime
+	$(BIN)/pytest -q tests/runtime/test_many_threads.py
+
+# The same threads on an extension module that watches them; the lock is there, and is left inside each long call.
+test-threads-tsan: $(STAMPS)/test-tools
+	$(call say,pytest: many Python threads under the thread sanitizer)
+	scripts/sanitized $(CURDIR)/$(BIN)/python tsan -m pytest -q -p no:xdist tests/runtime/test_many_threads.py
 
 # ---- fuzzing -----------------------------------------------------------------------------------
 
@@ -313,7 +319,7 @@ fuzz: $(STAMPS)/test-tools
 # The same calls on an extension module that watches memory or threads.
 fuzz-asan fuzz-tsan: fuzz-%: $(STAMPS)/test-tools
 	$(call say,random calls under the $* sanitizer)
-	scripts/fuzz-sanitized $(CURDIR)/$(BIN)/python $* $(FUZZ)
+	scripts/sanitized $(CURDIR)/$(BIN)/python $* -m tests.fuzz $(FUZZ)
 
 # Measurements are kept in build/audit-scan, by version of transformers.
 audit-scan: $(STAMPS)/tools

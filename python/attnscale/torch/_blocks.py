@@ -14,15 +14,15 @@ from torch import Tensor
 
 from .. import normalizers
 from .._call.weights import available
-from .._checks import fit_to, shown
+from .._checks import fit_to
 from .._results import statistic_names
 from ..normalizers import Normalizer
 from ._arguments import Arguments
 from ._block_rows import BlockCall
-from ._device import without_autocast
+from ._device import check_no_threads, without_autocast
 from ._row_plan import RowPlan, plan_rows
 from ._scores import Scores, at_distances, visible_of, wide_rows
-from ._tensors import common_type, is_traced
+from ._tensors import common_type, is_traced, swap_heads
 from ._weigh import Learnt
 
 __all__ = ["attend_in_blocks", "scales_of_rows", "scores_of", "weights_of_rows"]
@@ -30,13 +30,13 @@ __all__ = ["attend_in_blocks", "scales_of_rows", "scores_of", "weights_of_rows"]
 
 def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | None, dict[str, Tensor]]:
     """The output, if there is a value, and the statistics that were asked for."""
-    _check(call)
+    check_no_threads(call.form.num_threads)
     rule = _rule(call, *asked)
     with without_autocast(call.query.device):
         output, rows = _read(call, rule, asked).all_rows()
     if output is not None:
         output = output.to(common_type(x.dtype for x in call[:3] if x is not None))
-        output = output.transpose(-3, -2) if call.form.layout == "bshd" and output.ndim > 2 else output
+        output = swap_heads(output, call.form.layout)
     return output, rows
 
 
@@ -58,15 +58,6 @@ def scales_of_rows(call: Arguments) -> Tensor:
     own = _without_amplitude(call)
     found = _scale(call, own, plan_rows(own), row_shape, torch.float64)
     return found.expand(*row_shape, 1)[..., 0]
-
-
-def _check(call: Arguments) -> None:
-    """Refuse options that this backend does not have."""
-    if call.form.num_threads is not None:
-        raise ValueError(
-            f"num_threads must be None with backend='torch', got {shown(call.form.num_threads)}; "
-            "torch.set_num_threads sets those of PyTorch"
-        )
 
 
 def _rule(call: Arguments, *asked: str) -> Normalizer:

@@ -14,7 +14,16 @@ from ._arguments import Arguments
 from ._tensors import check_one_device
 from ._triton import _support
 
-__all__ = ["BACKENDS", "DTYPES", "backend_of", "device_named", "dtype_named", "kernel_of", "without_autocast"]
+__all__ = [
+    "BACKENDS",
+    "DTYPES",
+    "backend_of",
+    "check_no_threads",
+    "device_named",
+    "dtype_named",
+    "kernel_of",
+    "without_autocast",
+]
 
 #: Names of what computes attention; None stands for "auto".
 BACKENDS = ("auto", "core", "torch")
@@ -56,6 +65,15 @@ def backend_of(device: torch.device, backend: str | None) -> Literal["core", "to
             "backend='torch' takes tensors on any device"
         )
     return "core"
+
+
+def check_no_threads(num_threads: int | None) -> None:
+    """Refuse a number of threads, which the operations of PyTorch do not take."""
+    if num_threads is not None:
+        raise ValueError(
+            f"num_threads must be None with backend='torch', got {shown(num_threads)}; "
+            "torch.set_num_threads sets those of PyTorch"
+        )
 
 
 def _is_for_triton(call: Arguments, asked: tuple[str, ...]) -> bool:

@@ -23,7 +23,7 @@ from ..laws._values import open_law
 from ._arguments import FORM_SCHEMA, TENSOR_SCHEMA, Arguments
 from ._autograd import Differentiable
 from ._scores import Scores, key_count, rows_of_block, visible_of, wide_rows
-from ._tensors import array, is_traced, wide_type
+from ._tensors import array, is_traced, stand_in, wide_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,7 +142,7 @@ def _read(call: Arguments, device: torch.device) -> RowPlan:
     form = call.form
     large = (*call[:3], call.attn_mask)
     small = _with_large(call, None, None, None, None).mapped(torch.Tensor.cpu)
-    read = _with_large(small, *(None if x is None else _stand_in(x) for x in large))
+    read = _with_large(small, *(None if x is None else stand_in(x.shape, x.dtype) for x in large))
     query, key, value = (None if x is None else array(x) for x in read[:3])
     options = read.options()
     rows = _Rows(query, key, value, enable_gqa=form.enable_gqa, layout=form.layout)
@@ -201,13 +201,6 @@ def _slopes(law: laws.Law, call: Arguments, rows: Call) -> NDArray[np.float64]:
     assert rows.counts is not None  # no law of the distance has a parameter to learn
     found = law.derivatives(rows.counts, rows.head_dim)
     return np.stack([np.broadcast_to(found[name], rows.row_shape) for name in call.form.learned])
-
-
-def _stand_in(x: Tensor) -> Tensor:
-    """A CPU tensor of the shape and type of x with one number, NaN, which no mask of zeros and ones has."""
-    dtype = torch.float16 if x.dtype == torch.bfloat16 else x.dtype
-    value = math.nan if dtype.is_floating_point else 0
-    return torch.full((), value, dtype=dtype, device="cpu").expand(x.shape)
 
 
 # ---- the operator -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._checks import fit_to
 from ._arguments import Arguments
-from ._tensors import heads_first, wide_type
+from ._tensors import heads_first, repeat_heads, swap_heads, wide_type
 
 __all__ = [
     "Scores",
@@ -71,18 +71,11 @@ def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Query, key and value in the type of the arithmetic, key and value with as many heads as the query."""
     given = [x for x in call[:3] if x is not None]
     wide = wide_type(x.dtype for x in given)
-    swapped = call.form.layout == "bshd"
-    rows = [(x.transpose(-3, -2) if swapped and x.ndim > 2 else x).to(wide) for x in given]
+    rows = [swap_heads(x, call.form.layout).to(wide) for x in given]
     if call.form.qk_norm:
         length = 1.0 if call.form.qk_norm == "l2" else math.sqrt(rows[0].shape[-1])
         rows[:2] = (_with_length(x, length) for x in rows[:2])
-    if call.form.enable_gqa and rows[0].ndim > 2:
-        heads = rows[0].shape[-3]
-        rows[1:] = (
-            x if x.ndim < 3 or x.shape[-3] in (1, heads) else x.repeat_interleave(heads // x.shape[-3], -3)
-            for x in rows[1:]
-        )
-    query, key, *value = rows
+    query, key, *value = repeat_heads(rows, enabled=call.form.enable_gqa)
     return query, key, value[0] if value else None
 
 

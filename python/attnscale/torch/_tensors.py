@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,7 +22,10 @@ __all__ = [
     "heads_first",
     "is_eager",
     "is_traced",
+    "repeat_heads",
     "row_extents",
+    "stand_in",
+    "swap_heads",
     "tensor",
     "wide_type",
 ]
@@ -157,3 +161,26 @@ def _broadcast(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
     return tuple(torch.broadcast_shapes(*shapes))
+
+
+def stand_in(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A CPU tensor of this shape and type with one number, NaN, which no mask of zeros and ones has."""
+    dtype = torch.float16 if dtype == torch.bfloat16 else dtype
+    value = math.nan if dtype.is_floating_point else 0
+    return torch.full((), value, dtype=dtype, device="cpu").expand(shape)
+
+
+def swap_heads(rows: torch.Tensor, layout: str) -> torch.Tensor:
+    """Rows of a layout as (..., heads, n, dim), and back; tensors with two axes have no heads."""
+    return rows.transpose(-3, -2) if layout == "bshd" and rows.ndim > 2 else rows
+
+
+def repeat_heads(rows: list[torch.Tensor], *, enabled: bool) -> list[torch.Tensor]:
+    """Rows (..., heads, n, dim) with as many heads as the first, if groups of its heads share one."""
+    if not enabled or rows[0].ndim < 3:
+        return rows
+    heads = rows[0].shape[-3]
+    return [
+        x if x.ndim < 3 or x.shape[-3] in (1, heads) else x.repeat_interleave(heads // x.shape[-3], -3)
+        for x in rows
+    ]

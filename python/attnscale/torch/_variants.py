@@ -13,6 +13,8 @@ from .. import variants
 from .._checks import number, shown
 from ._arguments import causal_of_text, text_of_causal
 from ._autograd import Differentiable
+from ._device import backend_of, check_no_threads
+from ._linear_blocks import attend_by_sums
 from ._tensors import (
     array,
     autocast,
@@ -38,6 +40,7 @@ _SCHEMA = (
     "str layout, int? num_threads"
 )
 _N_ARGUMENTS = _SCHEMA.count(",") + 1
+_number = torch.compiler.assume_constant_result(number)
 _LEARNABLE = slice(1, 5)  # query, key, value, log_decay
 
 
@@ -53,15 +56,18 @@ def efficient_attention(
     enable_gqa: bool = False,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """:func:`attnscale.variants.efficient_attention` on tensors, with gradients.
 
     Parameters
     ----------
     query, key, value : Tensor
-        Tensors on the CPU, which may require grad.
+        Tensors on one device, which may require grad.
     normalization, scale, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
+    backend : {None, "auto", "core", "torch"}
+        As for :func:`attention`.
 
     Returns
     -------
@@ -74,9 +80,9 @@ def efficient_attention(
     >>> at.torch.efficient_attention(q, k, v, is_causal=True).shape
     torch.Size([2, 50, 8])
     """
-    own = (None, None, normalization, number("scale", scale), None)
+    own = (None, None, normalization, _number("scale", scale), None)
     shared = (is_causal, causal, enable_gqa, layout, num_threads)
-    return _run("efficient_attention", query, key, value, own, shared)
+    return _run("efficient_attention", query, key, value, own, shared, backend)
 
 
 def linear_attention(
@@ -90,17 +96,20 @@ def linear_attention(
     enable_gqa: bool = False,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """:func:`attnscale.variants.linear_attention` on tensors, with gradients.
 
     Parameters
     ----------
     query, key, value : Tensor
-        Tensors on the CPU, which may require grad.
+        Tensors on one device, which may require grad.
     feature_map : {"elu", "relu"} or pair of Tensors, default "elu"
         Name of the map, or a pair: the features of query and key, at least 0, which get the gradients.
     is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
+    backend : {None, "auto", "core", "torch"}
+        As for :func:`attention`.
 
     Returns
     -------
@@ -123,7 +132,7 @@ def linear_attention(
         raise TypeError(f"feature_map must be a name or a pair of tensors, got {shown(feature_map)}")
     own = (None, None, name, None, None)
     shared = (is_causal, causal, enable_gqa, layout, num_threads)
-    return _run("linear_attention", query, key, value, own, shared)
+    return _run("linear_attention", query, key, value, own, shared, backend)
 
 
 def cosformer_attention(
@@ -137,15 +146,18 @@ def cosformer_attention(
     enable_gqa: bool = False,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """:func:`attnscale.variants.cosformer_attention` on tensors, with gradients.
 
     Parameters
     ----------
     query, key, value : Tensor
-        Tensors on the CPU, which may require grad.
+        Tensors on one device, which may require grad.
     max_length, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
+    backend : {None, "auto", "core", "torch"}
+        As for :func:`attention`.
 
     Returns
     -------
@@ -160,7 +172,7 @@ def cosformer_attention(
     """
     own = (None, None, "", None, max_length)
     shared = (is_causal, causal, enable_gqa, layout, num_threads)
-    return _run("cosformer_attention", query, key, value, own, shared)
+    return _run("cosformer_attention", query, key, value, own, shared, backend)
 
 
 def performer_attention(
@@ -175,17 +187,20 @@ def performer_attention(
     enable_gqa: bool = False,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """:func:`attnscale.variants.performer_attention` on tensors, with gradients.
 
     Parameters
     ----------
     query, key, value : Tensor
-        Tensors on the CPU, which may require grad.
+        Tensors on one device, which may require grad.
     projection : Tensor, shape (features, head_dim)
         The directions, as :func:`attnscale.variants.performer_projection` draws them; they have no gradient.
     scale, is_causal, causal, enable_gqa, layout, num_threads
         As for the function on arrays.
+    backend : {None, "auto", "core", "torch"}
+        As for :func:`attention`.
 
     Returns
     -------
@@ -202,9 +217,9 @@ def performer_attention(
     check_tensors(projection=projection)
     if projection.requires_grad:
         raise ValueError("projection has no gradient in performer_attention; use projection.detach()")
-    own = (None, projection, "", None if scale is None else number("scale", scale), None)
+    own = (None, projection, "", None if scale is None else _number("scale", scale), None)
     shared = (is_causal, causal, enable_gqa, layout, num_threads)
-    return _run("performer_attention", query, key, value, own, shared)
+    return _run("performer_attention", query, key, value, own, shared, backend)
 
 
 def ssd(
@@ -216,15 +231,18 @@ def ssd(
     enable_gqa: bool = False,
     layout: str = "bhsd",
     num_threads: int | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     """:func:`attnscale.variants.ssd` (state-space duality) on tensors, with gradients.
 
     Parameters
     ----------
     query, key, value, log_decay : Tensor
-        Tensors on the CPU, which may require grad.
+        Tensors on one device, which may require grad.
     enable_gqa, layout, num_threads
         As for the function on arrays.
+    backend : {None, "auto", "core", "torch"}
+        As for :func:`attention`.
 
     Returns
     -------
@@ -241,7 +259,7 @@ def ssd(
     """
     check_tensors(log_decay=log_decay)
     own = (log_decay, None, "", None, None)
-    return _run("ssd", query, key, value, own, (False, None, enable_gqa, layout, num_threads))
+    return _run("ssd", query, key, value, own, (False, None, enable_gqa, layout, num_threads), backend)
 
 
 def _run(
@@ -251,22 +269,29 @@ def _run(
     value: Tensor,
     own: tuple[Any, ...],
     shared: tuple[Any, ...],
+    backend: str | None,
 ) -> Tensor:
-    is_causal, causal, *rest = shared
     check_tensors(query=query, key=key, value=value)
-    _check_devices(name, query, key, value, *(x for x in own if isinstance(x, Tensor)))
+    check_one_device(query.device, query, key, value, *(x for x in own if isinstance(x, Tensor)))
     rows = autocast(query, key, value)
-    found: Tensor = _attend(name, *rows, *own, is_causal, text_of_causal(causal), *rest)
+    is_causal, causal, enable_gqa, layout, num_threads = shared
+    if backend_of(query.device, backend) == "torch":
+        check_no_threads(num_threads)
+        masks = {"is_causal": is_causal, "causal": causal}
+        return attend_by_sums(name, rows, _own_options(name, *own), masks, layout, gqa=enable_gqa)
+    found: Tensor = _attend(name, *rows, *own, is_causal, text_of_causal(causal), *shared[2:])
     return found
 
 
-def _check_devices(name: str, *tensors: Tensor) -> None:
-    """Refuse tensors that are not on the CPU; "meta" has shapes and no numbers."""
-    check_one_device(tensors[0].device, *tensors)
-    if tensors[0].device.type not in ("cpu", "meta"):
-        raise ValueError(
-            f"{name} runs on the CPU alone, got tensors on {tensors[0].device}; use .cpu(), which copies them"
-        )
+def _own_options(
+    name: str, log_decay: Any, projection: Any, kind: str, scale: float | None, max_length: int | None
+) -> dict[str, Any]:
+    """The options that only this family has, by their names."""
+    found = {"log_decay": log_decay, "projection": projection, "scale": scale, "max_length": max_length}
+    if kind:
+        own = "normalization" if name == "efficient_attention" else "feature_map"
+        found[own] = (None, None) if kind == "given" else kind
+    return {option: x for option, x in found.items() if x is not None}
 
 
 # ---- operators ----------------------------------------------------------------------------------
@@ -274,19 +299,16 @@ def _check_devices(name: str, *tensors: Tensor) -> None:
 
 def _options(arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Options of the function on arrays, from the arguments of the operator."""
-    name, query, key, _, log_decay, projection, kind, scale, max_length, *shared = arguments[:_N_ARGUMENTS]
+    name, query, key, _, *own, is_causal, causal, enable_gqa, layout, num_threads = arguments[:_N_ARGUMENTS]
     check_on_cpu(*(x for x in arguments if isinstance(x, Tensor)))
-    is_causal, causal, enable_gqa, layout, num_threads = shared
     options = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
     if name != "ssd":
         options |= {"is_causal": is_causal, "causal": causal_of_text(causal)}
-    if kind:
-        own = "normalization" if name == "efficient_attention" else "feature_map"
-        options[own] = (array(query), array(key)) if kind == "given" else kind
-    more = {"log_decay": log_decay, "projection": projection, "scale": scale, "max_length": max_length}
-    return options | {
-        name: array(x) if isinstance(x, Tensor) else x for name, x in more.items() if x is not None
-    }
+    for option, x in _own_options(name, *own).items():
+        options[option] = array(x) if isinstance(x, Tensor) else x
+    if isinstance(options.get("feature_map"), tuple):
+        options["feature_map"] = (array(query), array(key))
+    return options
 
 
 @torch.library.custom_op(

@@ -28,7 +28,7 @@ from ._ssd import SSD_FORM, read_decay, ssd
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["VariantGradients", "gradients"]
+__all__ = ["VariantGradients", "decay_of", "form_of", "gradients"]
 
 _SHARED = ("is_causal", "causal", "enable_gqa", "layout", "num_threads")
 
@@ -119,8 +119,8 @@ def _of_sums(
     layout = read_layout(options.get("layout", "bhsd"))
     inputs = read_inputs(rows[0], rows[1], value, layout, enable_gqa=options.get("enable_gqa", False))
     assert inputs.value is not None
-    form = LinearForm("given") if pair is not None else _FORMS[name](inputs, own)
-    decay = None if name != "ssd" else _decay(inputs, own)
+    form = form_of(name, inputs, own)
+    decay = None if name != "ssd" else decay_of(inputs, own)
     offset = 0 if name == "ssd" else offset_of(inputs, options.get("is_causal", False), options.get("causal"))
     arrays = [_Gradient(x, inputs, layout) for x in (inputs.query, inputs.key, inputs.value)]
     changed = None if decay is None else np.empty((*inputs.leading, decay.shape[-1]))
@@ -190,6 +190,11 @@ _FORMS: dict[str, Callable[[Inputs, dict[str, Any]], LinearForm]] = {
 }
 
 
+def form_of(name: str, inputs: Inputs, own: dict[str, Any]) -> LinearForm:
+    """The form of a family of linear time, of its name and own options; a pair of features is given."""
+    return LinearForm("given") if isinstance(own.get("feature_map"), tuple) else _FORMS[name](inputs, own)
+
+
 def _read_variant(variant: Any) -> tuple[str, Callable[..., Any]]:
     name = variant if isinstance(variant, str) else getattr(variant, "__name__", None)
     function = _FUNCTIONS.get(name) if isinstance(name, str) else None
@@ -216,7 +221,8 @@ def _own_options(name: str, function: Callable[..., Any], options: dict[str, Any
     return {option: value for option, value in options.items() if option not in _SHARED}
 
 
-def _decay(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
+def decay_of(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
+    """The decay of each key in the options of ssd, of shape (..., heads, n)."""
     n, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     if n != n_keys:
         raise ValueError(f"query and key must have the same number of rows, got {n} and {n_keys}")

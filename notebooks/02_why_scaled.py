@@ -376,7 +376,7 @@ for j, name in enumerate(("scaled", "unscaled")):
         print(f"  d = {d:4d}: mean {m:.3f} +- {e:.3f}, median {med:.4f}, share {share:.0%}")
 
 assert abs(mean[-1, 1] - limit) < 5 * error[-1, 1]
-assert (abs(mean[1:, 0] - mean[-1, 0]) < 4 * error[1:, 0]).all()  # with the scale: the same at every d
+np.testing.assert_allclose(mean[1:, 0], mean[-1, 0], rtol=0.03)  # with the scale: the same at every d
 assert (top_share[1:, 0] < 0.25).all()
 assert middle[-1, 1] < 0.01
 assert abs(mean[-1, 1] - 10 * mean[-1, 0]) < 3 * error[-1, 1]

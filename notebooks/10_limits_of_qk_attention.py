@@ -403,8 +403,9 @@ with at.plot.style():
 #
 # *An energy.* A head joins each node $h$ to a companion $t$ and sends it $\mathrm dh = Vt$, "which maximises
 # $E = h^\top V t$". For companions that do not move it is the gradient. But attention's moves with $h_i$,
-# $t_i = \sum_j p_{ij} x_j$, which adds $M\,\mathrm{Cov}_p(x)\,V^\top h$. One head's message to its query, keys
-# held, is the gradient of $\mathrm{lse}_j(h^\top M x_j)$ if $V = M$: the energy of modern Hopfield networks.
+# $t_i = \sum_j p_{ij} x_j$, which adds $M\,\mathrm{Cov}_p(x)\,V^\top h$. One head's message to its query,
+# keys held, is the gradient of $\mathrm{lse}_j(h^\top M x_j)$ if $V = M$: the energy of modern Hopfield
+# networks.
 
 # %%
 tokens, h = rng.standard_normal((30, 6)), rng.standard_normal(6)

@@ -181,6 +181,7 @@ with torch.no_grad():
                 guess = (weights @ values @ models.answer)[..., 0, :].argmax(-1)
                 found[j, i] = (guess == label).double().mean(-1)
 
+
 def mean_error(values, axis=0):
     """Over the seeds."""
     return values.mean(axis), values.std(axis, ddof=1) / np.sqrt(values.shape[axis])
@@ -190,8 +191,8 @@ of_all = [mean_error(each, -1) for each in (as_it_is, shuffled)]
 for j, name in enumerate(SCALES):
     for i, n in enumerate(lengths):
         (m, e), (b, f) = ((middle[j, i], error[j, i]) for middle, error in of_all)
-        even = effective[j, i].mean()
-        print(f"{name:9} n = {n:4}: {m:.3f} +- {e:.3f}, shuffled {b:.3f} +- {f:.3f} (as {even:4.0f} even tokens)")
+        shown = f"{m:.3f} +- {e:.3f}, shuffled {b:.3f} +- {f:.3f} (of {effective[j, i].mean():4.0f})"
+        print(f"{name:9} n = {n:4}: {shown}")
 
 # %% [markdown]
 # Means and standard errors over five models, each with its own classes. In brackets: $1/\sum p^2$, as how

@@ -216,7 +216,7 @@ def test_longrope_is_log_n_at_the_extended_length() -> None:
 
 
 def test_the_selective_temperature_as_its_authors_write_it() -> None:
-    """Scores times 1 + exp(-exp(beta)) ln(row length), beta 1.5 at the start; SSMax with b = 1 is the same."""
+    """Scores times 1 + exp(-exp(x)) ln(row length), x = 1.5 at the start; SSMax with b = 1 is the same."""
     rows = np.arange(1, 41)
     s = np.random.default_rng(5).standard_normal((1, 40, 40))
     weights = np.exp(s * (1 + math.exp(-math.exp(1.5)) * np.log(rows))[:, None])
@@ -224,9 +224,7 @@ def test_the_selective_temperature_as_its_authors_write_it() -> None:
     law = laws.SelectiveTemperature(math.exp(-math.exp(1.5)))
     # q . k / sqrt(40) is the score: the query is the row of scores, the keys are unit vectors.
     q, k = s * math.sqrt(40), np.eye(40)[None]
-    np.testing.assert_allclose(
-        at.attention(q, k, k, scale=law, is_causal=True), weights, atol=1e-6
-    )
+    np.testing.assert_allclose(at.attention(q, k, k, scale=law, is_causal=True), weights, atol=1e-6)
     same = laws.SSMax(s=law.strength, b=1)
     np.testing.assert_array_equal(law.multiplier_at(rows, 64), same.multiplier_at(rows, 64))
 
@@ -385,7 +383,8 @@ def test_names_and_get() -> None:
     ours = "standard unscaled constant per_head mup layer_index disentangled_scale latent_scale log_n "
     ours += "log_n_from_training natural_log_n kappa qwen_log_n grok_temperature ssmax asentmax "
     ours += "llama4_temperature ministral_temperature beam_temperature inkling_temperature "
-    ours += "selective_temperature nope_temperature yarn mla_yarn longrope info_scale annealed entropy_invariant sparsity_invariant variance_invariant retrieval "
+    ours += "selective_temperature nope_temperature yarn mla_yarn longrope info_scale annealed "
+    ours += "entropy_invariant sparsity_invariant variance_invariant retrieval "
     ours += "scale_invariant adaptive_temperature critical_scale norm_softmax qk_norm_scale swin_v2 lssa"
     assert laws.names() == tuple(ours.split())
     assert laws.get("log_n", base=64) == laws.LogN(base=64)

@@ -191,7 +191,7 @@ class InklingTemperature(ClosedForm):
 @built_in
 @dataclass(frozen=True)
 class SelectiveTemperature(ClosedForm):
-    """(1 + strength ln(i + 1)) / sqrt(head_dim): the part of selective self-attention that knows the position.
+    """(1 + strength ln(i + 1)) / sqrt(head_dim): what selective self-attention has for the position.
 
     Parameters
     ----------

@@ -461,11 +461,11 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Grey lines are draws, bars one standard error. Dot products find pixels that look alike and average them: the
-# error falls from 0.149 ± 0.001 to 0.141 ± 0.001, and in each draw. Efficient attention adds nothing
-# (0.154 ± 0.002, with a scale that fits the other picture): 25 maps that all pixels share are too coarse for
-# this task. Queries and keys were not learned here, and denoising needs the particular pixel; that a model trained with efficient
-# attention does well where the gist of a picture is enough is not refuted.
+# Grey lines are draws, bars one standard error. Dot products find pixels that look alike and average them:
+# the error falls from 0.149 ± 0.001 to 0.141 ± 0.001, and in each draw. Efficient attention adds nothing
+# (0.154 ± 0.002, with a scale that fits the other picture): 25 maps that all pixels share are too coarse
+# for this task. Queries and keys were not learned here, and denoising needs the particular pixel; that a
+# model trained with efficient attention does well where the gist of a picture is enough is not refuted.
 #
 # ## Hybrids, and Mamba
 #

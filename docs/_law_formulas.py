@@ -53,6 +53,11 @@ TYPESET = {
         r"\frac{1 + \alpha \ln \max(1, n/\mathtt{floor})}{\sqrt d} "
         r"\quad \text{or over } d"
     ),
+    "(1 + strength * ln(n)) / sqrt(head_dim)": r"\frac{1 + \mathtt{strength} \cdot \ln n}{\sqrt d}",
+    "(1 + slope * ln(max(1, n / train_length))) / sqrt(head_dim)": (
+        r"\frac{1 + \mathtt{slope} \cdot \ln \max(1, n/L)}{\sqrt d} "
+        r"\quad L = \mathtt{train\_length}"
+    ),
     "m^2 / sqrt(head_dim); m = attention_factor if given, else g(factor, mscale) / g(factor,"
     " mscale_all_dim) if both are, else g(factor, 1); g(s, a) = 0.1 a ln(s) + 1, 1 for s <= 1": (
         r"\frac{m^2}{\sqrt d} "

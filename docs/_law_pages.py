@@ -23,6 +23,8 @@ EXAMPLES = {
     "qwen_log_n": {"train_length": 8192},
     "grok_temperature": {"length": 1024},
     "asentmax": {"delta": 1, "beta": 0.1, "gamma": 1},
+    "selective_temperature": {"strength": 0.1},
+    "nope_temperature": {"slope": 0.3},
     "yarn": {"factor": 16},
     "mla_yarn": {"factor": 40, "mscale_all_dim": 1},
     "longrope": {"train_length": 4096, "factor": 32},

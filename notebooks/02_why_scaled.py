@@ -21,9 +21,8 @@
 # (claim **T1**), large scores saturate the softmax, and a saturated softmax passes no gradient (**T2**). And
 # the scale is a temperature, which moves the weights between uniform and one-hot (**T3**, **T4**).
 #
-# Each step is derived, computed exactly where that is possible, and checked by simulation with error bars.
 # Not in the article: what BERT's initialiser really does, what the formula says of trained heads, and which
-# part of the gradient vanishes. Every statement with a number is asserted. Logarithms are natural.
+# part of the gradient vanishes. Logarithms are natural.
 #
 # **摘要.** 注意力为什么要除以 $\sqrt d$? 原文给出两个角度, 本文逐步推导并用蒙特卡罗实验验证:
 # 其一, 点积的方差与 $d$ 成正比 (T1), 过大的分数使 softmax 饱和, 其雅可比矩阵趋于零 (T2);
@@ -36,21 +35,17 @@
 # |---|---|---|
 # | scaled dot product | 缩放点积 | $q \cdot k / \sqrt d$ |
 # | truncated normal | 截断正态分布 | a normal number, drawn again if it is beyond 2 standard deviations |
-# | standard error | 标准误 | standard deviation of an estimate |
 # | saturation | 饱和 | one weight of a row is nearly 1: here, above 0.99 |
 # | Jacobian | 雅可比矩阵 | $J = \partial p / \partial s = \mathrm{diag}(p) - p p^\top$ |
-# | smooth maximum | 光滑最大值 | $\mathrm{lse}(a x) / a$ |
 # | temperature | 温度 | $1/a$, where the weights are $\mathrm{softmax}(a x)$ |
 
 # %%
-import itertools
-
 import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy import integrate, stats
 
-BLUE, RED, GREEN, ORANGE, _, PURPLE = at.plot.COLOURS[:6]
+BLUE, RED, PURPLE = (at.plot.COLOURS[i] for i in (0, 1, 5))
 GREY = "#6E6E6E"
 print(f"attnscale {at.__version__}")
 
@@ -87,20 +82,8 @@ def against_d(ax, d, **options):
 #    $$\mathrm{Var}(q \cdot k) = d\,(v_x v_y + v_x m_y^2 + v_y m_x^2).$$
 # 3. *A scale.* With $v = 1$ and $m = 0$ the factor $1/\sqrt d$ gives a variance of 1 at every $d$.
 #
-# No limit is in this: it holds for any distribution with a variance. Two-point distributions check it without
-# chance, over all $4^d$ pairs of vectors.
-
-# %%
-x_values, y_values = np.array([-1.0, 2.0]), np.array([0.5, 3.0])  # each with probability 1/2
-for d in (1, 2, 5):
-    q, k = (np.array(list(itertools.product(values, repeat=d))) for values in (x_values, y_values))
-    moments = {"query_mean": 0.5, "key_mean": 1.75, "query_variance": 2.25, "key_variance": 1.5625}
-    formula = at.theory.dot_product_variance(d, **moments)
-    np.testing.assert_allclose(np.var(q @ k.T), formula, rtol=1e-13)
-
-# %% [markdown]
-# Now by chance, with standard errors: four distributions of the same standard deviation, the last of them cut
-# at 2 standard deviations.
+# No limit is in this: it holds for any distribution with a variance. Here are four of the same standard
+# deviation, the last of them cut at 2 standard deviations, with standard errors.
 
 # %%
 dims = [4, 16, 64, 256]
@@ -108,11 +91,10 @@ kinds = ["normal", "uniform", "laplace", "truncated_normal"]
 result = at.montecarlo.dot_product_variance(head_dim=dims, distribution=kinds, rng=1706)
 print(result)
 exact = result.exact()
-for name in ("variance", "scaled_variance", "mean", "kurtosis"):
+for name in ("variance", "scaled_variance"):
     assert (abs(result[name].value - exact[name]) < 5 * result[name].standard_error).all(), name
 np.testing.assert_allclose(exact["variance"][:, 0], dims, rtol=1e-14)
 np.testing.assert_allclose(exact["scaled_variance"][:, :3], 1, rtol=1e-14)
-assert (result["scaled_variance"].standard_error < 0.012 * exact["scaled_variance"]).all()
 
 with at.plot.style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.2))
@@ -123,14 +105,6 @@ with at.plot.style():
     right.set_title(r"Does not, after $1/\sqrt{d}$")
     right.get_legend().remove()
     plt.show()
-
-# %% [markdown]
-# The variance is the same for all distributions of variance 1; the shape becomes so. The kurtosis is
-# $3 + (K_x K_y - 3)/d$, at $d = 64$ 3.09 for normal components and 3.52 for Laplace ones (3: normal).
-
-# %%
-np.testing.assert_allclose(exact["kurtosis"][2, [0, 2]], [3.09375, 3.515625], rtol=1e-14)
-np.testing.assert_allclose(at.theory.dot_product_kurtosis(1), 9, rtol=1e-14)
 
 # %% [markdown]
 # ## What BERT's initialiser does (T1)
@@ -150,11 +124,6 @@ by_quadrature = integrate.quad(lambda x: x**2 * stats.norm.pdf(x), -2, 2)[0] / (
 np.testing.assert_allclose(cut, by_quadrature, rtol=1e-12)
 np.testing.assert_allclose([cut, cut**2], [0.773741, 0.598676], atol=6e-7)
 np.testing.assert_allclose(exact["scaled_variance"][:, 3], cut**2, rtol=1e-13)
-
-squares = at.montecarlo.truncated_normal(1_000_000, rng=2) ** 2  # the mean is 0
-error = squares.std() / np.sqrt(squares.size)
-print(f"variance of the cut normal: {squares.mean():.5f} +- {error:.5f}, exact {cut:.6f}")
-assert abs(squares.mean() - cut) < 5 * error < 0.005
 
 # %% [markdown]
 # In BERT it is the *weights* that are drawn so, with $\sigma = 0.02$, and $q = W_q h$, $k = W_k h'$. The
@@ -187,16 +156,8 @@ assert np.exp(entropy) > 490
 # do not depend on the size of a weight, moves T5's smaller $W_q$ by more of itself.
 
 # %%
-w_query = at.montecarlo.normal((n_heads, width, head_dim), std=(width * head_dim) ** -0.5, rng=13)
-w_key = at.montecarlo.normal((n_heads, width, head_dim), std=width**-0.5, rng=14)
-scores = (h @ w_query) @ (h @ w_key).transpose(0, 2, 1)  # unscaled
-np.testing.assert_allclose(
-    at.theory.dot_product_variance(head_dim, query_variance=1 / head_dim, key_variance=1), 1, rtol=1e-14
-)
-by_head = (scores**2).mean((1, 2))
-error = by_head.std(ddof=1) / np.sqrt(n_heads)
-print(f"variance of the unscaled scores of a new T5: {by_head.mean():.3f} +- {error:.3f}, exact 1")
-assert abs(by_head.mean() - 1) < 5 * error < 0.1
+of_t5 = at.theory.dot_product_variance(head_dim, query_variance=1 / head_dim, key_variance=1)
+np.testing.assert_allclose(of_t5, 1, rtol=1e-14)
 
 # %% [markdown]
 # ## Means, and trained heads (T1)
@@ -238,8 +199,6 @@ np.testing.assert_allclose(total - between_rows, scores.var(-1).mean(-1), rtol=1
 shifted = softmax(scores - np.einsum("hqd,hd->hq", query, key.mean(1))[..., None] / np.sqrt(head_dim))
 np.testing.assert_allclose(shifted, softmax(scores), atol=1e-12)  # the weights do not see the mean key
 
-measured = at.montecarlo.dot_product_variance(query=query, key=key, samples=51200, rng=5)["scaled_variance"]
-assert (abs(measured.value - total) < 5 * measured.standard_error).all()
 print(f"variance of a scaled score: {total.min():.2f} to {total.max():.0f}, median {np.median(total):.1f}")
 ratio = independent / total
 print(f"independent components would give {ratio.min():.2f} to {ratio.max():.2f} of it")
@@ -251,8 +210,7 @@ heads = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, str
 with at.plot.style():
     figure, ax = plt.subplots(figsize=(7.2, 3.1))
     place = np.arange(len(heads))
-    ax.plot(place, total, color=GREY, marker="_", markersize=16, linestyle="none", label="exact, all pairs")
-    points(ax, place, measured.value, measured.standard_error, BLUE, label="simulated")
+    ax.plot(place, total, "o", color=BLUE, label="all pairs of query and key")
     ax.plot(place, independent, "D", color=RED, label="if components were independent")
     ax.axhline(1, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
     ax.text(-0.6, 1.1, "1", color=GREY, fontsize=8)
@@ -286,19 +244,15 @@ s = at.montecarlo.normal(7, std=2, rng=6)
 p = softmax(s)
 jacobian = np.diag(p) - np.outer(p, p)
 step = 1e-5 * np.eye(7)
-differences = ((softmax(s + step) - softmax(s - step)) / 2e-5).T
-np.testing.assert_allclose(jacobian, differences, atol=1e-10)
-
+np.testing.assert_allclose(jacobian, ((softmax(s + step) - softmax(s - step)) / 2e-5).T, atol=1e-10)
 eigenvalues = np.linalg.eigvalsh(jacobian)
-np.testing.assert_allclose(eigenvalues[0], 0, atol=1e-15)
 np.testing.assert_allclose(at.theory.jacobian_norm(p), eigenvalues[-1], rtol=1e-12)
 np.testing.assert_allclose(at.theory.jacobian_trace(p), eigenvalues.sum(), rtol=1e-12)
-assert at.theory.jacobian_norm([0.5, 0.5, 0.0]) == 0.5
 
 rows = softmax(at.montecarlo.normal((2000, 20), rng=7) * np.geomspace(0.1, 100, 2000)[:, None])
 assert (at.theory.jacobian_norm(rows) <= 0.5).all()
+assert at.theory.jacobian_norm([0.5, 0.5, 0.0]) == 0.5
 assert (at.theory.jacobian_trace(rows) <= 2 * (1 - rows.max(-1)) + 1e-15).all()
-assert at.theory.jacobian_trace(softmax(1000 * s)) < 1e-6
 
 # %% [markdown]
 # The article compares this with $\sigma(x)$ at large $x$. With two keys it is no comparison but the same
@@ -311,7 +265,6 @@ two = softmax(np.stack([gap, 0 * gap], -1))
 sigmoid = 1 / (1 + np.exp(-gap))
 np.testing.assert_allclose(two[:, 0], sigmoid, rtol=1e-14)
 np.testing.assert_allclose(at.theory.jacobian_trace(two), 2 * sigmoid * (1 - sigmoid), rtol=1e-11)
-np.testing.assert_allclose(at.theory.jacobian_trace(two)[-1], 2 * np.exp(-8), rtol=1e-3)
 
 # %% [markdown]
 # ## Saturation against d (T2)
@@ -359,9 +312,7 @@ np.testing.assert_allclose(expected_trace(2**14, 1), rho / np.sqrt(2**14), rtol=
 scaled, unscaled = saturated.value.T
 assert (scaled < 0.005).all()
 assert (np.diff(unscaled) > 0).all()
-assert unscaled[0] == 0
-assert f"{unscaled[-1]:.2f}" == "0.70"
-np.testing.assert_allclose(saturated.standard_error[-1, 1], 0.01, atol=5e-4)
+assert abs(unscaled[-1] - 0.70) < 3 * saturated.standard_error[-1, 1] < 0.035
 assert (exact[:, 0] > 0.95).all()
 
 # %%
@@ -402,7 +353,7 @@ np.testing.assert_allclose(limit, 1.870, atol=5e-4)
 
 
 def gradients(d, rows=2000, block=50):
-    """Norms of the gradients for normal q, keys and g: (scaled or not, at scores or query, rows)."""
+    """Norms of the gradients at the query for normal q, keys and g: (scaled or not, rows)."""
     rng, found = np.random.default_rng(d), []
     for _ in range(rows // block):
         q, k, g = (at.montecarlo.normal((block, *shape), rng=rng) for shape in ((d, 1), (n, d), (n,)))
@@ -410,44 +361,39 @@ def gradients(d, rows=2000, block=50):
         for scale in (1 / np.sqrt(d), 1):
             p = softmax(scale * products)
             at_scores = p * (g - (p * g).sum(-1, keepdims=True))  # J g
-            at_query = scale * (at_scores[:, None] @ k)[:, 0]
-            found.append([np.linalg.norm(vectors, axis=-1) for vectors in (at_scores, at_query)])
-    return np.array([np.concatenate(found[i::2], axis=-1) for i in (0, 1)])
+            found.append(np.linalg.norm(scale * (at_scores[:, None] @ k)[:, 0], axis=-1))
+    return np.array([np.concatenate(found[i::2]) for i in (0, 1)])
 
 
 norms = np.array([gradients(d) for d in dims])
-mean, middle = norms.mean(-1), np.median(norms, axis=-1)  # (dims, scaled or not, scores or query)
+mean, middle = norms.mean(-1), np.median(norms, axis=-1)  # (dims, scaled or not)
 error = norms.std(-1) / np.sqrt(norms.shape[-1])
-squares = np.sort(norms[:, :, 1] ** 2, axis=-1)
+squares = np.sort(norms**2, axis=-1)
 top_share = squares[..., -100:].sum(-1) / squares.sum(-1)
 for j, name in enumerate(("scaled", "unscaled")):
     print(f"gradient at the query, {name}; share: of its square, in the top 5 % of rows")
-    for i, d in enumerate(dims):
-        m, e, med = (part[i, j, 1] for part in (mean, error, middle))
-        print(f"  d = {d:4d}: mean {m:.3f} +- {e:.3f}, median {med:.4f}, share {top_share[i, j]:.0%}")
+    for d, m, e, med, share in zip(dims, mean[:, j], error[:, j], middle[:, j], top_share[:, j], strict=True):
+        print(f"  d = {d:4d}: mean {m:.3f} +- {e:.3f}, median {med:.4f}, share {share:.0%}")
 
-assert abs(mean[-1, 1, 1] - limit) < 5 * error[-1, 1, 1]
-np.testing.assert_allclose(mean[:, 0, 1], 0.176, atol=0.015)  # with the scale: the same at every d
-np.testing.assert_allclose(middle[1:, 0, 1], 0.168, atol=0.015)
+assert abs(mean[-1, 1] - limit) < 5 * error[-1, 1]
+np.testing.assert_allclose(mean[1:, 0], mean[-1, 0], rtol=0.03)  # with the scale: the same at every d
 assert (top_share[1:, 0] < 0.25).all()
-assert middle[-1, 1, 1] < 0.01
-assert mean[-1, 1, 1] > 8 * mean[-1, 0, 1]
+assert middle[-1, 1] < 0.01
+assert abs(mean[-1, 1] - 10 * mean[-1, 0]) < 3 * error[-1, 1]
 assert top_share[-1, 1] > 0.6
 
 # %%
 with at.plot.style():
-    figure, axes = plt.subplots(1, 2, figsize=(8.2, 3.2), sharey=True)
-    for i, (ax, where) in enumerate(zip(axes, ("scores, $|Jg|$", "query"), strict=True)):
-        for j, (name, colour, mark) in enumerate((("scaled", BLUE, "o"), ("unscaled", PURPLE, "D"))):
-            line = {"linestyle": "-", "markerfacecolor": colour, "label": f"{name}, mean"}
-            points(ax, dims, mean[:, j, i], error[:, j, i], colour, mark, linewidth=1.2, **line)
-            line = {"linestyle": (0, (4, 2)), "markerfacecolor": "white", "label": f"{name}, median"}
-            ax.plot(dims, middle[:, j, i], color=colour, marker=mark, linewidth=1.2, **line)
-        against_d(ax, dims, yscale="log", ylim=(5e-5, 6), title=f"Gradient at the {where}")
-    axes[1].axhline(limit, color=GREY, linewidth=1.2)
-    axes[1].text(4, 2.2, r"limit of the unscaled mean, $\rho\sqrt{2/\pi}$", color=GREY, fontsize=8)
-    axes[0].set_ylabel("norm")
-    axes[0].legend(loc="lower left")
+    figure, ax = plt.subplots(figsize=(4.6, 3.2))
+    for j, (name, colour, mark) in enumerate((("scaled", BLUE, "o"), ("unscaled", PURPLE, "D"))):
+        line = {"linestyle": "-", "markerfacecolor": colour, "label": f"{name}, mean"}
+        points(ax, dims, mean[:, j], error[:, j], colour, mark, linewidth=1.2, **line)
+        line = {"linestyle": (0, (4, 2)), "markerfacecolor": "white", "label": f"{name}, median"}
+        ax.plot(dims, middle[:, j], color=colour, marker=mark, linewidth=1.2, **line)
+    against_d(ax, dims, yscale="log", ylim=(2e-3, 6), ylabel="norm", title="Gradient at the query")
+    ax.axhline(limit, color=GREY, linewidth=1.2)
+    ax.text(4, 2.2, r"limit of the unscaled mean, $\rho\sqrt{2/\pi}$", color=GREY, fontsize=8)
+    ax.legend(loc="lower left")
     plt.show()
 
 # %% [markdown]
@@ -460,24 +406,20 @@ with at.plot.style():
 #
 # The second reason makes the hard choice smooth. For large $a$ the number $e^{a (x_i - \max x)}$ is 1 at the
 # largest $x_i$ and nearly 0 elsewhere, but not smooth, and it does not add up to 1. Replace $\max x$ by the
-# *smooth maximum* $\mathrm{lse}(a x)/a$:
+# *smooth maximum* $\mathrm{lse}(a x)/a$, which lies between $\max x$ and $\max x + \ln(n)/a$:
 #
 # $$e^{a (x_i - \mathrm{lse}(a x)/a)} = \frac{e^{a x_i}}{\sum_j e^{a x_j}} = \mathrm{softmax}(a x)_i.$$
 #
-# The smooth maximum lies between $\max x$ and $\max x + \ln(n)/a$, and with a gap $\Delta$ between the two
-# largest numbers $1 - p_{\max} \le (n - 1)\, e^{-a \Delta}$. Keys that tie share.
-# [Notebook 1](01_attention_and_entropy.ipynb) draws these limits.
+# [Notebook 1](01_attention_and_entropy.ipynb) draws the limits; keys that tie share.
 
 # %%
 x = np.sort(at.montecarlo.normal(64, rng=9))
 a = np.geomspace(1e-3, 200, 200)
-p = softmax(a[:, None] * x)
 smooth = at.theory.smooth_maximum(x, a)
 low, high = at.theory.smooth_maximum_bounds(x, a)
 assert ((low <= smooth) & (smooth <= high + 1e-12)).all()
+p = softmax(a[:, None] * x)
 np.testing.assert_allclose(np.exp(a[:, None] * (x - smooth[:, None])), p, rtol=1e-11, atol=1e-300)
-assert (1 - p[:, -1] <= 63 * np.exp(-a * (x[-1] - x[-2])) + 1e-15).all()
-np.testing.assert_allclose(p[0], 1 / 64, rtol=5e-3)
 np.testing.assert_allclose(softmax(200 * np.append(x, x[-1]))[-3:], [0, 0.5, 0.5], atol=1e-3)
 
 # %% [markdown]
@@ -516,76 +458,21 @@ def effective_keys(d, scale):
     return np.exp(mean_over_queries(at.theory.expected_entropy, d, scale, 512))
 
 
-def simulated_entropy(d, rows=100, block=20):
-    """Entropy of rows of 512 normal keys, (scaled or not, rows)."""
-    rng, found = np.random.default_rng([d, 512]), []
-    for _ in range(rows // block):
-        q, k = (at.montecarlo.normal((block, m, d), dtype="float32", rng=rng) for m in (1, 512))
-        found.append([at.attention_entropy(q, k, scale=law)[:, 0] for law in ("standard", "unscaled")])
-    return np.concatenate(found, axis=-1, dtype=float)
-
-
 keys = np.array([[effective_keys(d, scale) for scale in (1 / np.sqrt(d), 1)] for d in dims])
-entropy = np.array([simulated_entropy(d) for d in dims])
-drawn, error = entropy.mean(-1), entropy.std(-1) / np.sqrt(entropy.shape[-1])
-assert (abs(drawn - np.log(keys)) < 5 * error).all()
 for d, (with_scale, without) in zip(dims, keys, strict=True):
     print(f"d = {d:4d}: {with_scale:.1f} of 512 keys scaled, {without:.2f} unscaled")
 np.testing.assert_allclose(keys[:, 0], 312, atol=1.5)
 np.testing.assert_allclose(keys[:, 1], [94.81, 9.04, 2.30, 1.43, 1.18], atol=6e-3)
 
-# %%
 with at.plot.style():
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.2))
-    for s, colour in zip(sigma[:4], (RED, ORANGE, GREEN, BLUE), strict=True):
-        p = softmax(-(j**2) / 2 / s**2)
-        left.plot(j, p, "o-", color=colour, linewidth=1.4, markersize=2.5, label=rf"$\sigma = {s:g}$")
-    left.set(xlim=(-20, 20), ylim=(0, 0.42), xlabel="distance of a key, $j$", ylabel="weight")
-    left.set_title(r"softmax$(-j^2/2\sigma^2)$: larger $\sigma$, flatter")
-    left.legend()
+    figure, ax = plt.subplots(figsize=(4.6, 3.0))
     for i, (name, colour, mark) in enumerate((("scaled", BLUE, "o"), ("unscaled", PURPLE, "D"))):
-        curve = [effective_keys(d, 1 if i else 1 / np.sqrt(d)) for d in fine]
-        right.plot(fine, curve, color=colour, linewidth=1.4)
-        value = np.exp(drawn[:, i])
-        points(right, dims, value, value * error[:, i], colour, mark, label=name)
-    against_d(right, dims, yscale="log", ylim=(0.9, 600), ylabel="effective keys, $e^H$")
-    right.set_title("512 normal keys, exact and simulated")
-    right.set_yticks([1, 10, 100, 512], ["1", "10", "100", "512"])
-    right.legend(loc="center right")
+        ax.plot(dims, keys[:, i], color=colour, marker=mark, label=name)
+    against_d(ax, dims, yscale="log", ylim=(0.9, 600), ylabel="effective keys, $e^H$")
+    ax.set_title("Of 512 normal keys")
+    ax.set_yticks([1, 10, 100, 512], ["1", "10", "100", "512"])
+    ax.legend(loc="center right")
     plt.show()
-
-# %% [markdown]
-# ## Play with it
-#
-# Rows of normal scores, by weight. Where `ipywidgets` is installed, as by the extra `notebooks`,
-# head dimension, keys and the multiple $\beta$ of the standard scale are on sliders.
-
-
-# %%
-def draw(log2_d=6, beta=1.0, n_keys=64):
-    """Sorted weights of five rows, and what their Jacobian lets through."""
-    d = 2**log2_d
-    q, k = at.montecarlo.normal((5, d), rng=11), at.montecarlo.normal((n_keys, d), rng=12)
-    p = -np.sort(-softmax(beta * q @ k.T / np.sqrt(d)))
-    with at.plot.style():
-        _, ax = plt.subplots(figsize=(4.6, 2.8))
-        ax.plot(np.arange(1, n_keys + 1), p.T, color=BLUE, linewidth=1)
-        ax.set(xscale="log", xlabel="key, by weight", ylabel="weight", ylim=(0, 1))
-        ax.set_title(f"d = {d}: mean trace of the Jacobian {at.theory.jacobian_trace(p).mean():.3f}")
-        plt.show()
-
-
-try:
-    import ipywidgets
-except ImportError:
-    draw()  # with ipywidgets there are sliders
-else:
-    ipywidgets.interact(
-        draw,
-        log2_d=ipywidgets.IntSlider(6, min=1, max=10, description="log2 d"),
-        beta=ipywidgets.FloatSlider(1.0, min=0.0, max=32.0, step=0.25, description="beta"),
-        n_keys=ipywidgets.IntSlider(64, min=2, max=1024, description="n"),
-    )
 
 # %% [markdown]
 # ## What was shown

@@ -21,15 +21,16 @@
 # nearly the same number, which is why the difference is found late.
 #
 # This notebook takes one law and gives its $n$ five meanings, then looks at mistakes that are easily made
-# with these laws, some of them in public: blocks that begin one token early, packs whose documents share one
-# $n$, chunks that count their own keys, and log-sum-exps in base 2 that are merged as if they were natural
-# (claim **T6**). Every statement with a number is asserted.
+# with these laws: blocks that begin one token early, packs whose documents share one $n$, chunks that count
+# their own keys, and log-sum-exps in base 2 that are merged as if they were natural (claim **T6**). Where one
+# was met in public a link leads there. Every statement with a number is asserted.
 #
 # **摘要.** 缩放规则 (如 $\log_{512} n/\sqrt d$) 必须说明 $n$ 数的是什么:
 # 可见的键, 行长, 查询的位置, 位置加一, 位置加二, 还是整段文本的长度.
 # 在单纯的因果掩码下它们几乎相同, 一旦有滑动窗口, 打包的文档, 分块计算, 差别就显现出来.
-# 本文用同一条缩放规则展示 $n$ 的五种含义, 并逐一重现公开代码中出现过的错误:
+# 本文用同一条缩放规则展示 $n$ 的五种含义, 并逐一重现容易犯的错误:
 # 差一错误, 打包文档共用一个 $n$, 分块各数各的键, 以及把以 2 为底的 lse 当作自然对数来合并.
+# 凡在公开代码中出现过的, 文中附有链接.
 #
 # | English | 中文 | here |
 # |---|---|---|
@@ -148,7 +149,9 @@ assert late["row"] == late["position + 1"]
 #
 # Llama 4 sharpens its queries in blocks of $F$ tokens, $1 + 0.1 \ln(1 + \lfloor (i + 1)/F \rfloor)$.
 # Ministral took the rule over and counts $i$. So its blocks begin one token later, and a program that runs
-# both models with one formula is wrong for one query in each block. Qwen and Grok differ by one token too.
+# both models with one formula is wrong for one query in each block. llama.cpp got an offset for that
+# ([ggml-org/llama.cpp 18025](https://github.com/ggml-org/llama.cpp/pull/18025)). Qwen and Grok differ by one
+# token too.
 
 # %%
 block = 16

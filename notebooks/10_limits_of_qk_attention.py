@@ -17,7 +17,7 @@
 #
 # An article of April 2022 asks what a score $x^\top Q^\top K y$ cannot say, and repairs it step by step:
 # $f_1$ is the dot product, $f_4$ has a best key, and $f_5$ is the score of "kattention". This notebook
-# computes each step (claims **T28** to **T33**), with mathematics and random vectors. Most of it holds, but:
+# computes each step (claims **T28** to **T33**) on random vectors. Most of it holds, but:
 #
 # - "the normalising constant is finite" and "some directions of $y$ are free" exclude each other;
 # - a rotary score can look one to the right, but for one content at a time;
@@ -37,8 +37,6 @@
 # | kernel (null space) | 核, 零空间 | the $y$ with $Ky = 0$ |
 # | radial basis function | 径向基函数 | $e^{-\lvert p - u\rvert^2/2}$ |
 # | rotary position embedding | 旋转位置编码 (RoPE) | turns pairs of channels by position times frequency |
-# | relay node | 中继节点 | a softmax average of the whole sequence |
-# | Jacobian | 雅可比矩阵 | $\partial y_i/\partial x_j$ |
 
 # %%
 import attnscale as at
@@ -46,7 +44,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from attnscale import theory
 from attnscale.variants import score_functions as sf
-from scipy.stats import multivariate_normal
+from scipy import stats
+from scipy.special import logsumexp
 
 rng = np.random.default_rng(20220427)
 
@@ -70,28 +69,23 @@ E, D = 6, 4
 x, y = rng.standard_normal((5, E)), rng.standard_normal((7, E))
 Q, K = rng.standard_normal((2, D, E))
 b, c = rng.standard_normal((2, D))
-np.testing.assert_allclose(sf.f1(x, 3 * y, Q, K), 3 * sf.f1(x, y, Q, K))  # 3 times the key
+np.testing.assert_allclose(sf.f1(x, 3 * y, Q, K), 3 * sf.f1(x, y, Q, K))  # linear in the key
 
 arguments = {"f2": (Q, K), "f3": (Q, K), "f4": (Q, K, b), "f5": (K, b), "f6": (Q, K, b, c)}
 for name, rest in arguments.items():
     q, step = (K if name == "f5" else Q), (None if name < "f4" else b)
     best = sf.peak(name, x, q, K, step)
-    score = getattr(sf, name)
-    top = np.diagonal(score(x, best, *rest))
-    for size in (0.01, 1.0, 100.0):  # every step away loses
-        away = best + size * rng.standard_normal((200, *best.shape))
-        assert (np.diagonal(score(x, away, *rest), axis1=1, axis2=2) < top).all()
     if name != "f2":
         np.testing.assert_allclose(best @ K.T, x @ q.T + (0 if step is None else b), atol=1e-12)
+    score = getattr(sf, name)
+    away = best + rng.standard_normal((200, *best.shape))
+    assert (np.diagonal(score(x, away, *rest), axis1=1, axis2=2) < np.diagonal(score(x, best, *rest))).all()
 
-kernel = np.linalg.svd(K)[2][D:]  # two directions that K maps to 0
-moved = y + rng.standard_normal((7, E - D)) @ kernel
-np.testing.assert_allclose(sf.f3(x, moved, Q, K), sf.f3(x, y, Q, K), atol=1e-12)
-assert np.abs(sf.f2(x, moved, Q, K) - sf.f2(x, y, Q, K)).min() > 1e-3
+unseen = rng.standard_normal((7, E - D)) @ np.linalg.svd(K)[2][D:]  # in directions that K maps to 0
+np.testing.assert_allclose(sf.f3(x, y + unseen, Q, K), sf.f3(x, y, Q, K), atol=1e-12)
 np.testing.assert_allclose(sf.f6(x, y, Q, K, b, c), sf.f6(y, x, K, Q, c, b).T)
 rows = sf.f6(x, y, Q, K, b, c) - sf.f4(x, y, Q, K, b)
-np.testing.assert_allclose(rows, np.broadcast_to(rows[:, :1], rows.shape), atol=1e-12)
-print("f1 is linear, f2 ... f6 have their peaks, f3 is free along the kernel, f6 is symmetric")
+np.testing.assert_allclose(rows, np.broadcast_to(rows[:, :1], rows.shape), atol=1e-12)  # a term of x
 
 # %% [markdown]
 # The picture: one $x$, keys $y$ in a plane, and a $K$ that sees the horizontal axis alone. Darker is a larger
@@ -146,46 +140,29 @@ weights = np.exp(-0.5 * beta * distance.sum(-1))
 weights /= weights.sum(-1, keepdims=True)
 np.testing.assert_allclose(at.variants.kattention(x, Q, K, b, beta), weights @ x, atol=1e-12)
 
-rows = at.variants.kattention_statistics(x @ Q.T, x @ K.T, bias=b, scale=beta, statistics=("lse", "entropy"))
-entropy = -(weights * np.log(weights)).sum(-1)
-np.testing.assert_allclose(rows.entropy, entropy, atol=1e-12)
-print(f"entropy of a row: {entropy.mean():.2f} of at most {np.log(40):.2f} nats")
+rows = at.variants.kattention_statistics(x @ Q.T, x @ K.T, bias=b, scale=beta, statistics=("entropy",))
+np.testing.assert_allclose(rows.entropy, -(weights * np.log(weights)).sum(-1), atol=1e-12)
 
 # %% [markdown]
 # So the article's guess about layer normalisation: under $f_1$ a long key that points roughly where the query
 # points takes the whole row, under $f_4$ it gets nothing. If all keys have one length $f_3$ and $f_1$ agree.
 
 # %%
-keys = rng.standard_normal((1, 64, 16))
-query = rng.standard_normal((1, 1, 16))
-# One key's direction has a cosine of 0.5 with the query; its length varies.
-along = query[0, 0] / np.linalg.norm(query)
-across = rng.standard_normal(16)
+query, keys = rng.standard_normal((1, 1, 16)), rng.standard_normal((1, 64, 16))
+along, across = query[0, 0] / np.linalg.norm(query), rng.standard_normal(16)
 across -= (across @ along) * along
-direction = 0.5 * along + np.sqrt(0.75) * across / np.linalg.norm(across)
-lengths = np.geomspace(0.5, 200, 40)
-taken = {"$f_1$, dot product": [], "$f_4$, kattention": []}
-marker = np.zeros((1, 64, 1))
-marker[0, 5] = 1  # the value that shows the weight of key 5
-for length in lengths:
+direction = 0.5 * along + np.sqrt(0.75) * across / np.linalg.norm(across)  # a cosine of 0.5 with the query
+marker = (np.arange(64) == 5)[None, :, None].astype(float)  # the value that shows the weight of key 5
+for length in (1, 4, 200):
     keys[0, 5] = length * direction
-    taken["$f_1$, dot product"].append(at.attention(query, keys, marker).item())
-    taken["$f_4$, kattention"].append(at.variants.kattention_heads(query, keys, marker).item())
-assert taken["$f_1$, dot product"][-1] > 0.999
-assert taken["$f_4$, kattention"][-1] < 1e-6
-assert 0.01 < max(taken["$f_4$, kattention"]) < 0.9
-
+    dot, gauss = (f(query, keys, marker).item() for f in (at.attention, at.variants.kattention_heads))
+    print(f"a key of length {length:3} among 64: weight {dot:.3f} by dot products, {gauss:.3f} by kattention")
+assert dot > 0.999
+assert gauss < 1e-6
 unit = keys / np.linalg.norm(keys, axis=-1, keepdims=True)
 np.testing.assert_allclose(
     at.variants.kattention_heads(query, unit, keys), at.attention(query, unit, keys), atol=1e-12
 )
-with at.plot.style():
-    figure, ax = plt.subplots(figsize=(4.6, 2.9))
-    for (label, values), colour in zip(taken.items(), at.plot.COLOURS, strict=False):
-        ax.plot(lengths, values, color=colour, label=label)
-    ax.set(xscale="log", xlabel="length of the key", ylabel="its weight among 64", title="One key grows")
-    ax.legend()
-    plt.show()
 
 # %% [markdown]
 # ## "The constant is finite, and $y$ is free": not both (T30)
@@ -202,50 +179,31 @@ with at.plot.style():
 
 # %%
 p = np.array([0.6, -0.3])
-regular = np.array([[1.0, 0.4], [0.0, 0.8]])
-singular = np.array([[1.0, 0.4], [0.5, 0.2]])  # rank 1
-identity = np.eye(2)
-query_point = p[None]  # Q is the identity
+regular, singular = np.array([[1.0, 0.4], [0.0, 0.8]]), np.array([[1.0, 0.4], [0.5, 0.2]])  # of rank 2 and 1
 
 
-def log_integral(score, reach, points=601):
-    """ln of the integral of exp(score) over a square of half-width reach."""
+def log_integral(score, K, reach, points=601):
+    """ln of the integral of exp(score) over a square of half-width reach; Q is the identity."""
     axis = np.linspace(-reach, reach, points)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    values = score(query_point, grid)[0]
-    return np.log(np.exp(values - values.max()).sum()) + values.max() + 2 * np.log(axis[1] - axis[0])
+    return logsumexp(score(p[None], grid, np.eye(2), K)) + 2 * np.log(axis[1] - axis[0])
 
 
 reaches = np.array([2.0, 4.0, 8.0, 16.0, 32.0])
-curves = {
-    "$f_1$": [log_integral(lambda x, y: sf.f1(x, y, identity, regular), r) for r in reaches],
-    "$f_3$, $K$ with a kernel": [
-        log_integral(lambda x, y: sf.f3(x, y, identity, singular), r) for r in reaches
-    ],
-    "$f_3$, $K$ without": [log_integral(lambda x, y: sf.f3(x, y, identity, regular), r) for r in reaches],
+found = {
+    name: np.array([log_integral(score, K, reach) for reach in reaches])
+    for name, score, K in (("f1", sf.f1, regular), ("kernel", sf.f3, singular), ("none", sf.f3, regular))
 }
-for label, values in curves.items():
-    print(f"{label:26}", np.round(values, 4))
-exact = theory.kattention_log_normalizer(p, regular)
-np.testing.assert_allclose(curves["$f_3$, $K$ without"][-2:], exact, atol=1e-9)
+titles = {"f1": "f1", "kernel": "f3, K with a kernel", "none": "f3, K without"}
+for name, values in found.items():
+    print(f"{titles[name]:20} over boxes of half-width 2 to 32: ln integral", values.round(2))
+np.testing.assert_allclose(found["none"][-2:], theory.kattention_log_normalizer(p, regular), atol=1e-9)
 assert theory.kattention_log_normalizer(p, singular) == np.inf
 # Twice the box, twice the integral: ln 2 more each time, for ever. f1 grows with the box itself.
-np.testing.assert_allclose(np.diff(curves["$f_3$, $K$ with a kernel"])[2:], np.log(2), atol=0.01)
-assert (np.diff(curves["$f_1$"]) > reaches[:-1] * 0.4).all()
-over_u = log_integral(lambda x, u: sf.f3(x, u, identity, identity), 16.0)
+np.testing.assert_allclose(np.diff(found["kernel"])[2:], np.log(2), atol=0.01)
+assert (np.diff(found["f1"]) > reaches[:-1] * 0.4).all()
+over_u = log_integral(sf.f3, np.eye(2), 16.0)
 np.testing.assert_allclose(over_u, theory.kattention_log_normalizer(p), atol=1e-9)
-
-with at.plot.style():
-    figure, ax = plt.subplots(figsize=(4.8, 3.0))
-    for (label, values), colour in zip(curves.items(), at.plot.COLOURS, strict=False):
-        ax.plot(reaches, values, "o-", color=colour, label=label)
-    ax.axhline(exact, color="0.6", linewidth=1)
-    ax.set(xscale="log", xlabel="half-width of the box", ylabel=r"$\ln \int e^{f}$", ylim=(0, 12))
-    ax.set_xticks(reaches, [f"{r:g}" for r in reaches])
-    ax.set_xticks([], minor=True)
-    ax.set_title("Which constants are finite")
-    ax.legend()
-    plt.show()
 
 # %% [markdown]
 # ## Rotary positions (T31)
@@ -264,61 +222,33 @@ turn = at.variants.apply_rotary
 scores = [turn(q[None], [m]) @ turn(k[None], [m - 5]).T for m in (5, 77, 4096)]
 np.testing.assert_allclose(np.ravel(scores), np.ravel(scores)[0], atol=1e-9)
 np.testing.assert_allclose(np.linalg.norm(turn(np.tile(q, (9, 1))), axis=-1), np.linalg.norm(q))
-ahead, back = at.variants.rotary_score(q, k, [5, -5])
-assert abs(ahead - back) > 0.1  # R_m^T R_n is not R_n^T R_m
-assert (
-    at.variants.rotary_score(q, k, [0, 9], frequencies=np.zeros(32)).round(9).tolist()
-    == [round(q @ k, 9)] * 2
-)
+still = at.variants.rotary_score(q, k, [0, 9], frequencies=np.zeros(32))  # the angle 0: no positions
+np.testing.assert_allclose(still, q @ k)
+
+keys, queries = (turn(at.montecarlo.sphere((40, 512, 64), radius=8.0, rng=seed)) for seed in (1, 2))
+entropy = at.attention_entropy(queries, keys).mean(-1)
+mean, error, expected = entropy.mean(), entropy.std(ddof=1) / np.sqrt(40), theory.expected_entropy(512, 1)
+print(f"512 random keys, turned: {mean:.4f} +- {error:.4f} nats, not turned {expected:.4f}")
+assert abs(mean - expected) < 5 * error
 
 related = rng.standard_normal((2, 4000, 64))
 related[1] = 0.6 * related[0] + 0.8 * related[1]
 t = np.arange(0, 1000)
-measured = at.variants.rotary_score(*related, t[::50])
+curve, measured = at.variants.rotary_decay(t, 64), at.variants.rotary_score(*related, t[::50])
 error = measured.std(0, ddof=1) / np.sqrt(4000)
-assert (np.abs(measured.mean(0) - 0.6 * 64 * at.variants.rotary_decay(t[::50], 64)) < 5 * error).all()
-
-entropies = [
-    at.attention_entropy(
-        *(f(at.montecarlo.sphere((40, 512, 64), radius=8.0, rng=seed)) for seed in (1, 2))
-    ).mean(-1)
-    for f in (lambda x: x, turn)
-]
-plain, turned = (e.mean() for e in entropies)
-expected = theory.expected_entropy(512, 1)
-print(
-    f"entropy of 512 random keys: {plain:.4f} without and {turned:.4f} with rotary positions; "
-    f"the theory's is {expected:.4f}"
-)
-assert abs(turned - expected) < 5 * entropies[1].std(ddof=1) / np.sqrt(40)
-
-curve, bound = at.variants.rotary_decay(t, 64), at.variants.rotary_bound(t, 64)
+assert (np.abs(measured.mean(0) - 0.6 * 64 * curve[::50]) < 5 * error).all()
 rises = (np.diff(curve) > 0).mean()
 print(f"the decay curve rises at {rises:.0%} of the steps from 0 to 999")
 assert f"{rises:.0%}" == "49%"
+
 with at.plot.style():
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.0))
-    left.plot(t, curve, color=at.plot.COLOURS[0], linewidth=1, label="mean score, relative")
-    left.plot(t, bound / bound[0], color=at.plot.COLOURS[1], label="RoFormer's curve, relative", linewidth=1)
-    left.plot(
-        t[::50],
-        measured.mean(0) / (0.6 * 64),
-        "o",
-        color=at.plot.COLOURS[2],
-        markersize=3,
-        label="random vectors",
-    )
-    left.set(xlabel="distance $t$", ylim=(-0.2, 1.05), title="Related contents, $d = 64$")
-    left.legend()
-    near = np.arange(-60, 61)
-    own = at.variants.rotary_score(q, q, near)
-    shifted = at.variants.rotary_score(turn(q[None], [10])[0], q, near)
-    right.plot(near, own, color=at.plot.COLOURS[0], label="$q = k$")
-    right.plot(near, shifted, color=at.plot.COLOURS[1], label="$q = R_{10} k$")
-    right.set(xlabel="distance $m - n$", ylabel="score", title="One content")
-    right.legend()
+    figure, ax = plt.subplots(figsize=(5.2, 2.9))
+    ax.plot(t, curve, color=at.plot.COLOURS[0], linewidth=1, label="mean score, exact")
+    marks = {"fmt": "o", "color": at.plot.COLOURS[1], "markersize": 3, "label": "random vectors"}
+    ax.errorbar(t[::50], measured.mean(0) / (0.6 * 64), error / (0.6 * 64), **marks)
+    ax.set(xlabel="distance $t$", ylabel="relative to $t = 0$", title="Related contents, $d = 64$")
+    ax.legend()
     plt.show()
-assert near[shifted.argmax()] == -10
 
 # %% [markdown]
 # ## First to the right (T31)
@@ -332,42 +262,36 @@ assert near[shifted.argmax()] == -10
 # Where all contents differ the query's own token wins, one step from where it should be.
 
 # %%
-n, d = 24, 32
-content = rng.standard_normal((n, d))
-x = np.concatenate([content, np.arange(n)[:, None]], axis=-1)
-read = np.eye(1, d + 1, d)  # 1 x 33: the position
-position = x @ read.T
-identity_values = np.eye(n)  # values that show the weights
-right_key = np.arange(1, n)
-
+n, d, draws = 24, 32, 20
+content = rng.standard_normal((draws, n, d))
+position = np.arange(n, dtype=float)[:, None]
 maps = {
     "kattention, $\\beta = 4$": at.variants.kattention_heads(
-        position, position, identity_values, bias=np.ones(1), scale=4.0
-    )
+        position, position, np.eye(n), bias=np.ones(1), scale=4.0
+    )[None]
 }
 for label, keys in (
-    ("rotary, one content", np.tile(content[:1], (n, 1))),
+    ("rotary, one content", np.repeat(content[:, :1], n, axis=1)),
     ("rotary, random contents", content),
 ):
     queries = turn(keys, np.arange(n) + 1)  # R_m (R_1 k)
-    maps[label] = at.attention(queries, turn(keys), identity_values, scale=1.0)
-found = {label: (weights.argmax(-1)[:-1] == right_key).mean() for label, weights in maps.items()}
-for label, share in found.items():
-    print(f"{label:26} the right neighbour has the largest weight in {share:.0%} of the rows")
-assert list(found.values())[:2] == [1, 1]
-assert found["rotary, random contents"] < 0.1
-self_found = (maps["rotary, random contents"].argmax(-1) == np.arange(n)).mean()
-print(f"{'':26} ... and the token itself in {self_found:.0%}")
-assert self_found > 0.9
+    maps[label] = at.attention_weights(queries, turn(keys, np.arange(n)), scale=1.0)
+for label, weights in maps.items():
+    top = weights.argmax(-1)
+    right, own = (top[:, :-1] == np.arange(1, n)).mean(-1), (top == np.arange(n)).mean(-1)
+    print(f"{label:26} largest weight on: right neighbour {right.mean():.0%}, itself {own.mean():.0%}")
+    if label == "rotary, random contents":
+        assert own.mean() > 0.9 > 0.1 > right.mean()
+    else:
+        assert right.min() == 1
 
-lattice = np.exp(-0.5 * 4.0 * np.arange(-40, 41) ** 2).sum()
-inner = maps["kattention, $\\beta = 4$"][np.arange(5, 18), np.arange(6, 19)]
-np.testing.assert_allclose(inner, 1 / lattice, rtol=1e-6)
+inner = maps["kattention, $\\beta = 4$"][0, np.arange(5, 18), np.arange(6, 19)]
+np.testing.assert_allclose(inner, 1 / np.exp(-0.5 * 4.0 * np.arange(-40, 41) ** 2).sum(), rtol=1e-6)
 print(f"its weight under kattention: {inner.mean():.4f} = 1/theta_3")
 with at.plot.style():
     figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.0))
     for ax, (label, weights) in zip(axes, maps.items(), strict=True):
-        ax.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+        ax.imshow(weights[0], cmap="Blues", vmin=0, vmax=1)
         ax.set(title=label, xlabel="key", xticks=(0, 10, 20), yticks=(0, 10, 20))
         ax.grid(visible=False)
     axes[0].set_ylabel("query")
@@ -411,59 +335,64 @@ assert table["float32"][-1] < 0.5
 #   + \lvert Vu\rvert^2 \lvert w_i\rvert^2\right).$$
 #
 # For $j = i$ the query moves as well, which adds $V\,\mathrm{Cov}_p(x) M^\top$. The norm is the weight times
-# a factor that tells how far $x_j$ is from the average that the query reads: here 1.0 to 6.2 times
-# $\lvert V\rvert_F$, and the order of the pairs is nearly that of their weights.
+# a factor that tells how far $x_j$ is from the average that the query reads. In twenty draws of 48 tokens, in
+# four blocks of related ones, the factor goes from $\lvert V\rvert_F$ to 4.4 ± 0.2 times that (mean and
+# standard error of the draws' largest), and the order of the pairs is nearly that of their weights.
 
 # %%
 n, E, D = 48, 16, 8
-topics = rng.standard_normal((4, E))
-x = topics[np.repeat(np.arange(4), 12)] + 0.5 * rng.standard_normal((n, E))  # four blocks of related tokens
-Q, K = rng.standard_normal((2, D, E)) / np.sqrt(E)
-K = 0.3 * K + Q  # related tokens attend to each other
-V = rng.standard_normal((E, E)) / np.sqrt(E)
 scale = 1 / np.sqrt(D)
-norms = at.variants.attention_jacobian_norms(x, Q, K, V, scale=scale)
-weights = at.attention(x @ Q.T, x @ K.T, np.eye(n), scale=scale)
 
 
-def output(x):
-    return at.attention(x @ Q.T, x @ K.T, x @ V.T, scale=scale)
+def drawn(seed):
+    """Tokens in four blocks of related ones, which attend to each other; Q, K and V."""
+    rng = np.random.default_rng([seed, 32])
+    topics = rng.standard_normal((4, E))
+    x = topics[np.repeat(np.arange(4), 12)] + 0.5 * rng.standard_normal((n, E))
+    Q, K = rng.standard_normal((2, D, E)) / np.sqrt(E)
+    return x, Q, 0.3 * K + Q, rng.standard_normal((E, E)) / np.sqrt(E)
 
 
-step, differences = 1e-5, np.zeros((n, n))
-for j in (0, 7, 30):
-    for channel in range(E):
-        moved = np.zeros_like(x)
-        moved[j, channel] = step
-        differences[:, j] += (((output(x + moved) - output(x - moved)) / (2 * step)) ** 2).sum(-1)
-chosen = [0, 7, 30]
-np.testing.assert_allclose(norms[:, chosen], np.sqrt(differences[:, chosen]), rtol=1e-5, atol=1e-8)
+def norms_of(x, Q, K, V):
+    """Norms of the Jacobian, and weights."""
+    weights = at.attention_weights(x @ Q.T, x @ K.T, scale=scale)
+    return at.variants.attention_jacobian_norms(x, Q, K, V, scale=scale), weights
+
+
+x, Q, K, V = drawn(0)
+norms, weights = norms_of(x, Q, K, V)
+squares = 0  # of the derivatives by token 7, by finite differences
+for channel in range(E):
+    step = 1e-5 * np.outer(np.arange(n) == 7, np.arange(E) == channel)
+    up, down = (at.attention(y @ Q.T, y @ K.T, y @ V.T, scale=scale) for y in (x + step, x - step))
+    squares += (((up - down) / 2e-5) ** 2).sum(-1)
+np.testing.assert_allclose(norms[:, 7], np.sqrt(squares), rtol=1e-5, atol=1e-8)
 
 off = ~np.eye(n, dtype=bool)
-factor = norms[off] / weights[off]
-alone = np.linalg.norm(V)
-print(f"norm / weight: {factor.min():.1f} to {factor.max():.1f}; |V| = {alone:.1f}")
-assert [f"{each / alone:.1f}" for each in (factor.min(), factor.max())] == ["1.0", "6.2"]  # not p alone
-assert factor.max() > 5 * factor.min()
-flat = at.variants.attention_jacobian_norms(x, 1e-6 * Q, K, V, scale=scale)
-np.testing.assert_allclose(flat[off], alone / n, rtol=1e-4)  # it is, where scores are small
-ranks = [np.argsort(np.argsort(each[off])) for each in (norms, weights)]
-agreement = np.corrcoef(*ranks)[0, 1]
-print(f"rank correlation of norms and weights: {agreement:.3f}")
-assert agreement > 0.9
+ends, agreement = [], []
+for seed in range(20):
+    *given, V = drawn(seed)
+    found = norms_of(*given, V)
+    factor = found[0][off] / found[1][off] / np.linalg.norm(V)
+    ends.append([factor.min(), factor.max()])
+    agreement.append(stats.spearmanr(found[0][off], found[1][off])[0])
+mean, error = np.mean(ends, axis=0), np.std(ends, axis=0, ddof=1) / np.sqrt(20)
+print("norm / (weight |V|), least and largest of a draw:", mean.round(2), "+-", error.round(2))
+print(f"rank correlation of norms and weights: {np.mean(agreement):.3f}, at least {min(agreement):.3f}")
+assert (abs(mean - [1.0, 4.4]) < 3 * error).all()
+assert min(agreement) > 0.9
+
+alone = np.linalg.norm(drawn(0)[-1])
+flat = norms_of(x, 1e-6 * Q, K, drawn(0)[-1])[0]
+np.testing.assert_allclose(flat[off], alone / n, rtol=1e-4)  # where scores are small the weight alone counts
 with at.plot.style():
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9.2, 3.0))
-    left.grid(visible=False)
-    middle.grid(visible=False)
-    left.imshow(weights, cmap="Blues")
-    middle.imshow(norms, cmap="Blues", vmax=np.quantile(norms, 0.99))
-    left.set(title="weights $p_{ij}$", xlabel="$j$", ylabel="$i$")
-    middle.set(title=r"$\Vert\partial y_i/\partial x_j\Vert_F$", xlabel="$j$")
-    right.plot(weights[off], norms[off], ".", markersize=2, color=at.plot.COLOURS[0])
+    figure, ax = plt.subplots(figsize=(4.4, 3.0))
+    ax.plot(weights[off], norms[off], ".", markersize=2, color=at.plot.COLOURS[0])
     line = np.array([weights[off].min(), 1])
-    right.plot(line, alone * line, color=at.plot.COLOURS[1], label=r"$p\,\Vert V\Vert_F$")
-    right.set(xscale="log", yscale="log", xlabel="weight", ylabel="norm", title="All pairs $j \\neq i$")
-    right.legend()
+    ax.plot(line, alone * line, color=at.plot.COLOURS[1], label=r"$p\,\Vert V\Vert_F$")
+    ax.set(xscale="log", yscale="log", xlabel="weight $p_{ij}$", title="All pairs $j \\neq i$ of one draw")
+    ax.set_ylabel(r"$\Vert\partial y_i/\partial x_j\Vert_F$")
+    ax.legend()
     plt.show()
 
 # %% [markdown]
@@ -473,10 +402,10 @@ with at.plot.style():
 # With the weights held a head is linear in its tokens; what makes it $f_x$ is the term with $w_i$ above.
 #
 # *An energy.* A head joins each node $h$ to a companion $t$ and sends it $\mathrm dh = Vt$, "which maximises
-# $E = h^\top V t$". For companions that do not move it is the gradient, and a step of size $\eta$ raises $E$
-# by $\eta \lvert Vt\rvert^2$ exactly. But attention's moves with $h_i$, $t_i = \sum_j p_{ij} x_j$, which
-# adds $M\,\mathrm{Cov}_p(x)\,V^\top h$. One head's message to its query, keys held, is the gradient of
-# $\mathrm{lse}_j(h^\top M x_j)$ if $V = M$: the energy of modern Hopfield networks.
+# $E = h^\top V t$". For companions that do not move it is the gradient. But attention's moves with $h_i$,
+# $t_i = \sum_j p_{ij} x_j$, which adds $M\,\mathrm{Cov}_p(x)\,V^\top h$. One head's message to its query,
+# keys held, is the gradient of $\mathrm{lse}_j(h^\top M x_j)$ if $V = M$: the energy of modern Hopfield
+# networks.
 
 # %%
 tokens, h = rng.standard_normal((30, 6)), rng.standard_normal(6)
@@ -498,35 +427,30 @@ def slope_of(energy, h):
 
 p, t = companion(h)
 np.testing.assert_allclose(slope_of(lambda h: h @ V @ t, h), V @ t, atol=1e-8)  # held companion
-raised = (h + 0.3 * V @ t) @ V @ t - h @ V @ t
-np.testing.assert_allclose(raised, 0.3 * (V @ t) @ (V @ t))
 covariance = (tokens - t).T @ (p[:, None] * (tokens - t))
 moving = slope_of(lambda h: h @ V @ companion(h)[1], h)
 np.testing.assert_allclose(moving, V @ t + M @ covariance @ V.T @ h, atol=1e-7)
 log_sum = slope_of(lambda h: np.log(np.exp(h @ M @ tokens.T).sum()), h)
 np.testing.assert_allclose(log_sum, M @ t, atol=1e-8)
-print("the part of the gradient that the message leaves out:", end=" ")
-print(f"{np.linalg.norm(moving - V @ t) / np.linalg.norm(moving):.2f} of its length")
 
 # %% [markdown]
 # *A graph.* The article guesses that residual connections are there so that every layer still hears the
 # first. With the graphs given, layers are a product of matrices whose rows sum to 1. Twelve of random tokens
-# make all rows alike, to 2e-9 of their length. With residuals, $\prod (I + A_l)/2$, the rows still differ by
+# make all rows alike, to 1e-9 of their length. With residuals, $\prod (I + A_l)/2$, the rows still differ by
 # 2e-3. What a real encoder does takes a trained model (T34).
 
 # %%
-graphs = []
-for seed in range(12):
-    q, k = (at.montecarlo.normal((64, 16), rng=[seed, side]) for side in (0, 1))
-    graphs.append(at.attention_weights(q, k))
-spread = {}
-for name, layers in (("no residual", graphs), ("residual", [(np.eye(64) + a) / 2 for a in graphs])):
-    whole = np.linalg.multi_dot(layers[::-1])
-    np.testing.assert_allclose(whole.sum(1), 1)
-    assert whole.min() > 0
-    spread[name] = np.linalg.norm(whole - whole.mean(0)) / np.linalg.norm(whole)
-    print(f"{name:12} after 12 layers the rows differ by {spread[name]:.1e} of their length")
-assert [f"{each:.1e}" for each in spread.values()] == ["1.7e-09", "2.2e-03"]
+spread = np.zeros((8, 2))
+for draw, row in enumerate(spread):
+    rows = (at.montecarlo.normal((12, 64, 16), rng=[draw, side]) for side in (0, 1))
+    graphs = at.attention_weights(*rows)
+    for i, layers in enumerate((graphs, (np.eye(64) + graphs) / 2)):
+        whole = np.linalg.multi_dot(layers[::-1])
+        row[i] = np.linalg.norm(whole - whole.mean(0)) / np.linalg.norm(whole)
+mean, error = spread.mean(0), spread.std(0, ddof=1) / np.sqrt(8)
+for name, m, e in zip(("no residual", "residual"), mean, error, strict=True):
+    print(f"{name:12} after 12 layers the rows differ by {m:.2e} +- {e:.0e} of their length (8 draws)")
+assert (abs(mean - [1.0e-9, 2.2e-3]) < 3 * error).all()
 
 # %% [markdown]
 # *A mixture.* "The candidate words are candidate models": one reading is exact. Let each key be a Gaussian
@@ -539,7 +463,7 @@ assert [f"{each:.1e}" for each in spread.values()] == ["1.7e-09", "2.2e-03"]
 # %%
 q, k, v = rng.standard_normal((3, 20, 5))
 beta, b = 1.7, rng.standard_normal(5)
-likelihood = np.array([multivariate_normal(each, np.eye(5) / beta).pdf(q + b) for each in k]).T
+likelihood = np.array([stats.multivariate_normal(each, np.eye(5) / beta).pdf(q + b) for each in k]).T
 posterior = likelihood / likelihood.sum(1, keepdims=True)
 found = at.variants.kattention_heads(q, k, v, bias=b, scale=beta)
 np.testing.assert_allclose(found, posterior @ v, atol=1e-12)
@@ -577,24 +501,15 @@ x, mu = rng.standard_normal((n, E)), rng.standard_normal((K, E))
 L, R = rng.standard_normal((2, D, K))
 read = at.variants.relay_attention  # .output: B, (nodes, E)
 
-reads = np.exp(x @ mu.T)
-reads /= reads.sum(0)
 B = read(x, mu).output
-np.testing.assert_allclose(B, reads.T @ x, atol=1e-12)  # the key half of efficient attention
 halves = at.variants.global_maps(x @ mu.T, x @ mu.T, x).values
-np.testing.assert_allclose(B, halves, atol=1e-12)
+np.testing.assert_allclose(B, halves, atol=1e-12)  # the key half of efficient attention
 
 gradient = at.variants.relay_energy_gradient(B, L.T @ R)
 message = at.variants.relay_message(x, mu, gradient)
-step = 1e-6
-for i in (0, 57, 199):
-    for channel in (0, 11):
-        moved = np.zeros_like(x)
-        moved[i, channel] = step
-        above, below = (
-            at.variants.relay_energy(read(each, mu).output, L.T @ R) for each in (x + moved, x - moved)
-        )
-        assert abs((above - below) / (2 * step) - message[i, channel]) < 1e-6
+direction = rng.standard_normal((n, E))
+up, down = (at.variants.relay_energy(read(x + h * direction, mu).output, L.T @ R) for h in (1e-6, -1e-6))
+np.testing.assert_allclose((up - down) / 2e-6, (direction * message).sum(), rtol=1e-6)
 
 ked = at.variants.relay_energy_gradient(B, (L, R), kind="ked")
 assert np.abs(2 * ked - gradient).max() > 0.1  # L^T R is not symmetric here

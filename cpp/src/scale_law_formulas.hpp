@@ -62,6 +62,9 @@ ATTNSCALE_LAW(beam_temperature, query_position_plus_1, ATTNSCALE_NUMBER(exponent
               ATTNSCALE_NUMBER(length, above, 0));
 ATTNSCALE_LAW(inkling_temperature, query_position_plus_1, ATTNSCALE_NUMBER(alpha, finite, 0),
               ATTNSCALE_NUMBER(floor, above, 0), ATTNSCALE_NUMBER(over_head_dim, flag, 0));
+ATTNSCALE_LAW(selective_temperature, query_position_plus_1, ATTNSCALE_NUMBER(strength, finite, 0));
+ATTNSCALE_LAW(nope_temperature, query_position, ATTNSCALE_NUMBER(slope, finite, 0),
+              ATTNSCALE_NUMBER(train_length, above, 0));
 ATTNSCALE_LAW(yarn, not_used, ATTNSCALE_NUMBER(factor, above, 0),
               ATTNSCALE_NUMBER(attention_factor, given_at_least, 0),
               ATTNSCALE_NUMBER(mscale, given_at_least, 0),
@@ -146,6 +149,12 @@ inline double beta(const laws::beam_temperature& law, double n, double) {
 inline double beta(const laws::inkling_temperature& law, double n, double d) {
   const double temperature = 1 + law.alpha * std::log(std::max(1.0, n / law.floor));
   return law.over_head_dim ? temperature / std::sqrt(d) : temperature;
+}
+inline double beta(const laws::selective_temperature& law, double n, double) {
+  return 1 + law.strength * std::log(n);
+}
+inline double beta(const laws::nope_temperature& law, double n, double) {
+  return 1 + law.slope * std::log(std::max(1.0, n / law.train_length));
 }
 inline double beta(const laws::yarn& law, double, double) {
   double m = yarn_scale(law.factor, 1, law.slope);

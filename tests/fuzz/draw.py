@@ -301,6 +301,8 @@ _LAWS = (
     ["Llama4Temperature", {"a": 0.3, "floor": 4.0}],
     ["BeamTemperature", {"exponent": 0.2, "length": 4.0}],
     ["InklingTemperature", {"alpha": 0.5, "floor": 4.0}],
+    ["SelectiveTemperature", {"strength": 0.3}],
+    ["NoPETemperature", {"slope": 0.3, "train_length": 4.0}],
     ["ASEntmax", {"delta": 1.0, "beta": 0.3, "gamma": 1.0}],
     ["Annealed", {"n0": 8.0}],
     ["InfoScale", {"train_length": 8.0}],

@@ -85,6 +85,10 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "ministral_temperature": lambda n, d, beta, length: 1 + beta * np.log1p(np.floor(n / length)),
     "beam_temperature": lambda n, d, exponent, length: np.exp(exponent * np.log1p(n / length)),
     "inkling_temperature": _inkling,
+    "selective_temperature": lambda n, d, strength: 1 + strength * np.log(n),
+    "nope_temperature": lambda n, d, slope, train_length: (
+        1 + slope * np.where(n > train_length, np.log(np.maximum(n, 1)) - math.log(train_length), 0.0)
+    ),
     "yarn": _yarn,
     "mla_yarn": lambda n, d, factor, mscale_all_dim: _g(factor, mscale_all_dim) ** 2,
     "longrope": _longrope,

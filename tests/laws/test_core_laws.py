@@ -44,6 +44,8 @@ SPELLINGS = [
     "asentmax(delta=1, beta=0.2, gamma=1.5)",
     *("llama4_temperature", "llama4_temperature(a=0.3, floor=8)", "ministral_temperature(length=50)"),
     *("beam_temperature", "inkling_temperature(floor=20)", "inkling_temperature(over_head_dim=True)"),
+    *("selective_temperature(strength=0.2)", "nope_temperature(slope=0.3)"),
+    "nope_temperature(slope=-0.1, train_length=50)",
     *("yarn(factor=4)", "yarn(factor=4, attention_factor=1.5)", "yarn(factor=0.5)"),
     *(
         "yarn(factor=40, mscale=0.8, mscale_all_dim=0.5, slope=0.2)",
@@ -72,6 +74,8 @@ BY_HEAD = [
     at.laws.ASEntmax(1, [0.5, 0.7, 2.0], [1, -1, 0.5]),
     at.laws.Annealed(variance=[0.5, 4.0, 1.0]),
     at.laws.SwinV2(theta=[1.0, 9.0, -1.0], most=50),
+    at.laws.SelectiveTemperature([0.01, 0.5, 0.0]),
+    at.laws.NoPETemperature([0.1, 0.3, -0.2], train_length=100),
 ]
 
 

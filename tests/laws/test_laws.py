@@ -44,6 +44,10 @@ EXAMPLES: list[laws.Law] = [
     laws.BeamTemperature(),
     laws.InklingTemperature(),
     laws.InklingTemperature(0.3, 100, over_head_dim=True),
+    laws.SelectiveTemperature(0.1),
+    laws.SelectiveTemperature([0.01, 0.5]),
+    laws.NoPETemperature(0.3),
+    laws.NoPETemperature([0.3, 0.2], train_length=512),
     laws.YaRN(16),
     laws.YaRN(16, attention_factor=1.5),
     laws.YaRN(40, mscale=0.707, mscale_all_dim=1.2, slope=0.1, channels="all"),
@@ -111,6 +115,11 @@ EXAMPLES: list[laws.Law] = [
         (laws.InklingTemperature(), 128000, 128, 1.0),
         (laws.InklingTemperature(floor=1000), 1000 * math.e**10, 128, 2.0),
         (laws.InklingTemperature(over_head_dim=True), 5, 64, 0.125),
+        (laws.SelectiveTemperature(0.5), 1, 64, 1.0),
+        (laws.SelectiveTemperature(0.5), 1024, 64, 1 + 5 * math.log(2)),
+        (laws.NoPETemperature(0.25), 0, 64, 1.0),
+        (laws.NoPETemperature(0.25), 2048, 64, 1.0),
+        (laws.NoPETemperature(0.25), 16384, 64, 1 + 0.75 * math.log(2)),
         (laws.YaRN(1), 5, 64, 1.0),
         (laws.YaRN(0.5), 5, 64, 1.0),
         (laws.YaRN(16, attention_factor=1.0), 5, 64, 1.0),
@@ -204,6 +213,26 @@ def test_longrope_is_log_n_at_the_extended_length() -> None:
     assert laws.LogN(base=512).multiplier(64 * 512, 64) == pytest.approx(
         laws.LongRoPE(512, 64).multiplier(1, 64), rel=1e-15
     )
+
+
+def test_the_selective_temperature_as_its_authors_write_it() -> None:
+    """Scores times 1 + exp(-exp(x)) ln(row length), x = 1.5 at the start; SSMax with b = 1 is the same."""
+    rows = np.arange(1, 41)
+    s = np.random.default_rng(5).standard_normal((1, 40, 40))
+    weights = np.exp(s * (1 + math.exp(-math.exp(1.5)) * np.log(rows))[:, None])
+    weights = np.tril(weights) / np.tril(weights).sum(-1, keepdims=True)
+    law = laws.SelectiveTemperature(math.exp(-math.exp(1.5)))
+    # q . k / sqrt(40) is the score: the query is the row of scores, the keys are unit vectors.
+    q, k = s * math.sqrt(40), np.eye(40)[None]
+    np.testing.assert_allclose(at.attention(q, k, k, scale=law, is_causal=True), weights, atol=1e-6)
+    same = laws.SSMax(s=law.strength, b=1)
+    np.testing.assert_array_equal(law.multiplier_at(rows, 64), same.multiplier_at(rows, 64))
+
+
+def test_a_nope_temperature_of_one_over_ln_of_its_length_is_the_rule_of_grok() -> None:
+    i = np.r_[0, 1, 511:515, 4096, 10**6]
+    law, grok = laws.NoPETemperature(1 / math.log(512), train_length=512), laws.GrokTemperature(512)
+    np.testing.assert_allclose(law.multiplier(i, 64), grok.multiplier(i, 64), rtol=1e-14)
 
 
 def test_scale_invariant_in_the_notation_of_its_paper() -> None:
@@ -315,7 +344,7 @@ def test_position_gives_n_to_the_laws_that_count_positions() -> None:
         ("base", {"log_n"}),
         ("n0", {"annealed", "entropy_invariant", "sparsity_invariant", "variance_invariant"}),
         ("length", {"grok_temperature", "ministral_temperature", "beam_temperature"}),
-        ("train_length", {"log_n_from_training", "qwen_log_n", "longrope", "info_scale"}),
+        ("train_length", {"log_n_from_training", "qwen_log_n", "nope_temperature", "longrope", "info_scale"}),
     ],
 )
 def test_a_law_names_its_length(name: str, lengths: set[str]) -> None:
@@ -334,8 +363,9 @@ def test_n_of_a_causal_query() -> None:
         if law.n_means[:3] != "row" and law.n_means != "query-key distance"
     }
     offsets["NaturalLogN"] = laws.NaturalLogN().n_of_position(7) - 7
+    zero = dict.fromkeys(("GrokTemperature", "MinistralTemperature", "NoPETemperature"), 0)
     for name, offset in offsets.items():
-        assert offset == {"GrokTemperature": 0, "MinistralTemperature": 0, "ASEntmax": 2}.get(name, 1), name
+        assert offset == zero.get(name, 2 if name == "ASEntmax" else 1), name
     for law in (laws.ScaleInvariant(), *(laws.get(name) for name in MEASURED)):
         with pytest.raises(ValueError, match=f"law '{law.name}' has no n at a position: its n is "):
             law.n_of_position(7)
@@ -352,8 +382,9 @@ def test_channel_factors() -> None:
 def test_names_and_get() -> None:
     ours = "standard unscaled constant per_head mup layer_index disentangled_scale latent_scale log_n "
     ours += "log_n_from_training natural_log_n kappa qwen_log_n grok_temperature ssmax asentmax "
-    ours += "llama4_temperature ministral_temperature beam_temperature inkling_temperature yarn mla_yarn "
-    ours += "longrope info_scale annealed entropy_invariant sparsity_invariant variance_invariant retrieval "
+    ours += "llama4_temperature ministral_temperature beam_temperature inkling_temperature "
+    ours += "selective_temperature nope_temperature yarn mla_yarn longrope info_scale annealed "
+    ours += "entropy_invariant sparsity_invariant variance_invariant retrieval "
     ours += "scale_invariant adaptive_temperature critical_scale norm_softmax qk_norm_scale swin_v2 lssa"
     assert laws.names() == tuple(ours.split())
     assert laws.get("log_n", base=64) == laws.LogN(base=64)

@@ -72,6 +72,7 @@ def test_every_law_that_a_length_determines(run):
     named = {law.partition("(")[0] for law, _ in rows}
     learned = {"constant", "per_head", "layer_index", "disentangled_scale", "latent_scale", "kappa"}
     learned |= {"asentmax", "mla_yarn", "retrieval", "qk_norm_scale"}
+    learned |= {"selective_temperature", "nope_temperature"}
     assert named & learned == set()
     assert set(laws.names()) - named == learned
     assert rows["log_n(base=64)", 128]["definition"] == "LogN(base=64.0, floor=1.0)"

@@ -77,6 +77,8 @@ def test_info_scale_is_of_one_head() -> None:
         (laws.Llama4Temperature(floor=100), 98, 99),  # floor((i + 1) / F) >= 1
         (laws.MinistralTemperature(length=100), 99, 100),  # floor(i / L) >= 1: one later
         (laws.InklingTemperature(floor=100), 99, 100),  # (i + 1) / floor > 1
+        (laws.SelectiveTemperature(0.5), 0, 1),  # ln(i + 1): the first row has one key
+        (laws.NoPETemperature(0.5, train_length=100), 100, 101),  # i > L: one later than Qwen's
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )

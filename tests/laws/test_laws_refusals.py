@@ -65,6 +65,13 @@ from attnscale import laws
             TypeError,
             "over_head_dim must be True or False, got 1",
         ),
+        (lambda: laws.SelectiveTemperature(math.inf), ValueError, "strength must be finite, got inf"),
+        (
+            lambda: laws.NoPETemperature(0.3, train_length=0),
+            ValueError,
+            "train_length must be greater than 0, got 0",
+        ),
+        (lambda: laws.NoPETemperature([]), ValueError, "slope must be a number or one number a head, got sh"),
         (lambda: laws.YaRN(0), ValueError, "factor must be greater than 0, got 0"),
         (lambda: laws.YaRN(-2), ValueError, "factor must be greater than 0, got -2"),
         (lambda: laws.YaRN(None), TypeError, "factor must be a number, got None"),

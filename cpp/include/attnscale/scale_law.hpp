@@ -100,6 +100,12 @@ struct inkling_temperature {  ///< (1 + alpha ln(max(1, n / floor))) / sqrt(head
   double alpha = 0.1, floor = 128000;
   bool over_head_dim = false;
 };
+struct selective_temperature {  ///< (1 + strength ln(n)) / sqrt(head_dim)
+  double strength = not_given;
+};
+struct nope_temperature {  ///< (1 + slope ln(max(1, n / train_length))) / sqrt(head_dim)
+  double slope = not_given, train_length = 2048;
+};
 /// m^2 / sqrt(head_dim): m = attention_factor if given, else g(factor, mscale) / g(factor,
 /// mscale_all_dim) if both are, else g(factor, 1); g(s, a) = slope a ln(s) + 1, 1 for s <= 1.
 struct yarn {
@@ -154,16 +160,15 @@ struct table {
 /// A law with its parameters: a value, small to copy but for laws::table.
 class ATTNSCALE_EXPORT scale_law {
  public:
-  using any =
-      std::variant<laws::standard, laws::unscaled, laws::constant, laws::mup, laws::layer_index,
-                   laws::disentangled_scale, laws::latent_scale, laws::log_n,
-                   laws::log_n_from_training, laws::natural_log_n, laws::kappa, laws::qwen_log_n,
-                   laws::grok_temperature, laws::ssmax, laws::asentmax, laws::llama4_temperature,
-                   laws::ministral_temperature, laws::beam_temperature, laws::inkling_temperature,
-                   laws::yarn, laws::mla_yarn, laws::longrope, laws::info_scale, laws::annealed,
-                   laws::sparsity_invariant, laws::variance_invariant, laws::retrieval,
-                   laws::scale_invariant, laws::critical_scale, laws::norm_softmax,
-                   laws::qk_norm_scale, laws::swin_v2, laws::lssa, laws::table>;
+  using any = std::variant<
+      laws::standard, laws::unscaled, laws::constant, laws::mup, laws::layer_index,
+      laws::disentangled_scale, laws::latent_scale, laws::log_n, laws::log_n_from_training,
+      laws::natural_log_n, laws::kappa, laws::qwen_log_n, laws::grok_temperature, laws::ssmax,
+      laws::asentmax, laws::llama4_temperature, laws::ministral_temperature, laws::beam_temperature,
+      laws::inkling_temperature, laws::selective_temperature, laws::nope_temperature, laws::yarn,
+      laws::mla_yarn, laws::longrope, laws::info_scale, laws::annealed, laws::sparsity_invariant,
+      laws::variance_invariant, laws::retrieval, laws::scale_invariant, laws::critical_scale,
+      laws::norm_softmax, laws::qk_norm_scale, laws::swin_v2, laws::lssa, laws::table>;
 
   /// From a law's type; refuses parameters out of range, and those that have to be given.
   template <class L>

@@ -24,6 +24,8 @@ from ._temperature import (
     InklingTemperature,
     Llama4Temperature,
     MinistralTemperature,
+    NoPETemperature,
+    SelectiveTemperature,
 )
 from ._rotary import LongRoPE, MLAYaRN, YaRN
 from ._info_scale import InfoScale
@@ -61,6 +63,7 @@ __all__ = [
     "MinistralTemperature",
     "MuP",
     "NaturalLogN",
+    "NoPETemperature",
     "NormSoftmax",
     "PerHead",
     "QKNormScale",
@@ -69,6 +72,7 @@ __all__ = [
     "SSMax",
     "ScaleInvariant",
     "Scaled",
+    "SelectiveTemperature",
     "SparsityInvariant",
     "Standard",
     "SwinV2",

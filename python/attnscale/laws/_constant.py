@@ -119,7 +119,10 @@ class PerHead(Law):
     n_means: ClassVar[NMeans] = "not used"
     formula: ClassVar[str] = "values[head] / sqrt(head_dim)"
     source: ClassVar[str] = "learned temperatures, e.g. Henry et al. 2020 (QKNorm), arXiv 2010.04245"
-    used_by: ClassVar[str] = "models with a learnable scale a head"
+    used_by: ClassVar[str] = (
+        "models with a learnable scale a head; HeadScale (Wang et al. 2024, arXiv 2404.12224), tuned at the "
+        "length that a model without positions is to read"
+    )
 
     def __post_init__(self) -> None:
         one_or_per_head(self, "values")

@@ -4,20 +4,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ._base import head_parameter
 from ._closed_form import ClosedForm
 from ._meaning import NMeans
-from ._parameters import finite, flag, greater_than
+from ._parameters import OneOrPerHead, finite, flag, greater_than, one_or_per_head
 from ._registry import built_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BeamTemperature", "InklingTemperature", "Llama4Temperature", "MinistralTemperature"]
+__all__ = [
+    "BeamTemperature",
+    "InklingTemperature",
+    "Llama4Temperature",
+    "MinistralTemperature",
+    "NoPETemperature",
+    "SelectiveTemperature",
+]
 
 
 @built_in
@@ -177,3 +186,92 @@ class InklingTemperature(ClosedForm):
     def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
         log = np.log(np.maximum(1.0, n / self.floor))
         return {"alpha": log / math.sqrt(head_dim) if self.over_head_dim else log}
+
+
+@built_in
+@dataclass(frozen=True)
+class SelectiveTemperature(ClosedForm):
+    """(1 + strength ln(i + 1)) / sqrt(head_dim): what selective self-attention has for the position.
+
+    Parameters
+    ----------
+    strength : float or sequence of float
+        What multiplies the logarithm, one number for all heads or one a head. The authors learn it as
+        exp(-exp(x)), which lies between 0 and 1.
+
+    Examples
+    --------
+    >>> start = np.exp(-np.exp(1.5))  # of the authors' GPT-2, before any training
+    >>> SelectiveTemperature(start).multiplier([1, 1024], 64).round(4)
+    array([1.    , 1.0784])
+    """
+
+    strength: OneOrPerHead | Sequence[float]
+    name: ClassVar[str] = "selective_temperature"
+    n_means: ClassVar[NMeans] = "query position + 1"
+    formula: ClassVar[str] = "(1 + strength * ln(n)) / sqrt(head_dim)"
+    source: ClassVar[str] = (
+        "Zhang et al. 2024, Selective Attention, arXiv 2411.12892; umich-sota/selective_attention, "
+        "lit_gpt/gpt_2_PTS.py"
+    )
+    used_by: ClassVar[str] = "its authors, in GPT-2 and in models that they tune, one number a layer"
+    remark: ClassVar[str] = (
+        "the layer of the paper also has a temperature of the query's token, a learned number for each "
+        "query, which is no law: give its product with this one as an array. The values of the paper have a "
+        "temperature too, which no scale of q . k can stand for. On causal rows it is SSMax with b = 1"
+    )
+
+    def __post_init__(self) -> None:
+        one_or_per_head(self, "strength")
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        return {"strength": np.ones_like(head_parameter(self, "strength")) * np.log(n)}
+
+
+@built_in
+@dataclass(frozen=True)
+class NoPETemperature(ClosedForm):
+    """(1 + slope ln(i / L)) / sqrt(head_dim) beyond the training length L, else 1 / sqrt(head_dim).
+
+    Parameters
+    ----------
+    slope : float or sequence of float
+        Growth of the best scale with the logarithm of the position, one number for all heads or one a
+        head. It is fitted to a model.
+    train_length : float, default 2048
+        L, in tokens; > 0.
+
+    Examples
+    --------
+    A slope of 1 / ln(L) makes it log_L(i), the rule of Grok:
+
+    >>> law = NoPETemperature(1 / np.log(2048))
+    >>> law.multiplier([2048, 2048**2], 64)
+    array([1., 2.])
+    """
+
+    slope: OneOrPerHead | Sequence[float]
+    train_length: float = 2048.0
+    name: ClassVar[str] = "nope_temperature"
+    n_means: ClassVar[NMeans] = "query position"
+    length_parameter: ClassVar[str | None] = "train_length"
+    formula: ClassVar[str] = "(1 + slope * ln(max(1, n / train_length))) / sqrt(head_dim)"
+    source: ClassVar[str] = (
+        "Wang et al. 2024, arXiv 2404.12224; AntNLP/nope_head_scale, fig/fig_fit.ipynb, which fits it to the "
+        "best scale at each position"
+    )
+    used_by: ClassVar[str] = "its authors, to describe a model without positions beyond its training length"
+    remark: ClassVar[str] = (
+        "the fit begins at train_length; that shorter rows keep their scale is our reading. Their method for "
+        "one target length is per_head: one constant a head, tuned there and never below 1"
+    )
+
+    def __post_init__(self) -> None:
+        one_or_per_head(self, "slope")
+        greater_than(self, "train_length", 0)
+
+    def _derivatives(self, n: NDArray[np.float64], head_dim: int) -> dict[str, Any]:
+        slope = head_parameter(self, "slope")
+        log = np.log(np.maximum(1.0, n / self.train_length))
+        of_length = np.where(n > self.train_length, -1.0, 0.0) / self.train_length
+        return {"slope": np.ones_like(slope) * log, "train_length": slope * of_length}

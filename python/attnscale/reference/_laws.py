@@ -90,6 +90,10 @@ _FORMULAS: dict[str, Callable[[Any, Array, float], Any]] = {
     "inkling_temperature": lambda law, n, d: (
         (1 + law.alpha * np.log(np.maximum(n / law.floor, 1))) / (d**0.5 if law.over_head_dim else 1)
     ),
+    "selective_temperature": lambda law, n, d: 1 + law.strength * np.log(n),
+    "nope_temperature": lambda law, n, d: np.where(
+        n >= law.train_length, law.slope * np.log(np.maximum(n, 1) / law.train_length) + 1, 1
+    ),
     "yarn": lambda law, n, d: _yarn_factor(law) ** 2,
     "mla_yarn": lambda law, n, d: _yarn(law.factor, law.mscale_all_dim) ** 2,
     "longrope": _longrope,

@@ -197,9 +197,8 @@ def _numbers(found: at.HeldOutError) -> dict[str, float]:
     return {name: round(value, DIGITS) for name, value in dataclasses.asdict(found).items()}
 
 
-def tables(stored: dict[str, Any]) -> dict[str, str]:
-    """The tables of the pages, by the names of their files."""
-    models = stored["models"]
+def tables(models: dict[str, Any]) -> dict[str, str]:
+    """The tables of the pages, by the names of their files, of what :func:`tried` gave of each model."""
     return {
         "heads-laws.md": _laws(models),
         "heads-laws-less.md": _less(models),

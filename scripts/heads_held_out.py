@@ -134,30 +134,37 @@ def law_misses(heads: Heads) -> dict[str, np.ndarray]:
     return {**misses, f"a constant measured at {heads.n}": long.entropy(last) - target}
 
 
-def splits(heads: Heads) -> Iterator[tuple[str, Rows, Rows]]:
-    """Rows that fit a spectrum, and rows that judge it."""
+def splits(heads: Heads, whole: Rows) -> Iterator[tuple[str, Rows, Rows]]:
+    """Rows that fit a spectrum, and rows that judge it; `whole` are all rows of the texts that fit."""
     fit, judged, n = heads.of(fit=True), heads.of(fit=False), heads.n
-    whole = rows_of(fit, 0, n)
     yield "in sample", whole, whole
     yield "other texts", whole, rows_of(judged, 0, n)
     yield "other texts, other half of the tokens", rows_of(fit, 0, n // 2), rows_of(judged, n // 2, n)
     yield f"other texts, {n} for {heads.n0} tokens", rows_of(fit, 0, heads.n0), rows_of(judged, 0, n)
 
 
-def spectrum_misses(fit: Rows, judged: Rows) -> dict[str, np.ndarray]:
-    """What each prediction misses of the entropy at the standard scale, shape (judged texts, heads)."""
-    n, d, measured = judged.n, fit.query.shape[-1], judged.entropy()
-    spectrum = fit.spectrum()
+def predicted(fit: Rows, n: float) -> dict[str, np.ndarray]:
+    """The predictions of each head's entropy at the standard scale in rows of n keys, shape (heads,)."""
+    spectrum, d = fit.spectrum(), fit.query.shape[-1]
     rest = theory.spectrum_entropy(n - 1, spectrum=fit.spectrum(skip=1))
     first = theory.sink_weight(fit.first(), n=n, n0=fit.n)
-    found = {
+    return {
         "independent keys": theory.expected_entropy(n, 1, head_dim=d),
         VARIANCE: theory.expected_entropy(n, np.sqrt(spectrum.sum(-1)), model="gaussian"),
         SPECTRUM: theory.spectrum_entropy(n, spectrum=spectrum),
         SINK: theory.sink_entropy(first, rest[:, None]).mean(-1),
         MEASURED: fit.entropy().mean(0) + np.log(n / fit.n),
     }
-    return {name: each - measured for name, each in found.items()}
+
+
+def spectrum_misses(heads: Heads) -> dict[str, dict[str, np.ndarray]]:
+    """What each prediction misses, by the rows that judge, shape (judged texts, heads)."""
+    found, kept = {}, predicted(whole := rows_of(heads.of(fit=True), 0, heads.n), whole.n)
+    for name, fit, judged in splits(heads, whole):
+        predictions = kept if fit is whole else predicted(fit, judged.n)
+        measured = judged.entropy()
+        found[name] = {prediction: each - measured for prediction, each in predictions.items()}
+    return found
 
 
 def tried(heads: Heads) -> dict[str, Any]:
@@ -166,16 +173,16 @@ def tried(heads: Heads) -> dict[str, Any]:
     constants = [name for name in own if name.startswith(("log n times", "annealed times"))]
     others = [LOG, "annealed", *constants]
     kept = [SPECTRUM, VARIANCE, MEASURED]
-    spectra = {name: spectrum_misses(*rows) for name, *rows in splits(heads)}
+    spectra = spectrum_misses(heads)
     return {
         "heads": heads.key.shape[1],
         "fitted": len(heads.of(fit=True).key),
         "judged": len(heads.of(fit=False).key),
         "laws": _errors(own),
-        "own law less": {other: _numbers(at.held_out_error(own[OWN], own[other])) for other in others},
+        "own law less": {other: _numbers(at.held_out_error(own[OWN], less=own[other])) for other in others},
         "spectrum": {name: _errors(each) for name, each in spectra.items()},
         "first key apart less": {
-            name: {other: _numbers(at.held_out_error(each[SINK], each[other])) for other in kept}
+            name: {other: _numbers(at.held_out_error(each[SINK], less=each[other])) for other in kept}
             for name, each in spectra.items()
         },
     }

@@ -90,6 +90,7 @@ def minilm() -> Heads:
     import extract_minilm
 
     tokenizer, model = extract_minilm.load_model()
+    model = model.float()
     n, seen = extract_minilm.N_TOKENS, set[tuple[int, ...]]()
 
     def read(text: str) -> list[int]:

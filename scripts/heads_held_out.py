@@ -15,7 +15,7 @@ from attnscale import laws, theory
 DIGITS = 4
 #: The names of the predictions, as tables have them.
 OWN, LOG, SINK, SPECTRUM, VARIANCE, MEASURED = (
-    *("the head's own variance", "log n", "spectrum, and the first key apart"),
+    *("the head's own variance", "log n", "first key apart"),
     *("spectrum", "variance of the scores alone", "entropy measured on the texts of the fit"),
 )
 
@@ -172,7 +172,6 @@ def tried(heads: Heads) -> dict[str, Any]:
     own = law_misses(heads)
     constants = [name for name in own if name.startswith(("log n times", "annealed times"))]
     others = [LOG, "annealed", *constants]
-    kept = [SPECTRUM, VARIANCE, MEASURED]
     spectra = spectrum_misses(heads)
     return {
         "heads": heads.key.shape[1],
@@ -181,8 +180,11 @@ def tried(heads: Heads) -> dict[str, Any]:
         "laws": _errors(own),
         "own law less": {other: _numbers(at.held_out_error(own[OWN], less=own[other])) for other in others},
         "spectrum": {name: _errors(each) for name, each in spectra.items()},
-        "first key apart less": {
-            name: {other: _numbers(at.held_out_error(each[SINK], less=each[other])) for other in kept}
+        "spectrum less": {
+            name: {
+                f"{one} less {other}": _numbers(at.held_out_error(each[one], less=each[other]))
+                for one, other in ((SPECTRUM, VARIANCE), (SINK, SPECTRUM), (SINK, MEASURED))
+            }
             for name, each in spectra.items()
         },
     }
@@ -245,15 +247,15 @@ def _less(models: dict[str, Any]) -> str:
 
 
 def _spectrum(name: str, model: dict[str, Any]) -> str:
-    """A table of a model: its predictions, and what the first key apart gains."""
+    """A table of a model: its predictions, and the differences of some of them."""
     columns = list(model["spectrum"])
     rows = [f"| {name}, {model['heads']} heads | {' | '.join(columns)} |", f"|{'---|' * (1 + len(columns))}"]
     for prediction in model["spectrum"][columns[0]]:
         cells = " | ".join(_cell(model["spectrum"][column][prediction]) for column in columns)
         rows.append(f"| {prediction} | {cells} |")
-    for other in model["first key apart less"][columns[0]]:
-        cells = " | ".join(_difference(model["first key apart less"][column][other]) for column in columns)
-        rows.append(f"| *first key apart less {other}* | {cells} |")
+    for pair in model["spectrum less"][columns[0]]:
+        cells = " | ".join(_difference(model["spectrum less"][column][pair]) for column in columns)
+        rows.append(f"| *{pair}* | {cells} |")
     return "\n".join(rows) + "\n"
 
 

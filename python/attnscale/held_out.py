@@ -75,7 +75,7 @@ def held_out_error(misses: ArrayLike, *, less: ArrayLike | None = None) -> HeldO
     >>> print(at.held_out_error(misses))
     0.987 +- 0.032 (0.923 to 1.048)
     >>> print(at.held_out_error(misses, less=misses + 0.5))
-    -0.126 +- 0.018 (-0.161 to -0.089)
+    -0.115 +- 0.021 (-0.156 to -0.074)
     """
     found = [_squares("misses", misses)]
     if less is not None:

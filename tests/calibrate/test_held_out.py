@@ -36,6 +36,19 @@ def test_the_error_is_the_deviation_over_new_heads_and_texts() -> None:
     assert 0.85 < np.mean(errors) / np.std(values) < 1.3
 
 
+@pytest.mark.parametrize("shape", [(12, 20), (3, 4), (5, 6, 2)])
+def test_it_is_its_twin(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    misses, less = rng.normal(size=(2, *shape)) + np.array([0.3, 0.6]).reshape(2, *(1,) * len(shape))
+    for options in ({}, {"less": less}):
+        found = at.held_out_error(misses, **options)
+        twin = at.reference.held_out_error(misses, rng=rng, **options)
+        assert found.value == pytest.approx(twin.value, rel=1e-12)
+        assert found.error == pytest.approx(twin.error, rel=0.1)  # of 2000 draws each
+        for name in ("low", "high"):
+            assert getattr(found, name) == pytest.approx(getattr(twin, name), abs=0.3 * twin.error), name
+
+
 def test_a_difference_is_paired() -> None:
     """What two predictions have in common drops out."""
     misses = drawn(np.random.default_rng(2), 12, 20)

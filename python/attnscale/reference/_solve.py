@@ -65,7 +65,7 @@ def calibrate(query: Array, key: Array, n0: int, lengths: Sequence[int]) -> Simp
 def held_out_error(
     misses: Array, *, less: Array | None = None, rng: np.random.Generator, draws: int = 2000
 ) -> SimpleNamespace:
-    """Root mean square over texts and heads, or the difference of two, with samples of all but one of each."""
+    """Root mean square over texts and heads, or the difference of two; samples have one of each less."""
     both = [misses] if less is None else [misses, less]
     texts, heads = misses.shape[:2]
 

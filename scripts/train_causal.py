@@ -9,6 +9,7 @@ Run it in an environment with ``torch>=2.9`` and ``tokenizers``::
 
     python scripts/train_causal.py --steps 400    # writes the file: 12 minutes of one core
     python scripts/train_causal.py --steps 5 --output trial.npz --weights trial.pt
+    python scripts/train_causal.py --steps 150 --seed 1 --output other.npz --weights other.pt
 
 The run is seeded and uses one thread: the same bytes come out again with the same Python, PyTorch and
 processor. Elsewhere sums round otherwise, and training makes other weights of it: a model of
@@ -44,7 +45,6 @@ N_TOKENS = 2048
 LENGTHS = ((512, 0.75), (2048, 1.0))  # length of a sequence, and the share of steps after which it ends
 STEP_TOKENS = 4096
 HEADS = (0, 1)  # of every layer: the two that share key head 0. A rule, not a choice by result
-SEED = 0
 OUTPUT = Path(__file__).resolve().parents[1] / "python/attnscale/data/causal_qk.npz"
 
 
@@ -134,6 +134,7 @@ class Model(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
+        self.shape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.layers = nn.ModuleList([Layer(shape) for _ in range(shape.layers)])
         nn.init.normal_(self.embedding.weight, std=0.02)
@@ -162,9 +163,9 @@ def batch(corpus: Tensor, length: int, generator: torch.Generator) -> Tensor:
     return torch.stack([corpus[start : start + length + 1] for start in starts.tolist()])
 
 
-def train(model: Model, corpus: Tensor, steps: int) -> None:
+def train(model: Model, corpus: Tensor, steps: int, seed: int) -> None:
     """Train by Muon for the matrices and AdamW for the embedding; rates rise for 20 steps and fall to 0."""
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator().manual_seed(seed)
     matrices = [weight for name, weight in model.named_parameters() if name != "embedding.weight"]
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.Muon(matrices, lr=0.02, weight_decay=0.0),
@@ -186,22 +187,27 @@ def train(model: Model, corpus: Tensor, steps: int) -> None:
             print(f"step {step + 1}: {loss.item():.3f} nat a token, {time.process_time():.0f} s", flush=True)
 
 
-def capture(model: Model, tokens: Tensor) -> tuple[np.ndarray, np.ndarray, float]:
-    """Query (layers, heads, n, d) and key of ``HEADS`` after the rotation, and the loss; in float64."""
+def capture(model: Model, tokens: Tensor, *, every: bool = False) -> tuple[np.ndarray, np.ndarray, float]:
+    """Query and key after the rotation, and the loss; in float64.
+
+    Of ``HEADS`` the query (layers, heads, n, d) and their one key (layers, n, d); of every head both are
+    (layers, heads, n, d), a key as often as heads share it.
+    """
     model = model.double()
     query, key = [], []
+    groups = model.shape.heads // model.shape.key_heads
     with torch.no_grad():
         loss = model.loss(tokens[None]).item()
         x = model.embed(tokens[None])
         for layer in model.layers:
             heads = layer.project(x)  # type: ignore[operator]
-            query.append(heads[0][0, list(HEADS)].numpy())
-            key.append(heads[1][0, 0].numpy())
+            query.append(heads[0][0] if every else heads[0][0, list(HEADS)])
+            key.append(heads[1][0].repeat_interleave(groups, 0) if every else heads[1][0, 0])
             x = layer(x)
-    return np.stack(query), np.stack(key), loss
+    return torch.stack(query).numpy(), torch.stack(key).numpy(), loss
 
 
-def provenance(shape: Shape, steps: int, loss: float, corpus: str, text: str) -> dict[str, Any]:
+def provenance(shape: Shape, steps: int, seed: int, loss: float, corpus: str, text: str) -> dict[str, Any]:
     """The provenance of the numbers, as stored beside them."""
     return {
         "model": f"causal transformer of {shape}, trained for this file on the Python standard library",
@@ -209,7 +215,7 @@ def provenance(shape: Shape, steps: int, loss: float, corpus: str, text: str) ->
         "model_source": "scripts/train_causal.py",
         "training_text": f"*.py of the standard library without {', '.join(sorted(LEFT_OUT))} and {HELD_OUT}",
         "training_text_sha256": hashlib.sha256(corpus.encode()).hexdigest(),
-        "training": f"{steps} steps of {STEP_TOKENS} tokens, sequences of 512, then 2048; seed {SEED}",
+        "training": f"{steps} steps of {STEP_TOKENS} tokens, sequences of 512, then 2048; seed {seed}",
         "loss": f"{loss:.4f} nat a token on the text below",
         "text": f"{HELD_OUT} of the standard library, not seen in training, first {N_TOKENS} tokens",
         "text_license": "PSF-2.0",
@@ -221,9 +227,9 @@ def provenance(shape: Shape, steps: int, loss: float, corpus: str, text: str) ->
     }
 
 
-def make(steps: int, weights: Path | None) -> dict[str, np.ndarray]:
+def make(steps: int, seed: int, weights: Path | None) -> dict[str, np.ndarray]:
     """Arrays of the file by name."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     torch.set_num_threads(1)
     shape = Shape()
     texts, held_out = sources()
@@ -232,13 +238,14 @@ def make(steps: int, weights: Path | None) -> dict[str, np.ndarray]:
     corpus = torch.tensor([token for text in ids for token in text])
     print(f"{len(texts)} files, {sum(map(len, texts))} characters, {len(corpus)} tokens", flush=True)
     model = Model(shape)
-    train(model, corpus, steps)
+    train(model, corpus, steps, seed)
     read = tokenizer.encode(held_out).ids[:N_TOKENS]
     query, key, loss = capture(model, torch.tensor(read))
     text = tokenizer.decode(read)
     print(f"held out: {loss:.4f} nat a token, {loss * (N_TOKENS - 1) / len(text.encode()):.4f} a byte")
     if weights is not None:
-        torch.save({"shape": vars(shape), "state": model.state_dict(), "bpe": tokenizer.to_str()}, weights)
+        state = {"state": model.state_dict(), "bpe": tokenizer.to_str()}
+        torch.save({"shape": vars(shape), "steps": steps, "seed": seed, **state}, weights)
     layers, heads = np.meshgrid(np.arange(shape.layers), HEADS, indexing="ij")
     return {
         "query": query.reshape(-1, N_TOKENS, shape.head_dim).astype(np.float16),
@@ -248,7 +255,7 @@ def make(steps: int, weights: Path | None) -> dict[str, np.ndarray]:
         "token_ids": np.asarray(read),
         "tokens": np.asarray([tokenizer.decode([token]) for token in read]),
         "provenance": np.asarray(
-            json.dumps(provenance(shape, steps, loss, "".join(texts), held_out), indent=1)
+            json.dumps(provenance(shape, steps, seed, loss, "".join(texts), held_out), indent=1)
         ),
     }
 
@@ -257,11 +264,12 @@ def main() -> int:
     """Train and write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=0, help="0 for the shipped file")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--weights", type=Path, help="keep the model and its tokenizer too")
     options = parser.parse_args()
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **make(options.steps, options.weights))  # type: ignore[arg-type]
+    np.savez_compressed(buffer, **make(options.steps, options.seed, options.weights))  # type: ignore[arg-type]
     options.output.write_bytes(buffer.getvalue())
     digest = hashlib.sha256(buffer.getvalue()).hexdigest()
     print(f"{options.output.name}: {len(buffer.getvalue())} bytes, sha256 {digest}")

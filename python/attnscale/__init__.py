@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .curve import EntropyCurve, entropy_curve
     from .divergence import attention_divergence
     from .gradients import AttentionGradients, attention_gradients
+    from .held_out import HeldOutError, held_out_error
     from .matrix import attention_weights
     from .perplexity import PerplexitySolution, solve_perplexity
     from .received import attention_received
@@ -44,6 +45,7 @@ __all__ = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "HeldOutError",
     "LawCalibrator",
     "PerplexitySolution",
     "Report",
@@ -65,6 +67,7 @@ __all__ = [
     "datasets",
     "entropy_curve",
     "get_num_threads",
+    "held_out_error",
     "laws",
     "merge_states",
     "montecarlo",
@@ -106,6 +109,7 @@ _ELSEWHERE = {
     "AttentionGradients": "gradients",
     "AttentionState": "state",
     "EntropyCurve": "curve",
+    "HeldOutError": "held_out",
     "LawCalibrator": "calibrator",
     "PerplexitySolution": "perplexity",
     "Report": "_report.result",
@@ -117,6 +121,7 @@ _ELSEWHERE = {
     "attention_state": "state",
     "attention_weights": "matrix",
     "entropy_curve": "curve",
+    "held_out_error": "held_out",
     "merge_states": "state",
     "report": "_report.make",
     "solve_perplexity": "perplexity",

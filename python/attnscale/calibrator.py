@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""calibrate in the shape of a scikit-learn estimator: fit on some lengths, score on longer ones."""
+"""calibrate in the shape of a scikit-learn estimator: fit on some texts and lengths, score on others."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ class LawCalibrator:
     The class has the conventions of scikit-learn's estimators and does not need scikit-learn: parameters are
     stored as they are given, results have a trailing underscore, ``sklearn.base.clone`` copies it.
 
+    Batch axes are texts of the same heads. A constant is one of a head: the median over the texts of the fit.
+    So a law that is fitted on some texts is judged on others, whatever their number.
+
     Parameters
     ----------
     n0, lengths, laws, is_causal, enable_gqa, layout, num_threads
@@ -39,10 +42,11 @@ class LawCalibrator:
         All that was measured.
     law_ : Law
         The first law of its ranking.
-    amplitude_ : ndarray, shape (..., heads)
-        The constant that the law is multiplied by. NaN for heads whose entropy no beta keeps.
-    target_ : ndarray, shape (..., heads)
-        The entropy to keep, in nats.
+    amplitude_ : ndarray, shape (heads,)
+        The constant that the law is multiplied by: the median over the texts. NaN for heads whose entropy no
+        beta keeps in any text. Without an axis of heads it is one number, shape ().
+    target_ : ndarray, shape (heads,)
+        The entropy to keep, in nats: the mean over the texts.
     n0_, lengths_
         The length whose entropy is kept, and those of the fit.
     head_dim_ : int
@@ -121,13 +125,14 @@ class LawCalibrator:
         self.calibration_ = found
         self.law_, self.n0_, self.lengths_ = found.laws[first], found.n0, found.lengths
         # In the axis order of all calls: score may meet arrays that have other names or none.
-        self.amplitude_ = np.asarray(found.amplitude[first]).reshape(inputs.leading)
-        self.target_ = np.asarray(found.target).reshape(inputs.leading)
+        texts = (-1, *inputs.leading[-1:])
+        self.amplitude_ = _median(np.asarray(found.amplitude[first]).reshape(texts))
+        self.target_ = np.asarray(found.target).reshape(texts).mean(0)
         self.head_dim_ = int(inputs.query.shape[-1])
         return self
 
     def predict(self, lengths: ArrayLike) -> NDArray[np.float64]:
-        """Beta of a row that sees `lengths` keys, of shape (..., heads, n_lengths).
+        """Beta of a row that sees `lengths` keys, of shape (heads, n_lengths).
 
         Attention of n keys takes ``scale=model.predict([n]) / sqrt(head_dim)``.
         """
@@ -144,7 +149,7 @@ class LawCalibrator:
         Parameters
         ----------
         query, key : array_like
-            Arrays of the same heads: the activations of the fit or, better, of another text.
+            Arrays of the same heads: the activations of the fit or, better, of other texts.
         lengths : sequence of int, optional
             Default: lengths that the fit has not seen, its longest times the powers of 2.
 
@@ -153,21 +158,51 @@ class LawCalibrator:
         float
             In nats; 0 is best. Heads without an amplitude do not count.
         """
+        misses = self.misses(query, key, lengths)
+        return -float(np.sqrt(np.mean(np.square(misses[..., np.isfinite(self.amplitude_), :]))))
+
+    def misses(
+        self, query: ArrayLike, key: ArrayLike, lengths: Sequence[int] | None = None
+    ) -> NDArray[np.float64]:
+        """The entropy under the law less the target, of each text, head and length.
+
+        Parameters
+        ----------
+        query, key, lengths
+            As for :meth:`score`.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., heads, n_lengths)
+            In nats; NaN for heads without an amplitude. :func:`attnscale.held_out_error` has its root mean
+            square with an error over heads and texts.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> rng = np.random.default_rng(0)
+        >>> query, key = rng.standard_normal((2, 6, 4, 256, 16), np.float32)  # 6 texts, 4 heads
+        >>> model = at.LawCalibrator(n0=64, lengths=[64, 128], laws="annealed").fit(query[:3], key[:3])
+        >>> misses = model.misses(query[3:], key[3:])  # of the other texts, at 256
+        >>> misses.shape, round(at.held_out_error(misses).value, 2)
+        ((3, 4, 1), 0.1)
+        """
         from ._calibrate.fit import cut
 
         self._check_fitted()
         inputs = _inputs(query, key, self.enable_gqa, self.num_threads, self.layout)
-        if inputs.leading != self.target_.shape:
+        if inputs.leading[-1:] != self.target_.shape:
             raise ValueError(
-                f"query must have the heads of the fit, {self.target_.shape}, got {inputs.leading}"
+                f"query must have the heads of the fit, {self.target_.shape}, got {inputs.leading[-1:]}"
             )
         known = np.isfinite(self.amplitude_)
         amplitude = np.where(known, self.amplitude_, 0.0)[..., None]
         misses = []
         for n in self._held_out(inputs.key.shape[-2]) if lengths is None else lengths:
             rows = cut(inputs, n, self.num_threads, is_causal=self.is_causal)
-            misses.append((rows.entropy(amplitude * rows.law_scale(self.law_)) - self.target_)[known])
-        return -float(np.sqrt(np.mean(np.square(misses))))
+            entropy = rows.entropy(amplitude * rows.law_scale(self.law_))
+            misses.append(np.where(known, entropy - self.target_, np.nan))
+        return np.stack(misses, axis=-1)
 
     def _held_out(self, n_keys: int) -> list[int]:
         longest = int(self.lengths_.max())
@@ -182,6 +217,12 @@ class LawCalibrator:
     def _check_fitted(self) -> None:
         if not hasattr(self, "calibration_"):
             raise ValueError("LawCalibrator is not fitted: call fit(query, key) first")
+
+
+def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The median over the first axis of what is a number; NaN where nothing is."""
+    known = np.isfinite(values).any(0)
+    return np.where(known, np.nanmedian(np.where(known, values, 0.0), axis=0), np.nan)
 
 
 def _inputs(query: Any, key: Any, enable_gqa: Any, num_threads: Any, layout: Any = "bhsd") -> Inputs:

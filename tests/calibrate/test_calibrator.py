@@ -67,6 +67,32 @@ def test_causal_rows_of_grouped_heads(enable_gqa: bool) -> None:
     assert model.score(q, k) == pytest.approx(expected, rel=1e-4)
 
 
+def test_texts_share_the_constants_of_a_head() -> None:
+    q, k, _ = random_inputs(4, batch=(5,), heads=3, n_queries=64, n_keys=64)
+    q *= np.linspace(0.5, 2, 5, dtype=q.dtype)[:, None, None, None]  # texts that need different constants
+    model = at.LawCalibrator(n0=16, lengths=[16, 32], laws="log_n").fit(q[:3], k[:3])
+    found = model.calibration_
+    np.testing.assert_array_equal(model.amplitude_, np.median(found.amplitude[0], axis=0))
+    np.testing.assert_array_equal(model.target_, found.target.mean(0))
+    misses = model.misses(q[3:], k[3:])  # two other texts
+    assert misses.shape == (2, 3, 1)
+    entropy = at.attention_entropy(q[3:], k[3:], scale=model.predict([64]) / np.sqrt(q.shape[-1])).mean(-1)
+    np.testing.assert_allclose(misses[..., 0], entropy - model.target_, atol=1e-6)
+    assert model.score(q[3:], k[3:]) == pytest.approx(-np.sqrt((misses**2).mean()), rel=1e-12)
+
+
+def test_a_head_that_no_text_determines() -> None:
+    q, k, _ = random_inputs(4, batch=(3,), heads=2, n_queries=64, n_keys=64)
+    q[:, 1] = 0  # equal weights: no beta changes the entropy
+    q[0, 0] = 0  # of the other head in one text
+    model = at.LawCalibrator(n0=16, lengths=[16, 32], laws="log_n").fit(q, k)
+    known = model.calibration_.amplitude[0, 1:, 0]
+    np.testing.assert_array_equal(model.amplitude_, [np.median(known), np.nan])
+    misses = model.misses(q, k)
+    assert np.isnan(misses[:, 1]).all()
+    assert model.score(q, k) == pytest.approx(-np.sqrt((misses[:, 0] ** 2).mean()), rel=1e-12)
+
+
 def test_conventions_of_estimators(fitted: at.LawCalibrator) -> None:
     base = pytest.importorskip("sklearn.base")
     copied = base.clone(fitted)

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attnscale.experiments import CollapseConfig, Training, collapse, stored  # noqa: E402
+from attnscale.experiments._data.tags import tagged  # noqa: E402
 from attnscale.experiments._models.spectral import SpectralScale, reparametrise  # noqa: E402
 from attnscale.experiments._studies.collapse import _GuardedModel, measure  # noqa: E402
 
@@ -51,10 +52,25 @@ def test_the_penalty_raises_the_entropy():
     assert lowest("entropy_floor") > lowest("none") + 0.3
 
 
+def test_the_loss_of_each_text_is_kept_with_its_file():
+    found = collapse(small(guards=("none",), learning_rates=(0.01,)), seeds=2, progress=False)
+    by_text = found.select("test_loss_by_text")
+    np.testing.assert_allclose(by_text.mean(-1), found.select("test_loss"), rtol=1e-5)
+    files = found.select("text_file")
+    assert (files == files[0, 0, 0]).all()  # the same texts for each seed
+    part = tagged(True)
+    assert set(files.ravel()) <= set(range(len(part.facts["test_modules"])))
+    bench = _GuardedModel(small(), "none", Training(0))
+    windows = np.lib.stride_tricks.sliding_window_view(part.tokens, 17)
+    for text, file in zip(bench.probe.numpy(), bench.probe_files, strict=True):
+        assert file in part.files[np.flatnonzero((windows == text).all(-1))]
+
+
 def test_a_loss_that_is_not_finite_has_diverged(monkeypatch):
     monkeypatch.setattr(_GuardedModel, "loss", lambda bench, step: bench.model.norm.weight.sum() * torch.nan)
     found = measure(small(), {"guard": "none", "learning_rate": 0.01}, 0, Training(0))
     assert found["diverged"] == 1
+    assert np.isnan(found["test_loss_by_text"]).all()
     assert found["entropy"].shape == (21, 2)
 
 

@@ -42,6 +42,13 @@ _CALLS = (
 
 _SCALES = (
     Fault(
+        "the error on other texts leaves out that heads differ",
+        f"{_PACKAGE}/held_out.py",
+        "of_texts, of_heads = (_drawn(rng, count) for count in (texts, heads))",
+        "of_texts, of_heads = _drawn(rng, texts), np.full((_DRAWS, heads), 1 / heads)",
+        pytest("tests/calibrate/test_held_out.py"),
+    ),
+    Fault(
         "a training length has a derivative of the other sign",
         f"{_PACKAGE}/laws/_log_n.py",
         "np.where(beta > 1, -beta / (length * math.log(length)), 0.0)",

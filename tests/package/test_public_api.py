@@ -20,6 +20,7 @@ NAMES = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "HeldOutError",
     "LawCalibrator",
     "PerplexitySolution",
     "Report",
@@ -41,6 +42,7 @@ NAMES = [
     "datasets",
     "entropy_curve",
     "get_num_threads",
+    "held_out_error",
     "laws",
     "merge_states",
     "montecarlo",
@@ -86,6 +88,7 @@ SIGNATURES = {
     "merge_states": "states",
     "calibrate": "query, key, n0=None, lengths=None, *, laws=None, is_causal=False, enable_gqa=False, "
     "layout='bhsd', dims=None, num_threads=None, progress=False",
+    "held_out_error": "misses, *, less=None",
     "report": "query, key, *, lengths=None, laws=None, is_causal=False, enable_gqa=False, labels=None, "
     "about=None, layout='bhsd', num_threads=None",
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, tolerance=None, "
@@ -99,6 +102,7 @@ FIELDS = {
     "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
     "argmax max_weight sink_weight support renyi2 min_score",
     "AttentionState": "output lse mean_score layout",
+    "HeldOutError": "value error low high",
     "EntropyCurve": "scales entropy lse mean variance",
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
     "median_entropy equal_scores",

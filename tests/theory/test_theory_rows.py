@@ -113,6 +113,34 @@ def test_the_spectrum_explains_real_heads(heads):
     np.testing.assert_allclose(missed, [0.417, 2.099], atol=2e-3)
 
 
+@pytest.mark.parametrize("weight", [0.0, 1e-9, 0.3, 0.999, 1.0])
+def test_sinks_are_their_twins(weight):
+    rest = np.array([0.5, 0.3, 0.2, 0.0])
+    found = theory.sink_entropy(weight, -(rest[:3] * np.log(rest[:3])).sum())
+    assert found == pytest.approx(reference.sink_entropy(weight, rest), rel=1e-12, abs=1e-15)
+    moved = theory.sink_weight(weight, n=[2, 9, 5000], n0=9)
+    twins = [reference.sink_weight(weight, n=n, n0=9) for n in (2, 9, 5000)]
+    np.testing.assert_allclose(moved, twins, rtol=1e-12)
+    assert moved[1] == pytest.approx(weight, rel=1e-12)
+
+
+def test_the_entropy_of_rows_is_that_of_the_first_key_and_of_the_others(heads):
+    query, key, _ = heads
+    first = at.attention_weights(query, key)[..., 0]
+    others = at.attention_entropy(query, key[:, 1:])
+    np.testing.assert_allclose(
+        theory.sink_entropy(first, others), at.attention_entropy(query, key), rtol=0, atol=2e-5
+    )
+
+
+def test_a_key_that_keeps_its_score_among_more_of_the_same():
+    scores = np.random.default_rng(0).standard_normal(255)
+    row = np.exp([3.0, *scores])
+    longer = np.exp([3.0, *np.tile(scores, 4)])
+    found = theory.sink_weight(row[0] / row.sum(), n=1021, n0=256)
+    assert found == pytest.approx(longer[0] / longer.sum(), rel=1e-12)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 100, 512])
 @pytest.mark.parametrize("spread", [0, 1e-9, 1e-4, 0.5, 3.0, 9.0, 100.0, 800.0])
 def test_least_entropy_is_its_twin(n, spread):
@@ -189,6 +217,11 @@ def test_critical_scale_has_no_mean():
         (lambda: theory.score_spectrum([[1.0]], [[1.0, 2.0]]), "must have the same head_dim, got 1 and 2"),
         (lambda: theory.spectrum_entropy(9, spectrum=[-1.0]), "spectrum must be at least 0, got -1"),
         (lambda: theory.spectrum_entropy(9, spectrum=1.0), "spectrum must have at least one eigenvalue"),
+        (lambda: theory.sink_entropy(1.5, 1.0), r"weight must be in \[0, 1\], got 1.5"),
+        (lambda: theory.sink_entropy(0.5, -1.0), "rest must be at least 0, got -1"),
+        (lambda: theory.sink_entropy([0.5, 0.5], [1.0] * 3), "the shapes must broadcast, got weight"),
+        (lambda: theory.sink_weight(0.5, n=1, n0=8), "n must be at least 2, got 1"),
+        (lambda: theory.sink_weight(0.5, n=8, n0=1), "n0 must be at least 2, got 1"),
         (
             lambda: theory.softcap_for_entropy(9, entropy=9, on_infeasible="raise"),
             "no cap gives 9 keys an entropy",

@@ -47,7 +47,7 @@ from ._montecarlo import (
 from ._multihead import multi_head_attention
 from ._normalizers import alpha_gradient, pull_back, weigh, with_length
 from ._rotary import apply_rotary, rotary_score
-from ._solve import calibrate, solve_perplexity, solve_scale
+from ._solve import calibrate, held_out_error, solve_perplexity, solve_scale
 from ._support import (
     expected_support,
     sparsity_beta,
@@ -84,6 +84,8 @@ from ._tokens import (
     score_cumulants,
     score_spectrum,
     self_weight,
+    sink_entropy,
+    sink_weight,
     softcap_for_entropy,
     spectrum_entropy,
     token_correlation,
@@ -122,6 +124,7 @@ __all__ = [
     "fold_scale",
     "global_maps",
     "gradients",
+    "held_out_error",
     "kattention",
     "kattention_heads",
     "kattention_scores",
@@ -156,6 +159,8 @@ __all__ = [
     "selective_scan",
     "self_weight",
     "shared_excess_bound",
+    "sink_entropy",
+    "sink_weight",
     "softcap_for_entropy",
     "solve_perplexity",
     "solve_scale",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Twins of solve_scale, solve_perplexity and calibrate."""
+"""Twins of solve_scale, solve_perplexity, calibrate and held_out_error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ._attention import attention_entropy, scores
 
-__all__ = ["calibrate", "solve_perplexity", "solve_scale"]
+__all__ = ["calibrate", "held_out_error", "solve_perplexity", "solve_scale"]
 
 Array = NDArray[Any]
 
@@ -60,6 +60,25 @@ def calibrate(query: Array, key: Array, n0: int, lengths: Sequence[int]) -> Simp
     found = [solve_scale(q, k, target, per="head") for q, k in cuts]
     beta = np.stack([np.where(each.feasible, each.scale, np.nan) for each in found], axis=-1)
     return SimpleNamespace(target=target, beta=beta * np.sqrt(query.shape[-1]))
+
+
+def held_out_error(
+    misses: Array, *, less: Array | None = None, rng: np.random.Generator, draws: int = 2000
+) -> SimpleNamespace:
+    """Root mean square over texts and heads, or the difference of two; samples have one of each less."""
+    both = [misses] if less is None else [misses, less]
+    texts, heads = misses.shape[:2]
+
+    def root(rows: NDArray[Any], columns: NDArray[Any]) -> float:
+        first, *other = (np.sqrt(np.mean(each[rows][:, columns] ** 2)) for each in both)
+        return float(first - other[0] if other else first)
+
+    samples = [
+        root(rng.integers(texts, size=texts - 1), rng.integers(heads, size=heads - 1)) for _ in range(draws)
+    ]
+    low, high = np.quantile(samples, [0.025, 0.975])
+    value = root(np.arange(texts), np.arange(heads))
+    return SimpleNamespace(value=value, error=np.std(samples, ddof=1), low=low, high=high)
 
 
 def _mean_row(rows: Array, seen: NDArray[np.bool_], axes: tuple[int, ...]) -> Array:

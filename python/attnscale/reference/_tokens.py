@@ -20,6 +20,8 @@ __all__ = [
     "score_cumulants",
     "score_spectrum",
     "self_weight",
+    "sink_entropy",
+    "sink_weight",
     "softcap_for_entropy",
     "spectrum_entropy",
     "token_correlation",
@@ -146,6 +148,18 @@ def spectrum_entropy(n: int, *, spectrum: Array, rng: np.random.Generator, beta:
         p = np.exp(s - s.max()) / np.exp(s - s.max()).sum()
         total += float(-(p * np.log(np.maximum(p, 1e-300))).sum()) / len(query)
     return total
+
+
+def sink_entropy(weight: float, rest: Array) -> float:
+    """The entropy of one weight and of the others, which are `rest` times what it leaves."""
+    p = np.array([weight, *((1 - weight) * rest)])
+    return float(-(p[p > 0] * np.log(p[p > 0])).sum())
+
+
+def sink_weight(weight: float, *, n: int, n0: int) -> float:
+    """The weight of a key that keeps its score among n - 1 others, each of the mean exponential of n0 - 1."""
+    other = (1 - weight) / (n0 - 1)
+    return weight / (weight + (n - 1) * other)
 
 
 def fold_scale(weight: Array, beta: Array) -> Array:

@@ -42,6 +42,7 @@ from ._needle import needle_beta, needle_weight
 from ._phases import annealed_entropy, condensed_concentration, condensed_entropy, critical_beta
 from ._propagation import expected_overlap, propagated_correlation
 from ._retrieval import RetrievalTradeOff, retrieval_beta, retrieval_length, retrieval_trade_off
+from ._sink import sink_entropy, sink_weight
 from ._softmax import jacobian_norm, jacobian_trace, smooth_maximum, smooth_maximum_bounds
 from ._spectrum import score_spectrum, spectrum_entropy
 from ._sphere import (
@@ -111,6 +112,8 @@ __all__ = [
     "score_spectrum",
     "self_weight",
     "shared_excess_bound",
+    "sink_entropy",
+    "sink_weight",
     "smooth_maximum",
     "smooth_maximum_bounds",
     "softcap_for_entropy",

@@ -43,12 +43,13 @@ _VOCABULARY = {text: i for i, text in enumerate((*_KINDS, *_SYMBOLS, *_LONG, *ke
 
 
 class Tagged(NamedTuple):
-    """Tokens of all files one after the other, and their tags."""
+    """Tokens of all files one after the other, their tags, and each token's file: its place in the facts."""
 
     tokens: NDArray[np.int64]
     tags: NDArray[np.int64]
     vocabulary: int
     facts: dict[str, Any]
+    files: NDArray[np.int64]
 
 
 @lru_cache(maxsize=2)
@@ -65,7 +66,8 @@ def tagged(held_out: bool) -> Tagged:
         f"{split}_tokens": int(tokens.size),
         f"{split}_sha256": hashlib.sha256(text).hexdigest(),
     }
-    return Tagged(tokens, tags, len(_VOCABULARY), facts)
+    files = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    return Tagged(tokens, tags, len(_VOCABULARY), facts, files)
 
 
 def _source(module: str) -> str | None:

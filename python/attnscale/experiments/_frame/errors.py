@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from ..._bootstrap import shares
 
 __all__ = ["crossed_error"]
 
@@ -47,13 +49,7 @@ def crossed_error(values: ArrayLike, files: ArrayLike) -> float:
     rng = np.random.default_rng(0)
     sizes = np.bincount(where)
     by_file = np.stack([np.bincount(where, each) for each in values])  # seeds, files
-    of_seeds = _shares(rng, len(values)) if len(values) > 1 else np.ones((_DRAWS, 1))
-    of_files = _shares(rng, len(kinds))
+    of_seeds = shares(rng, len(values), _DRAWS) if len(values) > 1 else np.ones((_DRAWS, 1))
+    of_files = shares(rng, len(kinds), _DRAWS)
     sums = np.einsum("ds,sf,df->d", of_seeds, by_file, of_files)
     return float((sums / (of_files @ sizes)).std(ddof=1))
-
-
-def _shares(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """For each draw the share of each unit in a sample of count - 1 units."""
-    drawn = rng.multinomial(count - 1, np.full(count, 1 / count), size=_DRAWS)
-    return drawn / (count - 1)

@@ -10,7 +10,9 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from ..._checks import choose
 from ...torch import attention
@@ -104,6 +106,7 @@ def variables(config: CollapseConfig) -> Mapping[str, Variable]:
     every = config.steps // _POINTS
     seen = {"step": tuple(range(0, config.steps + 1, every))}
     layer = {"layer": tuple(range(config.layers))}
+    text = {"text": tuple(range(config.test))}
     middle = {"middle": tuple(every * (i + 0.5) for i in range(_POINTS))}
     return {
         "test_loss": Variable({}, "nat", "cross-entropy of new text at the end; NaN where it is not finite"),
@@ -113,6 +116,8 @@ def variables(config: CollapseConfig) -> Mapping[str, Variable]:
         "entropy": Variable(seen | layer, "nat", "mean entropy of the rows, on new text"),
         "collapsed": Variable(seen | layer, "", f"share of rows below {_SHARP:g} of an even row's entropy"),
         "loss": Variable(middle, "nat", "loss of training, with its penalty"),
+        "test_loss_by_text": Variable(text, "nat", "test_loss of each text"),
+        "text_file": Variable(text, "", "place of the module that the text begins in, among test_modules"),
     }
 
 
@@ -136,7 +141,10 @@ class _GuardedModel:
         self.watched = guard == "entropy_floor"
         even = torch.arange(1, config.n + 1, dtype=torch.float32).log()
         self.even = even.to(training.device)
-        self.probe = self._batch(1, config.test, torch.Generator().manual_seed(0))
+        probe = torch.Generator().manual_seed(0)  # the same texts for every model
+        starts = self._starts(1, config.test, probe)
+        self.probe = self._texts(1, starts)
+        self.probe_files = parts[1].files[starts[:, 0].numpy()]
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, layer: int) -> Tensor:
         options: dict[str, Any] = {"is_causal": True, "backend": BACKENDS[self.config.attention]}
@@ -147,16 +155,17 @@ class _GuardedModel:
         self.entropies.append(entropy)
         return output
 
-    def _batch(self, held_out: int, size: int, generator: torch.Generator) -> Tensor:
+    def _starts(self, held_out: int, size: int, generator: torch.Generator) -> Tensor:
+        return torch.randint(self.data[held_out].numel() - self.config.n - 1, (size, 1), generator=generator)
+
+    def _texts(self, held_out: int, starts: Tensor) -> Tensor:
         """Texts of n + 1 tokens: one more than the model reads, as the last is only a target."""
-        text = self.data[held_out]
-        start = torch.randint(text.numel() - self.config.n - 1, (size, 1), generator=generator)
-        return text[start + torch.arange(self.config.n + 1)].to(self.training.device)
+        return self.data[held_out][starts + torch.arange(self.config.n + 1)].to(self.training.device)
 
     def loss(self, step: int) -> Tensor:
         """The loss on the next batch."""
         self.entropies.clear()
-        tokens = self._batch(0, self.config.batch, self.training.generator("text"))
+        tokens = self._texts(0, self._starts(0, self.config.batch, self.training.generator("text")))
         loss = token_loss(self.model(tokens[:, :-1]), tokens[:, 1:])
         return loss if self.guard != "entropy_floor" else loss + self.config.floor_weight * self.penalty()
 
@@ -180,6 +189,16 @@ class _GuardedModel:
             sharp = (entropy < _SHARP * self.even)[..., 1:].double().mean()
             found |= {f"entropy_{layer}": float(entropy.mean()), f"collapsed_{layer}": float(sharp)}
         return found
+
+    @torch.no_grad()
+    def by_text(self) -> NDArray[np.float64]:
+        """The loss on each text of the test."""
+        self.entropies.clear()
+        self.model.eval()
+        logits, targets = self.model(self.probe[:, :-1]), self.probe[:, 1:]
+        self.model.train()
+        losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+        return np.asarray(losses.double().mean(1).cpu().numpy())
 
     def of_shares(self) -> float:
         """The loss on new text of a model that only knows how frequent each token is."""
@@ -208,7 +227,15 @@ def measure(config: CollapseConfig, cell: dict[str, Any], seed: int, training: T
         name: np.stack([seen[f"{name}_{layer}"] for layer in range(config.layers)], axis=-1)
         for name in ("entropy", "collapsed")
     }
-    return {"diverged": float(is_lost), "test_loss": last, **by_layer, "loss": _curve(config, history)}
+    lost = np.full(config.test, np.nan)
+    return {
+        "diverged": float(is_lost),
+        "test_loss": last,
+        **by_layer,
+        "loss": _curve(config, history),
+        "test_loss_by_text": bench.by_text() if np.isfinite(last) else lost,
+        "text_file": bench.probe_files.astype(np.float64),
+    }
 
 
 def _padded(values: Any) -> Any:

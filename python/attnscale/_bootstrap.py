@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Samples of a bootstrap, as the share that each unit has in them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["shares"]
+
+
+def shares(rng: np.random.Generator, count: int, draws: int) -> NDArray[np.float64]:
+    """For each draw the share of each unit in a sample of count - 1 units, shape (draws, count).
+
+    count - 1 are drawn with replacement, because count would make the error of a mean too small by
+    sqrt(1 - 1/count) (Rao and Wu 1988, JASA 83, 231).
+    """
+    return rng.multinomial(count - 1, np.full(count, 1 / count), size=draws) / (count - 1)

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The predictions that scripts/measure_heads.py judges, and the tables of what they miss."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import attnscale as at
+import numpy as np
+from attnscale import laws, theory
+
+#: Digits of the stored numbers.
+DIGITS = 4
+#: The names of the predictions, as tables have them.
+OWN, LOG, SINK, SPECTRUM, VARIANCE, MEASURED = (
+    *("the head's own variance", "log n", "first key apart"),
+    *("spectrum", "variance of the scores alone", "entropy measured on the texts of the fit"),
+)
+
+
+class Heads(NamedTuple):
+    """Queries and keys of the heads of a model on some texts.
+
+    Attributes
+    ----------
+    name : str
+    query, key : ndarray of float32, shape (texts, heads, n, head_dim)
+    is_causal : bool
+        Query i sees the keys 0 ... i. Then the rows at a length are the last eighth of it.
+    n0, fitted : int, tuple of int
+        The length whose entropy is kept, and the lengths that constants are fitted at.
+    facts : dict
+        The model and the names of its texts.
+    """
+
+    name: str
+    query: np.ndarray
+    key: np.ndarray
+    is_causal: bool
+    n0: int
+    fitted: tuple[int, ...]
+    facts: dict[str, Any]
+
+    @property
+    def n(self) -> int:
+        """Tokens of a text, the length at which predictions are judged."""
+        return int(self.key.shape[-2])
+
+    def of(self, *, fit: bool) -> Heads:
+        """Every second text: those that fit, or those that judge."""
+        chosen = slice(0 if fit else 1, None, 2)
+        return self._replace(query=self.query[chosen], key=self.key[chosen])
+
+
+class Rows(NamedTuple):
+    """Rows of some tokens of all texts: their queries, and their keys with the first of the text."""
+
+    query: np.ndarray
+    key: np.ndarray
+    causal: str | None
+
+    @property
+    def n(self) -> float:
+        """Keys that a row sees, on average."""
+        queries, keys = self.query.shape[-2], self.key.shape[-2]
+        return float(keys if self.causal is None else keys - (queries - 1) / 2)
+
+    def entropy(self, scale: Any = None) -> np.ndarray:
+        """Mean entropy of the rows, shape (texts, heads)."""
+        rows = at.attention_entropy(self.query, self.key, scale=scale, causal=self.causal)
+        return np.asarray(rows.mean(-1, dtype=np.float64))
+
+    def first(self) -> np.ndarray:
+        """The weight of the first key in each row, shape (heads, rows of all texts)."""
+        pairs = zip(self.query, self.key, strict=True)
+        weights = [at.attention_weights(q, k, causal=self.causal)[..., 0] for q, k in pairs]
+        return np.concatenate(weights, axis=-1).astype(np.float64)
+
+    def spectrum(self, *, skip: int = 0) -> np.ndarray:
+        """The spectrum over all texts, without the first `skip` keys, shape (heads, head_dim).
+
+        A mean that all keys of a text share drops out of its rows, so each text's keys are centred.
+        """
+        key = self.key[..., skip:, :].astype(np.float64)
+        parts = (self.query.astype(np.float64), key - key.mean(-2, keepdims=True))
+        return np.asarray(theory.score_spectrum(*(np.concatenate(list(each), axis=-2) for each in parts)))
+
+    def cumulants(self) -> np.ndarray:
+        """The second and third cumulant of the scores, mean over rows and texts, shape (heads, 2)."""
+        scores = self.query.astype(np.float64) @ self.key.swapaxes(-1, -2).astype(np.float64)
+        scores /= np.sqrt(self.query.shape[-1])
+        hidden = 0 if self.causal is None else self.query.shape[-2] - 1
+        seen = [scores.shape[-1] - max(hidden - i, 0) for i in range(scores.shape[-2])]
+        rows = [theory.score_cumulants(scores[..., i, :n], order=3) for i, n in enumerate(seen)]
+        return np.mean(rows, axis=(0, 1))
+
+
+def rows_of(heads: Heads, start: int, stop: int) -> Rows:
+    """The rows over the tokens from `start` to `stop` and the first token."""
+    first = stop - (stop - start) // 8 if heads.is_causal else start
+    tokens = slice(start, stop)
+    key = heads.key[..., tokens, :]
+    if start:
+        key = np.concatenate([heads.key[..., :1, :], key], axis=-2)
+    return Rows(heads.query[..., first:stop, :], key, "bottom_right" if heads.is_causal else None)
+
+
+def law_misses(heads: Heads) -> dict[str, np.ndarray]:
+    """What each law misses of the entropy to keep, at the whole length, shape (judged texts, heads)."""
+    fit, judged = heads.of(fit=True), heads.of(fit=False)
+    short, long = rows_of(fit, 0, heads.n0), rows_of(judged, 0, heads.n)
+    target, cumulants = short.entropy().mean(0), short.cumulants()
+    n0, standard = short.n, laws.Standard()
+    third = theory.cumulant_beta(long.n, n0=n0, cumulants=cumulants, on_infeasible="nan")
+    options: dict[str, Any] = {"n0": heads.n0, "is_causal": heads.is_causal}
+    there = at.calibrate(fit.query, fit.key, lengths=[heads.n], laws=[standard], **options)
+    chosen = {
+        "unchanged": standard,
+        "annealed": laws.Annealed(n0),
+        LOG: laws.LogN(n0),
+        OWN: laws.Annealed(n0, variance=cumulants[:, 0].tolist()),
+        "its variance and third cumulant": np.where(np.isnan(third), 1.0, third).tolist() * standard,
+    }
+    last = np.nanmedian(there.beta[..., 0], axis=0).tolist() * standard
+    misses = {name: long.entropy(law) - target for name, law in chosen.items()}
+    misses["its variance and third cumulant"][:, np.isnan(third)] = np.nan
+    for law in ("log_n", "annealed"):
+        model = at.LawCalibrator(lengths=heads.fitted, laws=law, **options).fit(fit.query, fit.key)
+        shown = {"log_n": LOG, "annealed": "annealed"}[law]
+        name = f"{shown} times a constant fitted at {', '.join(map(str, heads.fitted))}"
+        misses[name] = model.misses(judged.query, judged.key, [heads.n])[..., 0]
+    return {**misses, f"a constant measured at {heads.n}": long.entropy(last) - target}
+
+
+def splits(heads: Heads, whole: Rows) -> Iterator[tuple[str, Rows, Rows]]:
+    """Rows that fit a spectrum, and rows that judge it; `whole` are all rows of the texts that fit."""
+    fit, judged, n = heads.of(fit=True), heads.of(fit=False), heads.n
+    yield "in sample", whole, whole
+    yield "other texts", whole, rows_of(judged, 0, n)
+    yield "other texts, other half of the tokens", rows_of(fit, 0, n // 2), rows_of(judged, n // 2, n)
+    yield f"other texts, {n} for {heads.n0} tokens", rows_of(fit, 0, heads.n0), rows_of(judged, 0, n)
+
+
+def predicted(fit: Rows, n: float) -> dict[str, np.ndarray]:
+    """The predictions of each head's entropy at the standard scale in rows of n keys, shape (heads,)."""
+    spectrum, d = fit.spectrum(), fit.query.shape[-1]
+    rest = theory.spectrum_entropy(n - 1, spectrum=fit.spectrum(skip=1))
+    first = theory.sink_weight(fit.first(), n=n, n0=fit.n)
+    return {
+        "independent keys": theory.expected_entropy(n, 1, head_dim=d),
+        VARIANCE: theory.expected_entropy(n, np.sqrt(spectrum.sum(-1)), model="gaussian"),
+        SPECTRUM: theory.spectrum_entropy(n, spectrum=spectrum),
+        SINK: theory.sink_entropy(first, rest[:, None]).mean(-1),
+        MEASURED: fit.entropy().mean(0) + np.log(n / fit.n),
+    }
+
+
+def spectrum_misses(heads: Heads) -> dict[str, dict[str, np.ndarray]]:
+    """What each prediction misses, by the rows that judge, shape (judged texts, heads)."""
+    found, kept = {}, predicted(whole := rows_of(heads.of(fit=True), 0, heads.n), whole.n)
+    for name, fit, judged in splits(heads, whole):
+        predictions = kept if fit is whole else predicted(fit, judged.n)
+        measured = judged.entropy()
+        found[name] = {prediction: each - measured for prediction, each in predictions.items()}
+    return found
+
+
+def tried(heads: Heads) -> dict[str, Any]:
+    """All that is stored of a model."""
+    own = law_misses(heads)
+    constants = [name for name in own if name.startswith(("log n times", "annealed times"))]
+    others = [LOG, "annealed", *constants]
+    spectra = spectrum_misses(heads)
+    return {
+        "heads": heads.key.shape[1],
+        "fitted": len(heads.of(fit=True).key),
+        "judged": len(heads.of(fit=False).key),
+        "laws": _errors(own),
+        "own law less": {other: _numbers(at.held_out_error(own[OWN], less=own[other])) for other in others},
+        "spectrum": {name: _errors(each) for name, each in spectra.items()},
+        "spectrum less": {
+            name: {
+                f"{one} less {other}": _numbers(at.held_out_error(each[one], less=each[other]))
+                for one, other in ((SPECTRUM, VARIANCE), (SINK, SPECTRUM), (SINK, MEASURED))
+            }
+            for name, each in spectra.items()
+        },
+    }
+
+
+def _errors(misses: dict[str, np.ndarray]) -> dict[str, Any]:
+    """For each prediction its error, its mean miss, and the heads without a prediction."""
+    return {
+        name: {
+            **_numbers(at.held_out_error(each)),
+            "mean": round(float(np.nanmean(each)), DIGITS),
+            "without": int(np.isnan(each).any(0).sum()),
+        }
+        for name, each in misses.items()
+    }
+
+
+def _numbers(found: at.HeldOutError) -> dict[str, float]:
+    return {name: round(value, DIGITS) for name, value in dataclasses.asdict(found).items()}
+
+
+def tables(models: dict[str, Any]) -> dict[str, str]:
+    """The tables of the pages, by the names of their files, of what :func:`tried` gave of each model."""
+    return {
+        "heads-laws.md": _laws(models),
+        "heads-laws-less.md": _less(models),
+        "heads-spectrum.md": "\n".join(_spectrum(name, each) for name, each in models.items()),
+    }
+
+
+def _laws(models: dict[str, Any]) -> str:
+    """A row for each law: constants that are fitted at other lengths share a row."""
+    titles = [f"{name}, {each['heads']} heads" for name, each in models.items()]
+    every = [list(each["laws"].items()) for each in models.values()]
+    rows = [f"| {' | '.join(('from', *titles))} |", f"|{'---|' * (1 + len(titles))}"]
+    for same in zip(*every, strict=True):
+        shown = " | ".join(_cell(found) for _, found in same)
+        rows.append(f"| {_shared([name for name, _ in same])} | {shown} |")
+    return "\n".join(rows) + "\n"
+
+
+def _shared(names: list[str]) -> str:
+    """One name for a prediction that is fitted at other lengths in each model."""
+    first = names[0]
+    if len(set(names)) == 1:
+        return first
+    return (
+        f"{first.rpartition(' at ')[0]} at {'shorter lengths' if 'fitted' in first else 'the length itself'}"
+    )
+
+
+def _less(models: dict[str, Any]) -> str:
+    titles = list(models)
+    every = [list(each["own law less"].items()) for each in models.values()]
+    rows = [f"| {' | '.join(('own variance less', *titles))} |", f"|{'---|' * (1 + len(titles))}"]
+    for same in zip(*every, strict=True):
+        shown = " | ".join(_difference(found) for _, found in same)
+        rows.append(f"| {_shared([name for name, _ in same])} | {shown} |")
+    return "\n".join(rows) + "\n"
+
+
+def _spectrum(name: str, model: dict[str, Any]) -> str:
+    """A table of a model: its predictions, and the differences of some of them."""
+    columns = list(model["spectrum"])
+    rows = [f"| {name}, {model['heads']} heads | {' | '.join(columns)} |", f"|{'---|' * (1 + len(columns))}"]
+    for prediction in model["spectrum"][columns[0]]:
+        cells = " | ".join(_cell(model["spectrum"][column][prediction]) for column in columns)
+        rows.append(f"| {prediction} | {cells} |")
+    for pair in model["spectrum less"][columns[0]]:
+        cells = " | ".join(_difference(model["spectrum less"][column][pair]) for column in columns)
+        rows.append(f"| *{pair}* | {cells} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(found: dict[str, Any]) -> str:
+    without = f" ({found['without']} without)" if found["without"] else ""
+    return f"{found['value']:.2f} ± {found['error']:.2f}{without}"
+
+
+def _difference(found: dict[str, Any]) -> str:
+    return f"{found['value']:+.2f} ({found['low']:+.2f} to {found['high']:+.2f})"

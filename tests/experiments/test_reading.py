@@ -11,6 +11,7 @@ import attnscale as at  # noqa: E402
 from attnscale.experiments import ContextConfig, LengthTasksConfig, RecallConfig  # noqa: E402
 from attnscale.experiments._data import graph_data, tasks  # noqa: E402
 from attnscale.experiments._frame.run import run  # noqa: E402
+from attnscale.experiments._models.reader import Reader  # noqa: E402
 from attnscale.experiments._studies import context  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -53,6 +54,52 @@ def test_laws_share_weights_and_contexts():
     assert len({standard[1], log_n[1], annealed[1], twice[1]}) == 4
 
 
+def test_weights_that_are_dealt_to_other_tokens():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Reader(features=5, labels=3, width=8, heads=1, law="log_n(base=3)")
+    generator = torch.Generator().manual_seed(1)
+    query, tokens = (torch.randn(4, n, 5, generator=generator) for n in (1, 9))
+    order = torch.rand(4, 9, generator=generator).argsort(-1)
+    asks, seen = model.query(model.embed(query)), model.key_value(model.embed(tokens))
+    weights = (asks @ seen[..., :8].mT * 2 / 8**0.5).softmax(-1)  # log_3(9) = 2
+    dealt = torch.zeros_like(weights).scatter(-1, order[:, None], weights)
+    with torch.no_grad():
+        found = model(query, tokens, order=order)[0]
+        assert torch.allclose(found, model.answer(dealt @ seen[..., 8:]), atol=1e-5)
+        assert not torch.allclose(found, model(query, tokens)[0], atol=1e-2)
+        equal = [model(query, tokens, law=0.0, order=each)[0] for each in (None, order)]
+    assert torch.allclose(*equal, atol=1e-6)
+
+
+def test_tilt_and_variance_are_told_apart():
+    lengths, laws = (32, 64), ("own", "log_n", "annealed")
+    small = {"steps": 40, "batch": 8, "tests": 300, "lengths": lengths, "train_lengths": lengths}
+    config = replace(ContextConfig.many_lengths(), **small)
+    found = train("context", config, only=["trained=log_n", "trained=one length", "trained=ssmax_b"])
+    cell = {"task": "context", "own_key": "seen", "seed": 0}
+    dealt = found.select("by_weights", trained="one length", **cell)
+    accuracy = found.select("accuracy", trained="one length", **cell)
+    assert np.array_equal(dealt[0], accuracy)
+    assert (dealt[2] == dealt[2, 0]).all()  # equal weights know no law
+    assert (dealt[1] != dealt[0]).all()
+    np.testing.assert_array_equal(found.select("own_factor", trained="log_n", **cell), [1, 1.2])
+    s_and_b = found.select("own_factor", trained="ssmax_b", **cell)
+    assert 0 < abs(s_and_b[1] - s_and_b[0]) < 0.5
+    under = found.select("nll", trained="log_n", **cell)
+    np.testing.assert_allclose(under[0], under[1], rtol=1e-6)  # its own law is log n
+    assert under[0, 1] != found.select("nll", trained="one length", **cell)[laws.index("log_n"), 1]
+
+
+def test_lengths_of_trainings():
+    draws = torch.Generator().manual_seed(0)
+    for config, expected in (
+        (ContextConfig(), set(range(8, 33))),
+        (ContextConfig.many_lengths(), {32, 64, 128, 256, 512, 1024}),
+    ):
+        assert {context._length(config, draws) for _ in range(400)} == expected
+
+
 def test_neighbours_agree_as_often_in_graphs_and_contexts():
     generator = torch.Generator().manual_seed(0)
     means = graph_data.class_means(generator)
@@ -76,7 +123,7 @@ def test_a_masked_node_does_not_read_itself(task, seen):
     generator = torch.Generator().manual_seed(0)
     means = graph_data.class_means(generator)
     cell = {"task": task, "own_key": "seen" if seen else "masked"}
-    read = context._draw(cell, 32, 5, means, generator, "cpu")
+    read = graph_data.questions(cell, 32, 5, means, generator, "cpu")
     if task == "graph":
         assert read.mask.diagonal().all() == seen
         assert abs(float(read.mask.sum(1).double().mean()) - 32) < 3
@@ -110,6 +157,9 @@ def test_answers_of_the_tasks(name, n):
         (lambda: ContextConfig(tasks=("graphs",)), r"unknown tasks 'graphs'|tasks must be"),
         (lambda: ContextConfig(lengths=(16,)), r"lengths must be at least train_length.*\(16,\) and 32"),
         (lambda: ContextConfig(steps=0), "steps must be"),
+        (lambda: ContextConfig(laws=("ssmax",)), "laws must be|unknown laws"),
+        (lambda: ContextConfig(train_lengths=(4, 8)), r"train_lengths must be at least 8, got \(4, 8\)"),
+        (lambda: ContextConfig(apart=True), r"apart must be False where tasks has 'graph', got True"),
         (lambda: ContextConfig(dtype="float64"), "dtype must be one of 'float32', 'bfloat16', got 'float64'"),
         (lambda: LengthTasksConfig(stages=(5, 5)), r"stages must be growing positive integers, got \(5, 5\)"),
         (lambda: LengthTasksConfig(variants=("softmax",)), "variants"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from scipy import stats
 torch = pytest.importorskip("torch")
 
 from attnscale import experiments  # noqa: E402
+from attnscale._grid.describe import digest  # noqa: E402
 from attnscale.experiments import Claim, Criterion, difference, judge, stored  # noqa: E402
 from attnscale.experiments._frame.errors import crossed_error  # noqa: E402
 
@@ -186,13 +189,38 @@ def obeying(result, sign):
     return replace(result, arrays=arrays)
 
 
-@pytest.mark.parametrize("name", experiments.names())
-@pytest.mark.parametrize("run", ["full", "reduced"])
+#: Shipped runs with criteria of their own, and their designs.
+OWN = {
+    ("context", "lengths"): experiments.ContextConfig.many_lengths(),
+    ("learned_scales", "norm"): experiments.LearnedScalesConfig.normalised(),
+}
+
+
+@pytest.mark.parametrize(("name", "run"), [*product(experiments.names(), ["full", "reduced"]), *OWN])
 def test_each_criterion_reads_the_table_of_its_design(name, run):
     """A table that favours the claims shows them all, and its opposite refutes them all."""
     kept, declared = stored(name, run), experiments.experiment(name)
     for sign, outcome in ((1, "shown"), (-1, "refuted")):
         table = obeying(kept, sign)
         assert {each.outcome for each in table.verdict().claims} == {outcome}
-        config = declared.config() if run == "full" else declared.config.reduced()
+        usual = declared.config() if run == "full" else declared.config.reduced()
+        config = OWN.get((name, run), usual)
         assert declared.refuted(table, config).refuted == (sign < 0)
+
+
+def test_registrations_that_are_shipped():
+    """A registered run has the design, seeds and criterion that were written before it, under their hash."""
+    folder = Path(experiments.__file__).parents[1] / "data" / "experiments"
+    found = sorted(folder.glob("*.registration.json"))
+    assert len(found) >= len(OWN)
+    for path in found:
+        name, _, run = path.name.removesuffix(".registration.json").partition("-")
+        written, kept = json.loads(path.read_text(encoding="utf-8")), stored(name, run or "full")
+        parts = ("experiment", "claim", "question", "config", "seeds", "criterion", "code")
+        assert digest({part: written[part] for part in parts}) == written["sha256"] == kept.registration
+        assert written["config"] == kept.parameters
+        assert written["seeds"] == list(kept.axes["seed"])
+        assert written["criterion"] == json.loads(json.dumps(kept.criterion.to_dict()))
+        assert all(written["created"] < record["created"] for record in kept.provenance)
+        assert kept.complete
+        assert not kept.verdict().exploratory

@@ -15,6 +15,21 @@ from scipy import stats
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+AFTER = ("log_n", "annealed")
+#: Rows of a table: title, law of the training, law of the reading.
+LENGTHS = (
+    (r"trained at 32, $1/\sqrt d$", "one length", "own"),
+    (r"the same, read under $\log_{32} n$", "one length", "log_n"),
+    (r"trained at all lengths, $1/\sqrt d$", "standard", "own"),
+    (r"the same, read under $\log_{32} n$", "standard", "log_n"),
+    (r"$\log_{32} n$", "log_n", "own"),
+    ("SSMax", "ssmax", "own"),
+    (r"$s \ln n + b$", "ssmax_b", "own"),
+)
+SWEPT = (
+    *(f"fixed, {cosine}" for cosine in (4, 8, 16, 32, 64)),
+    *("one learned", "one a head", r"one a head, times $\ln n$"),
+)
 EVIDENCE = "docs/explanation/training-evidence.md"
 
 
@@ -191,19 +206,92 @@ def test_collapse_and_tagging():
     assert f"is {ratio:.1f} standard errors (p = {p_value(worse):.2f})" in text
 
 
+def of_lengths(trained, law="own", quantity="accuracy", **labels):
+    """Of the contexts at many lengths: (seeds, lengths)."""
+    cell = {"task": "context", "own_key": "seen", "trained": trained}
+    return run("context", "lengths").select(quantity, law=law, **cell, **labels)
+
+
+def test_contexts_at_many_lengths():
+    text, claims = page(EVIDENCE), page("docs/claims.md")
+    for title, trained, law in LENGTHS:
+        row = " | ".join(cells(of_lengths(trained, law)[:, [0, 2, 4, 5]], ".3f"))
+        assert f"| {title} | {row} |" in text
+    shuffled, equal = (
+        {law: of_lengths("one length", law, "by_weights", weights=each)[:, -1].mean() for law in AFTER}
+        for each in ("shuffled", "equal")
+    )
+    assert f"name {shuffled['log_n']:.3f} of the classes at 1024 tokens under log n, and" in text
+    assert f"and {shuffled['annealed']:.3f} under the annealed law" in text
+    assert f"Equal weights would be right in {100 * equal['log_n']:.2f} %" in text
+    assert (
+        f"name {shuffled['log_n']:.3f}, under the annealed law {shuffled['annealed']:.3f}) than a tilt"
+        in claims
+    )
+    likelihood = of_lengths("log_n", quantity="nll") - of_lengths("standard", quantity="nll")
+    assert f"log n is {cells(likelihood, '.3f')[-1]} nats worse at 1024, and" in text
+    assert f"{cells(likelihood, '.3f')[-1]} nats" in claims
+    assert [f"{each:.3f}" for each in likelihood.mean(0)[3:]] == ["0.026", "0.028", "0.027"]
+    assert f"better there, by {cells(-likelihood, '.3f')[0]}:" in text
+    lost = of_lengths("standard") - of_lengths("log_n")
+    assert f"log n loses {cells(lost, '.3f')[0]} of the accuracy at 32 tokens" in text
+    after = cells(of_lengths("standard") - of_lengths("standard", "log_n"), ".4f")[-1]
+    assert all(f"{after}" in each for each in (text, claims))
+    short = of_lengths("one length") - of_lengths("one length", "log_n")
+    assert f"({cells(short, '.3f')[-1]})" in text
+    factor = run("context", "lengths").select("own_factor", trained="ssmax_b")[0, 0]
+    assert (np.diff(factor) < 0).all()
+    low, high = factor.mean(0)[[-1, 0]]
+    assert f"ends at {high:.2f} for 32 tokens and {low:.3f} for 1024" in text
+    gain = of_lengths("ssmax_b") - of_lengths("standard")
+    assert f"at 32 tokens (by {cells(gain, '.3f')[0]})" in text
+    likelier = of_lengths("standard", quantity="nll") - of_lengths("ssmax_b", quantity="nll")
+    assert (likelier.mean(0)[3:] > 2 * likelier.std(0, ddof=1)[3:] / 5**0.5).all()
+
+
+def test_fixed_factors_under_normalised_rows():
+    text, swept = page(EVIDENCE), run("learned_scales", "norm")
+    titles = dict(zip(swept.axes["model"], SWEPT, strict=True))
+    for model, title in titles.items():
+        means = swept.select("error", task="recall", model=model).mean(0)  # n, output
+        shown = (", ".join(f"{each:.4f}" for each in row) for row in means)
+        assert f"| {title} | {' | '.join(shown)} |" in text
+    stuck = swept.select("error", task="recall", model="one-norm", n=32, output="sharp") > 0.5
+    assert stuck.sum() == 1
+    full = run("learned_scales")
+    for model, same in (("4-norm", "fixed-norm"), ("per_head-norm", "per_head-norm")):
+        one, other = (
+            each.select("error", task="recall", model=name) for each, name in ((swept, model), (full, same))
+        )
+        np.testing.assert_allclose(one, other, atol=2e-4)  # the same seeds
+
+
 #: Outcomes of the contrasts, claim by claim, on which the words of the page rest.
 OUTCOMES = {
     ("length_generalization", "full"): [["undecided"] * 2, ["shown", "undecided"]],
     ("length_generalization", "large"): [["undecided"] * 2, ["shown", "undecided"]],
     ("length_generalization", "cpu"): [["undecided"] * 2, ["undecided"] * 2],
     ("context", "full"): [["shown"] * 6],
+    ("context", "lengths"): [
+        *(["refuted"] * 2, ["shown"], ["shown"], ["shown"] * 3, ["shown"] * 2, ["shown"]),
+    ],
     ("length_tasks", "full"): [["undecided"], ["undecided"]],
     ("recall", "full"): [["shown"], ["shown"]],
     ("hybrids", "full"): [["undecided"], ["undecided"]],
     ("hybrids", "cpu"): [["shown"], ["refuted"]],
     ("learned_scales", "full"): [["shown"], ["shown"]],
+    ("learned_scales", "norm"): [
+        ["shown", "refuted", "refuted", "shown", "shown"],
+        ["shown", "shown", "refuted", "shown", "shown"],
+        ["refuted"],
+    ],
     ("layers", "full"): [["shown"] * 20],
     ("collapse", "full"): [["undecided", "undecided", "shown", "undecided"]],
+}
+#: Registered runs with claims of their own, and the files of their tables.
+OWN = {
+    ("context", "lengths"): "verdicts-context-lengths.md",
+    ("learned_scales", "norm"): "verdicts-learned_scales-norm.md",
 }
 
 
@@ -214,13 +302,14 @@ def test_verdicts_are_evaluated_and_not_typed():
     for (name, which), outcomes in OUTCOMES.items():
         verdict = run(name, which).verdict()
         assert [[each.outcome for each in claim.findings] for claim in verdict.claims] == outcomes
-        assert verdict.exploratory
-        table = written[f"verdicts-{name}.md"].splitlines()
+        assert verdict.exploratory == ((name, which) not in OWN)
+        file = OWN.get((name, which), f"verdicts-{name}.md")
+        table = written[file].splitlines()
         rows = [line for line in table if line.startswith(f"| {which} |")]
         assert [row.split(" | ")[8].split(":")[0].rstrip(" |") for row in rows] == [*chain(*outcomes)]
-        assert f"{{include}} ../_declared/verdicts-{name}.md" in text
-    claims = {name: len(outcomes) for (name, _), outcomes in OUTCOMES.items()}
-    assert claims.keys() == set(at.experiments.names())
+        assert f"{{include}} ../_declared/{file}" in text
+    claims = {OWN.get(run, run[0]): len(outcomes) for run, outcomes in OUTCOMES.items()}
+    assert claims.keys() == {*at.experiments.names(), *OWN.values()}
     assert len(written["verdicts.md"].splitlines()) == 2 + sum(claims.values())
     for said in (
         "At 256 tokens that is shown for 3 and for 6 layers. At 512",
@@ -228,6 +317,6 @@ def test_verdicts_are_evaluated_and_not_typed():
         "Both differences have the sign of the claim, and 3 models cannot show either.",
         "This run can evaluate neither",
         "that one head of dot products is enough is refuted on text by this run",
-        "All runs of this page are exploratory.",
+        "All runs of this page but two are exploratory.",
     ):
         assert said in text

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,12 +11,23 @@ from torch.nn import functional
 
 from .tasks import Batch
 
-__all__ = ["CLASSES", "FEATURES", "Graph", "class_means", "context", "graph", "mirror"]
+__all__ = [
+    "CLASSES",
+    "FEATURES",
+    "Graph",
+    "Questions",
+    "class_means",
+    "context",
+    "graph",
+    "mirror",
+    "questions",
+]
 
 CLASSES = 8
 FEATURES = 16
 _NOISE = 3.0
 _AGREE = 0.22  # share of neighbours that copy the class of their node; the others have any class
+_DENSITY = 0.25  # share of the nodes that are neighbours, at every size of a graph
 _NEAR = 0.1  # noise of the query in "mirror"
 
 
@@ -33,6 +44,24 @@ class Graph(NamedTuple):
 
     nodes: Tensor
     neighbours: Tensor
+    label: Tensor
+
+
+class Questions(NamedTuple):
+    """Inputs of a model and the right labels.
+
+    Attributes
+    ----------
+    query : Tensor, shape (batch, queries, features)
+    tokens : Tensor, shape (batch, tokens, features)
+    mask : Tensor of bool or None, shape (queries, tokens)
+        True where a query sees a token; None if all see all.
+    label : Tensor of int64, shape (batch, queries)
+    """
+
+    query: Tensor
+    tokens: Tensor
+    mask: Tensor | None
     label: Tensor
 
 
@@ -77,3 +106,25 @@ def mirror(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Bat
     code[:, 0] = code[every, chosen] + _NEAR * torch.randn(batch, FEATURES, generator=generator)
     tokens = torch.cat((code, given), -1)
     return Batch(tokens[:, 0], tokens, classes[every, chosen])
+
+
+def questions(
+    cell: dict[str, Any], n: int, batch: int, means: Tensor, generator: torch.Generator, device: Any
+) -> Questions:
+    """Contexts of n tokens, or one graph of n neighbours on average; both count a node that reads itself.
+
+    `cell` has the task, "context", "graph" or "needle", and whether the node's own key is "seen".
+    """
+    seen = cell["own_key"] == "seen"
+    if cell["task"] == "graph":
+        drawn = graph(int(n / _DENSITY), n - seen, means, generator)
+        itself = torch.eye(len(drawn.neighbours), dtype=torch.bool)
+        mask = drawn.neighbours | itself if seen else drawn.neighbours
+        parts: tuple[Tensor, ...] = (drawn.nodes, drawn.nodes, mask, drawn.label)
+        return Questions(*(each.to(device) for each in parts))
+    draw = mirror if cell["task"] == "needle" else context
+    rows = draw(batch, n if seen else n + 1, means, generator)
+    tokens = rows.tokens if seen else rows.tokens[:, 1:]
+    parts = (rows.query[:, None], tokens.contiguous(), rows.label[:, None])
+    query, tokens, label = (each.to(device) for each in parts)
+    return Questions(query, tokens, None, label)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...torch import Scaled, attention
+from ...torch import Learned, Scaled, attention
 from .attention import BACKENDS, attend_rows
 
 __all__ = ["Reader"]
@@ -25,10 +25,10 @@ class Reader(torch.nn.Module):
         Numbers of a token, and logits of an answer.
     width, heads : int
     law : str, float or Law
-        Law of the scale; also "ssmax" and "asentmax", whose parameters are learned.
+        Law of the scale; also "ssmax", "ssmax_b" (s ln n + b) and "asentmax", whose parameters are learned.
     normalizer : str
     n0 : int
-        Length at which the factor of a learned SSMax is 1 before training.
+        Length at which the factor of "ssmax" is 1 before training; that of "ssmax_b" is 1 at all lengths.
     implementation : {"attnscale", "torch"}
 
     Examples
@@ -63,22 +63,31 @@ class Reader(torch.nn.Module):
         self.answer = torch.nn.Linear(width, labels)
         if law == "ssmax":
             self.factor = torch.nn.Parameter(torch.full((heads,), 1 / math.log(n0)))
+        elif law == "ssmax_b":
+            self.factor, self.shift = (torch.nn.Parameter(torch.full((heads,), each)) for each in (0.0, 1.0))
         elif law == "asentmax":
             self.slope, self.power = (torch.nn.Linear(width, heads, bias=False) for _ in range(2))
 
     def forward(
-        self, query: Tensor, tokens: Tensor, *, mask: Tensor | None = None, law: Any = None
+        self,
+        query: Tensor,
+        tokens: Tensor,
+        *,
+        mask: Tensor | None = None,
+        law: Any = None,
+        order: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Logits, (batch, queries, labels), and without gradients the entropies, (batch, heads, queries).
 
-        `law` replaces the law of the model; tokens with True in `mask`, (queries, tokens), are seen.
+        `law` replaces the law of the model; tokens with True in `mask`, (queries, tokens), are seen. With
+        `order`, (batch, tokens), the weight of the token at i is given to the token at order[i].
         """
         asks, tokens = self.embed(query), self.embed(tokens)
-        q, kv = self._split(self.query(asks), 1), self._split(self.key_value(tokens), 2)
-        chosen: Any = self.law if law is None else law
-        if chosen == "ssmax":
-            chosen = Scaled("ssmax(s=1)", self.factor)
-        elif chosen == "asentmax":
+        q, kv = self._split(self.query(asks), 1), list(self._split(self.key_value(tokens), 2))
+        if order is not None:
+            kv[1] = kv[1].gather(2, order[:, None, :, None].expand_as(kv[1]))
+        chosen: Any = (self.learned() or self.law) if law is None else law
+        if chosen == "asentmax":
             q, chosen = q * self._adaptive(asks, tokens.shape[1]), "standard"
         options: dict[str, Any] = {
             "scale": chosen,
@@ -93,6 +102,12 @@ class Reader(torch.nn.Module):
             read, entropy = attend_rows(q[0], kv[0], kv[1], **options)
         logits: Tensor = self.answer(read.transpose(1, 2).flatten(2))
         return logits, entropy
+
+    def learned(self) -> Learned | None:
+        """The law of the model with its parameters, where it is one whose parameters are learned."""
+        if self.law == "ssmax":
+            return Scaled("ssmax(s=1)", self.factor)
+        return Learned("ssmax", s=self.factor, b=self.shift) if self.law == "ssmax_b" else None
 
     def _split(self, x: Tensor, parts: int) -> Tensor:
         """The parts and heads of a projection, (parts, batch, heads, n, head_dim)."""

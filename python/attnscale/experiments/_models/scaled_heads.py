@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ... import laws
 from ...torch import Scaled, attention
 from .attention import BACKENDS, attend_rows
 from .transformer import rotate
@@ -31,12 +32,18 @@ class Heads(torch.nn.Module):
         Whether queries and keys are divided by their root mean square.
     rotary : bool
         Whether queries and keys are turned by their position.
+    start : float, optional
+        The factor before training; by default the square root of head_dim where the scale is "unscaled", and
+        1 elsewhere.
+    law : str
+        Law that the factor multiplies, as :func:`attnscale.laws.get` takes it.
     implementation : {"attnscale", "torch"}
 
     Attributes
     ----------
     factor : Parameter, shape (1,) or (heads,)
-        The scale over 1/sqrt(head_dim). It is not trained where the scale is not learned.
+        The scale over that of the law, which is 1/sqrt(head_dim) if "standard". It is not trained where the
+        scale is not learned.
     entropy : Tensor or None
         Entropy of the rows of the last call, (batch, heads, n_queries), where `watched`.
     """
@@ -51,10 +58,12 @@ class Heads(torch.nn.Module):
         *,
         qk_norm: bool,
         rotary: bool,
+        start: float | None = None,
+        law: str = "standard",
     ) -> None:
         super().__init__()
         self.heads, self.head_dim, self.scale = heads, head_dim, scale
-        self.qk_norm, self.rotary, self.implementation = qk_norm, rotary, implementation
+        self.qk_norm, self.rotary, self.implementation, self.law = qk_norm, rotary, implementation, law
         self.query, self.key, self.value = (
             torch.nn.Linear(width, heads * head_dim, bias=False) for _ in range(3)
         )
@@ -62,7 +71,8 @@ class Heads(torch.nn.Module):
         small = head_dim**-0.5 if scale == "unscaled_t5" else 1.0
         for linear, std in ((self.query, small), (self.key, 1.0), (self.value, 1.0)):
             torch.nn.init.normal_(linear.weight, std=std * width**-0.5)
-        start = math.sqrt(head_dim) if scale.startswith("unscaled") else 1.0
+        if start is None:
+            start = math.sqrt(head_dim) if scale.startswith("unscaled") else 1.0
         self.factor = torch.nn.Parameter(torch.full((heads if scale == "per_head" else 1,), start))
         self.watched = False
         self.entropy: Tensor | None = None
@@ -71,7 +81,7 @@ class Heads(torch.nn.Module):
         """The outputs of all heads side by side, (batch, n_queries, heads * head_dim)."""
         query, key = self.projected(queries, items)
         value = self._split(self.value(items))
-        law, backend = Scaled("standard", self.factor.expand(self.heads)), BACKENDS[self.implementation]
+        law, backend = Scaled(self.law, self.factor.expand(self.heads)), BACKENDS[self.implementation]
         if self.watched:
             output, self.entropy = attend_rows(query, key, value, scale=law, backend=backend)
         else:
@@ -90,11 +100,9 @@ class Heads(torch.nn.Module):
         self.factor = torch.nn.Parameter(self.factor.detach().expand(self.heads).clone())
         return self.factor
 
-    @property
-    def scales(self) -> Tensor:
-        """The whole multiplier of q . k, or with qk_norm of the cosine of q and k: (heads,)."""
-        standard = self.head_dim**-0.5 * (self.head_dim if self.qk_norm else 1)
-        return self.factor.detach().expand(self.heads) * standard
+    def scales(self, n: int) -> Tensor:
+        """The whole multiplier of q . k among n keys, or with qk_norm of the cosine of q and k: (heads,)."""
+        return self._scales(n).detach() * (self.head_dim if self.qk_norm else 1)
 
     @property
     def products(self) -> Tensor:
@@ -108,8 +116,11 @@ class Heads(torch.nn.Module):
     def spread(self, queries: Tensor, items: Tensor) -> Tensor:
         """Standard deviation of a row's scores, as the root mean square over rows: (heads,)."""
         query, key = self.projected(queries, items)
-        scores = query @ key.transpose(-1, -2) * (self.factor / math.sqrt(self.head_dim)).view(-1, 1, 1)
+        scores = query @ key.transpose(-1, -2) * self._scales(items.shape[1]).view(-1, 1, 1)
         return scores.var(-1).mean((0, 2)).sqrt()
+
+    def _scales(self, n: int) -> Tensor:
+        return self.factor.expand(self.heads) * float(laws.get(self.law).scale(n, self.head_dim))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self, Unpack
+from typing import Any, NamedTuple, Self, Unpack
 
 import numpy as np
 import torch
 
 from ..._checks import choose
 from .._data.scale_tasks import OUTPUTS, Recall, ScaleTask, Tagging
-from .._frame.criterion import Claim, Criterion, difference
+from .._frame.criterion import Claim, Contrast, Criterion, difference
 from .._frame.experiment import Cells, Experiment, Variable
 from .._frame.result import TrainingResult
 from .._frame.run import RunOptions, run
@@ -25,12 +26,27 @@ from .._models.scaled_heads import SCALES, Heads
 __all__ = ["EXPERIMENT", "LearnedScalesConfig", "learned_scales"]
 
 _TASKS = ("recall", "tagging")
-#: Models by name: kind of scale, whether queries and keys are normalised, whether weights decay.
+
+
+class _Kind(NamedTuple):
+    """What is done with the scale of a model."""
+
+    scale: str  # one of SCALES
+    qk_norm: bool = False
+    has_decay: bool = False
+    cosine: int | None = None  # what a fixed scale multiplies the cosine by; by default sqrt(head_dim)
+    grows: bool = False  # with ln n, from what it is at the n of training
+
+
 _MODELS = {
-    **{scale: (scale, False, False) for scale in SCALES},
-    **{f"{scale}-norm": (scale, True, False) for scale in ("fixed", "one", "per_head")},
-    **{f"{scale}-decay": (scale, False, True) for scale in ("fixed", "one", "per_head")},
+    **{scale: _Kind(scale) for scale in SCALES},
+    **{f"{scale}-norm": _Kind(scale, qk_norm=True) for scale in ("fixed", "one", "per_head")},
+    **{f"{scale}-decay": _Kind(scale, has_decay=True) for scale in ("fixed", "one", "per_head")},
 }
+#: The models of the run "norm" beside those with a learned scale.
+_SWEEP = {f"{cosine}-norm": _Kind("fixed", qk_norm=True, cosine=cosine) for cosine in (4, 8, 16, 32, 64)}
+_GROWING = {"per_head_ln_n-norm": _Kind("per_head", qk_norm=True, grows=True)}
+_KNOWN = {**_MODELS, **_SWEEP, **_GROWING}
 _FIRST = 100  # steps whose gradient norms are kept
 _POINTS = 40  # points of a stored curve
 
@@ -44,7 +60,8 @@ class LearnedScalesConfig:
     tasks, models : tuple of str
         What is learned, and what is done with the scale: fixed, one that is learned, or one for each head;
         "-norm" has queries and keys divided by their root mean square, "-decay" has weights that decay;
-        unscaled, or with the initial weights of T5 in place of the scale.
+        unscaled, or with the initial weights of T5 in place of the scale. "4-norm" to "64-norm" multiply the
+        cosine by that number; the learned scales of "per_head_ln_n-norm" grow with ln n.
     weight_decay : float
         Weight decay of AdamW where weights decay; scales never decay.
     heads, head_dim : int
@@ -78,7 +95,7 @@ class LearnedScalesConfig:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, known in (("tasks", _TASKS), ("models", tuple(_MODELS))):
+        for name, known in (("tasks", _TASKS), ("models", tuple(_KNOWN))):
             for each in getattr(self, name):
                 choose(name, each, known)
         for name in ("heads", "head_dim", "n", "n_long", "tuning_steps", "batch", "test"):
@@ -87,6 +104,11 @@ class LearnedScalesConfig:
         if self.steps < _FIRST:
             raise ValueError(f"steps must be at least {_FIRST}, got {self.steps}")
         check_implementation(self.attention, self.dtype)
+
+    @classmethod
+    def normalised(cls) -> Self:
+        """The config of the run "norm": normalised rows, five fixed factors and scales that are learned."""
+        return cls(tasks=("recall",), models=(*_SWEEP, "one-norm", "per_head-norm", *_GROWING))
 
     @classmethod
     def reduced(cls) -> Self:
@@ -135,9 +157,9 @@ def measure(
 ) -> dict[str, Any]:
     """Train one model, test it, tune its scales alone at both lengths, and test it again."""
     bench = _ScaledModel(config, cell, training)
-    scale, _, has_decay = _MODELS[cell["model"]]
-    decayed = {"params": bench.weights, "weight_decay": config.weight_decay if has_decay else 0.0}
-    is_learned = scale in ("one", "per_head")
+    kind = _KNOWN[cell["model"]]
+    decayed = {"params": bench.weights, "weight_decay": config.weight_decay if kind.has_decay else 0.0}
+    is_learned = kind.scale in ("one", "per_head")
     free = {"params": [bench.heads.factor] if is_learned else [], "weight_decay": 0.0}
     history = bench.fit(config.n, [decayed, free], config.steps, "fit")
     found: dict[str, Any] = {"error": bench.errors(), **bench.of_heads()}
@@ -146,7 +168,7 @@ def measure(
         bench.heads.factor = torch.nn.Parameter(trained)
         factors = {"params": [bench.heads.free()], "weight_decay": 0.0}
         bench.fit(n, [factors], config.tuning_steps, f"tune-{n}")
-        tuned.append((bench.test(n), bench.heads.scales.sort(descending=True).values.cpu()))
+        tuned.append((bench.test(n), bench.heads.scales(n).sort(descending=True).values.cpu()))
     found["tuned_error"], found["tuned_scale"] = (torch.stack(part) for part in zip(*tuned, strict=True))
     edges = np.linspace(0, config.steps, _POINTS + 1).astype(int)
     found["loss"] = [history.loss[a:b].mean() for a, b in pairwise(edges)]
@@ -160,15 +182,17 @@ class _ScaledModel:
     def __init__(self, config: LearnedScalesConfig, cell: dict[str, Any], training: Training) -> None:
         self.config, self.training = config, training
         dim = config.head_dim
-        scale, qk_norm, _ = _MODELS[cell["model"]]
+        kind = _KNOWN[cell["model"]]
         self.task: ScaleTask = Recall(dim, config.n) if cell["task"] == "recall" else Tagging(2 * dim)
         training.note(**getattr(self.task, "facts", {}))
         with training.fork("weights"):
             self.model = self.task.model(
                 heads=config.heads,
                 head_dim=dim,
-                scale=scale,
-                qk_norm=qk_norm,
+                scale=kind.scale,
+                qk_norm=kind.qk_norm,
+                start=None if kind.cosine is None else kind.cosine / math.sqrt(dim),
+                law=f"log_n(base={config.n})" if kind.grows else "standard",
                 implementation=config.attention,
             ).to(training.device)
         self.heads: Heads = self.model.heads
@@ -214,7 +238,7 @@ class _ScaledModel:
         keys = self.heads.entropy.exp().mean((0, 2))
         found = {
             "keys": keys,
-            "scale": self.heads.scales,
+            "scale": self.heads.scales(self.config.n),
             "spread": self.heads.spread(*read),
             "product": self.heads.products,
         }
@@ -231,7 +255,12 @@ _GAIN = 0.005  # of the error, 1 for a model that answers 0: a smaller gain coun
 
 
 def criterion(config: LearnedScalesConfig) -> Criterion:
-    """Recall, sharp output, no decay: a scale for each head gains with a norm, and nothing without."""
+    """Recall, sharp output, no decay: a scale for each head gains with a norm, and nothing without.
+
+    Where fixed factors are swept, learned scales are compared with each of them.
+    """
+    if set(_SWEEP) <= set(config.models):
+        return _swept(config)
     place = {"task": "recall", "output": "sharp", "n": config.n}
     plain, normed = ({"model": pair} for pair in (("per_head", "fixed"), ("fixed-norm", "per_head-norm")))
     nothing = difference("one a head less fixed, no norm", "error", plain, place, least=-_GAIN)
@@ -240,6 +269,38 @@ def criterion(config: LearnedScalesConfig) -> Criterion:
         (
             Claim("a learned scale for each head adds nothing to the projections", (nothing,)),
             Claim("where queries and keys are normalised, it lowers the error", (gain,)),
+        )
+    )
+
+
+def _swept(config: LearnedScalesConfig) -> Criterion:
+    """Normalised rows, both outputs: a scale for each head against each fixed factor, and against s ln n."""
+    near, far = config.n, config.n_long
+
+    def less(one: str, other: str, n: int, name: str) -> Contrast:
+        """The error of one model less that of another, as the mean over both outputs."""
+        signs = ((0.5, one), (-0.5, other))
+        terms = tuple(
+            (weight, {"task": "recall", "model": model, "output": output, "n": n})
+            for weight, model in signs
+            for output in OUTPUTS
+        )
+        return Contrast(f"{name}, {n} keys", "error", terms, _GAIN)
+
+    fixed = {
+        n: tuple(
+            less(model, "per_head-norm", n, f"fixed {kind.cosine} less one a head")
+            for model, kind in _SWEEP.items()
+        )
+        for n in (near, far)
+    }
+    grown = less("per_head-norm", "per_head_ln_n-norm", far, "one a head less one a head times ln n")
+    gain = f"a learned scale for each head gains {_GAIN} of the error over every fixed factor"
+    return Criterion(
+        (
+            Claim(f"where queries and keys are normalised, {gain}", fixed[near]),
+            Claim(f"among {far} keys, after training among {near}, {gain}", fixed[far]),
+            Claim(f"among {far} keys s ln n gains {_GAIN} over s", (grown,)),
         )
     )
 
@@ -266,6 +327,8 @@ def learned_scales(
     tags are told by one neighbour and some by brackets far off. One layer of attention; its scale is fixed at
     1/sqrt(head_dim), learned as one number, or learned for each head; queries and keys are normalised or not.
     The unscaled models have scale 1, with the usual initial weights or with those of T5.
+    ``LearnedScalesConfig.normalised()`` compares learned scales with fixed factors of 4 to 64, where queries
+    and keys are normalised.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ there are none here.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -24,12 +25,17 @@ MAGIC = {"Darwin": b"\xcf\xfa\xed\xfe", "Windows": b"MZ"}
 
 def main() -> None:
     """Compile and link, for each port."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--target", choices=[each.triple for each in PORTS], help="only this target of zig")
+    options = parser.parse_args()
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build" / "zig" / "cache")}
     environment.setdefault("SOURCE_DATE_EPOCH", last_change())
     run_build("--sdist", ROOT, WORK, environment)
     source = unpack(next(WORK.glob("attnscale-*.tar.gz")), WORK / "source")
     variables = {"CCACHE_COMPILERTYPE": "clang", "CCACHE_BASEDIR": str(source)}
     for target in PORTS:
+        if options.target not in (None, target.triple):
+            continue
         programs = build(target, source, environment | variables)
         print(f"{target.triple}: linked {', '.join(path.name for path in programs)}")
 

@@ -39,7 +39,7 @@ WHEELS = (
     Target("x86_64-linux-musl", "Linux", "x86_64", "musllinux_1_2_x86_64", "x86_64-linux-musl"),
 )
 PORTS = (
-    Target("aarch64-macos", "Darwin", "arm64"),
+    Target("aarch64-macos", "Darwin", "arm64", abi_suffix="darwin"),
     Target("x86_64-windows-gnu", "Windows", "AMD64"),
 )
 

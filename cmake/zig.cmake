@@ -24,6 +24,7 @@ foreach(library IN ITEMS xsimd xtl xtensor doctest)
 endforeach()
 # Its output is stripped: the strip of this machine knows no other.
 set(CMAKE_MODULE_LINKER_FLAGS_INIT -s)
+set(CMAKE_USER_MAKE_RULES_OVERRIDE ${CMAKE_CURRENT_LIST_DIR}/zig-rules.cmake)
 # Asked whether the compiler can optimise at link time, as pybind11 would, zig compiles libc++ once more for the answer.
 set(CMAKE_INTERPROCEDURAL_OPTIMIZATION OFF)
 # The linker of zig writes no list of what it has read.

@@ -13,7 +13,7 @@
 # make test-tsan  the C++ tests under the thread sanitizer, after a change of the pool (not part of test)
 # make wheels   wheels for Linux (manylinux on x86-64 and aarch64, musllinux on x86-64) and the source archive, in dist
 # make check-wheels  what is in them, and whether they run in empty environments; make wheels-again builds them twice
-# make check-sdist   pip installs the source archive of dist where the system has no header libraries: minutes of compiling
+# make check-sdist   pip installs the source archive of dist where the system has no header libraries: it compiles anew
 # make check-ports   compiles and links the library for macOS on arm64 and Windows on x86-64; under Wine the latter runs
 # make clean    remove everything that this file makes
 #

@@ -103,7 +103,7 @@ def tests(emulator: Path | None) -> dict[str, str]:
 
 
 def extension(target: Target) -> dict[str, str]:
-    """What CMake is told of the extension module: this machine's headers of Python, whose sizes are checked."""
+    """What CMake is told of the extension module: headers of this Python, whose sizes are checked."""
     return {
         "ATTNSCALE_BUILD_PYTHON": "ON",
         "Python_EXECUTABLE": sys.executable,

@@ -28,7 +28,9 @@ namespace {
 
 using array = xt::xarray<double>;
 
-constexpr double near = 1e-7;
+// What differences leave depends on the inputs, and these on the standard library: 2.6e-7 at most
+// with libc++, where the sum that a row is divided by is small.
+constexpr double near = 1e-6;
 
 /// Heads that share keys and a value, and a gradient that broadcasts.
 struct shared_inputs {

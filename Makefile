@@ -14,7 +14,8 @@
 #                 make test-threads-tsan: calls from many Python threads
 # make wheels   wheels for Linux (manylinux on x86-64 and aarch64, musllinux on x86-64) and the source archive, in dist
 # make check-wheels  what is in them, and whether they run in empty environments; make wheels-again builds them twice
-# make check-ports   compiles the library for macOS on arm64 and Windows on x86-64
+# make check-sdist   pip installs the source archive of dist where the system has no header libraries: it compiles anew
+# make check-ports   compiles and links the library for macOS on arm64 and Windows on x86-64; under Wine the latter runs
 # make clean    remove everything that this file makes
 #
 # All that is needed beforehand: python3 (>= 3.11), make and g++. Steps that are done are not
@@ -52,7 +53,7 @@ comma := ,
 
 .PHONY: demo test check test-quick mutants bench docs lint lint-python lint-cpp format clean
 .PHONY: fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
-.PHONY: wheels wheels-again check-wheels check-ports test-threads test-threads-tsan
+.PHONY: wheels wheels-again check-wheels check-sdist check-ports test-threads test-threads-tsan
 .PHONY: test-cpp test-clang test-asan test-tsan test-neon test-example test-shared test-python test-levels test-rest
 
 demo: $(STAMPS)/install
@@ -289,8 +290,12 @@ check-wheels: $(WHEEL_TOOLS)/ready build/arm64 build/musl $(STAMPS)/system-neon
 	$(call say,the wheels in empty environments$(comma) on aarch64 under qemu)
 	$(WHEEL_TOOLS)/bin/python scripts/check_wheels.py dist --arm64 build/arm64 --musl build/musl
 
-check-ports: $(WHEEL_TOOLS)/ready
-	$(call say,the library for macOS on arm64 and Windows on x86-64: compiled and linked)
+check-sdist: $(STAMPS)/venv
+	$(call say,the source archive where the system has no xsimd$(comma) xtl and xtensor)
+	scripts/check-sdist $(PYTHON) dist/attnscale-*.tar.gz build/sdist-check
+
+check-ports: $(WHEEL_TOOLS)/ready $(STAMPS)/system-ports
+	$(call say,the library for macOS on arm64 and Windows on x86-64: compiled and linked$(comma) and what can run is run)
 	$(WHEEL_TOOLS)/bin/python scripts/check_ports.py
 
 build/arm64 build/musl: build/%: scripts/unpack-packages

@@ -1,49 +1,76 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compile the C++ library for systems that are not at hand, and link the programs of cpp/examples with it.
 
-    python scripts/check_ports.py          # macOS on arm64 and Windows on x86-64; warnings are errors
+    python scripts/check_ports.py                              # macOS on arm64 and Windows on x86-64
+    python scripts/check_ports.py --target x86_64-windows-gnu  # one of them
 
-Nothing is run. The Python extension is not compiled: that takes headers of a Python for these systems, and
-there are none here.
+Warnings are errors. Where Wine is installed, the examples for Windows are run, and the C++ tests are compiled
+and run too if doctest's header is at hand. Nothing is run for macOS; its extension module is compiled and
+linked. One for Windows would take the pyconfig.h and the import library of a Python for Windows.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from build_wheels import last_change, run_build, unpack, zig
+import pybind11
+from build_wheels import last_change, python_headers, run_build, unpack, zig
 from zig_targets import PORTS, ROOT, Target, cmake_defines, write_compiler
 
 WORK = ROOT / "build" / "ports"
 MAGIC = {"Darwin": b"\xcf\xfa\xed\xfe", "Windows": b"MZ"}
+DOCTEST = Path("/usr/include/doctest")
+# What these two tests look at is the compiler and its objects: the first asks the compiler for -fsyntax-only,
+# which zig does not know.
+NOT_OF_THE_PORT = r"^cpp\.(refused_expression|objects)$"
 
 
 def main() -> None:
-    """Compile and link, for each port."""
+    """Compile and link, for each port, and run what can run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--target", choices=[each.triple for each in PORTS], help="only this target of zig")
+    options = parser.parse_args()
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build" / "zig" / "cache")}
     environment.setdefault("SOURCE_DATE_EPOCH", last_change())
     run_build("--sdist", ROOT, WORK, environment)
     source = unpack(next(WORK.glob("attnscale-*.tar.gz")), WORK / "source")
-    variables = {"CCACHE_COMPILERTYPE": "clang", "CCACHE_BASEDIR": str(source)}
+    environment |= {"CCACHE_COMPILERTYPE": "clang", "CCACHE_BASEDIR": str(source)}
+    environment |= {"WINEPREFIX": str(WORK / "wine"), "WINEDEBUG": "-all"}
     for target in PORTS:
-        programs = build(target, source, environment | variables)
-        print(f"{target.triple}: linked {', '.join(path.name for path in programs)}")
+        if options.target not in (None, target.triple):
+            continue
+        emulator = wine() if target.system == "Windows" else None
+        programs = build(target, source, emulator, environment)
+        print(f"{target.triple}: linked {', '.join(path.name for path in programs)}", flush=True)
+        if emulator:
+            run_programs(programs, emulator, environment)
+            run_tests(WORK / target.triple / "library", environment)
+        else:
+            print(f"{target.triple}: nothing was run", flush=True)
 
 
-def build(target: Target, source: Path, environment: dict[str, str]) -> list[Path]:
+def wine() -> Path | None:
+    """The program that runs those of Windows; Debian's package wine64 alone puts none on the PATH."""
+    found = (shutil.which("wine64"), shutil.which("wine"), shutil.which("wine64", path="/usr/lib/wine"))
+    return next((Path(each) for each in found if each), None)
+
+
+def build(target: Target, source: Path, emulator: Path | None, environment: dict[str, str]) -> list[Path]:
     """The programs, which are of the target's format."""
     compiler = write_compiler(target, zig(), version("ziglang"), ROOT / "build" / "zig")
     folder = WORK / target.triple
     shared = cmake_defines(target, compiler, source) | {"CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
     library = {
-        "ATTNSCALE_BUILD_TESTS": "OFF",
         "ATTNSCALE_KERNEL_OPTIONS": "-O1",  # half of the time; what a compiler says of the code is the same
         "CMAKE_INSTALL_PREFIX": str(folder / "prefix"),
     }
+    library |= tests(emulator) | (extension(target) if target.system == "Darwin" else {})
     cmake(source, folder / "library", shared | library, environment)
     subprocess.run(
         ["cmake", "--install", folder / "library"], env=environment, check=True, stdout=subprocess.DEVNULL
@@ -54,10 +81,37 @@ def build(target: Target, source: Path, environment: dict[str, str]) -> list[Pat
     programs = [
         folder / "examples" / f"{path.stem}{suffix}" for path in (source / "cpp/examples").glob("*.cpp")
     ]
-    for program in programs:
-        if program.read_bytes()[:4][: len(MAGIC[target.system])] != MAGIC[target.system]:
-            sys.exit(f"{program} is no program of {target.system}")
-    return sorted(programs)
+    modules = list((folder / "library").rglob("_core*.so"))
+    assert len(modules) == (target.system == "Darwin")
+    for binary in (*programs, *modules):
+        if binary.read_bytes()[:4][: len(MAGIC[target.system])] != MAGIC[target.system]:
+            sys.exit(f"{binary} is not of {target.system}")
+    return sorted((*programs, *modules))
+
+
+def tests(emulator: Path | None) -> dict[str, str]:
+    """What CMake is told of the C++ tests: they are compiled where they can run."""
+    if emulator is None or not DOCTEST.exists():
+        return {"ATTNSCALE_BUILD_TESTS": "OFF"}
+    headers = WORK / "doctest"  # it alone: its folder has the headers of this system beside it
+    shutil.copytree(DOCTEST, headers / "doctest", dirs_exist_ok=True)
+    return {
+        "ATTNSCALE_BUILD_TESTS": "ON",
+        "ATTNSCALE_DOCTEST_INCLUDE_DIR": str(headers),
+        "CMAKE_CROSSCOMPILING_EMULATOR": str(emulator),
+    }
+
+
+def extension(target: Target) -> dict[str, str]:
+    """What CMake is told of the extension module: headers of this Python, whose sizes are checked."""
+    return {
+        "ATTNSCALE_BUILD_PYTHON": "ON",
+        "Python_EXECUTABLE": sys.executable,
+        "Python_INCLUDE_DIR": str(python_headers(WORK / "python")),
+        "PYTHON_MODULE_EXTENSION": target.ext_suffix(sys.version_info[:2]),
+        "PYTHON_MODULE_DEBUG_POSTFIX": "",
+        "pybind11_DIR": pybind11.get_cmake_dir(),
+    }
 
 
 def cmake(source: Path, folder: Path, defines: dict[str, str], environment: dict[str, str]) -> None:
@@ -65,6 +119,23 @@ def cmake(source: Path, folder: Path, defines: dict[str, str], environment: dict
     command = ["cmake", "-S", source, "-B", folder, "-G", "Ninja", "--log-level=WARNING", *options]
     subprocess.run(command, env=environment, check=True)
     subprocess.run(["cmake", "--build", folder], env=environment, check=True)
+
+
+def run_programs(programs: list[Path], emulator: Path, environment: dict[str, str]) -> None:
+    """The examples, which end with an error where their numbers are not those that they expect."""
+    for program in programs:
+        for level in ("", "baseline"):
+            variables = environment | {"ATTNSCALE_SIMD": level}
+            subprocess.run([emulator, program], env=variables, check=True)
+
+
+def run_tests(folder: Path, environment: dict[str, str]) -> None:
+    """The C++ tests of each level, if they were compiled."""
+    if not DOCTEST.exists():
+        print(f"no {DOCTEST}: the C++ tests are not run", flush=True)
+        return
+    command = ["ctest", "--test-dir", folder, "--output-on-failure", "-E", NOT_OF_THE_PORT]
+    subprocess.run(command, env=environment, check=True)
 
 
 if __name__ == "__main__":

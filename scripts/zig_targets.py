@@ -39,21 +39,26 @@ WHEELS = (
     Target("x86_64-linux-musl", "Linux", "x86_64", "musllinux_1_2_x86_64", "x86_64-linux-musl"),
 )
 PORTS = (
-    Target("aarch64-macos", "Darwin", "arm64"),
+    Target("aarch64-macos", "Darwin", "arm64", abi_suffix="darwin"),
     Target("x86_64-windows-gnu", "Windows", "AMD64"),
 )
 
 
 def write_compiler(target: Target, zig: Path, version: str, folder: Path) -> Path:
-    """A program of one word that compiles for the target; its text tells ccache which zig it is."""
+    """A program of one word that compiles for the target, and beside it `ar` and `ranlib`.
+
+    Its text tells ccache which zig it is.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    program = folder / f"c++-{target.triple}"
-    flags = shlex.join(("-target", target.triple, *_FLAGS))
-    text = f'#!/bin/sh\n# ziglang {version}\nexec {shlex.quote(str(zig))} c++ {flags} "$@"\n'
-    if not program.exists() or program.read_text() != text:
-        program.write_text(text)
-        program.chmod(0o755)
-    return program
+    commands = {"ar": "ar", "ranlib": "ranlib"}
+    commands[f"c++-{target.triple}"] = shlex.join(("c++", "-target", target.triple, *_FLAGS))
+    for name, command in commands.items():
+        program = folder / name
+        text = f'#!/bin/sh\n# ziglang {version}\nexec {shlex.quote(str(zig))} {command} "$@"\n'
+        if not program.exists() or program.read_text() != text:
+            program.write_text(text)
+            program.chmod(0o755)
+    return folder / f"c++-{target.triple}"
 
 
 def cmake_defines(target: Target, compiler: Path, source: Path) -> dict[str, str]:

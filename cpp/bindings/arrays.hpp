@@ -67,7 +67,7 @@ class numpy_array : public detail::strided_array {
     const py::ssize_t item = array.itemsize();
     extents shape(array.shape(), array.shape() + array.ndim());
     extents strides(array.strides(), array.strides() + array.ndim());
-    for (std::ptrdiff_t& stride : strides) stride /= item;
+    for (auto& stride : strides) stride /= item;
     strided_array::operator=
         ({array.data(), type, item, std::move(shape), std::move(strides), inner});
     is_boolean_ = dtype.kind() == 'b';

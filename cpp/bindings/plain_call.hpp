@@ -35,7 +35,7 @@ class numpy_library {
     if (!is_read_by_number(dtype) || !is_aligned(array)) return std::nullopt;
     const py::ssize_t item = array.itemsize();
     extents strides(array.strides(), array.strides() + array.ndim());
-    for (std::ptrdiff_t& stride : strides) stride /= item;
+    for (auto& stride : strides) stride /= item;
     return strided_array(array.data(), element_type_of(dtype), item,
                          extents(array.shape(), array.shape() + array.ndim()), strides, 2);
   }

@@ -220,7 +220,7 @@ TEST_CASE("options out of range are refused by name") {
   const xt::xarray<double> sinks = xt::zeros<double>({2});
   CHECK_THROWS_WITH(sparsity({.n = 4, .normalizer = {normalizers::sink(sinks)}}),
                     "the numbers of the normalizer must be one number, got 2");
-  CHECK_THROWS_WITH(sparsity({.n = 1L << 50, .head_dim = 1L << 50, .model = {}}),
+  CHECK_THROWS_WITH(sparsity({.n = 1LL << 50, .head_dim = 1LL << 50, .model = {}}),
                     "n must be small enough for memory, got 1125899906842624 with rows of "
                     "1125899906842624 numbers");
   const std::vector<float> points{1, 2, 1, 2};

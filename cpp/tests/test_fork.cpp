@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// fork() and the thread pool: a child has one thread and must neither hang nor crash.
+// fork() and the thread pool: a child has one thread and must neither hang nor crash. Windows has
+// no fork().
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +15,9 @@
 #include <string>
 #include <thread>
 
+#include "attnscale/attention_gradients.hpp"
 #include "attnscale/threads.hpp"
+#include "compare.hpp"
 #include "thread_pool.hpp"
 
 namespace test_fork {
@@ -129,6 +132,37 @@ TEST_CASE("a fork inside a loop: the parent finishes it, the child gets an error
   CHECK(message == "");
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == good);
+}
+
+// Its blocks wait for blocks of threads that the child does not have.
+TEST_CASE("gradients: a child of a fork inside the call does not wait for ever") {
+  struct forker {
+    pid_t child = -1;
+    bool ask() {
+      if (child == -1) child = fork();
+      if (child == 0) alarm(30);
+      return false;
+    }
+    [[nodiscard]] bool forked() const { return child != -1; }
+  } once;
+  const attnscale::attention_options options{.num_threads = 3,
+                                             .interrupted = [&] { return once.ask(); }};
+  // The faster the machine, the longer a call must be for the caller to be asked in it.
+  for (std::size_t n = 1000; !once.forked(); n *= 2) {
+    const auto q = testing::normal<float>({n, 64}, 1), g = testing::normal<float>({n, 64}, 4);
+    try {
+      attnscale::attention_gradients(q, q, q, g, options);
+    } catch (const std::runtime_error&) {
+      if (once.child == 0) _exit(0);
+      throw;
+    }
+  }
+  if (once.child == 0) _exit(1);
+  REQUIRE(once.child > 0);
+  int status = 0;
+  REQUIRE(waitpid(once.child, &status, 0) == once.child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 #if defined(__linux__)

@@ -2,8 +2,6 @@
 //
 // The backward pass against the oracle's weights: formulas written out in double.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <stdexcept>
@@ -204,39 +202,5 @@ TEST_CASE("gradients: interrupts and refusals") {
                           {.lse = 1.0}),
       "statistics have gradients under a softmax alone, with or without a sink");
 }
-
-TEST_SUITE_BEGIN("fork");
-
-// Its blocks wait for blocks of threads that the child does not have.
-TEST_CASE("gradients: a child of a fork inside the call does not wait for ever") {
-  struct forker {
-    pid_t child = -1;
-    bool ask() {
-      if (child == -1) child = fork();
-      if (child == 0) alarm(30);
-      return false;
-    }
-    [[nodiscard]] bool forked() const { return child != -1; }
-  } once;
-  const attention_options options{.num_threads = 3, .interrupted = [&] { return once.ask(); }};
-  // The faster the machine, the longer a call must be for the caller to be asked in it.
-  for (std::size_t n = 1000; !once.forked(); n *= 2) {
-    const auto q = normal<float>({n, 64}, 1), g = normal<float>({n, 64}, 4);
-    try {
-      attention_gradients(q, q, q, g, options);
-    } catch (const std::runtime_error&) {
-      if (once.child == 0) _exit(0);
-      throw;
-    }
-  }
-  if (once.child == 0) _exit(1);
-  REQUIRE(once.child > 0);
-  int status = 0;
-  REQUIRE(waitpid(once.child, &status, 0) == once.child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
-}
-
-TEST_SUITE_END();
 
 }  // namespace test_gradients

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from functools import cache
 from itertools import chain
 
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale._grid.describe import digest
 from pages import ROOT, page
 from scipy import stats
 
@@ -191,6 +194,8 @@ def test_collapse_and_tagging():
     assert f"is {ratio:.1f} standard errors (p = {p_value(worse):.2f})" in text
 
 
+#: Experiments whose full run was registered before it.
+REGISTERED = {"needle_multiples", "text_multiples"}
 #: Outcomes of the contrasts, claim by claim, on which the words of the page rest.
 OUTCOMES = {
     ("length_generalization", "full"): [["undecided"] * 2, ["shown", "undecided"]],
@@ -207,6 +212,23 @@ OUTCOMES = {
 }
 
 
+def test_registered_runs_have_their_registration_beside_them():
+    folder = ROOT / "python" / "attnscale" / "data" / "experiments"
+    found = {
+        path.name.removesuffix(".registration.json"): path for path in folder.glob("*.registration.json")
+    }
+    assert found.keys() == REGISTERED
+    for name, path in found.items():
+        plan, kept = json.loads(path.read_bytes()), run(name)
+        fixed = {each: plan[each] for each in plan if each not in ("format", "kind", "sha256", "created")}
+        assert digest(fixed) == plan["sha256"] == kept.registration
+        assert (plan["config"], plan["seeds"]) == (kept.parameters, list(kept.axes["seed"]))
+        assert plan["criterion"] == json.loads(json.dumps(kept.criterion.to_dict()))
+        created = min(record["created"] for record in kept.provenance)
+        assert datetime.fromisoformat(plan["created"]) < datetime.fromisoformat(created)
+        assert f"`{name}`" in page("docs/explanation/how-we-judge.md")
+
+
 def test_verdicts_are_evaluated_and_not_typed():
     scope = {}
     exec((ROOT / "docs" / "_verdict_tables.py").read_text(encoding="utf-8"), scope)
@@ -214,7 +236,7 @@ def test_verdicts_are_evaluated_and_not_typed():
     for (name, which), outcomes in OUTCOMES.items():
         verdict = run(name, which).verdict()
         assert [[each.outcome for each in claim.findings] for claim in verdict.claims] == outcomes
-        assert verdict.exploratory
+        assert verdict.exploratory == (name not in REGISTERED)
         table = written[f"verdicts-{name}.md"].splitlines()
         rows = [line for line in table if line.startswith(f"| {which} |")]
         assert [row.split(" | ")[8].split(":")[0].rstrip(" |") for row in rows] == [*chain(*outcomes)]
@@ -228,6 +250,6 @@ def test_verdicts_are_evaluated_and_not_typed():
         "Both differences have the sign of the claim, and 3 models cannot show either.",
         "This run can evaluate neither",
         "that one head of dot products is enough is refuted on text by this run",
-        "All runs of this page are exploratory.",
+        "The runs of this page are exploratory, except where they are called registered.",
     ):
         assert said in text

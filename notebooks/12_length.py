@@ -101,7 +101,7 @@ print(f"  {'yarn (its temperature alone)':46}", *(f"{b:5.2f}      " for b in yar
 # Two runs of the same experiment, both trained through PyTorch's own attention on a GPU, in float32:
 # "full" is a model of 3 layers, "large" one of 6, trained longer. Some models of some cells were not
 # finished in the time that there was; their places are empty, and the numbers of models stand below. All
-# that the criterion asks for is there.
+# rotary models of O are there, and at least one of E.
 
 # %%
 full = at.experiments.stored("length_generalization")
@@ -447,7 +447,9 @@ for law in ("standard", "log_n", "calibrated"):
 #
 # **Where positions are known, log n helps where the keys are many.** With clipped distances it gains 2 to 8
 # points at 512 and 1024 in the small models, and 0.5 to 1 at 1024 in the larger ones, which are less diluted.
-# YaRN's and InfoScale's factors help there too, so that this does not speak for the logarithm.
+# YaRN's and InfoScale's factors help there too, so that this does not speak for the logarithm. What the best
+# factor is at each length, and in which shape it grows, is measured by a sweep over all of them: [the shape of
+# the law](../docs/explanation/training-evidence.md#t15-the-shape-of-the-law).
 #
 # **Keeping the entropy is not the reason.** The laws that do, exact, annealed or measured head by head,
 # read worse than log n up to 512.

@@ -152,6 +152,49 @@ def test_tasks_where_only_the_length_changes():
         assert (gain("majority", variant, 1024).mean() < 0) == (variant != "ssmax")
 
 
+def pair(value, error, form):
+    """A number with its error, as sentences have them."""
+    return f"{value:{form}} ± {error:{form.lstrip('+')}}"
+
+
+def test_the_shape_of_the_law():
+    text = page(EVIDENCE)
+    needle, clipped = (
+        at.experiments.best_multiples(run(name), **labels)
+        for name, labels in (("needle_multiples", {}), ("text_multiples", {"reading": "clipped"}))
+    )
+    powers = [pair(each.exponent.value, each.exponent.error, ".2f") for each in (needle, clipped)]
+    assert f"At the needle p = {powers[0]}, and on text with clipped distances {powers[1]}." in text
+    for name in ("docs/claims.md", "docs/explanation/how-we-judge.md"):
+        assert all(each in page(name) for each in powers), name
+    found = [
+        pair(f.value, f.error, "+.3f") for c in run("needle_multiples").verdict().claims for f in c.findings
+    ]
+    assert f"loses to one constant ({found[1]}) and to both roots ({found[2]}, {found[3]})" in text
+    found = [
+        pair(f.value, f.error, "+.3f") for c in run("text_multiples").verdict().claims for f in c.findings
+    ]
+    assert f"to the constant ({found[5]}) and to both roots ({found[6]}, {found[7]})" in text
+
+    def points(other):
+        one, two = (
+            100 * run("needle_multiples").select("accuracy", trained="standard", n=4096, multiple=each)
+            for each in ("log n", other)
+        )
+        return cells((one - two)[:, None], ".1f")[0]
+
+    more = (points(1.0), points("sqrt(1 + ln n)"))
+    assert f"{more[0]} points of accuracy more than the trained scale, {more[1]} more than" in text
+    assert f"and {points(1.6)} more than the constant" in text
+    pilot = at.experiments.best_multiples(run("text_multiples", "pilot"), reading="clipped")
+    assert f"a best multiple of {pilot.beta.value[-1]:.2f} at 1024 and p = {pilot.exponent.value:.2f}" in text
+    for which, said in ((None, "in 3 layers, and"), ("large", "in the 6 layers")):
+        log_n, info = (
+            of_masked(which, "nll", law, reading="clipped")[:, 4:] for law in ("log_n", "info_scale")
+        )
+        assert f"{cells(log_n - info, '+.3f')[0]} {said}" in text
+
+
 def test_hybrids_on_text():
     ours, text = run("hybrids", "cpu"), page(EVIDENCE)
     dot, efficient, hybrid = (ours.select("nll", variant=v) for v in ours.axes["variant"])

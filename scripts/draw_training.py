@@ -134,7 +134,7 @@ def multiples() -> Any:
         result = at.experiments.stored(name)
         best = at.experiments.best_multiples(result, **labels)
         grid = [each for each in result.variables["nll"].coords["multiple"] if not isinstance(each, str)]
-        loss = result.select("nll", trained="standard", **labels)[:, : len(grid)].mean(0)
+        loss = np.nanmean(result.select("nll", trained="standard", **labels), axis=0)[: len(grid)]
         for i, (n, colour) in enumerate(zip(best.lengths, at.plot.COLOURS, strict=False)):
             ax.plot(grid, loss[:, i] - loss[:, i].min(), "o-", color=colour, markersize=3, label=f"n = {n}")
         ax.set(title=f"{title[:1].upper()}{title[1:]}", ylim=(-0.01, 0.42), xlabel="multiple of the scale")

@@ -77,8 +77,8 @@ def best_multiples(result: TrainingResult, *, variable: str = "nll", **labels: A
     Returns
     -------
     BestMultiples
-        The exponent and the misfits are of the lengths whose best multiple is inside the grid, and NaN with
-        fewer than three of these.
+        Of the seeds whose model is there. The exponent and the misfits are of the lengths whose best multiple
+        is inside the grid, and NaN with fewer than three of these.
 
     Notes
     -----
@@ -100,12 +100,13 @@ def best_multiples(result: TrainingResult, *, variable: str = "nll", **labels: A
     lengths, every = np.array(axes["n"]), axes["multiple"]
     grid = [i for i, each in enumerate(every) if not isinstance(each, str)]
     x = np.log([every[i] for i in grid])
-    seeds = len(result.axes["seed"])
-    mean = result.select(variable, **labels)[:, grid].mean(0)
-    draws = crossed_means(*_by_text(result, variable, labels, grid))
+    loss = result.select(variable, **labels)[:, grid]
+    there = np.isfinite(loss).all((1, 2))
+    mean = loss[there].mean(0)
+    draws = crossed_means(*_by_text(result, variable, labels, grid, there))
     best, drawn = _lowest(x, mean[None])[0], _lowest(x, draws)
     inside = ~np.isin(mean.argmin(0), (0, len(grid) - 1))
-    spread = _spreads(seeds)
+    spread = _spreads(int(there.sum()))
     one, many = (_fits(lengths[inside], np.log(each[:, inside])) for each in (best[None], drawn))
     others = [name for name in one if name not in ("exponent", "log n")]
     return BestMultiples(
@@ -120,13 +121,14 @@ def best_multiples(result: TrainingResult, *, variable: str = "nll", **labels: A
 
 
 def _by_text(
-    result: TrainingResult, variable: str, labels: dict[str, Any], grid: list[int]
+    result: TrainingResult, variable: str, labels: dict[str, Any], grid: list[int], there: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Losses along (seeds, multiples, n, texts), and the files of the texts; without texts one of each."""
     name = f"{variable}_by_text"
     if name not in result.arrays:
-        return result.select(variable, **labels)[:, grid, :, None], np.zeros(1)
-    return result.select(name, **labels)[:, grid], result.select("text_file", trained=labels["trained"])[0]
+        return result.select(variable, **labels)[there][:, grid, :, None], np.zeros(1)
+    files = result.select("text_file", trained=labels["trained"])[there]
+    return result.select(name, **labels)[there][:, grid], files[0]  # all seeds read the same texts
 
 
 def _lowest(x: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -51,7 +51,8 @@ class LengthGeneralizationConfig:
     lengths : tuple of int
         Lengths at which a model is read: multiples of ``train_length``, which is the first.
     windows : int
-        Texts of the largest length that are read; every length reads the same masked tokens.
+        Texts of the largest length that are read; every length reads the same masked tokens. The library of
+        Python 3.11 has 149 of 1024 tokens.
     clip : int
         Largest distance where distances are clipped.
     calibration_windows : int

@@ -83,7 +83,7 @@ class TextMultiplesConfig:
     files: int = 24
     clip: int = 48
     multiples: tuple[float, ...] = GRID
-    constants: tuple[float, ...] = (1.15, 1.5)
+    constants: tuple[float, ...] = (1.15, 1.3)
     shared: int = 32
     most_bytes: int | None = None
     attention: str = "attnscale"
@@ -112,7 +112,7 @@ class TextMultiplesConfig:
             vocabulary=600,
             steps=200,
             lengths=(64, 256),
-            files=8,
+            files=5,
             multiples=(0.7, 1.0, 1.3, 1.8),
             constants=(1.3, 1.3),
             most_bytes=1_000_000,

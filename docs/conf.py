@@ -51,11 +51,13 @@ from _example_report import example_report  # noqa: E402
 from _generated import write_generated  # noqa: E402
 from _law_pages import write_law_pages  # noqa: E402
 from _law_table import law_table  # noqa: E402
+from _multiples_tables import multiples_texts  # noqa: E402
 from _pictures import pictures  # noqa: E402
 from _verdict_tables import verdict_texts  # noqa: E402
 
 write_law_pages(HERE / "laws")
-write_generated(HERE / "_declared", {**declared_texts(), **verdict_texts(), "laws.md": law_table()})
+declared = {**declared_texts(), **verdict_texts(), **multiples_texts(), "laws.md": law_table()}
+write_generated(HERE / "_declared", declared)
 write_generated(HERE / "_drawn", pictures())
 write_cpp_pages(HERE / "cpp", HERE.parent / "cpp")
 write_generated(HERE / "_example", example_report())

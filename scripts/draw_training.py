@@ -123,7 +123,42 @@ def collapse() -> Any:
     return figure
 
 
+def multiples() -> Any:
+    """The loss above the least against the multiple of the trained scale, and the best multiple against n."""
+    figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2), layout="constrained")
+    read = (
+        ("text_multiples", {"reading": "clipped"}, "text, distances clipped"),
+        ("needle_multiples", {}, "needle"),
+    )
+    for ax, (name, labels, title) in zip(axes, read, strict=False):
+        result = at.experiments.stored(name)
+        best = at.experiments.best_multiples(result, **labels)
+        grid = [each for each in result.variables["nll"].coords["multiple"] if not isinstance(each, str)]
+        loss = np.nanmean(result.select("nll", trained="standard", **labels), axis=0)[: len(grid)]
+        for i, (n, colour) in enumerate(zip(best.lengths, at.plot.COLOURS, strict=False)):
+            ax.plot(grid, loss[:, i] - loss[:, i].min(), "o-", color=colour, markersize=3, label=f"n = {n}")
+        ax.set(title=f"{title[:1].upper()}{title[1:]}", ylim=(-0.01, 0.42), xlabel="multiple of the scale")
+        bars = np.array([best.beta.value - best.beta.low, best.beta.high - best.beta.value])
+        away = best.lengths / best.lengths[0]
+        colour = at.plot.COLOURS[0 if name == "text_multiples" else 1]
+        axes[2].errorbar(away, best.beta.value, bars, fmt="o", color=colour, markersize=4, label=title)
+        axes[2].plot(away, np.log(best.lengths) / np.log(best.lengths[0]), color=colour, label="log n")
+        root = np.sqrt((1 + np.log(best.lengths)) / (1 + np.log(best.lengths[0])))
+        axes[2].plot(away, root, "--", color=colour, label="sqrt(1 + ln n)")
+    axes[0].set_ylabel("nats above the least")
+    axes[2].set(title="Best multiple, 95 %", xlabel="n over the training length", ylim=(0.5, 3.1))
+    for ax in axes:
+        ax.set(xscale="log")
+        ax.minorticks_off()
+        ax.legend(fontsize=6)
+    for ax in axes[:2]:
+        ax.set_xticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+    axes[2].set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Any]] = {
+    "multiples": multiples,
     "length_generalization": length_generalization,
     "learned_scales": learned_scales,
     "layers": layers,

@@ -12,7 +12,9 @@ __all__ = ["shares"]
 def shares(rng: np.random.Generator, count: int, draws: int) -> NDArray[np.float64]:
     """For each draw the share of each unit in a sample of count - 1 units, shape (draws, count).
 
-    count - 1 are drawn with replacement, because count would make the error of a mean too small by
+    A single unit has all of it. count - 1 are drawn with replacement, because count would make the error of a mean too small by
     sqrt(1 - 1/count) (Rao and Wu 1988, JASA 83, 231).
     """
+    if count == 1:
+        return np.ones((draws, 1))
     return rng.multinomial(count - 1, np.full(count, 1 / count), size=draws) / (count - 1)

@@ -88,7 +88,7 @@ def held_out_error(misses: ArrayLike, *, less: ArrayLike | None = None) -> HeldO
         raise ValueError("misses must have a head without NaN, got none")
     rng = np.random.default_rng(0)
     texts, heads = found[0].shape[0], int(known.sum())
-    of_texts, of_heads = (_drawn(rng, count) for count in (texts, heads))
+    of_texts, of_heads = (shares(rng, count, _DRAWS) for count in (texts, heads))
     every = np.full((1, texts), 1 / texts), np.full((1, heads), 1 / heads)
 
     def differences(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -111,7 +111,3 @@ def _squares(name: str, value: ArrayLike) -> NDArray[np.float64]:
         raise ValueError(f"{name} must be (texts, heads, ...) and not empty, got shape {array.shape}")
     squares = np.square(array.astype(np.float64))
     return np.asarray(squares.reshape(*array.shape[:2], -1).mean(-1))
-
-
-def _drawn(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-    return shares(rng, count, _DRAWS) if count > 1 else np.ones((_DRAWS, 1))

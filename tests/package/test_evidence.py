@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from functools import cache
 from itertools import chain
 
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale._grid.describe import digest
 from pages import ROOT, page
 from scipy import stats
 
@@ -164,6 +167,62 @@ def test_tasks_where_only_the_length_changes():
         assert (gain("majority", variant, 1024).mean() < 0) == (variant != "ssmax")
 
 
+def pair(value, error, form):
+    """A number with its error, as sentences have them."""
+    return f"{value:{form}} ± {error:{form.lstrip('+')}}"
+
+
+def test_the_shape_of_the_law():
+    text = page(EVIDENCE)
+    needle, clipped = (
+        at.experiments.best_multiples(run(name), **labels)
+        for name, labels in (("needle_multiples", {}), ("text_multiples", {"reading": "clipped"}))
+    )
+    powers = [pair(each.exponent.value, each.exponent.error, ".2f") for each in (needle, clipped)]
+    assert f"At the needle p = {powers[0]}, and on text with clipped distances {powers[1]}." in text
+    for name in ("docs/claims.md", "docs/explanation/how-we-judge.md"):
+        assert all(each in page(name) for each in powers), name
+    found = [
+        pair(f.value, f.error, "+.3f") for c in run("needle_multiples").verdict().claims for f in c.findings
+    ]
+    assert f"loses to one constant ({found[1]}) and to both roots ({found[2]}, {found[3]})" in text
+    found = [
+        pair(f.value, f.error, "+.3f") for c in run("text_multiples").verdict().claims for f in c.findings
+    ]
+    assert f"to the constant ({found[5]}) and to both roots ({found[6]}, {found[7]})" in text
+    assert f"than the trained scale ({found[4]})" in text
+
+    roots = []
+    for each in (needle, clipped):
+        u = np.log(np.log(each.lengths))
+        logs = [0.5 * np.log(1 + a * np.log(each.lengths)) for a in (1, 2)]
+        roots += [(u - u.mean()) @ one / ((u - u.mean()) @ u) for one in logs]
+        assert each.exponent.high < 1
+        assert each.exponent.low > 0
+    assert f"have p = {min(roots):.2f} to {max(roots):.2f}" in text
+    assert needle.exponent.low < min(roots)
+    assert max(roots) < needle.exponent.high
+    assert clipped.exponent.high < min(roots)
+
+    def points(other):
+        one, two = (
+            100 * run("needle_multiples").select("accuracy", trained="standard", n=4096, multiple=each)
+            for each in ("log n", other)
+        )
+        return cells((one - two)[:, None], ".1f")[0]
+
+    more = (points(1.0), points("sqrt(1 + ln n)"))
+    assert f"{more[0]} points of accuracy more than the trained scale, {more[1]} more than" in text
+    assert f"and {points(1.6)} more than the constant" in text
+    pilot = at.experiments.best_multiples(run("text_multiples", "pilot"), reading="clipped")
+    assert f"a best multiple of {pilot.beta.value[-1]:.2f} at 1024 and p = {pilot.exponent.value:.2f}" in text
+    for which, said in ((None, "in 3 layers, and"), ("large", "in the 6 layers")):
+        log_n, info = (
+            of_masked(which, "nll", law, reading="clipped")[:, 4:] for law in ("log_n", "info_scale")
+        )
+        assert f"{cells(log_n - info, '+.3f')[0]} {said}" in text
+
+
 def test_hybrids_on_text():
     ours, text = run("hybrids", "cpu"), page(EVIDENCE)
     dot, efficient, hybrid = (ours.select("nll", variant=v) for v in ours.axes["variant"])
@@ -266,6 +325,8 @@ def test_fixed_factors_under_normalised_rows():
         np.testing.assert_allclose(one, other, atol=2e-4)  # the same seeds
 
 
+#: Experiments whose full run was registered before it.
+REGISTERED = {"needle_multiples", "text_multiples"}
 #: Outcomes of the contrasts, claim by claim, on which the words of the page rest.
 OUTCOMES = {
     ("length_generalization", "full"): [["undecided"] * 2, ["shown", "undecided"]],
@@ -287,12 +348,34 @@ OUTCOMES = {
     ],
     ("layers", "full"): [["shown"] * 20],
     ("collapse", "full"): [["undecided", "undecided", "shown", "undecided"]],
+    ("needle_multiples", "full"): [["shown"], ["refuted"], ["refuted"] * 2],
+    ("text_multiples", "full"): [
+        *[["refuted"], ["refuted"], ["refuted"] * 2],
+        *[["undecided"], ["refuted"], ["refuted"] * 2],
+    ],
 }
 #: Registered runs with claims of their own, and the files of their tables.
 OWN = {
     ("context", "lengths"): "verdicts-context-lengths.md",
     ("learned_scales", "norm"): "verdicts-learned_scales-norm.md",
 }
+
+
+def test_registered_runs_have_their_registration_beside_them():
+    folder = ROOT / "python" / "attnscale" / "data" / "experiments"
+    found = {
+        path.name.removesuffix(".registration.json"): path for path in folder.glob("*.registration.json")
+    }
+    assert found.keys() == REGISTERED
+    for name, path in found.items():
+        plan, kept = json.loads(path.read_bytes()), run(name)
+        fixed = {each: plan[each] for each in plan if each not in ("format", "kind", "sha256", "created")}
+        assert digest(fixed) == plan["sha256"] == kept.registration
+        assert (plan["config"], plan["seeds"]) == (kept.parameters, list(kept.axes["seed"]))
+        assert plan["criterion"] == json.loads(json.dumps(kept.criterion.to_dict()))
+        created = min(record["created"] for record in kept.provenance)
+        assert datetime.fromisoformat(plan["created"]) < datetime.fromisoformat(created)
+        assert name in page("docs/explanation/how-we-judge.md")
 
 
 def test_verdicts_are_evaluated_and_not_typed():
@@ -302,7 +385,7 @@ def test_verdicts_are_evaluated_and_not_typed():
     for (name, which), outcomes in OUTCOMES.items():
         verdict = run(name, which).verdict()
         assert [[each.outcome for each in claim.findings] for claim in verdict.claims] == outcomes
-        assert verdict.exploratory == ((name, which) not in OWN)
+        assert verdict.exploratory == ((name, which) not in OWN and name not in REGISTERED)
         file = OWN.get((name, which), f"verdicts-{name}.md")
         table = written[file].splitlines()
         rows = [line for line in table if line.startswith(f"| {which} |")]
@@ -317,6 +400,6 @@ def test_verdicts_are_evaluated_and_not_typed():
         "Both differences have the sign of the claim, and 3 models cannot show either.",
         "This run can evaluate neither",
         "that one head of dot products is enough is refuted on text by this run",
-        "All runs of this page but two are exploratory.",
+        "The runs of this page are exploratory, except where they are called registered.",
     ):
         assert said in text

@@ -19,6 +19,7 @@ from ._frame.result import Estimate, TrainingResult
 from ._frame.run import RunOptions, register
 from ._frame.training import Training
 from ._frame.verdict import Finding, JudgedClaim, Verdict, judge
+from ._models.best_multiples import BestMultiples, Spread, best_multiples
 from ._names import experiment, names, stored, study
 
 if TYPE_CHECKING:
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from ._studies.learned_scales import LearnedScalesConfig, learned_scales
     from ._studies.length_generalization import LengthGeneralizationConfig, length_generalization
     from ._studies.length_tasks import LengthTasksConfig, length_tasks
+    from ._studies.needle_multiples import NeedleMultiplesConfig, needle_multiples
     from ._studies.recall import RecallConfig, recall
+    from ._studies.text_multiples import TextMultiplesConfig, text_multiples
 
 __all__ = [
+    "BestMultiples",
     "Claim",
     "CollapseConfig",
     "ContextConfig",
@@ -46,12 +50,16 @@ __all__ = [
     "LearnedScalesConfig",
     "LengthGeneralizationConfig",
     "LengthTasksConfig",
+    "NeedleMultiplesConfig",
     "RecallConfig",
     "RunOptions",
+    "Spread",
+    "TextMultiplesConfig",
     "Training",
     "TrainingResult",
     "Variable",
     "Verdict",
+    "best_multiples",
     "collapse",
     "context",
     "difference",
@@ -63,9 +71,11 @@ __all__ = [
     "length_generalization",
     "length_tasks",
     "names",
+    "needle_multiples",
     "recall",
     "register",
     "stored",
+    "text_multiples",
 ]
 
 

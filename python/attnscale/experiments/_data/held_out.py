@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from .corpus import FILE, library_source
 
-__all__ = ["HeldOut", "corpus_facts", "corpus_streams", "held_out_texts", "repeated_tokens"]
+__all__ = [
+    "HeldOut",
+    "corpus_facts",
+    "corpus_streams",
+    "held_out_texts",
+    "one_text_a_file",
+    "repeated_tokens",
+]
 
 
 class HeldOut(NamedTuple):
@@ -106,13 +113,43 @@ def held_out_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int) -> H
     ValueError
         There are fewer texts than `count`.
     """
+    starts, files = _fresh(streams, n)
+    if len(starts) < count:
+        raise ValueError(f"windows must be at most {len(starts)} of {n} tokens here, got {count}")
+    chosen = np.arange(count) * len(starts) // count
+    return _cut(streams, n, starts[chosen], files[chosen])
+
+
+def one_text_a_file(streams: Mapping[str, NDArray[Any]], n: int, count: int) -> HeldOut:
+    """One text of n tokens, the middle one, of each of `count` held-out files, evenly spread over them.
+
+    A text is a part of one file, without repeated tokens, as of :func:`held_out_texts`.
+
+    Raises
+    ------
+    ValueError
+        There are fewer files with such a text than `count`.
+    """
+    starts, files = _fresh(streams, n)
+    _, first, texts = np.unique(files, return_index=True, return_counts=True)
+    if len(first) < count:
+        raise ValueError(f"files must be at most {len(first)} with {n} fresh tokens here, got {count}")
+    chosen = (first + texts // 2)[np.arange(count) * len(first) // count]
+    return _cut(streams, n, starts[chosen], files[chosen])
+
+
+def _fresh(streams: Mapping[str, NDArray[Any]], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where texts of n tokens begin that are of one file and not repeated, and the ids of their files."""
     tokens, repeated = streams["held_out"], streams["repeated"]
     edges = np.flatnonzero((tokens == FILE) | repeated)
     ends = np.append(edges, len(tokens))
     begins = np.append(0, edges + 1)
     starts = np.concatenate([np.arange(a, b - n + 1, n) for a, b in zip(begins, ends, strict=True)])
-    if len(starts) < count:
-        raise ValueError(f"windows must be at most {len(starts)} of {n} tokens here, got {count}")
-    chosen = starts[np.arange(count) * len(starts) // count].astype(np.int64)
-    files = np.cumsum(tokens == FILE)[chosen]
-    return HeldOut(tokens[chosen[:, None] + np.arange(n)], files)
+    starts = starts.astype(np.int64)
+    return starts, np.cumsum(tokens == FILE)[starts]
+
+
+def _cut(
+    streams: Mapping[str, NDArray[Any]], n: int, starts: NDArray[np.int64], files: NDArray[np.int64]
+) -> HeldOut:
+    return HeldOut(streams["held_out"][starts[:, None] + np.arange(n)], files)

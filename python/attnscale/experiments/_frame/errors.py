@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The standard error of a mean over seeds and texts, where texts of one file are not independent."""
+"""Errors of what is computed from means over seeds and texts, where texts of one file are not independent."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..._bootstrap import shares
 
-__all__ = ["crossed_error"]
+__all__ = ["crossed_error", "crossed_means"]
 
 _DRAWS = 2000
 
@@ -42,14 +42,35 @@ def crossed_error(values: ArrayLike, files: ArrayLike) -> float:
     >>> round(crossed_error(texts, np.arange(400)), 2)  # 1 / sqrt(400)
     0.05
     """
+    if len(np.unique(np.asarray(files))) < 2:
+        return float("nan")
+    return float(crossed_means(values, files).std(ddof=1))
+
+
+def crossed_means(values: ArrayLike, files: ArrayLike) -> NDArray[np.float64]:
+    """Means over seeds and texts in each draw of the bootstrap of :func:`crossed_error`.
+
+    Parameters
+    ----------
+    values : array_like, shape (seeds, ..., texts)
+    files : array_like of int, shape (texts,)
+
+    Returns
+    -------
+    ndarray, shape (draws, ...)
+        A single seed, or a single file, is not drawn.
+
+    Examples
+    --------
+    >>> crossed_means([[[1.0], [2.0]], [[1.0], [2.0]]], [0]).std(0)  # two seeds agree on two means
+    array([0., 0.])
+    """
     values = np.asarray(values, np.float64)
     kinds, where = np.unique(np.asarray(files), return_inverse=True)
-    if len(kinds) < 2:
-        return float("nan")
     rng = np.random.default_rng(0)
-    sizes = np.bincount(where)
-    by_file = np.stack([np.bincount(where, each) for each in values])  # seeds, files
-    of_seeds = shares(rng, len(values), _DRAWS) if len(values) > 1 else np.ones((_DRAWS, 1))
-    of_files = shares(rng, len(kinds), _DRAWS)
-    sums = np.einsum("ds,sf,df->d", of_seeds, by_file, of_files)
-    return float((sums / (of_files @ sizes)).std(ddof=1))
+    flat = values.reshape(len(values), -1, values.shape[-1])
+    by_file = flat @ (where[:, None] == np.arange(len(kinds)))  # seeds, means, files
+    of_seeds, of_files = (shares(rng, len(each), _DRAWS) for each in (values, kinds))
+    sums = np.einsum("ds,smf,df->dm", of_seeds, by_file, of_files, optimize=True)
+    means = sums / (of_files @ np.bincount(where))[:, None]
+    return np.asarray(means.reshape(_DRAWS, *values.shape[1:-1]))

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from .._data.corpus import MASK
-from .transformer import Transformer
+from .._frame.train import History
+from .._frame.training import Training
+from .transformer import Mixing, Transformer
 
-__all__ = ["Texts", "hide_tokens", "masked_loss", "read_texts"]
+__all__ = ["Texts", "hide_tokens", "masked_loss", "read_texts", "train_masked"]
 
 _TOKENS_AT_ONCE = 16_384  # tokens of a call in evaluation: a few hundred MB of scores at n = 1024
 
@@ -55,6 +58,39 @@ def masked_loss(
     hidden = model.hidden(tokens)
     chosen = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
     return functional.cross_entropy(model.head(chosen).flatten(0, 1), targets.flatten())
+
+
+def train_masked(
+    config: Any, streams: Mapping[str, NDArray[Any]], training: Training, *, law: str, positions: str
+) -> tuple[Transformer, History]:
+    """A model that has learned to fill in the masked tokens of a stream, and how it learned.
+
+    Parameters
+    ----------
+    config : object
+        It has the sizes of the model (layers, width, heads, attention) and of its training (train_length,
+        batch, steps, masked, learning_rate).
+    streams : dict of str to ndarray
+        As of :func:`corpus_streams`; the model is trained on "train".
+    training : Training
+    law : str
+        Law of the scale.
+    positions : {"rotary", "none"}
+    """
+    mix = Mixing(law=law, positions=positions, implementation=config.attention)
+    vocabulary = int(max(streams["train"].max(), streams["held_out"].max())) + 1
+    with training.fork("weights"):
+        model = Transformer(vocabulary, config.layers, config.width, config.heads, mix)
+    model.to(training.device)
+    stream = torch.from_numpy(streams["train"])
+
+    def loss(step: int) -> Tensor:
+        generator = training.generator("batches")
+        return masked_loss(model, stream, config.batch, config.train_length, config.masked, generator)
+
+    warmup = min(100, config.steps // 10)
+    history = training.fit(model, loss, steps=config.steps, learning_rate=config.learning_rate, warmup=warmup)
+    return model, history
 
 
 def hide_tokens(windows: NDArray[np.int64], block: int, masked: int, generator: torch.Generator) -> Texts:

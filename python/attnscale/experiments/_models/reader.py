@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...torch import Learned, Scaled, attention
+from .._data.tasks import Batch
 from .attention import BACKENDS, attend_rows
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "answer_loss", "answers"]
 
 
 class Reader(torch.nn.Module):
@@ -122,3 +123,33 @@ class Reader(torch.nn.Module):
         beta, gamma = functional.softplus(self.slope(asks)), 2 * torch.tanh(self.power(asks))
         factor: Tensor = 1 + beta * math.log(max(n, 2)) ** gamma
         return factor.transpose(1, 2)[..., None]
+
+
+def answer_loss(model: Reader, batch: Batch) -> Tensor:
+    """Mean negative log-likelihood of the answers to a batch, which is moved to the model's device."""
+    query, tokens, label = (each.to(model.answer.weight.device) for each in batch)
+    return functional.cross_entropy(model(query[:, None], tokens)[0][:, 0], label)
+
+
+def answers(model: Reader, batch: Batch, *, law: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row: the negative log-likelihood, whether the answer is right, and the entropies.
+
+    Parameters
+    ----------
+    model : Reader
+        It is called without gradients, so that it gives entropies.
+    batch : Batch
+        Moved to the model's device.
+    law : optional
+        Replaces the law of the model.
+
+    Returns
+    -------
+    nll, right : Tensor of float64, shape (batch,)
+    entropy : Tensor, shape (batch, heads, 1)
+    """
+    query, tokens, label = (each.to(model.answer.weight.device) for each in batch)
+    logits, entropy = model(query[:, None], tokens, law=law)
+    nll = functional.cross_entropy(logits[:, 0], label, reduction="none").double()
+    assert entropy is not None
+    return nll, (logits[:, 0].argmax(-1) == label).double(), entropy

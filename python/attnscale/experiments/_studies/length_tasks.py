@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from ..._checks import choose, positive_int, shown
 from .._data.tasks import TASKS
@@ -20,7 +19,7 @@ from .._frame.result import TrainingResult
 from .._frame.run import run
 from .._frame.training import Training
 from .._models.attention import check_implementation
-from .._models.reader import Reader
+from .._models.reader import Reader, answer_loss, answers
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -146,8 +145,7 @@ def measure(
 
     def loss(step: int) -> Tensor:
         n = int(torch.randint(2, config.train_length + 1, (1,), generator=batches))
-        query, tokens, label = (each.to(training.device) for each in task.draw(config.batch, n, batches))
-        return functional.cross_entropy(model(query[:, None], tokens)[0][:, 0], label)
+        return answer_loss(model, task.draw(config.batch, n, batches))
 
     found, done = [], 0
     for stage in config.stages:
@@ -165,16 +163,11 @@ def _test(
 ) -> tuple[float, float, float]:
     """Accuracy, negative log-likelihood and effective keys, on rows that all models of a seed see."""
     generator = Training(seed).generator(f"test {n}")
-    device = next(model.parameters()).device
     sums, count = np.zeros(3), 0
     while count < config.tests:
         batch = min(max(1, _AT_ONCE // n), config.tests - count)
-        drawn = TASKS[cell["task"]].draw(batch, n, generator)
-        query, tokens, label = (each.to(device) for each in drawn)
-        logits, entropy = model(query[:, None], tokens)
-        right = (logits[:, 0].argmax(-1) == label).double().sum()
-        nll = functional.cross_entropy(logits[:, 0], label, reduction="sum")
-        sums += [float(right), float(nll), batch * float(entropy.exp().mean())]
+        nll, right, entropy = answers(model, TASKS[cell["task"]].draw(batch, n, generator))
+        sums += [float(right.sum()), float(nll.sum()), batch * float(entropy.exp().mean())]
         count += batch
     accuracy, nll_mean, keys = sums / count
     return accuracy, nll_mean, keys

@@ -12,8 +12,8 @@ __all__ = ["shares"]
 def shares(rng: np.random.Generator, count: int, draws: int) -> NDArray[np.float64]:
     """For each draw the share of each unit in a sample of count - 1 units, shape (draws, count).
 
-    A single unit has all of it. count - 1 are drawn with replacement, because count would make the error of a mean too small by
-    sqrt(1 - 1/count) (Rao and Wu 1988, JASA 83, 231).
+    A single unit has all of it. count - 1 are drawn with replacement, because count would make the error of a
+    mean too small by sqrt(1 - 1/count) (Rao and Wu 1988, JASA 83, 231).
     """
     if count == 1:
         return np.ones((draws, 1))

@@ -325,8 +325,13 @@ def test_fixed_factors_under_normalised_rows():
         np.testing.assert_allclose(one, other, atol=2e-4)  # the same seeds
 
 
-#: Experiments whose full run was registered before it.
-REGISTERED = {"needle_multiples", "text_multiples"}
+#: Runs that were registered before them.
+REGISTERED = (
+    ("context", "lengths"),
+    ("learned_scales", "norm"),
+    ("needle_multiples", "full"),
+    ("text_multiples", "full"),
+)
 #: Outcomes of the contrasts, claim by claim, on which the words of the page rest.
 OUTCOMES = {
     ("length_generalization", "full"): [["undecided"] * 2, ["shown", "undecided"]],
@@ -354,7 +359,7 @@ OUTCOMES = {
         *[["undecided"], ["refuted"], ["refuted"] * 2],
     ],
 }
-#: Registered runs with claims of their own, and the files of their tables.
+#: Runs with claims of their own, and the files of their tables.
 OWN = {
     ("context", "lengths"): "verdicts-context-lengths.md",
     ("learned_scales", "norm"): "verdicts-learned_scales-norm.md",
@@ -363,12 +368,11 @@ OWN = {
 
 def test_registered_runs_have_their_registration_beside_them():
     folder = ROOT / "python" / "attnscale" / "data" / "experiments"
-    found = {
-        path.name.removesuffix(".registration.json"): path for path in folder.glob("*.registration.json")
-    }
-    assert found.keys() == REGISTERED
-    for name, path in found.items():
-        plan, kept = json.loads(path.read_bytes()), run(name)
+    files = [name if which == "full" else f"{name}-{which}" for name, which in REGISTERED]
+    found = {path.name.removesuffix(".registration.json") for path in folder.glob("*.registration.json")}
+    assert found == {*files}
+    for file, (name, which) in zip(files, REGISTERED, strict=True):
+        plan, kept = json.loads((folder / f"{file}.registration.json").read_bytes()), run(name, which)
         fixed = {each: plan[each] for each in plan if each not in ("format", "kind", "sha256", "created")}
         assert digest(fixed) == plan["sha256"] == kept.registration
         assert (plan["config"], plan["seeds"]) == (kept.parameters, list(kept.axes["seed"]))
@@ -385,7 +389,7 @@ def test_verdicts_are_evaluated_and_not_typed():
     for (name, which), outcomes in OUTCOMES.items():
         verdict = run(name, which).verdict()
         assert [[each.outcome for each in claim.findings] for claim in verdict.claims] == outcomes
-        assert verdict.exploratory == ((name, which) not in OWN and name not in REGISTERED)
+        assert verdict.exploratory == ((name, which) not in REGISTERED)
         file = OWN.get((name, which), f"verdicts-{name}.md")
         table = written[file].splitlines()
         rows = [line for line in table if line.startswith(f"| {which} |")]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attnscale
 
+_NO_RUN = "No run of this experiment is stored."
 #: Stored runs, as ``attnscale train NAME --judge RUN`` calls them; the reduced ones are for tests.
 RUNS = ("full", "large", "cpu")
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built: `attnscale train NAME --judge full`."
@@ -43,20 +44,31 @@ def _verdicts(name):
     return found
 
 
+def _criterion(name):
+    """What the runs of an experiment are judged by: that of the full run's config."""
+    from attnscale.experiments import experiment
+
+    declared = experiment(name)
+    return declared.criterion(declared.config())
+
+
 def claims(verdicts):
     """A row for each claim: its outcome in each run."""
     rows = ["| experiment | claim | verdict |", "|---|---|---|"]
     for name, found in verdicts.items():
-        for i, claim in enumerate(found["full"].claims):
+        declared = next(iter(found.values())) if found else _criterion(name)
+        for i, claim in enumerate(declared.claims):
             outcomes = [(run, verdict.claims[i].outcome) for run, verdict in found.items()]
             several = len(outcomes) > 1
             said = ", ".join(f"{outcome} ({run})" if several else outcome for run, outcome in outcomes)
-            rows.append(f"| `{name}` | {claim.text} | {said} |")
+            rows.append(f"| `{name}` | {claim.text} | {said or 'no run is stored'} |")
     return "\n".join(rows)
 
 
 def contrasts(found):
     """A row for each contrast of each run."""
+    if not found:
+        return _NO_RUN
     rows = [
         "| run | difference | margin | mean ± error | interval | p | visible | seeds | verdict |",
         "|---|---|---|---|---|---|---|---|---|",

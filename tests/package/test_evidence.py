@@ -206,6 +206,9 @@ OUTCOMES = {
     ("collapse", "full"): [["undecided", "undecided", "shown", "undecided"]],
 }
 
+#: Experiments without a stored run: no page says what they showed.
+NOT_RUN = ("causal_length",)
+
 
 def test_verdicts_are_evaluated_and_not_typed():
     scope = {}
@@ -220,6 +223,11 @@ def test_verdicts_are_evaluated_and_not_typed():
         assert [row.split(" | ")[8].split(":")[0].rstrip(" |") for row in rows] == [*chain(*outcomes)]
         assert f"{{include}} ../_declared/verdicts-{name}.md" in text
     claims = {name: len(outcomes) for (name, _), outcomes in OUTCOMES.items()}
+    for name in NOT_RUN:
+        declared = at.experiments.experiment(name)
+        claims[name] = len(declared.criterion(declared.config()).claims)
+        assert f"| `{name}` |" in written["verdicts.md"]
+        assert written[f"verdicts-{name}.md"] == "No run of this experiment is stored."
     assert claims.keys() == set(at.experiments.names())
     assert len(written["verdicts.md"].splitlines()) == 2 + sum(claims.values())
     for said in (

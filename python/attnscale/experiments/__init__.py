@@ -22,6 +22,7 @@ from ._frame.verdict import Finding, JudgedClaim, Verdict, judge
 from ._names import experiment, names, stored, study
 
 if TYPE_CHECKING:
+    from ._studies.causal_length import CausalLengthConfig, causal_length
     from ._studies.collapse import CollapseConfig, collapse
     from ._studies.context import ContextConfig, context
     from ._studies.hybrids import HybridsConfig, hybrids
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ._studies.recall import RecallConfig, recall
 
 __all__ = [
+    "CausalLengthConfig",
     "Claim",
     "CollapseConfig",
     "ContextConfig",
@@ -52,6 +54,7 @@ __all__ = [
     "TrainingResult",
     "Variable",
     "Verdict",
+    "causal_length",
     "collapse",
     "context",
     "difference",

@@ -117,15 +117,35 @@ def test_scores_are_those_of_the_definition():
     }
     for positions, scores in products.items():
         mix = model(positions).mix
-        mix.scales = [0.25]
+        mix.scales, mix.smear = [0.25], None
         wanted = scores.masked_fill(distance < 0, -math.inf).softmax(-1) @ v
         torch.testing.assert_close(mix(q, k, v, 0), wanted, rtol=1e-4, atol=1e-5)
+    mix = model().mix
+    mix.scales, mix.smear = [0.25], torch.tensor([[0.0, math.log(3)]])  # shares 1/2 and 3/4
+    before = functional.pad(k, (0, 0, 1, 0))[..., :-1, :]
+    share = torch.tensor([0.5, 0.75])[:, None, None]
+    scores = (q @ ((1 - share) * k + share * before).mT / 4).masked_fill(distance < 0, -math.inf)
+    torch.testing.assert_close(mix(q, k, v, 0), scores.softmax(-1) @ v, rtol=1e-4, atol=1e-5)
     scale = torch.linspace(0.1, 0.4, 24).view(2, 12)
     scores = (clipped_scores(q, k, 5) * scale[..., None]).masked_fill(distance < 0, -math.inf)
     output, entropy = clipped_rows(q, k, v, scale=scale, clip=5, backend="core", causal=True)
     torch.testing.assert_close(output, scores.softmax(-1) @ v, rtol=1e-4, atol=1e-5)
     wanted = torch.special.entr(scores.softmax(-1)).sum(-1)
     torch.testing.assert_close(entropy, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_row_begins_by_looking_at_its_like_and_sees_no_later_token():
+    one, tokens = model(), text(41)[None]
+    with torch.random.fork_rng(devices=[]):
+        fresh = CausalModel(
+            50, 1, 32, 2, positions="none", trained="ssmax", train_length=32, implementation="torch"
+        )
+    query, key, _ = fresh.blocks[0].project.weight.chunk(3)
+    assert torch.equal(query, key)
+    other = tokens.clone()
+    other[0, 20:] = 7
+    with torch.no_grad():
+        assert torch.equal(one(tokens)[:, :20], one(other)[:, :20])
 
 
 def test_a_law_acts_beyond_the_training_length_alone():

@@ -43,6 +43,8 @@ class CausalMix:
         The largest distance of rotary positions; None clips nothing.
     entropies : list or None
         If a list, the entropy of the rows of each layer, (batch, heads, n), is appended to it.
+    smear : Tensor or None
+        Of each layer and head the logit of the share that the key before has in a key; None mixes no keys.
     """
 
     positions: str
@@ -50,9 +52,13 @@ class CausalMix:
     implementation: str
     clip: int | None = None
     entropies: list[Tensor] | None = field(default=None, repr=False)
+    smear: Tensor | None = field(default=None, repr=False)
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, layer: int) -> Tensor:
         """The output of one layer's heads."""
+        if self.smear is not None:
+            before = functional.pad(key, (0, 0, 1, 0))[..., :-1, :]
+            key = torch.lerp(key, before, self.smear[layer].sigmoid()[:, None, None])
         options: dict[str, Any] = {"scale": self.scales[layer], "backend": BACKENDS[self.implementation]}
         if self.clip is not None:
             output, entropy = clipped_rows(query, key, value, clip=self.clip, causal=True, **options)
@@ -82,9 +88,11 @@ def alibi(heads: int, n: int, device: torch.device) -> Tensor:
 class CausalModel(Transformer):
     """A transformer that predicts the next token under one of SCALES.
 
-    A short causal convolution, channel by channel, stands before each layer. It tells a token from the three
-    before it, so that a small model learns to use its context without positions, too, and it is the same at
-    any length. So what length does to a model without positions is done by the number of keys.
+    Three things make a small model use its context soon, without positions too. A short causal convolution,
+    channel by channel, stands before each layer. Each head mixes a key with the key before it, by a learned
+    share ("smeared keys": Olsson et al. 2022, arXiv 2209.11895). Queries and keys begin with the same
+    weights, so that a row begins by looking at keys like its query. All three are the same at any length:
+    what length does to a model without positions is done by the number of keys.
 
     Parameters
     ----------
@@ -99,6 +107,8 @@ class CausalModel(Transformer):
     ----------
     taps : Parameter, shape (layers, 4, width)
         Weights of the convolution, those of the token itself last.
+    smear : Parameter, shape (layers, heads)
+        The share of the key before, as its logit.
     slopes : Parameter, shape (layers, heads)
         SSMax's s of each head; under other scales it is not used.
     """
@@ -120,6 +130,11 @@ class CausalModel(Transformer):
         mix = CausalMix(positions, [], implementation)
         super().__init__(vocabulary, layers, width, heads, mix)
         self.trained, self.train_length = trained, train_length
+        for block in self.blocks:
+            query, key, _ = block.project.weight.detach().chunk(3)
+            torch.nn.init.normal_(query, std=width**-0.5)
+            key.copy_(query)
+        mix.smear = self.smear = torch.nn.Parameter(torch.zeros(layers, heads))
         self.taps = torch.nn.Parameter(_TAP * torch.randn(layers, _TAPS, width))
         learned = trained == "ssmax"
         start = torch.full((layers, heads), 1 / math.log(train_length))

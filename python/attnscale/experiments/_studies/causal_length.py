@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ READINGS = (
     "clipped log_n",
     "clipped yarn",
 )
+_PUT_IN = ("log_n", "yarn")
 _BINS = 20  # parts of the training; the mean loss of each is kept
 _FIRST = 16  # rows of up to so many keys are one group; the groups after it double
 _WINDOWS = {"windows": 1, "windows / 8": 8}  # by what the training length is divided
@@ -89,9 +90,9 @@ class CausalLengthConfig:
     positions: tuple[str, ...] = POSITIONS
     trained: tuple[str, ...] = SCALES
     train_length: int = 256
-    batch: int = 8
-    steps: int = 2000
-    learning_rate: float = 3e-3
+    batch: int = 4
+    steps: int = 3000
+    learning_rate: float = 4e-3
     length: int = 4096
     windows: int = 24
     clip: int = 128
@@ -128,6 +129,7 @@ class CausalLengthConfig:
             heads=2,
             vocabulary=400,
             train_length=64,
+            batch=8,
             steps=100,
             length=256,
             windows=8,
@@ -229,7 +231,7 @@ def _applies(reading: str, cell: dict[str, Any]) -> bool:
 def _parts(reading: str) -> tuple[bool, str]:
     """Whether distances are clipped, and the law that is put in."""
     law = reading.removeprefix("clipped").strip()
-    return reading.startswith("clipped"), law if law in ("log_n", "yarn") else ""
+    return reading.startswith("clipped"), law if law in _PUT_IN else ""
 
 
 def _read_text(
@@ -252,59 +254,53 @@ def _read_text(
 
 def criterion(config: CausalLengthConfig) -> Criterion:
     """What dilution, positions and laws do to the loss in the second half of texts of ``length`` tokens."""
-    laws, trained = ("log_n", "yarn"), SCALES[1:]
-    uses = tuple(
-        _late(f"an eighth of a window less a window, {each}", ("windows / 8", "windows"), each)
-        for each in POSITIONS
+    return Criterion((*_of_length(), *_of_laws(), *_of_clipping()))
+
+
+def _of_length() -> tuple[Claim, ...]:
+    """What models use, and what they lose on whole texts, both without any law."""
+    used = ("windows / 8", "windows")
+    uses = tuple(_late(f"an eighth of a window less a window, {each}", used, each) for each in POSITIONS)
+    none, rotary = (
+        _late(f"whole texts less windows, {each}", ("as trained", "windows"), each)
+        for each in ("none", "rotary")
     )
-    falls = {
-        each: _late(f"whole texts less windows, {each}", ("as trained", "windows"), each)
-        for each in POSITIONS
-    }
-    less = tuple((-weight, labels) for weight, labels in falls["none"].terms)
-    return Criterion(
-        (
-            Claim("models use more than an eighth of the context that they are trained with", uses),
-            Claim("without positions the loss rises beyond the training length", (falls["none"],)),
-            Claim(
-                "with rotary positions it rises more",
-                (
-                    Contrast(
-                        "whole texts less windows, rotary less none", "late", (*falls["rotary"].terms, *less)
-                    ),
-                ),
-            ),
-            Claim(
-                "put into a model without positions, a law lowers the loss",
-                tuple(_late(f"1/sqrt(d) less {law}, none", ("as trained", law), "none") for law in laws),
-                needs="any",
-            ),
-            Claim(
-                "without positions, a model trained under log n or SSMax has the lower loss",
-                tuple(
-                    difference(
-                        f"1/sqrt(d) less {law}, each trained with it, none",
-                        "late",
-                        {"trained": ("standard", law)},
-                        {"positions": "none", "reading": "as trained"},
-                    )
-                    for law in trained
-                ),
-                needs="any",
-            ),
-            Claim(
-                "with rotary positions, clipped distances gain more than any law",
-                tuple(_late(f"{law} less clipped, rotary", (law, "clipped"), "rotary") for law in laws),
-            ),
-            Claim(
-                "where distances are clipped, a law still lowers the loss",
-                tuple(
-                    _late(f"1/sqrt(d) less {law}, clipped", ("clipped", f"clipped {law}"), "rotary")
-                    for law in laws
-                ),
-                needs="any",
-            ),
-        )
+    less = tuple((-weight, labels) for weight, labels in none.terms)
+    more = Contrast("whole texts less windows, rotary less none", "late", (*rotary.terms, *less))
+    alibi = _late("windows less whole texts, alibi", ("windows", "as trained"), "alibi")
+    return (
+        Claim("models use more than an eighth of the context that they are trained with", uses),
+        Claim("without positions the loss rises beyond the training length", (none,)),
+        Claim("with rotary positions it rises more", (more,)),
+        Claim("with ALiBi it rises by less than 0.02 nats", (replace(alibi, least=-0.02),)),
+    )
+
+
+def _of_laws() -> tuple[Claim, ...]:
+    """What laws give a model without positions: put into it, or trained with it."""
+    put_in = tuple(_late(f"1/sqrt(d) less {law}, none", ("as trained", law), "none") for law in _PUT_IN)
+    place = {"positions": "none", "reading": "as trained"}
+    trained = tuple(
+        difference(f"trained under 1/sqrt(d) less {law}, none", "late", {"trained": (SCALES[0], law)}, place)
+        for law in SCALES[1:]
+    )
+    return (
+        Claim("put into a model without positions, a law lowers the loss", put_in, needs="any"),
+        Claim(
+            "trained under log n or SSMax, a model without positions has the lower loss", trained, needs="any"
+        ),
+    )
+
+
+def _of_clipping() -> tuple[Claim, ...]:
+    """What clipped distances give a model with rotary positions, and a law beside them."""
+    more = tuple(_late(f"{law} less clipped, rotary", (law, "clipped"), "rotary") for law in _PUT_IN)
+    both = tuple(
+        _late(f"1/sqrt(d) less {law}, clipped", ("clipped", f"clipped {law}"), "rotary") for law in _PUT_IN
+    )
+    return (
+        Claim("with rotary positions, clipped distances gain more than any law", more),
+        Claim("where distances are clipped, a law still lowers the loss", both, needs="any"),
     )
 
 

@@ -21,7 +21,8 @@ from .transformer import Transformer, rotate
 
 __all__ = ["POSITIONS", "SCALES", "CausalMix", "CausalModel", "alibi", "in_short_windows", "row_factor"]
 
-POSITIONS = ("none", "alibi", "rotary")
+#: Positions of a model; "plain rotary" is a usual transformer, without what helps the others to learn.
+POSITIONS = ("none", "alibi", "rotary", "plain rotary")
 #: Scales that a model is trained under: 1/sqrt(d); log n over the log of the training length; SSMax, whose
 #: slope is learned for each head.
 SCALES = ("standard", "log_n", "ssmax")
@@ -88,7 +89,8 @@ def alibi(heads: int, n: int, device: torch.device) -> Tensor:
 class CausalModel(Transformer):
     """A transformer that predicts the next token under one of SCALES.
 
-    Three things make a small model use its context soon, without positions too. A short causal convolution,
+    Three things make a small model use its context soon, without positions too; "plain rotary" does without
+    them. A short causal convolution,
     channel by channel, stands before each layer. Each head mixes a key with the key before it, by a learned
     share ("smeared keys": Olsson et al. 2022, arXiv 2209.11895). Queries and keys begin with the same
     weights, so that a row begins by looking at keys like its query. All three are the same at any length:
@@ -114,6 +116,7 @@ class CausalModel(Transformer):
     """
 
     mix: CausalMix
+    taps: torch.nn.Parameter | None
 
     def __init__(
         self,
@@ -127,15 +130,18 @@ class CausalModel(Transformer):
         train_length: int,
         implementation: str,
     ) -> None:
-        mix = CausalMix(positions, [], implementation)
+        plain = positions == "plain rotary"
+        mix = CausalMix("rotary" if plain else positions, [], implementation)
         super().__init__(vocabulary, layers, width, heads, mix)
         self.trained, self.train_length = trained, train_length
-        for block in self.blocks:
-            query, key, _ = block.project.weight.detach().chunk(3)
-            torch.nn.init.normal_(query, std=width**-0.5)
-            key.copy_(query)
-        mix.smear = self.smear = torch.nn.Parameter(torch.zeros(layers, heads))
-        self.taps = torch.nn.Parameter(_TAP * torch.randn(layers, _TAPS, width))
+        self.taps = None
+        if not plain:
+            for block in self.blocks:
+                query, key, _ = block.project.weight.detach().chunk(3)
+                torch.nn.init.normal_(query, std=width**-0.5)
+                key.copy_(query)
+            mix.smear = self.smear = torch.nn.Parameter(torch.zeros(layers, heads))
+            self.taps = torch.nn.Parameter(_TAP * torch.randn(layers, _TAPS, width))
         learned = trained == "ssmax"
         start = torch.full((layers, heads), 1 / math.log(train_length))
         self.slopes = torch.nn.Parameter(start, requires_grad=learned)
@@ -144,16 +150,11 @@ class CausalModel(Transformer):
         """The last hidden states, (batch, n, width)."""
         x = self.embedding(tokens)
         for layer, block in enumerate(self.blocks):
-            x = block(x + self._near(x, layer), self.mix, layer)
+            if self.taps is not None:
+                x = _with_near(x, self.taps[layer])
+            x = block(x, self.mix, layer)
         normed: Tensor = self.norm(x)
         return normed
-
-    def _near(self, x: Tensor, layer: int) -> Tensor:
-        """A sum over each token and those just before it, weighted by channel and distance."""
-        padded, total = functional.pad(x, (0, 0, _TAPS - 1, 0)), torch.zeros_like(x)
-        for i, tap in enumerate(self.taps[layer]):
-            total = torch.addcmul(total, padded[:, i : i + x.shape[1]], tap)
-        return total
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The logits of each position, (batch, n, vocabulary), under the scale of the training."""
@@ -201,6 +202,14 @@ class CausalModel(Transformer):
         law = scale.current() if isinstance(scale, Learned) else laws.get(scale)
         rows = law.multiplier(np.arange(1, n + 1), head_dim) * (1.0 if factor is None else factor)
         return torch.from_numpy(np.atleast_2d(rows) / math.sqrt(head_dim)).float()
+
+
+def _with_near(x: Tensor, taps: Tensor) -> Tensor:
+    """Each token and a sum over it and those just before it, weighted by channel and distance."""
+    padded = functional.pad(x, (0, 0, len(taps) - 1, 0))
+    for i, tap in enumerate(taps):
+        x = torch.addcmul(x, padded[:, i : i + x.shape[1]], tap)
+    return x
 
 
 def in_short_windows(model: CausalModel, text: Tensor, n: int) -> tuple[Tensor, Tensor]:

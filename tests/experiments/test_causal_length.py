@@ -82,7 +82,7 @@ def test_prose_is_what_paragraphs_say_once(tmp_path):
     (tmp_path / "page.html.gz").write_bytes(gzip.compress(page.encode()))
     (tmp_path / "short.txt").write_text(sentence(rng))
     (tmp_path / "table.txt").write_text(
-        "\n\n".join("x1 y2 z3 Januar Februar Mai 10 20 30 40" * 9 for _ in range(9))
+        "\n\n".join("x1 y2 z3 Montag Sonne Garten 10 20 30 40" * 9 for _ in range(9))
     )
     (found,) = prose_files(str(tmp_path))
     assert found == ("page.html.gz", "\n".join(kept).encode())

@@ -210,14 +210,19 @@ def test_bad_fields_are_named(changes, said):
 
 @pytest.mark.maintainer
 @pytest.mark.slow
-def test_the_reduced_run_is_within_the_stored_error_bars(tmp_path):
+def test_some_of_the_reduced_models_are_within_the_stored_error_bars(tmp_path):
     kept = stored("causal_length", "reduced")["late"]
-    again = causal_length(CausalLengthConfig.reduced(), seeds=[100], progress=False, store=tmp_path)[
-        "late"
-    ].value
+    some = ("none,trained=standard", "alibi,trained=ssmax", "plain rotary,trained=standard")
+    again = causal_length(
+        CausalLengthConfig.reduced(),
+        seeds=[100],
+        only=[f"positions={each}" for each in some],
+        progress=False,
+        store=tmp_path,  # which keeps the tokens for all models
+    )["late"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean
-    there = np.isfinite(kept.value)
-    assert (np.isfinite(again) == there).all()
+    there = np.isfinite(again)
+    assert there.sum() == 5 + 3 + 8
     assert (abs(again - kept.value)[there] <= 5 * spread[there] + 0.02).all()
 
 

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
+from attnscale import SweepError  # noqa: E402
 from attnscale.experiments import CausalLengthConfig, causal_length, experiment, stored  # noqa: E402
 from attnscale.experiments._data.prose import PACKAGES, prose_files  # noqa: E402
 from attnscale.experiments._models.causal import (  # noqa: E402
@@ -91,8 +92,9 @@ def test_prose_is_what_paragraphs_say_once(tmp_path):
 
 
 def test_a_corpus_that_is_not_there_is_named_with_a_remedy(tmp_path):
-    with pytest.raises(ValueError, match=f"got '{tmp_path}', which has none; .* apt-get download") as caught:
-        prose_files(str(tmp_path))
+    said = f"got '{tmp_path}', which has none; .* apt-get download"
+    with pytest.raises(SweepError, match=said) as caught:
+        causal_length(replace(SMALL, corpus=str(tmp_path)), seeds=1, progress=False)
     assert all(each in str(caught.value) for each in PACKAGES)
 
 

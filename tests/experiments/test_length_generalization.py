@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 from attnscale.experiments import LengthGeneralizationConfig, length_generalization, stored  # noqa: E402
-from attnscale.experiments._data.corpus import FILE, MASK, _files, library_source  # noqa: E402
+from attnscale.experiments._data.corpus import FILE, MASK, library_source, source_files  # noqa: E402
 from attnscale.experiments._data.held_out import held_out_texts, repeated_tokens  # noqa: E402
 from attnscale.experiments._models.clipped import clipped_rows, clipped_scores  # noqa: E402
 from attnscale.experiments._models.masked import hide_tokens, masked_loss, read_texts  # noqa: E402
@@ -136,7 +136,7 @@ def test_no_scale_keeps_an_entropy_that_is_out_of_reach():
 def test_source_is_split_by_file():
     corpus = library_source(300, 100_000)
     again = library_source(300, 100_000)
-    names = [name for name, _ in _files(None)]
+    names = [name for name, _ in source_files(None)]
     assert len(names) > 300
     assert not any(name.startswith(("encodings/", "pydoc_data/")) for name in names)
     assert corpus.facts == again.facts

@@ -359,6 +359,8 @@ OUTCOMES = {
         *[["undecided"], ["refuted"], ["refuted"] * 2],
     ],
 }
+#: Experiments that are registered and without a stored run: no page says what they showed.
+NOT_RUN = ("causal_length",)
 #: Runs with claims of their own, and the files of their tables.
 OWN = {
     ("context", "lengths"): "verdicts-context-lengths.md",
@@ -370,7 +372,7 @@ def test_registered_runs_have_their_registration_beside_them():
     folder = ROOT / "python" / "attnscale" / "data" / "experiments"
     files = [name if which == "full" else f"{name}-{which}" for name, which in REGISTERED]
     found = {path.name.removesuffix(".registration.json") for path in folder.glob("*.registration.json")}
-    assert found == {*files}
+    assert found == {*files, *NOT_RUN}
     for file, (name, which) in zip(files, REGISTERED, strict=True):
         plan, kept = json.loads((folder / f"{file}.registration.json").read_bytes()), run(name, which)
         fixed = {each: plan[each] for each in plan if each not in ("format", "kind", "sha256", "created")}
@@ -396,6 +398,11 @@ def test_verdicts_are_evaluated_and_not_typed():
         assert [row.split(" | ")[8].split(":")[0].rstrip(" |") for row in rows] == [*chain(*outcomes)]
         assert f"{{include}} ../_declared/{file}" in text
     claims = {OWN.get(run, run[0]): len(outcomes) for run, outcomes in OUTCOMES.items()}
+    for name in NOT_RUN:
+        declared = at.experiments.experiment(name)
+        claims[name] = len(declared.criterion(declared.config()).claims)
+        assert f"| `{name}` |" in written["verdicts.md"]
+        assert written[f"verdicts-{name}.md"] == "No run of this experiment is stored."
     assert claims.keys() == {*at.experiments.names(), *OWN.values()}
     assert len(written["verdicts.md"].splitlines()) == 2 + sum(claims.values())
     for said in (

@@ -141,4 +141,4 @@ def complete(
 def _one_line(message: str) -> str:
     """The beginning of a message; an exception may print whole arrays."""
     line = " ".join(message.split())
-    return line if len(line) <= 300 else f"{line[:300]}..."
+    return line if len(line) <= 1000 else f"{line[:1000]}..."

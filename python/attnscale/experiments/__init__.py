@@ -23,6 +23,7 @@ from ._models.best_multiples import BestMultiples, Spread, best_multiples
 from ._names import experiment, names, stored, study
 
 if TYPE_CHECKING:
+    from ._studies.causal_length import CausalLengthConfig, causal_length
     from ._studies.collapse import CollapseConfig, collapse
     from ._studies.context import ContextConfig, context
     from ._studies.hybrids import HybridsConfig, hybrids
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BestMultiples",
+    "CausalLengthConfig",
     "Claim",
     "CollapseConfig",
     "ContextConfig",
@@ -60,6 +62,7 @@ __all__ = [
     "Variable",
     "Verdict",
     "best_multiples",
+    "causal_length",
     "collapse",
     "context",
     "difference",

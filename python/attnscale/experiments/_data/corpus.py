@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FILE", "MASK", "Corpus", "library_source"]
+__all__ = ["FILE", "MASK", "Corpus", "library_source", "source_files", "split_and_encode"]
 
 #: Tokens that stand for no text: the end of a file, and the replacement of a masked token.
 FILE, MASK = 0, 1
@@ -62,7 +62,24 @@ def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
     ImportError
         The package tokenizers is not installed.
     """
-    files = _files(most_bytes)
+    return split_and_encode(source_files(most_bytes), vocabulary)
+
+
+def split_and_encode(files: Sequence[tuple[str, bytes]], vocabulary: int) -> Corpus:
+    """Every tenth file held out, the others to train on, in tokens that are learned from these others.
+
+    Parameters
+    ----------
+    files : sequence of (str, bytes)
+        Names and texts of the files, in an order that has nothing to do with what they are about.
+    vocabulary : int
+        As of :func:`library_source`.
+
+    Raises
+    ------
+    ImportError
+        The package tokenizers is not installed.
+    """
     parts = {
         "held_out": [each for i, each in enumerate(files) if i % _HELD_OUT == 0],
         "train": [each for i, each in enumerate(files) if i % _HELD_OUT],
@@ -84,8 +101,8 @@ def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
     return Corpus(tokens["train"], tokens["held_out"], size, {**facts, "vocabulary": size})
 
 
-def _files(most_bytes: int | None) -> list[tuple[str, bytes]]:
-    """Names and contents of files, shuffled by the hash of the name: neighbours were of one package."""
+def source_files(most_bytes: int | None) -> list[tuple[str, bytes]]:
+    """The library's files by name, shuffled by the hash of the name: neighbours were of one package."""
     root = Path(sysconfig.get_paths()["stdlib"])
     names = []
     for folder, below, inside in os.walk(root):
@@ -120,6 +137,7 @@ def _train_bpe(texts: Iterable[str], vocabulary: int) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.encode_special_tokens = True  # a file that has "<file>" in its text has not ended there
     return tokenizer
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .corpus import FILE, library_source
+from .corpus import FILE, Corpus, library_source
 
 __all__ = [
     "HeldOut",
@@ -20,6 +20,7 @@ __all__ = [
     "held_out_texts",
     "one_text_a_file",
     "repeated_tokens",
+    "streams_of",
 ]
 
 
@@ -52,7 +53,11 @@ def corpus_streams(vocabulary: int, most_bytes: int | None, shared: int) -> dict
     dict
         "train" and "held_out", tokens; "repeated", a bool for each held-out token; "facts", text.
     """
-    corpus = library_source(vocabulary, most_bytes)
+    return streams_of(library_source(vocabulary, most_bytes), shared)
+
+
+def streams_of(corpus: Corpus, shared: int) -> dict[str, NDArray[Any]]:
+    """The same of any corpus."""
     repeated = repeated_tokens(corpus.train, corpus.held_out, shared)
     facts = {"source": {**corpus.facts, "repeated": int(repeated.sum())}, "python": platform.python_version()}
     return {

@@ -19,20 +19,30 @@ __all__ = ["clipped_rows", "clipped_scores"]
 
 
 def clipped_rows(
-    query: Tensor, key: Tensor, value: Tensor, *, scale: float | Tensor, clip: int, backend: str
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float | Tensor,
+    clip: int,
+    backend: str,
+    causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Output and entropy of each row; three passes that make no matrix are merged by their log-sum-exp.
+    """Output and entropy of each row; passes that make no matrix are merged by their log-sum-exp.
 
     Parameters
     ----------
     query, key, value : Tensor, shape (batch, heads, n, head_dim)
         Tensors that are not turned yet.
-    scale : float or Tensor, shape (heads, 1)
-        The whole multiplier of the scores.
+    scale : float or Tensor
+        The whole multiplier of the scores: a number, or of shape (heads, 1); where rows are causal also of
+        shape (heads or 1, n).
     clip : int
         The largest distance.
     backend : {"core", "torch"}
         The backend of :func:`attnscale.torch.attention`.
+    causal : bool
+        Whether a query sees only the keys up to its own place.
 
     Examples
     --------
@@ -43,14 +53,12 @@ def clipped_rows(
     """
     turned = (rotate(query), rotate(key), value)
     before = (rotate(query, at=clip), key, value)
-    after = tuple(each.flip(-2) for each in (rotate(query, at=-clip), key, value))
     options: dict[str, Any] = {"scale": scale, "backend": backend}
     beyond = {"causal": -clip - 1, **options}
-    parts = [
-        _part(turned, {"window": (clip, clip), **options}),
-        _part(before, beyond),
-        [each.flip(2) for each in _part(after, beyond)],
-    ]
+    parts = [_part(turned, {"window": (clip, 0 if causal else clip), **options}), _part(before, beyond)]
+    if not causal:
+        after = tuple(each.flip(-2) for each in (rotate(query, at=-clip), key, value))
+        parts.append([each.flip(2) for each in _part(after, beyond)])
     return _merge(parts)
 
 

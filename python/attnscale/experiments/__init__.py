@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ._studies.length_generalization import LengthGeneralizationConfig, length_generalization
     from ._studies.length_tasks import LengthTasksConfig, length_tasks
     from ._studies.recall import RecallConfig, recall
+    from ._studies.two_heads import TwoHeadsConfig, two_heads
 
 __all__ = [
     "Claim",
@@ -50,6 +51,7 @@ __all__ = [
     "RunOptions",
     "Training",
     "TrainingResult",
+    "TwoHeadsConfig",
     "Variable",
     "Verdict",
     "collapse",
@@ -66,6 +68,7 @@ __all__ = [
     "recall",
     "register",
     "stored",
+    "two_heads",
 ]
 
 

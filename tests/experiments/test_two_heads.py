@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from attnscale import theory  # noqa: E402
 from attnscale.experiments import TwoHeadsConfig, stored, two_heads  # noqa: E402
 from attnscale.experiments._data.tasks import CODE, LABELS, mixture  # noqa: E402
 from attnscale.experiments._models.two_scales import TwoScales  # noqa: E402
@@ -70,9 +71,8 @@ def test_two_scales_are_a_part_of_projections_that_are_a_heads_own():
 
 def test_each_head_has_its_law():
     split = model(laws=("log_n(base=16)", "standard"), factors=(2.0, 1.0))
-    keys = torch.zeros(1, 2, 64, 8)
     expected = np.array([2 * np.log(64) / np.log(16), 1.0]) / 8**0.5
-    np.testing.assert_allclose(split.scale(keys)[:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(split.scale(64, 8)[:, 0], expected, rtol=1e-6)
     learned = model(factors=(1.0, 1.0), shared=True, learned=True)
     drawn = rows()
     learned(drawn.query[:, None], drawn.tokens)[0].square().sum().backward()
@@ -81,24 +81,40 @@ def test_each_head_has_its_law():
 
 
 def test_what_is_measured_of_heads():
-    of, drawn = model(factors=(30.0, 0.0), shared=True), rows()
+    of, drawn, spare = model(factors=(30.0, 0.0), shared=True), rows(), rows(1, 500).tokens
     with torch.no_grad():
-        found = {name: values.numpy() for name, values in study._of_heads(of, drawn).items()}
-        scores = of.scores(drawn.query[:, None], drawn.tokens)[:, 0, 0].double().numpy()
+        found = {name: values.numpy() for name, values in study._of_heads(of, drawn, spare).items()}
+        scores, new = (
+            of.scores(drawn.query[:, None], tokens, 21)[:, 0, 0].double().numpy()
+            for tokens in (drawn.tokens, spare)
+        )
     own = np.arange(21) == drawn.place.numpy()[:, None]
     others = scores[~own].reshape(30, 20)
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     hidden = np.exp(others) / np.exp(others).sum(-1, keepdims=True)
+    above, beta = scores[own] - new.mean(-1), new.std(-1, ddof=1)
     expected = {
         "weight": weights[own],
         "excess": 21 * (weights**2).sum(-1),
         "others_excess": 20 * (hidden**2).sum(-1),
-        "variance": others.var(-1),
-        "above": scores[own] - others.mean(-1),
+        "variance": beta**2,
+        "above": above,
+        "excess_bound": theory.averaging_excess_bound(20, beta),
     }
     for name, values in expected.items():
         np.testing.assert_allclose(found[name][:, 0], values, rtol=1e-9, err_msg=name)
-    flat = {"weight": 1 / 21, "excess": 1.0, "others_excess": 1.0, "variance": 0.0, "above": 0.0}
+    up = above > 0
+    assert up.sum() > 5
+    bound = theory.needle_weight_bound(20, gap=above[up] / beta[up], beta=beta[up])
+    np.testing.assert_allclose(found["weight_bound"][up, 0], bound, rtol=1e-9)
+    flat = {
+        "weight": 1 / 21,
+        "excess": 1,
+        "others_excess": 1,
+        "variance": 0,
+        "above": 0,
+        "weight_bound": 1 / 21,
+    }
     for name, value in flat.items():
         np.testing.assert_allclose(found[name][:, 1], value, atol=1e-9, err_msg=name)
 
@@ -131,7 +147,7 @@ def test_the_sharper_head_is_the_first():
     [
         ({"variants": ("three: pair",)}, "variants"),
         ({"width": 15}, "width must be even, as two heads share it, got 15"),
-        ({"lengths": (1,)}, r"lengths and train_length must be at least 2, got \(1,\) and 16"),
+        ({"lengths": (2,)}, r"train_length must be at least 2 and lengths at least 3, got 16 and \(2,\)"),
         ({"steps": 0}, "steps must be"),
         ({"dtype": "float64"}, "dtype must be one of"),
     ],

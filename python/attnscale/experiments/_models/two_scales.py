@@ -75,7 +75,7 @@ class TwoScales(torch.nn.Module):
     def forward(self, query: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits, (batch, queries, labels), and without gradients the entropies, (batch, heads, queries)."""
         q, k, v = self.projected(query, tokens)
-        scale, backend, entropy = self.scale(k), BACKENDS[self.implementation], None
+        scale, backend, entropy = self.scale(*k.shape[-2:]), BACKENDS[self.implementation], None
         if torch.is_grad_enabled():
             read = attention(q, k, v, scale=scale, backend=backend)
         else:
@@ -83,10 +83,10 @@ class TwoScales(torch.nn.Module):
         logits: Tensor = self.answer(read.transpose(1, 2).flatten(2))
         return logits, entropy
 
-    def scores(self, query: Tensor, tokens: Tensor) -> Tensor:
-        """The scores of each head, times its scale: (batch, heads, queries, n)."""
+    def scores(self, query: Tensor, tokens: Tensor, n: int) -> Tensor:
+        """The scores of each head at its scale for n keys, (batch, heads, queries, tokens)."""
         q, k, _ = self.projected(query, tokens)
-        return (q * self.scale(k)[..., None]) @ k.transpose(-1, -2)
+        return (q * self.scale(n, k.shape[-1])[..., None]) @ k.transpose(-1, -2)
 
     def projected(self, query: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (batch, heads, n, dim)."""
@@ -98,9 +98,8 @@ class TwoScales(torch.nn.Module):
             q, k = (self._split(x) for x in (q, keys))
         return q, k, self._split(values)
 
-    def scale(self, keys: Tensor) -> Tensor:
-        """The scale of each head for these keys, (heads, 1)."""
-        n, dim = keys.shape[-2:]
+    def scale(self, n: int, dim: int) -> Tensor:
+        """The scale of each head for n keys of this dimension, (heads, 1)."""
         betas = [float(law.multiplier(n, dim)) / math.sqrt(dim) for law in self.laws]
         return (self.factor * self.factor.new_tensor(betas))[:, None]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from ... import theory
 from ..._checks import choose, positive_int, shown
 from .._data.tasks import CODE, LABELS, Mixture, mixture
 from .._frame.criterion import Claim, Contrast, Criterion, difference
@@ -39,6 +41,7 @@ _VARIANTS = (
 _PARTS = ("needle", "majority", "both")
 _HEADS = ("sharper", "flatter")
 _AT_ONCE = 2**17  # tokens that are read at once, at most
+_SPARE = 1024  # new tokens, over which the scores of a row have their mean and variance
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,10 @@ class TwoHeadsConfig:
             choose("variants", variant, _VARIANTS)
         if self.width % 2:
             raise ValueError(f"width must be even, as two heads share it, got {self.width}")
-        if self.train_length < 2 or min(self.lengths) < 2:
+        if self.train_length < 2 or min(self.lengths) < 3:
             raise ValueError(
-                f"lengths and train_length must be at least 2, got {shown(self.lengths)} and "
-                f"{self.train_length}"
+                f"train_length must be at least 2 and lengths at least 3, got {self.train_length} and "
+                f"{shown(self.lengths)}"
             )
         check_implementation(self.attention, self.dtype)
 
@@ -124,8 +127,10 @@ def variables(config: TwoHeadsConfig) -> dict[str, Variable]:
         "others_excess": Variable(
             of_heads, "", "the same among the other keys, as if the needle were hidden"
         ),
-        "beta": Variable(of_heads, "", "standard deviation of the scores of the other keys, over rows"),
-        "gap": Variable(of_heads, "", "score of the needle above the mean of the others, over beta"),
+        "beta": Variable(of_heads, "", "standard deviation of the scores of a row over new tokens"),
+        "gap": Variable(of_heads, "", "score of the needle above their mean, over beta"),
+        "weight_bound": Variable(of_heads, "", "needle_weight_bound of each row's gap and beta, mean"),
+        "excess_bound": Variable(of_heads, "", "averaging_excess_bound of each row's beta, mean"),
         "factor": Variable({"head": _HEADS}, "", "multiple of its law that a head has at the end"),
     }
 
@@ -197,12 +202,13 @@ def _test(config: TwoHeadsConfig, model: TwoScales, n: int, seed: int) -> dict[s
     """What is measured at one length, on rows that all models of a seed see."""
     generator = Training(seed).generator(f"test {n}")
     device = model.factor.device
+    spare = _on(device, mixture(1, _SPARE, generator)).tokens
     sums: dict[str, Any] = {}
     count = 0
     while count < config.tests:
         batch = min(max(1, _AT_ONCE // n), config.tests - count)
         rows = _on(device, mixture(batch, n, generator))
-        for name, values in {**_answers(model, rows), **_of_heads(model, rows)}.items():
+        for name, values in {**_answers(model, rows), **_of_heads(model, rows, spare)}.items():
             sums[name] = sums.get(name, 0) + values.double().sum(0).cpu().numpy()
         count += batch
     found = {name: values / config.tests for name, values in sums.items()}
@@ -224,22 +230,26 @@ def _answers(model: TwoScales, rows: Mixture) -> dict[str, Tensor]:
     }
 
 
-def _of_heads(model: TwoScales, rows: Mixture) -> dict[str, Tensor]:
-    """Of each row and head: weights of the needle and of the others, and moments of the others' scores."""
-    scores = model.scores(rows.query[:, None], rows.tokens)[:, :, 0].double()
-    n = scores.shape[-1]
+def _of_heads(model: TwoScales, rows: Mixture, spare: Tensor) -> dict[str, Tensor]:
+    """Of each row and head: weights of the needle and of the others, and what theory says of them.
+
+    A row's scores have the mean and variance that they have over `spare` tokens, (1, tokens, features).
+    """
+    asks, n = rows.query[:, None], rows.tokens.shape[1]
+    scores = model.scores(asks, rows.tokens, n)[:, :, 0].double()
     place = rows.place[:, None, None].expand(*scores.shape[:2], 1)
-    own = scores.gather(-1, place)[..., 0]
-    others = scores.scatter(-1, place, -torch.inf)
-    kept = others.isfinite()
-    mean = scores.where(kept, 0).sum(-1) / (n - 1)
-    weights = scores.softmax(-1)
+    weights, own = scores.softmax(-1), scores.gather(-1, place)[..., 0]
+    others = scores.scatter(-1, place, -torch.inf).softmax(-1)
+    drawn = model.scores(asks, spare, n)[:, :, 0].double()
+    above, variance = own - drawn.mean(-1), drawn.var(-1)
     return {
         "weight": weights.gather(-1, place)[..., 0],
         "excess": n * weights.square().sum(-1),
-        "others_excess": (n - 1) * others.softmax(-1).square().sum(-1),
-        "variance": (scores - mean[..., None]).square().where(kept, 0).sum(-1) / (n - 1),
-        "above": own - mean,
+        "others_excess": (n - 1) * others.square().sum(-1),
+        "above": above,
+        "variance": variance,
+        "weight_bound": (above - variance / 2 - math.log(n - 1)).sigmoid(),  # theory.needle_weight_bound
+        "excess_bound": torch.as_tensor(theory.averaging_excess_bound(n - 1, variance.sqrt().cpu().numpy())),
     }
 
 
@@ -317,8 +327,8 @@ def two_heads(
     Returns
     -------
     TrainingResult
-        Variables: accuracy and nll of each part; entropy, weight, excess, others_excess, beta, gap and factor
-        of each head, the one with more weight on the needle first.
+        Variables: accuracy and nll of each part; entropy, weight, excess, others_excess, beta, gap,
+        weight_bound, excess_bound and factor of each head, the one with more weight on the needle first.
 
     Examples
     --------

@@ -195,6 +195,9 @@ def test_two_scales_for_a_needle_and_a_majority():
     best = max(both[each].mean() for each in both if each.startswith("one"))
     shares = [round(100 * each) for each in (both["shared: pair"].mean(), best, both["two: sharp"].mean())]
     assert shares == [65, 41, 66]
+    short = trained.select("accuracy", n=16, part="both").mean(1)
+    pair = short[trained.axes["variant"].index("shared: pair")]
+    assert f"it answers {100 * short[:5].max():.0f} % at most, and this pair {100 * pair:.0f} %" in text
     for name in ("shared: pair", "one: natural_log_n", "two: sharp"):
         assert cells(both[name][:, None], ".3f")[0] in page("docs/claims.md")
     factor = trained.select("factor", variant="shared: learned").mean(0)

@@ -37,6 +37,7 @@ SMALL = {
     "hybrids": {"steps": 2},
     "learned_scales": {"steps": 100},
     "length_tasks": {"tests": 8},
+    "two_heads": {"steps": 3, "tests": 8, "lengths": (16,)},
 }
 NAMES = [
     name if name in ("context", "recall") else pytest.param(name, marks=pytest.mark.maintainer)

@@ -223,6 +223,72 @@ def test_the_shape_of_the_law():
         assert f"{cells(log_n - info, '+.3f')[0]} {said}" in text
 
 
+HEADS = {"one": "one of 64", "shared": "two of 64, same scores", "two": "two of 32"}
+SCALES = {
+    "standard": r"$1/\sqrt d$",
+    "sharp": r"$5/\sqrt d$",
+    "log_n": r"$\log_{16}(n)/\sqrt d$",
+    "natural_log_n": r"$\ln(n)/\sqrt d$",
+    "ssmax": "SSMax, learned",
+    "pair": r"$5/\sqrt d$ and $0.2/\sqrt d$",
+    "learned": r"two learned multiples of $1/\sqrt d$",
+    "split": r"$\log_{16}(n)/\sqrt d$ and $1/\sqrt d$",
+}
+#: Rows of the second table: a model, one of its heads, and a variable.
+THEORY = {
+    r"same scores, $5/\sqrt d$: weight of the needle": ("shared: pair", "sharper", "weight"),
+    "its bound": ("shared: pair", "sharper", "weight_bound"),
+    r"same scores, $0.2/\sqrt d$: error": ("shared: pair", "flatter", "excess"),
+    "its bound, without the needle": ("shared: pair", "flatter", "excess_bound"),
+    r"one head, $\ln n$: weight of the needle": ("one: natural_log_n", "sharper", "weight"),
+    "its error": ("one: natural_log_n", "sharper", "excess"),
+    r"two of 32, $\log_{16} n$: error of the flatter": ("two: log_n", "flatter", "excess"),
+    r"two of 32, $1/\sqrt d$: error of the flatter": ("two: standard", "flatter", "excess"),
+}
+
+
+def two_heads_rows():
+    """The rows of both tables, from the stored run."""
+    trained = run("two_heads")
+    for variant in trained.axes["variant"]:
+        heads, law = variant.split(": ")
+        found = cells(trained.select("accuracy", variant=variant, n=1024), ".3f")
+        yield f"| {HEADS[heads]} | {SCALES[law]} | {' | '.join(found)} |"
+    for title, (variant, head, name) in THEORY.items():
+        yield f"| {title} | {' | '.join(cells(trained.select(name, variant=variant, head=head), '.3f'))} |"
+
+
+def test_two_scales_for_a_needle_and_a_majority():
+    text, trained = page(EVIDENCE), run("two_heads")
+    assert trained.complete
+    for row in two_heads_rows():
+        assert row in text
+    both = dict(zip(trained.axes["variant"], trained.select("accuracy", n=1024, part="both"), strict=True))
+    best = max(both[each].mean() for each in both if each.startswith("one"))
+    shares = [round(100 * each) for each in (both["shared: pair"].mean(), best, both["two: sharp"].mean())]
+    assert shares == [65, 41, 66]
+    short = trained.select("accuracy", n=16, part="both").mean(1)
+    pair = short[trained.axes["variant"].index("shared: pair")]
+    assert f"it answers {100 * short[:5].max():.0f} % at most, and this pair {100 * pair:.0f} %" in text
+    for name in ("shared: pair", "one: natural_log_n", "two: sharp"):
+        assert cells(both[name][:, None], ".3f")[0] in page("docs/claims.md")
+    factor = trained.select("factor", variant="shared: learned").mean(0)
+    answered = f"{both['shared: learned'].mean():.0%}".replace("%", " %")
+    assert f"they end at {factor[0]:.1f} and {factor[1]:.2f} (mean), and {answered}" in text
+    beta = trained.select("beta", variant="two: sharp", n=1024).mean(0)
+    assert f"have a standard deviation of {beta[0]:.1f} and {beta[1]:.2f}" in text
+    for variant in trained.axes["variant"][5:]:
+        of = {name: trained.select(name, variant=variant) for name in trained.variables if name != "factor"}
+        assert (of["weight"] > of["weight_bound"])[..., 0].all()
+        assert (of["others_excess"] < of["excess_bound"])[..., 1].all()
+    gap = trained.select("gap", variant="shared: pair", head="sharper", n=1024).mean()
+    bound = at.theory.needle_weight_bound(1023, gap=gap, beta=gap)
+    assert (
+        rf"The gap is {gap:.2f}, and by the theorem $\beta = {gap:.2f}$ would keep a weight of {bound:.3f}"
+        in text
+    )
+
+
 def test_hybrids_on_text():
     ours, text = run("hybrids", "cpu"), page(EVIDENCE)
     dot, efficient, hybrid = (ours.select("nll", variant=v) for v in ours.axes["variant"])
@@ -331,6 +397,7 @@ REGISTERED = (
     ("learned_scales", "norm"),
     ("needle_multiples", "full"),
     ("text_multiples", "full"),
+    ("two_heads", "full"),
 )
 #: Outcomes of the contrasts, claim by claim, on which the words of the page rest.
 OUTCOMES = {
@@ -352,6 +419,7 @@ OUTCOMES = {
         ["refuted"],
     ],
     ("layers", "full"): [["shown"] * 20],
+    ("two_heads", "full"): [["shown"] * 5, ["shown"] * 5, ["shown"], ["shown"], ["shown"]],
     ("collapse", "full"): [["undecided", "undecided", "shown", "undecided"]],
     ("needle_multiples", "full"): [["shown"], ["refuted"], ["refuted"] * 2],
     ("text_multiples", "full"): [

@@ -36,7 +36,7 @@ CLAIMS = {
     "16_layers_and_collapse": ("T34",),
     "17_what_to_keep": (),
     "18_limits_are_far": (),
-    "19_heads": (),
+    "19_heads": ("A12",),
 }
 SOURCES = sorted(NOTEBOOKS.glob("[0-9]*.py"))
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ._studies.needle_multiples import NeedleMultiplesConfig, needle_multiples
     from ._studies.recall import RecallConfig, recall
     from ._studies.text_multiples import TextMultiplesConfig, text_multiples
+    from ._studies.two_heads import TwoHeadsConfig, two_heads
 
 __all__ = [
     "BestMultiples",
@@ -59,6 +60,7 @@ __all__ = [
     "TextMultiplesConfig",
     "Training",
     "TrainingResult",
+    "TwoHeadsConfig",
     "Variable",
     "Verdict",
     "best_multiples",
@@ -79,6 +81,7 @@ __all__ = [
     "register",
     "stored",
     "text_multiples",
+    "two_heads",
 ]
 
 

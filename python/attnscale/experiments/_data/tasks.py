@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["LABELS", "TASKS", "Batch", "Task"]
+__all__ = ["CODE", "LABELS", "TASKS", "Batch", "Mixture", "Task", "mixture"]
 
 CODE = 32  # length of a code: the nearest of 4096 random codes has a cosine of about 0.6
 LABELS = 8
@@ -42,14 +42,50 @@ class Task(NamedTuple):
     labels: int
 
 
+class Mixture(NamedTuple):
+    """Queries with two answers, one of a single token and one of all tokens.
+
+    Attributes
+    ----------
+    query : Tensor, shape (batch, features)
+    tokens : Tensor, shape (batch, n, features)
+    label : Tensor of int64, shape (batch,)
+        The label of the one token that the query asks for.
+    majority : Tensor of int64, shape (batch,)
+        1 if more tokens have the bit 1 than 0, else 0.
+    place : Tensor of int64, shape (batch,)
+        Where the one token is.
+    """
+
+    query: Tensor
+    tokens: Tensor
+    label: Tensor
+    majority: Tensor
+    place: Tensor
+
+
 def needle(batch: int, n: int, generator: torch.Generator) -> Batch:
     """The query is the code of one token, disturbed; the answer is that token's label."""
+    query, tokens, label, _ = _hidden(batch, n, generator)
+    return Batch(query, tokens, label)
+
+
+def mixture(batch: int, n: int, generator: torch.Generator) -> Mixture:
+    """A needle, each token of which has a bit as well: both the needle's label and the majority are asked."""
+    query, tokens, label, place = _hidden(batch, n, generator)
+    bits, most = _bits(batch, n, generator)
+    tokens = torch.cat((tokens, functional.one_hot(bits, 2)), -1)
+    return Mixture(functional.pad(query, (0, 2)), tokens, label, most, place)
+
+
+def _hidden(batch: int, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Queries, tokens of a code and a label, and the label and the place of the token that is asked for."""
     code = functional.normalize(torch.randn(batch, n, CODE, generator=generator), dim=-1)
     label = torch.randint(LABELS, (batch, n), generator=generator)
     every, chosen = torch.arange(batch), torch.randint(n, (batch,), generator=generator)
     query = code[every, chosen] + _NEAR * torch.randn(batch, CODE, generator=generator)
     tokens = torch.cat((code, functional.one_hot(label, LABELS)), -1)
-    return Batch(functional.pad(query, (0, LABELS)), tokens, label[every, chosen])
+    return functional.pad(query, (0, LABELS)), tokens, label[every, chosen], chosen
 
 
 def average(batch: int, n: int, generator: torch.Generator) -> Batch:
@@ -69,11 +105,16 @@ def first(batch: int, n: int, generator: torch.Generator) -> Batch:
 
 
 def majority(batch: int, n: int, generator: torch.Generator) -> Batch:
-    """Whether there are more ones than zeros among n bits. The last bit of a tie is turned."""
+    """Whether there are more ones than zeros among n bits."""
+    return _of_bits(*_bits(batch, n, generator))
+
+
+def _bits(batch: int, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Rows of n bits, and whether a row has more ones than zeros. The last bit of a tie is turned."""
     bits = torch.randint(2, (batch, n), generator=generator)
     tie = 2 * bits.sum(1) == n
     bits[tie, -1] = 1 - bits[tie, -1]
-    return _of_bits(bits, (2 * bits.sum(1) > n).long())
+    return bits, (2 * bits.sum(1) > n).long()
 
 
 def _of_bits(bits: Tensor, label: Tensor) -> Batch:

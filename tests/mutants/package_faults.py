@@ -44,8 +44,8 @@ _SCALES = (
     Fault(
         "the error on other texts leaves out that heads differ",
         f"{_PACKAGE}/held_out.py",
-        "of_texts, of_heads = (_drawn(rng, count) for count in (texts, heads))",
-        "of_texts, of_heads = _drawn(rng, texts), np.full((_DRAWS, heads), 1 / heads)",
+        "of_texts, of_heads = (shares(rng, count, _DRAWS) for count in (texts, heads))",
+        "of_texts, of_heads = shares(rng, texts, _DRAWS), np.full((_DRAWS, heads), 1 / heads)",
         pytest("tests/calibrate/test_held_out.py"),
     ),
     Fault(

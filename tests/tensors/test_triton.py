@@ -135,12 +135,12 @@ def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyP
 
 # ---- compiled for GPUs that are not here --------------------------------------------------------
 
-COMPILED = [("80", 64), ("90", 128)]
+COMPILED = [("80", 64), ("90", 128), ("100", 128)]
 #: Most loads and stores of the stack in a loop of several hundred instructions, by the pinned Triton.
 SPILLS = 8
 
 
-@pytest.mark.maintainer  # a minute: three kernels in several configurations, for two architectures
+@pytest.mark.maintainer  # a minute: three kernels in several configurations, for three architectures
 @pytest.mark.parametrize(("architecture", "head_dim"), COMPILED)
 def test_loops_of_full_tiles_keep_their_numbers_in_registers(architecture: str, head_dim: int) -> None:
     script = Path(__file__).parent / "triton_static.py"

@@ -135,23 +135,24 @@ def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyP
 
 # ---- compiled for GPUs that are not here --------------------------------------------------------
 
-COMPILED = [("80", 64), ("90", 128), ("100", 128)]
-#: Most loads and stores of the stack in a loop of several hundred instructions, by the pinned Triton.
-SPILLS = 8
+KERNELS = ("attend_rows", "gradients_of_queries", "gradients_of_keys")
+#: Head dimension, and by the pinned Triton the most loads and stores of the stack in a loop of several
+#: hundred instructions; for gfx942 the registers of the whole kernel that did not fit, of which one
+#: configuration has many.
+COMPILED = {"80": (64, 8), "90": (128, 8), "100": (128, 0), "gfx942": (64, 258)}
 
 
-@pytest.mark.maintainer  # a minute: three kernels in several configurations, for three architectures
-@pytest.mark.parametrize(("architecture", "head_dim"), COMPILED)
-def test_loops_of_full_tiles_keep_their_numbers_in_registers(architecture: str, head_dim: int) -> None:
+@pytest.mark.maintainer  # a minute: three kernels in several configurations, for each architecture
+@pytest.mark.parametrize("architecture", COMPILED)
+def test_loops_of_full_tiles_keep_their_numbers_in_registers(architecture: str) -> None:
+    head_dim, most = COMPILED[architecture]
     script = Path(__file__).parent / "triton_static.py"
     command = [sys.executable, str(script), architecture, str(head_dim)]
     compiling = os.environ | {"TRITON_INTERPRET": "0"}  # the process of the interpreted cases may still run
     text = subprocess.run(command, env=compiling, capture_output=True, text=True, check=True).stdout
     found = [json.loads(line) for line in text.splitlines()]
-    assert {each["kernel"] for each in found} == {
-        "attend_rows",
-        "gradients_of_queries",
-        "gradients_of_keys",
-    }
+    assert {each["kernel"] for each in found} == {*KERNELS}
     for each in found:
-        assert each["spills"] <= SPILLS, each
+        assert each["spills"] <= most, each
+    best = {kernel: min(x["spills"] for x in found if x["kernel"] == kernel) for kernel in KERNELS}
+    assert max(best.values()) <= 8, best

@@ -196,7 +196,16 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize(("name", "run"), [*product(experiments.names(), ["full", "reduced"]), *OWN])
+#: Experiments whose first run is registered and not finished.
+NOT_RUN = ("causal_length",)
+USUAL = [
+    each
+    for each in product(experiments.names(), ["full", "reduced"])
+    if each[0] not in NOT_RUN or each[1] != "full"
+]
+
+
+@pytest.mark.parametrize(("name", "run"), [*USUAL, *OWN])
 def test_each_criterion_reads_the_table_of_its_design(name, run):
     """A table that favours the claims shows them all, and its opposite refutes them all."""
     kept, declared = stored(name, run), experiments.experiment(name)
@@ -209,15 +218,22 @@ def test_each_criterion_reads_the_table_of_its_design(name, run):
 
 
 def test_registrations_that_are_shipped():
-    """A registered run has the design, seeds and criterion that were written before it, under their hash."""
+    """A registered run has the design, seeds and criterion that were written before it, under their hash.
+
+    A registration without a result is of a run that is not finished.
+    """
     folder = Path(experiments.__file__).parents[1] / "data" / "experiments"
     found = sorted(folder.glob("*.registration.json"))
     assert len(found) >= len(OWN)
     for path in found:
         name, _, run = path.name.removesuffix(".registration.json").partition("-")
-        written, kept = json.loads(path.read_text(encoding="utf-8")), stored(name, run or "full")
+        written = json.loads(path.read_text(encoding="utf-8"))
         parts = ("experiment", "claim", "question", "config", "seeds", "criterion", "code")
-        assert digest({part: written[part] for part in parts}) == written["sha256"] == kept.registration
+        assert digest({part: written[part] for part in parts}) == written["sha256"]
+        if name in NOT_RUN:
+            continue
+        kept = stored(name, run or "full")
+        assert kept.registration == written["sha256"]
         assert written["config"] == kept.parameters
         assert written["seeds"] == list(kept.axes["seed"])
         assert written["criterion"] == json.loads(json.dumps(kept.criterion.to_dict()))

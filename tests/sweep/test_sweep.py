@@ -178,7 +178,7 @@ def test_a_long_message_does_not_hide_which_case_it_was() -> None:
     with pytest.raises(at.SweepError) as raised:
         sweep(talkative, {"n": [1]})
     assert str(raised.value).startswith("1 of 1 cases failed, the first at n=1: ValueError: many lines xxx")
-    assert len(str(raised.value)) < 500
+    assert len(str(raised.value)) < 1200
     assert len(raised.value.failures["n=1"]) > 5000
 
 

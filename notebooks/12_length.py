@@ -439,9 +439,9 @@ for law in ("standard", "log_n", "calibrated"):
 # six layers, 0.5 and 1.6 through the kernels). By the
 # [rule for verdicts](../docs/explanation/how-we-judge.md) the gain is shown at 256 for three and for six
 # layers, undecided at 512, and undecided at both lengths through the kernels. (These runs came with another
-# rule, two paired standard errors over the texts of each model at both lengths: 9 of 11 models pass it.)
-# The likelihood gains 0.03 and 0.07 nats in three layers, is
-# worse in six at 128 and 256, and is worse at 1024 in most models.
+# rule, two paired standard errors over the texts of each model at both lengths: 9 of 11 models pass it.) The
+# likelihood gains 0.03 and 0.07 nats in three layers, is worse in six at 128 and 256, and is worse at 1024 in
+# most models.
 #
 # **Most of the fall is positions.** Clipping the distances of the same weights is worth 4 to 18 times as
 # much at 512, and with it the larger model loses 1 point of 52 from 64 to 1024.

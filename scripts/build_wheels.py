@@ -51,7 +51,7 @@ def build_all(out: Path, work: Path, targets: list[Target], variables: dict[str,
         old.unlink()
     environment = dict(os.environ, **variables)
     environment.setdefault("SOURCE_DATE_EPOCH", last_change())
-    run_build("--sdist", ROOT, out, environment)
+    build_archive(out, environment)
     source = unpack(next(out.glob("attnscale-*.tar.gz")), work / "source")
     headers = python_headers(work / "python")
     for target in targets:
@@ -70,6 +70,15 @@ def last_change() -> str:
 def run_build(kind: str, source: Path, out: Path, environment: dict[str, str], *options: str) -> None:
     command = [sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", out, *options, source]
     subprocess.run(command, env=environment, check=True)
+
+
+def build_archive(out: Path, environment: dict[str, str]) -> None:
+    """The source archive. Headers that it carries do not stay in the tree, where a build would take them."""
+    headers = ROOT / "third_party"
+    was_there = headers.exists()
+    run_build("--sdist", ROOT, out, environment)
+    if not was_there:
+        shutil.rmtree(headers)
 
 
 def unpack(archive: Path, folder: Path) -> Path:

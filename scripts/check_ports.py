@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pybind11
-from build_wheels import last_change, python_headers, run_build, unpack, zig
+from build_wheels import build_archive, last_change, python_headers, unpack, zig
 from zig_targets import PORTS, ROOT, Target, cmake_defines, write_compiler
 
 WORK = ROOT / "build" / "ports"
@@ -38,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build" / "zig" / "cache")}
     environment.setdefault("SOURCE_DATE_EPOCH", last_change())
-    run_build("--sdist", ROOT, WORK, environment)
+    build_archive(WORK, environment)
     source = unpack(next(WORK.glob("attnscale-*.tar.gz")), WORK / "source")
     environment |= {"CCACHE_COMPILERTYPE": "clang", "CCACHE_BASEDIR": str(source)}
     environment |= {"WINEPREFIX": str(WORK / "wine"), "WINEDEBUG": "-all"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -116,8 +117,11 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("build")
-    folder = tmp_path_factory.mktemp("sdist")
+    folder, headers = tmp_path_factory.mktemp("sdist"), ROOT / "third_party"
+    was_there = headers.exists()
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", folder, ROOT)
+    if not was_there:  # a build in this tree would take them for those of a source archive
+        shutil.rmtree(headers)
     (archive,) = folder.glob("*.tar.gz")
     return archive
 

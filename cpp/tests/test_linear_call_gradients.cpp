@@ -28,9 +28,7 @@ namespace {
 
 using array = xt::xarray<double>;
 
-// Differences are off by the square of their step times what the inputs make of it, and the inputs
-// depend on the standard library: 2.6e-7 at most with libc++, 2.4e-8 with a step of 3e-6.
-constexpr double near = 1e-6;
+constexpr double near = 1e-7;
 
 /// Heads that share keys and a value, and a gradient that broadcasts.
 struct shared_inputs {

@@ -40,7 +40,7 @@ def attend_by_sums(
     name: str, rows: tuple[Tensor, ...], own: dict[str, Any], masks: dict[str, Any], layout: str, gqa: bool
 ) -> Tensor:
     """The output of a family, whose own options are in `own`; `masks` are is_causal and causal."""
-    described = {option: (tuple(x.shape),) if isinstance(x, Tensor) else x for option, x in own.items()}
+    described = {option: tuple(x.shape) if isinstance(x, Tensor) else x for option, x in own.items()}
     form, offset, row_shape = _plan(
         name, [(tuple(x.shape), x.dtype) for x in rows], described, masks, layout, gqa
     )
@@ -66,12 +66,12 @@ def _plan(
 ) -> _Plan:
     """The plan, by the reader of calls on arrays, which gets arrays of these shapes without numbers.
 
-    A shape in a tuple stands for an option that is a tensor. The compiler does not look into this function.
+    A shape stands for an option that is a tensor. The compiler does not look into this function.
     """
     query, key, value = (array(stand_in(shape, dtype)) for shape, dtype in shapes)
     inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=gqa)
     own = {
-        option: np.broadcast_to(0.0, x[0]) if option in ("log_decay", "projection") else x
+        option: np.broadcast_to(0.0, x) if option in ("log_decay", "projection") else x
         for option, x in own.items()
     }
     form = form_of(name, inputs, own)

@@ -89,9 +89,24 @@ def test_ours_and_pytorch_train_alike(tmp_path):
     assert sum(sizes) == config.n
 
 
+def test_models_of_several_widths_and_numbers_of_heads():
+    result = at.experiments.hybrids(
+        replace(SMALL, variants=("4 dot", "dot + 15 efficient"), widths=(16, 32)), seeds=1, progress=False
+    )
+    assert result.complete
+    assert result.axes["width"] == (16, 32)
+    keys = result.select("effective_keys", seed=0)  # variant, width, layer, head
+    assert np.isfinite(keys[1]).all()
+    assert np.isfinite(keys[0, ..., :4]).all()
+    assert np.isnan(keys[0, ..., 4:]).all()
+    assert len(np.unique(result.select("nll"))) == 4
+
+
 def test_bad_configs():
-    with pytest.raises(ValueError, match=r"one number of heads that divides width=64, got \[2, 4\]"):
-        replace(SMALL, variants=("4 dot", "2 dot"), width=64)
+    with pytest.raises(ValueError, match="divides the width 12, got 'dot \\+ 7 efficient' with 8"):
+        replace(SMALL, variants=("4 dot", "dot + 7 efficient"), widths=(32, 12))
+    with pytest.raises(ValueError, match="widths must be at least 1, got 0"):
+        replace(SMALL, widths=(0,))
     with pytest.raises(ValueError, match="dots"):
         replace(SMALL, variants=("4 dots",))
 

@@ -209,9 +209,23 @@ def test_what_is_measured():
     assert result.facts["source"]["train"]["files"] > 5
 
 
+def test_the_laws_of_a_reading_are_chosen():
+    """The numbers of a law do not depend on which others are read."""
+    given = {"trained": ("E",), "positions": ("rotary",)}
+    every, two = (
+        length_generalization(tiny(**given, **laws), seeds=1, progress=False)
+        for laws in ({}, {"laws": ("standard", "log_n")})
+    )
+    assert two.complete
+    assert "beta" not in two.variables
+    for law in ("standard", "log_n"):
+        assert np.array_equal(two.select("nll_by_text", law=law), every.select("nll_by_text", law=law))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"laws": ("log_n",)}, "laws must begin with 'standard', got \\('log_n',\\)"),
         ({"width": 12}, "width must be a multiple of 2 \\* heads, got 12 and 4"),
         ({"lengths": (64, 100)}, "lengths must be multiples of train_length=64"),
         ({"lengths": (128,)}, "lengths must be multiples of train_length=64, that the first"),

@@ -13,7 +13,7 @@ from .verdict import Measured, Verdict, judge
 if TYPE_CHECKING:
     from .training import Training
 
-__all__ = ["Cells", "Experiment", "Variable"]
+__all__ = ["Cells", "Experiment", "Variable", "training_loss"]
 
 #: Axes of the grid of models that are trained separately: names, and the labels along each.
 Cells = Mapping[str, tuple[Any, ...]]
@@ -46,6 +46,11 @@ class Variable:
     def shape(self) -> tuple[int, ...]:
         """Extents of the axes."""
         return tuple(len(labels) for labels in self.coords.values())
+
+
+def training_loss(ends: tuple[int, ...]) -> Variable:
+    """The variable of the mean losses of a training's parts, which end before these steps."""
+    return Variable({"step": ends}, "nat", "loss of the training, mean since the step before")
 
 
 @dataclass(frozen=True)

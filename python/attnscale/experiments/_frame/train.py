@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,9 +15,20 @@ from torch import Tensor
 
 from ..._checks import choose
 
-__all__ = ["History", "Loop", "Schedule"]
+__all__ = ["History", "Loop", "Schedule", "ends_of_parts"]
 
 _LOOK = 50  # steps between two looks at whether the loss is finite: a look waits for the device
+
+
+def ends_of_parts(steps: int, most: int) -> tuple[int, ...]:
+    """The steps before which the parts of a training end: at most `most` parts, as even as they can be.
+
+    Examples
+    --------
+    >>> ends_of_parts(7, 3)
+    (3, 5, 7)
+    """
+    return tuple(int(part[-1]) + 1 for part in np.array_split(np.arange(steps), min(most, steps)))
 
 
 class History(NamedTuple):
@@ -40,6 +51,10 @@ class History(NamedTuple):
     observed_steps: NDArray[np.int64]
     observed: dict[str, NDArray[np.float64]]
     diverged: bool
+
+    def mean_losses(self, ends: Sequence[int]) -> NDArray[np.float64]:
+        """The mean loss of each part of the training, as of :func:`ends_of_parts`."""
+        return np.array([part.mean() for part in np.split(self.loss, ends[:-1])])
 
 
 @dataclass(frozen=True)

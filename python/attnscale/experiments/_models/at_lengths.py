@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .._frame.errors import crossed_error
 from .masked import Texts, read_texts
-from .readings import LAWS, Reading, calibrated, multiplier
+from .readings import Reading, calibrated, multiplier
 from .transformer import Transformer
 
 __all__ = ["BY_HEAD", "READINGS", "read_at_lengths"]
@@ -57,13 +57,15 @@ def read_at_lengths(
             scales = [base * beta / math.sqrt(config.head_dim) for beta in betas]
             return Reading(way, scales, config.clip, config.attention)
 
-        some = texts.tokens[: config.calibration_windows]
-        start = reading([1.0] * config.layers)
-        found["beta"][r] = calibrated(model, some, start, config.train_length, config.lengths)
+        if "calibrated" in config.laws:
+            some = texts.tokens[: config.calibration_windows]
+            start = reading([1.0] * config.layers)
+            found["beta"][r] = calibrated(model, some, start, config.train_length, config.lengths)
         for i, n in enumerate(config.lengths):
             standard: _Scores | None = None
-            for j, name in enumerate(LAWS):
-                betas = _betas(config, name, n, base, found["beta"][r, i])
+            measured = found["beta"][r, i] if "calibrated" in config.laws else None
+            for j, name in enumerate(config.laws):
+                betas = _betas(config, name, n, base, measured)
                 if standard is not None and all(isinstance(b, float) and b == 1.0 for b in betas):
                     scores = standard  # all laws but natural_log_n are 1 at train_length
                 else:
@@ -71,7 +73,7 @@ def read_at_lengths(
                     right, nll = read_texts(model, texts, n)
                     scores = _Scores(right, nll, mix.entropy())
                 standard = scores if standard is None else standard
-                _enter(found, (r, j, i), scores, standard, files)
+                _enter(found, (r, j, i), name, scores, standard, files)
 
 
 class _Scores(NamedTuple):
@@ -82,7 +84,7 @@ class _Scores(NamedTuple):
     entropy: NDArray[np.float64]
 
 
-def _betas(config: Any, name: str, n: int, base: float, measured: NDArray[np.float64]) -> list[Any]:
+def _betas(config: Any, name: str, n: int, base: float, measured: Any) -> list[Any]:
     """Multiple of the trained scale for each layer: one number, or one for each head."""
     if name == "calibrated":
         return [1.0] * config.layers if n == config.train_length else list(measured)
@@ -101,6 +103,7 @@ def _tensor(beta: Any, texts: Texts) -> Any:
 def _enter(
     found: dict[str, NDArray[np.float64]],
     place: tuple[int, int, int],
+    law: str,
     scores: _Scores,
     standard: _Scores,
     files: NDArray[np.int64],
@@ -113,8 +116,6 @@ def _enter(
         gain = here - there
         found[f"{name}_gain"][place] = gain.mean()
         found[f"{name}_gain_error"][place] = crossed_error(gain[None], files)
-    r, j, i = place
     found["entropy"][place] = scores.entropy.mean(-1)
-    law = list(LAWS)[j]
-    if r == 0 and law in BY_HEAD:
-        found["head_entropy"][BY_HEAD.index(law), i] = scores.entropy
+    if "head_entropy" in found and READINGS[place[0]] == "as trained" and law in BY_HEAD:
+        found["head_entropy"][BY_HEAD.index(law), place[2]] = scores.entropy

@@ -17,7 +17,7 @@ from .._frame.train import History
 from .._frame.training import Training
 from .transformer import Mixing, Transformer
 
-__all__ = ["Texts", "hide_tokens", "masked_loss", "read_texts", "train_masked"]
+__all__ = ["Texts", "hide_tokens", "masked_loss", "masked_texts", "read_texts", "train_masked"]
 
 _TOKENS_AT_ONCE = 16_384  # tokens of a call in evaluation: a few hundred MB of scores at n = 1024
 
@@ -103,6 +103,16 @@ def hide_tokens(windows: NDArray[np.int64], block: int, masked: int, generator: 
         (texts.places.view(count, -1, masked) + first).flatten(1),
         texts.targets.view(count, -1),
     )
+
+
+def masked_texts(config: Any, windows: NDArray[np.int64], device: torch.device) -> Texts:
+    """The texts, (windows, n), to be read: in each `train_length` tokens as many are hidden as in training.
+
+    They are the same tokens for the models of all seeds.
+    """
+    generator = Training(0).generator("evaluation")
+    hidden = hide_tokens(windows, config.train_length, config.masked, generator)
+    return Texts(*(each.to(device) for each in hidden))
 
 
 @torch.no_grad()

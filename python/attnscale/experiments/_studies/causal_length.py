@@ -17,9 +17,10 @@ from .._data.corpus import split_and_encode
 from .._data.held_out import HeldOut, corpus_facts, held_out_texts, streams_of
 from .._data.prose import DOCSTRINGS, prose_files
 from .._frame.criterion import Claim, Contrast, Criterion, difference
-from .._frame.experiment import Experiment, Variable
+from .._frame.experiment import Experiment, Variable, training_loss
 from .._frame.result import TrainingResult
 from .._frame.run import run
+from .._frame.train import ends_of_parts
 from .._frame.training import Training
 from .._models.attention import check_implementation
 from .._models.causal import POSITIONS, SCALES, CausalModel, in_short_windows, row_factor
@@ -46,7 +47,7 @@ READINGS = (
 )
 _PUT_IN = ("log_n", "yarn")
 _ROTARY = ("rotary", "plain rotary")
-_BINS = 20  # parts of the training; the mean loss of each is kept
+_PARTS = 20  # of the training; the mean loss of each is kept
 _FIRST = 16  # rows of up to so many keys are one group; the groups after it double
 _WINDOWS = {"windows": 1, "windows / 8": 8}  # by what the training length is divided
 
@@ -154,7 +155,6 @@ def variables(config: CausalLengthConfig) -> dict[str, Variable]:
     reading, groups = {"reading": READINGS}, {"n": config.groups}
     text = {"text": tuple(range(config.windows))}
     heads = {"layer": tuple(range(config.layers)), "head": tuple(range(config.heads))}
-    bins = tuple(int(part[-1]) + 1 for part in _bins(config.steps))
     rows = "the rows with more than half of n keys, and up to n"
     return {
         "nll": Variable({**reading, **groups}, "nat", f"loss of a token of held-out files, over {rows}"),
@@ -163,12 +163,8 @@ def variables(config: CausalLengthConfig) -> dict[str, Variable]:
         "text_file": Variable(text, "", "place of the text's file among the names of the held-out files"),
         "entropy": Variable({**reading, **groups}, "nat", f"mean over heads and layers, over {rows}"),
         "slope": Variable(heads, "", "SSMax's s times the log of the training length"),
-        "loss": Variable({"step": bins}, "nat", "loss of the training, mean since the step before"),
+        "loss": training_loss(ends_of_parts(config.steps, _PARTS)),
     }
-
-
-def _bins(steps: int) -> list[NDArray[np.int64]]:
-    return np.array_split(np.arange(steps), min(_BINS, steps))
 
 
 def _streams(config: CausalLengthConfig) -> dict[str, NDArray[Any]]:
@@ -198,7 +194,7 @@ def measure(
     warmup = min(100, config.steps // 10)
     history = training.fit(model, loss, steps=config.steps, learning_rate=config.learning_rate, warmup=warmup)
     found = _read(config, cell, model.eval(), held_out, training.device)
-    found["loss"][:] = [history.loss[part].mean() for part in _bins(config.steps)]
+    found["loss"][:] = history.mean_losses(ends_of_parts(config.steps, _PARTS))
     return found
 
 

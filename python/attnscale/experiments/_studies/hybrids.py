@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from ..._checks import positive_int
+from ..._checks import positive_int, shown
 from .._data.held_out import corpus_facts, corpus_streams, held_out_texts
 from .._frame.criterion import Claim, Contrast, Criterion, difference
-from .._frame.experiment import Experiment, Variable
+from .._frame.experiment import Experiment, Variable, training_loss
 from .._frame.result import TrainingResult
 from .._frame.run import run
+from .._frame.train import ends_of_parts
 from .._frame.training import Training
 from .._models.attention import check_implementation
 from .._models.families import check_variant, effective_keys, mix_heads
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENT", "HybridsConfig", "hybrids", "language_model"]
 
-_BINS = 50  # parts of the training; the mean loss of each is kept
+_PARTS = 50  # of the training; the mean loss of each is kept
 _AT_ONCE = 16  # texts that are read at once, at most
 
 
@@ -44,6 +45,8 @@ class HybridsConfig:
     variants : tuple of str
         Families of the heads of every layer, such as "dot + 3 efficient": dot, sparse, efficient, linear.
     layers, width, vocabulary : int
+    widths : tuple of int
+        Widths of models as an axis of its own; none stands for `width` alone.
     n, batch, steps : int
         Tokens of a text, texts of a step, steps.
     learning_rate : float
@@ -70,6 +73,7 @@ class HybridsConfig:
     )
     layers: int = 2
     width: int = 128
+    widths: tuple[int, ...] = ()
     vocabulary: int = 1000
     n: int = 256
     batch: int = 32
@@ -85,13 +89,30 @@ class HybridsConfig:
     def __post_init__(self) -> None:
         for name in ("layers", "width", "vocabulary", "n", "batch", "steps", "windows", "shared"):
             positive_int(name, getattr(self, name))
-        counts = {len(check_variant("variants", variant)) for variant in self.variants}
-        if len(counts) != 1 or self.width % max(counts):
-            raise ValueError(
-                f"variants must have one number of heads that divides width={self.width}, "
-                f"got {sorted(counts)}"
-            )
+        for width in self.widths:
+            positive_int("widths", width)
+        for variant in self.variants:
+            heads = len(check_variant("variants", variant))
+            for width in self.widths or (self.width,):
+                if width % heads:
+                    raise ValueError(
+                        f"variants must have a number of heads that divides the width {width}, "
+                        f"got {shown(variant)} with {heads}"
+                    )
         check_implementation(self.attention, self.dtype)
+
+    @classmethod
+    def sizes(cls) -> HybridsConfig:
+        """The config of the run "sizes": one dot-product head of 4 or of 16, and two widths."""
+        return cls(
+            variants=("4 dot", "4 efficient", "dot + 3 efficient", "16 dot", "dot + 15 efficient"),
+            widths=(64, 128),
+            n=512,
+            batch=4,
+            steps=2000,
+            learning_rate=3e-3,
+            windows=64,
+        )
 
     @classmethod
     def reduced(cls) -> HybridsConfig:
@@ -109,19 +130,18 @@ class HybridsConfig:
 
     @property
     def heads(self) -> int:
-        """Number of heads of a layer."""
-        return len(check_variant("variants", self.variants[0]))
+        """Number of heads of a layer, the largest one of all variants."""
+        return max(len(check_variant("variants", variant)) for variant in self.variants)
 
 
 def cells(config: HybridsConfig) -> dict[str, tuple[Any, ...]]:
-    """Axis of the models: the families of their heads."""
-    return {"variant": config.variants}
+    """Axes of the models: the families of their heads, and the width if there are several."""
+    return {"variant": config.variants, **({"width": config.widths} if config.widths else {})}
 
 
 def variables(config: HybridsConfig) -> dict[str, Variable]:
     """The variables that are measured of each model."""
     places = tuple(int(part[-1]) + 1 for part in _places(config.n))
-    bins = tuple(int(part[-1]) + 1 for part in _bins(config.steps))
     text = {"text": tuple(range(config.windows))}
     heads = {"layer": tuple(range(config.layers)), "head": tuple(range(config.heads))}
     return {
@@ -131,8 +151,10 @@ def variables(config: HybridsConfig) -> dict[str, Variable]:
         ),
         "nll_by_text": Variable(text, "nat", "nll of each text"),
         "text_file": Variable(text, "", "place of the text's file among the names of the held-out files"),
-        "effective_keys": Variable(heads, "", "mean of exp(entropy) of the rows of the second half"),
-        "loss": Variable({"step": bins}, "nat", "loss of the training, mean since the step before"),
+        "effective_keys": Variable(
+            heads, "", "mean of exp(entropy) of the rows of the second half; NaN where there is no such head"
+        ),
+        "loss": training_loss(ends_of_parts(config.steps, _PARTS)),
     }
 
 
@@ -140,10 +162,6 @@ def _places(n: int) -> list[NDArray[np.int64]]:
     """Positions in groups that grow as powers of two: 0, 1, 2 to 3, 4 to 7, ..."""
     edges = [0, *(2**i for i in range(64) if 2**i < n), n]
     return [np.arange(start, stop) for start, stop in pairwise(edges)]
-
-
-def _bins(steps: int) -> list[NDArray[np.int64]]:
-    return np.array_split(np.arange(steps), min(_BINS, steps))
 
 
 class _Mix:
@@ -163,9 +181,9 @@ class _Mix:
 class _Model(Transformer):
     """A transformer with learned positions, as in GPT-2: heads of all families see the same positions."""
 
-    def __init__(self, config: HybridsConfig, vocabulary: int, mix: _Mix) -> None:
-        super().__init__(vocabulary, config.layers, config.width, config.heads, mix)
-        self.places = torch.nn.Parameter(0.02 * torch.randn(config.n, config.width))
+    def __init__(self, config: HybridsConfig, vocabulary: int, mix: _Mix, width: int) -> None:
+        super().__init__(vocabulary, config.layers, width, len(mix.families), mix)
+        self.places = torch.nn.Parameter(0.02 * torch.randn(config.n, width))
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """The last hidden states, (batch, n, width)."""
@@ -176,10 +194,10 @@ class _Model(Transformer):
         return normed
 
 
-def language_model(config: HybridsConfig, variant: str, vocabulary: int) -> _Model:
-    """The model of a variant, whose weights PyTorch's own generator draws."""
+def language_model(config: HybridsConfig, variant: str, vocabulary: int, width: int | None = None) -> _Model:
+    """The model of a variant, whose weights PyTorch's own generator draws; the config's width by default."""
     mix = _Mix(check_variant("variants", variant), config.attention)
-    return _Model(config, vocabulary, mix)
+    return _Model(config, vocabulary, mix, config.width if width is None else width)
 
 
 def measure(
@@ -193,7 +211,7 @@ def measure(
     held_out = held_out_texts(streams, config.n + 1, config.windows)
     vocabulary = int(max(streams["train"].max(), streams["held_out"].max())) + 1
     with training.fork("weights"):
-        model = language_model(config, cell["variant"], vocabulary)
+        model = language_model(config, cell["variant"], vocabulary, cell.get("width"))
     model.to(training.device)
     stream = torch.from_numpy(streams["train"])
 
@@ -204,14 +222,16 @@ def measure(
 
     warmup = min(100, config.steps // 10)
     history = training.fit(model, loss, steps=config.steps, learning_rate=config.learning_rate, warmup=warmup)
-    by_place, by_text, keys = _read(model.eval(), torch.from_numpy(held_out.tokens).to(training.device))
+    keys = np.full((config.layers, config.heads), np.nan)
+    by_place, by_text, found = _read(model.eval(), torch.from_numpy(held_out.tokens).to(training.device))
+    keys[:, : found.shape[1]] = found
     return {
         "nll": by_text.mean(),
         "nll_by_position": np.array([by_place[part].mean() for part in _places(config.n)]),
         "nll_by_text": by_text,
         "text_file": held_out.files.astype(np.float64),
         "effective_keys": keys,
-        "loss": np.array([history.loss[part].mean() for part in _bins(config.steps)]),
+        "loss": history.mean_losses(ends_of_parts(config.steps, _PARTS)),
     }
 
 
@@ -240,20 +260,79 @@ def _read(
 
 
 def criterion(config: HybridsConfig) -> Criterion:
-    """Efficient heads lose, and the hybrid with one head of dot products is nearer to dot products alone."""
+    """Efficient heads lose, and the hybrid with one head of dot products is nearer to dot products alone.
+
+    Where there are several widths, the question is what the hybrid's distance to dot products depends on.
+    """
+    if config.widths:
+        return _of_sizes(config)
     behind = difference("4 efficient less 4 dot", "nll", {"variant": ("4 efficient", "4 dot")}, {})
-    parts = ((1.0, "4 efficient"), (1.0, "4 dot"), (-2.0, "dot + 3 efficient"))
-    nearer = Contrast(
-        "the hybrid's distance to 4 efficient less that to 4 dot",
-        "nll",
-        tuple((weight, {"variant": variant}) for weight, variant in parts),
-    )
+    nearer = _nearer("the hybrid's distance to 4 efficient less that to 4 dot", {})
     return Criterion(
         (
             Claim("a language model of efficient heads alone learns less", (behind,)),
             Claim("with one head of dot products it is nearer to dot products alone", (nearer,)),
         )
     )
+
+
+_COST = 0.02  # nats of a token: a smaller loss counts as none
+
+
+def _of_sizes(config: HybridsConfig) -> Criterion:
+    """What one head of dot products among 4 or 16 costs against dot products alone, by width and place."""
+    narrow, wide, n = config.widths[0], config.widths[-1], config.n
+    cost = _cost(4, {"width": wide})
+    shrinks = _cost(4, {"width": narrow}) + _negative(cost)
+    grows = _cost(16, {"width": wide}) + _negative(cost)
+    late, early = (_cost(4, {"width": wide, "position": place}) for place in (n, n // 16))
+    nearer = tuple(
+        _nearer(f"the hybrid's distance to 4 efficient less that to 4 dot, width {width}", {"width": width})
+        for width in config.widths
+    )
+
+    def one(text: str, name: str, terms: _Terms, least: float = 0.0, variable: str = "nll") -> Claim:
+        return Claim(text, (Contrast(name, variable, terms, least),))
+
+    return Criterion(
+        (
+            one(
+                f"one head of dot products of 4 costs {_COST} nats or more against 4",
+                *(f"dot + 3 efficient less 4 dot, width {wide}", cost, _COST),
+            ),
+            one("it costs less in a wider model", f"cost at width {narrow} less cost at {wide}", shrinks),
+            one(
+                "one head of dot products of 16 costs more than one of 4",
+                *(f"cost of one of 16 less cost of one of 4, width {wide}", grows),
+            ),
+            one(
+                "it costs more late in a text than early",
+                *(f"cost up to {n} tokens less cost up to {n // 16}, width {wide}", late + _negative(early)),
+                variable="nll_by_position",
+            ),
+            Claim("with one head of dot products it is nearer to dot products alone", nearer),
+        )
+    )
+
+
+#: Terms of a contrast.
+_Terms = tuple[tuple[float, dict[str, Any]], ...]
+
+
+def _cost(heads: int, place: dict[str, Any]) -> _Terms:
+    """The loss with one head of dot products among so many less that of dot products alone."""
+    hybrid, dot = f"dot + {heads - 1} efficient", f"{heads} dot"
+    return (1.0, {"variant": hybrid, **place}), (-1.0, {"variant": dot, **place})
+
+
+def _negative(terms: _Terms) -> _Terms:
+    return tuple((-weight, labels) for weight, labels in terms)
+
+
+def _nearer(name: str, place: dict[str, Any]) -> Contrast:
+    """The distance of "dot + 3 efficient" to 4 efficient heads less that to 4 heads of dot products."""
+    parts = ((1.0, "4 efficient"), (1.0, "4 dot"), (-2.0, "dot + 3 efficient"))
+    return Contrast(name, "nll", tuple((weight, {"variant": v, **place}) for weight, v in parts))
 
 
 EXPERIMENT = Experiment(
@@ -274,7 +353,8 @@ def hybrids(
     """Does a language model with efficient heads learn as well, and does one dot-product head suffice? (T27)
 
     A causal transformer learns the standard library's source with all heads of one family (dot products,
-    efficient, linear, entmax), or with one or two of four heads of dot products and efficient ones.
+    efficient, linear, entmax), or with one or two of four heads of dot products and efficient ones. In
+    ``HybridsConfig.sizes()`` one of 4 or of 16 heads is of dot products, in models of two widths.
 
     Parameters
     ----------

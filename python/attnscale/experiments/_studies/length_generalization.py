@@ -13,13 +13,14 @@ from ... import laws
 from ..._checks import choose, positive_int, shown
 from .._data.held_out import corpus_facts, corpus_streams, held_out_texts
 from .._frame.criterion import Claim, Criterion, difference
-from .._frame.experiment import Experiment, Variable
+from .._frame.experiment import Experiment, Variable, training_loss
 from .._frame.result import TrainingResult
 from .._frame.run import run
+from .._frame.train import ends_of_parts
 from .._frame.training import Training
 from .._models.at_lengths import BY_HEAD, READINGS, read_at_lengths
 from .._models.attention import check_implementation
-from .._models.masked import Texts, hide_tokens, train_masked
+from .._models.masked import masked_texts, train_masked
 from .._models.readings import LAWS
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ __all__ = ["EXPERIMENT", "LengthGeneralizationConfig", "length_generalization"]
 
 #: The scales that models are trained under, by the article's names: 1/sqrt(d), and log_512(n)/sqrt(d).
 _TRAINED = {"O": "standard", "E": "log_n(base=512)"}
-_BINS = 50  # parts of the training; the mean loss of each is kept
+_PARTS = 50  # of the training; the mean loss of each is kept
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ class LengthGeneralizationConfig:
     learning_rate : float
     lengths : tuple of int
         Lengths at which a model is read: multiples of ``train_length``, which is the first.
+    laws : tuple of str
+        Laws that a model is read under, "standard" first; "calibrated" is a scale of each head that keeps its
+        entropy, and with it the scales and entropies of all heads are kept.
     windows : int
         Texts of the largest length that are read; every length reads the same masked tokens. The library of
         Python 3.11 has 149 of 1024 tokens.
@@ -80,6 +84,7 @@ class LengthGeneralizationConfig:
     masked: int = 10
     learning_rate: float = 1e-3
     lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
+    laws: tuple[str, ...] = tuple(LAWS)
     windows: int = 48
     clip: int = 48
     calibration_windows: int = 4
@@ -103,7 +108,11 @@ class LengthGeneralizationConfig:
             "shared",
         ):
             positive_int(name, getattr(self, name))
-        for name, known in (("positions", ("rotary", "none")), ("trained", tuple(_TRAINED))):
+        for name, known in (
+            ("positions", ("rotary", "none")),
+            ("trained", tuple(_TRAINED)),
+            ("laws", tuple(LAWS)),
+        ):
             for value in getattr(self, name):
                 choose(name, value, known)
         if self.width % (2 * self.heads):
@@ -113,12 +122,31 @@ class LengthGeneralizationConfig:
                 f"lengths must be multiples of train_length={self.train_length}, that the first, "
                 f"got {shown(self.lengths)}"
             )
+        if self.laws[:1] != ("standard",):
+            raise ValueError(f"laws must begin with 'standard', got {shown(self.laws)}")
         if not 1 <= self.calibration_windows <= self.windows:
             raise ValueError(
                 f"calibration_windows must be between 1 and windows={self.windows}, "
                 f"got {self.calibration_windows}"
             )
         check_implementation(self.attention, self.dtype)
+
+    @classmethod
+    def paired(cls) -> LengthGeneralizationConfig:
+        """The config of the run "paired": E against O, at a size that a CPU trains for many seeds."""
+        return cls(
+            layers=2,
+            width=64,
+            heads=2,
+            vocabulary=1000,
+            positions=("rotary",),
+            batch=32,
+            steps=2500,
+            learning_rate=3e-3,
+            lengths=(64, 128, 256, 512),
+            laws=("standard", "log_n"),
+            windows=48,
+        )
 
     @classmethod
     def reduced(cls) -> LengthGeneralizationConfig:
@@ -150,12 +178,23 @@ def cells(config: LengthGeneralizationConfig) -> dict[str, tuple[Any, ...]]:
 
 def variables(config: LengthGeneralizationConfig) -> dict[str, Variable]:
     """The variables that are measured of each model, by way of reading, law and length."""
-    table = {"reading": READINGS, "law": tuple(LAWS), "n": config.lengths}
+    table = {"reading": READINGS, "law": config.laws, "n": config.lengths}
     layer, head = tuple(range(config.layers)), tuple(range(config.heads))
-    bins = tuple(int(each[-1]) + 1 for each in _bins(config.steps))
     over = "mean over the texts, less that under the standard scale"
     error = "its standard error over the files of the texts"
     text = {"text": tuple(range(config.windows))}
+    of_heads = {
+        "head_entropy": Variable(
+            {"head_law": BY_HEAD, "n": config.lengths, "layer": layer, "head": head},
+            "nat",
+            "the same of each head, as trained",
+        ),
+        "beta": Variable(
+            {"reading": READINGS, "n": config.lengths, "layer": layer, "head": head},
+            "",
+            "multiple of the trained scale that keeps the head's entropy",
+        ),
+    }
     return {
         "accuracy": Variable(table, "", "share of the masked tokens that are the model's first choice"),
         "nll": Variable(table, "nat", "negative log-likelihood of a masked token"),
@@ -167,17 +206,8 @@ def variables(config: LengthGeneralizationConfig) -> dict[str, Variable]:
         "nll_by_text": Variable({**table, **text}, "nat", "nll of each text"),
         "text_file": Variable(text, "", "place of the text's file among the names of the held-out files"),
         "entropy": Variable({**table, "layer": layer}, "nat", "mean entropy of the rows"),
-        "head_entropy": Variable(
-            {"head_law": BY_HEAD, "n": config.lengths, "layer": layer, "head": head},
-            "nat",
-            "the same of each head, as trained",
-        ),
-        "beta": Variable(
-            {"reading": READINGS, "n": config.lengths, "layer": layer, "head": head},
-            "",
-            "multiple of the trained scale that keeps the head's entropy",
-        ),
-        "loss": Variable({"step": bins}, "nat", "loss of the training, mean since the step before"),
+        **(of_heads if "calibrated" in config.laws else {}),
+        "loss": training_loss(ends_of_parts(config.steps, _PARTS)),
     }
 
 
@@ -190,9 +220,7 @@ def measure(
     )
     training.note(**corpus_facts(streams))
     held_out = held_out_texts(streams, config.lengths[-1], config.windows)
-    masks = Training(0).generator("evaluation")  # the same masked tokens for all seeds
-    texts = hide_tokens(held_out.tokens, config.train_length, config.masked, masks)
-    texts = Texts(*(each.to(training.device) for each in texts))
+    texts = masked_texts(config, held_out.tokens, training.device)
     law, positions = _TRAINED[cell["trained"]], cell["positions"]
     # After the texts, which may be refused.
     model, history = train_masked(config, streams, training, law=law, positions=positions)
@@ -200,12 +228,8 @@ def measure(
     found = {name: np.full(each.shape, np.nan) for name, each in own.items()}
     base = float(laws.get(law).multiplier(config.train_length, config.head_dim))
     read_at_lengths(*(config, model.eval(), texts, held_out.files, found), base=base, positions=positions)
-    found["loss"][:] = [history.loss[each].mean() for each in _bins(config.steps)]
+    found["loss"][:] = history.mean_losses(ends_of_parts(config.steps, _PARTS))
     return found
-
-
-def _bins(steps: int) -> list[NDArray[np.int64]]:
-    return np.array_split(np.arange(steps), min(_BINS, steps))
 
 
 def criterion(config: LengthGeneralizationConfig) -> Criterion:
@@ -249,6 +273,7 @@ def length_generalization(
     A small transformer learns to fill in masked tokens of the standard library's source at 64 tokens, and is
     read at up to 1024 under every law that is 1 at 64, with the distances of its rotary positions as they are
     or clipped. All models, laws and lengths see the same masked tokens of files that were held out.
+    ``LengthGeneralizationConfig.paired()`` is a smaller design for many seeds.
 
     Parameters
     ----------

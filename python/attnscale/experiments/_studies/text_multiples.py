@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from ..._checks import positive_int, shown
 from .._data.held_out import corpus_facts, corpus_streams, one_text_a_file
 from .._frame.criterion import Claim, Criterion
-from .._frame.experiment import Experiment, Variable
+from .._frame.experiment import Experiment, Variable, training_loss
 from .._frame.result import TrainingResult
 from .._frame.run import run
+from .._frame.train import ends_of_parts
 from .._frame.training import Training
 from .._models.at_lengths import READINGS
 from .._models.attention import check_implementation
-from .._models.masked import Texts, hide_tokens, read_texts, train_masked
+from .._models.masked import Texts, masked_texts, read_texts, train_masked
 from .._models.multiples import GRID, at_length, check_multiples, labels, shape_claims
 from .._models.readings import Reading
 from .._models.transformer import Transformer
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENT", "TextMultiplesConfig", "text_multiples"]
 
-_BINS = 10  # parts of the training; the mean loss of each is kept
+_PARTS = 10  # of the training; the mean loss of each is kept
 _POSITIONS = dict(zip(READINGS, ("rotary", "clipped"), strict=True))
 _DECIMALS = 3  # of the loss of one text, so that a stored result stays small
 
@@ -133,13 +134,12 @@ def variables(config: TextMultiplesConfig) -> dict[str, Variable]:
     """The variables that are measured of each model, by way of reading, multiple and length."""
     table = {"reading": READINGS, "multiple": labels(config.multiples), "n": config.lengths}
     text = {"text": tuple(range(config.files))}
-    ends = tuple(int(each[-1]) + 1 for each in _bins(config.steps))
     return {
         "nll": Variable(table, "nat", "negative log-likelihood of a masked token"),
         "accuracy": Variable(table, "", "share of the masked tokens that are the model's first choice"),
         "nll_by_text": Variable({**table, **text}, "nat", "nll of each text, each of another file"),
         "text_file": Variable(text, "", "place of the text's file among the names of the held-out files"),
-        "loss": Variable({"step": ends}, "nat", "loss of the training, mean since the step before"),
+        "loss": training_loss(ends_of_parts(config.steps, _PARTS)),
     }
 
 
@@ -152,13 +152,11 @@ def measure(
     )
     training.note(**corpus_facts(streams))
     held_out = one_text_a_file(streams, config.lengths[-1], config.files)
-    masks = Training(0).generator("evaluation")  # the same masked tokens for all seeds
-    texts = hide_tokens(held_out.tokens, config.train_length, config.masked, masks)
-    texts = Texts(*(each.to(training.device) for each in texts))
+    texts = masked_texts(config, held_out.tokens, training.device)
     model, history = train_masked(config, streams, training, law=cell["trained"], positions="rotary")
     found = {name: np.full(each.shape, np.nan) for name, each in variables(config).items()}
     found["text_file"][:] = held_out.files
-    found["loss"][:] = [history.loss[each].mean() for each in _bins(config.steps)]
+    found["loss"][:] = history.mean_losses(ends_of_parts(config.steps, _PARTS))
     for r, reading in enumerate(READINGS):
         for i, n in enumerate(config.lengths):
             betas = at_length(config.multiples, n, config.train_length)
@@ -168,10 +166,6 @@ def measure(
             found["nll_by_text"][r, :, i] = nll.round(_DECIMALS)
             found["nll"][r, :, i], found["accuracy"][r, :, i] = nll.mean(-1), right.mean(-1)
     return found
-
-
-def _bins(steps: int) -> list[NDArray[np.int64]]:
-    return np.array_split(np.arange(steps), min(_BINS, steps))
 
 
 def _read(

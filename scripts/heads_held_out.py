@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import attnscale as at
@@ -208,20 +208,20 @@ def _numbers(found: at.HeldOutError) -> dict[str, float]:
 
 def tables(models: dict[str, Any]) -> dict[str, str]:
     """The tables of the pages, by the names of their files, of what :func:`tried` gave of each model."""
+    with_heads = {f"{name}, {each['heads']} heads": each for name, each in models.items()}
     return {
-        "heads-laws.md": _laws(models),
-        "heads-laws-less.md": _less(models),
+        "heads-laws.md": _table("from", with_heads, "laws", _cell),
+        "heads-laws-less.md": _table("own variance less", models, "own law less", _difference),
         "heads-spectrum.md": "\n".join(_spectrum(name, each) for name, each in models.items()),
     }
 
 
-def _laws(models: dict[str, Any]) -> str:
-    """A row for each law: constants that are fitted at other lengths share a row."""
-    titles = [f"{name}, {each['heads']} heads" for name, each in models.items()]
-    every = [list(each["laws"].items()) for each in models.values()]
-    rows = [f"| {' | '.join(('from', *titles))} |", f"|{'---|' * (1 + len(titles))}"]
+def _table(head: str, models: dict[str, Any], part: str, cell: Callable[[dict[str, Any]], str]) -> str:
+    """A column for each model, a row for each entry of its part: constants fitted elsewhere share a row."""
+    every = [list(each[part].items()) for each in models.values()]
+    rows = [f"| {' | '.join((head, *models))} |", f"|{'---|' * (1 + len(models))}"]
     for same in zip(*every, strict=True):
-        shown = " | ".join(_cell(found) for _, found in same)
+        shown = " | ".join(cell(found) for _, found in same)
         rows.append(f"| {_shared([name for name, _ in same])} | {shown} |")
     return "\n".join(rows) + "\n"
 
@@ -234,16 +234,6 @@ def _shared(names: list[str]) -> str:
     return (
         f"{first.rpartition(' at ')[0]} at {'shorter lengths' if 'fitted' in first else 'the length itself'}"
     )
-
-
-def _less(models: dict[str, Any]) -> str:
-    titles = list(models)
-    every = [list(each["own law less"].items()) for each in models.values()]
-    rows = [f"| {' | '.join(('own variance less', *titles))} |", f"|{'---|' * (1 + len(titles))}"]
-    for same in zip(*every, strict=True):
-        shown = " | ".join(_difference(found) for _, found in same)
-        rows.append(f"| {_shared([name for name, _ in same])} | {shown} |")
-    return "\n".join(rows) + "\n"
 
 
 def _spectrum(name: str, model: dict[str, Any]) -> str:
